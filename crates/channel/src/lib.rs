@@ -1,0 +1,1 @@
+//! A proxyless service-mesh channel for tonic: xds:/// targets, resolved and balanced in process

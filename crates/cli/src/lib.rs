@@ -1,0 +1,1 @@
+//! The crowfly command: control plane, demo, load generator and backend

@@ -1,0 +1,1 @@
+//! An xDS control plane: configuration files become a snapshot, served over ADS

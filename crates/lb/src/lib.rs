@@ -1,0 +1,1 @@
+//! Load balancing without I/O: a plan, a balancer, and flat lock-free pickers

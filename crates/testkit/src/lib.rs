@@ -1,0 +1,1 @@
+//! Test helpers: resource builders, simulated clock pairs, a scripted management server
