@@ -1,10 +1,14 @@
 //! xDS resources as gRPC reads them, and the bootstrap that says where to get them.
 //!
 //! Parsing turns a proto into a value that cannot be wrong, and reports everything that stands in
-//! the way of that, each problem with its field path. No I/O happens here.
+//! the way of that, each problem with its field path. The only I/O is the reading of a bootstrap
+//! file.
 
+pub mod bootstrap;
 mod errors;
+pub mod grpc;
 mod resource;
 
+pub use bootstrap::Bootstrap;
 pub use errors::{Errors, FieldError, Validator};
 pub use resource::{Decoded, ResourceType};

@@ -1,0 +1,75 @@
+//! What can be wrong with a bootstrap, and where it came from.
+
+use std::{fmt, io, path::PathBuf, sync::Arc};
+
+use super::{FILE_VARIABLE, INLINE_VARIABLE};
+use crate::Errors;
+
+/// Why there is no bootstrap.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BootstrapError {
+    /// The environment names none.
+    #[error(
+        "no xDS bootstrap: neither {FILE_VARIABLE} (a file) nor {INLINE_VARIABLE} (JSON) is set"
+    )]
+    Missing,
+    /// The file cannot be read.
+    #[error("{origin}: cannot be read: {source}")]
+    Read {
+        /// The file.
+        origin: Origin,
+        /// Why not.
+        source: Arc<io::Error>,
+    },
+    /// The variable's value is no text.
+    #[error("{origin}: expected UTF-8, got other bytes")]
+    NotUtf8 {
+        /// The variable.
+        origin: Origin,
+    },
+    /// The text is no JSON.
+    #[error("{origin}: not valid JSON: {source}")]
+    Syntax {
+        /// Where the text came from.
+        origin: Origin,
+        /// What was expected, with line and column.
+        source: Arc<serde_json::Error>,
+    },
+    /// The JSON is no bootstrap.
+    #[error("{origin}: {errors}")]
+    Invalid {
+        /// Where the JSON came from.
+        origin: Origin,
+        /// Every problem, with its field.
+        errors: Errors,
+    },
+}
+
+/// Where a bootstrap came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A program.
+    Code,
+    /// A file named by a program.
+    File(PathBuf),
+    /// The file that `GRPC_XDS_BOOTSTRAP` names.
+    FileVariable(PathBuf),
+    /// `GRPC_XDS_BOOTSTRAP_CONFIG`.
+    InlineVariable,
+    /// JSON given by a program.
+    Json,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("xDS bootstrap")?;
+        match self {
+            Self::Code => f.write_str(" from code"),
+            Self::File(path) => write!(f, " file {}", path.display()),
+            Self::FileVariable(path) => write!(f, " file {} ({FILE_VARIABLE})", path.display()),
+            Self::InlineVariable => write!(f, " in {INLINE_VARIABLE}"),
+            Self::Json => Ok(()),
+        }
+    }
+}

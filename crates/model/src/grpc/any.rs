@@ -1,0 +1,60 @@
+//! Extensions, which xDS carries in an `Any`: of which type is it really?
+
+use envoy_types::pb::google::protobuf::Any;
+use prost::Message;
+
+/// The full names under which a `TypedStruct` travels; both have the same wire form.
+const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
+
+/// An `Any` whose type is known: the one inside a `TypedStruct`, if it was wrapped in one.
+#[derive(Debug, PartialEq)]
+pub(super) struct Extension {
+    /// Full message name, such as `envoy.extensions.filters.http.router.v3.Router`.
+    pub(super) type_name: String,
+    pub(super) form: Form,
+}
+
+/// How the configuration of an extension is written.
+#[derive(Debug, PartialEq)]
+pub(super) enum Form {
+    /// The message itself.
+    Proto(Vec<u8>),
+    /// A `TypedStruct`: the message in JSON form.
+    Struct,
+}
+
+impl Extension {
+    /// Names the type of `any`, unwrapping a `TypedStruct` before any lookup (gRFC A39).
+    pub(super) fn unwrap(any: Any) -> Result<Self, String> {
+        let name = type_name(&any.type_url)?;
+        if !TYPED_STRUCTS.contains(&name) {
+            return Ok(Self {
+                type_name: name.to_owned(),
+                form: Form::Proto(any.value),
+            });
+        }
+        let inner = TypedStruct::decode(any.value.as_slice())
+            .map_err(|error| format!("{name} cannot be decoded: {error}"))?;
+        Ok(Self {
+            type_name: type_name(&inner.type_url)?.to_owned(),
+            form: Form::Struct,
+        })
+    }
+}
+
+/// The part of a `TypedStruct` that names the type; its `value` is JSON that no one reads yet.
+#[derive(Clone, PartialEq, prost::Message)]
+struct TypedStruct {
+    #[prost(string, tag = "1")]
+    type_url: String,
+}
+
+/// The message name in a type URL: what follows its last slash.
+pub(super) fn type_name(type_url: &str) -> Result<&str, String> {
+    match type_url.rsplit_once('/') {
+        Some((_, name)) if !name.is_empty() => Ok(name),
+        _ => Err(format!(
+            "expected a type_url such as type.googleapis.com/NAME, got {type_url:?}"
+        )),
+    }
+}

@@ -1,0 +1,42 @@
+//! The steps common to all resource types: decode, take the name, validate, collect.
+
+use prost::Message;
+
+use crate::{Decoded, Errors, Validator};
+
+/// Decodes `bytes` as a `P` and reads it with `parse`.
+///
+/// The name is told even when the rest is wrong, since an error must reach the watchers of that
+/// name (gRFC A46). `parse` returns `None` only after telling the validator why.
+pub(super) fn decode<P, T>(
+    bytes: &[u8],
+    name_field: &str,
+    name: impl FnOnce(&P) -> &str,
+    parse: impl FnOnce(P, &mut Validator) -> Option<T>,
+) -> Decoded<T>
+where
+    P: Message + Default,
+{
+    let proto = match P::decode(bytes) {
+        Ok(proto) => proto,
+        Err(error) => return Decoded::undecodable(error),
+    };
+    let name = name(&proto).to_owned();
+    let mut v = Validator::default();
+    require_text(&name, name_field, &mut v);
+    let value = parse(proto, &mut v);
+    let value = v
+        .finish(value)
+        .and_then(|value| value.ok_or_else(|| Errors::whole("cannot be read")));
+    Decoded {
+        name: Some(name),
+        value,
+    }
+}
+
+/// Records an error at `field` if `text` is empty.
+pub(super) fn require_text(text: &str, field: &str, v: &mut Validator) {
+    if text.is_empty() {
+        v.error_at(field, "expected a non-empty string, got none");
+    }
+}

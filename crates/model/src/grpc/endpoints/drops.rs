@@ -1,0 +1,53 @@
+//! Shares of calls the control plane wants dropped.
+
+use envoy_types::pb::envoy::{
+    config::endpoint::v3::cluster_load_assignment::policy::DropOverload,
+    r#type::v3::{FractionalPercent, fractional_percent::DenominatorType},
+};
+
+use crate::{Validator, grpc::decode::require_text};
+
+const MILLION: u64 = 1_000_000;
+
+/// A share of calls to be dropped, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DropCategory {
+    /// Why, as the control plane names it in load reports.
+    pub category: String,
+    /// How many of a million calls; at most a million.
+    pub per_million: u32,
+}
+
+pub(super) fn parse(proto: DropOverload, v: &mut Validator) -> Option<DropCategory> {
+    require_text(&proto.category, "category", v);
+    let per_million = v.field("drop_percentage", |v| match proto.drop_percentage {
+        Some(share) => per_million(share, v),
+        None => {
+            v.error("expected a share, got none");
+            None
+        }
+    });
+    Some(DropCategory {
+        category: proto.category,
+        per_million: per_million?,
+    })
+}
+
+/// Scales in 64 bits and caps, so that a share above 100 % is 100 % and none wraps (S3-12).
+fn per_million(share: FractionalPercent, v: &mut Validator) -> Option<u32> {
+    let scale = match DenominatorType::try_from(share.denominator) {
+        Ok(DenominatorType::Hundred) => 10_000,
+        Ok(DenominatorType::TenThousand) => 100,
+        Ok(DenominatorType::Million) => 1,
+        Err(_) => {
+            let got = share.denominator;
+            v.error_at(
+                "denominator",
+                format!("expected HUNDRED, TEN_THOUSAND or MILLION, got {got}"),
+            );
+            return None;
+        }
+    };
+    let capped = (u64::from(share.numerator) * scale).min(MILLION);
+    u32::try_from(capped).ok()
+}

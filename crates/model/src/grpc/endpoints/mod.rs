@@ -1,0 +1,132 @@
+//! `envoy.config.endpoint.v3.ClusterLoadAssignment`: the endpoints of a cluster, grouped by
+//! priority and locality.
+
+mod address;
+mod drops;
+mod parse;
+
+use std::{fmt, net::SocketAddr, num::NonZeroU32};
+
+use envoy_types::pb::envoy::config::{core::v3 as core, endpoint::v3 as pb};
+
+pub use self::drops::DropCategory;
+use super::decode::decode;
+use crate::{Decoded, ResourceType};
+
+/// The endpoints of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    /// The resource's name.
+    pub name: String,
+    /// The localities of each priority, highest priority first; none is without a locality.
+    ///
+    /// Empty is valid: such a cluster has nowhere to send a call (S3-13). Localities are sorted,
+    /// so that a server that lists them in another order changes nothing.
+    pub priorities: Vec<Vec<Locality>>,
+    /// The shares of calls to be dropped, in the order in which they are tried.
+    pub drops: Vec<DropCategory>,
+}
+
+impl ResourceType for Endpoints {
+    type Parsed = Self;
+
+    const TYPE_URL: &'static str =
+        "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+    const NOUN: &'static str = "endpoints";
+    const ALL_IN_SOTW: bool = false;
+
+    fn parse(bytes: &[u8]) -> Decoded<Self> {
+        decode(
+            bytes,
+            "cluster_name",
+            |proto: &pb::ClusterLoadAssignment| &proto.cluster_name,
+            |proto, v| Some(parse::parse(proto, v)),
+        )
+    }
+}
+
+/// The endpoints of one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Locality {
+    /// Where; unique in its priority.
+    pub id: LocalityId,
+    /// Its share of calls; the weights of a priority add up to at most `u32::MAX`.
+    pub weight: NonZeroU32,
+    /// Those that may get calls; empty if the server calls all of them unhealthy.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// A place: a region, a zone in it, a part of that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LocalityId {
+    /// Region.
+    pub region: String,
+    /// Zone of the region.
+    pub zone: String,
+    /// Part of the zone.
+    pub sub_zone: String,
+}
+
+impl LocalityId {
+    /// A place; parts that are not known are empty.
+    pub fn new(
+        region: impl Into<String>,
+        zone: impl Into<String>,
+        sub_zone: impl Into<String>,
+    ) -> Self {
+        Self {
+            region: region.into(),
+            zone: zone.into(),
+            sub_zone: sub_zone.into(),
+        }
+    }
+}
+
+impl From<core::Locality> for LocalityId {
+    fn from(proto: core::Locality) -> Self {
+        Self::new(proto.region, proto.zone, proto.sub_zone)
+    }
+}
+
+impl From<LocalityId> for core::Locality {
+    fn from(id: LocalityId) -> Self {
+        Self {
+            region: id.region,
+            zone: id.zone,
+            sub_zone: id.sub_zone,
+        }
+    }
+}
+
+/// `region/zone/sub_zone`, less the empty parts at its end; `-` if all are.
+impl fmt::Display for LocalityId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [&*self.region, &*self.zone, &*self.sub_zone];
+        match parts.iter().rposition(|part| !part.is_empty()) {
+            None => f.write_str("-"),
+            Some(last) => f.write_str(&parts[..=last].join("/")),
+        }
+    }
+}
+
+/// One backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its addresses, at least one; the first is the main one (gRFC A61).
+    pub addresses: Vec<SocketAddr>,
+    /// Its share of calls, for policies that weigh endpoints.
+    pub weight: NonZeroU32,
+    /// What the server says of its health.
+    pub health: Health,
+}
+
+/// What the server says of an endpoint's health; endpoints in any other state are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Health {
+    /// It does not say; as good as healthy.
+    Unknown,
+    /// Healthy.
+    Healthy,
+    /// It is about to go: no new calls but those of sessions that stick to it (gRFC A55).
+    Draining,
+}

@@ -1,0 +1,189 @@
+//! From the proto to [`Endpoints`].
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    net::SocketAddr,
+    num::NonZeroU32,
+};
+
+use envoy_types::pb::{
+    envoy::config::{
+        core::v3::HealthStatus,
+        endpoint::v3::{self as pb, lb_endpoint::HostIdentifier},
+    },
+    google::protobuf::UInt32Value,
+};
+
+use super::{Endpoint, Endpoints, Health, Locality, LocalityId, address, drops};
+use crate::Validator;
+
+/// What it returns is valid if `v` has no errors.
+pub(super) fn parse(proto: pb::ClusterLoadAssignment, v: &mut Validator) -> Endpoints {
+    let priorities = v.field("endpoints", |v| {
+        let mut priorities = Priorities::default();
+        for (i, locality) in proto.endpoints.into_iter().enumerate() {
+            v.index(i, |v| priorities.add(locality, v));
+        }
+        priorities.finish(v)
+    });
+    let overloads = proto.policy.map(|policy| policy.drop_overloads);
+    let drops = v.field("policy.drop_overloads", |v| {
+        let overloads = overloads.unwrap_or_default().into_iter().enumerate();
+        overloads
+            .filter_map(|(i, overload)| v.index(i, |v| drops::parse(overload, v)))
+            .collect()
+    });
+    Endpoints {
+        name: proto.cluster_name,
+        priorities,
+        drops,
+    }
+}
+
+/// The localities read so far, and what must be unique among them.
+#[derive(Default)]
+struct Priorities {
+    by_number: BTreeMap<u32, BTreeMap<LocalityId, Locality>>,
+    addresses: HashSet<SocketAddr>,
+}
+
+impl Priorities {
+    fn add(&mut self, proto: pb::LocalityLbEndpoints, v: &mut Validator) {
+        // gRFC A27: without a weight a locality gets no calls and is not looked at (S3-11).
+        let Some(weight) = proto.load_balancing_weight.and_then(non_zero) else {
+            return;
+        };
+        let endpoints = v.field("lb_endpoints", |v| {
+            let endpoints = proto.lb_endpoints.into_iter().enumerate();
+            endpoints
+                .filter_map(|(i, endpoint)| v.index(i, |v| self.parse_endpoint(endpoint, v)))
+                .collect::<Vec<_>>()
+        });
+        check_sum(
+            "endpoint",
+            endpoints.iter().map(|endpoint| endpoint.weight),
+            v,
+        );
+        let Some(id) = proto.locality.map(LocalityId::from) else {
+            v.error_at("locality", "expected a locality, got none");
+            return;
+        };
+        let localities = self.by_number.entry(proto.priority).or_default();
+        if localities.contains_key(&id) {
+            let priority = proto.priority;
+            v.error_at(
+                "locality",
+                format!("expected it once in priority {priority}, got {id} again"),
+            );
+            return;
+        }
+        let locality = Locality {
+            id: id.clone(),
+            weight,
+            endpoints,
+        };
+        localities.insert(id, locality);
+    }
+
+    /// The endpoint; `None` if it is not to get calls, or after an error.
+    fn parse_endpoint(&mut self, proto: pb::LbEndpoint, v: &mut Validator) -> Option<Endpoint> {
+        let health = match HealthStatus::try_from(proto.health_status) {
+            Ok(HealthStatus::Unknown) => Health::Unknown,
+            Ok(HealthStatus::Healthy) => Health::Healthy,
+            Ok(HealthStatus::Draining) => Health::Draining,
+            _ => return None,
+        };
+        let weight = match proto.load_balancing_weight {
+            None => Some(NonZeroU32::MIN),
+            Some(weight) => non_zero(weight),
+        };
+        if weight.is_none() {
+            v.error_at("load_balancing_weight", "expected at least 1, got 0");
+        }
+        let addresses = v.field("endpoint", |v| match proto.host_identifier {
+            Some(HostIdentifier::Endpoint(endpoint)) => self.parse_addresses(endpoint, v),
+            Some(HostIdentifier::EndpointName(name)) => {
+                v.error(format!("expected an endpoint, got endpoint_name {name:?}"));
+                None
+            }
+            None => {
+                v.error("expected an endpoint, got none");
+                None
+            }
+        });
+        Some(Endpoint {
+            addresses: addresses?,
+            weight: weight?,
+            health,
+        })
+    }
+
+    fn parse_addresses(
+        &mut self,
+        proto: pb::Endpoint,
+        v: &mut Validator,
+    ) -> Option<Vec<SocketAddr>> {
+        let main = self.unique(proto.address, v);
+        let additional = v.field("additional_addresses", |v| {
+            let additional = proto.additional_addresses.into_iter().enumerate();
+            additional
+                .map(|(i, other)| v.index(i, |v| self.unique(other.address, v)))
+                .collect::<Vec<_>>()
+        });
+        std::iter::once(main).chain(additional).collect()
+    }
+
+    /// An address that no other endpoint of the resource has.
+    fn unique(
+        &mut self,
+        proto: Option<envoy_types::pb::envoy::config::core::v3::Address>,
+        v: &mut Validator,
+    ) -> Option<SocketAddr> {
+        let address = address::parse(proto, v)?;
+        if !self.addresses.insert(address) {
+            v.error_at(
+                "address",
+                format!("expected a unique address, got {address} again"),
+            );
+            return None;
+        }
+        Some(address)
+    }
+
+    /// The list by priority, which must have no gaps; a priority whose localities all lack a weight
+    /// is one.
+    fn finish(self, v: &mut Validator) -> Vec<Vec<Locality>> {
+        for (expected, priority) in (0..).zip(self.by_number.keys()) {
+            if expected != *priority {
+                v.error(format!(
+                    "expected priorities without a gap, got {priority} without {expected}"
+                ));
+                break;
+            }
+        }
+        let priorities = self.by_number.into_iter();
+        priorities
+            .map(|(priority, localities)| {
+                let localities = localities.into_values().collect::<Vec<_>>();
+                let what = format!("priority {priority}: locality");
+                check_sum(&what, localities.iter().map(|locality| locality.weight), v);
+                localities
+            })
+            .collect()
+    }
+}
+
+/// Weights are added up in 32 bits by those who pick by them.
+fn check_sum(what: &str, weights: impl Iterator<Item = NonZeroU32>, v: &mut Validator) {
+    let sum: u64 = weights.map(|weight| u64::from(weight.get())).sum();
+    if sum > u64::from(u32::MAX) {
+        v.error(format!(
+            "expected {what} weights that add up to at most {}, got {sum}",
+            u32::MAX
+        ));
+    }
+}
+
+fn non_zero(value: UInt32Value) -> Option<NonZeroU32> {
+    NonZeroU32::new(value.value)
+}

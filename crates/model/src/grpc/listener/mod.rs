@@ -1,0 +1,158 @@
+//! `envoy.config.listener.v3.Listener`: the root of a channel's configuration.
+//!
+//! A gRPC client reads API listeners only. A socket listener is meant for a server; it is valid,
+//! so it is not NACKed (a wildcard response may hold many), but a channel that is given one reports
+//! a resolver error (gRFC A27, A36, A74).
+
+mod filters;
+
+use std::sync::Arc;
+
+use envoy_types::pb::{
+    envoy::{
+        config::{listener::v3 as pb, route::v3::RouteConfiguration},
+        extensions::filters::network::http_connection_manager::v3::{
+            HttpConnectionManager, Rds, http_connection_manager::RouteSpecifier,
+        },
+    },
+    google::protobuf::Any,
+};
+use prost::{Message, Name};
+
+use super::{
+    any::type_name,
+    config_source::require_ads_or_self,
+    decode::{decode, require_text},
+    route::RouteConfig,
+};
+use crate::{Decoded, ResourceType, Validator};
+
+/// A listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// The resource's name: for a client, the server name of its target.
+    pub name: String,
+    /// Whom it is for.
+    pub kind: ListenerKind,
+}
+
+impl ResourceType for Listener {
+    type Parsed = Self;
+
+    const TYPE_URL: &'static str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+    const NOUN: &'static str = "listener";
+    const ALL_IN_SOTW: bool = true;
+
+    fn parse(bytes: &[u8]) -> Decoded<Self> {
+        decode(bytes, "name", |proto: &pb::Listener| &proto.name, parse)
+    }
+}
+
+/// Whom a listener is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenerKind {
+    /// A client.
+    Api(ApiListener),
+    /// A server that binds an address; a client cannot use it.
+    Socket,
+}
+
+/// What a client does with its calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiListener {
+    /// Where the routes are.
+    pub routes: RouteSource,
+}
+
+/// Where the routes of a listener are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteSource {
+    /// In the listener itself.
+    Inline(Arc<RouteConfig>),
+    /// In the route configuration of this name, on the same stream.
+    Rds(String),
+}
+
+fn parse(proto: pb::Listener, v: &mut Validator) -> Option<Listener> {
+    let kind = match (proto.api_listener, proto.address) {
+        (Some(api), _) => ListenerKind::Api(v.field("api_listener", |v| parse_api(api, v))?),
+        (None, Some(_)) => ListenerKind::Socket,
+        (None, None) => {
+            v.error("expected api_listener or address, got neither");
+            return None;
+        }
+    };
+    Some(Listener {
+        name: proto.name,
+        kind,
+    })
+}
+
+fn parse_api(proto: pb::ApiListener, v: &mut Validator) -> Option<ApiListener> {
+    v.field("api_listener", |v| match proto.api_listener {
+        Some(any) => parse_manager(&decode_manager(&any, v)?, v),
+        None => {
+            v.error("expected an HttpConnectionManager, got none");
+            None
+        }
+    })
+}
+
+fn decode_manager(any: &Any, v: &mut Validator) -> Option<HttpConnectionManager> {
+    let expected = HttpConnectionManager::full_name();
+    match type_name(&any.type_url) {
+        Ok(name) if name == expected => {}
+        Ok(name) => {
+            v.error(format!("expected {expected}, got {name}"));
+            return None;
+        }
+        Err(message) => {
+            v.error_at("type_url", message);
+            return None;
+        }
+    }
+    HttpConnectionManager::decode(any.value.as_slice())
+        .inspect_err(|error| v.error(format!("cannot be decoded: {error}")))
+        .ok()
+}
+
+fn parse_manager(proto: &HttpConnectionManager, v: &mut Validator) -> Option<ApiListener> {
+    filters::check(&proto.http_filters, v);
+    // gRFC A41: a client address taken from a header cannot be honoured, so it must not be asked for.
+    if proto.xff_num_trusted_hops != 0 {
+        let hops = proto.xff_num_trusted_hops;
+        v.error_at("xff_num_trusted_hops", format!("expected 0, got {hops}"));
+    }
+    if !proto.original_ip_detection_extensions.is_empty() {
+        let count = proto.original_ip_detection_extensions.len();
+        v.error_at(
+            "original_ip_detection_extensions",
+            format!("expected none, got {count}"),
+        );
+    }
+    let routes = match &proto.route_specifier {
+        Some(RouteSpecifier::RouteConfig(config)) => parse_inline(config, v),
+        Some(RouteSpecifier::Rds(rds)) => v.field("rds", |v| parse_rds(rds, v)),
+        Some(RouteSpecifier::ScopedRoutes(_)) => {
+            v.error("expected rds or route_config, got scoped_routes");
+            None
+        }
+        None => {
+            v.error("expected rds or route_config, got neither");
+            None
+        }
+    };
+    Some(ApiListener { routes: routes? })
+}
+
+/// The name of an inline route configuration addresses nothing and may be empty.
+fn parse_inline(config: &RouteConfiguration, v: &mut Validator) -> Option<RouteSource> {
+    let config = v.field("route_config", |v| super::route::parse(config, v));
+    Some(RouteSource::Inline(Arc::new(config)))
+}
+
+fn parse_rds(rds: &Rds, v: &mut Validator) -> Option<RouteSource> {
+    require_ads_or_self(rds.config_source.as_ref(), "config_source", v);
+    require_text(&rds.route_config_name, "route_config_name", v);
+    Some(RouteSource::Rds(rds.route_config_name.clone()))
+}

@@ -1,0 +1,20 @@
+//! xDS resources by the rules of gRPC (gRFC A27 and those that amend it).
+//!
+//! Each type here is the valid form of one resource and, as a [`ResourceType`](crate::ResourceType),
+//! knows how to read it. Fields gRPC gives no meaning to are ignored, as A27 asks; a field whose
+//! meaning cannot be honoured yet is an error, or takes its route out of the list, so that a
+//! resource never means something else than it says.
+
+pub mod cluster;
+pub mod endpoints;
+pub mod listener;
+pub mod route;
+
+mod any;
+mod config_source;
+mod decode;
+
+pub use cluster::Cluster;
+pub use endpoints::Endpoints;
+pub use listener::Listener;
+pub use route::RouteConfig;

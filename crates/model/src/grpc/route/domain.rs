@@ -1,0 +1,109 @@
+//! Domain patterns of virtual hosts.
+
+use std::fmt;
+
+/// Which authorities a virtual host is for.
+///
+/// Patterns are kept in lower case, since host names do not differ by case.
+///
+/// ```
+/// use crowfly_model::grpc::route::DomainPattern;
+///
+/// let pattern: DomainPattern = "*.Example.com".parse().unwrap();
+/// assert!(pattern.matches("api.EXAMPLE.com"));
+/// assert!(!pattern.matches("example.com"));
+/// assert!("a*b".parse::<DomainPattern>().is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DomainPattern {
+    /// `*`
+    Any,
+    /// `x.*`; holds `x.`
+    Prefix(String),
+    /// `*.x`; holds `.x`
+    Suffix(String),
+    /// `x`
+    Exact(String),
+}
+
+impl DomainPattern {
+    /// Whether `authority` is one of them. A `*` stands for at least one character.
+    pub fn matches(&self, authority: &str) -> bool {
+        let authority = authority.as_bytes();
+        match self {
+            Self::Any => true,
+            Self::Exact(text) => authority.eq_ignore_ascii_case(text.as_bytes()),
+            Self::Prefix(text) => {
+                authority.len() > text.len()
+                    && authority[..text.len()].eq_ignore_ascii_case(text.as_bytes())
+            }
+            Self::Suffix(text) => {
+                authority.len() > text.len()
+                    && authority[authority.len() - text.len()..]
+                        .eq_ignore_ascii_case(text.as_bytes())
+            }
+        }
+    }
+
+    /// How well it matches; a greater rank is a better match.
+    pub(super) fn rank(&self, authority: &str) -> Option<Rank> {
+        let rank = match self {
+            Self::Any => Rank(Kind::Any, 0),
+            Self::Prefix(text) => Rank(Kind::Prefix, text.len()),
+            Self::Suffix(text) => Rank(Kind::Suffix, text.len()),
+            Self::Exact(text) => Rank(Kind::Exact, text.len()),
+        };
+        self.matches(authority).then_some(rank)
+    }
+}
+
+impl std::str::FromStr for DomainPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let lower = text.to_ascii_lowercase();
+        if lower.is_empty() {
+            return Err("expected a domain, got an empty string".to_owned());
+        }
+        if lower == "*" {
+            return Ok(Self::Any);
+        }
+        let (pattern, rest) = if let Some(suffix) = lower.strip_prefix('*') {
+            (Self::Suffix(suffix.to_owned()), suffix)
+        } else if let Some(prefix) = lower.strip_suffix('*') {
+            (Self::Prefix(prefix.to_owned()), prefix)
+        } else {
+            (Self::Exact(lower.clone()), lower.as_str())
+        };
+        if rest.contains('*') {
+            return Err(format!(
+                "expected at most one `*`, first or last, got {text:?}"
+            ));
+        }
+        Ok(pattern)
+    }
+}
+
+impl fmt::Display for DomainPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("*"),
+            Self::Prefix(text) => write!(f, "{text}*"),
+            Self::Suffix(text) => write!(f, "*{text}"),
+            Self::Exact(text) => f.write_str(text),
+        }
+    }
+}
+
+/// How well a pattern matches: by kind, then by length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank(Kind, usize);
+
+/// Kinds of patterns, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Any,
+    Prefix,
+    Suffix,
+    Exact,
+}

@@ -1,0 +1,121 @@
+//! `envoy.config.route.v3.RouteConfiguration`: which cluster a call goes to.
+//!
+//! A route whose condition or action cannot be honoured yet is left out, and named in
+//! [`VirtualHost::skipped`]: matching it without its condition would send calls to a cluster they
+//! were kept away from, and rejecting it would take its neighbours down with it.
+
+mod domain;
+mod parse;
+mod path;
+
+use std::{fmt, sync::Arc};
+
+use envoy_types::pb::envoy::config::route::v3 as pb;
+
+pub(super) use self::parse::parse;
+pub use self::{domain::DomainPattern, path::PathMatcher};
+use super::decode::decode;
+use crate::{Decoded, ResourceType};
+
+/// A route configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteConfig {
+    /// The resource's name; may be empty if it came inside a listener.
+    pub name: String,
+    /// The virtual hosts, in the order of the resource.
+    pub virtual_hosts: Vec<Arc<VirtualHost>>,
+}
+
+impl RouteConfig {
+    /// The virtual host that matches `authority` best (gRFC A27).
+    ///
+    /// An exact domain beats a suffix (`*.x`), that a prefix (`x.*`), and that `*`; of the same
+    /// kind the longest wins, and of the same pattern the first.
+    pub fn virtual_host(&self, authority: &str) -> Option<&Arc<VirtualHost>> {
+        let mut best = None;
+        for host in &self.virtual_hosts {
+            let rank = host.domains.iter().filter_map(|d| d.rank(authority)).max();
+            if rank > best.map(|(rank, _)| rank) {
+                best = rank.map(|rank| (rank, host));
+            }
+        }
+        best.map(|(_, host)| host)
+    }
+}
+
+impl ResourceType for RouteConfig {
+    type Parsed = Self;
+
+    const TYPE_URL: &'static str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+    const NOUN: &'static str = "route configuration";
+    const ALL_IN_SOTW: bool = false;
+
+    fn parse(bytes: &[u8]) -> Decoded<Self> {
+        decode(
+            bytes,
+            "name",
+            |proto: &pb::RouteConfiguration| &proto.name,
+            |proto, v| Some(parse(&proto, v)),
+        )
+    }
+}
+
+/// The routes of some authorities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VirtualHost {
+    /// For messages; need not be unique.
+    pub name: String,
+    /// The authorities it is for; at least one.
+    pub domains: Vec<DomainPattern>,
+    /// The routes, in the order in which they are tried.
+    pub routes: Vec<Route>,
+    /// The routes of the resource that are not in `routes`, and why.
+    pub skipped: Vec<SkippedRoute>,
+}
+
+impl VirtualHost {
+    /// The first route that matches `path`, such as `/helloworld.Greeter/SayHello`.
+    pub fn route(&self, path: &str) -> Option<&Route> {
+        self.routes.iter().find(|route| route.path.matches(path))
+    }
+}
+
+/// One route: which calls, and where they go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The calls it is for.
+    pub path: PathMatcher,
+    /// What happens to them.
+    pub action: RouteAction,
+}
+
+/// What happens to a call that matches a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteAction {
+    /// It goes to this cluster.
+    Cluster(String),
+    /// Something a gRPC client does not do (redirect, direct response, non-forwarding): the call
+    /// fails as UNAVAILABLE (gRFC A28, A36).
+    NonForwarding,
+}
+
+/// A route that was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkippedRoute {
+    /// Its place in the virtual host's list.
+    pub index: usize,
+    /// Its name, often empty.
+    pub name: String,
+    /// Why it was left out.
+    pub reason: String,
+}
+
+impl fmt::Display for SkippedRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "routes[{}]", self.index)?;
+        if !self.name.is_empty() {
+            write!(f, " ({})", self.name)?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
