@@ -1,1 +1,33 @@
-//! An xDS client: one ADS stream driven over tonic, and typed watches on its resources
+//! An xDS client: drives one ADS stream over tonic and hands what it learns to typed watches.
+//!
+//! The protocol itself is [`crowfly_xds::Session`]; this crate owns the socket, the clock and the
+//! watchers. One task per client (`driver`) owns all mutable state, so nothing here is locked.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use crowfly_client::{WatchEvent, XdsClient};
+//! use crowfly_model::bootstrap::Bootstrap;
+//! use crowfly_model::grpc::Cluster;
+//!
+//! let client = XdsClient::new(&Bootstrap::from_env()?)?;
+//! let mut watch = client.watch::<Cluster>("payments");
+//! while let Some(event) = watch.next().await {
+//!     match event {
+//!         WatchEvent::ResourceChanged(Ok(cluster)) => println!("{cluster:?}"),
+//!         WatchEvent::ResourceChanged(Err(error)) => println!("unusable: {error}"),
+//!         WatchEvent::AmbientError(error) => println!("still in use, but: {error:?}"),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod client;
+mod driver;
+mod stream;
+mod subscriber;
+mod watch;
+
+pub use client::{ConfigError, XdsClient};
+pub use subscriber::{Subscriber, Update};
+pub use watch::{Watch, WatchEvent};

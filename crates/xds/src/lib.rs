@@ -1,1 +1,29 @@
-//! The xDS protocol without I/O: client session, server subscription, cache and resolution
+//! The xDS protocol without I/O.
+//!
+//! [`Session`] is the client half of an ADS stream and [`Subscription`] the server half; both are
+//! state machines that are handed events and asked for what to do next, and neither touches a
+//! socket, a clock or a runtime. [`Cache`] holds what a client knows, and [`resolve`] turns that
+//! into one whole configuration.
+
+mod backoff;
+mod cache;
+mod error;
+mod kind;
+mod resolve;
+mod session;
+mod snapshot;
+mod subscription;
+
+pub use backoff::Backoff;
+pub use cache::{Cache, Changed, Entry};
+pub use error::{Reason, ResourceError};
+pub use kind::{Erased, Key, Kind};
+pub use resolve::{
+    ClusterState, Missing, Resolution, ResolveError, Resolved, Roots, XdsConfig, resolve,
+};
+pub use session::{Input, Output, Session, SessionConfig, Want};
+pub use snapshot::{DuplicateName, Snapshot, SnapshotBuilder, SnapshotResource, TypeSnapshot};
+pub use subscription::{RequestOutcome, Subscription};
+
+/// The type URL of the wrapper that names a resource whose message does not.
+pub const WRAPPER_TYPE_URL: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";

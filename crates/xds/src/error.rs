@@ -1,0 +1,65 @@
+//! Why a resource is not to be had: it names the resource, the reason and the node.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowfly_model::Errors;
+
+/// What is wrong with one resource.
+///
+/// Cheap to clone; its text is what an operator reads in logs and in the status of an RPC:
+/// `cluster payments: does not exist: the server did not send it within 15s [node web-1]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceError {
+    /// What kind of resource: `listener`, `cluster`.
+    pub noun: &'static str,
+    /// Its name.
+    pub name: Arc<str>,
+    /// What happened.
+    pub reason: Reason,
+    /// The id of this client's node.
+    pub node: Arc<str>,
+}
+
+impl fmt::Display for ResourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            noun,
+            name,
+            reason,
+            node,
+        } = self;
+        write!(f, "{noun} {name}: {reason} [node {node}]")
+    }
+}
+
+impl std::error::Error for ResourceError {}
+
+/// The kinds of trouble a resource can be in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The server cannot be reached, or ended the stream before it said anything.
+    Connectivity(Arc<str>),
+    /// The server no longer lists it.
+    Deleted,
+    /// The server sent it, but it is not valid.
+    Invalid(Errors),
+    /// The server did not send it in time (gRFC A27's does-not-exist timer).
+    TimedOut(Duration),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connectivity(why) => write!(f, "xDS server: {why}"),
+            Self::Deleted => f.write_str("does not exist: the server deleted it"),
+            Self::Invalid(errors) => write!(f, "invalid: {errors}"),
+            Self::TimedOut(after) => write!(
+                f,
+                "does not exist: the server did not send it within {after:?}"
+            ),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A [`ResourceType`] as a value, so that one stream and one cache can hold many types.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crowfly_model::{Decoded, ResourceType};
+
+/// A parsed resource of any type.
+pub type Erased = Arc<dyn Any + Send + Sync>;
+
+/// A [`ResourceType`] as a value.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    /// The full type URL.
+    pub type_url: &'static str,
+    /// What a message calls it.
+    pub noun: &'static str,
+    /// See [`ResourceType::ALL_IN_SOTW`].
+    pub all_in_sotw: bool,
+    decode: fn(&[u8]) -> Decoded<Erased>,
+    equal: fn(&Erased, &Erased) -> bool,
+}
+
+impl Kind {
+    /// The value for type `R`.
+    pub const fn of<R: ResourceType>() -> Self {
+        Self {
+            type_url: R::TYPE_URL,
+            noun: R::NOUN,
+            all_in_sotw: R::ALL_IN_SOTW,
+            decode: decode::<R>,
+            equal: equal::<R>,
+        }
+    }
+
+    pub(crate) fn decode(&self, bytes: &[u8]) -> Decoded<Erased> {
+        (self.decode)(bytes)
+    }
+
+    pub(crate) fn equal(&self, a: &Erased, b: &Erased) -> bool {
+        (self.equal)(a, b)
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.noun)
+    }
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Self) -> bool {
+        self.type_url == other.type_url
+    }
+}
+
+impl Eq for Kind {}
+
+/// Which resource: its type and its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The full type URL.
+    pub type_url: &'static str,
+    /// The name within that type.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// The key of the resource of type `R` named `name`.
+    pub fn of<R: ResourceType>(name: &str) -> Self {
+        Self {
+            type_url: R::TYPE_URL,
+            name: name.into(),
+        }
+    }
+}
+
+fn decode<R: ResourceType>(bytes: &[u8]) -> Decoded<Erased> {
+    let Decoded { name, value } = R::parse(bytes);
+    Decoded {
+        name,
+        value: value.map(|parsed| Arc::new(parsed) as Erased),
+    }
+}
+
+fn equal<R: ResourceType>(a: &Erased, b: &Erased) -> bool {
+    match (a.downcast_ref::<R::Parsed>(), b.downcast_ref::<R::Parsed>()) {
+        (Some(a), Some(b)) => a == b,
+        _ => false,
+    }
+}

@@ -1,0 +1,318 @@
+//! The server half of one state-of-the-world ADS stream.
+//!
+//! A `Subscription` knows what one client asked for and what it was sent. The difference between
+//! that and the current [`Snapshot`] is what is due; it is worked out when the driver asks for the
+//! next response, so a client too slow for every snapshot is sent the newest only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crowfly_model::ResourceType;
+use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
+use envoy_types::pb::envoy::config::cluster::v3::Cluster as ClusterProto;
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DiscoveryRequest, DiscoveryResponse, Resource,
+};
+use envoy_types::pb::google::protobuf::Any;
+use prost::Message;
+
+use crate::snapshot::{Snapshot, SnapshotResource, TypeSnapshot};
+
+/// Make before break: a client hears of clusters and endpoints before the routes that use them
+/// (xDS protocol, "eventual consistency considerations").
+const ORDER: [&str; 4] = [
+    Cluster::TYPE_URL,
+    Endpoints::TYPE_URL,
+    Listener::TYPE_URL,
+    RouteConfig::TYPE_URL,
+];
+
+const WILDCARD: &str = "*";
+
+/// The server half of one ADS stream.
+///
+/// Inputs are [`handle_request`](Self::handle_request) and
+/// [`handle_snapshot`](Self::handle_snapshot); after either, call
+/// [`poll_response`](Self::poll_response) until it returns `None`.
+#[derive(Debug)]
+pub struct Subscription {
+    snapshot: Arc<Snapshot>,
+    node: Option<Node>,
+    types: BTreeMap<String, Interest>,
+    responses: u64,
+}
+
+impl Subscription {
+    /// A stream that has just been opened, to be served from `snapshot`.
+    pub fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self {
+            snapshot,
+            node: None,
+            types: BTreeMap::new(),
+            responses: 0,
+        }
+    }
+
+    /// The client, once its first request has come.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
+    /// Takes a request, and tells what it was.
+    pub fn handle_request(&mut self, request: DiscoveryRequest) -> RequestOutcome {
+        if self.node.is_none() {
+            self.node = request.node;
+        }
+        let interest = self.types.entry(request.type_url.clone()).or_default();
+        if interest.is_stale(&request.response_nonce) {
+            return RequestOutcome::Stale {
+                type_url: request.type_url,
+            };
+        }
+        // A NACK may change the names too, so they are taken from every request.
+        interest.set_names(request.resource_names);
+        match request.error_detail {
+            Some(error) => RequestOutcome::Nack {
+                type_url: request.type_url,
+                version: interest.version.clone(),
+                message: error.message,
+            },
+            None if request.response_nonce.is_empty() => RequestOutcome::Subscribed {
+                type_url: request.type_url,
+            },
+            None => RequestOutcome::Ack {
+                type_url: request.type_url,
+                version: request.version_info,
+            },
+        }
+    }
+
+    /// Serves from `snapshot` from now on.
+    pub fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        self.snapshot = snapshot;
+    }
+
+    /// The next response that is due.
+    pub fn poll_response(&mut self) -> Option<DiscoveryResponse> {
+        let others = self.types.keys().map(String::as_str);
+        let urls: Vec<String> = ORDER
+            .into_iter()
+            .chain(others.filter(|url| !ORDER.contains(url)))
+            .map(str::to_owned)
+            .collect();
+        urls.iter().find_map(|url| self.respond(url))
+    }
+
+    fn respond(&mut self, type_url: &str) -> Option<DiscoveryResponse> {
+        let interest = self.types.get_mut(type_url)?;
+        let due = interest.take_due(type_url, self.snapshot.of(type_url))?;
+        self.responses += 1;
+        interest.nonce = self.responses.to_string();
+        interest.version = self
+            .snapshot
+            .of(type_url)
+            .map_or_else(|| "empty".to_owned(), |of| of.version().to_owned());
+        let response = DiscoveryResponse {
+            version_info: interest.version.clone(),
+            resources: due.resources,
+            type_url: type_url.to_owned(),
+            nonce: interest.nonce.clone(),
+            ..DiscoveryResponse::default()
+        };
+        if type_url == Cluster::TYPE_URL {
+            self.resend_endpoints_of(&due.changed);
+        }
+        Some(response)
+    }
+
+    /// Envoy keeps a changed cluster warming until it is sent that cluster's endpoints again, even
+    /// if they are the same (xDS protocol, "resource warming").
+    fn resend_endpoints_of(&mut self, clusters: &[String]) {
+        let Some(endpoints) = self.types.get_mut(Endpoints::TYPE_URL) else {
+            return;
+        };
+        for name in clusters {
+            let Some(cluster) = self.snapshot.resource(Cluster::TYPE_URL, name) else {
+                continue;
+            };
+            endpoints.forget(&eds_name(name, &cluster.any.value));
+        }
+    }
+}
+
+/// What a request turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestOutcome {
+    /// The client accepted what it was sent, or changed its names.
+    Ack {
+        /// The type it is about.
+        type_url: String,
+        /// The version the client now has.
+        version: String,
+    },
+    /// The client refused what it was sent; the same version is not sent again.
+    Nack {
+        /// The type it is about.
+        type_url: String,
+        /// The version that was refused.
+        version: String,
+        /// The client's reason.
+        message: String,
+    },
+    /// It answers a response that is not the newest of its type, and is therefore void.
+    Stale {
+        /// The type it is about.
+        type_url: String,
+    },
+    /// The first request for its type.
+    Subscribed {
+        /// The type it is about.
+        type_url: String,
+    },
+}
+
+/// What a client wants of one type, and what it was sent of it.
+#[derive(Debug, Default)]
+struct Interest {
+    wildcard: bool,
+    names: BTreeSet<String>,
+    /// An empty list of names means "everything" only until the first name.
+    has_named: bool,
+    /// What was sent and is still wanted, as name and version. It holds what the client refused as
+    /// well, so that a refused version is not sent again.
+    sent: BTreeMap<String, String>,
+    answered: bool,
+    /// What the newest response was called.
+    nonce: String,
+    version: String,
+    /// The snapshot's version at which nothing was due.
+    settled_at: Option<String>,
+}
+
+/// What to put into a response.
+struct Due {
+    resources: Vec<Any>,
+    changed: Vec<String>,
+}
+
+impl Interest {
+    /// A nonce of an earlier response, which the client sent before it saw the newest one. What
+    /// it wanted to say it will say again in its answer to that.
+    fn is_stale(&self, nonce: &str) -> bool {
+        !nonce.is_empty() && !self.nonce.is_empty() && nonce != self.nonce
+    }
+
+    fn set_names(&mut self, names: Vec<String>) {
+        let legacy_wildcard = names.is_empty() && !self.has_named;
+        self.has_named |= !names.is_empty();
+        let names: BTreeSet<String> = names.into_iter().collect();
+        let wildcard = legacy_wildcard || names.contains(WILDCARD);
+        if wildcard != self.wildcard || names != self.names {
+            self.settled_at = None;
+        }
+        self.wildcard = wildcard;
+        self.names = names;
+        let (wildcard, names) = (self.wildcard, &self.names);
+        // Forgotten here, a name that is asked for again later is sent again.
+        self.sent.retain(|name, _| wildcard || names.contains(name));
+    }
+
+    fn forget(&mut self, name: &str) {
+        if self.sent.remove(name).is_some() {
+            self.settled_at = None;
+        }
+    }
+
+    fn take_due(&mut self, type_url: &str, available: Option<&TypeSnapshot>) -> Option<Due> {
+        let version = available.map_or("", TypeSnapshot::version);
+        if self.settled_at.as_deref() == Some(version) {
+            return None;
+        }
+        self.settled_at = Some(version.to_owned());
+
+        let wanted = self.wanted(available);
+        let changed: Vec<String> = wanted
+            .iter()
+            .filter(|(name, resource)| self.sent.get(**name) != Some(&resource.version))
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        let removed = self
+            .sent
+            .keys()
+            .any(|name| !wanted.contains_key(name.as_str()));
+        // Envoy's start waits for the first answer to a wildcard, even if that is "nothing".
+        let first_answer = self.wildcard && !self.answered;
+        let full_state = all_in_one_response(type_url);
+        self.sent
+            .retain(|name, _| wanted.contains_key(name.as_str()));
+        if changed.is_empty() && !first_answer && !(full_state && removed) {
+            return None;
+        }
+
+        let resources = wanted
+            .iter()
+            .filter(|(name, resource)| {
+                full_state || self.sent.get(**name) != Some(&resource.version)
+            })
+            .map(|(name, resource)| on_the_wire(name, resource))
+            .collect();
+        for name in &changed {
+            self.sent
+                .insert(name.clone(), wanted[name.as_str()].version.clone());
+        }
+        self.answered = true;
+        Some(Due { resources, changed })
+    }
+
+    fn wanted<'a>(
+        &self,
+        available: Option<&'a TypeSnapshot>,
+    ) -> BTreeMap<&'a str, &'a SnapshotResource> {
+        let Some(available) = available else {
+            return BTreeMap::new();
+        };
+        let resources = available.resources();
+        if self.wildcard {
+            return resources
+                .iter()
+                .map(|(name, r)| (name.as_str(), r))
+                .collect();
+        }
+        self.names
+            .iter()
+            .filter_map(|name| resources.get_key_value(name))
+            .map(|(name, r)| (name.as_str(), r))
+            .collect()
+    }
+}
+
+/// For these types absence means deletion, so each response lists everything (gRFC A53).
+fn all_in_one_response(type_url: &str) -> bool {
+    type_url == Listener::TYPE_URL || type_url == Cluster::TYPE_URL
+}
+
+fn on_the_wire(name: &str, resource: &SnapshotResource) -> Any {
+    if !resource.wrapped {
+        return resource.any.clone();
+    }
+    let wrapper = Resource {
+        name: name.to_owned(),
+        version: resource.version.clone(),
+        resource: Some(resource.any.clone()),
+        ..Resource::default()
+    };
+    Any {
+        type_url: crate::WRAPPER_TYPE_URL.to_owned(),
+        value: wrapper.encode_to_vec(),
+    }
+}
+
+fn eds_name(cluster_name: &str, cluster: &[u8]) -> String {
+    ClusterProto::decode(cluster)
+        .ok()
+        .and_then(|cluster| cluster.eds_cluster_config)
+        .map(|eds| eds.service_name)
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| cluster_name.to_owned())
+}
