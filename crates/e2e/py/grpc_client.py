@@ -1,0 +1,77 @@
+"""A gRPC C-core client: the peer that Crowfly's control plane must serve well.
+
+Usage: GRPC_XDS_BOOTSTRAP_CONFIG=... grpc_client.py TARGET
+
+Reads one command per line on stdin and prints one JSON object per line on stdout:
+
+    call N [TIMEOUT]   N unary calls, one after the other; one line per result:
+                       {"code": "OK", "hostname": "b1", "details": ""}
+
+It ends with its stdin, so it never outlives the test that started it.
+"""
+
+import json
+import sys
+
+import grpc
+
+METHOD = "/grpc.testing.TestService/UnaryCall"
+# grpc.testing.SimpleResponse.hostname; the messages are so small that reading
+# the wire format is shorter than generating code for them.
+HOSTNAME_FIELD = 6
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        shift += 7
+        if byte < 0x80:
+            return value, at
+
+
+def hostname(message):
+    """The hostname of an encoded SimpleResponse; empty if it has none."""
+    at, found = 0, b""
+    while at < len(message):
+        tag, at = varint(message, at)
+        kind = tag & 7
+        if kind == VARINT:
+            _, at = varint(message, at)
+        elif kind == BYTES:
+            length, at = varint(message, at)
+            if tag >> 3 == HOSTNAME_FIELD:
+                found = message[at : at + length]
+            at += length
+        elif kind in (FIXED32, FIXED64):
+            at += 4 if kind == FIXED32 else 8
+        else:
+            raise ValueError(f"wire type {kind} in a SimpleResponse")
+    return found.decode()
+
+
+def call(unary_call, timeout):
+    try:
+        # An empty message is a valid SimpleRequest.
+        reply = unary_call(b"", timeout=timeout, wait_for_ready=True)
+    except grpc.RpcError as error:
+        return {"code": error.code().name, "hostname": "", "details": error.details()}
+    return {"code": "OK", "hostname": hostname(reply), "details": ""}
+
+
+def main():
+    channel = grpc.insecure_channel(sys.argv[1])
+    unary_call = channel.unary_unary(METHOD)
+    for line in sys.stdin:
+        command, count, *rest = line.split()
+        if command != "call":
+            raise ValueError(f"unknown command {line!r}")
+        for _ in range(int(count)):
+            print(json.dumps(call(unary_call, float(rest[0]) if rest else 10.0)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

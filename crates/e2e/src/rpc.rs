@@ -1,0 +1,110 @@
+//! Calls of `grpc.testing.TestService` over any channel, and who answered them.
+//!
+//! The two messages are written out: these tests need one field of one of them,
+//! and should not depend on the code that the backends are made with.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use http::uri::PathAndQuery;
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
+use tonic::codegen::{Body as HttpBody, Bytes, StdError};
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+
+use crate::process::PATIENCE;
+
+const UNARY_CALL: &str = "/grpc.testing.TestService/UnaryCall";
+/// No call of these tests takes long; one that hangs should say so.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many calls each backend answered.
+pub type Spread = BTreeMap<String, usize>;
+
+/// Makes one `UnaryCall` and returns the name of the backend that answered.
+///
+/// # Errors
+///
+/// What the call failed with.
+pub async fn unary_call<S>(channel: &S) -> Result<String, Status>
+where
+    S: GrpcService<Body> + Clone,
+    S::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
+    <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
+{
+    let mut client = Grpc::new(channel.clone());
+    client.ready().await.map_err(|error| {
+        let error: StdError = error.into();
+        Status::unknown(format!("the channel is not ready: {error}"))
+    })?;
+    let mut request = Request::new(SimpleRequest {});
+    request.set_timeout(TIMEOUT);
+    let codec = ProstCodec::<SimpleRequest, SimpleResponse>::default();
+    let path = PathAndQuery::from_static(UNARY_CALL);
+    let response = client.unary(request, path, codec).await?;
+    Ok(response.into_inner().hostname)
+}
+
+/// Makes `count` calls, one after the other, and counts who answered.
+///
+/// # Panics
+///
+/// If any of them fails.
+pub async fn spread<S>(channel: &S, count: usize) -> Spread
+where
+    S: GrpcService<Body> + Clone,
+    S::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
+    <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
+{
+    let mut spread = Spread::new();
+    for _ in 0..count {
+        let name = unary_call(channel)
+            .await
+            .unwrap_or_else(|status| panic!("{status:?}"));
+        *spread.entry(name).or_default() += 1;
+    }
+    spread
+}
+
+/// Calls until a whole round is answered by exactly the backends in `names`.
+///
+/// # Panics
+///
+/// If a call fails, or that does not come to be within [`PATIENCE`].
+pub async fn until_served_by<S>(channel: &S, names: &[&str])
+where
+    S: GrpcService<Body> + Clone,
+    S::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
+    <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let spread = spread(channel, names.len() * CALLS_EACH).await;
+        if is_served_by(&spread, names) {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "expected {names:?} to answer, found {spread:?}"
+        );
+    }
+}
+
+/// Enough calls for each backend that none is left out by chance, where the
+/// order of round robin is lost (in a proxy with several workers).
+pub const CALLS_EACH: usize = 10;
+
+/// Whether exactly the backends in `names` answered.
+pub fn is_served_by(spread: &Spread, names: &[&str]) -> bool {
+    spread.keys().eq(names.iter().copied())
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct SimpleRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct SimpleResponse {
+    #[prost(string, tag = "6")]
+    hostname: String,
+}

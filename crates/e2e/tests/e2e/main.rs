@@ -1,0 +1,21 @@
+//! Whole processes, talking over loopback: Crowfly with foreign peers on the
+//! other side, and the whole product by itself.
+//!
+//! In a debug build on two cores each test takes a second or two, most of it
+//! the start of its processes; they run in parallel, on ports that the kernel
+//! chooses.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "test code"
+)]
+
+mod c_core_client;
+mod envoy_proxy;
+
+use crowfly_e2e::product::Crowfly;
+
+const CROWFLY: Crowfly = Crowfly {
+    program: env!("CARGO_BIN_EXE_crowfly-under-test"),
+};
