@@ -1,1 +1,78 @@
-//! Load balancing without I/O: a plan, a balancer, and flat lock-free pickers
+//! Load balancing without I/O: a plan, a balancer, and flat lock-free pickers.
+//!
+//! gRPC's balancing policies form a tree of objects that call each other up and down. Here the same
+//! semantics are values that flow one way:
+//!
+//! ```text
+//! Plan ──> Balancer ──> compile ──> Picker ──> Call
+//!             ^                                 │
+//!  endpoint states (events)        counters (atomics)
+//! ```
+//!
+//! - [`Plan`] is the tree of one cluster as data; it prints as an operator reads it.
+//! - [`Balancer`] is the only mutable state. It takes [`Event`]s, and hands out [`Command`]s to
+//!   the driver that owns the connections. It touches no socket, no clock and no global random
+//!   source: two balancers with the same seed and the same events do the same.
+//! - [`Picker`] is what the tree compiles to. A pick takes no lock, allocates nothing and does the
+//!   same work at one endpoint and at ten thousand.
+//! - [`Call`] is the token of one attempt: dropping it settles the endpoint's counters.
+//!
+//! ```
+//! use std::{num::NonZeroU32, sync::Arc, time::Instant};
+//! use crowfly_lb::{
+//!     Balancer, CallContext, Command, Endpoint, EndpointState, Event, Locality, LocalityId, Node,
+//!     Pick, Plan,
+//! };
+//!
+//! let endpoint = Endpoint::from(std::net::SocketAddr::from(([127, 0, 0, 1], 50051)));
+//! let plan = Plan {
+//!     cluster: "payments".into(),
+//!     root: Node::Localities(vec![Locality {
+//!         id: LocalityId::new("us", "a", ""),
+//!         weight: NonZeroU32::MIN,
+//!         child: Node::RoundRobin(Arc::from([endpoint])),
+//!     }]),
+//!     note: None,
+//! };
+//!
+//! let now = Instant::now();
+//! let mut balancer = Balancer::new(7);
+//! balancer.handle(Event::Plan(Arc::new(plan)), now);
+//! balancer.flush(now);
+//! while let Some(command) = balancer.poll_command() {
+//!     match command {
+//!         Command::Connect { id, .. } => {
+//!             // a driver dials here, and reports what happens
+//!             balancer.handle(Event::Endpoint { id, state: EndpointState::Ready("h2") }, now);
+//!             balancer.flush(now);
+//!         }
+//!         Command::Publish { picker, .. } => match picker.pick(&CallContext::new(1)) {
+//!             Pick::Ready(call) => assert_eq!(*call.transport(), "h2"),
+//!             Pick::Queue => println!("no connection yet: wait for the next picker"),
+//!             Pick::Fail(failure) => println!("UNAVAILABLE: {failure}"),
+//!         },
+//!         Command::Release(_) => {}
+//!     }
+//! }
+//! ```
+
+mod balancer;
+mod call;
+mod compile;
+mod endpoint;
+mod leaf;
+mod math;
+mod name;
+mod picker;
+mod plan;
+mod slots;
+mod tree;
+
+pub use balancer::{Balancer, Command, Event};
+pub use call::{Call, CallContext};
+pub use endpoint::{Connectivity, EndpointId, EndpointState, EndpointView};
+pub use math::AliasTable;
+pub use name::{ClusterName, LocalityId};
+pub use picker::{Failure, Pick, Picker, Share};
+pub use plan::{Endpoint, Locality, Node, Plan};
+pub use tree::Tree;

@@ -1,0 +1,5 @@
+//! The algorithms, each in its own file with its complexity stated.
+
+mod alias;
+
+pub use alias::AliasTable;
