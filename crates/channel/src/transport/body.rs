@@ -1,0 +1,150 @@
+//! The response body.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use http_body::{Body, Frame};
+use pin_project_lite::pin_project;
+use tonic::Status;
+
+use super::error::SendError;
+use super::pump::PumpHandle;
+use super::shared::StreamPermit;
+
+pin_project! {
+    /// The body of a response, and with it the open stream.
+    ///
+    /// It gives window back to the server as it hands out data, so a reader that stops reading
+    /// stops the server. Dropped before its end, it resets the stream with CANCEL.
+    ///
+    /// The upper layer ties what belongs to the call to it with [`guarded`](Self::guarded): the
+    /// guard is a type parameter and pinned in place, so that it costs no allocation.
+    pub struct ResponseBody<G = ()> {
+        stream: Option<Open>,
+        #[pin]
+        guard: G,
+    }
+}
+
+/// Something whose life is that of the call: dropped with the body, and able to end it.
+pub trait Guard {
+    /// Asked each time the body is polled. `Ready` ends the body with that status and resets the
+    /// stream: a deadline has passed, say.
+    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
+        let _ = cx;
+        Poll::Pending
+    }
+}
+
+impl Guard for () {}
+
+struct Open {
+    recv: RecvStream,
+    data_read: bool,
+    pump: Option<PumpHandle>,
+    permit: StreamPermit,
+    /// The stream failed because the pump's body did; what with, the pump knows.
+    failing: bool,
+}
+
+impl ResponseBody {
+    pub(super) fn new(recv: RecvStream, pump: Option<PumpHandle>, permit: StreamPermit) -> Self {
+        let stream = Open {
+            recv,
+            data_read: false,
+            pump,
+            permit,
+            failing: false,
+        };
+        Self {
+            stream: Some(stream),
+            guard: (),
+        }
+    }
+
+    /// Ties a guard to the body.
+    pub fn guarded<G: Guard>(self, guard: G) -> ResponseBody<G> {
+        ResponseBody {
+            stream: self.stream,
+            guard,
+        }
+    }
+}
+
+impl<G: Guard> Body for ResponseBody<G> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.project();
+        let Some(stream) = this.stream else {
+            return Poll::Ready(None);
+        };
+        // The guard first: a stream that always has data ready must not outlive its deadline.
+        let frame = match this.guard.poll_end(cx) {
+            Poll::Ready(status) => Some(Err(status)),
+            Poll::Pending => ready!(stream.poll_frame(cx)),
+        };
+        if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
+            // Over: the stream, its pump and its permit go now, not when the reader drops us.
+            *this.stream = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stream.is_none()
+    }
+}
+
+impl Open {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.failing {
+            return self.poll_failure(cx);
+        }
+        if !self.data_read {
+            match ready!(self.recv.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    // It fails only if the stream is gone, which the next poll reports.
+                    let _ = self.recv.flow_control().release_capacity(data.len());
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Some(Err(error)) => return self.handle_error(&error, cx),
+                None => self.data_read = true,
+            }
+        }
+        match ready!(self.recv.poll_trailers(cx)) {
+            Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
+            Err(error) => self.handle_error(&error, cx),
+        }
+    }
+
+    fn handle_error(
+        &mut self,
+        error: &h2::Error,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.pump.is_some() && PumpHandle::has_reset(error) {
+            self.failing = true;
+            return self.poll_failure(cx);
+        }
+        let shared = &self.permit.shared;
+        let refused = shared.is_above_goaway(self.recv.stream_id().as_u32());
+        let error = SendError::of_stream(shared.address, error, refused);
+        Poll::Ready(Some(Err(error.to_status())))
+    }
+
+    fn poll_failure(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let status = match &mut self.pump {
+            Some(pump) => ready!(pump.poll_failure(cx)),
+            None => None,
+        };
+        let status = status.unwrap_or_else(|| Status::cancelled("the request was cancelled"));
+        Poll::Ready(Some(Err(status)))
+    }
+}

@@ -1,0 +1,223 @@
+//! Connecting, and what ends a connection.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::{Reason, client};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tracing::debug;
+
+use super::error::{ConnectError, ConnectPhase};
+use super::profile::Profile;
+use super::sender::Sender;
+use super::shared::Shared;
+use super::tap::{GoAway, Tap};
+
+/// One HTTP/2 connection that is ready for calls.
+///
+/// The connection lives in a task of its own. That task ends when the server closes, or when this
+/// handle and all [`Sender`]s are dropped and the last open stream has ended: releasing a
+/// connection never breaks a call.
+#[derive(Debug)]
+pub struct Connection {
+    sender: Sender,
+    closing: watch::Receiver<Option<Closing>>,
+    draining: bool,
+}
+
+impl Connection {
+    /// Connects to `address` and returns once the server's SETTINGS have been read.
+    ///
+    /// A server that accepts and stays silent (a stopped process; its kernel completes the TCP
+    /// handshake) is therefore never taken for a working one. `connect_timeout` covers TCP, TLS
+    /// and SETTINGS together. Dropping the future abandons the attempt.
+    ///
+    /// Must be called within a tokio runtime.
+    pub async fn connect(
+        address: SocketAddr,
+        profile: &Profile,
+        connect_timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        let attempt = Attempt {
+            address,
+            deadline: Instant::now() + connect_timeout,
+            connect_timeout,
+        };
+        let tcp = attempt
+            .phase(ConnectPhase::Connect, connect_tcp(address))
+            .await?;
+        match profile.tls() {
+            None => attempt.http2(tcp).await,
+            Some(tls) => {
+                let stream = attempt.phase(ConnectPhase::Tls, tls.handshake(tcp)).await?;
+                attempt.http2(stream).await
+            }
+        }
+    }
+
+    /// What calls are sent through; cheap to clone.
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// Waits for the end to come nearer: at most one [`Closing::Draining`], then
+    /// [`Closing::Closed`], again and again. Dropping the future loses nothing.
+    pub async fn closing(&mut self) -> Closing {
+        loop {
+            match self.closing.borrow_and_update().clone() {
+                Some(closed @ Closing::Closed(_)) => return closed,
+                Some(draining) if !self.draining => {
+                    self.draining = true;
+                    return draining;
+                }
+                _ => {}
+            }
+            if self.closing.changed().await.is_err() {
+                return Closing::Closed("the connection task is gone".into());
+            }
+        }
+    }
+}
+
+/// How near a connection is to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// It is over; open streams have failed.
+    Closed(Arc<str>),
+    /// No new streams; open ones go on to their end. There is no GOAWAY when the connection has
+    /// merely used up its stream ids.
+    Draining(Option<GoAway>),
+}
+
+impl fmt::Display for Closing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed(reason) => write!(f, "the connection is closed ({reason})"),
+            Self::Draining(Some(goaway)) => {
+                let reason = Reason::from(goaway.error_code);
+                write!(f, "the server is going away ({reason:?})")
+            }
+            Self::Draining(None) => f.write_str("the connection has used up its stream ids"),
+        }
+    }
+}
+
+/// One attempt to connect: its steps share a deadline.
+struct Attempt {
+    address: SocketAddr,
+    deadline: Instant,
+    connect_timeout: Duration,
+}
+
+impl Attempt {
+    async fn phase<T, E: fmt::Display>(
+        &self,
+        phase: ConnectPhase,
+        step: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ConnectError> {
+        let reason = match timeout_at(self.deadline, step).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("timed out after {:?}", self.connect_timeout),
+        };
+        Err(ConnectError {
+            address: self.address,
+            phase,
+            reason: reason.into(),
+        })
+    }
+
+    async fn http2<IO>(&self, io: IO) -> Result<Connection, ConnectError>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let shared = Arc::new(Shared::new(self.address, Handle::current()));
+        let seen = shared.clone();
+        let tap = Tap::new(io, move |frame| seen.handle_seen(frame));
+        let handshake = async {
+            let (send_request, mut driver) = http2_settings().handshake::<_, Bytes>(tap).await?;
+            read_settings(&mut driver, &shared).await?;
+            Ok::<_, h2::Error>((send_request, driver))
+        };
+        let (send_request, driver) = self.phase(ConnectPhase::Settings, handshake).await?;
+        debug!(address = %self.address, "connected");
+
+        let closing = shared.watch();
+        tokio::spawn(drive(driver, shared.clone()));
+        Ok(Connection {
+            sender: Sender::new(send_request, shared),
+            closing,
+            draining: false,
+        })
+    }
+}
+
+async fn connect_tcp(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let tcp = TcpStream::connect(address).await?;
+    // A call is complete in one write; waiting for more to send would only delay it.
+    tcp.set_nodelay(true)?;
+    Ok(tcp)
+}
+
+/// The windows and limits that tonic's and hyper's clients use, so that a channel behaves the same
+/// whichever of them carries it.
+fn http2_settings() -> client::Builder {
+    let mut builder = client::Builder::new();
+    builder
+        .initial_window_size(2 * 1024 * 1024)
+        .initial_connection_window_size(5 * 1024 * 1024)
+        .max_frame_size(16 * 1024)
+        .max_header_list_size(16 * 1024)
+        .max_send_buffer_size(1024 * 1024)
+        .max_local_error_reset_streams(Some(1024))
+        .enable_push(false);
+    builder
+}
+
+/// Drives the connection in place until the tap has seen SETTINGS.
+///
+/// It is not spawned before that, so an attempt that times out or is dropped leaves nothing behind.
+async fn read_settings<D>(driver: &mut D, shared: &Shared) -> Result<(), h2::Error>
+where
+    D: Future<Output = Result<(), h2::Error>> + Unpin,
+{
+    poll_fn(|cx| match Pin::new(&mut *driver).poll(cx) {
+        Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+        // Closed in good order, but closed.
+        Poll::Ready(Ok(())) => Poll::Ready(Err(Reason::NO_ERROR.into())),
+        Poll::Pending if shared.settings_seen() => Poll::Ready(Ok(())),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+async fn drive(driver: impl Future<Output = Result<(), h2::Error>>, shared: Arc<Shared>) {
+    let task = Task { shared };
+    let reason: Arc<str> = match driver.await {
+        Ok(()) => "closed in good order".into(),
+        Err(error) => error.to_string().into(),
+    };
+    debug!(address = %task.shared.address, %reason, "disconnected");
+    task.shared.handle_closed(reason);
+}
+
+/// Reports the end of the connection even if its task is dropped or panics.
+struct Task {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.shared.handle_closed("the connection task was stopped");
+    }
+}

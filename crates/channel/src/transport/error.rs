@@ -1,0 +1,280 @@
+//! What can go wrong on a connection, sorted by what the caller may do about it.
+//!
+//! gRFC A6 lets a client repeat a call without asking the application in two cases only: the call
+//! never left the client (any number of times), or the server is known not to have acted on it
+//! (once). Everything else is the application's business. [`SendErrorKind`] is that distinction.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use h2::Reason;
+use thiserror::Error;
+use tonic::{Code, Status};
+
+/// No connection to an address: where it got stuck, and why.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("cannot connect to {address}: {phase}: {reason}")]
+pub struct ConnectError {
+    /// The address that was tried.
+    pub address: SocketAddr,
+    /// How far the attempt came.
+    pub phase: ConnectPhase,
+    /// What happened there.
+    pub reason: Arc<str>,
+}
+
+/// The steps to a READY connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectPhase {
+    /// The TCP handshake.
+    Connect,
+    /// From the server's preface to its SETTINGS frame.
+    Settings,
+    /// The TLS handshake, including the choice of `h2` by ALPN.
+    Tls,
+}
+
+impl fmt::Display for ConnectPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "connect",
+            Self::Settings => "HTTP/2 SETTINGS",
+            Self::Tls => "TLS handshake",
+        })
+    }
+}
+
+/// A call that failed on its connection, before or after its response began.
+#[derive(Debug, Error)]
+#[error("{}", self.message())]
+pub struct SendError {
+    kind: SendErrorKind,
+    address: SocketAddr,
+    reason: String,
+    /// Set for [`SendErrorKind::RequestBody`]: what the body failed with.
+    #[source]
+    status: Option<Status>,
+}
+
+/// What may be done about a failed call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendErrorKind {
+    /// HTTP/2 cannot carry this request (say, a `connection` header). Repeating it is no use.
+    Invalid,
+    /// The connection died after the request was handed to it: the server may have acted on it.
+    Lost,
+    /// The request never left this process: it may be repeated without limit.
+    NeverSent,
+    /// The server promised that it did not act on the request, by REFUSED_STREAM or by a GOAWAY
+    /// with a lower last stream id: the request may be repeated once.
+    Refused,
+    /// The request body failed; the stream was cancelled.
+    RequestBody,
+    /// The stream was reset with this code.
+    Stream(Reason),
+}
+
+impl SendError {
+    /// What may be done about it.
+    pub fn kind(&self) -> SendErrorKind {
+        self.kind
+    }
+
+    /// The backend the call was sent to, or would have been.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The error as a gRPC client reports it.
+    ///
+    /// Reset codes map as gRPC's HTTP/2 protocol document says. A lost connection is UNAVAILABLE
+    /// with a [`ConnectionLost`] as its source.
+    pub fn to_status(&self) -> Status {
+        if let Some(status) = &self.status {
+            return status.clone();
+        }
+        let mut status = Status::new(self.code(), self.message());
+        if self.kind == SendErrorKind::Lost {
+            let lost = ConnectionLost {
+                address: self.address,
+                reason: self.reason.as_str().into(),
+            };
+            status.set_source(Arc::new(lost));
+        }
+        status
+    }
+
+    pub(super) fn never_sent(address: SocketAddr, reason: impl Into<String>) -> Self {
+        Self::new(SendErrorKind::NeverSent, address, reason)
+    }
+
+    pub(super) fn request_body(address: SocketAddr, status: Status) -> Self {
+        let mut error = Self::new(SendErrorKind::RequestBody, address, status.message());
+        error.status = Some(status);
+        error
+    }
+
+    /// An error of a request that `h2` did not take.
+    pub(super) fn not_opened(address: SocketAddr, error: &h2::Error) -> Self {
+        let kind = if is_usage(error) {
+            SendErrorKind::Invalid
+        } else {
+            SendErrorKind::NeverSent
+        };
+        Self::new(kind, address, error.to_string())
+    }
+
+    /// An error of an open stream. `refused`: its id is above GOAWAY's last stream id.
+    pub(super) fn of_stream(address: SocketAddr, error: &h2::Error, refused: bool) -> Self {
+        let kind = match error.reason() {
+            Some(Reason::REFUSED_STREAM) if error.is_reset() => SendErrorKind::Refused,
+            Some(reason) if error.is_reset() => SendErrorKind::Stream(reason),
+            // h2 fails only streams above the last stream id with the server's GOAWAY.
+            Some(_) if error.is_go_away() && error.is_remote() && refused => SendErrorKind::Refused,
+            _ if is_usage(error) => SendErrorKind::Invalid,
+            _ => SendErrorKind::Lost,
+        };
+        Self::new(kind, address, error.to_string())
+    }
+
+    fn new(kind: SendErrorKind, address: SocketAddr, reason: impl Into<String>) -> Self {
+        Self {
+            kind,
+            address,
+            reason: reason.into(),
+            status: None,
+        }
+    }
+
+    fn code(&self) -> Code {
+        match self.kind {
+            SendErrorKind::Invalid | SendErrorKind::RequestBody => Code::Internal,
+            SendErrorKind::Lost | SendErrorKind::NeverSent | SendErrorKind::Refused => {
+                Code::Unavailable
+            }
+            SendErrorKind::Stream(reason) => code_of_reset(reason),
+        }
+    }
+
+    fn message(&self) -> String {
+        let Self {
+            address, reason, ..
+        } = self;
+        match self.kind {
+            SendErrorKind::Invalid => format!("cannot send the request to {address}: {reason}"),
+            SendErrorKind::Lost => format!("connection to {address} lost: {reason}"),
+            SendErrorKind::NeverSent => format!("request not sent to {address}: {reason}"),
+            SendErrorKind::Refused => format!("{address} refused the stream: {reason}"),
+            SendErrorKind::RequestBody => format!("request body for {address} failed: {reason}"),
+            SendErrorKind::Stream(_) => format!("{address} reset the stream: {reason}"),
+        }
+    }
+}
+
+/// The connection of a call died after the call was sent: the server may have acted on it.
+///
+/// It is the source of the call's [`tonic::Status`], so that whoever counts such calls can tell
+/// them from an UNAVAILABLE that the server or the balancer answered.
+///
+/// ```
+/// # fn count(status: &tonic::Status) {
+/// use crowfly::transport::ConnectionLost;
+///
+/// if let Some(lost) = ConnectionLost::find(status) {
+///     println!("lost in flight: {}", lost.address());
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, Error)]
+#[error("connection to {address} lost: {reason}")]
+pub struct ConnectionLost {
+    address: SocketAddr,
+    reason: Arc<str>,
+}
+
+impl ConnectionLost {
+    /// Looks for a lost connection among the causes of `error`.
+    pub fn find<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Self> {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            if let Some(lost) = error.downcast_ref() {
+                return Some(lost);
+            }
+            cause = error.source();
+        }
+        None
+    }
+
+    /// The backend at the other end.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// An error of how `h2` was used, not of the connection: it has neither a cause nor a code.
+pub(super) fn is_usage(error: &h2::Error) -> bool {
+    !error.is_io() && error.reason().is_none()
+}
+
+/// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors>, and INTERNAL for the
+/// two codes that the table leaves to the implementation.
+fn code_of_reset(reason: Reason) -> Code {
+    match reason {
+        Reason::NO_ERROR
+        | Reason::PROTOCOL_ERROR
+        | Reason::INTERNAL_ERROR
+        | Reason::FLOW_CONTROL_ERROR
+        | Reason::SETTINGS_TIMEOUT
+        | Reason::STREAM_CLOSED
+        | Reason::FRAME_SIZE_ERROR
+        | Reason::COMPRESSION_ERROR
+        | Reason::CONNECT_ERROR
+        | Reason::HTTP_1_1_REQUIRED => Code::Internal,
+        Reason::REFUSED_STREAM => Code::Unavailable,
+        Reason::CANCEL => Code::Cancelled,
+        Reason::ENHANCE_YOUR_CALM => Code::ResourceExhausted,
+        Reason::INADEQUATE_SECURITY => Code::PermissionDenied,
+        _ => Code::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reset_codes_map_as_the_grpc_http2_document_says() {
+        let code = |reason| {
+            SendError::new(SendErrorKind::Stream(reason), ADDRESS, "")
+                .to_status()
+                .code()
+        };
+        assert_eq!(code(Reason::NO_ERROR), Code::Internal);
+        assert_eq!(code(Reason::FLOW_CONTROL_ERROR), Code::Internal);
+        assert_eq!(code(Reason::REFUSED_STREAM), Code::Unavailable);
+        assert_eq!(code(Reason::CANCEL), Code::Cancelled);
+        assert_eq!(code(Reason::ENHANCE_YOUR_CALM), Code::ResourceExhausted);
+        assert_eq!(code(Reason::INADEQUATE_SECURITY), Code::PermissionDenied);
+        assert_eq!(code(Reason::from(0xff)), Code::Unknown);
+    }
+
+    #[test]
+    fn only_a_lost_connection_has_connection_lost_as_its_source() {
+        let lost = SendError::new(SendErrorKind::Lost, ADDRESS, "broken pipe").to_status();
+        assert_eq!(lost.code(), Code::Unavailable);
+        let found = ConnectionLost::find(&lost).unwrap();
+        assert_eq!(
+            found.to_string(),
+            "connection to 127.0.0.1:1 lost: broken pipe"
+        );
+
+        let refused = SendError::new(SendErrorKind::Refused, ADDRESS, "no").to_status();
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert!(ConnectionLost::find(&refused).is_none());
+    }
+
+    const ADDRESS: SocketAddr =
+        SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+}

@@ -1,0 +1,59 @@
+//! How to speak to an address.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::tls::{BackendTls, TlsClient, TlsError};
+
+/// Everything besides the address that makes two connections differ: connections with equal
+/// profiles to the same address are interchangeable, so the channel shares them.
+///
+/// A TLS profile equals its clones only. Two that were built apart are never equal, since TLS
+/// settings cannot be compared.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    tls: Option<Arc<TlsClient>>,
+}
+
+impl Profile {
+    /// HTTP/2 with prior knowledge over plain TCP.
+    pub fn plaintext() -> Self {
+        Self::default()
+    }
+
+    /// TLS. `authority` is the target's name: without [`BackendTls::server_name`], its host is
+    /// what the backend's certificate must be valid for.
+    pub fn with_tls(tls: &BackendTls, authority: &str) -> Result<Self, TlsError> {
+        Ok(Self {
+            tls: Some(Arc::new(tls.client(authority)?)),
+        })
+    }
+
+    pub(super) fn tls(&self) -> Option<&TlsClient> {
+        self.tls.as_deref()
+    }
+}
+
+impl PartialEq for Profile {
+    fn eq(&self, other: &Self) -> bool {
+        self.tls.as_ref().map(Arc::as_ptr) == other.tls.as_ref().map(Arc::as_ptr)
+    }
+}
+
+impl Eq for Profile {}
+
+impl Hash for Profile {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.tls.as_ref().map(Arc::as_ptr).hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plaintext_profiles_are_equal() {
+        assert_eq!(Profile::plaintext(), Profile::plaintext());
+    }
+}

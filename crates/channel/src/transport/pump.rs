@@ -1,0 +1,199 @@
+//! Moves a request body into its stream.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::{Reason, SendStream};
+use http::HeaderMap;
+use http_body::Body;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tonic::Status;
+
+/// A future that sends a body frame by frame, as fast as flow control allows.
+///
+/// It looks one frame ahead, because a tonic body does not know its last frame until it is asked
+/// for the next: a unary request becomes a single DATA frame that ends the stream, where sending
+/// each frame as it comes would add an empty one.
+///
+/// It fails only if the body does. A stream that the server or the connection ended is no failure
+/// of the request side: the response tells.
+pub(super) struct Pump<B> {
+    stream: SendStream<Bytes>,
+    body: B,
+    /// DATA to send next.
+    held: Option<Bytes>,
+    /// What the body gave after `held`.
+    ahead: Option<Ahead>,
+}
+
+enum Ahead {
+    Data(Bytes),
+    End,
+    Trailers(HeaderMap),
+}
+
+impl<B> Pump<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    pub(super) fn new(stream: SendStream<Bytes>, body: B) -> Self {
+        Self {
+            stream,
+            body,
+            held: None,
+            ahead: None,
+        }
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
+        loop {
+            if self.ahead.is_none() {
+                match self.poll_ahead(cx) {
+                    Poll::Ready(ahead) => self.ahead = Some(ahead?),
+                    Poll::Pending if self.held.is_none() => return Poll::Pending,
+                    Poll::Pending => {}
+                }
+            }
+            match (self.held.take(), self.ahead.take()) {
+                (None, Some(Ahead::Data(data))) => self.held = Some(data),
+                // The last DATA: nothing follows that could pile up, so it need not wait here for
+                // a window that h2 waits for as well.
+                (held, Some(Ahead::End)) => {
+                    self.stream.send_data(held.unwrap_or_default(), true)?;
+                    return Poll::Ready(Ok(()));
+                }
+                (held, Some(Ahead::Trailers(trailers))) => {
+                    if let Some(data) = held {
+                        self.stream.send_data(data, false)?;
+                    }
+                    self.stream.send_trailers(trailers)?;
+                    return Poll::Ready(Ok(()));
+                }
+                (Some(data), ahead) => {
+                    self.ahead = ahead;
+                    match self.poll_capacity(cx) {
+                        Poll::Ready(granted) => granted?,
+                        Poll::Pending => {
+                            self.held = Some(data);
+                            return Poll::Pending;
+                        }
+                    }
+                    self.stream.send_data(data, false)?;
+                }
+                (None, None) => return Poll::Pending,
+            }
+        }
+    }
+
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<Ahead, Stopped>> {
+        loop {
+            let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
+                return Poll::Ready(Ok(Ahead::End));
+            };
+            let frame = frame.map_err(|error| Stopped::Body(Status::from_error(error.into())))?;
+            match frame.into_data() {
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => return Poll::Ready(Ok(Ahead::Data(data))),
+                Err(frame) => {
+                    if let Ok(trailers) = frame.into_trailers() {
+                        return Poll::Ready(Ok(Ahead::Trailers(trailers)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the stream may send at least a byte. The whole chunk goes out then: it is in
+    /// memory already, and asking for its full length would tie up the connection's window while
+    /// other streams could use it.
+    fn poll_capacity(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
+        if self.stream.capacity() > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        self.stream.reserve_capacity(1);
+        while self.stream.capacity() == 0 {
+            match ready!(self.stream.poll_capacity(cx)) {
+                Some(granted) => granted.map(drop)?,
+                None => return Poll::Ready(Err(Stopped::Stream)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<B> Future for Pump<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Output = Result<(), Status>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        match this.poll_send(cx) {
+            Poll::Ready(Ok(()) | Err(Stopped::Stream)) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(Stopped::Body(status))) => {
+                this.stream.send_reset(Reason::CANCEL);
+                Poll::Ready(Err(status))
+            }
+            // While the body has nothing to send, the stream may end.
+            Poll::Pending => this.stream.poll_reset(cx).map(|_| Ok(())),
+        }
+    }
+}
+
+enum Stopped {
+    Body(Status),
+    Stream,
+}
+
+impl From<h2::Error> for Stopped {
+    fn from(_: h2::Error) -> Self {
+        Self::Stream
+    }
+}
+
+/// A pump that runs in its own task until it is done or this is dropped.
+#[derive(Debug)]
+pub(super) struct PumpHandle {
+    task: JoinHandle<Result<(), Status>>,
+}
+
+impl PumpHandle {
+    pub(super) fn spawn<B>(pump: Pump<B>, runtime: &Handle) -> Self
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Self {
+            task: runtime.spawn(pump),
+        }
+    }
+
+    /// Whether a stream's error is the trace of a pump whose body failed: nothing else on this
+    /// side resets streams.
+    pub(super) fn has_reset(error: &h2::Error) -> bool {
+        error.is_reset() && !error.is_remote() && !error.is_library()
+    }
+
+    /// What the body failed with. To be asked after [`has_reset`](Self::has_reset), when the pump
+    /// is at its end.
+    pub(super) async fn failure(&mut self) -> Option<Status> {
+        std::future::poll_fn(|cx| self.poll_failure(cx)).await
+    }
+
+    pub(super) fn poll_failure(&mut self, cx: &mut Context<'_>) -> Poll<Option<Status>> {
+        let outcome = ready!(Pin::new(&mut self.task).poll(cx));
+        Poll::Ready(outcome.ok().and_then(Result::err))
+    }
+}
+
+impl Drop for PumpHandle {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
