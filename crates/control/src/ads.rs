@@ -1,0 +1,197 @@
+//! ADS over tonic: one task per stream, which moves values between the socket and a
+//! [`Subscription`].
+
+use std::sync::Arc;
+
+use crowfly_xds::{RequestOutcome, Subscription};
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
+};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{debug, info, warn};
+
+use crate::clients::{ClientHandle, Clients};
+use crate::store::{Store, Views};
+
+/// The gRPC service.
+pub(crate) type AdsServer = AggregatedDiscoveryServiceServer<Ads>;
+
+/// Serves the store's snapshot over ADS.
+#[derive(Debug)]
+pub(crate) struct Ads {
+    store: Arc<Store>,
+    clients: Clients,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Ads {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        clients: Clients,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            store,
+            clients,
+            stopping,
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for Ads {
+    type StreamAggregatedResourcesStream = ReceiverStream<Result<DiscoveryResponse, Status>>;
+    type DeltaAggregatedResourcesStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        let client = self.clients.open(request.remote_addr());
+        // One response at a time: what a slow client has not taken yet is decided late, from the
+        // newest snapshot.
+        let (responses, receiver) = mpsc::channel(1);
+        let stream = Stream::new(client, self.store.views());
+        let stopping = self.stopping.clone();
+        tokio::spawn(stream.run(request.into_inner(), responses, stopping));
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        _request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        Err(Status::unimplemented(
+            "incremental xDS is not served yet; use StreamAggregatedResources",
+        ))
+    }
+}
+
+/// Drives one stream.
+struct Stream {
+    client: ClientHandle,
+    views: watch::Receiver<Views>,
+    subscription: Subscription,
+    /// Whether the subscription may have something to send.
+    due: bool,
+}
+
+impl Stream {
+    fn new(client: ClientHandle, mut views: watch::Receiver<Views>) -> Self {
+        let snapshot = views.borrow_and_update().of(None);
+        Self {
+            client,
+            views,
+            subscription: Subscription::new(snapshot),
+            due: false,
+        }
+    }
+
+    /// The order of the branches is that of their weight: what a client has to say may make a
+    /// response unnecessary, and so may a newer snapshot.
+    async fn run(
+        mut self,
+        mut requests: Streaming<DiscoveryRequest>,
+        responses: mpsc::Sender<Result<DiscoveryResponse, Status>>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let end = loop {
+            tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => {
+                    break Some(Status::unavailable("the control plane is shutting down"));
+                }
+                request = requests.message() => match request {
+                    Ok(Some(request)) => if let Err(status) = self.handle(request) {
+                        break Some(status);
+                    },
+                    Ok(None) | Err(_) => break None,
+                },
+                changed = self.views.changed() => match changed {
+                    Ok(()) => self.refresh(),
+                    Err(_) => break None,
+                },
+                permit = responses.reserve(), if self.due => match permit {
+                    Ok(permit) => if let Some(response) = self.next_response() {
+                        permit.send(Ok(response));
+                    },
+                    Err(_) => break None,
+                },
+            }
+        };
+        debug!(stream = self.client.id(), ?end, "stream closed");
+        if let Some(status) = end {
+            // It may be that nobody listens any more.
+            responses.send(Err(status)).await.ok();
+        }
+    }
+
+    fn handle(&mut self, request: DiscoveryRequest) -> Result<(), Status> {
+        if request.type_url.is_empty() {
+            return Err(Status::invalid_argument("type_url: must be set"));
+        }
+        let known = self.subscription.node().is_some();
+        let outcome = self.subscription.handle_request(request);
+        if !known && let Some(node) = self.subscription.node() {
+            info!(
+                stream = self.client.id(),
+                node = node.id,
+                agent = node.user_agent_name,
+                "client"
+            );
+            self.client.introduced(node);
+            self.refresh();
+        }
+        self.log(&outcome);
+        self.client.received(&outcome);
+        self.due = true;
+        Ok(())
+    }
+
+    /// Takes the newest snapshot, as this client should see it.
+    fn refresh(&mut self) {
+        let snapshot = self.views.borrow_and_update().of(self.subscription.node());
+        self.subscription.handle_snapshot(snapshot);
+        self.due = true;
+    }
+
+    fn next_response(&mut self) -> Option<DiscoveryResponse> {
+        let response = self.subscription.poll_response();
+        self.due = response.is_some();
+        if let Some(response) = &response {
+            let DiscoveryResponse {
+                type_url,
+                version_info,
+                ..
+            } = response;
+            debug!(
+                stream = self.client.id(),
+                type_url,
+                version = version_info,
+                "sent"
+            );
+            self.client.sent(type_url, version_info);
+        }
+        response
+    }
+
+    fn log(&self, outcome: &RequestOutcome) {
+        let stream = self.client.id();
+        match outcome {
+            RequestOutcome::Nack {
+                type_url,
+                version,
+                message,
+            } => {
+                let node = self.subscription.node().map_or("", |node| &node.id);
+                warn!(stream, node, type_url, version, "refused: {message}");
+            }
+            other => debug!(stream, ?other, "received"),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What the configuration files say, before it is xDS.
+//!
+//! Two kinds of content share a file: `services`, a short form for what most fleets need, and
+//! `resources`, raw xDS in proto JSON form, so that anything xDS can say can be served.
+//!
+//! ```yaml
+//! services:
+//! - name: payments                     # xds:///payments
+//!   localities:
+//!   - { region: eu, zone: a, weight: 3, endpoints: [{ address: "10.0.0.1:50051" }] }
+//!   - { region: eu, zone: b, weight: 1, endpoints: [{ address: "10.0.1.1:50051" }] }
+//! - name: accounts
+//!   endpoints: [{ address: "10.0.2.1:50051" }]
+//! resources:
+//! - "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+//!   name: ingress
+//! ```
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::{ConfigError, ConfigErrors, Position};
+use crate::raw::{self, RawResource};
+use crate::reader::Problem;
+use crate::service::Service;
+use crate::tree::{Node, Value};
+
+/// A file that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// Its name, as errors will call it.
+    pub path: PathBuf,
+    /// Its contents: YAML or JSON.
+    pub text: String,
+}
+
+/// Everything that a set of files says.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    pub(crate) services: Vec<Entry<Service>>,
+    pub(crate) resources: Vec<Entry<RawResource>>,
+}
+
+impl Catalog {
+    /// Reads files; the error names every problem in every file.
+    ///
+    /// ```
+    /// use crowfly_control::{Catalog, ConfigFile};
+    ///
+    /// let file = ConfigFile {
+    ///     path: "control.yaml".into(),
+    ///     text: "services:\n- name: payments\n  endpoints: [{ address: foo }]\n".into(),
+    /// };
+    /// let errors = Catalog::read(&[file]).unwrap_err();
+    /// assert_eq!(
+    ///     errors.to_string(),
+    ///     r#"control.yaml:3:26: services[0].endpoints[0].address: expected "ip:port", got "foo""#,
+    /// );
+    /// ```
+    pub fn read(files: &[ConfigFile]) -> Result<Self, ConfigErrors> {
+        let mut reading = Reading::default();
+        for file in files {
+            reading.file(file);
+        }
+        reading.find_duplicate_services();
+        ConfigErrors::check(reading.errors, reading.catalog)
+    }
+}
+
+/// A value and where it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry<T> {
+    pub(crate) value: T,
+    pub(crate) origin: Origin,
+}
+
+/// Where an entry was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) file: Arc<PathBuf>,
+    pub(crate) at: Position,
+    pub(crate) path: String,
+}
+
+impl Origin {
+    pub(crate) fn error(&self, message: impl Into<String>) -> ConfigError {
+        ConfigError {
+            file: self.file.to_path_buf(),
+            at: Some(self.at),
+            path: self.path.clone(),
+            message: message.into(),
+        }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Position { line, column } = self.at;
+        write!(f, "{}:{line}:{column}: {}", self.file.display(), self.path)
+    }
+}
+
+#[derive(Default)]
+struct Reading {
+    catalog: Catalog,
+    errors: Vec<ConfigError>,
+}
+
+impl Reading {
+    fn file(&mut self, file: &ConfigFile) {
+        let path = Arc::new(file.path.clone());
+        match Node::parse(&file.text) {
+            Ok(documents) => {
+                for document in &documents {
+                    self.document(&path, document);
+                }
+            }
+            Err(problem) => self.problem(&path, problem),
+        }
+    }
+
+    fn document(&mut self, file: &Arc<PathBuf>, document: &Node) {
+        let entries = match &document.value {
+            Value::Null => return,
+            Value::Map(entries) => entries,
+            _ => {
+                let message = "expected a mapping with `services` and `resources`";
+                return self.error(file, document.at, "", message);
+            }
+        };
+        for (key, node) in entries {
+            match key.text.as_str() {
+                "services" => self.list(file, "services", node, Self::service),
+                "resources" => self.list(file, "resources", node, Self::resource),
+                other => {
+                    let message = "unknown field, expected `services` or `resources`";
+                    self.error(file, key.at, other, message);
+                }
+            }
+        }
+    }
+
+    fn list(
+        &mut self,
+        file: &Arc<PathBuf>,
+        name: &str,
+        node: &Node,
+        mut read: impl FnMut(&mut Self, Origin, &Node),
+    ) {
+        let items = match &node.value {
+            Value::Null => return,
+            Value::List(items) => items,
+            _ => return self.error(file, node.at, name, "expected a list"),
+        };
+        for (index, item) in items.iter().enumerate() {
+            let origin = Origin {
+                file: file.clone(),
+                at: item.at,
+                path: format!("{name}[{index}]"),
+            };
+            read(self, origin, item);
+        }
+    }
+
+    fn service(&mut self, origin: Origin, node: &Node) {
+        let service: Service = match node.read(&origin.path) {
+            Ok(service) => service,
+            Err(problem) => return self.problem(&origin.file, problem),
+        };
+        if let Err(errors) = service.validate() {
+            for error in errors.iter() {
+                let path = format!("{}.{}", origin.path, error.path);
+                let at = node.position_of(&error.path);
+                self.error(&origin.file, at, &path, &error.message);
+            }
+        }
+        self.catalog.services.push(Entry {
+            value: service,
+            origin,
+        });
+    }
+
+    fn resource(&mut self, origin: Origin, node: &Node) {
+        match raw::read(node, &origin.path) {
+            Ok(value) => self.catalog.resources.push(Entry { value, origin }),
+            Err(problem) => self.problem(&origin.file, problem),
+        }
+    }
+
+    fn find_duplicate_services(&mut self) {
+        let mut seen: HashMap<&str, &Origin> = HashMap::new();
+        for Entry { value, origin } in &self.catalog.services {
+            if let Some(first) = seen.get(value.name.as_str()) {
+                let message = format!(
+                    "service `{}` is defined twice; first at {first}",
+                    value.name
+                );
+                self.errors.push(origin.error(message));
+            } else {
+                seen.insert(&value.name, origin);
+            }
+        }
+    }
+
+    fn problem(&mut self, file: &Arc<PathBuf>, problem: Problem) {
+        self.errors.push(ConfigError {
+            file: file.to_path_buf(),
+            at: problem.at,
+            path: problem.path,
+            message: problem.message,
+        });
+    }
+
+    fn error(&mut self, file: &Arc<PathBuf>, at: Position, path: &str, message: &str) {
+        self.errors.push(ConfigError {
+            file: file.to_path_buf(),
+            at: Some(at),
+            path: path.to_owned(),
+            message: message.to_owned(),
+        });
+    }
+}

@@ -1,0 +1,136 @@
+//! Raw xDS resources: proto JSON, as YAML, with `@type`.
+//!
+//! A resource carries its name inside, in `name` (or `cluster_name`, for endpoints). A message
+//! without such a field is written `{name: N, resource: {"@type": ...}}` and will travel in a
+//! `Resource` wrapper, which is then what names it.
+
+use envoy_types::pb::google::protobuf::Any;
+use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, ReflectMessage};
+use serde::de::Error;
+
+use crate::canonical;
+use crate::descriptors;
+use crate::reader::Problem;
+use crate::tree::Node;
+
+/// Fields that hold a resource's name: `cluster_name` is that of `ClusterLoadAssignment`.
+const NAME_FIELDS: [&str; 2] = ["name", "cluster_name"];
+
+/// A resource as it will be served.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RawResource {
+    pub(crate) name: String,
+    pub(crate) any: Any,
+    pub(crate) wrapped: bool,
+}
+
+/// Reads the resource at `path` of its document.
+pub(crate) fn read(node: &Node, path: &str) -> Result<RawResource, Problem> {
+    if node.get("@type").is_some() {
+        return read_named(node, path);
+    }
+    if node.get("resource").is_some() {
+        return read_wrapped(node, path);
+    }
+    let message = "expected a resource with `@type`, or `name` and `resource`";
+    Err(problem(node, path, message))
+}
+
+fn read_named(node: &Node, path: &str) -> Result<RawResource, Problem> {
+    let message = read_message(node, path)?;
+    let Some(field) = name_field(&message.descriptor()) else {
+        let message = format!(
+            "{} has no name of its own, expected {{name: ..., resource: {{\"@type\": ...}}}}",
+            message.descriptor().full_name()
+        );
+        return Err(problem(node, path, &message));
+    };
+    let name = name_in(&message, field);
+    if name.is_empty() {
+        return Err(problem(node, path, &format!("expected a field `{field}`")));
+    }
+    Ok(RawResource {
+        any: to_any(&message),
+        name,
+        wrapped: false,
+    })
+}
+
+fn read_wrapped(node: &Node, path: &str) -> Result<RawResource, Problem> {
+    let mut name = String::new();
+    let mut message = None;
+    for (key, value) in node.entries() {
+        let path = format!("{path}.{}", key.text);
+        match key.text.as_str() {
+            "name" => name = value.read(&path)?,
+            "resource" => message = Some(read_message(value, &path)?),
+            _ => {
+                let mut problem = problem(value, &path, "unknown field, expected name, resource");
+                problem.at = Some(key.at);
+                return Err(problem);
+            }
+        }
+    }
+    if name.is_empty() {
+        return Err(problem(node, path, "expected a field `name`"));
+    }
+    let Some(message) = message else {
+        return Err(problem(node, path, "expected a field `resource`"));
+    };
+    let inner = name_field(&message.descriptor()).map(|field| name_in(&message, field));
+    if let Some(inner) = inner.filter(|inner| !inner.is_empty() && *inner != name) {
+        let text = format!("expected the name of the resource itself, `{inner}`, got `{name}`");
+        return Err(problem(node, &format!("{path}.name"), &text));
+    }
+    Ok(RawResource {
+        any: to_any(&message),
+        name,
+        wrapped: true,
+    })
+}
+
+/// Reads a message in the JSON form of `Any`.
+fn read_message(node: &Node, path: &str) -> Result<DynamicMessage, Problem> {
+    let any_type = descriptors::of_message("google.protobuf.Any")
+        .ok_or_else(|| problem(node, path, "no descriptors to read it by"))?;
+    let any = node.read_seed(any_type, path)?;
+    decode(&any).map_err(|error| problem(node, path, &error))
+}
+
+fn decode(any: &DynamicMessage) -> Result<DynamicMessage, String> {
+    let any: Any = any.transcode_to().map_err(|error| error.to_string())?;
+    let descriptor = descriptors::of_type_url(&any.type_url)?;
+    DynamicMessage::decode(descriptor, any.value.as_slice()).map_err(|error| error.to_string())
+}
+
+fn name_field(descriptor: &MessageDescriptor) -> Option<&'static str> {
+    NAME_FIELDS.into_iter().find(|name| {
+        descriptor
+            .get_field_by_name(name)
+            .is_some_and(|field| field.kind() == Kind::String && !field.is_list())
+    })
+}
+
+fn name_in(message: &DynamicMessage, field: &str) -> String {
+    let value = message.get_field_by_name(field);
+    value
+        .as_deref()
+        .and_then(|value| value.as_str())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn to_any(message: &DynamicMessage) -> Any {
+    Any {
+        type_url: format!("type.googleapis.com/{}", message.descriptor().full_name()),
+        value: canonical::encode(message),
+    }
+}
+
+fn problem(node: &Node, path: &str, message: &str) -> Problem {
+    Problem {
+        at: Some(node.at),
+        path: path.to_owned(),
+        ..Problem::custom(message)
+    }
+}

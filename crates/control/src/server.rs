@@ -1,0 +1,250 @@
+//! The control plane as a whole: its ports, its tasks, and their end.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowfly_xds::Snapshot;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tonic::transport::Server;
+use tonic::transport::server::{Router, TcpIncoming};
+use tonic_health::server::HealthReporter;
+use tracing::{error, info};
+
+use crate::admin::Admin;
+use crate::ads::{Ads, AdsServer};
+use crate::clients::Clients;
+use crate::descriptors;
+use crate::error::ConfigErrors;
+use crate::metrics::Metrics;
+use crate::source::{FileSource, Reloader};
+use crate::store::{Reload, Store};
+
+/// How long a client may take to let go when the control plane stops.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A client that vanished without a word is noticed within twice this.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// How to run a control plane.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A file, or a directory of `*.yaml`, `*.yml` and `*.json` files.
+    pub config: PathBuf,
+    /// Where to serve ADS, health and reflection. With port 0 the kernel chooses one.
+    pub listen: SocketAddr,
+    /// Where to serve the admin pages, if at all.
+    pub admin: Option<SocketAddr>,
+}
+
+/// Why a control plane could not be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// A port cannot be opened.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The reflection service cannot be built.
+    #[error("cannot serve reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// A running control plane. Dropping it stops it at once; [`shutdown`](Self::shutdown) lets
+/// clients know.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use crowfly_control::{ControlPlane, Options};
+///
+/// let plane = ControlPlane::start(Options {
+///     config: "control.yaml".into(),
+///     listen: "127.0.0.1:0".parse()?,
+///     admin: None,
+/// })
+/// .await?;
+/// println!("ADS on {}", plane.listen_addr());
+/// plane.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct ControlPlane {
+    listen: SocketAddr,
+    admin: Option<SocketAddr>,
+    store: Arc<Store>,
+    health: HealthReporter,
+    stopping: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+    reloads: JoinSet<()>,
+}
+
+impl ControlPlane {
+    /// Serves the configuration that `options` names, and follows its changes.
+    ///
+    /// A configuration that is bad at the start is an error; one that becomes bad later is logged,
+    /// and the last good one is served.
+    pub async fn start(options: Options) -> Result<Self, StartError> {
+        let source = FileSource::new(options.config);
+        let (reloader, snapshot) = Reloader::start(source);
+        let mut plane = Self::with_snapshot(snapshot?, options.listen, options.admin).await?;
+        plane.reloads.spawn(reloader.run(plane.store.clone()));
+        Ok(plane)
+    }
+
+    /// Serves `snapshot`, until [`set_snapshot`](Self::set_snapshot) gives it another one.
+    pub async fn with_snapshot(
+        snapshot: Snapshot,
+        listen: SocketAddr,
+        admin: Option<SocketAddr>,
+    ) -> Result<Self, StartError> {
+        let metrics = Metrics::default();
+        let store = Arc::new(Store::new(snapshot, metrics.clone()));
+        let clients = Clients::new(metrics.clone());
+        let (listener, listen) = bind(listen).await?;
+        let stopping = watch::Sender::new(false);
+        let mut tasks = JoinSet::new();
+
+        let ads = Ads::new(store.clone(), clients.clone(), stopping.subscribe());
+        let (router, health) = router(ads).await?;
+        tasks.spawn(serve_grpc(router, listener, stopping.subscribe()));
+        let mut admin_addr = None;
+        if let Some(address) = admin {
+            let (listener, address) = bind(address).await?;
+            admin_addr = Some(address);
+            let pages = Admin {
+                store: store.clone(),
+                clients,
+                metrics,
+            };
+            tasks.spawn(serve_admin(pages, listener, stopping.subscribe()));
+        }
+        info!(ads = %listen, admin = ?admin_addr, "control plane is up");
+        Ok(Self {
+            listen,
+            admin: admin_addr,
+            store,
+            health,
+            stopping,
+            tasks,
+            reloads: JoinSet::new(),
+        })
+    }
+
+    /// Where ADS is served.
+    pub fn listen_addr(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Where the admin pages are served.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// What is served now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.store.snapshot()
+    }
+
+    /// Serves `snapshot` from now on, until a file changes.
+    pub fn set_snapshot(&self, snapshot: Snapshot) {
+        self.store.set(snapshot);
+    }
+
+    /// News of each time the configuration was read again.
+    pub fn reloads(&self) -> watch::Receiver<Reload> {
+        self.store.reloads()
+    }
+
+    /// Ends every stream with UNAVAILABLE, so that clients go elsewhere, and closes the ports.
+    pub async fn shutdown(mut self) {
+        self.reloads.abort_all();
+        self.health.set_not_serving::<AdsServer>().await;
+        self.stopping.send_replace(true);
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, ended).await.is_err() {
+            info!("some clients did not let go in {GRACE:?}");
+        }
+    }
+}
+
+impl fmt::Debug for ControlPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlPlane")
+            .field("listen", &self.listen)
+            .field("admin", &self.admin)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        self.stopping.send_replace(true);
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    let failed = |source| StartError::Listen { address, source };
+    bound.await.map_err(failed)
+}
+
+async fn router(ads: Ads) -> Result<(Router, HealthReporter), StartError> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_serving::<AdsServer>().await;
+    let router = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .add_service(AdsServer::new(ads))
+        .add_service(health)
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?);
+    Ok((router, reporter))
+}
+
+/// All messages are known to it, so a tool can show what is inside of an `Any`; only the services
+/// that are served are listed.
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(descriptors::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .with_service_name("envoy.service.discovery.v3.AggregatedDiscoveryService")
+        .with_service_name("grpc.health.v1.Health")
+        .with_service_name("grpc.reflection.v1.ServerReflection")
+        .with_service_name("grpc.reflection.v1alpha.ServerReflection")
+}
+
+async fn serve_grpc(router: Router, listener: TcpListener, stopping: watch::Receiver<bool>) {
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let served = router.serve_with_incoming_shutdown(incoming, stopped(stopping));
+    if let Err(error) = served.await {
+        error!(%error, "serving gRPC");
+    }
+}
+
+async fn serve_admin(admin: Admin, listener: TcpListener, stopping: watch::Receiver<bool>) {
+    let served = axum::serve(listener, admin.router()).with_graceful_shutdown(stopped(stopping));
+    if let Err(error) = served.await {
+        error!(%error, "serving the admin pages");
+    }
+}
+
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // An error means that the control plane was dropped.
+    stopping.wait_for(|stopping| *stopping).await.ok();
+}

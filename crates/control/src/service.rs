@@ -1,0 +1,187 @@
+//! The short form: a service, where its endpoints are, and how load is spread over them.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use crowfly_model::{Errors, Validator};
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize};
+
+/// Envoy accepts no more.
+const MAX_PRIORITY: u32 = 128;
+
+/// A gRPC service, reached as `xds:///name`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Service {
+    pub(crate) name: String,
+    #[serde(default)]
+    localities: Vec<Locality>,
+    /// Endpoints for which locality does not matter: one unnamed locality.
+    #[serde(default)]
+    endpoints: Vec<Endpoint>,
+}
+
+/// Endpoints that are near to each other.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Locality {
+    #[serde(default)]
+    pub(crate) region: String,
+    #[serde(default)]
+    pub(crate) zone: String,
+    #[serde(default)]
+    pub(crate) sub_zone: String,
+    /// Its share of the load of its priority; 0 takes the locality out.
+    #[serde(default = "one")]
+    pub(crate) weight: u32,
+    /// The lowest is used first. Only the order counts: numbers may be left out.
+    #[serde(default)]
+    pub(crate) priority: u32,
+    #[serde(default)]
+    pub(crate) endpoints: Vec<Endpoint>,
+}
+
+/// One backend.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Endpoint {
+    #[serde(deserialize_with = "address")]
+    pub(crate) address: SocketAddr,
+    #[serde(default = "non_zero_one")]
+    pub(crate) weight: NonZeroU32,
+    #[serde(default)]
+    pub(crate) health: Health,
+}
+
+/// What is known of a backend's health. Clients use healthy and unknown ones.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Health {
+    Draining,
+    Healthy,
+    Unhealthy,
+    #[default]
+    Unknown,
+}
+
+impl Service {
+    /// The localities; `endpoints` of the service itself are one without a name.
+    pub(crate) fn localities(&self) -> Vec<Locality> {
+        let mut localities = self.localities.clone();
+        if !self.endpoints.is_empty() {
+            localities.push(Locality {
+                region: String::new(),
+                zone: String::new(),
+                sub_zone: String::new(),
+                weight: 1,
+                priority: 0,
+                endpoints: self.endpoints.clone(),
+            });
+        }
+        localities
+    }
+
+    /// Whatever the types do not rule out.
+    pub(crate) fn validate(&self) -> Result<(), Errors> {
+        let mut v = Validator::default();
+        if self.name.is_empty() {
+            v.error_at("name", "expected a name, got an empty string");
+        }
+        if !self.endpoints.is_empty() && !self.localities.is_empty() {
+            v.error_at(
+                "endpoints",
+                "expected either `endpoints` or `localities`, got both",
+            );
+        }
+        let mut addresses = HashSet::new();
+        v.field("endpoints", |v| {
+            unique_addresses(v, &self.endpoints, &mut addresses);
+        });
+        v.field("localities", |v| {
+            self.validate_localities(v, &mut addresses);
+        });
+        v.finish(())
+    }
+
+    fn validate_localities<'a>(
+        &'a self,
+        v: &mut Validator,
+        addresses: &mut HashSet<&'a SocketAddr>,
+    ) {
+        let mut ids = HashSet::new();
+        for (index, locality) in self.localities.iter().enumerate() {
+            v.index(index, |v| {
+                if !ids.insert(locality.id()) {
+                    let Locality {
+                        region,
+                        zone,
+                        sub_zone,
+                        priority,
+                        ..
+                    } = locality;
+                    v.error(format!(
+                        "locality {region}/{zone}/{sub_zone} of priority {priority} is given twice"
+                    ));
+                }
+                if locality.priority > MAX_PRIORITY {
+                    let message =
+                        format!("expected at most {MAX_PRIORITY}, got {}", locality.priority);
+                    v.error_at("priority", message);
+                }
+                v.field("endpoints", |v| {
+                    unique_addresses(v, &locality.endpoints, addresses);
+                });
+            });
+        }
+    }
+}
+
+impl Locality {
+    fn id(&self) -> (u32, &str, &str, &str) {
+        (self.priority, &self.region, &self.zone, &self.sub_zone)
+    }
+}
+
+/// gRPC refuses an assignment that names an address twice.
+fn unique_addresses<'a>(
+    v: &mut Validator,
+    endpoints: &'a [Endpoint],
+    seen: &mut HashSet<&'a SocketAddr>,
+) {
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        if !seen.insert(&endpoint.address) {
+            let message = format!("{} is given twice in this service", endpoint.address);
+            v.index(index, |v| v.error_at("address", message));
+        }
+    }
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    struct AddressVisitor;
+
+    impl Visitor<'_> for AddressVisitor {
+        type Value = SocketAddr;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("\"ip:port\"")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<SocketAddr, E> {
+            text.parse()
+                .map_err(|_| E::custom(format_args!("expected \"ip:port\", got {text:?}")))
+        }
+    }
+
+    deserializer.deserialize_str(AddressVisitor)
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn non_zero_one() -> NonZeroU32 {
+    NonZeroU32::MIN
+}

@@ -1,0 +1,119 @@
+//! The snapshot that is served now, and news of the next one.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crowfly_model::ResourceType;
+use crowfly_model::grpc::Listener;
+use crowfly_xds::{Snapshot, SnapshotResource};
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::config::listener::v3::Listener as ListenerProto;
+use prost::Message;
+use tokio::sync::watch;
+
+use crate::error::ConfigErrors;
+use crate::metrics::Metrics;
+
+/// What came of reading the configuration.
+#[derive(Clone, Debug)]
+pub struct Reload {
+    /// When it was read.
+    pub at: SystemTime,
+    /// Whether it is served now; if not, the snapshot before it still is.
+    pub result: Result<(), ConfigErrors>,
+}
+
+/// Holds the current snapshot and tells of changes.
+#[derive(Debug)]
+pub(crate) struct Store {
+    views: watch::Sender<Views>,
+    reload: watch::Sender<Reload>,
+    metrics: Metrics,
+}
+
+impl Store {
+    pub(crate) fn new(snapshot: Snapshot, metrics: Metrics) -> Self {
+        metrics.snapshot(&snapshot);
+        metrics.reload(true);
+        Self {
+            views: watch::Sender::new(Views::new(snapshot)),
+            reload: watch::Sender::new(succeeded()),
+            metrics,
+        }
+    }
+
+    /// Serves `snapshot` from now on.
+    pub(crate) fn set(&self, snapshot: Snapshot) {
+        self.metrics.snapshot(&snapshot);
+        self.views.send_replace(Views::new(snapshot));
+    }
+
+    /// Takes the outcome of a reload; a failed one changes nothing for the clients.
+    pub(crate) fn reloaded(&self, result: Result<Snapshot, ConfigErrors>) {
+        self.metrics.reload(result.is_ok());
+        let reload = match result {
+            Ok(snapshot) => {
+                self.set(snapshot);
+                succeeded()
+            }
+            Err(errors) => Reload {
+                at: SystemTime::now(),
+                result: Err(errors),
+            },
+        };
+        self.reload.send_replace(reload);
+    }
+
+    pub(crate) fn views(&self) -> watch::Receiver<Views> {
+        self.views.subscribe()
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.views.borrow().all.clone()
+    }
+
+    pub(crate) fn reloads(&self) -> watch::Receiver<Reload> {
+        self.reload.subscribe()
+    }
+}
+
+/// One snapshot as each kind of client should see it.
+///
+/// Envoy takes every listener there is, has no use for gRPC's API listeners, and writes a warning
+/// for each that it is sent, at every update.
+#[derive(Clone, Debug)]
+pub(crate) struct Views {
+    all: Arc<Snapshot>,
+    envoy: Arc<Snapshot>,
+}
+
+impl Views {
+    fn new(snapshot: Snapshot) -> Self {
+        let envoy = snapshot.filter(|type_url, _, resource| !is_api_listener(type_url, resource));
+        Self {
+            all: Arc::new(snapshot),
+            envoy: Arc::new(envoy),
+        }
+    }
+
+    /// The view for a client that introduced itself as `node`.
+    pub(crate) fn of(&self, node: Option<&Node>) -> Arc<Snapshot> {
+        match node {
+            Some(node) if node.user_agent_name == "envoy" => self.envoy.clone(),
+            _ => self.all.clone(),
+        }
+    }
+}
+
+fn is_api_listener(type_url: &str, resource: &SnapshotResource) -> bool {
+    type_url == Listener::TYPE_URL
+        && ListenerProto::decode(resource.any.value.as_slice())
+            .is_ok_and(|listener| listener.api_listener.is_some())
+}
+
+fn succeeded() -> Reload {
+    Reload {
+        at: SystemTime::now(),
+        result: Ok(()),
+    }
+}

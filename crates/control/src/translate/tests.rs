@@ -1,0 +1,207 @@
+//! Golden tests: YAML in, xDS out, as a reader of either would write it.
+
+use serde_json::{Map, Value};
+
+use super::*;
+use crate::catalog::ConfigFile;
+use crate::descriptors;
+use crate::references::dangling;
+
+fn catalog(text: &str) -> Catalog {
+    let file = ConfigFile {
+        path: "control.yaml".into(),
+        text: text.to_owned(),
+    };
+    Catalog::read(&[file]).unwrap()
+}
+
+fn snapshot(text: &str) -> Snapshot {
+    translate(&catalog(text)).unwrap()
+}
+
+/// Every resource, by the last part of its type and its name.
+fn yaml(snapshot: &Snapshot) -> String {
+    let mut shown = Map::new();
+    for (type_url, of) in snapshot.types() {
+        let kind = type_url.rsplit('.').next().unwrap();
+        for (name, resource) in of.resources() {
+            let mut value = descriptors::to_json(&resource.any);
+            value.as_object_mut().unwrap().remove("@type");
+            shown.insert(format!("{kind} {name}"), value);
+        }
+    }
+    serde_saphyr::to_string(&Value::Object(shown)).unwrap()
+}
+
+fn endpoints_only(snapshot: &Snapshot) -> Snapshot {
+    snapshot.filter(|type_url, _, _| type_url == Endpoints::TYPE_URL)
+}
+
+#[test]
+fn a_service_becomes_listener_routes_cluster_and_endpoints() {
+    let snapshot =
+        snapshot("services: [{ name: payments, endpoints: [{ address: 10.0.0.1:80 }] }]");
+    insta::assert_snapshot!(yaml(&snapshot));
+}
+
+#[test]
+fn localities_keep_their_weights_priorities_and_health() {
+    let snapshot = snapshot(
+        r#"
+services:
+- name: payments
+  localities:
+  - region: eu
+    zone: a
+    weight: 3
+    endpoints:
+    - { address: "10.0.0.1:80", weight: 2, health: healthy }
+    - { address: "10.0.0.2:80", health: draining }
+  - region: eu
+    zone: b
+    sub_zone: rack-7
+    endpoints:
+    - { address: "[2001:db8::1]:80", health: unhealthy }
+  - { region: us, zone: c, priority: 1, endpoints: [{ address: 10.2.0.1:80 }] }
+"#,
+    );
+    insta::assert_snapshot!(yaml(&endpoints_only(&snapshot)));
+}
+
+/// gRPC refuses an assignment with a gap between its priorities (gRFC A27).
+#[test]
+fn a_locality_of_weight_zero_is_left_out_and_priorities_close_up() {
+    let snapshot = snapshot(
+        r#"
+services:
+- name: payments
+  localities:
+  - { zone: a, priority: 0, weight: 0, endpoints: [{ address: 10.0.0.1:80 }] }
+  - { zone: b, priority: 5, endpoints: [{ address: 10.0.0.2:80 }] }
+  - { zone: c, priority: 9, endpoints: [{ address: 10.0.0.3:80 }] }
+"#,
+    );
+    insta::assert_snapshot!(yaml(&endpoints_only(&snapshot)));
+}
+
+#[test]
+fn a_service_without_endpoints_is_served_as_such() {
+    let snapshot = snapshot("services: [{ name: payments }]");
+    let endpoints = snapshot.resource(Endpoints::TYPE_URL, "payments").unwrap();
+    let parsed = Endpoints::parse(&endpoints.any.value).value.unwrap();
+    assert!(parsed.priorities.is_empty());
+}
+
+#[test]
+fn raw_resources_are_served_as_they_are() {
+    let snapshot = snapshot(
+        r#"
+resources:
+- "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+  name: ingress
+  address: { socket_address: { address: 127.0.0.1, port_value: 8080 } }
+  filter_chains:
+  - filters:
+    - name: hcm
+      typed_config:
+        stat_prefix: in
+        rds: { config_source: { ads: {} }, route_config_name: payments }
+        "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+- "@type": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment
+  clusterName: payments
+"#,
+    );
+    insta::assert_snapshot!(yaml(&snapshot));
+}
+
+#[test]
+fn a_resource_without_a_name_of_its_own_is_wrapped() {
+    let snapshot = snapshot(
+        r#"
+resources:
+- name: limits
+  resource:
+    "@type": type.googleapis.com/envoy.config.core.v3.RuntimeUInt32
+    default_value: 7
+    runtime_key: limits.default
+"#,
+    );
+    let url = "type.googleapis.com/envoy.config.core.v3.RuntimeUInt32";
+    let resource = snapshot.resource(url, "limits").unwrap();
+    assert!(resource.wrapped);
+    assert_eq!(descriptors::to_json(&resource.any)["default_value"], 7);
+}
+
+/// The version is a hash of the bytes: it must be the same after a reload, and on every replica.
+#[test]
+fn the_same_file_gives_the_same_bytes() {
+    let text = r#"
+services: [{ name: payments, endpoints: [{ address: 10.0.0.1:80 }] }]
+resources:
+- "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+  name: l
+  metadata: { filter_metadata: { a: { x: 1, y: 2, z: [{ p: 1, q: 2, r: 3 }] }, b: {}, c: {}, d: {} } }
+  filter_chains:
+  - filters:
+    - name: f
+      typed_config:
+        "@type": type.googleapis.com/google.protobuf.Struct
+        value: { a: 1, b: 2, c: 3, d: 4, e: 5, f: { g: 1, h: 2 } }
+"#;
+    let first = snapshot(text);
+    for _ in 0..20 {
+        assert_eq!(snapshot(text), first);
+    }
+    // And they still mean the same.
+    let listener = first.resource(Listener::TYPE_URL, "l").unwrap();
+    let shown = descriptors::to_json(&listener.any);
+    assert_eq!(shown["metadata"]["filter_metadata"]["a"]["z"][0]["r"], 3.0);
+    let config = &shown["filter_chains"][0]["filters"][0]["typed_config"];
+    assert_eq!(config["value"]["f"]["h"], 2.0);
+}
+
+#[test]
+fn a_name_that_a_service_and_a_resource_claim_is_an_error() {
+    let catalog = catalog(
+        r#"
+services: [{ name: payments }]
+resources:
+- "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
+  name: payments
+"#,
+    );
+    insta::assert_snapshot!(translate(&catalog).unwrap_err(), @"");
+}
+
+#[test]
+fn references_that_lead_nowhere_are_found() {
+    let snapshot = snapshot(
+        r#"
+resources:
+- "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+  name: l
+  api_listener:
+    api_listener:
+      "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+      rds: { config_source: { ads: {} }, route_config_name: nowhere }
+- "@type": type.googleapis.com/envoy.config.route.v3.RouteConfiguration
+  name: r
+  virtual_hosts:
+  - name: v
+    domains: ["*"]
+    routes:
+    - { match: { prefix: /a }, route: { cluster: c } }
+    - { match: { prefix: /b }, route: { cluster: lost } }
+    - { match: { prefix: /c }, route: { weighted_clusters: { clusters: [{ name: lost-too }] } } }
+- "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
+  name: c
+  type: EDS
+  eds_cluster_config: { service_name: c-eds }
+"#,
+    );
+    let found: Vec<String> = dangling(&snapshot)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    insta::assert_snapshot!(found.join("\n"), @"");
+}

@@ -1,0 +1,196 @@
+//! A YAML document that remembers where everything in it was written.
+//!
+//! Both kinds of content, `services` and proto JSON `resources`, are read from this tree by serde,
+//! so an error in either names the line and the field, whoever found it: the schema, the proto
+//! reflection, or a check that runs later and knows only a path.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Spanned};
+
+use crate::error::Position;
+use crate::reader::{self, Problem};
+
+/// A value and where it begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) at: Position,
+    pub(crate) value: Value,
+}
+
+/// What a node holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Key, Node)>),
+}
+
+/// The key of a mapping's entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    pub(crate) at: Position,
+    pub(crate) text: String,
+}
+
+impl Node {
+    /// Reads all documents of a YAML (or JSON) file.
+    pub(crate) fn parse(text: &str) -> Result<Vec<Self>, Problem> {
+        serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| Problem {
+            at: error.location().map(position),
+            path: String::new(),
+            message: DefaultMessageFormatter.format_message(&error).into_owned(),
+        })
+    }
+
+    /// Reads this node, which is at `path` of its document, as a `T`.
+    pub(crate) fn read<'a, T: Deserialize<'a>>(&'a self, path: &str) -> Result<T, Problem> {
+        self.read_seed(PhantomData, path)
+    }
+
+    /// As [`read`](Self::read), with a seed.
+    pub(crate) fn read_seed<'a, S: DeserializeSeed<'a>>(
+        &'a self,
+        seed: S,
+        path: &str,
+    ) -> Result<S::Value, Problem> {
+        reader::read(self, seed, path)
+    }
+
+    /// The entry of a mapping.
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        self.entries()
+            .iter()
+            .find(|(k, _)| k.text == key)
+            .map(|(_, node)| node)
+    }
+
+    /// The entries of a mapping; none if it is something else.
+    pub(crate) fn entries(&self) -> &[(Key, Self)] {
+        match &self.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// Where `path` (such as `localities[1].weight`) is, or the nearest that was written of it.
+    pub(crate) fn position_of(&self, path: &str) -> Position {
+        let mut node = self;
+        for step in path.split(['.', '[']).filter(|step| !step.is_empty()) {
+            let next = match (&node.value, step.strip_suffix(']')) {
+                (Value::List(items), Some(index)) => {
+                    index.parse().ok().and_then(|i: usize| items.get(i))
+                }
+                _ => node.get(step),
+            };
+            let Some(next) = next else { break };
+            node = next;
+        }
+        node.at
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Value>::deserialize(deserializer)?;
+        Ok(Self {
+            at: position(spanned.referenced),
+            value: spanned.value,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, v: bool) -> Result<Value, E> {
+        Ok(Value::Bool(v))
+    }
+
+    fn visit_i64<E>(self, v: i64) -> Result<Value, E> {
+        Ok(Value::Int(v))
+    }
+
+    fn visit_u64<E>(self, v: u64) -> Result<Value, E> {
+        Ok(Value::Uint(v))
+    }
+
+    fn visit_f64<E>(self, v: f64) -> Result<Value, E> {
+        Ok(Value::Float(v))
+    }
+
+    fn visit_str<E>(self, v: &str) -> Result<Value, E> {
+        Ok(Value::Text(v.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Value::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((key, value)) = map.next_entry::<Spanned<String>, Node>()? {
+            let key = Key {
+                at: position(key.referenced),
+                text: key.value,
+            };
+            entries.push((key, value));
+        }
+        Ok(Value::Map(entries))
+    }
+}
+
+fn position(location: serde_saphyr::Location) -> Position {
+    Position {
+        line: location.line(),
+        column: location.column(),
+    }
+}
+
+/// The limits are against endless input, not against large fleets: a file with a million endpoints
+/// is read. `no` and `on` are words, since zones may be called so.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        strict_booleans: true,
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_depth: 100,
+            max_events: 100_000_000,
+            max_nodes: 50_000_000,
+            max_total_scalar_bytes: 1 << 30,
+            max_total_comment_bytes: 1 << 30,
+            max_buffered_comment_events: 100_000,
+        },
+    }
+}
