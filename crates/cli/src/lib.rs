@@ -1,1 +1,35 @@
-//! The crowfly command: control plane, demo, load generator and backend
+//! The `crowfly` command as a library: what its sub-commands are made of.
+//!
+//! The binary only parses arguments and calls [`run`]. The parts are public because tests and
+//! benchmarks use them too: the [`backend`] that everything talks to, the [`load`] generator, and
+//! the interleaved comparison of [`bench`].
+
+pub mod args;
+pub mod backend;
+pub mod child;
+mod error;
+pub mod load;
+mod logging;
+mod signal;
+pub mod testing;
+
+pub use error::{Error, chain};
+
+use args::{Cli, Command};
+use std::process::ExitCode;
+
+/// Runs the command that `cli` describes until it ends or is told to.
+///
+/// # Errors
+/// Whatever kept the command from running; [`chain`] prints it with its causes.
+pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
+    logging::init(&cli.common, cli.command.default_log())?;
+    if cli.common.exit_with_parent {
+        signal::exit_with_parent();
+    }
+    match cli.command {
+        Command::Backend(args) => Ok(backend::run(args).await?),
+        Command::Load(args) => Ok(load::run(args).await?),
+    }
+    .map(|()| ExitCode::SUCCESS)
+}

@@ -1,0 +1,148 @@
+//! The command line. Each sub-command declares its own flags next to the code that obeys them.
+
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{backend::BackendArgs, load::LoadArgs};
+
+/// Proxyless service mesh: gRPC requests straight from caller to backend, steered by xDS
+///
+/// Start with `crowfly demo`: a control plane, six backends in three zones and a client, all on this
+/// machine, with things broken on purpose.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "crowfly",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// Flags that every command has.
+    #[command(flatten)]
+    pub common: Common,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags that every command has.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// What to log on standard error: a level (error, warn, info, debug, trace) or target=level,...
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL",
+        env = "CROWFLY_LOG",
+        help_heading = "Logging"
+    )]
+    pub log: Option<String>,
+
+    /// How to write log lines
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        env = "CROWFLY_LOG_FORMAT",
+        help_heading = "Logging"
+    )]
+    pub log_format: LogFormat,
+
+    /// Exit when standard input closes, which is how a child notices that its parent is gone
+    #[arg(long, global = true, hide = true)]
+    pub exit_with_parent: bool,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// For people.
+    #[default]
+    Text,
+}
+
+/// The sub-commands.
+#[allow(
+    missing_docs,
+    reason = "the help of a command is the documentation of its arguments"
+)]
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    Backend(BackendArgs),
+    Load(LoadArgs),
+}
+
+impl Command {
+    /// What is logged unless `--log` says otherwise: servers tell what they do, tools only what is
+    /// wrong.
+    pub(crate) fn default_log(&self) -> &'static str {
+        match self {
+            Self::Backend(_) => "info",
+            Self::Load(_) => "warn",
+        }
+    }
+}
+
+/// Parses `1s`, `250ms`, `1m 30s`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; expected a duration such as 250ms, 20s or 1m"))
+}
+
+/// Parses a duration that is not zero.
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("expected more than zero".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+/// Parses a number from 0 to 1.
+pub(crate) fn fraction(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        _ => Err("expected a number from 0 to 1".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn fractions_are_between_zero_and_one() {
+        assert_eq!(fraction("0.25"), Ok(0.25));
+        for wrong in ["-0.1", "1.1", "NaN", "half"] {
+            assert_eq!(
+                fraction(wrong),
+                Err("expected a number from 0 to 1".to_owned()),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_bare_number_is_not_a_duration() {
+        let error = duration("20").unwrap_err();
+        assert!(
+            error.contains("expected a duration such as 250ms"),
+            "{error}"
+        );
+        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(
+            positive_duration("0s"),
+            Err("expected more than zero".to_owned())
+        );
+    }
+}

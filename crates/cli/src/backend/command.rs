@@ -1,0 +1,85 @@
+//! `crowfly backend`.
+
+use std::{net::SocketAddr, process, time::Duration};
+
+use clap::Args;
+use tracing::{info, warn};
+
+use super::{Backend, BackendError, Options};
+use crate::{args, signal::Termination};
+
+/// Serve grpc.testing.TestService and grpc.health.v1
+///
+/// Prints `listening on ADDR` once it accepts connections. SIGTERM and SIGINT drain it: health turns
+/// NOT_SERVING, clients get GOAWAY, open calls finish, and it exits with 0. A second signal ends it
+/// at once.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  crowfly backend --listen 127.0.0.1:50051 --name b1
+  crowfly backend --name slow --delay 50ms --fail-rate 0.1")]
+pub struct BackendArgs {
+    /// Where to listen; port 0 lets the kernel choose one
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:0",
+        env = "CROWFLY_BACKEND_LISTEN"
+    )]
+    pub listen: SocketAddr,
+
+    /// What to call itself in the `hostname` of each response
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "backend",
+        env = "CROWFLY_BACKEND_NAME"
+    )]
+    pub name: String,
+
+    /// How long to take to answer a call
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = args::duration,
+          env = "CROWFLY_BACKEND_DELAY")]
+    pub delay: Duration,
+
+    /// Which part of the calls to fail with UNAVAILABLE, from 0 to 1, evenly spread
+    #[arg(long, value_name = "RATE", default_value_t = 0.0, value_parser = args::fraction,
+          env = "CROWFLY_BACKEND_FAIL_RATE")]
+    pub fail_rate: f64,
+
+    /// How long open calls may take to finish once it was told to end
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = args::duration,
+          env = "CROWFLY_BACKEND_DRAIN_TIMEOUT")]
+    pub drain_timeout: Duration,
+}
+
+/// Serves until a signal comes, then drains.
+///
+/// # Errors
+/// The address cannot be bound, or the server fails.
+pub async fn run(args: BackendArgs) -> Result<(), BackendError> {
+    let mut termination = Termination::listen().map_err(BackendError::Signals)?;
+    let drain_timeout = args.drain_timeout;
+    let mut backend = Backend::start(Options {
+        listen: args.listen,
+        name: args.name,
+        delay: args.delay,
+        fail_rate: args.fail_rate,
+    })
+    .await?;
+    println!("listening on {}", backend.addr());
+
+    tokio::select! {
+        () = termination.recv() => {}
+        result = backend.failed() => return result,
+    }
+    info!("draining");
+    tokio::select! {
+        result = backend.shutdown() => result,
+        () = tokio::time::sleep(drain_timeout) => {
+            warn!("calls still open after {}", humantime::format_duration(drain_timeout));
+            Ok(())
+        }
+        () = termination.recv() => process::exit(0),
+    }
+}

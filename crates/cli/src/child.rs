@@ -1,0 +1,226 @@
+//! Other crowfly processes, started by this one: the backends and the control plane of the demo and
+//! of benchmarks.
+//!
+//! They are the program itself, started again with other arguments, so one binary is all there is to
+//! install. They never outlive their parent: each watches its standard input and exits when it
+//! closes.
+
+use std::{
+    env, fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{self, ChildStdout},
+};
+
+/// How much of a child's log an error quotes.
+const LOG_TAIL_LINES: usize = 5;
+
+/// What to run as a child.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+}
+
+impl Program {
+    /// The program that runs now.
+    ///
+    /// # Errors
+    /// The operating system cannot tell its path.
+    pub fn current() -> Result<Self, ChildError> {
+        env::current_exe()
+            .map(Self::at)
+            .map_err(ChildError::Program)
+    }
+
+    /// The program at `path`.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Starts the program with `args`; what it logs goes to the file `log`, or nowhere.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn spawn<I, S>(&self, name: &str, args: I, log: Option<&Path>) -> Result<Child, ChildError>
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<std::ffi::OsStr>,
+    {
+        let start = |source| ChildError::Start {
+            name: name.to_owned(),
+            source,
+        };
+        let stderr = match log {
+            Some(path) => fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(path)
+                .map_err(start)?
+                .into(),
+            None => Stdio::null(),
+        };
+        let mut command = process::Command::new(&self.path);
+        // Flags of the parent that came from the environment are not meant for its children.
+        for (key, _) in env::vars_os().filter(|(key, _)| is_ours(key)) {
+            command.env_remove(key);
+        }
+        let mut process = command
+            .args(args)
+            .arg("--exit-with-parent")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            // Ctrl-C at a terminal is for the parent, who then ends its children in order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(start)?;
+        let stdout = process
+            .stdout
+            .take()
+            .map(|stdout| BufReader::new(stdout).lines());
+        Ok(Child {
+            name: name.to_owned(),
+            log: log.map(Path::to_owned),
+            process,
+            stdout,
+        })
+    }
+}
+
+/// A process that this one started; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Child {
+    name: String,
+    log: Option<PathBuf>,
+    process: process::Child,
+    stdout: Option<Lines<BufReader<ChildStdout>>>,
+}
+
+impl Child {
+    /// What it was called when it was started.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads its standard output up to the line `WHAT ADDR` and returns that address.
+    ///
+    /// # Errors
+    /// The child ended before it wrote such a line.
+    pub async fn announced(&mut self, what: &str) -> Result<SocketAddr, ChildError> {
+        if let Some(stdout) = &mut self.stdout {
+            while let Ok(Some(line)) = stdout.next_line().await {
+                let addr = line
+                    .strip_prefix(what)
+                    .and_then(|rest| rest.trim().parse().ok());
+                if let Some(addr) = addr {
+                    return Ok(addr);
+                }
+            }
+        }
+        let status = self.wait().await?;
+        Err(ChildError::Ended {
+            name: self.name.clone(),
+            status,
+            log: self.log_tail(),
+        })
+    }
+
+    /// Asks it to end, with SIGTERM.
+    ///
+    /// # Errors
+    /// It has ended already.
+    pub fn terminate(&self) -> Result<(), ChildError> {
+        let pid = self
+            .process
+            .id()
+            .and_then(|id| Pid::from_raw(id.cast_signed()));
+        let pid = pid.ok_or_else(|| self.error(io::Error::other("it has ended already")))?;
+        kill_process(pid, Signal::TERM).map_err(|errno| self.error(errno.into()))
+    }
+
+    /// Ends it at once, with SIGKILL, and waits until its sockets are closed.
+    ///
+    /// # Errors
+    /// It has ended already.
+    pub async fn kill(&mut self) -> Result<(), ChildError> {
+        self.process
+            .kill()
+            .await
+            .map_err(|source| self.error(source))
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// The operating system does not know it.
+    pub async fn wait(&mut self) -> Result<ExitStatus, ChildError> {
+        self.process
+            .wait()
+            .await
+            .map_err(|source| self.error(source))
+    }
+
+    fn error(&self, source: io::Error) -> ChildError {
+        ChildError::Signal {
+            name: self.name.clone(),
+            source,
+        }
+    }
+
+    /// The last lines that it logged.
+    fn log_tail(&self) -> String {
+        let log = self
+            .log
+            .as_ref()
+            .and_then(|path| fs::read_to_string(path).ok());
+        let log = log.unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
+    }
+}
+
+fn is_ours(key: &std::ffi::OsStr) -> bool {
+    key.as_encoded_bytes().starts_with(b"CROWFLY_")
+}
+
+/// What can go wrong with a child.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChildError {
+    /// It ended although it should not have.
+    #[error("{name} ended ({status}) before it was ready\n{log}")]
+    Ended {
+        /// Its name.
+        name: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The last that it logged.
+        log: String,
+    },
+    /// The path of this program is unknown.
+    #[error("cannot find this program's own file")]
+    Program(#[source] io::Error),
+    /// It cannot be signalled or waited for.
+    #[error("cannot control {name}")]
+    Signal {
+        /// Its name.
+        name: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// It cannot be started.
+    #[error("cannot start {name}")]
+    Start {
+        /// Its name.
+        name: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,66 @@
+//! What can stop a command.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::{backend::BackendError, load::LoadError, logging::LoggingError};
+
+/// Why a command could not run, by the part that failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The backend could not start or serve.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The load generator has nothing to call.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The log filter is not one.
+    #[error(transparent)]
+    Logging(#[from] LoggingError),
+}
+
+/// Shows an error followed by its causes, on one line.
+///
+/// A cause that its effect already quotes is not repeated.
+pub fn chain(error: &dyn std::error::Error) -> impl Display + '_ {
+    Chain(error)
+}
+
+struct Chain<'a>(&'a dyn std::error::Error);
+
+impl Display for Chain<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut said = self.0.to_string();
+        f.write_str(&said)?;
+        let mut next = self.0.source();
+        while let Some(cause) = next {
+            let text = cause.to_string();
+            if !said.contains(&text) {
+                write!(f, ": {text}")?;
+                said = text;
+            }
+            next = cause.source();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Layer(&'static str, #[source] Option<Box<Self>>);
+
+    #[test]
+    fn chain_names_each_cause_once() {
+        let inner = Layer("connection refused", None);
+        let middle = Layer("connection refused", Some(Box::new(inner)));
+        let outer = Layer("cannot reach 127.0.0.1:1", Some(Box::new(middle)));
+        assert_eq!(
+            chain(&outer).to_string(),
+            "cannot reach 127.0.0.1:1: connection refused"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! `crowfly load`.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    num::NonZeroUsize,
+    time::Duration,
+};
+
+use clap::Args;
+use tokio::time::{MissedTickBehavior, interval};
+use tonic::{
+    metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap},
+    transport::Endpoint,
+};
+
+use super::{Generator, LoadError, Options, Report, Stats, Target, Transport};
+use crate::{args, signal::Termination};
+
+/// Call UnaryCall at a steady rate and report what became of each call
+///
+/// The pace does not slow down when the servers do; only --concurrency limits it. Ctrl-C ends the
+/// run early, with its report.
+///
+/// A call is lost in flight when its connection died after it was sent. Such calls are counted
+/// apart from errors. Latency is that of calls answered with OK.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  crowfly load --target http://127.0.0.1:50051 --rps 1000 --duration 10s
+  GRPC_XDS_BOOTSTRAP=bootstrap.json crowfly load --target xds:///payments --rps 0 --json")]
+pub struct LoadArgs {
+    /// What to call: xds:///NAME or http://HOST:PORT
+    #[arg(long, value_name = "TARGET", env = "CROWFLY_LOAD_TARGET")]
+    pub target: Target,
+
+    /// Calls per second; 0 means as fast as possible
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        env = "CROWFLY_LOAD_RPS"
+    )]
+    pub rps: u32,
+
+    /// The most calls open at once
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "64",
+        env = "CROWFLY_LOAD_CONCURRENCY"
+    )]
+    pub concurrency: NonZeroUsize,
+
+    /// How long to send calls
+    #[arg(long, value_name = "DURATION", default_value = "10s",
+          value_parser = args::positive_duration, env = "CROWFLY_LOAD_DURATION")]
+    pub duration: Duration,
+
+    /// The deadline of each call
+    #[arg(long, value_name = "DURATION", default_value = "1s",
+          value_parser = args::positive_duration, env = "CROWFLY_LOAD_TIMEOUT")]
+    pub timeout: Duration,
+
+    /// Let calls wait for a server that can take them, rather than fail
+    #[arg(long, env = "CROWFLY_LOAD_WAIT_FOR_READY")]
+    pub wait_for_ready: bool,
+
+    /// Metadata to send with each call; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = metadata_entry)]
+    pub metadata: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
+
+    /// Report as one JSON object
+    #[arg(long, env = "CROWFLY_LOAD_JSON")]
+    pub json: bool,
+}
+
+/// Sends the load and prints the report.
+///
+/// # Errors
+/// Nothing could be sent at all; calls that fail are part of the report.
+pub async fn run(args: LoadArgs) -> Result<(), LoadError> {
+    let report = match &args.target {
+        Target::Http(uri) => {
+            let endpoint = Endpoint::from(uri.clone()).tcp_nodelay(true);
+            drive(&endpoint.connect_lazy(), &args).await?
+        }
+        Target::Xds(_) => return Err(LoadError::Signals(io::Error::other("TODO"))),
+    };
+    if args.json {
+        println!("{}", report.to_json());
+    } else {
+        print!("{report}");
+    }
+    Ok(())
+}
+
+async fn drive<T: Transport>(transport: &T, args: &LoadArgs) -> Result<Report, LoadError> {
+    let mut termination = Termination::listen().map_err(LoadError::Signals)?;
+    let mut generator = Generator::start(transport, args.options());
+    let progress = Progress::new();
+    let mut ticks = interval(Duration::from_millis(250));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let stats = generator.stats().clone();
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            report = generator.finished() => return Ok(progress.end(report)),
+            () = termination.recv() => {
+                if stopping {
+                    return Ok(progress.end(stats.report()));
+                }
+                stopping = true;
+                generator.stop();
+            }
+            _ = ticks.tick() => progress.show(&stats),
+        }
+    }
+}
+
+impl LoadArgs {
+    fn options(&self) -> Options {
+        let mut metadata = MetadataMap::new();
+        for (key, value) in &self.metadata {
+            metadata.append(key, value.clone());
+        }
+        Options {
+            rps: self.rps,
+            concurrency: self.concurrency.get(),
+            duration: self.duration,
+            timeout: self.timeout,
+            metadata,
+            wait_for_ready: self.wait_for_ready,
+        }
+    }
+}
+
+/// One line on standard error that is written over and over, if someone is there to see it.
+struct Progress {
+    visible: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self {
+            visible: io::stderr().is_terminal(),
+        }
+    }
+
+    fn show(&self, stats: &Stats) {
+        if !self.visible {
+            return;
+        }
+        let report = stats.report();
+        let (sent, ok, lost, failed) = (
+            report.sent,
+            report.ok,
+            report.lost_in_flight,
+            report.failed(),
+        );
+        let seconds = report.elapsed.as_secs_f64();
+        // A progress line that cannot be written is not worth ending for.
+        let _ = write!(
+            io::stderr(),
+            "\r\x1b[K{seconds:6.1} s  sent {sent}  ok {ok}  lost in flight {lost}  errors {failed}"
+        );
+    }
+
+    fn end(&self, report: Report) -> Report {
+        if self.visible {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+        report
+    }
+}
+
+fn metadata_entry(text: &str) -> Result<(AsciiMetadataKey, AsciiMetadataValue), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    let key = key
+        .parse()
+        .map_err(|_| format!("{key:?} is not a metadata key"))?;
+    let value = value
+        .parse()
+        .map_err(|_| format!("{value:?} is not a metadata value"))?;
+    Ok((key, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_a_key_and_a_value() {
+        let (key, value) = metadata_entry("user=a=b").unwrap();
+        assert_eq!((key.as_str(), value.to_str().unwrap()), ("user", "a=b"));
+        assert_eq!(metadata_entry("user").unwrap_err(), "expected KEY=VALUE");
+        assert_eq!(
+            metadata_entry("us er=a").unwrap_err(),
+            "\"us er\" is not a metadata key"
+        );
+    }
+}

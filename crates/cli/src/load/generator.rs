@@ -1,0 +1,224 @@
+//! Sends calls at a steady rate.
+//!
+//! The pace does not depend on the answers (an open loop): call `k` is due at `k / rps` after the
+//! start, whatever happened to those before it. A server that stalls therefore meets the calls that
+//! it should have served, up to the limit on concurrent ones. Workers draw the number of the next
+//! call from a shared counter, so the only thing they share besides the statistics is one atomic.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout},
+};
+use tonic::{
+    Request, Status, body::Body, client::GrpcService, codegen::StdError, metadata::MetadataMap,
+};
+
+use super::{Outcome, Report, Stats};
+use crate::testing::{SimpleRequest, test_service_client::TestServiceClient};
+
+/// How far past its deadline a call may be before the generator stops waiting for the channel, which
+/// should have ended it.
+const DEADLINE_GRACE: Duration = Duration::from_secs(1);
+
+/// Anything that a tonic client can send calls through: tonic's channel, crowfly's, or a peer's.
+pub trait Transport:
+    GrpcService<
+        Body,
+        ResponseBody: http_body::Body<Data = Bytes, Error: Into<StdError> + Send> + Send + 'static,
+        Error: Into<StdError> + Send,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<T> Transport for T where
+    T: GrpcService<
+            Body,
+            ResponseBody: http_body::Body<Data = Bytes, Error: Into<StdError> + Send>
+                              + Send
+                              + 'static,
+            Error: Into<StdError> + Send,
+            Future: Send,
+        > + Clone
+        + Send
+        + 'static
+{
+}
+
+/// What calls to send.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Calls per second; 0 means as many as the workers can.
+    pub rps: u32,
+    /// The most calls that may be open at once.
+    pub concurrency: usize,
+    /// How long to send calls.
+    pub duration: Duration,
+    /// The deadline of each call, from when it is sent.
+    pub timeout: Duration,
+    /// Sent with each call.
+    pub metadata: MetadataMap,
+    /// Whether a call waits for a server that can take it, rather than fail.
+    pub wait_for_ready: bool,
+}
+
+/// A generator at work. Dropped, it abandons its open calls.
+#[derive(Debug)]
+pub struct Generator {
+    stats: Arc<Stats>,
+    stop: watch::Sender<bool>,
+    workers: JoinSet<()>,
+}
+
+impl Generator {
+    /// Begins to send calls through `transport`.
+    pub fn start<T: Transport>(transport: &T, options: Options) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let stats = Arc::new(Stats::new());
+        let pace = Arc::new(Pace::new(options.rps, options.duration));
+        let options = Arc::new(options);
+        let mut workers = JoinSet::new();
+        for _ in 0..options.concurrency {
+            let worker = Worker {
+                client: TestServiceClient::new(transport.clone()),
+                options: Arc::clone(&options),
+                pace: Arc::clone(&pace),
+                stats: Arc::clone(&stats),
+            };
+            workers.spawn(worker.run(stopped.clone()));
+        }
+        Self {
+            stats,
+            stop,
+            workers,
+        }
+    }
+
+    /// The counters, live.
+    pub fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
+    /// Sends no more calls; those that are open go on.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Waits until the last call has ended.
+    pub async fn finished(&mut self) -> Report {
+        while self.workers.join_next().await.is_some() {}
+        self.stats.report()
+    }
+}
+
+/// Says when each call is due.
+struct Pace {
+    start: Instant,
+    end: Instant,
+    rps: u32,
+    next: AtomicU64,
+}
+
+impl Pace {
+    fn new(rps: u32, duration: Duration) -> Self {
+        let start = Instant::now();
+        Self {
+            start,
+            end: start + duration,
+            rps,
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// When the next call is due; `None` when there is none left.
+    fn next(&self) -> Option<Instant> {
+        let due = match self.rps {
+            0 => Instant::now(),
+            rps => {
+                let number = self.next.fetch_add(1, Ordering::Relaxed);
+                let nanos = u128::from(number) * 1_000_000_000 / u128::from(rps);
+                self.start + Duration::from_nanos(u64::try_from(nanos).ok()?)
+            }
+        };
+        (due < self.end).then_some(due)
+    }
+}
+
+struct Worker<T> {
+    client: TestServiceClient<T>,
+    options: Arc<Options>,
+    pace: Arc<Pace>,
+    stats: Arc<Stats>,
+}
+
+impl<T: Transport> Worker<T> {
+    async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        while let Some(due) = self.pace.next() {
+            if due > Instant::now() {
+                tokio::select! {
+                    () = sleep_until(due) => {}
+                    _ = stopped.wait_for(|stopped| *stopped) => return,
+                }
+            }
+            if *stopped.borrow() {
+                return;
+            }
+            self.call().await;
+        }
+    }
+
+    async fn call(&mut self) {
+        let request = self.request();
+        let start = Instant::now();
+        self.stats.sent();
+        let patience = self.options.timeout + DEADLINE_GRACE;
+        let result = timeout(patience, self.client.unary_call(request)).await;
+        let result = result.unwrap_or_else(|_| {
+            Err(Status::deadline_exceeded(
+                "the channel did not end the call at its deadline",
+            ))
+        });
+        self.stats.ended(Outcome::from(result), start.elapsed());
+    }
+
+    fn request(&self) -> Request<SimpleRequest> {
+        let mut request = Request::new(SimpleRequest::default());
+        *request.metadata_mut() = self.options.metadata.clone();
+        request.set_timeout(self.options.timeout);
+        request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_are_due_at_even_distances_until_the_end() {
+        let pace = Pace::new(4, Duration::from_secs(1));
+        let due: Vec<_> = std::iter::from_fn(|| pace.next())
+            .map(|due| due - pace.start)
+            .collect();
+        assert_eq!(due, [0, 250, 500, 750].map(Duration::from_millis));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_rate_calls_are_due_at_once_until_the_end() {
+        let pace = Pace::new(0, Duration::from_secs(1));
+        assert_eq!(pace.next(), Some(Instant::now()));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(pace.next(), None);
+    }
+}

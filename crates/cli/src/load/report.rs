@@ -1,0 +1,160 @@
+//! What became of the calls, for a machine and for a person.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Display, Formatter},
+    time::Duration,
+};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// What became of the calls; its JSON form is a contract.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Calls started.
+    pub sent: u64,
+    /// Calls answered with OK.
+    pub ok: u64,
+    /// Calls whose connection died after they were sent; not among the errors.
+    pub lost_in_flight: u64,
+    /// All other failures, by the name of their status code.
+    pub errors: BTreeMap<&'static str, ErrorCount>,
+    /// Calls answered with OK, by the name of the server.
+    pub by_backend: BTreeMap<String, u64>,
+    /// How long the calls took that were answered with OK, from sending to the whole response.
+    pub latency_us: Latency,
+    /// How long the calls have been going out.
+    #[serde(skip)]
+    pub elapsed: Duration,
+}
+
+/// Failures with one status code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ErrorCount {
+    /// How many.
+    pub count: u64,
+    /// The message of the first.
+    pub first: String,
+}
+
+/// Percentiles in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Latency {
+    /// Half of the calls were at least this fast.
+    pub p50: u64,
+    /// Nine of ten.
+    pub p90: u64,
+    /// Ninety-nine of a hundred.
+    pub p99: u64,
+    /// The slowest.
+    pub max: u64,
+}
+
+impl From<&Histogram<u64>> for Latency {
+    fn from(histogram: &Histogram<u64>) -> Self {
+        Self {
+            p50: histogram.value_at_quantile(0.50),
+            p90: histogram.value_at_quantile(0.90),
+            p99: histogram.value_at_quantile(0.99),
+            max: histogram.max(),
+        }
+    }
+}
+
+impl Report {
+    /// The report as one line of JSON.
+    pub fn to_json(&self) -> String {
+        // Maps with text keys, numbers and text: there is nothing in it that JSON cannot say.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// How many calls ended in an error, over all codes.
+    pub fn failed(&self) -> u64 {
+        self.errors.values().map(|error| error.count).sum()
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let seconds = self.elapsed.as_secs_f64();
+        let rate = if seconds > 0.0 {
+            self.sent as f64 / seconds
+        } else {
+            0.0
+        };
+        writeln!(
+            f,
+            "sent {}  ok {}  lost in flight {}  errors {}  ({seconds:.1} s, {rate:.0}/s)",
+            self.sent,
+            self.ok,
+            self.lost_in_flight,
+            self.failed()
+        )?;
+        let Latency { p50, p90, p99, max } = self.latency_us;
+        let [p50, p90, p99, max] = [p50, p90, p99, max].map(millis);
+        writeln!(f, "latency  p50 {p50}  p90 {p90}  p99 {p99}  max {max}")?;
+        let width = self.by_backend.keys().map(String::len).max().unwrap_or(0);
+        for (name, count) in &self.by_backend {
+            let share = 100.0 * *count as f64 / self.ok.max(1) as f64;
+            writeln!(f, "  {name:width$}  {count:>9}  {share:5.1} %")?;
+        }
+        for (code, ErrorCount { count, first }) in &self.errors {
+            writeln!(f, "  {code}  {count}  first: {first}")?;
+        }
+        Ok(())
+    }
+}
+
+fn millis(micros: u64) -> String {
+    format!("{:.2} ms", micros as f64 / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let unavailable = ErrorCount {
+            count: 1,
+            first: "no healthy endpoint".to_owned(),
+        };
+        Report {
+            sent: 12,
+            ok: 10,
+            lost_in_flight: 1,
+            errors: BTreeMap::from([("UNAVAILABLE", unavailable)]),
+            by_backend: BTreeMap::from([("b1".to_owned(), 4), ("b10".to_owned(), 6)]),
+            latency_us: Latency {
+                p50: 1000,
+                p90: 2000,
+                p99: 3000,
+                max: 4500,
+            },
+            elapsed: Duration::from_secs(2),
+        }
+    }
+
+    #[test]
+    fn json_has_exactly_the_promised_keys() {
+        let expected = concat!(
+            r#"{"sent":12,"ok":10,"lost_in_flight":1,"#,
+            r#""errors":{"UNAVAILABLE":{"count":1,"first":"no healthy endpoint"}},"#,
+            r#""by_backend":{"b1":4,"b10":6},"#,
+            r#""latency_us":{"p50":1000,"p90":2000,"p99":3000,"max":4500}}"#
+        );
+        assert_eq!(report().to_json(), expected);
+    }
+
+    #[test]
+    fn text_is_for_people() {
+        let expected = "\
+sent 12  ok 10  lost in flight 1  errors 1  (2.0 s, 6/s)
+latency  p50 1.00 ms  p90 2.00 ms  p99 3.00 ms  max 4.50 ms
+  b1           4   40.0 %
+  b10          6   60.0 %
+  UNAVAILABLE  1  first: no healthy endpoint
+";
+        assert_eq!(report().to_string(), expected);
+    }
+}

@@ -1,0 +1,189 @@
+//! What a running generator has seen so far; shared with whoever shows it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use hdrhistogram::Histogram;
+use tonic::Code;
+
+use super::{ErrorCount, Latency, Outcome, Report};
+
+/// Counters of one generator.
+///
+/// One lock for all of them: a call costs tens of microseconds, the lock tens of nanoseconds, and
+/// what is read out always adds up.
+#[derive(Debug)]
+pub struct Stats {
+    started: Instant,
+    tally: Mutex<Tally>,
+}
+
+#[derive(Debug)]
+struct Tally {
+    sent: u64,
+    ok: u64,
+    lost_in_flight: u64,
+    errors: BTreeMap<&'static str, ErrorCount>,
+    by_backend: BTreeMap<String, u64>,
+    /// Microseconds; `None` only if the histogram's constant bounds were not valid.
+    latency: Option<Histogram<u64>>,
+}
+
+impl Stats {
+    /// Nothing yet; time runs from now.
+    pub fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            tally: Mutex::new(Tally {
+                sent: 0,
+                ok: 0,
+                lost_in_flight: 0,
+                errors: BTreeMap::new(),
+                by_backend: BTreeMap::new(),
+                latency: Histogram::new(3).ok(),
+            }),
+        }
+    }
+
+    /// A call goes out.
+    pub fn sent(&self) {
+        self.lock().sent += 1;
+    }
+
+    /// A call has ended.
+    pub fn ended(&self, outcome: Outcome, latency: Duration) {
+        let mut tally = self.lock();
+        match outcome {
+            Outcome::Ok { backend } => tally.ok(backend, latency),
+            Outcome::LostInFlight => tally.lost_in_flight += 1,
+            Outcome::Failed { code, message } => {
+                tally
+                    .errors
+                    .entry(code_name(code))
+                    .or_insert(ErrorCount {
+                        count: 0,
+                        first: message,
+                    })
+                    .count += 1;
+            }
+        }
+    }
+
+    /// How many calls are open now.
+    pub fn open(&self) -> u64 {
+        let tally = self.lock();
+        let failed: u64 = tally.errors.values().map(|error| error.count).sum();
+        tally.sent - tally.ok - tally.lost_in_flight - failed
+    }
+
+    /// How many calls were lost with their connection so far.
+    pub fn lost_in_flight(&self) -> u64 {
+        self.lock().lost_in_flight
+    }
+
+    /// Everything so far.
+    pub fn report(&self) -> Report {
+        let tally = self.lock();
+        Report {
+            sent: tally.sent,
+            ok: tally.ok,
+            lost_in_flight: tally.lost_in_flight,
+            errors: tally.errors.clone(),
+            by_backend: tally.by_backend.clone(),
+            latency_us: tally
+                .latency
+                .as_ref()
+                .map(Latency::from)
+                .unwrap_or_default(),
+            elapsed: self.started.elapsed(),
+        }
+    }
+
+    /// Counters stay meaningful even if a holder of the lock panicked.
+    fn lock(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tally {
+    fn ok(&mut self, backend: String, latency: Duration) {
+        self.ok += 1;
+        match self.by_backend.get_mut(&backend) {
+            Some(count) => *count += 1,
+            None => {
+                self.by_backend.insert(backend, 1);
+            }
+        }
+        if let Some(histogram) = &mut self.latency {
+            let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+            histogram.saturating_record(micros);
+        }
+    }
+}
+
+/// The name that gRPC's documentation uses.
+fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_lost_in_flight_are_not_errors_and_every_call_is_counted_once() {
+        let stats = Stats::new();
+        let failed = |message: &str| Outcome::Failed {
+            code: Code::Unavailable,
+            message: message.to_owned(),
+        };
+        let ok = Outcome::Ok {
+            backend: "b1".to_owned(),
+        };
+        for outcome in [ok, Outcome::LostInFlight, failed("first"), failed("second")] {
+            stats.sent();
+            stats.ended(outcome, Duration::from_millis(2));
+        }
+        stats.sent();
+
+        assert_eq!(stats.open(), 1);
+        let report = stats.report();
+        assert_eq!((report.sent, report.ok, report.lost_in_flight), (5, 1, 1));
+        let unavailable = ErrorCount {
+            count: 2,
+            first: "first".to_owned(),
+        };
+        assert_eq!(
+            report.errors,
+            BTreeMap::from([("UNAVAILABLE", unavailable)])
+        );
+        assert_eq!(report.by_backend, BTreeMap::from([("b1".to_owned(), 1)]));
+    }
+}

@@ -1,0 +1,83 @@
+//! What to call: a name that xDS resolves, or one address.
+
+use std::{fmt, str::FromStr};
+
+use http::Uri;
+
+/// A parsed `--target`.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// One server, without xDS: `http://ADDR`.
+    Http(Uri),
+    /// A name that the control plane resolves: `xds:///NAME`.
+    Xds(String),
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        if text.starts_with("xds:") {
+            return Ok(Self::Xds(text.to_owned()));
+        }
+        if !text.starts_with("http://") {
+            return Err(TargetError::Scheme);
+        }
+        let uri: Uri = text.parse().map_err(|_| TargetError::Address)?;
+        match uri.port() {
+            Some(_) => Ok(Self::Http(uri)),
+            None => Err(TargetError::Address),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(uri) => uri.fmt(f),
+            Self::Xds(name) => f.write_str(name),
+        }
+    }
+}
+
+/// Why a `--target` is not one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// `http://` is not followed by an address.
+    #[error("expected http://HOST:PORT")]
+    Address,
+    /// Neither of the two schemes.
+    #[error("expected xds:///NAME or http://HOST:PORT")]
+    Scheme,
+}
+
+/// Why no load can be generated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The process cannot listen to signals.
+    #[error("cannot listen to signals")]
+    Signals(#[source] std::io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_and_ports_are_checked() {
+        assert!(matches!("http://127.0.0.1:80".parse(), Ok(Target::Http(_))));
+        assert!(
+            matches!("xds:///payments".parse(), Ok(Target::Xds(name)) if name == "xds:///payments")
+        );
+        for (text, expected) in [
+            ("127.0.0.1:80", TargetError::Scheme),
+            ("https://127.0.0.1:80", TargetError::Scheme),
+            ("http://127.0.0.1", TargetError::Address),
+            ("http://", TargetError::Address),
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap_err(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! `grpc.testing.TestService`, the service of gRPC's interoperability tests.
+//!
+//! The demo, the load generator and the end-to-end tests speak it because every gRPC implementation
+//! does: a backend of ours can stand behind a client of any language, and the other way round.
+
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    clippy::nursery,
+    clippy::restriction,
+    reason = "generated from proto/grpc/testing/test.proto; tests/codegen.rs keeps it so"
+)]
+mod generated {
+    include!("generated/grpc.testing.rs");
+}
+
+pub use generated::*;

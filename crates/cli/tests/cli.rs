@@ -1,0 +1,111 @@
+//! What the binary says when it is used wrongly, or asked for help.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code"
+)]
+
+mod common;
+
+use common::{crowfly, text};
+
+/// Runs the binary, checks its exit code and returns what it said on standard error.
+async fn fails(code: i32, args: &[&str]) -> String {
+    let output = crowfly(args).await;
+    let said = text(&output.stderr).to_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    said
+}
+
+#[tokio::test]
+async fn usage_errors_exit_with_2_and_say_what_was_expected() {
+    for (args, expected) in [
+        (
+            &["load", "--target", "10.0.0.1:80"][..],
+            "expected xds:///NAME or http://HOST:PORT",
+        ),
+        (
+            &["load", "--target", "http://h"],
+            "expected http://HOST:PORT",
+        ),
+        (&["load"], "--target <TARGET>"),
+        (
+            &["load", "--target", "http://h:1", "--duration", "20"],
+            "a duration such as 250ms",
+        ),
+        (
+            &["load", "--target", "http://h:1", "--metadata", "x"],
+            "expected KEY=VALUE",
+        ),
+        (
+            &["backend", "--fail-rate", "2"],
+            "expected a number from 0 to 1",
+        ),
+        (
+            &["backend", "--listen", "localhost"],
+            "invalid socket address",
+        ),
+        (&["fly"], "unrecognized subcommand 'fly'"),
+    ] {
+        let said = fails(2, args).await;
+        assert!(said.contains(expected), "{args:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn run_errors_exit_with_1_and_name_the_cause() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    let said = fails(1, &["backend", "--listen", &addr]).await;
+    assert!(said.starts_with(&format!(
+        "error: cannot listen on {addr}: Address already in use"
+    )));
+
+    let said = fails(1, &["backend", "--log", "crowfly=loud"]).await;
+    assert!(
+        said.starts_with("error: --log \"crowfly=loud\" is neither a level"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn help_has_examples_and_environment_variables() {
+    let output = crowfly(&["load", "--help"]).await;
+    let help = text(&output.stdout);
+    assert!(output.status.success());
+    for expected in [
+        "Examples:",
+        "CROWFLY_LOAD_RPS",
+        "--wait-for-ready",
+        "CROWFLY_LOG",
+    ] {
+        assert!(help.contains(expected), "{help}");
+    }
+}
+
+#[tokio::test]
+async fn version_is_that_of_the_package() {
+    let output = crowfly(&["--version"]).await;
+    assert_eq!(
+        text(&output.stdout),
+        concat!("crowfly ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}
+
+#[tokio::test]
+async fn flags_may_come_from_the_environment() {
+    let output = tokio::process::Command::new(common::BINARY)
+        .args(["load"])
+        .env("CROWFLY_LOAD_TARGET", "ftp://x")
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("'ftp://x'"),
+        "{}",
+        text(&output.stderr)
+    );
+}
