@@ -1,3 +1,51 @@
-//! A proxyless service-mesh channel for tonic: xds:/// targets, resolved and balanced in process
+//! A proxyless service-mesh channel for tonic.
+//!
+//! [`Channel::connect`] takes an `xds:///` target; the control plane says which backends that is and
+//! how calls are spread over them; calls then go straight to the backends, with nothing in between.
+//!
+//! ```text
+//!  XdsClient ──> resolve() ──> plan() ──> Balancer ──> Picker ──> endpoint ──> subchannel ──> backend
+//!  (ADS)         one whole     the tree   events in,   no lock,    address      connection
+//!                config        as data    commands out no alloc    set
+//! ```
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! // GRPC_XDS_BOOTSTRAP names the bootstrap file, as for gRPC in other languages.
+//! let channel = crowfly::Channel::connect("xds:///payments")?;
+//! // let mut client = PaymentsClient::new(channel);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a caller can rely on
+//!
+//! - A call sent before the first configuration waits for it; one that cannot be routed fails
+//!   UNAVAILABLE, and says which resource is in trouble, why, and for which node.
+//! - `grpc-timeout` is enforced from the start; DEADLINE_EXCEEDED says what was waited for.
+//! - A call that never left this process, or that a server refused unseen, is tried elsewhere
+//!   (gRFC A6). A call whose connection died under it is not: its status has a [`ConnectionLost`]
+//!   as its source.
+//! - [`WaitForReady`] as a request extension makes a call wait where it would fail.
+//! - Dropping the last clone of a channel lets open calls finish.
 
+mod builder;
+mod call;
+mod channel;
+mod deadline;
+mod driver;
+mod endpoints;
+mod plan;
+mod published;
+mod routing;
+mod subchannel;
+mod target;
+#[doc(hidden)] // public for the tests over real sockets only
 pub mod transport;
+
+pub use builder::{BuildError, ChannelBuilder};
+pub use call::WaitForReady;
+pub use channel::{Channel, ResponseBody, ResponseFuture};
+pub use crowfly_model::bootstrap::{Bootstrap, BootstrapError};
+pub use target::TargetError;
+pub use transport::{BackendTls, ConnectionLost, TlsError};

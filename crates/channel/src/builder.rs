@@ -1,0 +1,172 @@
+//! Putting a channel together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowfly_client::{ConfigError, XdsClient};
+use crowfly_model::bootstrap::{Bootstrap, BootstrapError};
+use crowfly_xds::Roots;
+use http::uri::Scheme;
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tracing::error;
+
+use crate::channel::{Channel, Shared};
+use crate::driver::Driver;
+use crate::endpoints::Endpoints;
+use crate::published::Published;
+use crate::routing::Routing;
+use crate::target::{Target, TargetError, parse_authority};
+use crate::transport::{BackendTls, Profile, TlsError};
+
+/// gRPC's usual limit for TCP, TLS and SETTINGS together.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The settings of a [`Channel`].
+///
+/// ```no_run
+/// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use crowfly::Bootstrap;
+///
+/// let bootstrap = Bootstrap::builder("127.0.0.1:18000")?.node_id("web-1").build();
+/// let channel = crowfly::Channel::builder("xds:///payments")
+///     .bootstrap(bootstrap)
+///     .authority("payments.example.com")
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ChannelBuilder {
+    target: String,
+    bootstrap: Option<Bootstrap>,
+    authority: Option<String>,
+    backend_tls: Option<BackendTls>,
+    connect_timeout: Duration,
+}
+
+impl ChannelBuilder {
+    pub(crate) fn new(target: &str) -> Self {
+        Self {
+            target: target.to_owned(),
+            bootstrap: None,
+            authority: None,
+            backend_tls: None,
+            connect_timeout: CONNECT_TIMEOUT,
+        }
+    }
+
+    /// Uses this bootstrap instead of the one in the environment.
+    pub fn bootstrap(mut self, bootstrap: Bootstrap) -> Self {
+        self.bootstrap = Some(bootstrap);
+        self
+    }
+
+    /// Sends this `:authority`, and chooses the virtual host by it, instead of the target's name.
+    pub fn authority(mut self, authority: impl Into<String>) -> Self {
+        self.authority = Some(authority.into());
+        self
+    }
+
+    /// Speaks TLS to every backend. Without it, backends are spoken to in plain text.
+    pub fn backend_tls(mut self, tls: BackendTls) -> Self {
+        self.backend_tls = Some(tls);
+        self
+    }
+
+    /// How long an attempt to connect to a backend may take, from TCP to the server's SETTINGS.
+    /// The default is 20 seconds.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// The channel, or what is wrong with the settings. It never waits for the network.
+    ///
+    /// Must be called in a tokio runtime.
+    pub fn build(self) -> Result<Channel, BuildError> {
+        let target: Target = self.target.parse()?;
+        self.start(&target)
+    }
+
+    /// Like [`build`](Self::build), but what is wrong with anything but the target is told to each
+    /// call.
+    pub(crate) fn connect(self) -> Result<Channel, TargetError> {
+        let target: Target = self.target.parse()?;
+        Ok(self.start(&target).unwrap_or_else(|error| {
+            error!(target = &*target.service, %error, "the channel cannot work");
+            broken(&target, &error)
+        }))
+    }
+
+    fn start(self, target: &Target) -> Result<Channel, BuildError> {
+        let authority = match &self.authority {
+            Some(text) => parse_authority(text).map_err(BuildError::Authority)?,
+            None => target.authority.clone(),
+        };
+        let (scheme, profile) = match &self.backend_tls {
+            Some(tls) => (Scheme::HTTPS, Profile::with_tls(tls, authority.as_str())?),
+            None => (Scheme::HTTP, Profile::plaintext()),
+        };
+        let bootstrap = match self.bootstrap {
+            Some(bootstrap) => bootstrap,
+            None => Bootstrap::from_env()?,
+        };
+        let client = XdsClient::new(&bootstrap)?;
+
+        let waiting = Routing::Waiting("a configuration".into());
+        let routing = Arc::new(Published::new(waiting));
+        let roots = Roots {
+            listener: Arc::clone(&target.service),
+            authority: authority.as_str().into(),
+        };
+        let (queries, asked) = mpsc::unbounded_channel();
+        let driver = Driver::new(
+            Arc::clone(&routing),
+            roots,
+            bootstrap.node.id,
+            client.subscriber(),
+            Endpoints::new(profile, self.connect_timeout),
+            asked,
+        );
+        tokio::spawn(driver.run());
+        Ok(Channel::new(Shared {
+            scheme,
+            authority,
+            routing,
+            queries,
+        }))
+    }
+}
+
+/// A channel on which every call fails with `error`.
+fn broken(target: &Target, error: &BuildError) -> Channel {
+    let routing = Routing::Broken(error.to_string().into());
+    Channel::new(Shared {
+        scheme: Scheme::HTTP,
+        authority: target.authority.clone(),
+        routing: Arc::new(Published::new(routing)),
+        queries: mpsc::unbounded_channel().0,
+    })
+}
+
+/// Why a channel cannot be built.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The authority override is malformed.
+    #[error("authority: {0}")]
+    Authority(String),
+    /// There is no usable bootstrap.
+    #[error("xDS bootstrap: {0}")]
+    Bootstrap(#[from] BootstrapError),
+    /// The bootstrap cannot be used by this client.
+    #[error("xDS bootstrap: {0}")]
+    Config(#[from] ConfigError),
+    /// The target is malformed.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The TLS settings do not work.
+    #[error("backend TLS: {0}")]
+    Tls(#[from] TlsError),
+}

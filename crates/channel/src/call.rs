@@ -1,0 +1,221 @@
+//! One call: where it goes, what it waits for, and when it may be tried again.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use crowfly_lb::{Call, CallContext, Pick};
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderValue, Method, Request, Response, header};
+use pin_project_lite::pin_project;
+use tokio::task::yield_now;
+use tokio::time::{Sleep, sleep_until};
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::channel::Shared;
+use crate::deadline::Deadline;
+use crate::routing::{Balancing, Cluster, Routing};
+use crate::transport::{Guard, ReplayBody, ResponseBody, SendErrorKind, Sender};
+
+/// How much of a request body is kept for another attempt. Enough for nearly every unary call, and
+/// little beside the window that HTTP/2 grants a stream anyway.
+const REPLAY_LIMIT: usize = 256 * 1024;
+
+const USER_AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("grpc-rust-crowfly/", env!("CARGO_PKG_VERSION")));
+
+/// A request extension: makes a call wait for a usable backend, and for a configuration, where it
+/// would otherwise fail at once.
+///
+/// ```
+/// let mut request = tonic::Request::new(());
+/// request.extensions_mut().insert(crowfly::WaitForReady(true));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitForReady(pub bool);
+
+/// What all attempts of a call have in common.
+struct Outgoing {
+    head: Request<()>,
+    path: PathAndQuery,
+    deadline: Deadline,
+    wait_for_ready: bool,
+}
+
+/// Runs one call to the head of its response.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    request: Request<Body>,
+) -> Result<Response<ResponseBody<InFlight>>, Status> {
+    let (outgoing, body) = Outgoing::new(&shared, request)?;
+    let body = ReplayBody::new(body, REPLAY_LIMIT);
+    let mut refused_before = false;
+    loop {
+        let cluster = outgoing.route(&shared).await?;
+        let Some(call) = outgoing.pick(&cluster).await? else {
+            continue;
+        };
+        let sender = call.transport().clone();
+        let attempt = outgoing.head.clone().map(|()| body.attempt());
+        let sent = outgoing
+            .deadline
+            .bound(sender.send(attempt), || {
+                format!("a response from {}", sender.address())
+            })
+            .await?;
+        let error = match sent {
+            Ok(response) => {
+                body.commit();
+                return Ok(
+                    response.map(|body| body.guarded(InFlight::new(call, outgoing.deadline)))
+                );
+            }
+            Err(error) => error,
+        };
+        // gRFC A6: what never left may go again for as long as there is time; what the server
+        // refused may go again once.
+        match error.kind() {
+            SendErrorKind::NeverSent if body.can_replay() => yield_now().await,
+            SendErrorKind::Refused if body.can_replay() && !refused_before => {
+                refused_before = true;
+            }
+            _ => return Err(error.to_status()),
+        }
+    }
+}
+
+impl Outgoing {
+    fn new(shared: &Shared, request: Request<Body>) -> Result<(Self, Body), Status> {
+        let (mut parts, body) = request.into_parts();
+        let deadline = Deadline::of(&parts.headers)?;
+        let wait_for_ready = parts.extensions.get().copied().unwrap_or_default();
+        let path = match parts.uri.path_and_query() {
+            Some(path) => path.clone(),
+            None => PathAndQuery::from_static("/"),
+        };
+        let uri = Uri::builder()
+            .scheme(shared.scheme.clone())
+            .authority(shared.authority.clone())
+            .path_and_query(path.clone())
+            .build()
+            .map_err(|error| Status::internal(format!("request URI: {error}")))?;
+        parts
+            .headers
+            .entry(header::USER_AGENT)
+            .or_insert(USER_AGENT);
+
+        let mut head = Request::new(());
+        *head.method_mut() = Method::POST;
+        *head.uri_mut() = uri;
+        *head.headers_mut() = parts.headers;
+        let WaitForReady(wait_for_ready) = wait_for_ready;
+        let outgoing = Self {
+            head,
+            path,
+            deadline,
+            wait_for_ready,
+        };
+        Ok((outgoing, body))
+    }
+
+    /// The cluster to send to. Waits for the first configuration and, if the call waits for ready,
+    /// for one that works.
+    async fn route(&self, shared: &Shared) -> Result<Arc<Cluster>, Status> {
+        let look = |routing: &Routing| match routing {
+            Routing::Ready(router) => Some(router.route(self.path.path())),
+            Routing::Broken(reason) => Some(Err(reason.to_string())),
+            Routing::Failed(_) if self.wait_for_ready => None,
+            Routing::Failed(reason) => Some(Err(reason.to_string())),
+            Routing::Waiting(_) => None,
+        };
+        let routed = match look(&shared.routing.load()) {
+            Some(routed) => routed,
+            None => {
+                let found = shared.routing.find(look);
+                self.deadline.bound(found, || missing(shared)).await?
+            }
+        };
+        routed.map_err(Status::unavailable)
+    }
+
+    /// An endpoint of the cluster; `None` if the cluster left the configuration while the call
+    /// waited for it, so that it must be routed again.
+    async fn pick(&self, cluster: &Cluster) -> Result<Option<Call<Sender>>, Status> {
+        let look = |balancing: &Balancing| {
+            let picker = match balancing {
+                Balancing::Live(picker) => picker,
+                Balancing::Pending => return None,
+                Balancing::Removed => return Some(Ok(None)),
+            };
+            match picker.pick(&CallContext::new(fastrand::u64(..))) {
+                Pick::Ready(call) => Some(Ok(Some(call))),
+                Pick::Queue => None,
+                Pick::Fail(_) if self.wait_for_ready => None,
+                Pick::Fail(failure) => Some(Err(failure)),
+            }
+        };
+        let picked = match look(&cluster.balancing.load()) {
+            Some(picked) => picked,
+            None => {
+                let found = cluster.balancing.find(look);
+                self.deadline.bound(found, || unusable(cluster)).await?
+            }
+        };
+        picked.map_err(|failure| Status::unavailable(failure.to_string()))
+    }
+}
+
+/// What a call that ran out of time before it was routed was waiting for.
+fn missing(shared: &Shared) -> String {
+    match &**shared.routing.load() {
+        Routing::Failed(reason) => format!("a configuration: {reason}"),
+        Routing::Waiting(missing) => missing.to_string(),
+        Routing::Broken(_) | Routing::Ready(_) => "a configuration".to_owned(),
+    }
+}
+
+/// What a call that ran out of time before it was sent was waiting for.
+fn unusable(cluster: &Cluster) -> String {
+    let why = match &**cluster.balancing.load() {
+        Balancing::Live(picker) => match picker.pick(&CallContext::new(0)) {
+            Pick::Fail(failure) => failure.to_string(),
+            _ => format!("cluster {}: no connection is ready yet", cluster.name),
+        },
+        _ => format!("cluster {}: no connection is ready yet", cluster.name),
+    };
+    format!("a backend: {why}")
+}
+
+pin_project! {
+    /// What lives as long as a call does: its place in the balancer's books, and its deadline.
+    pub struct InFlight {
+        call: Call<Sender>,
+        deadline: Deadline,
+        #[pin]
+        sleep: Option<Sleep>,
+    }
+}
+
+impl InFlight {
+    fn new(call: Call<Sender>, deadline: Deadline) -> Self {
+        Self {
+            call,
+            deadline,
+            sleep: deadline.at().map(sleep_until),
+        }
+    }
+}
+
+impl Guard for InFlight {
+    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
+        let this = self.project();
+        let Some(sleep) = this.sleep.as_pin_mut() else {
+            return Poll::Pending;
+        };
+        ready!(sleep.poll(cx));
+        let address = this.call.transport().address();
+        let what = format!("the rest of a response from {address}");
+        Poll::Ready(this.deadline.exceeded(&what))
+    }
+}

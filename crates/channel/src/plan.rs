@@ -1,0 +1,67 @@
+//! From a cluster's configuration to the tree that balances over it.
+
+use std::sync::Arc;
+
+use crowfly_lb::{Endpoint, Locality, LocalityId, Node, Plan};
+use crowfly_model::grpc::endpoints::{self, Health};
+use crowfly_xds::{ClusterState, ResourceError};
+
+/// The plan for one cluster of a config. A cluster in trouble has an empty plan, whose note tells
+/// every call what the trouble is.
+pub(crate) fn plan(name: &str, state: &Result<Arc<ClusterState>, ResourceError>) -> Plan {
+    let (localities, note) = match state {
+        Ok(state) => {
+            let note = state.note.as_ref().map(ToString::to_string);
+            match &state.endpoints {
+                Some(endpoints) => match usable(endpoints) {
+                    Some(localities) => (localities, note),
+                    None => (Vec::new(), note.or_else(|| Some(nothing_usable(endpoints)))),
+                },
+                None => (Vec::new(), note),
+            }
+        }
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    Plan {
+        cluster: name.into(),
+        root: Node::Localities(localities),
+        note: note.map(Into::into),
+    }
+}
+
+/// The localities of the highest priority that has an endpoint to send to.
+fn usable(endpoints: &endpoints::Endpoints) -> Option<Vec<Locality>> {
+    endpoints.priorities.iter().find_map(|localities| {
+        let localities: Vec<Locality> = localities.iter().filter_map(locality).collect();
+        (!localities.is_empty()).then_some(localities)
+    })
+}
+
+fn locality(locality: &endpoints::Locality) -> Option<Locality> {
+    let members: Vec<Endpoint> = locality
+        .endpoints
+        .iter()
+        // A draining endpoint keeps its sessions (gRFC A55) and gets no others.
+        .filter(|endpoint| endpoint.health != Health::Draining)
+        .filter_map(|endpoint| Endpoint::new(endpoint.addresses.clone()))
+        .collect();
+    let endpoints::LocalityId {
+        region,
+        zone,
+        sub_zone,
+    } = &locality.id;
+    (!members.is_empty()).then(|| Locality {
+        id: LocalityId::new(region, zone, sub_zone),
+        weight: locality.weight,
+        child: Node::RoundRobin(members.into()),
+    })
+}
+
+fn nothing_usable(endpoints: &endpoints::Endpoints) -> String {
+    let name = &endpoints.name;
+    if endpoints.priorities.iter().all(Vec::is_empty) {
+        format!("endpoints {name}: no localities")
+    } else {
+        format!("endpoints {name}: no healthy endpoint in any locality")
+    }
+}

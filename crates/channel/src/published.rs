@@ -1,0 +1,63 @@
+//! A value that one task publishes and every call reads without a lock.
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use tokio::sync::Notify;
+
+/// The current value of something, and a way to wait for the next.
+#[derive(Debug)]
+pub(crate) struct Published<T> {
+    current: ArcSwap<T>,
+    replaced: Notify,
+}
+
+impl<T> Published<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            current: ArcSwap::from_pointee(value),
+            replaced: Notify::new(),
+        }
+    }
+
+    /// The current value. The guard is for a short look, not to be held across an await.
+    pub(crate) fn load(&self) -> Guard<Arc<T>> {
+        self.current.load()
+    }
+
+    /// Replaces the value and wakes whoever waits for that.
+    pub(crate) fn publish(&self, value: T) {
+        self.current.store(Arc::new(value));
+        self.replaced.notify_waiters();
+    }
+
+    /// Waits until `look` finds what it wants in the current value or one of those that follow.
+    pub(crate) async fn find<R>(&self, mut look: impl FnMut(&T) -> Option<R>) -> R {
+        loop {
+            // Before the look: what is published from here on wakes it, so nothing is missed.
+            let replaced = self.replaced.notified();
+            if let Some(found) = look(&self.current.load()) {
+                return found;
+            }
+            replaced.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_waiter_sees_a_value_published_while_it_looked() {
+        let published = Arc::new(Published::new(0));
+        let found = published.find(|value| {
+            if *value == 0 {
+                published.publish(1);
+                return None;
+            }
+            Some(*value)
+        });
+        assert_eq!(found.await, 1);
+    }
+}

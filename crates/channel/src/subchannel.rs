@@ -1,0 +1,126 @@
+//! One address, and the connections to it, one after the other.
+//!
+//! ```text
+//!         wanted            SETTINGS read            GOAWAY or closed
+//!  IDLE ─────────> CONNECTING ─────────> READY ────────────────────────> IDLE
+//!   ^                  │ failed
+//!   └── backoff over ── TRANSIENT_FAILURE
+//! ```
+//!
+//! A subchannel only connects when it is wanted: after each return to IDLE its owner decides.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowfly_lb::EndpointState;
+use crowfly_xds::Backoff;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info};
+
+use crate::transport::{Connection, Profile, Sender};
+
+/// A connection that does not last this long counts as a failed attempt: otherwise a server that
+/// accepts and closes at once would be dialled in a tight loop.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// Names a subchannel for as long as the channel lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SubchannelId(pub(crate) u64);
+
+/// What a subchannel reports.
+pub(crate) type Report = (SubchannelId, EndpointState<Sender>);
+
+/// The handle of a subchannel; dropping it abandons an attempt to connect and lets open calls
+/// finish.
+#[derive(Debug)]
+pub(crate) struct Subchannel {
+    wanted: Arc<Notify>,
+    task: JoinHandle<()>,
+}
+
+impl Subchannel {
+    pub(crate) fn start(
+        id: SubchannelId,
+        address: SocketAddr,
+        profile: Profile,
+        connect_timeout: Duration,
+        reports: mpsc::UnboundedSender<Report>,
+    ) -> Self {
+        let wanted = Arc::new(Notify::new());
+        let machine = Machine {
+            id,
+            address,
+            profile,
+            connect_timeout,
+            reports,
+            backoff: Backoff::new(fastrand::u64(..)),
+        };
+        let task = tokio::spawn(machine.run(Arc::clone(&wanted)));
+        Self { wanted, task }
+    }
+
+    /// Asks for a connection, now or as soon as the subchannel is idle.
+    pub(crate) fn connect(&self) {
+        self.wanted.notify_one();
+    }
+}
+
+impl Drop for Subchannel {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Machine {
+    id: SubchannelId,
+    address: SocketAddr,
+    profile: Profile,
+    connect_timeout: Duration,
+    reports: mpsc::UnboundedSender<Report>,
+    backoff: Backoff,
+}
+
+impl Machine {
+    async fn run(mut self, wanted: Arc<Notify>) {
+        loop {
+            wanted.notified().await;
+            self.report(EndpointState::Connecting);
+            match Connection::connect(self.address, &self.profile, self.connect_timeout).await {
+                Ok(connection) => self.serve(connection).await,
+                Err(error) => {
+                    debug!(address = %self.address, %error, "cannot connect");
+                    self.wait_out(format!("{}: {}", error.phase, error.reason).into())
+                        .await;
+                }
+            }
+            self.report(EndpointState::Idle);
+        }
+    }
+
+    /// Offers the connection until it takes no more calls. Open ones go on without us.
+    async fn serve(&mut self, mut connection: Connection) {
+        let since = Instant::now();
+        info!(address = %self.address, "connected");
+        self.report(EndpointState::Ready(connection.sender().clone()));
+        let closing = connection.closing().await;
+        info!(address = %self.address, reason = %closing, "no new calls on this connection");
+        if since.elapsed() < SETTLED {
+            self.wait_out(closing.to_string().into()).await;
+        } else {
+            self.backoff.reset();
+        }
+    }
+
+    async fn wait_out(&mut self, reason: Arc<str>) {
+        self.report(EndpointState::TransientFailure(reason));
+        sleep(self.backoff.next_wait()).await;
+    }
+
+    fn report(&self, state: EndpointState<Sender>) {
+        // The owner is gone only when the channel is.
+        let _ = self.reports.send((self.id, state));
+    }
+}
