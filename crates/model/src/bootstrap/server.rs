@@ -1,6 +1,9 @@
 //! One xDS server.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 use crate::Validator;
 
@@ -58,41 +61,55 @@ pub enum ChannelCredentials {
     Insecure,
 }
 
+/// What may stand before `host:port`.
+const SCHEMES: [&str; 6] = ["dns:///", "dns:", "http://", "https://", "ipv4:", "ipv6:"];
+
 /// The `host:port` in a server URI.
 fn parse_uri(uri: &str, credentials: ChannelCredentials) -> Result<&str, String> {
-    let expected =
-        || format!("expected host:port, dns:///host:port or http://host:port, got {uri:?}");
-    if uri.starts_with("https://") && credentials == ChannelCredentials::Insecure {
-        // To ask for TLS and get plaintext would be the worst of readings.
+    let (scheme, rest) = SCHEMES
+        .iter()
+        .find_map(|scheme| Some((*scheme, uri.strip_prefix(scheme)?)))
+        .unwrap_or(("", uri));
+    // To ask for TLS and get plaintext would be the worst of readings.
+    if scheme == "https://" && credentials == ChannelCredentials::Insecure {
         return Err(format!(
-            "expected a URI without https for insecure credentials, got {uri:?}"
+            "expected a URI without https for insecure channel_creds, got {uri:?}"
         ));
     }
-    let prefixes = ["dns:///", "dns:", "http://", "https://", "ipv4:", "ipv6:"];
-    let rest = prefixes
-        .iter()
-        .find_map(|prefix| uri.strip_prefix(prefix))
-        .unwrap_or(uri);
-    let authority = if uri.starts_with("http") {
-        rest.strip_suffix('/').unwrap_or(rest)
-    } else {
-        rest
+    let authority = match scheme {
+        "http://" | "https://" => rest.strip_suffix('/').unwrap_or(rest),
+        _ => rest,
     };
-    let (host, port) = authority.rsplit_once(':').ok_or_else(expected)?;
-    if !is_host(host) || !port.parse::<u16>().is_ok_and(|port| port > 0) {
-        return Err(expected());
+    let is_valid = authority.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_valid_host = match scheme {
+            "ipv4:" => host.parse::<Ipv4Addr>().is_ok(),
+            "ipv6:" => is_ipv6(host),
+            _ => is_name(host) || is_ipv6(host),
+        };
+        is_valid_host && is_port(port)
+    });
+    if !is_valid {
+        return Err(format!(
+            "expected host:port, dns:///host:port, http://host:port or ipv4:address:port, got {uri:?}"
+        ));
     }
     Ok(authority)
 }
 
-/// Whether it is a name, an IPv4 address or an IPv6 address in brackets.
-fn is_host(host: &str) -> bool {
-    match host.strip_prefix('[').map(|rest| rest.strip_suffix(']')) {
-        Some(Some(address)) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        Some(None) => false,
-        None => {
-            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-            !host.is_empty() && host.chars().all(allowed)
-        }
-    }
+/// Whether it is a host name or an IPv4 address.
+fn is_name(host: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    !host.is_empty() && host.chars().all(is_allowed)
+}
+
+/// Whether it is an IPv6 address in brackets.
+fn is_ipv6(host: &str) -> bool {
+    host.strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+}
+
+/// Whether it is a port; `u16::from_str` alone would take `+80`.
+fn is_port(port: &str) -> bool {
+    port.bytes().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0)
 }

@@ -1,1 +1,350 @@
+use std::{collections::BTreeMap, ffi::OsString, io::Write};
 
+use envoy_types::pb::{
+    envoy::config::core::v3::{Locality, node::UserAgentVersionType},
+    google::protobuf::value::Kind,
+};
+
+use super::{Bootstrap, BootstrapError, FILE_VARIABLE, INLINE_VARIABLE};
+use crate::grpc::endpoints::LocalityId;
+
+fn valid(node_id: &str) -> String {
+    format!(
+        r#"{{
+            "xds_servers": [
+                {{"server_uri": "localhost:18000", "channel_creds": [{{"type": "insecure"}}]}}
+            ],
+            "node": {{"id": "{node_id}"}}
+        }}"#
+    )
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn from_env(variables: &[(&str, OsString)]) -> Result<Bootstrap, BootstrapError> {
+    let variables: BTreeMap<_, _> = variables.iter().cloned().collect();
+    Bootstrap::from_lookup(|name| variables.get(name).cloned())
+}
+
+fn error(text: &str) -> String {
+    Bootstrap::from_json(text).unwrap_err().to_string()
+}
+
+/// S2-01: the file wins over the inline text, and each is read if it is alone.
+#[test]
+fn file_beats_inline() {
+    let file = file(&valid("file"));
+    let file = (FILE_VARIABLE, file.path().into());
+    let inline = (INLINE_VARIABLE, valid("inline").into());
+    let no_file = (FILE_VARIABLE, OsString::new());
+
+    let id = |variables: &[_]| from_env(variables).unwrap().node.id;
+    assert_eq!(id(&[file.clone(), inline.clone()]), "file");
+    assert_eq!(id(&[file]), "file");
+    assert_eq!(id(std::slice::from_ref(&inline)), "inline");
+    // An empty variable is none.
+    assert_eq!(id(&[no_file, inline]), "inline");
+}
+
+/// S2-01: a broken file is an error even with valid inline text, and names its path.
+#[test]
+fn broken_file_does_not_fall_through() {
+    let inline = (INLINE_VARIABLE, OsString::from(valid("inline")));
+    let broken = file("{\n  \"xds_servers\": [,]\n}");
+    let path = broken.path().display().to_string();
+    let message = from_env(&[(FILE_VARIABLE, broken.path().into()), inline.clone()])
+        .unwrap_err()
+        .to_string();
+    let expected = format!("xDS bootstrap file {path} (GRPC_XDS_BOOTSTRAP): not valid JSON: ");
+    assert!(message.starts_with(&expected), "{message}");
+    assert!(message.ends_with("at line 2 column 19"), "{message}");
+
+    let message = from_env(&[(FILE_VARIABLE, "/nonexistent/boot.json".into()), inline])
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        message,
+        "xDS bootstrap file /nonexistent/boot.json (GRPC_XDS_BOOTSTRAP): \
+         cannot be read: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn errors_of_inline_text_name_the_variable() {
+    let message = from_env(&[(INLINE_VARIABLE, "{}".into())])
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        message,
+        "xDS bootstrap in GRPC_XDS_BOOTSTRAP_CONFIG: xds_servers: expected an array, got none"
+    );
+}
+
+/// S2-04 (part): no bootstrap is an error that says how to give one.
+#[test]
+fn no_bootstrap() {
+    let error = from_env(&[]).unwrap_err();
+    assert!(matches!(error, BootstrapError::Missing));
+    assert_eq!(
+        error.to_string(),
+        "no xDS bootstrap: neither GRPC_XDS_BOOTSTRAP (a file) nor \
+         GRPC_XDS_BOOTSTRAP_CONFIG (JSON) is set"
+    );
+}
+
+/// S2-02: every error names its field.
+#[test]
+fn invalid_fields() {
+    let server = |fields: &str| format!(r#"{{"xds_servers": [{{{fields}}}]}}"#);
+    let creds = |creds: &str| server(&format!(r#""server_uri": "a:1", "channel_creds": {creds}"#));
+    let cases = [
+        ("[]".to_owned(), "expected an object, got an array; xds_servers: expected an array, got none"),
+        (r#"{"xds_servers": []}"#.to_owned(), "xds_servers: expected at least one server, got none"),
+        (r#"{"xds_servers": {}}"#.to_owned(), "xds_servers: expected an array, got an object"),
+        (r#"{"xds_servers": ["x"]}"#.to_owned(), "xds_servers[0]: expected an object, got a string"),
+        (
+            server(""),
+            "xds_servers[0].server_uri: expected a string, got none; \
+             xds_servers[0].channel_creds: expected an array, got none",
+        ),
+        (creds("[]"), "xds_servers[0].channel_creds: expected at least one entry, got none"),
+        (
+            creds(r#"[{"type": "google_default"}, {"type": "tls"}]"#),
+            "xds_servers[0].channel_creds: \
+             expected a supported type (insecure), got google_default, tls",
+        ),
+        (creds("[{}]"), "xds_servers[0].channel_creds[0].type: expected a string, got none"),
+        (creds("[7]"), "xds_servers[0].channel_creds[0]: expected an object, got a number"),
+        (
+            creds(r#"[{"type": "insecure"}], "server_features": "xds_v3""#),
+            "xds_servers[0].server_features: expected an array, got a string",
+        ),
+        (
+            creds(r#"[{"type": "insecure"}]"#).replace("}]}]}", "}]}], \"node\": 1}"),
+            "node: expected an object, got a number",
+        ),
+        (
+            creds(r#"[{"type": "insecure"}]"#).replace(
+                "}]}]}",
+                r#"}]}], "node": {"id": 1, "metadata": [], "locality": {"zone": true, "subZone": 1}}}"#,
+            ),
+            "node.id: expected a string, got a number; \
+             node.locality.zone: expected a string, got a boolean; \
+             node.locality.subZone: expected a string, got a number; \
+             node.metadata: expected an object, got an array",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(error(&text), format!("xDS bootstrap: {expected}"), "{text}");
+    }
+}
+
+/// S2-02 (part): the first supported credentials are taken, whatever follows them.
+#[test]
+fn first_supported_credentials() {
+    let text = valid("x").replace(
+        r#"[{"type": "insecure"}]"#,
+        r#"[{"type": "google_default", "config": 1}, {"type": "insecure"}, 7]"#,
+    );
+    Bootstrap::from_json(&text).unwrap();
+}
+
+/// S2-03: unknown fields and features of any JSON type are ignored.
+#[test]
+fn unknown_things_are_ignored() {
+    let plain = Bootstrap::from_json(&valid("x")).unwrap();
+    let text = valid("x")
+        .replacen(
+            '{',
+            r#"{"certificate_providers": {"a": []}, "new": null, "#,
+            1,
+        )
+        .replace(
+            r#""server_uri""#,
+            r#""new": 1, "server_features": [{"a": 1}, 7, null, ["b"]], "server_uri""#,
+        )
+        .replace(r#""id""#, r#""new": {}, "extensions": [1], "id""#);
+    assert_eq!(Bootstrap::from_json(&text).unwrap(), plain);
+
+    let text = text.replace("7, null", r#""xds_v3", "brand_new""#);
+    let features = Bootstrap::from_json(&text).unwrap().servers[0]
+        .features
+        .clone();
+    assert_eq!(
+        features.into_iter().collect::<Vec<_>>(),
+        ["brand_new", "xds_v3"]
+    );
+}
+
+#[test]
+fn node_is_read_whole() {
+    let text = valid("x").replace(
+        r#""id": "x""#,
+        r#""id": "web-1", "cluster": "web", "user_agent_name": "spoofed",
+           "userAgentVersion": "9", "client_features": ["spoofed"],
+           "locality": {"region": "eu", "zone": "a", "sub_zone": "rack-1"},
+           "metadata": {"n": 1.5, "b": true, "z": null, "l": ["x", {"y": "z"}]}"#,
+    );
+    let node = Bootstrap::from_json(&text).unwrap().node;
+    assert_eq!((&*node.id, &*node.cluster), ("web-1", "web"));
+    let locality = Locality {
+        region: "eu".to_owned(),
+        zone: "a".to_owned(),
+        sub_zone: "rack-1".to_owned(),
+    };
+    assert_eq!(node.locality, Some(locality));
+    let metadata = node.metadata.unwrap().fields;
+    let kind = |name: &str| metadata[name].kind.clone().unwrap();
+    assert_eq!(kind("n"), Kind::NumberValue(1.5));
+    assert_eq!(kind("b"), Kind::BoolValue(true));
+    assert_eq!(kind("z"), Kind::NullValue(0));
+    let Kind::ListValue(list) = kind("l") else {
+        panic!("expected a list");
+    };
+    assert_eq!(list.values[0].kind, Some(Kind::StringValue("x".to_owned())));
+    let Some(Kind::StructValue(inner)) = &list.values[1].kind else {
+        panic!("expected a struct");
+    };
+    assert_eq!(
+        inner.fields["y"].kind,
+        Some(Kind::StringValue("z".to_owned()))
+    );
+}
+
+/// What the client says of itself is never taken from the file.
+#[test]
+fn client_introduces_itself() {
+    let text = valid("x").replace(
+        r#""id": "x""#,
+        r#""user_agent_name": "spoofed", "client_features": ["spoofed"]"#,
+    );
+    let from_code = Bootstrap::builder("localhost:18000").unwrap().build();
+    for bootstrap in [Bootstrap::from_json(&text).unwrap(), from_code] {
+        let node = bootstrap.node;
+        assert_eq!(node.user_agent_name, "crowfly");
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        assert_eq!(
+            node.user_agent_version_type,
+            Some(UserAgentVersionType::UserAgentVersion(version))
+        );
+        assert_eq!(
+            node.client_features,
+            [
+                "envoy.lb.does_not_support_overprovisioning",
+                "xds.config.resource-in-sotw"
+            ]
+        );
+    }
+}
+
+#[test]
+fn sub_zone_in_either_spelling() {
+    for field in ["sub_zone", "subZone"] {
+        let node = format!(r#""locality": {{"{field}": "r"}}"#);
+        let text = valid("x").replace(r#""id": "x""#, &node);
+        let locality = Bootstrap::from_json(&text).unwrap().node.locality.unwrap();
+        assert_eq!(locality.sub_zone, "r");
+    }
+}
+
+#[test]
+fn node_may_be_absent() {
+    let text = r#"{"xds_servers": [
+        {"server_uri": "a:1", "channel_creds": [{"type": "insecure"}]}
+    ]}"#;
+    assert_eq!(Bootstrap::from_json(text).unwrap().node.id, "");
+}
+
+#[test]
+fn server_uris() {
+    let good = [
+        ("localhost:18000", "http://localhost:18000"),
+        ("127.0.0.1:18000", "http://127.0.0.1:18000"),
+        ("[::1]:18000", "http://[::1]:18000"),
+        ("dns:///control.mesh:443", "http://control.mesh:443"),
+        ("dns:control:443", "http://control:443"),
+        ("http://control:80", "http://control:80"),
+        ("http://control:80/", "http://control:80"),
+        ("ipv4:127.0.0.1:80", "http://127.0.0.1:80"),
+        ("ipv6:[::1]:80", "http://[::1]:80"),
+    ];
+    for (uri, expected) in good {
+        let server = Bootstrap::builder(uri).unwrap().build().servers.remove(0);
+        assert_eq!(server.endpoint_uri(), expected);
+        assert_eq!(server.uri, uri);
+    }
+    let bad = [
+        "",
+        "host",
+        "host:",
+        ":80",
+        "host:0",
+        "host:65536",
+        "host:+80",
+        "host:http",
+        "::1:80",
+        "[::1:80",
+        "a b:80",
+        "http://host:80/path",
+        "unix:/run/xds.sock",
+        "dns://8.8.8.8/host:80",
+        "ipv4:host:80",
+        "ipv6:127.0.0.1:80",
+    ];
+    for uri in bad {
+        let message = Bootstrap::builder(uri).unwrap_err().to_string();
+        assert_eq!(
+            message,
+            format!(
+                "xDS bootstrap from code: xds_servers[0].server_uri: expected host:port, \
+                 dns:///host:port, http://host:port or ipv4:address:port, got {uri:?}"
+            )
+        );
+    }
+}
+
+/// Plaintext is never what `https` asks for.
+#[test]
+fn https_needs_more_than_insecure_credentials() {
+    let message = Bootstrap::builder("https://control:443")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("without https for insecure channel_creds"),
+        "{message}"
+    );
+}
+
+#[test]
+fn builder_is_equal_to_json() {
+    let built = Bootstrap::builder("localhost:18000")
+        .unwrap()
+        .node_id("x")
+        .locality(LocalityId::new("eu", "a", ""))
+        .build();
+    let text = valid("x").replace(
+        r#""id""#,
+        r#""locality": {"region": "eu", "zone": "a"}, "id""#,
+    );
+    assert_eq!(Bootstrap::from_json(&text).unwrap(), built);
+
+    let two = Bootstrap::builder("a:1")
+        .unwrap()
+        .server("b:2")
+        .unwrap()
+        .build();
+    assert_eq!(two.servers.len(), 2);
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic(at: proptest::sample::Index, text in ".{0,4}") {
+        let valid = valid("web-1");
+        let at = at.index(valid.len());
+        let _ = Bootstrap::from_json(&format!("{}{text}{}", &valid[..at], &valid[at + 1..]));
+    }
+}

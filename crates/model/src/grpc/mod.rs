@@ -1,9 +1,9 @@
 //! xDS resources by the rules of gRPC (gRFC A27 and those that amend it).
 //!
 //! Each type here is the valid form of one resource and, as a [`ResourceType`](crate::ResourceType),
-//! knows how to read it. Fields gRPC gives no meaning to are ignored, as A27 asks; a field whose
-//! meaning cannot be honoured yet is an error, or takes its route out of the list, so that a
-//! resource never means something else than it says.
+//! knows how to read it. Fields that gRPC gives no meaning to are ignored, as A27 asks. A field that
+//! has a meaning which this crate cannot honour yet is an error, or takes its route out of the list:
+//! calls never go where the resource keeps them from going.
 
 pub mod cluster;
 pub mod endpoints;

@@ -8,7 +8,7 @@ use std::{
 
 use envoy_types::pb::{
     envoy::config::{
-        core::v3::HealthStatus,
+        core::v3::{Address, HealthStatus},
         endpoint::v3::{self as pb, lb_endpoint::HostIdentifier},
     },
     google::protobuf::UInt32Value,
@@ -55,15 +55,14 @@ impl Priorities {
         };
         let endpoints = v.field("lb_endpoints", |v| {
             let endpoints = proto.lb_endpoints.into_iter().enumerate();
-            endpoints
+            let endpoints = endpoints
                 .filter_map(|(i, endpoint)| v.index(i, |v| self.parse_endpoint(endpoint, v)))
-                .collect::<Vec<_>>()
+                .collect::<Vec<_>>();
+            if let Some(message) = sum_error(endpoints.iter().map(|endpoint| endpoint.weight)) {
+                v.error(message);
+            }
+            endpoints
         });
-        check_sum(
-            "endpoint",
-            endpoints.iter().map(|endpoint| endpoint.weight),
-            v,
-        );
         let Some(id) = proto.locality.map(LocalityId::from) else {
             v.error_at("locality", "expected a locality, got none");
             return;
@@ -134,11 +133,7 @@ impl Priorities {
     }
 
     /// An address that no other endpoint of the resource has.
-    fn unique(
-        &mut self,
-        proto: Option<envoy_types::pb::envoy::config::core::v3::Address>,
-        v: &mut Validator,
-    ) -> Option<SocketAddr> {
+    fn unique(&mut self, proto: Option<Address>, v: &mut Validator) -> Option<SocketAddr> {
         let address = address::parse(proto, v)?;
         if !self.addresses.insert(address) {
             v.error_at(
@@ -165,23 +160,22 @@ impl Priorities {
         priorities
             .map(|(priority, localities)| {
                 let localities = localities.into_values().collect::<Vec<_>>();
-                let what = format!("priority {priority}: locality");
-                check_sum(&what, localities.iter().map(|locality| locality.weight), v);
+                if let Some(message) = sum_error(localities.iter().map(|locality| locality.weight))
+                {
+                    v.error(format!("priority {priority}: {message}"));
+                }
                 localities
             })
             .collect()
     }
 }
 
-/// Weights are added up in 32 bits by those who pick by them.
-fn check_sum(what: &str, weights: impl Iterator<Item = NonZeroU32>, v: &mut Validator) {
+/// What is wrong with a sum of weights, which those who pick by them keep in 32 bits.
+fn sum_error(weights: impl Iterator<Item = NonZeroU32>) -> Option<String> {
     let sum: u64 = weights.map(|weight| u64::from(weight.get())).sum();
-    if sum > u64::from(u32::MAX) {
-        v.error(format!(
-            "expected {what} weights that add up to at most {}, got {sum}",
-            u32::MAX
-        ));
-    }
+    let limit = u32::MAX;
+    (sum > u64::from(limit))
+        .then(|| format!("expected weights that add up to at most {limit}, got {sum}"))
 }
 
 fn non_zero(value: UInt32Value) -> Option<NonZeroU32> {

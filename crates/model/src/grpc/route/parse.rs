@@ -82,18 +82,22 @@ fn parse_route(proto: &pb::Route, v: &mut Validator) -> Result<Route, Rejected> 
             Err(Rejected::Invalid)
         }
     });
-    // Both halves are read, so that an error in one does not hide those in the other.
-    let action = parse_action(proto.action.as_ref(), v);
-    match (path, action) {
-        (Ok(path), Ok(action)) => Ok(Route { path, action }),
-        (Err(Rejected::Skip(reason)), _) | (Ok(_), Err(Rejected::Skip(reason))) => {
-            Err(Rejected::Skip(reason))
-        }
-        (Err(Rejected::Invalid), _) | (_, Err(Rejected::Invalid)) => Err(Rejected::Invalid),
+    if let Err(skip @ Rejected::Skip(_)) = path {
+        return Err(skip);
     }
+    // An error in the match does not hide those in the action.
+    let action = parse_action(proto.action.as_ref(), v);
+    Ok(Route {
+        path: path?,
+        action: action?,
+    })
 }
 
 fn parse_match(proto: &pb::RouteMatch, v: &mut Validator) -> Result<PathMatcher, Rejected> {
+    // gRFC A28: before all else, as a route with query parameters is none that gRPC looks at.
+    if !proto.query_parameters.is_empty() {
+        return Err(Rejected::unsupported("match.query_parameters"));
+    }
     let Some(path) = &proto.path_specifier else {
         v.error("expected a path specifier (prefix, path, ...), got none");
         return Err(Rejected::Invalid);
@@ -130,12 +134,11 @@ fn parse_match(proto: &pb::RouteMatch, v: &mut Validator) -> Result<PathMatcher,
     Ok(path)
 }
 
-/// A condition besides the path that a call would have to meet (S3-04).
+/// A condition besides the path that a call would have to meet.
 ///
 /// `match.grpc` is not one of them: every call of a gRPC client meets it.
 fn unsupported_condition(proto: &pb::RouteMatch) -> Option<&'static str> {
     let conditions = [
-        (!proto.query_parameters.is_empty(), "match.query_parameters"),
         (!proto.headers.is_empty(), "match.headers"),
         (proto.runtime_fraction.is_some(), "match.runtime_fraction"),
         (!proto.cookies.is_empty(), "match.cookies"),

@@ -1,0 +1,47 @@
+//! What gRPC takes for valid and what it does not, resource by resource.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code"
+)]
+
+mod cluster;
+mod endpoints;
+mod listener;
+mod messages;
+mod robustness;
+mod route;
+
+use crowfly_model::ResourceType;
+use prost::Message;
+
+/// The valid form of a message that is valid.
+fn accept<R: ResourceType>(proto: &impl Message) -> R::Parsed {
+    match R::parse(&proto.encode_to_vec()).value {
+        Ok(value) => value,
+        Err(errors) => panic!("a valid {} was rejected: {errors}", R::NOUN),
+    }
+}
+
+/// Every error of a message that is not valid, as it would be read.
+fn reject<R: ResourceType>(proto: &impl Message) -> Vec<String> {
+    match R::parse(&proto.encode_to_vec()).value {
+        Ok(value) => panic!("an invalid {} was accepted: {value:?}", R::NOUN),
+        Err(errors) => errors.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// A case of a table: what is wrong, how a valid message `P` gets so, and all errors expected.
+type Case<P> = (&'static str, fn(&mut P), &'static [&'static str]);
+
+/// Spoils a fresh `valid` message by each case and compares the errors.
+fn check_rejections<R: ResourceType, P: Message>(valid: fn() -> P, cases: &[Case<P>]) {
+    accept::<R>(&valid());
+    for (what, spoil, expected) in cases {
+        let mut proto = valid();
+        spoil(&mut proto);
+        assert_eq!(reject::<R>(&proto), *expected, "{what}");
+    }
+}

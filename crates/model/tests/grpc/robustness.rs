@@ -1,0 +1,107 @@
+//! No bytes make a parser panic, and no result breaks what its type promises.
+//!
+//! Random bytes rarely get past the decoder, so most cases are valid messages with a few bytes
+//! changed, which reach deep into the parsers.
+
+use crowfly_model::{
+    ResourceType,
+    grpc::{Cluster, Endpoints, Listener, RouteConfig},
+};
+use envoy_types::pb::envoy::{
+    config::route::v3::RouteConfiguration,
+    extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier,
+};
+use proptest::{prelude::*, sample::Index};
+use prost::Message;
+
+use crate::messages::{assignment, cluster, listener, manager, route, route_config, virtual_host};
+
+/// Changes to make: where, and to which byte.
+type Changes = Vec<(Index, u8)>;
+
+fn changes() -> impl Strategy<Value = Changes> {
+    proptest::collection::vec((any::<Index>(), any::<u8>()), 1..6)
+}
+
+fn mutate(message: &impl Message, changes: &Changes) -> Vec<u8> {
+    let mut bytes = message.encode_to_vec();
+    for (at, byte) in changes {
+        let at = at.index(bytes.len());
+        bytes[at] = *byte;
+    }
+    bytes
+}
+
+fn all_routes() -> RouteConfiguration {
+    let mut config = route_config();
+    let routes = vec![route("/a.A/M", "a"), route("", "b")];
+    config
+        .virtual_hosts
+        .push(virtual_host("x", &["*.x", "x.*", "x"], routes));
+    config
+}
+
+fn parse_endpoints(bytes: &[u8]) {
+    let Ok(endpoints) = Endpoints::parse(bytes).value else {
+        return;
+    };
+    assert!(!endpoints.name.is_empty());
+    assert!(endpoints.drops.iter().all(|d| d.per_million <= 1_000_000));
+    for localities in &endpoints.priorities {
+        assert!(!localities.is_empty());
+        assert!(localities.is_sorted_by(|a, b| a.id < b.id));
+        let sum: u64 = localities.iter().map(|l| u64::from(l.weight.get())).sum();
+        assert!(sum <= u64::from(u32::MAX));
+        for endpoint in localities.iter().flat_map(|l| &l.endpoints) {
+            assert!(!endpoint.addresses.is_empty());
+            assert!(endpoint.addresses.iter().all(|a| a.port() > 0));
+        }
+    }
+}
+
+fn parse_routes(bytes: &[u8], authority: &str, path: &str) {
+    let Ok(config) = RouteConfig::parse(bytes).value else {
+        return;
+    };
+    assert!(config.virtual_hosts.iter().all(|h| !h.domains.is_empty()));
+    if let Some(host) = config.virtual_host(authority) {
+        assert!(host.domains.iter().any(|domain| domain.matches(authority)));
+        if let Some(route) = host.route(path) {
+            assert!(route.path.matches(path));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
+        let _ = Listener::parse(&bytes);
+        let _ = Cluster::parse(&bytes);
+        parse_endpoints(&bytes);
+        parse_routes(&bytes, "a.x", "/a.A/M");
+    }
+
+    #[test]
+    fn mutated_listeners(changes in changes(), inline: bool) {
+        let mut manager = manager();
+        if inline {
+            manager.route_specifier = Some(RouteSpecifier::RouteConfig(all_routes()));
+        }
+        let _ = Listener::parse(&mutate(&listener(&manager), &changes));
+    }
+
+    #[test]
+    fn mutated_clusters(changes in changes()) {
+        let _ = Cluster::parse(&mutate(&cluster(), &changes));
+    }
+
+    #[test]
+    fn mutated_routes(changes in changes(), authority in ".{0,8}", path in "/.{0,8}") {
+        parse_routes(&mutate(&all_routes(), &changes), &authority, &path);
+    }
+
+    #[test]
+    fn mutated_endpoints(changes in changes()) {
+        parse_endpoints(&mutate(&assignment(), &changes));
+    }
+}
