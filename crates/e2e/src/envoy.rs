@@ -85,12 +85,30 @@ impl Envoy {
     fn page(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.admin).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
-        // HTTP/1.0: the body ends with the connection, unchunked.
-        write!(stream, "GET {path} HTTP/1.0\r\nhost: envoy\r\n\r\n").ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).ok()?;
         let mut response = String::new();
         stream.read_to_string(&mut response).ok()?;
-        let (_, body) = response.split_once("\r\n\r\n")?;
-        Some(body.to_owned())
+        let (head, body) = response.split_once("\r\n\r\n")?;
+        if !head.starts_with("HTTP/1.1 200 ") {
+            return None;
+        }
+        // All of Envoy's pages are, so that is all there is to understand.
+        dechunk(body)
+    }
+}
+
+/// The content of a body in chunks; `None` if it breaks off.
+fn dechunk(mut body: &str) -> Option<String> {
+    let mut content = String::new();
+    loop {
+        let (size, rest) = body.split_once("\r\n")?;
+        let size = usize::from_str_radix(size, 16).ok()?;
+        if size == 0 {
+            return Some(content);
+        }
+        content.push_str(rest.get(..size)?);
+        body = rest.get(size..)?.strip_prefix("\r\n")?;
     }
 }
 
@@ -141,4 +159,16 @@ fn bootstrap(control: SocketAddr) -> Value {
             },
         }] },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_make_a_page_and_half_a_page_is_none() {
+        let whole = "4\r\nlist\r\n6\r\neners\n\r\n0\r\n\r\n";
+        assert_eq!(dechunk(whole).as_deref(), Some("listeners\n"));
+        assert_eq!(dechunk(&whole[..12]), None);
+    }
 }
