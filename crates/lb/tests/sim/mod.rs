@@ -1,0 +1,248 @@
+//! Drives a [`Balancer`] with scripted states, as a channel's driver would, without a network.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    num::NonZeroU32,
+    sync::Arc,
+    time::Instant,
+};
+
+use crowfly_lb::{
+    Balancer, Call, CallContext, Command, Endpoint, EndpointId, EndpointState, EndpointView, Event,
+    Locality, LocalityId, Node, Pick, Picker, Plan,
+};
+
+/// The cluster of every plan made here.
+pub(crate) const CLUSTER: &str = "payments";
+
+/// A transport is the port that it leads to.
+pub(crate) type Port = u16;
+
+/// A driver that does what the balancer asks and reports what the test says.
+pub(crate) struct Sim {
+    pub(crate) balancer: Balancer<Port>,
+    pub(crate) picker: Option<Arc<Picker<Port>>>,
+    /// What was asked since the test last looked.
+    pub(crate) connects: Vec<Port>,
+    pub(crate) releases: Vec<Port>,
+    pub(crate) publishes: usize,
+    /// Every endpoint that was connected and not released.
+    pub(crate) live: BTreeMap<EndpointId, Port>,
+    pub(crate) released: BTreeSet<EndpointId>,
+    now: Instant,
+    seed: u64,
+}
+
+impl Sim {
+    pub(crate) fn new() -> Self {
+        Self::with_seed(1)
+    }
+
+    pub(crate) fn with_seed(seed: u64) -> Self {
+        Self {
+            balancer: Balancer::new(seed),
+            picker: None,
+            connects: Vec::new(),
+            releases: Vec::new(),
+            publishes: 0,
+            live: BTreeMap::new(),
+            released: BTreeSet::new(),
+            now: Instant::now(),
+            seed: 0,
+        }
+    }
+
+    /// A balancer that has the plan, with all of its endpoints ready.
+    pub(crate) fn ready_with(plan: Plan) -> Self {
+        let mut sim = Self::new();
+        sim.plan(plan);
+        let ports: Vec<_> = sim.live.values().copied().collect();
+        sim.ready(&ports);
+        sim.forget();
+        sim
+    }
+
+    /// Hands over an event without acting on it.
+    pub(crate) fn handle(&mut self, event: Event<Port>) {
+        self.balancer.handle(event, self.now);
+    }
+
+    /// Flushes, and does all that is asked.
+    pub(crate) fn flush(&mut self) {
+        self.balancer.flush(self.now);
+        while let Some(command) = self.balancer.poll_command() {
+            self.obey(command);
+        }
+    }
+
+    pub(crate) fn plan(&mut self, plan: Plan) {
+        self.handle(Event::Plan(Arc::new(plan)));
+        self.flush();
+    }
+
+    pub(crate) fn ready(&mut self, ports: &[Port]) {
+        for &port in ports {
+            self.report(port, EndpointState::Ready(port));
+        }
+    }
+
+    pub(crate) fn connecting(&mut self, port: Port) {
+        self.report(port, EndpointState::Connecting);
+    }
+
+    pub(crate) fn idle(&mut self, port: Port) {
+        self.report(port, EndpointState::Idle);
+    }
+
+    pub(crate) fn failing(&mut self, port: Port, reason: &str) {
+        self.report(port, EndpointState::TransientFailure(reason.into()));
+    }
+
+    pub(crate) fn report(&mut self, port: Port, state: EndpointState<Port>) {
+        let id = self.id(port);
+        self.handle(Event::Endpoint { id, state });
+        self.flush();
+    }
+
+    /// The live endpoint at a port.
+    pub(crate) fn id(&self, port: Port) -> EndpointId {
+        let mut found = self.live.iter().filter(|entry| *entry.1 == port);
+        let id = *found
+            .next()
+            .unwrap_or_else(|| panic!("no live endpoint at {port}"))
+            .0;
+        assert!(found.next().is_none(), "two live endpoints at {port}");
+        id
+    }
+
+    /// The call that a pick starts, with a random number that no other pick had.
+    pub(crate) fn pick(&mut self) -> Picked {
+        self.seed += 1;
+        let picker = self.picker.as_ref().expect("no picker was published");
+        match picker.pick(&CallContext::new(self.seed)) {
+            Pick::Ready(call) => Picked::Ready(call),
+            Pick::Queue => Picked::Queue,
+            Pick::Fail(failure) => Picked::Fail(failure.to_string()),
+        }
+    }
+
+    /// The port of a pick that must succeed.
+    pub(crate) fn pick_port(&mut self) -> Port {
+        match self.pick() {
+            Picked::Ready(call) => *call.transport(),
+            other => panic!("expected a ready endpoint, got {other:?}"),
+        }
+    }
+
+    /// The text of a pick that must fail.
+    pub(crate) fn pick_failure(&mut self) -> String {
+        match self.pick() {
+            Picked::Fail(text) => text,
+            other => panic!("expected a failure, got {other:?}"),
+        }
+    }
+
+    pub(crate) fn is_queued(&mut self) -> bool {
+        matches!(self.pick(), Picked::Queue)
+    }
+
+    /// How often each port is picked.
+    pub(crate) fn count(&mut self, picks: usize) -> BTreeMap<Port, usize> {
+        let mut counts = BTreeMap::new();
+        for _ in 0..picks {
+            *counts.entry(self.pick_port()).or_default() += 1;
+        }
+        counts
+    }
+
+    pub(crate) fn view(&self, port: Port) -> EndpointView {
+        let mut views = self.balancer.endpoints(CLUSTER).into_iter();
+        views
+            .find(|view| view.addresses[0].port() == port)
+            .expect("no such endpoint")
+    }
+
+    pub(crate) fn tree(&self) -> String {
+        self.balancer
+            .tree(CLUSTER)
+            .expect("no such cluster")
+            .to_string()
+    }
+
+    /// Starts to record anew.
+    pub(crate) fn forget(&mut self) {
+        self.connects.clear();
+        self.releases.clear();
+        self.publishes = 0;
+    }
+
+    fn obey(&mut self, command: Command<Port>) {
+        match command {
+            Command::Connect { id, addresses } => {
+                assert!(!self.released.contains(&id), "{id} was released");
+                self.live.insert(id, addresses[0].port());
+                self.connects.push(addresses[0].port());
+            }
+            Command::Release(id) => {
+                let port = self
+                    .live
+                    .remove(&id)
+                    .expect("released twice, or never connected");
+                self.released.insert(id);
+                self.releases.push(port);
+            }
+            Command::Publish { cluster, picker } => {
+                assert_eq!(cluster.as_str(), CLUSTER);
+                self.picker = Some(picker);
+                self.publishes += 1;
+            }
+        }
+    }
+}
+
+/// The outcome of a pick.
+#[derive(Debug)]
+pub(crate) enum Picked {
+    Ready(Call<Port>),
+    Queue,
+    Fail(String),
+}
+
+/// A plan of localities `(zone, weight, ports)`.
+pub(crate) fn plan(localities: &[(&str, u32, &[Port])]) -> Plan {
+    let localities = localities.iter().map(|&(zone, weight, ports)| Locality {
+        id: LocalityId::new("us", zone, ""),
+        weight: NonZeroU32::new(weight).expect("a weight"),
+        child: Node::RoundRobin(ports.iter().map(|&port| address(port).into()).collect()),
+    });
+    Plan {
+        cluster: CLUSTER.into(),
+        root: Node::Localities(localities.collect()),
+        note: None,
+    }
+}
+
+/// A plan of one locality.
+pub(crate) fn flat(ports: &[Port]) -> Plan {
+    plan(&[("a", 1, ports)])
+}
+
+/// The same plan with a resolution note.
+pub(crate) fn noted(plan: Plan, note: &str) -> Plan {
+    Plan {
+        note: Some(note.into()),
+        ..plan
+    }
+}
+
+pub(crate) fn endpoint(ports: &[Port]) -> Endpoint {
+    let addresses: Vec<_> = ports.iter().map(|&port| address(port)).collect();
+    Endpoint::new(addresses).expect("an address")
+}
+
+pub(crate) fn address(port: Port) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
