@@ -1,1 +1,33 @@
-//! Test helpers: resource builders, simulated clock pairs, a scripted management server
+//! What the tests of several crates share.
+//!
+//! * [`builders`] make xDS resources in one readable line each.
+//! * [`Script`] drives a client session against responses that the test writes by hand, and
+//!   [`AdsServer`] does the same over a real socket. Neither shares code with the server half of the
+//!   protocol: a misreading that both halves agree on would otherwise pass.
+//! * [`Pair`] runs the two halves against each other in memory under a simulated clock, and
+//!   [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
+//!
+//! Everything here panics when it does not get what it expects, since that is a failed test.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a panic is how a test fails"
+)]
+
+mod ads_server;
+pub mod builders;
+mod pair;
+mod resource_server;
+mod script;
+mod socket;
+mod wire;
+
+pub use ads_server::AdsServer;
+pub use pair::Pair;
+pub use resource_server::ResourceServer;
+pub use script::Script;
+pub use wire::{garbled, response, wrapped};
+
+/// The node id of every client in these tests.
+pub const NODE_ID: &str = "test-node";

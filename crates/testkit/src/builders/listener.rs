@@ -1,0 +1,106 @@
+//! Listeners.
+
+use envoy_types::pb::envoy::config::core::v3::Address;
+use envoy_types::pb::envoy::config::listener::v3::{ApiListener, Listener};
+use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, Rds, http_connection_manager::RouteSpecifier,
+    http_filter::ConfigType,
+};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+
+use super::{Resource, RoutesBuilder, ads};
+
+/// A listener named `name`. Say where its routes are: [`rds`](ListenerBuilder::rds) or
+/// [`routes`](ListenerBuilder::routes).
+pub fn listener(name: &str) -> ListenerBuilder {
+    ListenerBuilder {
+        name: name.to_owned(),
+        form: Form::Api(Box::new(HttpConnectionManager {
+            http_filters: vec![HttpFilter {
+                name: "router".to_owned(),
+                config_type: Some(ConfigType::TypedConfig(pack_any(Router::default()))),
+                ..HttpFilter::default()
+            }],
+            ..HttpConnectionManager::default()
+        })),
+    }
+}
+
+/// Makes a listener.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ListenerBuilder {
+    name: String,
+    form: Form,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Api(Box<HttpConnectionManager>),
+    Socket,
+}
+
+impl ListenerBuilder {
+    /// Its routes are the route configuration `name`.
+    pub fn rds(self, name: &str) -> Self {
+        let rds = Rds {
+            config_source: ads(),
+            route_config_name: name.to_owned(),
+        };
+        self.edit(|manager| manager.route_specifier = Some(RouteSpecifier::Rds(rds)))
+    }
+
+    /// Its routes are in the listener itself.
+    pub fn routes(self, routes: RoutesBuilder) -> Self {
+        let routes = routes.into_proto();
+        self.edit(|manager| manager.route_specifier = Some(RouteSpecifier::RouteConfig(routes)))
+    }
+
+    /// A listener for servers, which a channel cannot use.
+    pub fn socket(mut self) -> Self {
+        self.form = Form::Socket;
+        self
+    }
+
+    /// Breaks it: a listener without filters is not valid.
+    pub fn invalid(self) -> Self {
+        self.edit(|manager| manager.http_filters.clear())
+    }
+
+    /// Changes whatever has no method of its own. Has no effect on a socket listener.
+    pub fn edit(mut self, edit: impl FnOnce(&mut HttpConnectionManager)) -> Self {
+        if let Form::Api(manager) = &mut self.form {
+            edit(manager);
+        }
+        self
+    }
+
+    /// The resource as it goes over the wire.
+    pub fn any(&self) -> Any {
+        let mut listener = Listener {
+            name: self.name.clone(),
+            ..Listener::default()
+        };
+        match &self.form {
+            Form::Api(manager) => {
+                listener.api_listener = Some(ApiListener {
+                    api_listener: Some(pack_any(HttpConnectionManager::clone(manager))),
+                });
+            }
+            Form::Socket => listener.address = Some(Address::default()),
+        }
+        pack_any(listener)
+    }
+}
+
+impl Resource for ListenerBuilder {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn any(&self) -> Any {
+        self.any()
+    }
+}

@@ -1,0 +1,97 @@
+//! Route configurations.
+
+use envoy_types::pb::envoy::config::route::v3::{
+    Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, route::Action,
+    route_action::ClusterSpecifier, route_match::PathSpecifier,
+};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+
+use super::Resource;
+
+/// A route configuration named `name`, without virtual hosts.
+pub fn routes(name: &str) -> RoutesBuilder {
+    RoutesBuilder(RouteConfiguration {
+        name: name.to_owned(),
+        ..RouteConfiguration::default()
+    })
+}
+
+/// Makes a route configuration.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct RoutesBuilder(RouteConfiguration);
+
+impl RoutesBuilder {
+    /// Adds a virtual host for one domain, such as `payments`, `*.example` or `*`. Routes added
+    /// from now on are part of it.
+    pub fn host(self, domain: &str) -> Self {
+        self.hosts(&[domain])
+    }
+
+    /// Adds a virtual host for several domains.
+    pub fn hosts(mut self, domains: &[&str]) -> Self {
+        self.0.virtual_hosts.push(VirtualHost {
+            name: domains.join(","),
+            domains: domains.iter().map(ToString::to_string).collect(),
+            ..VirtualHost::default()
+        });
+        self
+    }
+
+    /// Adds a route from a path prefix (`/` for all) to a cluster.
+    pub fn route(self, prefix: &str, cluster: &str) -> Self {
+        self.push(PathSpecifier::Prefix(prefix.to_owned()), cluster)
+    }
+
+    /// Adds a route from one path to a cluster.
+    pub fn exact(self, path: &str, cluster: &str) -> Self {
+        self.push(PathSpecifier::Path(path.to_owned()), cluster)
+    }
+
+    /// Breaks it: a virtual host without a domain is not valid.
+    pub fn invalid(self) -> Self {
+        self.hosts(&[])
+    }
+
+    /// Changes whatever has no method of its own.
+    pub fn edit(mut self, edit: impl FnOnce(&mut RouteConfiguration)) -> Self {
+        edit(&mut self.0);
+        self
+    }
+
+    /// The resource as it goes over the wire.
+    pub fn any(&self) -> Any {
+        pack_any(self.0.clone())
+    }
+
+    pub(super) fn into_proto(self) -> RouteConfiguration {
+        self.0
+    }
+
+    fn push(mut self, path: PathSpecifier, cluster: &str) -> Self {
+        let host = self.0.virtual_hosts.last_mut().expect("add a host first");
+        host.routes.push(Route {
+            r#match: Some(RouteMatch {
+                path_specifier: Some(path),
+                ..RouteMatch::default()
+            }),
+            action: Some(Action::Route(RouteAction {
+                cluster_specifier: Some(ClusterSpecifier::Cluster(cluster.to_owned())),
+                ..RouteAction::default()
+            })),
+            ..Route::default()
+        });
+        self
+    }
+}
+
+impl Resource for RoutesBuilder {
+    fn name(&self) -> String {
+        self.0.name.clone()
+    }
+
+    fn any(&self) -> Any {
+        self.any()
+    }
+}

@@ -1,0 +1,202 @@
+//! Both halves of the protocol against each other, in memory and under a simulated clock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crowfly_model::ResourceType;
+use crowfly_xds::{
+    Cache, Input, Kind, Output, RequestOutcome, Session, SessionConfig, Snapshot, Subscription,
+    Want,
+};
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+
+use crate::NODE_ID;
+
+/// A client session and a server subscription with a network between them that can hold messages
+/// back and break.
+///
+/// Messages wait in the network until the test delivers them one by one, or
+/// [`drive`](Self::drive)s until both sides are silent.
+#[derive(Debug)]
+pub struct Pair {
+    session: Session,
+    cache: Cache,
+    snapshot: Arc<Snapshot>,
+    server: Option<Subscription>,
+    reachable: bool,
+    /// The client has asked for a stream and has not been answered.
+    opening: bool,
+    to_server: VecDeque<DiscoveryRequest>,
+    to_client: VecDeque<DiscoveryResponse>,
+    /// What the server last heard of each type on this stream.
+    outcomes: BTreeMap<String, RequestOutcome>,
+    messages: usize,
+    now: Instant,
+}
+
+impl Pair {
+    /// A client that wants nothing yet, and a server of `snapshot`.
+    pub fn new(snapshot: Arc<Snapshot>) -> Self {
+        let node = Node {
+            id: NODE_ID.to_owned(),
+            ..Node::default()
+        };
+        Self {
+            session: Session::new(SessionConfig::new(node, 7)),
+            cache: Cache::default(),
+            snapshot,
+            server: None,
+            reachable: true,
+            opening: false,
+            to_server: VecDeque::new(),
+            to_client: VecDeque::new(),
+            outcomes: BTreeMap::new(),
+            messages: 0,
+            now: Instant::now(),
+        }
+    }
+
+    /// What the client knows.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// How many requests and responses were delivered so far.
+    pub fn messages(&self) -> usize {
+        self.messages
+    }
+
+    /// What the server last heard about a type on this stream.
+    pub fn last_outcome(&self, type_url: &str) -> Option<&RequestOutcome> {
+        self.outcomes.get(type_url)
+    }
+
+    /// The client wants a resource.
+    pub fn subscribe<R: ResourceType>(&mut self, name: &str) {
+        let (kind, want) = (Kind::of::<R>(), Want::Named(name.into()));
+        self.tell_client(Input::Subscribe { kind, want });
+    }
+
+    /// The client no longer wants a resource.
+    pub fn unsubscribe<R: ResourceType>(&mut self, name: &str) {
+        let (kind, want) = (Kind::of::<R>(), Want::Named(name.into()));
+        self.tell_client(Input::Unsubscribe { kind, want });
+    }
+
+    /// The server serves `snapshot` from now on.
+    pub fn set_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        self.snapshot = snapshot;
+        if let Some(server) = &mut self.server {
+            server.handle_snapshot(Arc::clone(&self.snapshot));
+        }
+        self.take_responses();
+    }
+
+    /// Whether the server can be reached. When it no longer can, its stream breaks.
+    pub fn set_reachable(&mut self, reachable: bool) {
+        self.reachable = reachable;
+        if !reachable {
+            self.break_stream();
+        }
+    }
+
+    /// Ends the stream, and loses what is on its way.
+    pub fn break_stream(&mut self) {
+        if self.server.take().is_none() {
+            return;
+        }
+        self.to_server.clear();
+        self.to_client.clear();
+        self.outcomes.clear();
+        self.tell_client(Input::Closed("the stream broke".into()));
+    }
+
+    /// Opens the stream that the client asks for, or refuses it; `false` if it asks for none.
+    pub fn connect(&mut self) -> bool {
+        if !std::mem::take(&mut self.opening) {
+            return false;
+        }
+        if self.reachable {
+            self.server = Some(Subscription::new(Arc::clone(&self.snapshot)));
+            self.tell_client(Input::Opened);
+        } else {
+            self.tell_client(Input::Closed("connection refused".into()));
+        }
+        true
+    }
+
+    /// Delivers the client's oldest request, if there is one.
+    pub fn deliver_request(&mut self) -> bool {
+        let Some(request) = self.to_server.pop_front() else {
+            return false;
+        };
+        self.messages += 1;
+        let server = self.server.as_mut().expect("a request has a stream");
+        let type_url = request.type_url.clone();
+        let outcome = server.handle_request(request);
+        self.outcomes.insert(type_url, outcome);
+        self.take_responses();
+        // Only now, so that the client's next request waits for this one to arrive.
+        self.tell_client(Input::Sent);
+        true
+    }
+
+    /// Delivers the server's oldest response, if there is one.
+    pub fn deliver_response(&mut self) -> bool {
+        let Some(response) = self.to_client.pop_front() else {
+            return false;
+        };
+        self.messages += 1;
+        self.tell_client(Input::Response(response));
+        true
+    }
+
+    /// Delivers everything until both sides are silent; time stands still.
+    ///
+    /// # Panics
+    ///
+    /// If they are not silent after `limit` messages: that would go on for ever.
+    pub fn drive(&mut self, limit: usize) {
+        let end = self.messages + limit;
+        while self.connect() | self.deliver_request() | self.deliver_response() {
+            assert!(self.messages <= end, "no end after {limit} messages");
+        }
+    }
+
+    /// Lets time pass for the client; every timeout comes at its own moment.
+    pub fn advance(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(due) = self.session.next_timeout().filter(|due| *due <= end) {
+            self.now = self.now.max(due);
+            self.session.handle_timeout(&mut self.cache, self.now);
+            self.act();
+        }
+        self.now = end;
+    }
+
+    fn tell_client(&mut self, input: Input) {
+        self.session.handle(input, &mut self.cache, self.now);
+        self.act();
+    }
+
+    fn act(&mut self) {
+        while let Some(output) = self.session.poll_output() {
+            match output {
+                Output::Changed { .. } => {}
+                Output::Open => self.opening = true,
+                Output::Send(request) => self.to_server.push_back(*request),
+            }
+        }
+    }
+
+    fn take_responses(&mut self) {
+        let server = self.server.as_mut();
+        self.to_client.extend(
+            server
+                .into_iter()
+                .flat_map(|server| std::iter::from_fn(|| server.poll_response())),
+        );
+    }
+}

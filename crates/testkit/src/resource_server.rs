@@ -1,0 +1,181 @@
+//! An ADS server over a real socket that serves a snapshot.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowfly_model::Bootstrap;
+use crowfly_xds::{RequestOutcome, Snapshot, Subscription};
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
+};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::builders::Resources;
+use crate::socket::Socket;
+
+/// Longer than any wait of a test that passes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A control plane for tests of what a client does with resources, not of how it gets them.
+#[derive(Debug)]
+pub struct ResourceServer {
+    socket: Socket,
+    service: Service,
+    snapshot: watch::Sender<Arc<Snapshot>>,
+    outcomes: mpsc::UnboundedReceiver<RequestOutcome>,
+}
+
+impl ResourceServer {
+    /// Starts to serve `resources`.
+    pub fn start(resources: &Resources) -> Self {
+        let mut server = Self::stopped(resources);
+        server.restart();
+        server
+    }
+
+    /// A server that refuses connections until [`restart`](Self::restart).
+    pub fn stopped(resources: &Resources) -> Self {
+        let (snapshot, receiver) = watch::channel(resources.snapshot());
+        let (sender, outcomes) = mpsc::unbounded_channel();
+        Self {
+            socket: Socket::reserve(),
+            service: Service {
+                snapshot: receiver,
+                outcomes: sender,
+            },
+            snapshot,
+            outcomes,
+        }
+    }
+
+    /// Where it listens. The address stays the same through stops and restarts.
+    pub fn address(&self) -> SocketAddr {
+        self.socket.address()
+    }
+
+    /// A bootstrap that leads here.
+    pub fn bootstrap(&self) -> Bootstrap {
+        self.socket.bootstrap()
+    }
+
+    /// Serves `resources`, and nothing else, from now on.
+    pub fn set(&self, resources: &Resources) {
+        self.snapshot.send_replace(resources.snapshot());
+    }
+
+    /// Waits until the client accepts a response of a type, and tells its version. What came
+    /// before that is passed over.
+    pub async fn next_ack(&mut self, of_type: &str) -> String {
+        loop {
+            if let RequestOutcome::Ack { type_url, version } = self.next_outcome().await
+                && type_url == of_type
+            {
+                return version;
+            }
+        }
+    }
+
+    /// Waits until the client refuses a response, and tells its reason. What came before that is
+    /// passed over.
+    pub async fn next_nack(&mut self) -> String {
+        loop {
+            if let RequestOutcome::Nack { message, .. } = self.next_outcome().await {
+                return message;
+            }
+        }
+    }
+
+    /// Cuts every connection at once and refuses new ones.
+    pub async fn stop(&mut self) {
+        self.socket.stop().await;
+    }
+
+    /// Accepts connections again.
+    pub fn restart(&mut self) {
+        let service = AggregatedDiscoveryServiceServer::new(self.service.clone());
+        self.socket.start(Routes::new(service));
+    }
+
+    async fn next_outcome(&mut self) -> RequestOutcome {
+        let outcome = timeout(PATIENCE, self.outcomes.recv()).await;
+        outcome
+            .expect("the client says something")
+            .expect("the service lives as long as this")
+    }
+}
+
+type Outgoing<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[derive(Clone, Debug)]
+struct Service {
+    snapshot: watch::Receiver<Arc<Snapshot>>,
+    outcomes: mpsc::UnboundedSender<RequestOutcome>,
+}
+
+impl Service {
+    async fn serve(
+        mut self,
+        mut requests: Streaming<DiscoveryRequest>,
+        responses: mpsc::UnboundedSender<Result<DiscoveryResponse, Status>>,
+    ) {
+        let snapshot = Arc::clone(&self.snapshot.borrow_and_update());
+        let mut subscription = Subscription::new(snapshot);
+        loop {
+            tokio::select! {
+                request = requests.message() => {
+                    let Ok(Some(request)) = request else { return };
+                    let outcome = subscription.handle_request(request);
+                    // The test may not care, and be gone.
+                    let _ = self.outcomes.send(outcome);
+                }
+                changed = self.snapshot.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let snapshot = Arc::clone(&self.snapshot.borrow_and_update());
+                    subscription.handle_snapshot(snapshot);
+                }
+            }
+            while let Some(response) = subscription.poll_response() {
+                if responses.send(Ok(response)).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for Service {
+    type StreamAggregatedResourcesStream = Outgoing<DiscoveryResponse>;
+    type DeltaAggregatedResourcesStream = Outgoing<DeltaDiscoveryResponse>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        let (responses, outgoing) = mpsc::unbounded_channel();
+        tokio::spawn(self.clone().serve(request.into_inner(), responses));
+        let outgoing = UnboundedReceiverStream::new(outgoing);
+        Ok(Response::new(Box::pin(outgoing)))
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        _: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        Err(Status::unimplemented(
+            "this server speaks state of the world",
+        ))
+    }
+}
