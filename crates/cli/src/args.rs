@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{backend::BackendArgs, load::LoadArgs};
+use crate::{backend::BackendArgs, bench::BenchArgs, control::ControlArgs, load::LoadArgs};
 
 /// Proxyless service mesh: gRPC requests straight from caller to backend, steered by xDS
 ///
@@ -73,6 +73,8 @@ pub enum LogFormat {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     Backend(BackendArgs),
+    Bench(BenchArgs),
+    Control(ControlArgs),
     Load(LoadArgs),
 }
 
@@ -81,8 +83,8 @@ impl Command {
     /// wrong.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
-            Self::Backend(_) => "info",
-            Self::Load(_) => "warn",
+            Self::Backend(_) | Self::Control(_) => "info",
+            Self::Bench(_) | Self::Load(_) => "warn",
         }
     }
 }

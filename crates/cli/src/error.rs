@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::{backend::BackendError, load::LoadError, logging::LoggingError};
+use crate::{
+    backend::BackendError, bench::BenchError, control::ControlError, load::LoadError,
+    logging::LoggingError,
+};
 
 /// Why a command could not run, by the part that failed.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +14,12 @@ pub enum Error {
     /// The backend could not start or serve.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// A benchmark could not be completed.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// The control plane could not start.
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// The load generator has nothing to call.
     #[error(transparent)]
     Load(#[from] LoadError),

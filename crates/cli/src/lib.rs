@@ -6,7 +6,9 @@
 
 pub mod args;
 pub mod backend;
+pub mod bench;
 pub mod child;
+pub mod control;
 mod error;
 pub mod load;
 mod logging;
@@ -16,6 +18,7 @@ pub mod testing;
 pub use error::{Error, chain};
 
 use args::{Cli, Command};
+use bench::BenchCommand;
 use std::process::ExitCode;
 
 /// Runs the command that `cli` describes until it ends or is told to.
@@ -28,8 +31,12 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         signal::exit_with_parent();
     }
     match cli.command {
-        Command::Backend(args) => Ok(backend::run(args).await?),
-        Command::Load(args) => Ok(load::run(args).await?),
+        Command::Backend(args) => backend::run(args).await?,
+        Command::Bench(args) => match args.command {
+            BenchCommand::Rpc(args) => bench::run(args).await?,
+        },
+        Command::Control(args) => control::run(args).await?,
+        Command::Load(args) => load::run(args).await?,
     }
-    .map(|()| ExitCode::SUCCESS)
+    Ok(ExitCode::SUCCESS)
 }

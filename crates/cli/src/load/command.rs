@@ -84,7 +84,12 @@ pub async fn run(args: LoadArgs) -> Result<(), LoadError> {
             let endpoint = Endpoint::from(uri.clone()).tcp_nodelay(true);
             drive(&endpoint.connect_lazy(), &args).await?
         }
-        Target::Xds(_) => return Err(LoadError::Signals(io::Error::other("TODO"))),
+        Target::Xds(target) => {
+            let channel = crowfly::Channel::builder(target)
+                .build()
+                .map_err(LoadError::Channel)?;
+            drive(&channel, &args).await?
+        }
     };
     if args.json {
         println!("{}", report.to_json());

@@ -14,6 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use crowfly::WaitForReady;
 use tokio::{
     sync::watch,
     task::JoinSet,
@@ -197,6 +198,9 @@ impl<T: Transport> Worker<T> {
         let mut request = Request::new(SimpleRequest::default());
         *request.metadata_mut() = self.options.metadata.clone();
         request.set_timeout(self.options.timeout);
+        if self.options.wait_for_ready {
+            request.extensions_mut().insert(WaitForReady(true));
+        }
         request
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{error::Error, io};
 
+use crowfly::ConnectionLost;
 use tonic::{Code, ConnectError, Response, Status, TimeoutExpired};
 
 use crate::testing::SimpleResponse;
@@ -49,6 +50,9 @@ impl From<Result<Response<SimpleResponse>, Status>> for Outcome {
 /// A failure to connect is none: nothing was sent. For a plain tonic channel it has to be read off
 /// what hyper and h2 report.
 fn is_connection_lost(status: &Status) -> bool {
+    if ConnectionLost::find(status).is_some() {
+        return true;
+    }
     let mut lost = false;
     for cause in causes(status) {
         if cause.is::<ConnectError>() {

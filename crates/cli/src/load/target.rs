@@ -56,6 +56,9 @@ pub enum TargetError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
+    /// There is no channel to the target: it is malformed, or there is no usable bootstrap.
+    #[error("cannot make a channel")]
+    Channel(#[source] crowfly::BuildError),
     /// The process cannot listen to signals.
     #[error("cannot listen to signals")]
     Signals(#[source] std::io::Error),

@@ -1,0 +1,169 @@
+//! Two transports, the same load, in interleaved pairs.
+
+use std::{
+    num::NonZeroUsize,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tonic::Status;
+
+use super::Quartiles;
+use crate::{
+    child::ChildError,
+    load::Transport,
+    testing::{SimpleRequest, test_service_client::TestServiceClient},
+};
+
+/// How to compare.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many pairs of samples per concurrency.
+    pub pairs: NonZeroUsize,
+    /// How long a sample takes.
+    pub sample: Duration,
+    /// How many calls are open at once, one run each.
+    pub concurrency: Vec<NonZeroUsize>,
+}
+
+/// The outcome at one concurrency; its JSON form is a contract.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    /// What crowfly was compared with.
+    pub peer: String,
+    /// Calls open at once.
+    pub concurrency: usize,
+    /// Crowfly's calls per second, median.
+    pub rps: f64,
+    /// The peer's calls per second, median.
+    pub peer_rps: f64,
+    /// Median of crowfly's rate divided by the peer's, pair by pair.
+    pub ratio: f64,
+    /// Interquartile range of those quotients.
+    pub iqr: f64,
+}
+
+/// Measures `ours` against `peer`, and reports each run as soon as it is complete.
+///
+/// # Errors
+/// A call failed: what would be measured then is not the load that was asked for.
+pub async fn compare<A: Transport, B: Transport>(
+    name: &str,
+    ours: &A,
+    peer: &B,
+    plan: &Plan,
+    mut report: impl FnMut(&Run),
+) -> Result<Vec<Run>, BenchError> {
+    let mut runs = Vec::new();
+    for concurrency in &plan.concurrency {
+        let mut pairs = Vec::new();
+        // One pair more than asked for: the first only warms both sides up.
+        for number in 0..=plan.pairs.get() {
+            let pair = pair(ours, peer, concurrency.get(), plan.sample, number % 2 == 0).await?;
+            if number > 0 {
+                pairs.push(pair);
+            }
+        }
+        let run = Run::new(name, concurrency.get(), &pairs);
+        report(&run);
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+impl Run {
+    fn new(peer: &str, concurrency: usize, pairs: &[(f64, f64)]) -> Self {
+        let ratios = Quartiles::of(pairs.iter().map(|(ours, theirs)| ours / theirs));
+        Self {
+            peer: peer.to_owned(),
+            concurrency,
+            rps: Quartiles::of(pairs.iter().map(|pair| pair.0)).median,
+            peer_rps: Quartiles::of(pairs.iter().map(|pair| pair.1)).median,
+            ratio: ratios.median,
+            iqr: ratios.range(),
+        }
+    }
+}
+
+/// Calls per second of both, in the order that `ours_first` says.
+async fn pair<A: Transport, B: Transport>(
+    ours: &A,
+    peer: &B,
+    concurrency: usize,
+    duration: Duration,
+    ours_first: bool,
+) -> Result<(f64, f64), BenchError> {
+    if ours_first {
+        let rate = sample(ours, concurrency, duration).await?;
+        Ok((rate, sample(peer, concurrency, duration).await?))
+    } else {
+        let peer_rate = sample(peer, concurrency, duration).await?;
+        Ok((sample(ours, concurrency, duration).await?, peer_rate))
+    }
+}
+
+/// Calls per second with `concurrency` callers, each of which calls again as soon as it is answered.
+async fn sample<T: Transport>(
+    transport: &T,
+    concurrency: usize,
+    duration: Duration,
+) -> Result<f64, BenchError> {
+    let start = Instant::now();
+    let mut callers = JoinSet::new();
+    for _ in 0..concurrency {
+        let client = TestServiceClient::new(transport.clone());
+        callers.spawn(call_until(client, start + duration));
+    }
+    let mut calls = 0u64;
+    while let Some(made) = callers.join_next().await {
+        calls += made.map_err(BenchError::Task)??;
+    }
+    Ok(calls as f64 / start.elapsed().as_secs_f64())
+}
+
+async fn call_until<T: Transport>(
+    mut client: TestServiceClient<T>,
+    end: Instant,
+) -> Result<u64, BenchError> {
+    let mut calls = 0;
+    while Instant::now() < end {
+        client.unary_call(SimpleRequest::default()).await?;
+        calls += 1;
+    }
+    Ok(calls)
+}
+
+/// Why a benchmark has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// A call failed.
+    #[error("a call failed: {0}")]
+    Call(#[from] Status),
+    /// The channel that is to be measured cannot be made.
+    #[error("cannot make a channel: {0}")]
+    Channel(String),
+    /// A server process failed.
+    #[error(transparent)]
+    Child(#[from] ChildError),
+    /// The configuration of the control plane cannot be written.
+    #[error("cannot write the configuration")]
+    Config(#[source] std::io::Error),
+    /// A caller's task panicked.
+    #[error("a caller failed")]
+    Task(#[source] tokio::task::JoinError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_is_the_median_of_pairs_and_not_the_quotient_of_medians() {
+        // The machine slowed down by half between the second and the third pair.
+        let run = Run::new("tonic", 64, &[(100.0, 100.0), (98.0, 100.0), (48.0, 50.0)]);
+        assert_eq!((run.rps, run.peer_rps, run.ratio), (98.0, 100.0, 0.98));
+        assert!((run.iqr - 0.02).abs() < 1e-9, "{run:?}");
+    }
+}
