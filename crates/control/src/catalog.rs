@@ -17,14 +17,20 @@
 //! ```
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use crate::error::{ConfigError, ConfigErrors, Position};
 use crate::raw::{self, RawResource};
 use crate::reader::Problem;
 use crate::service::Service;
 use crate::tree::{Node, Value};
+
+/// Both parsers recurse, some 40 kB for each level of nesting in a debug build; what is not used of
+/// a stack costs nothing.
+const STACK: usize = 32 << 20;
 
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,12 +65,25 @@ impl Catalog {
     /// );
     /// ```
     pub fn read(files: &[ConfigFile]) -> Result<Self, ConfigErrors> {
-        let mut reading = Reading::default();
-        for file in files {
-            reading.file(file);
-        }
-        reading.find_duplicate_services();
-        ConfigErrors::check(reading.errors, reading.catalog)
+        let read = || {
+            let mut reading = Reading::default();
+            for file in files {
+                reading.file(file);
+            }
+            reading.find_duplicate_services();
+            ConfigErrors::check(reading.errors, reading.catalog)
+        };
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().stack_size(STACK);
+            match thread.spawn_scoped(scope, read) {
+                Ok(reader) => reader.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                Err(error) => {
+                    let message = format!("cannot be read: no thread for it: {error}");
+                    let path = files.first().map_or(Path::new(""), |file| &file.path);
+                    Err(ConfigError::of_file(path, message).into())
+                }
+            }
+        })
     }
 }
 

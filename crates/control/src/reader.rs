@@ -59,10 +59,15 @@ impl de::Error for Problem {
     }
 
     fn invalid_type(got: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::new(format_args!("expected {expected}, got {got}"))
+        Self::invalid_value(got, expected)
     }
 
     fn invalid_value(got: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let expected = match expected.to_string() {
+            number if number == "u32" => "a number from 0 to 4294967295".to_owned(),
+            number if number == "a nonzero u32" => "a number from 1 to 4294967295".to_owned(),
+            other => other,
+        };
         Self::new(format_args!("expected {expected}, got {got}"))
     }
 

@@ -14,7 +14,7 @@ const MAX_PRIORITY: u32 = 128;
 
 /// A gRPC service, reached as `xds:///name`.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a service")]
 pub(crate) struct Service {
     pub(crate) name: String,
     #[serde(default)]
@@ -26,7 +26,7 @@ pub(crate) struct Service {
 
 /// Endpoints that are near to each other.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a locality")]
 pub(crate) struct Locality {
     #[serde(default)]
     pub(crate) region: String,
@@ -46,7 +46,10 @@ pub(crate) struct Locality {
 
 /// One backend.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an endpoint, such as {address: \"10.0.0.1:80\"}"
+)]
 pub(crate) struct Endpoint {
     #[serde(deserialize_with = "address")]
     pub(crate) address: SocketAddr,

@@ -8,7 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Spanned};
+use serde_saphyr::{MessageFormatter, Spanned, UserMessageFormatter};
 
 use crate::error::Position;
 use crate::reader::{self, Problem};
@@ -46,7 +46,7 @@ impl Node {
         serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| Problem {
             at: error.location().map(position),
             path: String::new(),
-            message: DefaultMessageFormatter.format_message(&error).into_owned(),
+            message: UserMessageFormatter.format_message(&error).into_owned(),
         })
     }
 

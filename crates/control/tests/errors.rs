@@ -31,7 +31,7 @@ services:
     - weight: 2
       address: foo
 "#;
-    insta::assert_snapshot!(errors(text), @"");
+    insta::assert_snapshot!(errors(text), @r#"control.yaml:9:16: services[0].localities[1].endpoints[0].address: expected "ip:port", got "foo""#);
 }
 
 #[test]
@@ -49,10 +49,21 @@ services:
 - { name: a, localities: [{ weight: many }, { priority: -1 }] }
 - { name: b, endpoints: [{ address: "1.2.3.4:80", weight: 0 }] }
 - { name: c, endpoints: [{ weight: 1 }] }
+- { name: d, endpoints: ["10.0.0.1:80"] }
 - 7
 servces: []
 "#;
-    insta::assert_snapshot!(errors_of(&[("a.yaml", a), ("b.yaml", b)]), @"");
+    insta::assert_snapshot!(errors_of(&[("a.yaml", a), ("b.yaml", b)]), @r#"
+    a.yaml:4:47: services[0].endpoints[0].health: expected one of draining, healthy, unhealthy, unknown, got "great"
+    a.yaml:6:3: services[1].endpoint: unknown field, expected one of name, localities, endpoints
+    a.yaml:7:3: services[2].nam: unknown field, expected one of name, localities, endpoints
+    b.yaml:3:37: services[0].localities[0].weight: expected a number from 0 to 4294967295, got string "many"
+    b.yaml:4:59: services[1].endpoints[0].weight: expected a number from 1 to 4294967295, got integer `0`
+    b.yaml:5:26: services[2].endpoints[0]: expected a field `address`
+    b.yaml:6:26: services[3].endpoints[0]: expected an endpoint, such as {address: "10.0.0.1:80"}, got string "10.0.0.1:80"
+    b.yaml:7:3: services[4]: expected a service, got integer `7`
+    b.yaml:8:1: servces: unknown field, expected `services` or `resources`
+    "#);
 }
 
 #[test]
@@ -73,16 +84,23 @@ services:
     priority: 900
 - name: payments
 "#;
-    insta::assert_snapshot!(errors(text), @"");
+    insta::assert_snapshot!(errors(text), @r#"
+    control.yaml:3:9: services[0].name: expected a name, got an empty string
+    control.yaml:5:14: services[1].endpoints: expected either `endpoints` or `localities`, got both
+    control.yaml:10:16: services[1].localities[0].endpoints[1].address: 10.0.0.2:80 is given twice in this service
+    control.yaml:11:5: services[1].localities[1]: locality /a/ of priority 0 is given twice
+    control.yaml:14:15: services[1].localities[2].priority: expected at most 128, got 900
+    control.yaml:15:3: services[2]: service `payments` is defined twice; first at control.yaml:4:3: services[1]
+    "#);
 }
 
 #[test]
 fn bad_yaml() {
-    insta::assert_snapshot!(errors("services:\n- name: [payments\n"), @"");
-    insta::assert_snapshot!(errors("services:\n\t- name: payments\n"), @"");
-    insta::assert_snapshot!(errors("services: []\nservices: []\n"), @"");
-    insta::assert_snapshot!(errors("- services\n"), @"");
-    insta::assert_snapshot!(errors("services: { name: payments }\n"), @"");
+    insta::assert_snapshot!(errors("services:\n- name: [payments\n"), @"control.yaml:2:9: unclosed bracket '['");
+    insta::assert_snapshot!(errors("services:\n\t- name: payments\n"), @"control.yaml:2:2: tabs disallowed within this context (block indentation)");
+    insta::assert_snapshot!(errors("services: []\nservices: []\n"), @"control.yaml:2:1: duplicate mapping key: services not allowed here");
+    insta::assert_snapshot!(errors("- services\n"), @"control.yaml:1:1: expected a mapping with `services` and `resources`");
+    insta::assert_snapshot!(errors("services: { name: payments }\n"), @"control.yaml:1:11: services: expected a list");
 }
 
 #[test]
@@ -122,7 +140,19 @@ resources:
 - nam: wrapped
   resource: { "@type": type.googleapis.com/envoy.config.core.v3.RuntimeUInt32 }
 "#;
-    insta::assert_snapshot!(errors(text), @"");
+    insta::assert_snapshot!(errors(text), @r#"
+    control.yaml:3:3: resources[0]: expected a resource with `@type`, or `name` and `resource`
+    control.yaml:4:3: resources[1].@type: message 'envoy.config.cluster.v3.Clutter' not found
+    control.yaml:6:3: resources[2]: expected a field `name`
+    control.yaml:10:5: resources[3].eds_cluster_config.eds_confg: unrecognized field name 'eds_confg'
+    control.yaml:13:9: resources[4].type: unrecognized enum value 'EDSS'
+    control.yaml:16:20: resources[5].connect_timeout: expected a duration string, got sequence
+    control.yaml:23:22: resources[6].api_listener.api_listener.http_filters[0].is_optional: expected a boolean, got integer `3`
+    control.yaml:25:3: resources[7]: envoy.config.core.v3.RuntimeUInt32 has no name of its own, expected {name: ..., resource: {"@type": ...}}
+    control.yaml:28:13: resources[8].resource: expected '@type' field
+    control.yaml:29:3: resources[9].name: expected the name of the resource itself, `other`, got `wrapped`
+    control.yaml:33:3: resources[10].nam: unknown field, expected name, resource
+    "#);
 }
 
 /// Nesting costs stack; the limit is an error, not a crash.
@@ -131,7 +161,7 @@ fn endless_nesting_is_an_error() {
     let text = format!("resources: {}", "[".repeat(100_000));
     assert!(errors(&text).starts_with("control.yaml:"));
     let text = format!("resources: {}{}", "[".repeat(90), "]".repeat(90));
-    insta::assert_snapshot!(errors(&text), @"");
+    insta::assert_snapshot!(errors(&text), @"control.yaml:1:13: resources[0]: expected a resource with `@type`, or `name` and `resource`");
 }
 
 #[test]

@@ -170,7 +170,7 @@ resources:
   name: payments
 "#,
     );
-    insta::assert_snapshot!(translate(&catalog).unwrap_err(), @"");
+    insta::assert_snapshot!(translate(&catalog).unwrap_err(), @"control.yaml:4:3: resources[0]: resource `payments` of type type.googleapis.com/envoy.config.cluster.v3.Cluster is defined twice; first at control.yaml:2:12: services[0]");
 }
 
 #[test]
@@ -203,5 +203,10 @@ resources:
         .iter()
         .map(ToString::to_string)
         .collect();
-    insta::assert_snapshot!(found.join("\n"), @"");
+    insta::assert_snapshot!(found.join("\n"), @r#"
+    listener `l` refers to route configuration `nowhere`, which does not exist
+    route configuration `r` refers to cluster `lost`, which does not exist
+    route configuration `r` refers to cluster `lost-too`, which does not exist
+    cluster `c` refers to endpoints `c-eds`, which does not exist
+    "#);
 }
