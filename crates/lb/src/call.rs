@@ -40,7 +40,7 @@ pub struct Call<T> {
 
 impl<T> Call<T> {
     pub(crate) fn start(endpoint: &Arc<ReadyEndpoint<T>>) -> Self {
-        endpoint.counters.start();
+        endpoint.start_call();
         Self {
             endpoint: endpoint.clone(),
         }
@@ -69,7 +69,7 @@ impl<T> Call<T> {
 
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
-        self.endpoint.counters.finish();
+        self.endpoint.finish_call();
     }
 }
 

@@ -1,17 +1,12 @@
-//! Endpoints: their identity, the states a driver reports, and their counters.
+//! Endpoints: their identity, the states a driver reports, and what calls leave behind.
 
 mod pool;
+mod ready;
 
-use std::{
-    fmt,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 pub(crate) use pool::{Failed, Pool, Record, State};
+pub(crate) use ready::ReadyEndpoint;
 
 use crate::{LocalityId, slots::Key};
 
@@ -103,46 +98,4 @@ pub struct EndpointView {
     pub picks: u64,
     /// How many calls are open on it.
     pub in_flight: u64,
-}
-
-/// What calls leave behind on an endpoint, across all of its connections.
-///
-/// Two counters that only grow, so that a call costs two atomic additions; what is in flight is
-/// their difference. Padded, so that endpoints do not share a cache line (or the pair of lines
-/// that a prefetcher loads together).
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Counters {
-    started: AtomicU64,
-    finished: AtomicU64,
-}
-
-impl Counters {
-    pub(crate) fn start(&self) {
-        self.started.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn finish(&self) {
-        self.finished.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn picks(&self) -> u64 {
-        self.started.load(Relaxed)
-    }
-
-    pub(crate) fn in_flight(&self) -> u64 {
-        // Finished first: a call that ends in between is then counted as open, not as minus one.
-        let finished = self.finished.load(Relaxed);
-        self.started.load(Relaxed).saturating_sub(finished)
-    }
-}
-
-/// An endpoint that can take calls: made when it becomes READY, shared by pickers and calls.
-#[derive(Debug)]
-pub(crate) struct ReadyEndpoint<T> {
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) transport: T,
-    pub(crate) id: EndpointId,
-    pub(crate) addresses: Arc<[SocketAddr]>,
-    pub(crate) locality: LocalityId,
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 
-use super::{Connectivity, Counters, EndpointId, EndpointState, EndpointView, ReadyEndpoint};
+use super::{
+    Connectivity, EndpointId, EndpointState, EndpointView,
+    ready::{Ledger, ReadyEndpoint},
+};
 use crate::{Command, LocalityId, leaf::LeafId, plan::Endpoint, slots::Slots};
 
 /// Owns the endpoints; lists of endpoints hold them by id.
@@ -37,7 +40,7 @@ impl<T> Pool<T> {
             locality: locality.clone(),
             identity: endpoint.identity(),
             endpoint: endpoint.clone(),
-            counters: Arc::default(),
+            ledger: Ledger::new(),
             state: State::Connecting,
             reported: false,
             holders: 0,
@@ -117,7 +120,7 @@ pub(crate) struct Record<T> {
     locality: LocalityId,
     pub(crate) identity: Arc<[SocketAddr]>,
     pub(crate) endpoint: Endpoint,
-    counters: Arc<Counters>,
+    ledger: Ledger<T>,
     pub(crate) state: State<T>,
     /// Whether the driver has reported any state.
     pub(crate) reported: bool,
@@ -149,8 +152,8 @@ impl<T> Record<T> {
             locality: self.locality.clone(),
             addresses: self.endpoint.addresses().clone(),
             state: self.connectivity(),
-            picks: self.counters.picks(),
-            in_flight: self.counters.in_flight(),
+            picks: self.ledger.picks(),
+            in_flight: self.ledger.in_flight(),
         }
     }
 
@@ -164,13 +167,11 @@ impl<T> Record<T> {
     }
 
     fn ready(&mut self, id: EndpointId, transport: T) -> bool {
-        self.state = State::Ready(Arc::new(ReadyEndpoint {
-            counters: self.counters.clone(),
-            transport,
-            id,
-            addresses: self.endpoint.addresses().clone(),
-            locality: self.locality.clone(),
-        }));
+        let addresses = self.endpoint.addresses();
+        let ready = self
+            .ledger
+            .connected(id, &self.locality, addresses, transport);
+        self.state = State::Ready(ready);
         true
     }
 
