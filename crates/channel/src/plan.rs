@@ -3,30 +3,50 @@
 use std::sync::Arc;
 
 use crowfly_lb::{Endpoint, Locality, LocalityId, Node, Plan};
+use crowfly_model::grpc::cluster::LbPolicy;
 use crowfly_model::grpc::endpoints::{self, Health};
 use crowfly_xds::{ClusterState, ResourceError};
 
 /// The plan for one cluster of a config. A cluster in trouble has an empty plan, whose note tells
 /// every call what the trouble is.
 pub(crate) fn plan(name: &str, state: &Result<Arc<ClusterState>, ResourceError>) -> Plan {
-    let (localities, note) = match state {
-        Ok(state) => {
-            let note = state.note.as_ref().map(ToString::to_string);
-            match &state.endpoints {
-                Some(endpoints) => match usable(endpoints) {
-                    Some(localities) => (localities, note),
-                    None => (Vec::new(), note.or_else(|| Some(nothing_usable(endpoints)))),
-                },
-                None => (Vec::new(), note),
-            }
-        }
-        Err(error) => (Vec::new(), Some(error.to_string())),
+    let (root, note) = match state {
+        Ok(state) => root(state),
+        Err(error) => (Node::Localities(Vec::new()), Some(error.to_string())),
     };
     Plan {
         cluster: name.into(),
-        root: Node::Localities(localities),
+        root,
         note: note.map(Into::into),
     }
+}
+
+fn root(state: &ClusterState) -> (Node, Option<String>) {
+    let note = state.note.as_ref().map(ToString::to_string);
+    let localities = state.endpoints.as_deref().and_then(usable);
+    let note = match (&localities, &state.endpoints) {
+        (None, Some(endpoints)) => note.or_else(|| Some(nothing_usable(endpoints))),
+        _ => note,
+    };
+    let localities = localities.unwrap_or_default();
+    let root = match state.cluster.lb_policy {
+        LbPolicy::WrrLocality(_) => Node::Localities(localities),
+        LbPolicy::Endpoints(_) => Node::RoundRobin(regardless_of_locality(&localities)),
+    };
+    (root, note)
+}
+
+/// For a policy that is not below `wrr_locality`: it sees the endpoints, not where they are.
+fn regardless_of_locality(localities: &[Locality]) -> Arc<[Endpoint]> {
+    let lists = localities
+        .iter()
+        .filter_map(|locality| match &locality.child {
+            Node::RoundRobin(endpoints) => Some(endpoints),
+            Node::Localities(_) => None,
+        });
+    lists
+        .flat_map(|endpoints| endpoints.iter().cloned())
+        .collect()
 }
 
 /// The localities of the highest priority that has an endpoint to send to.

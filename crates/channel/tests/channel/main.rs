@@ -1,0 +1,16 @@
+//! `crowfly::Channel` over real sockets: a control plane and backends on loopback.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "test code"
+)]
+
+mod backend;
+mod balancing;
+mod contract;
+mod deadlines;
+mod failures;
+mod retries;
+mod support;
