@@ -78,9 +78,9 @@ impl Catalog {
             match thread.spawn_scoped(scope, read) {
                 Ok(reader) => reader.join().unwrap_or_else(|panic| resume_unwind(panic)),
                 Err(error) => {
+                    let path = files.first().map(|file| file.path.as_path());
                     let message = format!("cannot be read: no thread for it: {error}");
-                    let path = files.first().map_or(Path::new(""), |file| &file.path);
-                    Err(ConfigError::of_file(path, message).into())
+                    Err(ConfigError::of_file(path.unwrap_or_else(|| Path::new("")), message).into())
                 }
             }
         })

@@ -1,0 +1,179 @@
+//! The admin port, and what tools find on the gRPC port.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+mod support;
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use support::{AdsClient, ENDPOINTS, channel, get, get_json, plane, service, snapshot, soon};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+const ADS: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+
+/// Asks until the answer is as expected; what a client sends arrives when it arrives.
+async fn until(admin: SocketAddr, path: &str, expected: impl Fn(&Value) -> bool) -> Value {
+    soon(async {
+        loop {
+            let value = get_json(admin, path).await;
+            if expected(&value) {
+                return value;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_snapshot_is_shown_as_json() {
+    let plane = plane(&service("payments", 80)).await;
+    let admin = plane.admin_addr().unwrap();
+    assert_eq!(get(admin, "/healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(get(admin, "/nowhere").await.0, 404);
+
+    let shown = get_json(admin, "/snapshot").await;
+    assert_eq!(shown["last_reload"]["ok"], true);
+    assert_eq!(shown["types"].as_object().unwrap().len(), 4);
+    let of = &shown["types"][ENDPOINTS];
+    let current = plane.snapshot();
+    assert_eq!(of["version"], current.of(ENDPOINTS).unwrap().version());
+    let payments = &of["resources"]["payments"];
+    assert_eq!(payments["resource"]["cluster_name"], "payments");
+    let version = &current.resource(ENDPOINTS, "payments").unwrap().version;
+    assert_eq!(payments["version"], version.as_str());
+}
+
+/// Who has what, and who refused what and why.
+#[tokio::test]
+async fn clients_are_shown_with_what_they_accepted_and_refused() {
+    let plane = plane(&service("payments", 1)).await;
+    let admin = plane.admin_addr().unwrap();
+    let mut client = AdsClient::open(plane.listen_addr()).await;
+    client
+        .subscribe("gRPC Test", ENDPOINTS, &["payments"])
+        .await;
+    let first = client.next().await;
+    client.ack(&first, &["payments"]).await;
+    let state = |state: &'static str| {
+        move |shown: &Value| shown["clients"][0]["types"][ENDPOINTS]["state"] == state
+    };
+    let shown = until(admin, "/clients", state("acked")).await;
+    let shown = &shown["clients"][0];
+    assert_eq!(shown["node"]["id"], "node-1");
+    assert_eq!(shown["node"]["user_agent"], "gRPC Test");
+    assert_eq!(
+        shown["types"][ENDPOINTS]["acked_version"],
+        first.version_info
+    );
+
+    plane.set_snapshot(snapshot(&service("payments", 2)));
+    let second = client.next().await;
+    client
+        .nack(&second, &["payments"], "endpoints: no such port")
+        .await;
+    let shown = until(admin, "/clients", state("nacked")).await;
+    let of = &shown["clients"][0]["types"][ENDPOINTS];
+    assert_eq!(of["acked_version"], first.version_info);
+    assert_eq!(of["last_nack"]["version"], second.version_info);
+    assert_eq!(of["last_nack"]["message"], "endpoints: no such port");
+
+    drop(client);
+    until(admin, "/clients", |shown| {
+        shown["clients"].as_array().unwrap().is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn metrics_count_what_happens() {
+    let plane = plane(&service("payments", 1)).await;
+    let admin = plane.admin_addr().unwrap();
+    let mut client = AdsClient::open(plane.listen_addr()).await;
+    client.subscribe("x", ENDPOINTS, &["payments"]).await;
+    client
+        .subscribe("x", "type.googleapis.com/made.Up", &["y"])
+        .await;
+    let first = client.next().await;
+    client.nack(&first, &["payments"], "no").await;
+    until(admin, "/clients", |shown| {
+        shown["clients"][0]["types"][ENDPOINTS]["state"] == "nacked"
+    })
+    .await;
+
+    let (_, text) = get(admin, "/metrics").await;
+    let label = "type=\"envoy.config.endpoint.v3.ClusterLoadAssignment\"";
+    for line in [
+        "crowfly_control_streams 1".to_owned(),
+        format!("crowfly_control_responses_total{{{label}}} 1"),
+        format!("crowfly_control_nacks_total{{{label}}} 1"),
+        format!("crowfly_control_resources{{{label}}} 1"),
+    ] {
+        assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
+    }
+    assert!(
+        !text.contains("made.Up"),
+        "a client must not make labels:\n{text}"
+    );
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn health_says_serving() {
+    let plane = plane("").await;
+    let mut health = HealthClient::new(channel(plane.listen_addr()).await);
+    for service in ["", ADS] {
+        let request = HealthCheckRequest {
+            service: service.to_owned(),
+        };
+        let response = soon(health.check(request)).await.unwrap().into_inner();
+        assert_eq!(response.status(), ServingStatus::Serving, "{service:?}");
+    }
+}
+
+macro_rules! reflection_test {
+    ($name:ident, $version:ident) => {
+        #[tokio::test]
+        async fn $name() {
+            use tonic_reflection::pb::$version::ServerReflectionRequest;
+            use tonic_reflection::pb::$version::server_reflection_client::ServerReflectionClient;
+            use tonic_reflection::pb::$version::server_reflection_request::MessageRequest;
+            use tonic_reflection::pb::$version::server_reflection_response::MessageResponse;
+
+            let plane = plane("").await;
+            let mut client = ServerReflectionClient::new(channel(plane.listen_addr()).await);
+            let questions = [
+                MessageRequest::ListServices(String::new()),
+                MessageRequest::FileContainingSymbol("envoy.config.cluster.v3.Cluster".to_owned()),
+            ];
+            let requests = questions.map(|question| ServerReflectionRequest {
+                host: String::new(),
+                message_request: Some(question),
+            });
+            let answers = client.server_reflection_info(tokio_stream::iter(requests));
+            let mut answers = soon(answers).await.unwrap().into_inner();
+
+            let services = soon(answers.message()).await.unwrap().unwrap();
+            let Some(MessageResponse::ListServicesResponse(list)) = services.message_response
+            else {
+                return assert!(false, "{services:?}");
+            };
+            assert!(
+                list.service.iter().any(|service| service.name == ADS),
+                "{list:?}"
+            );
+            let file = soon(answers.message()).await.unwrap().unwrap();
+            let found = file.message_response.unwrap();
+            assert!(
+                matches!(found, MessageResponse::FileDescriptorResponse(_)),
+                "{found:?}"
+            );
+        }
+    };
+}
+
+reflection_test!(reflection_v1_knows_services_and_messages, v1);
+reflection_test!(reflection_v1alpha_knows_services_and_messages, v1alpha);

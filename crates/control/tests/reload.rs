@@ -1,0 +1,192 @@
+//! Configuration files that change while they are served.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+
+mod support;
+
+use std::path::Path;
+
+use crowfly_control::{ControlPlane, Options, Reload, StartError};
+use support::{ENDPOINTS, any_port, get_json, service, soon};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+async fn start(config: &Path) -> ControlPlane {
+    try_start(config).await.unwrap()
+}
+
+async fn try_start(config: &Path) -> Result<ControlPlane, StartError> {
+    ControlPlane::start(Options {
+        config: config.to_owned(),
+        listen: any_port(),
+        admin: Some(any_port()),
+    })
+    .await
+}
+
+async fn next(reloads: &mut watch::Receiver<Reload>) -> Result<(), String> {
+    soon(reloads.changed()).await.unwrap();
+    let reload = reloads.borrow_and_update().clone();
+    reload.result.map_err(|errors| errors.to_string())
+}
+
+fn names(plane: &ControlPlane) -> Vec<String> {
+    let snapshot = plane.snapshot();
+    let of = snapshot.of(ENDPOINTS);
+    of.map_or_else(Vec::new, |of| of.resources().keys().cloned().collect())
+}
+
+/// Puts a whole file in the place of another.
+fn replace(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(&new, file).unwrap();
+}
+
+fn dir_with(file: &str, text: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join(file), text).unwrap();
+    dir
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_again_is_read_again() {
+    let dir = dir_with("control.yaml", &service("a", 1));
+    let file = dir.path().join("control.yaml");
+    let plane = start(&file).await;
+    assert_eq!(names(&plane), ["a"]);
+
+    let mut reloads = plane.reloads();
+    std::fs::write(&file, service("b", 1)).unwrap();
+    // It may be seen while it is half written.
+    while names(&plane) != ["b"] {
+        next(&mut reloads).await.ok();
+    }
+}
+
+/// As editors and configuration management do it; twice, since a watch on the file itself would
+/// see the first time only.
+#[tokio::test]
+async fn a_file_that_is_replaced_by_rename_is_read_again() {
+    let dir = dir_with("control.yaml", &service("a", 1));
+    let file = dir.path().join("control.yaml");
+    let plane = start(&file).await;
+    let mut reloads = plane.reloads();
+    for name in ["b", "c"] {
+        replace(&file, &service(name, 1));
+        next(&mut reloads).await.unwrap();
+        assert_eq!(names(&plane), [name]);
+    }
+}
+
+/// Kubernetes replaces the link `..data`, and touches nothing else.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_config_map_is_followed() {
+    use std::os::unix::fs::symlink;
+
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let version = |version: &str, name: &str| {
+        std::fs::create_dir(root.join(version)).unwrap();
+        std::fs::write(root.join(version).join("control.yaml"), service(name, 1)).unwrap();
+        symlink(version, root.join("..data_tmp")).unwrap();
+        std::fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
+    };
+    version("..v1", "a");
+    symlink("..data/control.yaml", root.join("control.yaml")).unwrap();
+
+    let by_file = start(&root.join("control.yaml")).await;
+    let by_dir = start(root).await;
+    let mut reloads = [by_file.reloads(), by_dir.reloads()];
+    for (v, name) in [("..v2", "b"), ("..v3", "c")] {
+        version(v, name);
+        for (plane, reloads) in [&by_file, &by_dir].into_iter().zip(&mut reloads) {
+            next(reloads).await.unwrap();
+            assert_eq!(names(plane), [name]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn files_of_a_directory_come_and_go() {
+    let dir = dir_with("a.yaml", &service("a", 1));
+    std::fs::write(dir.path().join("notes.txt"), "not yaml: [").unwrap();
+    std::fs::write(dir.path().join(".hidden.yaml"), "not yaml: [").unwrap();
+    let plane = start(dir.path()).await;
+    let mut reloads = plane.reloads();
+    assert_eq!(names(&plane), ["a"]);
+
+    let b = dir.path().join("b.json");
+    replace(&b, r#"{"services": [{"name": "b"}]}"#);
+    next(&mut reloads).await.unwrap();
+    assert_eq!(names(&plane), ["a", "b"]);
+
+    std::fs::remove_file(dir.path().join("a.yaml")).unwrap();
+    next(&mut reloads).await.unwrap();
+    assert_eq!(names(&plane), ["b"]);
+}
+
+#[tokio::test]
+async fn a_bad_file_leaves_the_last_good_snapshot_serving() {
+    let dir = dir_with("control.yaml", &service("a", 1));
+    let file = dir.path().join("control.yaml");
+    let plane = start(&file).await;
+    let before = plane.snapshot();
+    let mut reloads = plane.reloads();
+
+    replace(&file, "services:\n- { name: a, weight: 3 }\n");
+    let error = next(&mut reloads).await.unwrap_err();
+    let expected = "control.yaml:2:14: services[0].weight: unknown field, expected one of name, localities, endpoints";
+    assert!(error.ends_with(expected), "{error}");
+    assert_eq!(plane.snapshot(), before);
+    let shown = get_json(plane.admin_addr().unwrap(), "/snapshot").await;
+    assert_eq!(shown["last_reload"]["errors"][0], error);
+
+    std::fs::remove_file(&file).unwrap();
+    let error = next(&mut reloads).await.unwrap_err();
+    assert!(
+        error.contains("control.yaml: cannot be read: No such file"),
+        "{error}"
+    );
+    assert_eq!(plane.snapshot(), before);
+
+    replace(&file, &service("b", 1));
+    next(&mut reloads).await.unwrap();
+    assert_eq!(names(&plane), ["b"]);
+}
+
+#[tokio::test]
+async fn a_bad_start_is_an_error() {
+    let dir = dir_with("control.yaml", "services: [{}]");
+    for (path, expected) in [
+        (
+            "control.yaml",
+            "control.yaml:1:12: services[0]: expected a field `name`",
+        ),
+        (
+            "nowhere.yaml",
+            "nowhere.yaml: cannot be read: No such file or directory",
+        ),
+    ] {
+        match try_start(&dir.path().join(path)).await {
+            Err(StartError::Config(errors)) => {
+                assert!(errors.to_string().contains(expected), "{errors}");
+            }
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_an_error() {
+    let taken = tokio::net::TcpListener::bind(any_port()).await.unwrap();
+    let dir = dir_with("control.yaml", "");
+    let options = Options {
+        config: dir.path().to_owned(),
+        listen: taken.local_addr().unwrap(),
+        admin: None,
+    };
+    let error = ControlPlane::start(options).await.unwrap_err();
+    assert!(matches!(error, StartError::Listen { .. }), "{error}");
+}

@@ -1,0 +1,160 @@
+//! What the tests over real sockets share: a bare ADS client, and a bare HTTP client.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code, shared by several test crates"
+)]
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crowfly_control::{Catalog, ConfigFile, ControlPlane, translate};
+use crowfly_xds::Snapshot;
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::google::rpc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+pub const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+pub const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+
+/// Everything here happens within milliseconds; this is for a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub async fn soon<T>(event: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, event)
+        .await
+        .expect("it should have happened by now")
+}
+
+pub fn any_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+/// A service with one endpoint, on the given port.
+pub fn service(name: &str, port: u16) -> String {
+    format!("services: [{{ name: {name}, endpoints: [{{ address: \"10.0.0.1:{port}\" }}] }}]\n")
+}
+
+pub fn snapshot(text: &str) -> Snapshot {
+    let file = ConfigFile {
+        path: "test.yaml".into(),
+        text: text.to_owned(),
+    };
+    translate(&Catalog::read(&[file]).unwrap()).unwrap()
+}
+
+pub async fn plane(text: &str) -> ControlPlane {
+    ControlPlane::with_snapshot(snapshot(text), any_port(), Some(any_port()))
+        .await
+        .unwrap()
+}
+
+pub async fn channel(address: SocketAddr) -> Channel {
+    let endpoint = Endpoint::try_from(format!("http://{address}")).unwrap();
+    endpoint.connect().await.unwrap()
+}
+
+/// One ADS stream, with nothing in between.
+pub struct AdsClient {
+    requests: mpsc::Sender<DiscoveryRequest>,
+    responses: Streaming<DiscoveryResponse>,
+}
+
+impl AdsClient {
+    pub async fn open(address: SocketAddr) -> Self {
+        let mut client = AggregatedDiscoveryServiceClient::new(channel(address).await);
+        let (requests, receiver) = mpsc::channel(16);
+        let responses = client.stream_aggregated_resources(ReceiverStream::new(receiver));
+        Self {
+            requests,
+            responses: soon(responses).await.unwrap().into_inner(),
+        }
+    }
+
+    pub async fn send(&self, request: DiscoveryRequest) {
+        self.requests.send(request).await.unwrap();
+    }
+
+    /// Asks as a client of the given kind.
+    pub async fn subscribe(&self, agent: &str, type_url: &str, names: &[&str]) {
+        let node = Node {
+            id: "node-1".to_owned(),
+            user_agent_name: agent.to_owned(),
+            ..Node::default()
+        };
+        self.send(DiscoveryRequest {
+            node: Some(node),
+            type_url: type_url.to_owned(),
+            resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..DiscoveryRequest::default()
+        })
+        .await;
+    }
+
+    pub async fn next(&mut self) -> DiscoveryResponse {
+        self.try_next().await.unwrap().expect("the stream ended")
+    }
+
+    pub async fn try_next(&mut self) -> Result<Option<DiscoveryResponse>, Status> {
+        soon(self.responses.message()).await
+    }
+
+    pub async fn ack(&self, response: &DiscoveryResponse, names: &[&str]) {
+        self.send(DiscoveryRequest {
+            version_info: response.version_info.clone(),
+            ..answer(response, names)
+        })
+        .await;
+    }
+
+    pub async fn nack(&self, response: &DiscoveryResponse, names: &[&str], reason: &str) {
+        self.send(DiscoveryRequest {
+            error_detail: Some(rpc::Status {
+                code: 3,
+                message: reason.to_owned(),
+                ..rpc::Status::default()
+            }),
+            ..answer(response, names)
+        })
+        .await;
+    }
+}
+
+fn answer(response: &DiscoveryResponse, names: &[&str]) -> DiscoveryRequest {
+    DiscoveryRequest {
+        type_url: response.type_url.clone(),
+        response_nonce: response.nonce.clone(),
+        resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..DiscoveryRequest::default()
+    }
+}
+
+/// Fetches a page; the status code and the body.
+pub async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    soon(socket.read_to_string(&mut response)).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
+
+pub async fn get_json(address: SocketAddr, path: &str) -> serde_json::Value {
+    let (status, body) = get(address, path).await;
+    assert_eq!(status, 200, "{body}");
+    serde_json::from_str(&body).unwrap()
+}
