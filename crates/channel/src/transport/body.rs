@@ -1,5 +1,6 @@
 //! The response body.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -26,27 +27,6 @@ pin_project! {
         #[pin]
         guard: G,
     }
-}
-
-/// Something whose life is that of the call: dropped with the body, and able to end it.
-pub trait Guard {
-    /// Asked each time the body is polled. `Ready` ends the body with that status and resets the
-    /// stream: a deadline has passed, say.
-    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
-        let _ = cx;
-        Poll::Pending
-    }
-}
-
-impl Guard for () {}
-
-struct Open {
-    recv: RecvStream,
-    data_read: bool,
-    pump: Option<PumpHandle>,
-    permit: StreamPermit,
-    /// The stream failed because the pump's body did; what with, the pump knows.
-    failing: bool,
 }
 
 impl ResponseBody {
@@ -100,6 +80,35 @@ impl<G: Guard> Body for ResponseBody<G> {
     fn is_end_stream(&self) -> bool {
         self.stream.is_none()
     }
+}
+
+impl<G> fmt::Debug for ResponseBody<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseBody")
+            .field("is_open", &self.stream.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Something whose life is that of the call: dropped with the body, and able to end it.
+pub trait Guard {
+    /// Asked each time the body is polled. `Ready` ends the body with that status and resets the
+    /// stream: a deadline has passed, say.
+    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
+        let _ = cx;
+        Poll::Pending
+    }
+}
+
+impl Guard for () {}
+
+struct Open {
+    recv: RecvStream,
+    data_read: bool,
+    pump: Option<PumpHandle>,
+    permit: StreamPermit,
+    /// The stream failed because the pump's body did; what with, the pump knows.
+    failing: bool,
 }
 
 impl Open {

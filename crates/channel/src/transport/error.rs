@@ -180,7 +180,7 @@ impl SendError {
 ///
 /// ```
 /// # fn count(status: &tonic::Status) {
-/// use crowfly::transport::ConnectionLost;
+/// use crowfly::ConnectionLost;
 ///
 /// if let Some(lost) = ConnectionLost::find(status) {
 ///     println!("lost in flight: {}", lost.address());

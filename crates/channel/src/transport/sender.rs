@@ -141,3 +141,41 @@ impl fmt::Debug for Sender {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use h2::client;
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::transport::connection::Closing;
+    use crate::transport::error::SendErrorKind;
+    use crate::transport::tap::Seen;
+
+    /// Stream ids have 31 bits: a busy connection uses them up within hours. The call that finds
+    /// none goes elsewhere, and the connection makes room for a new one.
+    #[tokio::test]
+    async fn a_connection_out_of_stream_ids_drains() {
+        let (io, _server) = tokio::io::duplex(1024);
+        let mut builder = client::Builder::new();
+        let (h2, _driver) = builder
+            .initial_stream_id((1 << 31) - 1)
+            .handshake(io)
+            .await
+            .unwrap();
+        let shared = Arc::new(Shared::new(([127, 0, 0, 1], 1).into(), Handle::current()));
+        let unlimited = None;
+        shared.handle_seen(Seen::Settings {
+            max_concurrent_streams: unlimited,
+        });
+        let sender = Sender::new(h2, shared.clone());
+
+        let head = || Request::get("http://payments/").body(()).unwrap();
+        let _last = sender.open(head(), true).unwrap();
+        assert!(sender.is_open());
+        let error = sender.open(head(), true).unwrap_err();
+        assert_eq!(error.kind(), SendErrorKind::NeverSent);
+        assert_eq!(*shared.watch().borrow(), Some(Closing::Draining(None)));
+        assert!(!sender.is_open());
+    }
+}

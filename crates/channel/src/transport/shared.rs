@@ -180,3 +180,88 @@ impl Drop for Waiting<'_> {
 }
 
 const NO_GOAWAY: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::GoAway;
+
+    /// RFC 9113, section 6.5.2: there is no limit until the server sets one.
+    #[tokio::test]
+    async fn without_a_limit_streams_are_free() {
+        let shared = shared();
+        assert!(!shared.settings_seen());
+        shared.handle_seen(settings(None));
+        assert!(shared.settings_seen());
+        let _permit = shared.permit().await.unwrap();
+        assert_eq!(
+            shared.streams.available_permits(),
+            Semaphore::MAX_PERMITS - 1
+        );
+    }
+
+    #[tokio::test]
+    async fn settings_that_do_not_name_the_limit_leave_it_alone() {
+        let shared = shared();
+        shared.handle_seen(settings(Some(3)));
+        shared.handle_seen(settings(None));
+        assert_eq!(shared.streams.available_permits(), 3);
+    }
+
+    /// A limit below the number of open streams is reached as they end, not overshot later.
+    #[tokio::test]
+    async fn the_limit_follows_the_servers_settings() {
+        let shared = shared();
+        shared.handle_seen(settings(Some(3)));
+        let open = [
+            shared.permit().await.unwrap(),
+            shared.permit().await.unwrap(),
+        ];
+        shared.handle_seen(settings(Some(1)));
+        assert_eq!(shared.streams.available_permits(), 0);
+        shared.handle_seen(settings(Some(4)));
+        assert_eq!(shared.streams.available_permits(), 2);
+        drop(open);
+        assert_eq!(shared.streams.available_permits(), 4);
+    }
+
+    #[tokio::test]
+    async fn only_streams_above_the_last_stream_id_are_above_a_goaway() {
+        let shared = shared();
+        assert!(!shared.is_above_goaway(u32::MAX >> 1));
+        shared.handle_seen(Seen::GoAway(GoAway {
+            last_stream_id: 5,
+            error_code: 0,
+        }));
+        assert!(!shared.is_above_goaway(5));
+        assert!(shared.is_above_goaway(7));
+    }
+
+    #[tokio::test]
+    async fn a_closed_connection_does_not_go_back_to_draining() {
+        let shared = shared();
+        shared.handle_closed("broken pipe");
+        shared.handle_ids_exhausted();
+        assert_eq!(
+            *shared.watch().borrow(),
+            Some(Closing::Closed("broken pipe".into()))
+        );
+        let error = shared.permit().await.unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("the connection is closed (broken pipe)"),
+            "{error}"
+        );
+    }
+
+    fn shared() -> Arc<Shared> {
+        Arc::new(Shared::new(([127, 0, 0, 1], 1).into(), Handle::current()))
+    }
+
+    fn settings(max_concurrent_streams: Option<u32>) -> Seen {
+        Seen::Settings {
+            max_concurrent_streams,
+        }
+    }
+}

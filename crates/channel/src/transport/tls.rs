@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto::ring};
 /// trusts all of those by accident is worse off than one that fails to connect.
 ///
 /// ```no_run
-/// use crowfly::transport::BackendTls;
+/// use crowfly::BackendTls;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let tls = BackendTls::new()

@@ -1,0 +1,206 @@
+//! How calls and connections end when the server wants them to, and what that lets a caller do.
+
+use crowfly::transport::{Closing, ConnectionLost, GoAway, SendErrorKind};
+use h2::{Reason, server};
+use http_body_util::BodyExt;
+use tokio::sync::oneshot;
+use tonic::Code;
+
+use crate::support::{
+    Call, RawServer, channel_body, collect, connect, data, echo, listen, pair, request, run, serve,
+    unary,
+};
+
+/// GOAWAY with an open stream: no new call, and the open one finishes.
+#[tokio::test]
+async fn goaway_stops_new_calls_while_an_open_one_finishes() {
+    let (mut connection, mut server) = pair(&server::Builder::new()).await;
+    let (go_away, told) = oneshot::channel::<()>();
+    tokio::spawn(async move {
+        let (request, respond) = server.accept().await.unwrap().unwrap();
+        tokio::spawn(echo(Call { request, respond }));
+        tokio::select! {
+            _ = told => server.graceful_shutdown(),
+            _ = server.accept() => panic!("only one call is made"),
+        }
+        run(server, echo).await;
+    });
+
+    let (input, body) = channel_body();
+    let open = connection.sender().send(request(body)).await.unwrap();
+    go_away.send(()).unwrap();
+    let graceful = GoAway {
+        last_stream_id: (1 << 31) - 1,
+        error_code: 0,
+    };
+    assert_eq!(
+        connection.closing().await,
+        Closing::Draining(Some(graceful))
+    );
+
+    let error = connection
+        .sender()
+        .send(unary("too late"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), SendErrorKind::NeverSent);
+    let status = error.to_status();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(
+        status.message().contains("the server is going away"),
+        "{status}"
+    );
+    assert!(
+        status
+            .message()
+            .contains(&connection.sender().address().to_string()),
+        "{status}"
+    );
+
+    input.send(data("still here")).unwrap();
+    drop(input);
+    assert_eq!(collect(open).await.to_bytes(), "still here");
+    assert!(matches!(connection.closing().await, Closing::Closed(_)));
+}
+
+#[tokio::test]
+async fn goaway_fails_calls_that_wait_for_a_stream_as_never_sent() {
+    let (mut connection, mut server) = pair(server::Builder::new().max_concurrent_streams(1)).await;
+    let (go_away, told) = oneshot::channel::<()>();
+    tokio::spawn(async move {
+        let (request, respond) = server.accept().await.unwrap().unwrap();
+        tokio::spawn(echo(Call { request, respond }));
+        tokio::select! {
+            _ = told => server.graceful_shutdown(),
+            _ = server.accept() => panic!("only one call is made"),
+        }
+        run(server, echo).await;
+    });
+    let (_input, body) = channel_body();
+    let sender = connection.sender().clone();
+    let _open = sender.send(request(body)).await.unwrap();
+    let waiting = sender.send(unary("waiting"));
+    let go_away = async {
+        assert_eq!(sender.waiting(), 1);
+        go_away.send(()).unwrap();
+        connection.closing().await
+    };
+    let (outcome, closing) = tokio::join!(biased; waiting, go_away);
+    assert_eq!(outcome.unwrap_err().kind(), SendErrorKind::NeverSent);
+    assert!(matches!(closing, Closing::Draining(_)));
+}
+
+#[tokio::test]
+async fn a_refused_stream_is_known_not_to_have_been_processed() {
+    let connection = serve(reset_with(Reason::REFUSED_STREAM)).await;
+    let error = connection.sender().send(unary("hello")).await.unwrap_err();
+    assert_eq!(error.kind(), SendErrorKind::Refused);
+    assert_eq!(error.to_status().code(), Code::Unavailable);
+    assert!(ConnectionLost::find(&error.to_status()).is_none());
+}
+
+/// The server promises not to act on streams above GOAWAY's last stream id.
+#[tokio::test]
+async fn a_stream_above_goaways_last_stream_id_is_refused() {
+    let (listener, address) = listen().await;
+    let server = async {
+        let mut server = RawServer::accept(&listener).await;
+        server.write(RawServer::SETTINGS).await;
+        server.read_until(RawServer::HEADERS).await;
+        server
+            .write(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+            .await;
+        server
+    };
+    let client = async {
+        let mut connection = connect(address).await;
+        let error = connection.sender().send(unary("hello")).await.unwrap_err();
+        (error, connection.closing().await)
+    };
+    let ((error, closing), _server) = tokio::join!(client, server);
+    assert_eq!(error.kind(), SendErrorKind::Refused);
+    let goaway = GoAway {
+        last_stream_id: 0,
+        error_code: 0,
+    };
+    assert!(
+        matches!(&closing, Closing::Draining(Some(seen)) if *seen == goaway)
+            || matches!(closing, Closing::Closed(_))
+    );
+}
+
+#[tokio::test]
+async fn a_reset_by_the_server_keeps_its_code() {
+    let connection = serve(reset_with(Reason::ENHANCE_YOUR_CALM)).await;
+    let error = connection.sender().send(unary("hello")).await.unwrap_err();
+    assert_eq!(
+        error.kind(),
+        SendErrorKind::Stream(Reason::ENHANCE_YOUR_CALM)
+    );
+    assert_eq!(error.to_status().code(), Code::ResourceExhausted);
+    assert!(connection.sender().is_open());
+}
+
+/// What a load generator counts as lost in flight.
+#[tokio::test]
+async fn a_connection_that_dies_loses_the_calls_on_it() {
+    let (mut connection, mut server) = pair(&server::Builder::new()).await;
+    let die = async {
+        let _call = server.accept().await.unwrap().unwrap();
+        drop(server);
+    };
+    let (outcome, ()) = tokio::join!(connection.sender().send(unary("hello")), die);
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), SendErrorKind::Lost);
+    let status = error.to_status();
+    assert_eq!(status.code(), Code::Unavailable);
+    let lost = ConnectionLost::find(&status).unwrap();
+    assert_eq!(lost.address(), connection.sender().address());
+
+    assert!(matches!(connection.closing().await, Closing::Closed(_)));
+    let next = connection.sender().send(unary("next")).await.unwrap_err();
+    assert_eq!(next.kind(), SendErrorKind::NeverSent);
+    assert!(ConnectionLost::find(&next.to_status()).is_none());
+}
+
+#[tokio::test]
+async fn a_connection_that_dies_during_a_response_loses_the_call() {
+    let (connection, mut server) = pair(&server::Builder::new()).await;
+    let (die, told) = oneshot::channel::<()>();
+    tokio::spawn(async move {
+        let (request, respond) = server.accept().await.unwrap().unwrap();
+        let mut call = Call { request, respond };
+        let _half = call.start_response();
+        tokio::select! {
+            _ = told => {}
+            _ = server.accept() => panic!("only one call is made"),
+        }
+        drop(server);
+    });
+    let response = connection.sender().send(unary("hello")).await.unwrap();
+    die.send(()).unwrap();
+    let status = response.into_body().collect().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(ConnectionLost::find(&status).is_some(), "{status:?}");
+}
+
+/// A released connection takes no new stream and lets open ones finish.
+#[tokio::test]
+async fn dropping_every_handle_closes_the_connection_after_its_last_call() {
+    let (connection, server) = pair(&server::Builder::new()).await;
+    let serving = tokio::spawn(run(server, echo));
+    let (input, body) = channel_body();
+    let response = connection.sender().send(request(body)).await.unwrap();
+    drop(connection);
+    input.send(data("last words")).unwrap();
+    drop(input);
+    assert_eq!(collect(response).await.to_bytes(), "last words");
+    serving.await.unwrap();
+}
+
+fn reset_with(reason: Reason) -> impl Fn(Call) -> std::future::Ready<()> {
+    move |mut call| {
+        call.respond.send_reset(reason);
+        std::future::ready(())
+    }
+}
