@@ -21,8 +21,8 @@ use std::{
 };
 
 use crowfly_lb::{
-    Balancer, CallContext, Command, Endpoint, EndpointState, Event, Locality, LocalityId, Node,
-    Pick, Picker, Plan,
+    Balancer, CallContext, Command, Endpoint, EndpointId, EndpointState, Event, Locality,
+    LocalityId, Node, Pick, Picker, Plan,
 };
 
 const SAMPLES: usize = 20;
@@ -124,24 +124,27 @@ fn picker(localities: u32, size: u32) -> Arc<Picker<Transport>> {
         now,
     );
     balancer.flush(now);
-    let mut published = None;
-    let mut serial = 0;
+    let (mut ids, _) = drain(&mut balancer);
+    // Connections are made in any order: neighbours in the list are not neighbours in memory.
+    fastrand::Rng::with_seed(2).shuffle(&mut ids);
+    for (serial, id) in (0..).zip(ids) {
+        let state = EndpointState::Ready(Arc::new(serial));
+        balancer.handle(Event::Endpoint { id, state }, now);
+    }
+    balancer.flush(now);
+    drain(&mut balancer).1.expect("a change makes a picker")
+}
+
+fn drain(balancer: &mut Balancer<Transport>) -> (Vec<EndpointId>, Option<Arc<Picker<Transport>>>) {
+    let (mut connects, mut published) = (Vec::new(), None);
     while let Some(command) = balancer.poll_command() {
         match command {
-            Command::Connect { id, .. } => {
-                serial += 1;
-                let state = EndpointState::Ready(Arc::new(serial));
-                balancer.handle(Event::Endpoint { id, state }, now);
-            }
+            Command::Connect { id, .. } => connects.push(id),
             Command::Publish { picker, .. } => published = Some(picker),
             Command::Release(_) => {}
         }
-        if published.is_some() && serial == u64::from(size) {
-            balancer.flush(now);
-            serial = 0;
-        }
     }
-    published.expect("a plan makes a picker")
+    (connects, published)
 }
 
 fn endpoint(n: u32) -> Endpoint {

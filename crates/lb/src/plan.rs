@@ -94,11 +94,12 @@ impl Endpoint {
 
     /// What identifies the endpoint inside its locality: A61 treats its addresses as a set.
     pub(crate) fn identity(&self) -> Arc<[SocketAddr]> {
-        if self.addresses.is_sorted() {
+        if self.addresses.is_sorted_by(|left, right| left < right) {
             return self.addresses.clone();
         }
         let mut sorted = self.addresses.to_vec();
         sorted.sort_unstable();
+        sorted.dedup();
         sorted.into()
     }
 }

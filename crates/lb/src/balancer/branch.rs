@@ -11,7 +11,7 @@ use crate::{
     leaf::{LeafId, RoundRobin},
     plan::{Locality, Node},
     slots::Slots,
-    tree::{LOCALITIES, locality_label},
+    tree::{LOCALITIES, ROUND_ROBIN, locality_label},
 };
 
 /// The leaves of every cluster. They are apart from the trees, so that a report finds its leaf
@@ -73,7 +73,7 @@ impl Branch {
             }
             Self::Leaf(id) => leaves
                 .get(id.0)
-                .map_or_else(|| Tree::new("", vec![]), |leaf| leaf.tree(pool)),
+                .map_or_else(|| Tree::new(ROUND_ROBIN, vec![]), |leaf| leaf.tree(pool)),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A pick writes to the endpoint it chose: with thousands of endpoints, each write to a place of
 //! its own is a cache miss. So the counters of a call lie next to the reference count that the call
 //! holds, in one allocation per connection; a [`Ledger`] adds them up over the connections of an
-//! endpoint. (Measured at 10,000 endpoints: half the cost of counters behind a pointer.)
+//! endpoint. (Measured at 10,000 endpoints: a third less than with counters behind a pointer.)
 
 use std::{
     net::SocketAddr,
