@@ -2,19 +2,6 @@
 //!
 //! Two kinds of content share a file: `services`, a short form for what most fleets need, and
 //! `resources`, raw xDS in proto JSON form, so that anything xDS can say can be served.
-//!
-//! ```yaml
-//! services:
-//! - name: payments                     # xds:///payments
-//!   localities:
-//!   - { region: eu, zone: a, weight: 3, endpoints: [{ address: "10.0.0.1:50051" }] }
-//!   - { region: eu, zone: b, weight: 1, endpoints: [{ address: "10.0.1.1:50051" }] }
-//! - name: accounts
-//!   endpoints: [{ address: "10.0.2.1:50051" }]
-//! resources:
-//! - "@type": type.googleapis.com/envoy.config.listener.v3.Listener
-//!   name: ingress
-//! ```
 
 use std::collections::HashMap;
 use std::panic::resume_unwind;

@@ -193,8 +193,12 @@ impl TypeView {
 impl NodeView {
     fn new(node: &Node) -> Self {
         let version = match &node.user_agent_version_type {
-            Some(UserAgentVersionType::UserAgentVersion(version)) => version.as_str(),
-            _ => "",
+            Some(UserAgentVersionType::UserAgentVersion(version)) => version.clone(),
+            Some(UserAgentVersionType::UserAgentBuildVersion(build)) => {
+                let v = build.version.unwrap_or_default();
+                format!("{}.{}.{}", v.major_number, v.minor_number, v.patch)
+            }
+            None => String::new(),
         };
         let locality = node.locality.as_ref();
         Self {

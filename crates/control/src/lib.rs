@@ -7,6 +7,40 @@
 //! [`ControlPlane`] runs all of it; [`Catalog`] and [`translate`] are the pure middle, for programs
 //! that have their own source. Clients are gRPC channels and Envoys alike, served from one
 //! snapshot; ADS is the state-of-the-world variant.
+//!
+//! # Configuration files
+//!
+//! A file is YAML (or JSON), and says two kinds of things:
+//!
+//! ```yaml
+//! services:                            # the short form
+//! - name: payments                     # reached as xds:///payments
+//!   localities:
+//!   - region: eu                       # region, zone and sub_zone: any text, default empty
+//!     zone: a
+//!     weight: 3                        # share of its priority's load; default 1; 0: left out
+//!     priority: 0                      # default 0; the lowest is used first
+//!     endpoints:
+//!     - address: "10.0.0.1:50051"      # ip:port
+//!       weight: 1                      # default 1
+//!       health: healthy                # healthy, unhealthy, draining or (default) unknown
+//!   - { region: eu, zone: b, endpoints: [{ address: "10.0.1.1:50051" }] }
+//! - name: accounts
+//!   endpoints:                         # where locality does not matter
+//!   - { address: "10.0.2.1:50051" }
+//!
+//! resources:                           # raw xDS, in proto JSON form
+//! - "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
+//!   name: legacy
+//!   type: EDS
+//!   eds_cluster_config: { eds_config: { ads: {} } }
+//! - name: shared                       # for a message without a name: sent in a `Resource` wrapper
+//!   resource: { "@type": type.googleapis.com/envoy.config.core.v3.RuntimeUInt32, default_value: 7 }
+//! ```
+//!
+//! A service becomes a Listener, a RouteConfiguration, a Cluster and a ClusterLoadAssignment, all
+//! four of its name; a raw resource must not claim one of these again. All files of a directory
+//! count as one.
 
 mod admin;
 mod ads;

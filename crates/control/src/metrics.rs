@@ -94,7 +94,7 @@ impl Metrics {
         registry.register("nacks", "Responses that were refused", self.nacks.clone());
         let help = "Requests that answered a response which was not the newest";
         registry.register("stale_requests", help, self.stale.clone());
-        let help = "Times the configuration was read because it had changed";
+        let help = "Times the configuration was read, and what came of it";
         registry.register("reloads", help, self.reloads.clone());
         let help = "Resources in the current snapshot";
         registry.register("resources", help, self.resources.clone());

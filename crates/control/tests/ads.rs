@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse,
+    DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse, Resource,
 };
 use prost::Message;
 use support::{AdsClient, ENDPOINTS, LISTENER, channel, plane, service, snapshot, soon};
@@ -104,6 +104,24 @@ async fn envoys_are_not_sent_api_listeners() {
         client.subscribe(agent, LISTENER, &[]).await;
         assert_eq!(listener_names(&client.next().await), expected, "{agent}");
     }
+}
+
+#[tokio::test]
+async fn a_resource_without_a_name_of_its_own_travels_wrapped() {
+    let url = "type.googleapis.com/envoy.config.core.v3.RuntimeUInt32";
+    let resource = format!("{{ \"@type\": {url}, default_value: 7 }}");
+    let plane = plane(&format!(
+        "resources: [{{ name: limits, resource: {resource} }}]"
+    ))
+    .await;
+    let mut client = AdsClient::open(plane.listen_addr()).await;
+    client.subscribe(GRPC, url, &["limits"]).await;
+
+    let response = client.next().await;
+    assert_eq!(response.type_url, url);
+    let wrapper = Resource::decode(response.resources[0].value.as_slice()).unwrap();
+    assert_eq!(wrapper.name, "limits");
+    assert_eq!(wrapper.resource.unwrap().type_url, url);
 }
 
 #[tokio::test]

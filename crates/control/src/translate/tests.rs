@@ -92,6 +92,34 @@ fn a_service_without_endpoints_is_served_as_such() {
     assert!(parsed.priorities.is_empty());
 }
 
+/// `no` is a zone in Norway, not a boolean; and files are written by people, who use anchors and
+/// several documents.
+#[test]
+fn yaml_means_what_people_expect() {
+    let snapshot = snapshot(
+        r#"
+services:
+- name: a
+  localities:
+  - &north { region: no, zone: "1", endpoints: [{ address: 10.0.0.1:80 }] }
+  - { <<: *north, zone: on, endpoints: [{ address: 10.0.0.2:80 }] }
+---
+services:
+- { name: b, endpoints: [{ address: 10.0.0.3:80 }] }
+"#,
+    );
+    let localities = |name| {
+        let resource = snapshot.resource(Endpoints::TYPE_URL, name).unwrap();
+        let parsed = Endpoints::parse(&resource.any.value).value.unwrap();
+        let priority = parsed.priorities[0].iter();
+        let ids = priority.map(|l| (l.id.region.clone(), l.id.zone.clone()));
+        ids.collect::<Vec<_>>()
+    };
+    let text = |region: &str, zone: &str| (region.to_owned(), zone.to_owned());
+    assert_eq!(localities("a"), [text("no", "1"), text("no", "on")]);
+    assert_eq!(localities("b"), [text("", "")]);
+}
+
 #[test]
 fn raw_resources_are_served_as_they_are() {
     let snapshot = snapshot(
