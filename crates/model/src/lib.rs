@@ -7,6 +7,7 @@
 pub mod bootstrap;
 mod errors;
 pub mod grpc;
+pub mod names;
 mod resource;
 
 pub use bootstrap::Bootstrap;

@@ -1,8 +1,13 @@
 //! Bootstraps made in code.
 
+use std::collections::BTreeMap;
+
 use envoy_types::pb::google::protobuf::Struct;
 
-use super::{Bootstrap, BootstrapError, Node, Origin, ServerConfig, node};
+use super::{
+    AuthorityBuilder, AuthorityConfig, Bootstrap, BootstrapError, DEFAULT_TEMPLATE, Node, Origin,
+    ServerBuilder, ServerConfig, authority::check_template, node,
+};
 use crate::{Validator, grpc::endpoints::LocalityId};
 
 /// Makes a [`Bootstrap`] without a file or an environment variable.
@@ -10,29 +15,75 @@ use crate::{Validator, grpc::endpoints::LocalityId};
 #[must_use]
 pub struct BootstrapBuilder {
     servers: Vec<ServerConfig>,
+    authorities: BTreeMap<String, AuthorityConfig>,
+    listener_template: String,
     node: Node,
 }
 
 impl BootstrapBuilder {
-    pub(super) fn new(uri: &str) -> Result<Self, BootstrapError> {
+    pub(super) fn new(server: ServerBuilder) -> Result<Self, BootstrapError> {
         let builder = Self {
             servers: Vec::new(),
+            authorities: BTreeMap::new(),
+            listener_template: DEFAULT_TEMPLATE.to_owned(),
             node: Node::default(),
         };
-        builder.server(uri)
+        builder.server(server)
     }
 
     /// Adds a server, to be asked when those before it cannot be reached.
-    pub fn server(mut self, uri: &str) -> Result<Self, BootstrapError> {
-        let mut v = Validator::default();
-        let server = v.field("xds_servers", |v| {
-            v.index(self.servers.len(), |v| ServerConfig::insecure(uri, v))
-        });
-        let server = v.finish(server).map_err(|errors| BootstrapError::Invalid {
-            origin: Origin::Code,
-            errors,
+    pub fn server(mut self, server: impl Into<ServerBuilder>) -> Result<Self, BootstrapError> {
+        let server = server.into();
+        let server = validate(|v| {
+            v.field("xds_servers", |v| {
+                v.index(self.servers.len(), |v| server.build(v))
+            })
         })?;
         self.servers.extend(server);
+        Ok(self)
+    }
+
+    /// Adds an authority, which answers for new-style names that bear its name (gRFC A47).
+    ///
+    /// ```
+    /// use crowfly_model::bootstrap::{AuthorityConfig, Bootstrap};
+    ///
+    /// let bootstrap = Bootstrap::builder("control:18000")?
+    ///     .authority("traffic.example", AuthorityConfig::builder().server("other:18000"))?
+    ///     .build();
+    /// assert_eq!(
+    ///     bootstrap.listener_name(Some("traffic.example"), "payments")?,
+    ///     "xdstp://traffic.example/envoy.config.listener.v3.Listener/payments"
+    /// );
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn authority(
+        mut self,
+        name: impl Into<String>,
+        authority: AuthorityBuilder,
+    ) -> Result<Self, BootstrapError> {
+        let name = name.into();
+        let authority = validate(|v| {
+            v.field(&format!("authorities[{name:?}]"), |v| {
+                authority.build(&name, v)
+            })
+        })?;
+        self.authorities.insert(name, authority);
+        Ok(self)
+    }
+
+    /// Sets how a listener's name is made of a target without an authority: `%s` stands for the
+    /// service.
+    pub fn listener_template(
+        mut self,
+        template: impl Into<String>,
+    ) -> Result<Self, BootstrapError> {
+        self.listener_template = template.into();
+        validate(|v| {
+            v.field("client_default_listener_resource_name_template", |v| {
+                check_template(&self.listener_template, v);
+            });
+        })?;
         Ok(self)
     }
 
@@ -64,7 +115,18 @@ impl BootstrapBuilder {
     pub fn build(self) -> Bootstrap {
         Bootstrap {
             servers: self.servers,
+            authorities: self.authorities,
+            listener_template: self.listener_template,
             node: node::introduce(self.node),
         }
     }
+}
+
+fn validate<T>(build: impl FnOnce(&mut Validator) -> T) -> Result<T, BootstrapError> {
+    let mut v = Validator::default();
+    let built = build(&mut v);
+    v.finish(built).map_err(|errors| BootstrapError::Invalid {
+        origin: Origin::Code,
+        errors,
+    })
 }

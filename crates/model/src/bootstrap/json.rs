@@ -1,24 +1,39 @@
-//! The JSON form of the bootstrap (gRFC A27).
+//! The JSON form of the bootstrap (gRFC A27, A47, A65, A97).
 //!
 //! Read field by field rather than derived: unknown fields are ignored, features may be of any JSON
 //! type (gRFC A30), and every problem is told with its path.
 
-use std::{collections::BTreeSet, sync::Arc};
+mod server;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value as Json;
 
-use super::{Bootstrap, BootstrapError, ChannelCredentials, Origin, ServerConfig, node};
+use super::{
+    AuthorityConfig, Bootstrap, BootstrapError, DEFAULT_TEMPLATE, Origin, ServerConfig,
+    authority::check_template, node,
+};
 use crate::Validator;
 
 pub(super) type Object = serde_json::Map<String, Json>;
 
-pub(super) fn parse(text: &str, origin: &Origin) -> Result<Bootstrap, BootstrapError> {
+/// Which of the fields that gRPC still calls experimental are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guards {
+    pub(super) call_credentials: bool,
+}
+
+pub(super) fn parse(
+    text: &str,
+    origin: &Origin,
+    guards: Guards,
+) -> Result<Bootstrap, BootstrapError> {
     let json: Json = serde_json::from_str(text).map_err(|source| BootstrapError::Syntax {
         origin: origin.clone(),
         source: Arc::new(source),
     })?;
     let mut v = Validator::default();
-    let bootstrap = parse_root(&json, &mut v);
+    let bootstrap = parse_root(&json, guards, &mut v);
     v.finish(bootstrap)
         .map_err(|errors| BootstrapError::Invalid {
             origin: origin.clone(),
@@ -26,84 +41,83 @@ pub(super) fn parse(text: &str, origin: &Origin) -> Result<Bootstrap, BootstrapE
         })
 }
 
-fn parse_root(json: &Json, v: &mut Validator) -> Bootstrap {
+fn parse_root(json: &Json, guards: Guards, v: &mut Validator) -> Bootstrap {
     let empty = Object::new();
     let json = object(json, v).unwrap_or(&empty);
     let servers = v.field("xds_servers", |v| {
-        let servers = list(json.get("xds_servers"), "server", v)
-            .iter()
-            .enumerate();
-        servers
-            .filter_map(|(i, server)| v.index(i, |v| parse_server(server, v)))
-            .collect()
+        let servers = list(json.get("xds_servers"), "server", v);
+        parse_servers(servers, guards, v)
     });
-    let node = match json.get("node") {
-        None | Some(Json::Null) => Default::default(),
+    let template = "client_default_listener_resource_name_template";
+    let listener_template = match text(json, template, v) {
+        None => DEFAULT_TEMPLATE.to_owned(),
+        Some(found) => {
+            v.field(template, |v| check_template(found, v));
+            found.to_owned()
+        }
+    };
+    let node = match present(json, "node") {
+        None => Default::default(),
         Some(json) => v.field("node", |v| node::parse(json, v)),
     };
     Bootstrap {
         servers,
+        authorities: parse_authorities(json, guards, v),
+        listener_template,
         node: node::introduce(node),
     }
 }
 
-fn parse_server(json: &Json, v: &mut Validator) -> Option<ServerConfig> {
-    let json = object(json, v)?;
-    let uri = match json.get("server_uri") {
-        Some(Json::String(uri)) => Some(uri),
-        other => {
-            let got = other.map_or("none", kind_of);
-            v.error_at("server_uri", format!("expected a string, got {got}"));
-            None
-        }
+fn parse_servers(json: &[Json], guards: Guards, v: &mut Validator) -> Vec<ServerConfig> {
+    let servers = json.iter().enumerate();
+    servers
+        .filter_map(|(i, json)| v.index(i, |v| server::parse(json, guards, v)))
+        .collect()
+}
+
+fn parse_authorities(
+    root: &Object,
+    guards: Guards,
+    v: &mut Validator,
+) -> BTreeMap<String, AuthorityConfig> {
+    let Some(json) = present(root, "authorities") else {
+        return BTreeMap::new();
     };
-    let credentials = v.field("channel_creds", |v| {
-        parse_credentials(json.get("channel_creds"), v)
-    });
-    let features = v.field("server_features", |v| {
-        parse_features(json.get("server_features"), v)
-    });
-    ServerConfig::new(uri?, credentials?, features, v)
+    let Some(json) = v.field("authorities", |v| object(json, v)) else {
+        return BTreeMap::new();
+    };
+    json.iter()
+        .filter_map(|(name, json)| {
+            let authority = v.field(&format!("authorities[{name:?}]"), |v| {
+                parse_authority(name, json, guards, v)
+            });
+            Some((name.clone(), authority?))
+        })
+        .collect()
 }
 
-/// The first entry of a supported type wins, and those after it are not looked at (gRFC A27).
-fn parse_credentials(json: Option<&Json>, v: &mut Validator) -> Option<ChannelCredentials> {
-    let entries = list(json, "entry", v);
-    let mut others = Vec::new();
-    for (i, entry) in entries.iter().enumerate() {
-        let kind = v.index(i, |v| {
-            let kind = object(entry, v)?.get("type");
-            if !kind.is_some_and(Json::is_string) {
-                let got = kind.map_or("none", kind_of);
-                v.error_at("type", format!("expected a string, got {got}"));
-            }
-            kind?.as_str()
-        });
-        match kind {
-            Some("insecure") => return Some(ChannelCredentials::Insecure),
-            other => others.extend(other),
-        }
-    }
-    if !others.is_empty() {
-        let got = others.join(", ");
-        v.error(format!("expected a supported type (insecure), got {got}"));
-    }
-    None
-}
-
-/// Features that are no strings are none we know.
-fn parse_features(json: Option<&Json>, v: &mut Validator) -> BTreeSet<String> {
-    match json {
-        None | Some(Json::Null) => BTreeSet::new(),
-        Some(Json::Array(items)) => {
-            let texts = items.iter().filter_map(Json::as_str);
-            texts.map(str::to_owned).collect()
-        }
+fn parse_authority(
+    name: &str,
+    json: &Json,
+    guards: Guards,
+    v: &mut Validator,
+) -> Option<AuthorityConfig> {
+    let json = object(json, v)?;
+    let servers = v.field("xds_servers", |v| match present(json, "xds_servers") {
+        None => Vec::new(),
+        Some(Json::Array(servers)) => parse_servers(servers, guards, v),
         Some(other) => {
             v.error(format!("expected an array, got {}", kind_of(other)));
-            BTreeSet::new()
+            Vec::new()
         }
-    }
+    });
+    let template = text(json, "client_listener_resource_name_template", v);
+    Some(AuthorityConfig::new(
+        name,
+        template.map(str::to_owned),
+        servers,
+        v,
+    ))
 }
 
 /// The items of a required list, which has at least one.
@@ -119,6 +133,29 @@ fn list<'a>(json: Option<&'a Json>, noun: &str, v: &mut Validator) -> &'a [Json]
             let got = other.map_or("none", kind_of);
             v.error(format!("expected an array, got {got}"));
             &[]
+        }
+    }
+}
+
+/// A field that is set; null is not.
+fn present<'a>(json: &'a Object, name: &str) -> Option<&'a Json> {
+    json.get(name).filter(|json| !json.is_null())
+}
+
+/// A string field that may be unset.
+fn text<'a>(json: &'a Object, name: &str, v: &mut Validator) -> Option<&'a str> {
+    present(json, name)?;
+    text_or_error(json, name, v)
+}
+
+/// A required string field.
+fn text_or_error<'a>(json: &'a Object, name: &str, v: &mut Validator) -> Option<&'a str> {
+    match json.get(name) {
+        Some(Json::String(text)) => Some(text),
+        other => {
+            let got = other.map_or("none", kind_of);
+            v.error_at(name, format!("expected a string, got {got}"));
+            None
         }
     }
 }

@@ -4,27 +4,40 @@
 //! code. It is read when it is first needed, so a program without one has no problem until it opens
 //! an `xds:` channel (S2-04); and every error says where the bootstrap came from.
 
+mod authority;
 mod builder;
+mod credentials;
+mod duration;
 mod error;
+mod features;
 mod json;
 mod node;
 mod server;
+mod uri;
 
-use std::{ffi::OsString, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, ffi::OsString, fs, path::Path, sync::Arc};
 
 pub use envoy_types::pb::envoy::config::core::v3::Node;
 
+use self::json::Guards;
 pub use self::{
+    authority::{AuthorityBuilder, AuthorityConfig, UnknownAuthority},
     builder::BootstrapBuilder,
+    credentials::{CallCredentials, ChannelCredentials, IdentityFiles, TlsFiles},
     error::{BootstrapError, Origin},
-    server::{ChannelCredentials, ServerConfig},
+    features::ServerFeature,
+    server::{ServerBuilder, ServerConfig},
 };
+use crate::names::{Authority, authority_of, expand_template};
 
 /// Names the bootstrap file.
 pub const FILE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP";
 
 /// Holds the bootstrap itself.
 pub const INLINE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";
+
+/// Must be true for `call_creds` to be read (gRFC A97). Those given by code need no such leave.
+pub const CALL_CREDENTIALS_VARIABLE: &str = "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS";
 
 /// Which xDS servers to ask, and as whom.
 ///
@@ -39,14 +52,18 @@ pub const INLINE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";
 ///         "node": {"id": "web-1", "locality": {"zone": "a"}}
 ///     }"#,
 /// )?;
-/// assert_eq!(bootstrap.servers[0].endpoint_uri(), "http://control:18000");
+/// assert_eq!(bootstrap.servers[0].authority(), "control:18000");
 /// assert_eq!(bootstrap.node.id, "web-1");
 /// # Ok::<(), crowfly_model::bootstrap::BootstrapError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bootstrap {
-    /// The servers, in order of preference; at least one.
+    /// The servers, in order of preference (gRFC A71); at least one.
     pub servers: Vec<ServerConfig>,
+    /// Who answers for new-style names (gRFC A47).
+    pub authorities: BTreeMap<String, AuthorityConfig>,
+    /// Makes a listener's name of a target without an authority.
+    pub listener_template: String,
     /// How the client introduces itself, complete as it is sent.
     pub node: Node,
 }
@@ -57,21 +74,22 @@ impl Bootstrap {
     /// `GRPC_XDS_BOOTSTRAP` wins over `GRPC_XDS_BOOTSTRAP_CONFIG`, also if its file is broken
     /// (gRFC A27). An empty variable counts as unset.
     pub fn from_env() -> Result<Self, BootstrapError> {
-        Self::from_lookup(|name| std::env::var_os(name))
+        Self::from_lookup(process_env)
     }
 
     /// Reads a bootstrap file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, BootstrapError> {
         let path = path.as_ref();
-        read(path, &Origin::File(path.to_owned()))
+        read(path, &Origin::File(path.to_owned()), guards(process_env))
     }
 
     /// Reads a bootstrap from its JSON form.
     pub fn from_json(text: &str) -> Result<Self, BootstrapError> {
-        json::parse(text, &Origin::Json)
+        json::parse(text, &Origin::Json, guards(process_env))
     }
 
-    /// Starts a bootstrap in code, with the server at `uri`, in plaintext.
+    /// Starts a bootstrap in code, with this server: a URI, for one in plaintext, or a
+    /// [`ServerConfig::builder`].
     ///
     /// ```
     /// use crowfly_model::{Bootstrap, grpc::endpoints::LocalityId};
@@ -84,22 +102,61 @@ impl Bootstrap {
     /// assert_eq!(bootstrap.node.cluster, "web");
     /// # Ok::<(), crowfly_model::bootstrap::BootstrapError>(())
     /// ```
-    pub fn builder(uri: &str) -> Result<BootstrapBuilder, BootstrapError> {
-        BootstrapBuilder::new(uri)
+    pub fn builder(server: impl Into<ServerBuilder>) -> Result<BootstrapBuilder, BootstrapError> {
+        BootstrapBuilder::new(server.into())
+    }
+
+    /// The name of the listener of `service`, of a target `xds://authority/service` or
+    /// `xds:///service` (gRFC A47).
+    pub fn listener_name(
+        &self,
+        authority: Option<&str>,
+        service: &str,
+    ) -> Result<String, UnknownAuthority> {
+        if let Some(authority) = authority {
+            let config = self.authorities.get(authority);
+            let config = config.ok_or_else(|| self.unknown(authority))?;
+            return Ok(expand_template(&config.listener_template, service));
+        }
+        let name = expand_template(&self.listener_template, service);
+        match authority_of(&name) {
+            Authority::Named(authority) if !self.authorities.contains_key(&*authority) => {
+                Err(self.unknown(&authority))
+            }
+            _ => Ok(name),
+        }
+    }
+
+    /// Who is to be asked for the resources of an authority, in order of preference; nobody, if it
+    /// is not configured.
+    pub fn servers_of(&self, authority: &Authority<'_>) -> Option<&[ServerConfig]> {
+        let Authority::Named(name) = authority else {
+            return Some(&self.servers);
+        };
+        let own = &self.authorities.get(&**name)?.servers;
+        Some(if own.is_empty() { &self.servers } else { own })
+    }
+
+    fn unknown(&self, authority: &str) -> UnknownAuthority {
+        UnknownAuthority {
+            authority: authority.to_owned(),
+            known: self.authorities.keys().cloned().collect(),
+        }
     }
 
     /// [`from_env`](Self::from_env) for any environment.
     fn from_lookup(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, BootstrapError> {
-        let lookup = |name| lookup(name).filter(|value| !value.is_empty());
+        let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let guards = guards(lookup);
         if let Some(path) = lookup(FILE_VARIABLE) {
             let path = Path::new(&path);
-            return read(path, &Origin::FileVariable(path.to_owned()));
+            return read(path, &Origin::FileVariable(path.to_owned()), guards);
         }
         let Some(text) = lookup(INLINE_VARIABLE) else {
             return Err(BootstrapError::Missing);
         };
         match text.to_str() {
-            Some(text) => json::parse(text, &Origin::InlineVariable),
+            Some(text) => json::parse(text, &Origin::InlineVariable, guards),
             None => Err(BootstrapError::NotUtf8 {
                 origin: Origin::InlineVariable,
             }),
@@ -107,12 +164,31 @@ impl Bootstrap {
     }
 }
 
-fn read(path: &Path, origin: &Origin) -> Result<Bootstrap, BootstrapError> {
+/// The listener is named as the service (gRFC A47).
+const DEFAULT_TEMPLATE: &str = "%s";
+
+fn process_env(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+fn guards(lookup: impl Fn(&str) -> Option<OsString>) -> Guards {
+    let is_true = |name| {
+        let value = lookup(name).unwrap_or_default().to_ascii_lowercase();
+        ["1", "t", "true", "y", "yes"]
+            .iter()
+            .any(|truth| value == **truth)
+    };
+    Guards {
+        call_credentials: is_true(CALL_CREDENTIALS_VARIABLE),
+    }
+}
+
+fn read(path: &Path, origin: &Origin, guards: Guards) -> Result<Bootstrap, BootstrapError> {
     let text = fs::read_to_string(path).map_err(|source| BootstrapError::Read {
         origin: origin.clone(),
         source: Arc::new(source),
     })?;
-    json::parse(&text, origin)
+    json::parse(&text, origin, guards)
 }
 
 #[cfg(test)]

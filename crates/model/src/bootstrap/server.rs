@@ -1,10 +1,8 @@
 //! One xDS server.
 
-use std::{
-    collections::BTreeSet,
-    net::{Ipv4Addr, Ipv6Addr},
-};
+use std::{collections::BTreeSet, path::PathBuf};
 
+use super::{CallCredentials, ChannelCredentials, ServerFeature, TlsFiles, uri};
 use crate::Validator;
 
 /// How to reach one xDS server.
@@ -15,101 +13,129 @@ use crate::Validator;
 pub struct ServerConfig {
     /// The URI as it was given.
     pub uri: String,
-    /// How the connection is secured.
-    pub credentials: ChannelCredentials,
-    /// What the server is said to do; names that mean nothing to the client are kept.
-    pub features: BTreeSet<String>,
-    /// `host:port`
+    /// How the connection may be secured: the first that the client is built with is used (gRFC
+    /// A27). At least one.
+    pub channel_credentials: Vec<ChannelCredentials>,
+    /// How calls are authenticated: all of these at once (gRFC A97).
+    pub call_credentials: Vec<CallCredentials>,
+    /// What the server is said to do.
+    pub features: BTreeSet<ServerFeature>,
     authority: String,
 }
 
 impl ServerConfig {
-    /// The server as an HTTP URI that can be dialled.
-    pub fn endpoint_uri(&self) -> String {
-        match self.credentials {
-            ChannelCredentials::Insecure => format!("http://{}", self.authority),
+    /// Describes a server in code.
+    ///
+    /// ```
+    /// use crowfly_model::bootstrap::{Bootstrap, ServerConfig, ServerFeature, TlsFiles};
+    ///
+    /// let server = ServerConfig::builder("control:443")
+    ///     .tls(TlsFiles::default().ca_certificate("/etc/xds/ca.pem"))
+    ///     .feature(ServerFeature::Delta);
+    /// let bootstrap = Bootstrap::builder(server)?.build();
+    /// assert!(bootstrap.servers[0].has_feature(ServerFeature::Delta));
+    /// # Ok::<(), crowfly_model::bootstrap::BootstrapError>(())
+    /// ```
+    pub fn builder(uri: impl Into<String>) -> ServerBuilder {
+        ServerBuilder {
+            uri: uri.into(),
+            channel_credentials: Vec::new(),
+            call_credentials: Vec::new(),
+            features: BTreeSet::new(),
         }
     }
 
-    pub(super) fn new(
-        uri: &str,
-        credentials: ChannelCredentials,
-        features: BTreeSet<String>,
-        v: &mut Validator,
-    ) -> Option<Self> {
-        let authority = parse_uri(uri, credentials)
+    /// Its `host:port`.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Whether the server is said to do this.
+    pub fn has_feature(&self, feature: ServerFeature) -> bool {
+        self.features.contains(&feature)
+    }
+}
+
+/// A server as a program describes it, in plaintext unless it says otherwise.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ServerBuilder {
+    pub(super) uri: String,
+    pub(super) channel_credentials: Vec<ChannelCredentials>,
+    pub(super) call_credentials: Vec<CallCredentials>,
+    pub(super) features: BTreeSet<ServerFeature>,
+}
+
+impl ServerBuilder {
+    /// Secures the connection with TLS.
+    pub fn tls(self, files: TlsFiles) -> Self {
+        self.channel_credentials(ChannelCredentials::Tls(files))
+    }
+
+    /// Adds a way to secure the connection, for clients that are built with none of those before.
+    pub fn channel_credentials(mut self, credentials: ChannelCredentials) -> Self {
+        self.channel_credentials.push(credentials);
+        self
+    }
+
+    /// Sends the JSON web token in this file with every call (gRFC A97).
+    pub fn jwt_token_file(mut self, path: impl Into<PathBuf>) -> Self {
+        let credentials = CallCredentials::JwtTokenFile(path.into());
+        self.call_credentials.push(credentials);
+        self
+    }
+
+    /// Says that the server does this.
+    pub fn feature(mut self, feature: ServerFeature) -> Self {
+        self.features.insert(feature);
+        self
+    }
+
+    pub(super) fn build(mut self, v: &mut Validator) -> Option<ServerConfig> {
+        let credentials = &mut self.channel_credentials;
+        if credentials.is_empty() {
+            credentials.push(ChannelCredentials::Insecure);
+        }
+        // To ask for TLS and get plaintext would be the worst of readings.
+        if self.uri.starts_with("https://") {
+            credentials.retain(|credentials| *credentials != ChannelCredentials::Insecure);
+        }
+        let authority = if credentials.is_empty() {
+            let uri = &self.uri;
+            Err(format!(
+                "expected a URI without https for insecure channel_creds, got {uri:?}"
+            ))
+        } else {
+            uri::parse(&self.uri)
+        };
+        let authority = authority
             .inspect_err(|message| v.error_at("server_uri", message))
-            .ok()?;
-        Some(Self {
-            uri: uri.to_owned(),
-            credentials,
-            features,
-            authority: authority.to_owned(),
+            .ok()?
+            .to_owned();
+        Some(ServerConfig {
+            uri: self.uri,
+            channel_credentials: self.channel_credentials,
+            call_credentials: self.call_credentials,
+            features: self.features,
+            authority,
         })
     }
+}
 
-    pub(super) fn insecure(uri: &str, v: &mut Validator) -> Option<Self> {
-        Self::new(uri, ChannelCredentials::Insecure, BTreeSet::new(), v)
+impl From<&str> for ServerBuilder {
+    fn from(uri: &str) -> Self {
+        ServerConfig::builder(uri)
     }
 }
 
-/// How the connection to an xDS server is secured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum ChannelCredentials {
-    /// Not at all: plaintext.
-    Insecure,
-}
-
-/// What may stand before `host:port`.
-const SCHEMES: [&str; 6] = ["dns:///", "dns:", "http://", "https://", "ipv4:", "ipv6:"];
-
-/// The `host:port` in a server URI.
-fn parse_uri(uri: &str, credentials: ChannelCredentials) -> Result<&str, String> {
-    let (scheme, rest) = SCHEMES
-        .iter()
-        .find_map(|scheme| Some((*scheme, uri.strip_prefix(scheme)?)))
-        .unwrap_or(("", uri));
-    // To ask for TLS and get plaintext would be the worst of readings.
-    if scheme == "https://" && credentials == ChannelCredentials::Insecure {
-        return Err(format!(
-            "expected a URI without https for insecure channel_creds, got {uri:?}"
-        ));
+impl From<&String> for ServerBuilder {
+    fn from(uri: &String) -> Self {
+        ServerConfig::builder(uri)
     }
-    let authority = match scheme {
-        "http://" | "https://" => rest.strip_suffix('/').unwrap_or(rest),
-        _ => rest,
-    };
-    let is_valid = authority.rsplit_once(':').is_some_and(|(host, port)| {
-        let is_valid_host = match scheme {
-            "ipv4:" => host.parse::<Ipv4Addr>().is_ok(),
-            "ipv6:" => is_ipv6(host),
-            _ => is_name(host) || is_ipv6(host),
-        };
-        is_valid_host && is_port(port)
-    });
-    if !is_valid {
-        return Err(format!(
-            "expected host:port, dns:///host:port, http://host:port or ipv4:address:port, got {uri:?}"
-        ));
+}
+
+impl From<String> for ServerBuilder {
+    fn from(uri: String) -> Self {
+        ServerConfig::builder(uri)
     }
-    Ok(authority)
-}
-
-/// Whether it is a host name or an IPv4 address.
-fn is_name(host: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    !host.is_empty() && host.chars().all(is_allowed)
-}
-
-/// Whether it is an IPv6 address in brackets.
-fn is_ipv6(host: &str) -> bool {
-    host.strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
-}
-
-/// Whether it is a port; `u16::from_str` alone would take `+80`.
-fn is_port(port: &str) -> bool {
-    port.bytes().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0)
 }

@@ -1,3 +1,6 @@
+mod credentials;
+mod federation;
+
 use std::{collections::BTreeMap, ffi::OsString, io::Write};
 
 use envoy_types::pb::{
@@ -5,7 +8,7 @@ use envoy_types::pb::{
     google::protobuf::value::Kind,
 };
 
-use super::{Bootstrap, BootstrapError, FILE_VARIABLE, INLINE_VARIABLE};
+use super::{Bootstrap, BootstrapError, ChannelCredentials, FILE_VARIABLE, INLINE_VARIABLE};
 use crate::grpc::endpoints::LocalityId;
 
 fn valid(node_id: &str) -> String {
@@ -113,9 +116,9 @@ fn invalid_fields() {
         ),
         (creds("[]"), "xds_servers[0].channel_creds: expected at least one entry, got none"),
         (
-            creds(r#"[{"type": "google_default"}, {"type": "tls"}]"#),
+            creds(r#"[{"type": "alts"}, {"type": "xds"}]"#),
             "xds_servers[0].channel_creds: \
-             expected a supported type (insecure), got google_default, tls",
+             expected a supported type (insecure, tls, google_default), got alts, xds",
         ),
         (creds("[{}]"), "xds_servers[0].channel_creds[0].type: expected a string, got none"),
         (creds("[7]"), "xds_servers[0].channel_creds[0]: expected an object, got a number"),
@@ -148,9 +151,12 @@ fn invalid_fields() {
 fn first_supported_credentials() {
     let text = valid("x").replace(
         r#"[{"type": "insecure"}]"#,
-        r#"[{"type": "google_default", "config": 1}, {"type": "insecure"}, 7]"#,
+        r#"[{"type": "alts", "config": 1}, {"type": "insecure"}, 7]"#,
     );
-    Bootstrap::from_json(&text).unwrap();
+    assert_eq!(
+        Bootstrap::from_json(&text).unwrap(),
+        Bootstrap::from_json(&valid("x")).unwrap()
+    );
 }
 
 /// S2-03: unknown fields and features of any JSON type are ignored.
@@ -171,13 +177,7 @@ fn unknown_things_are_ignored() {
     assert_eq!(Bootstrap::from_json(&text).unwrap(), plain);
 
     let text = text.replace("7, null", r#""xds_v3", "brand_new""#);
-    let features = Bootstrap::from_json(&text).unwrap().servers[0]
-        .features
-        .clone();
-    assert_eq!(
-        features.into_iter().collect::<Vec<_>>(),
-        ["brand_new", "xds_v3"]
-    );
+    assert_eq!(Bootstrap::from_json(&text).unwrap(), plain);
 }
 
 #[test]
@@ -262,19 +262,19 @@ fn node_may_be_absent() {
 #[test]
 fn server_uris() {
     let good = [
-        ("localhost:18000", "http://localhost:18000"),
-        ("127.0.0.1:18000", "http://127.0.0.1:18000"),
-        ("[::1]:18000", "http://[::1]:18000"),
-        ("dns:///control.mesh:443", "http://control.mesh:443"),
-        ("dns:control:443", "http://control:443"),
-        ("http://control:80", "http://control:80"),
-        ("http://control:80/", "http://control:80"),
-        ("ipv4:127.0.0.1:80", "http://127.0.0.1:80"),
-        ("ipv6:[::1]:80", "http://[::1]:80"),
+        ("localhost:18000", "localhost:18000"),
+        ("127.0.0.1:18000", "127.0.0.1:18000"),
+        ("[::1]:18000", "[::1]:18000"),
+        ("dns:///control.mesh:443", "control.mesh:443"),
+        ("dns:control:443", "control:443"),
+        ("http://control:80", "control:80"),
+        ("http://control:80/", "control:80"),
+        ("ipv4:127.0.0.1:80", "127.0.0.1:80"),
+        ("ipv6:[::1]:80", "[::1]:80"),
     ];
     for (uri, expected) in good {
         let server = Bootstrap::builder(uri).unwrap().build().servers.remove(0);
-        assert_eq!(server.endpoint_uri(), expected);
+        assert_eq!(server.authority(), expected);
         assert_eq!(server.uri, uri);
     }
     let bad = [
@@ -316,6 +316,18 @@ fn https_needs_more_than_insecure_credentials() {
     assert!(
         message.contains("without https for insecure channel_creds"),
         "{message}"
+    );
+    // Nor is it what a list falls back to.
+    let text = valid("x")
+        .replace("localhost:18000", "https://localhost:18000")
+        .replace(
+            r#"[{"type": "insecure"}]"#,
+            r#"[{"type": "google_default"}, {"type": "insecure"}]"#,
+        );
+    let server = Bootstrap::from_json(&text).unwrap().servers.remove(0);
+    assert_eq!(
+        server.channel_credentials,
+        [ChannelCredentials::GoogleDefault]
     );
 }
 

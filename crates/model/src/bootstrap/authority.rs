@@ -1,0 +1,115 @@
+//! Authorities: who answers for which new-style names (gRFC A47).
+
+use super::{ServerBuilder, ServerConfig};
+use crate::{
+    Validator,
+    names::{authority_prefix, canonical, expand_template, is_new_style},
+};
+
+/// How resources of one authority are named, and who knows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AuthorityConfig {
+    /// Makes a listener's name of a target with this authority.
+    pub listener_template: String,
+    /// Its servers, in order of preference; those of the whole bootstrap if there are none here.
+    pub servers: Vec<ServerConfig>,
+}
+
+impl AuthorityConfig {
+    /// Describes an authority in code.
+    pub fn builder() -> AuthorityBuilder {
+        AuthorityBuilder::default()
+    }
+
+    pub(super) fn new(
+        name: &str,
+        listener_template: Option<String>,
+        servers: Vec<ServerConfig>,
+        v: &mut Validator,
+    ) -> Self {
+        let prefix = authority_prefix(name);
+        let listener_template = match listener_template {
+            None => format!("{prefix}envoy.config.listener.v3.Listener/%s"),
+            Some(template) => {
+                v.field("client_listener_resource_name_template", |v| {
+                    if template.starts_with(&prefix) {
+                        check_template(&template, v);
+                    } else {
+                        v.error(format!(
+                            "expected it to begin with {prefix}, got {template:?}"
+                        ));
+                    }
+                });
+                template
+            }
+        };
+        Self {
+            listener_template,
+            servers,
+        }
+    }
+}
+
+/// An authority as a program describes it.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct AuthorityBuilder {
+    listener_template: Option<String>,
+    servers: Vec<ServerBuilder>,
+}
+
+impl AuthorityBuilder {
+    /// Sets how a listener's name is made of a target: `%s` stands for the service. It begins with
+    /// `xdstp://<authority>/`.
+    pub fn listener_template(mut self, template: impl Into<String>) -> Self {
+        self.listener_template = Some(template.into());
+        self
+    }
+
+    /// Adds a server, to be asked when those before it cannot be reached.
+    pub fn server(mut self, server: impl Into<ServerBuilder>) -> Self {
+        self.servers.push(server.into());
+        self
+    }
+
+    pub(super) fn build(self, name: &str, v: &mut Validator) -> AuthorityConfig {
+        let servers = v.field("xds_servers", |v| {
+            let servers = self.servers.into_iter().enumerate();
+            servers
+                .filter_map(|(i, server)| v.index(i, |v| server.build(v)))
+                .collect()
+        });
+        AuthorityConfig::new(name, self.listener_template, servers, v)
+    }
+}
+
+/// No configured authority has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("authority {authority:?} is not in the xDS bootstrap, which has {}", list(.known))]
+pub struct UnknownAuthority {
+    /// The name.
+    pub authority: String,
+    /// Those there are.
+    pub known: Vec<String>,
+}
+
+fn list(known: &[String]) -> String {
+    if known.is_empty() {
+        return "none".to_owned();
+    }
+    let quoted: Vec<_> = known.iter().map(|name| format!("{name:?}")).collect();
+    quoted.join(", ")
+}
+
+/// Finds out now, rather than at the first channel, that a template makes no names.
+pub(super) fn check_template(template: &str, v: &mut Validator) {
+    if !is_new_style(template) {
+        return;
+    }
+    if canonical(&expand_template(template, "service")).is_err() {
+        v.error(format!(
+            "expected xdstp://authority/type/id, got {template:?}"
+        ));
+    }
+}

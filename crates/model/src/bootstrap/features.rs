@@ -1,0 +1,56 @@
+//! What a server is said to do.
+
+use std::fmt;
+
+/// A feature of a server that the client knows. Others are ignored (gRFC A30), so that two servers
+/// which differ in nothing else are one (gRFC A47).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ServerFeature {
+    /// `xds.delta`: the server speaks the incremental protocol.
+    Delta,
+    /// `fail_on_data_errors`: bad or deleted resources are dropped rather than used on (gRFC A88).
+    FailOnDataErrors,
+    /// `ignore_resource_deletion`: deleted resources are used on (gRFC A53).
+    IgnoreResourceDeletion,
+    /// `resource_timer_is_transient_error`: the server itself says what does not exist, so that
+    /// silence means that it is slow (gRFC A88).
+    ResourceTimerIsTransientError,
+    /// `trusted_xds_server`: the server may say which name calls are sent to (gRFC A81).
+    TrustedXdsServer,
+}
+
+impl ServerFeature {
+    const ALL: [Self; 5] = [
+        Self::Delta,
+        Self::FailOnDataErrors,
+        Self::IgnoreResourceDeletion,
+        Self::ResourceTimerIsTransientError,
+        Self::TrustedXdsServer,
+    ];
+
+    /// Its name in a bootstrap.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Delta => "xds.delta",
+            Self::FailOnDataErrors => "fail_on_data_errors",
+            Self::IgnoreResourceDeletion => "ignore_resource_deletion",
+            Self::ResourceTimerIsTransientError => "resource_timer_is_transient_error",
+            Self::TrustedXdsServer => "trusted_xds_server",
+        }
+    }
+
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        // gRFC A88 spells this one both ways.
+        if name == "resource_timer_is_transient_failure" {
+            return Some(Self::ResourceTimerIsTransientError);
+        }
+        Self::ALL.into_iter().find(|feature| feature.name() == name)
+    }
+}
+
+impl fmt::Display for ServerFeature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
