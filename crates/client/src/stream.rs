@@ -2,129 +2,69 @@
 
 use std::error::Error as _;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crowfly_model::bootstrap::ServerConfig;
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use crowfly_xds::{Ending, EndingKind, Protocol, Request, ServerId};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
 use futures_util::stream;
-use tokio::sync::mpsc;
+use http::uri::PathAndQuery;
+use prost::Message;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
-use tonic::Status;
-use tonic::transport::Endpoint;
+use tonic::client::Grpc;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
 
-use crate::client::ConfigError;
+use crate::transports::{Lease, Transports};
 
-/// Covers name resolution, TCP and the HTTP/2 preface.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+const SOTW: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+const DELTA: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-/// Servers of other languages answer more frequent pings with GOAWAY.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// State-of-the-world responses carry every cluster; tonic's own 4 MiB is soon too little.
-const MAX_RESPONSE_BYTES: usize = 64 << 20;
-
-/// Where to connect.
+/// One server, as a client sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
-    uri: Arc<str>,
-    endpoint: Endpoint,
+    pub(crate) uri: Arc<str>,
+    pub(crate) transports: Arc<Transports>,
+    pub(crate) max_response_bytes: usize,
 }
 
-impl Server {
-    pub(crate) fn new(config: &ServerConfig) -> Result<Self, ConfigError> {
-        let endpoint = Endpoint::from_shared(config.endpoint_uri()).map_err(|error| {
-            ConfigError::ServerUri {
-                uri: config.uri.clone(),
-                reason: error_chain(&error),
-            }
-        })?;
-        Ok(Self {
-            uri: config.uri.as_str().into(),
-            endpoint: endpoint
-                .connect_timeout(CONNECT_TIMEOUT)
-                .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-                .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-                .keep_alive_while_idle(true),
-        })
-    }
+/// Names a stream: to which server, and the how-manieth of this client.
+pub(crate) type StreamId = (ServerId, u64);
 
-    /// Opens a stream in the background. Its first event is `Opened` or `Closed`.
-    pub(crate) fn open(&self) -> AdsStream {
-        let (requests, to_send) = mpsc::channel(1);
-        let (sender, events) = mpsc::channel(4);
-        let server = self.clone();
-        let task = tokio::spawn(async move {
-            let reason = server.run(to_send, &sender).await;
-            // Nobody listens once the driver has dropped the stream.
-            let _ = sender.send(StreamEvent::Closed(reason.into())).await;
-        });
-        AdsStream {
-            requests,
-            events,
-            task,
-        }
-    }
-
-    /// Runs the stream to its end, and says why it ended.
-    async fn run(
-        &self,
-        to_send: mpsc::Receiver<DiscoveryRequest>,
-        events: &mpsc::Sender<StreamEvent>,
-    ) -> String {
-        let channel = match self.endpoint.connect().await {
-            Ok(channel) => channel,
-            Err(error) => {
-                return format!("cannot connect to {}: {}", self.uri, error_chain(&error));
-            }
-        };
-        if events.send(StreamEvent::Opened).await.is_err() {
-            return "dropped".to_owned();
-        }
-        let mut client = AggregatedDiscoveryServiceClient::new(channel)
-            .max_decoding_message_size(MAX_RESPONSE_BYTES);
-        let outgoing = announce_sent(to_send, events.clone());
-        // A server may hold its headers back until its first response, so this does not wait for
-        // them before the first request goes out: the request stream is polled meanwhile.
-        let mut responses = match client.stream_aggregated_resources(outgoing).await {
-            Ok(response) => response.into_inner(),
-            Err(status) => return self.ended(&status),
-        };
-        loop {
-            match responses.message().await {
-                Ok(Some(response)) => {
-                    let event = StreamEvent::Response(Box::new(response));
-                    if events.send(event).await.is_err() {
-                        return "dropped".to_owned();
-                    }
-                }
-                Ok(None) => return format!("{} ended the stream", self.uri),
-                Err(status) => return self.ended(&status),
-            }
-        }
-    }
-
-    fn ended(&self, status: &Status) -> String {
-        let cause = status
-            .source()
-            .map(|source| format!(": {}", error_chain(source)))
-            .unwrap_or_default();
-        format!(
-            "{} ended the stream with {:?}: {}{cause}",
-            self.uri,
-            status.code(),
-            status.message()
-        )
-    }
+/// Something that happened on a stream.
+#[derive(Debug)]
+pub(crate) enum StreamEvent {
+    Closed(Ending),
+    DeltaResponse(Box<DeltaDiscoveryResponse>),
+    Opened,
+    Response(Box<DiscoveryResponse>),
+    Sent,
 }
 
 /// A stream that is open or being opened. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct AdsStream {
-    pub(crate) requests: mpsc::Sender<DiscoveryRequest>,
-    pub(crate) events: mpsc::Receiver<StreamEvent>,
+    pub(crate) id: StreamId,
+    requests: mpsc::Sender<Request>,
+    resume: Arc<Notify>,
     task: JoinHandle<()>,
+}
+
+impl AdsStream {
+    /// Hands over a request. There is room: the session never has two on their way. If the stream is
+    /// over, its `Closed` says so.
+    pub(crate) fn send(&self, request: Request) {
+        let _ = self.requests.try_send(request);
+    }
+
+    /// Lets the next response be read.
+    pub(crate) fn resume(&self) {
+        self.resume.notify_one();
+    }
 }
 
 impl Drop for AdsStream {
@@ -133,28 +73,180 @@ impl Drop for AdsStream {
     }
 }
 
-#[derive(Debug)]
-pub(crate) enum StreamEvent {
-    Closed(Arc<str>),
-    Opened,
-    Response(Box<DiscoveryResponse>),
-    Sent,
+impl Server {
+    /// Opens a stream in the background. Its first event is `Opened` or `Closed`; after each
+    /// response it reads no further until it is resumed.
+    pub(crate) fn open(
+        &self,
+        id: StreamId,
+        protocol: Protocol,
+        events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
+    ) -> AdsStream {
+        let (requests, to_send) = mpsc::channel(1);
+        let resume = Arc::new(Notify::new());
+        let link = Link {
+            id,
+            events,
+            resume: Arc::clone(&resume),
+        };
+        let server = self.clone();
+        let task = tokio::spawn(async move {
+            let ending = server.run(protocol, to_send, &link).await;
+            link.tell(StreamEvent::Closed(ending));
+        });
+        AdsStream {
+            id,
+            requests,
+            resume,
+            task,
+        }
+    }
+
+    /// Runs a stream to its end.
+    async fn run(&self, protocol: Protocol, to_send: Requests, link: &Link) -> Ending {
+        let lease = match self.transports.lease().await {
+            Ok(lease) => lease,
+            Err(reason) => {
+                let uri = &self.uri;
+                return Ending::ordinary(format!("cannot connect to {uri}: {reason}"));
+            }
+        };
+        link.tell(StreamEvent::Opened);
+        let ended = match protocol {
+            Protocol::Delta => {
+                let wrap = |response| StreamEvent::DeltaResponse(Box::new(response));
+                self.converse::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>(
+                    &lease, DELTA, to_send, as_delta, wrap, link,
+                )
+                .await
+            }
+            Protocol::StateOfTheWorld => {
+                let wrap = |response| StreamEvent::Response(Box::new(response));
+                self.converse::<DiscoveryRequest, DiscoveryResponse>(
+                    &lease, SOTW, to_send, as_sotw, wrap, link,
+                )
+                .await
+            }
+        };
+        match ended {
+            Ok(()) => Ending::ordinary(format!("{} ended the stream", self.uri)),
+            Err(status) => {
+                if status.code() == Code::Unavailable {
+                    lease.discard();
+                }
+                self.ending(&status)
+            }
+        }
+    }
+
+    async fn converse<Q, P>(
+        &self,
+        lease: &Lease,
+        path: &'static str,
+        to_send: Requests,
+        unwrap: fn(Request) -> Option<Q>,
+        wrap: fn(P) -> StreamEvent,
+        link: &Link,
+    ) -> Result<(), Status>
+    where
+        Q: Message + 'static,
+        P: Message + Default + 'static,
+    {
+        let mut request = tonic::Request::new(announce_sent(to_send, unwrap, link.clone()));
+        lease.authorize(request.metadata_mut()).await?;
+        let mut grpc: Grpc<Channel> =
+            Grpc::new(lease.channel()).max_decoding_message_size(self.max_response_bytes);
+        grpc.ready()
+            .await
+            .map_err(|error| Status::unavailable(error_chain(&error)))?;
+        // A server may hold its headers back until its first response, so this does not wait for
+        // them before the first request goes out: the request stream is polled meanwhile.
+        let codec = ProstCodec::<Q, P>::default();
+        let path = PathAndQuery::from_static(path);
+        let response = grpc.streaming(request, path, codec).await?;
+        let mut responses = response.into_inner();
+        while let Some(response) = responses.message().await? {
+            link.tell(wrap(response));
+            link.resume.notified().await;
+        }
+        Ok(())
+    }
+
+    fn ending(&self, status: &Status) -> Ending {
+        let uri = &self.uri;
+        if is_too_large(status) {
+            let limit = self.max_response_bytes;
+            return Ending {
+                reason: format!("{uri} sent a response over the limit of {limit} bytes").into(),
+                kind: EndingKind::TooLarge,
+            };
+        }
+        let cause = status
+            .source()
+            .map(|source| format!(": {}", error_chain(source)))
+            .unwrap_or_default();
+        let (code, message) = (status.code(), status.message());
+        Ending {
+            reason: format!("{uri} ended the stream with {code:?}: {message}{cause}").into(),
+            kind: match code {
+                Code::Unimplemented => EndingKind::Unimplemented,
+                _ => EndingKind::Ordinary,
+            },
+        }
+    }
+}
+
+type Requests = mpsc::Receiver<Request>;
+
+/// The way back to the driver.
+#[derive(Clone, Debug)]
+struct Link {
+    id: StreamId,
+    events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
+    resume: Arc<Notify>,
+}
+
+impl Link {
+    fn tell(&self, event: StreamEvent) {
+        // The driver is gone only when the client is.
+        let _ = self.events.send((self.id, event));
+    }
 }
 
 /// Tells when the transport takes a request: the deadline of what it asks for begins then.
-fn announce_sent(
-    to_send: mpsc::Receiver<DiscoveryRequest>,
-    events: mpsc::Sender<StreamEvent>,
-) -> impl stream::Stream<Item = DiscoveryRequest> {
-    stream::unfold((to_send, events), |(mut to_send, events)| async move {
-        let request = to_send.recv().await?;
-        let _ = events.send(StreamEvent::Sent).await;
-        Some((request, (to_send, events)))
+fn announce_sent<Q>(
+    to_send: Requests,
+    unwrap: fn(Request) -> Option<Q>,
+    link: Link,
+) -> impl stream::Stream<Item = Q> {
+    stream::unfold((to_send, link), move |(mut to_send, link)| async move {
+        let request = unwrap(to_send.recv().await?)?;
+        link.tell(StreamEvent::Sent);
+        Some((request, (to_send, link)))
     })
 }
 
+fn as_delta(request: Request) -> Option<DeltaDiscoveryRequest> {
+    match request {
+        Request::Delta(request) => Some(request),
+        Request::Sotw(_) => None,
+    }
+}
+
+fn as_sotw(request: Request) -> Option<DiscoveryRequest> {
+    match request {
+        Request::Delta(_) => None,
+        Request::Sotw(request) => Some(request),
+    }
+}
+
+/// tonic's own words: it gives neither a type nor a code of its own for this.
+fn is_too_large(status: &Status) -> bool {
+    status.code() == Code::OutOfRange && status.message().contains("message length too large")
+}
+
 /// An error with everything that caused it; tonic's own text is often only "transport error".
-fn error_chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
