@@ -1,37 +1,64 @@
 //! The handle to a client.
 
-use crowfly_model::ResourceType;
-use crowfly_model::bootstrap::Bootstrap;
-use crowfly_xds::{Key, Kind, SessionConfig};
-use thiserror::Error;
-use tokio::sync::mpsc;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use crowfly_model::ResourceType;
+use crowfly_model::bootstrap::{Bootstrap, Node, ServerConfig};
+use crowfly_xds::{Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ServerId, SessionConfig};
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::credentials::CredentialsError;
 use crate::driver::{Command, Driver};
+use crate::metrics::Recorder;
+use crate::registry;
 use crate::stream::Server;
 use crate::subscriber::Subscriber;
-use crate::watch::Watch;
+use crate::transports::Transports;
+use crate::watch::{Watch, WatchAll};
+
+/// State-of-the-world responses carry every cluster; tonic's own 4 MiB is soon too little.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
+
+/// Turns on what gRFC A88 changes.
+const DATA_ERROR_HANDLING: &str = "GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING";
 
 /// A connection to the control plane, shared by all who watch through it.
 ///
-/// Clones are cheap and share the stream; when the last clone and the last watch are gone, the
-/// stream ends.
+/// Clones are cheap and share the stream. The stream ends when the last watch does; the client's
+/// task when the last clone and the last watch are gone.
 #[derive(Clone, Debug)]
 pub struct XdsClient {
+    inner: Arc<Inner>,
+}
+
+/// What the handles of a client share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) target: Arc<str>,
+    pub(crate) bootstrap: Arc<Bootstrap>,
     commands: mpsc::UnboundedSender<Command>,
 }
 
 impl XdsClient {
-    /// A client of the first server of `bootstrap`. It connects when the first watch begins, so an
-    /// unreachable server is no error here: the watches tell.
+    /// A client of the servers of `bootstrap`, with the usual settings. It connects when the first
+    /// watch begins, so an unreachable server is no error here: the watches tell.
     ///
     /// Must be called in a tokio runtime.
     pub fn new(bootstrap: &Bootstrap) -> Result<Self, ConfigError> {
-        let server = bootstrap.servers.first().ok_or(ConfigError::NoServer)?;
-        let server = Server::new(server)?;
-        let session = SessionConfig::new(bootstrap.node.clone(), fastrand::u64(..));
-        let (commands, receiver) = mpsc::unbounded_channel();
-        tokio::spawn(Driver::new(server, session, receiver).run());
-        Ok(Self { commands })
+        Self::builder(Arc::new(bootstrap.clone())).build()
+    }
+
+    /// A client with settings of your own.
+    pub fn builder(bootstrap: Arc<Bootstrap>) -> XdsClientBuilder {
+        XdsClientBuilder {
+            bootstrap,
+            target: "".into(),
+            max_response_bytes: MAX_RESPONSE_BYTES,
+            data_error_handling: None,
+            recorder: None,
+        }
     }
 
     /// Watches the resource of type `R` named `name`. Dropping the watch ends it.
@@ -41,9 +68,160 @@ impl XdsClient {
         Watch::new(subscriber)
     }
 
+    /// Watches every resource of type `R` that the servers have. Dropping the watch ends it.
+    pub fn watch_all<R: ResourceType>(&self) -> WatchAll<R> {
+        let subscriber = self.subscriber();
+        subscriber.watch_all(Kind::of::<R>());
+        WatchAll::new(subscriber)
+    }
+
     /// Somebody who watches many resources, and is told of what changed together in one batch.
     pub fn subscriber(&self) -> Subscriber {
-        Subscriber::new(self.commands.clone())
+        Subscriber::new(self.clone())
+    }
+
+    /// What the client is for: the target of a channel, or empty.
+    pub fn target(&self) -> &str {
+        &self.inner.target
+    }
+
+    /// How the client introduces itself.
+    pub fn node(&self) -> &Node {
+        &self.inner.bootstrap.node
+    }
+
+    /// All that the client watches, and what is known of each, by type and name.
+    pub async fn dump(&self) -> Vec<(Key, Entry)> {
+        let (reply, answer) = oneshot::channel();
+        self.command(Command::Dump(reply));
+        let mut entries = answer.await.unwrap_or_default();
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        entries
+    }
+
+    pub(crate) fn command(&self, command: Command) {
+        // The task ends only after the last handle, or with its runtime; then nobody can be told.
+        let _ = self.inner.commands.send(command);
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    pub(crate) fn from_inner(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+}
+
+/// The settings of an [`XdsClient`].
+#[derive(Debug)]
+#[must_use]
+pub struct XdsClientBuilder {
+    bootstrap: Arc<Bootstrap>,
+    target: Arc<str>,
+    max_response_bytes: usize,
+    data_error_handling: Option<bool>,
+    recorder: Option<Arc<dyn Recorder>>,
+}
+
+impl XdsClientBuilder {
+    /// What the client is for: it labels metrics and configuration dumps, and clients of one target
+    /// can be shared.
+    pub fn target(mut self, target: &str) -> Self {
+        self.target = target.into();
+        self
+    }
+
+    /// The largest response to accept; the default is 64 MiB. A larger one is an error that watchers
+    /// hear of, and ends the stream.
+    pub fn max_response_bytes(mut self, bytes: usize) -> Self {
+        self.max_response_bytes = bytes;
+        self
+    }
+
+    /// Whether errors in the data are dealt with as gRFC A88 says, and not as A53 and A57 do. The
+    /// default is what `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING` says.
+    pub fn data_error_handling(mut self, on: bool) -> Self {
+        self.data_error_handling = Some(on);
+        self
+    }
+
+    /// Where to report metrics.
+    pub fn recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
+    /// The client that this process has for the same target and bootstrap, or else a new one (gRFC
+    /// A71: one client per target).
+    pub fn shared(self) -> Result<XdsClient, ConfigError> {
+        registry::find_or_insert(&self.target.clone(), &self.bootstrap.clone(), || self.start())
+    }
+
+    /// A client of its own.
+    pub fn build(self) -> Result<XdsClient, ConfigError> {
+        let client = self.start()?;
+        registry::insert(&client);
+        Ok(client)
+    }
+
+    fn start(self) -> Result<XdsClient, ConfigError> {
+        let (configs, authorities) = self.servers()?;
+        let uniform = self.data_error_handling.unwrap_or_else(|| is_on(DATA_ERROR_HANDLING));
+        let session = |config: &&ServerConfig| SessionConfig {
+            node: self.bootstrap.node.clone(),
+            protocol: protocol(config),
+            data_errors: data_errors(config, uniform),
+            seed: fastrand::u64(..),
+        };
+        let discovery = Discovery::new(configs.iter().map(session).collect(), authorities);
+        let server = |config: &ServerConfig| {
+            Ok(Server {
+                uri: config.uri.as_str().into(),
+                transports: Transports::to(config)?,
+                max_response_bytes: self.max_response_bytes,
+            })
+        };
+        let servers: Result<Vec<Server>, ConfigError> = configs.into_iter().map(server).collect();
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let target = Arc::clone(&self.target);
+        let driver = Driver::new(target, servers?, discovery, receiver, self.recorder);
+        tokio::spawn(driver.run());
+        Ok(XdsClient::from_inner(Arc::new(Inner {
+            target: self.target,
+            bootstrap: self.bootstrap,
+            commands,
+        })))
+    }
+
+    /// Every distinct server once, and which of them each authority asks.
+    fn servers(&self) -> Result<(Vec<&ServerConfig>, Authorities), ConfigError> {
+        let mut distinct: Vec<&ServerConfig> = Vec::new();
+        let mut list = |servers| Self::number(servers, &mut distinct);
+        let default = list(&self.bootstrap.servers);
+        if default.is_empty() {
+            return Err(ConfigError::NoServer);
+        }
+        let mut named = BTreeMap::new();
+        for name in self.bootstrap.authorities.keys() {
+            let servers = self.bootstrap.servers_of(name).unwrap_or_default();
+            named.insert(name.clone(), list(servers));
+        }
+        Ok((distinct, Authorities { default, named }))
+    }
+
+    fn number<'a>(
+        servers: &'a [ServerConfig],
+        distinct: &mut Vec<&'a ServerConfig>,
+    ) -> Vec<ServerId> {
+        let number = |server: &'a ServerConfig| {
+            let known = distinct.iter().position(|known| *known == server);
+            ServerId(known.unwrap_or_else(|| {
+                distinct.push(server);
+                distinct.len() - 1
+            }))
+        };
+        servers.iter().map(number).collect()
     }
 }
 
@@ -51,15 +229,39 @@ impl XdsClient {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
+    /// No credentials of a server can be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
     /// It lists no server.
     #[error("xds_servers: expected at least one server")]
     NoServer,
-    /// The address of a server is malformed.
-    #[error("xds_servers[0].server_uri: `{uri}` is not an address: {reason}")]
-    ServerUri {
-        /// As it was given.
-        uri: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+}
+
+fn protocol(server: &ServerConfig) -> Protocol {
+    if server.features.contains("xds.delta") {
+        Protocol::Delta
+    } else {
+        Protocol::StateOfTheWorld
+    }
+}
+
+fn data_errors(server: &ServerConfig, uniform: bool) -> DataErrors {
+    let has = |feature: &str| server.features.contains(feature);
+    if uniform {
+        DataErrors::Uniform {
+            fail: has("fail_on_data_errors"),
+            // The gRFC spells it both ways.
+            timer_is_transient: has("resource_timer_is_transient_error")
+                || has("resource_timer_is_transient_failure"),
+        }
+    } else {
+        DataErrors::Classic {
+            ignore_deletion: has("ignore_resource_deletion"),
+        }
+    }
+}
+
+/// As gRPC reads such variables.
+fn is_on(variable: &str) -> bool {
+    std::env::var(variable).is_ok_and(|value| value.eq_ignore_ascii_case("true"))
 }

@@ -1,24 +1,30 @@
-//! The task that owns a client's state: it moves values between the session, the stream and the
+//! The task that owns a client's state: it moves values between the protocol, the streams and the
 //! watchers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_xds::{Cache, Changed, Input, Key, Kind, Output, Session, SessionConfig, Want};
-use tokio::sync::mpsc;
+use crowfly_xds::discovery::{Discovery, Output};
+use crowfly_xds::{Changed, Entry, Input, Key, Kind, ServerId};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{self, sleep_until};
 use tracing::trace;
 
-use crate::stream::{AdsStream, Server, StreamEvent};
-use crate::subscriber::{SubscriberId, Update};
+use crate::flow::Unconsumed;
+use crate::metrics::{self, Recorder, ResourceLabels, ServerLabels};
+use crate::stream::{AdsStream, Server, StreamEvent, StreamId};
+use crate::subscriber::{Batch, SubscriberId, Update};
 
 /// What a handle asks of the task.
 #[derive(Debug)]
 pub(crate) enum Command {
+    /// A copy of all that is known.
+    Dump(oneshot::Sender<Vec<(Key, Entry)>>),
     Join {
         id: SubscriberId,
-        sender: mpsc::UnboundedSender<Vec<Update>>,
+        sender: mpsc::UnboundedSender<Batch>,
     },
     Leave {
         id: SubscriberId,
@@ -32,40 +38,71 @@ pub(crate) enum Command {
         key: Key,
         kind: Kind,
     },
+    WatchAll {
+        id: SubscriberId,
+        kind: Kind,
+    },
 }
 
 pub(crate) struct Driver {
-    server: Server,
-    session: Session,
-    cache: Cache,
-    stream: Option<AdsStream>,
+    target: Arc<str>,
+    servers: Vec<Link>,
+    discovery: Discovery,
     commands: mpsc::UnboundedReceiver<Command>,
-    subscribers: HashMap<SubscriberId, mpsc::UnboundedSender<Vec<Update>>>,
-    watched: HashMap<Key, Watched>,
+    events: mpsc::UnboundedReceiver<(StreamId, StreamEvent)>,
+    to_events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
+    consumed: mpsc::UnboundedReceiver<StreamId>,
+    to_consumed: mpsc::UnboundedSender<StreamId>,
+    streams_opened: u64,
+    subscribers: HashMap<SubscriberId, mpsc::UnboundedSender<Batch>>,
+    watched: HashMap<Key, Watchers>,
+    whole_types: BTreeMap<&'static str, Watchers>,
+    recorder: Option<Arc<dyn Recorder>>,
+    counts: BTreeMap<(String, &'static str, &'static str), u64>,
 }
 
-struct Watched {
+struct Link {
+    server: Server,
+    stream: Option<AdsStream>,
+}
+
+struct Watchers {
     kind: Kind,
     by: BTreeSet<SubscriberId>,
 }
 
-/// What to tell whom, gathered until the session has nothing more to say.
+/// What to tell whom, gathered until the protocol has nothing more to say.
 type Batches = BTreeMap<SubscriberId, Vec<Update>>;
 
 impl Driver {
     pub(crate) fn new(
-        server: Server,
-        config: SessionConfig,
+        target: Arc<str>,
+        servers: Vec<Server>,
+        discovery: Discovery,
         commands: mpsc::UnboundedReceiver<Command>,
+        recorder: Option<Arc<dyn Recorder>>,
     ) -> Self {
-        Self {
+        let (to_events, events) = mpsc::unbounded_channel();
+        let (to_consumed, consumed) = mpsc::unbounded_channel();
+        let link = |server| Link {
             server,
-            session: Session::new(config),
-            cache: Cache::default(),
             stream: None,
+        };
+        Self {
+            target,
+            servers: servers.into_iter().map(link).collect(),
+            discovery,
             commands,
+            events,
+            to_events,
+            consumed,
+            to_consumed,
+            streams_opened: 0,
             subscribers: HashMap::new(),
             watched: HashMap::new(),
+            whole_types: BTreeMap::new(),
+            recorder,
+            counts: BTreeMap::new(),
         }
     }
 
@@ -73,59 +110,94 @@ impl Driver {
     pub(crate) async fn run(mut self) {
         loop {
             let mut batches = Batches::new();
+            let mut spoke = None;
             // Commands go first, so that many watches begun together go out as one request.
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
-                    Some(command) => {
-                        self.command(command, &mut batches);
-                        while let Ok(command) = self.commands.try_recv() {
-                            self.command(command, &mut batches);
-                        }
-                    }
+                    Some(command) => self.commanded(command, &mut batches),
                     None => return,
                 },
-                event = next_event(&mut self.stream) => self.event(event),
-                () = until(self.session.next_timeout()) => {
-                    self.session.handle_timeout(&mut self.cache, now());
-                }
+                Some(stream) = self.consumed.recv() => self.resume(stream),
+                Some((stream, event)) = self.events.recv() => spoke = self.event(stream, event),
+                () = until(self.discovery.next_timeout()) => self.discovery.handle_timeout(now()),
             }
             self.act(&mut batches);
-            self.deliver(batches);
+            self.deliver(batches, spoke);
+            self.count();
+        }
+    }
+
+    fn commanded(&mut self, first: Command, batches: &mut Batches) {
+        self.command(first, batches);
+        while let Ok(command) = self.commands.try_recv() {
+            self.command(command, batches);
         }
     }
 
     fn command(&mut self, command: Command, batches: &mut Batches) {
         match command {
+            Command::Dump(reply) => {
+                let cache = self.discovery.cache().iter();
+                // Whoever asked may have lost interest.
+                let _ = reply.send(cache.map(|(k, e)| (k.clone(), e.clone())).collect());
+            }
             Command::Join { id, sender } => {
                 self.subscribers.insert(id, sender);
             }
-            Command::Leave { id } => {
-                self.subscribers.remove(&id);
-                let theirs = self.watched.iter().filter(|(_, w)| w.by.contains(&id));
-                let keys: Vec<Key> = theirs.map(|(key, _)| key.clone()).collect();
-                for key in keys {
-                    self.unwatch(id, &key);
-                }
-            }
+            Command::Leave { id } => self.leave(id),
             Command::Unwatch { id, key } => self.unwatch(id, &key),
-            Command::Watch { id, key, kind } => self.watch(id, key, kind, batches),
+            Command::Watch { id, key, kind } => self.watch(id, &key, kind, batches),
+            Command::WatchAll { id, kind } => self.watch_all(id, kind, batches),
         }
     }
 
-    fn watch(&mut self, id: SubscriberId, key: Key, kind: Kind, batches: &mut Batches) {
-        let watched = self.watched.entry(key.clone()).or_insert_with(|| Watched {
+    fn leave(&mut self, id: SubscriberId) {
+        self.subscribers.remove(&id);
+        let theirs = self.watched.iter().filter(|(_, w)| w.by.contains(&id));
+        let keys: Vec<Key> = theirs.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.unwatch(id, &key);
+        }
+        self.whole_types.retain(|_, watchers| {
+            if watchers.by.remove(&id) && watchers.by.is_empty() {
+                self.discovery.unwatch_all(watchers.kind, now());
+            }
+            !watchers.by.is_empty()
+        });
+    }
+
+    fn watch(&mut self, id: SubscriberId, key: &Key, kind: Kind, batches: &mut Batches) {
+        let key = self.discovery.watch(kind, &key.name, now());
+        let new = || Watchers {
             kind,
             by: BTreeSet::new(),
-        });
-        if !watched.by.insert(id) {
-            return;
+        };
+        self.watched.entry(key.clone()).or_insert_with(new).by.insert(id);
+        self.tell_known(id, key, batches);
+    }
+
+    fn watch_all(&mut self, id: SubscriberId, kind: Kind, batches: &mut Batches) {
+        let new = || Watchers {
+            kind,
+            by: BTreeSet::new(),
+        };
+        let watchers = self.whole_types.entry(kind.type_url).or_insert_with(new);
+        if watchers.by.is_empty() {
+            self.discovery.watch_all(kind, now());
         }
-        if watched.by.len() == 1 {
-            let want = Want::Named(key.name);
-            self.session
-                .handle(Input::Subscribe { kind, want }, &mut self.cache, now());
-        } else if let Some(entry) = self.cache.entry(&key).filter(|entry| entry.is_known()) {
+        watchers.by.insert(id);
+        let cached = self.discovery.cache().iter().map(|(key, _)| key);
+        let of_type: Vec<Key> = cached.filter(|k| k.type_url == kind.type_url).cloned().collect();
+        for key in of_type {
+            self.tell_known(id, key, batches);
+        }
+    }
+
+    /// A new watcher hears at once what is known, with no second request for it.
+    fn tell_known(&self, id: SubscriberId, key: Key, batches: &mut Batches) {
+        let entry = self.discovery.cache().entry(&key);
+        if let Some(entry) = entry.filter(|entry| entry.is_known()) {
             batches.entry(id).or_default().push(Update {
                 entry: entry.clone(),
                 changed: Changed::Data,
@@ -135,45 +207,79 @@ impl Driver {
     }
 
     fn unwatch(&mut self, id: SubscriberId, key: &Key) {
-        let Some(watched) = self.watched.get_mut(key) else {
+        let Some(watchers) = self.watched.get_mut(key) else {
             return;
         };
-        watched.by.remove(&id);
-        if !watched.by.is_empty() {
-            return;
+        watchers.by.remove(&id);
+        if watchers.by.is_empty() {
+            self.watched.remove(key);
+            self.discovery.unwatch(key, now());
         }
-        let kind = watched.kind;
-        self.watched.remove(key);
-        let want = Want::Named(key.name.clone());
-        self.session
-            .handle(Input::Unsubscribe { kind, want }, &mut self.cache, now());
     }
 
-    fn event(&mut self, event: StreamEvent) {
-        let input = match event {
-            StreamEvent::Closed(reason) => {
-                self.stream = None;
-                Input::Closed(reason)
+    fn resume(&mut self, (server, number): StreamId) {
+        let link = &self.servers[server.0];
+        if let Some(stream) = link.stream.as_ref().filter(|s| s.id == (server, number)) {
+            self.discovery.handle(server, Input::Consumed, now());
+            stream.resume();
+        }
+    }
+
+    /// Takes note of an event; returns the stream if the server spoke on it.
+    fn event(&mut self, id: StreamId, event: StreamEvent) -> Option<StreamId> {
+        let (server, _) = id;
+        let link = &mut self.servers[server.0];
+        if link.stream.as_ref().is_none_or(|stream| stream.id != id) {
+            return None;
+        }
+        let (input, spoke) = match event {
+            StreamEvent::Closed(ending) => {
+                link.stream = None;
+                (Input::Closed(ending), None)
             }
-            StreamEvent::Opened => Input::Opened,
-            StreamEvent::Response(response) => Input::Response(*response),
-            StreamEvent::Sent => Input::Sent,
+            StreamEvent::DeltaResponse(response) => (Input::DeltaResponse(*response), Some(id)),
+            StreamEvent::Opened => (Input::Opened, None),
+            StreamEvent::Response(response) => (Input::Response(*response), Some(id)),
+            StreamEvent::Sent => (Input::Sent, None),
         };
-        trace!(?input, "ADS");
-        self.session.handle(input, &mut self.cache, now());
+        trace!(server = server.0, ?input, "ADS");
+        self.discovery.handle(server, input, now());
+        spoke
     }
 
-    /// Does what the session wants done.
+    /// Does what the protocol wants done.
     fn act(&mut self, batches: &mut Batches) {
-        while let Some(output) = self.session.poll_output() {
+        while let Some(output) = self.discovery.poll_output(now()) {
             match output {
                 Output::Changed { key, changed } => self.gather(&key, changed, batches),
-                Output::Open => self.stream = Some(self.server.open()),
-                Output::Send(request) => {
-                    if let Some(stream) = &self.stream {
-                        // There is room: the session never has two requests on their way. An
-                        // error means that the stream is over, which its `Closed` will say.
-                        let _ = stream.requests.try_send(*request);
+                Output::Close(server) => {
+                    self.servers[server.0].stream = None;
+                    self.record(server, |recorder, labels| recorder.connected(labels, false));
+                }
+                Output::Failed(server) => self.record(server, |recorder, labels| {
+                    recorder.server_failure(labels);
+                    recorder.connected(labels, false);
+                }),
+                Output::Open(server, protocol) => {
+                    self.streams_opened += 1;
+                    let id = (server, self.streams_opened);
+                    let link = &mut self.servers[server.0];
+                    let stream = link.server.open(id, protocol, self.to_events.clone());
+                    link.stream = Some(stream);
+                }
+                Output::Received {
+                    server,
+                    kind,
+                    valid,
+                    invalid,
+                } => self.record(server, |recorder, labels| {
+                    let (valid, invalid) = (valid as u64, invalid as u64);
+                    recorder.connected(labels, true);
+                    recorder.updates(labels, kind.type_url, valid, invalid);
+                }),
+                Output::Send(server, request) => {
+                    if let Some(stream) = &self.servers[server.0].stream {
+                        stream.send(*request);
                     }
                 }
             }
@@ -181,11 +287,15 @@ impl Driver {
     }
 
     fn gather(&self, key: &Key, changed: Changed, batches: &mut Batches) {
-        let (Some(watched), Some(entry)) = (self.watched.get(key), self.cache.entry(key)) else {
+        let Some(entry) = self.discovery.cache().entry(key) else {
             return;
         };
-        for id in &watched.by {
-            batches.entry(*id).or_default().push(Update {
+        let by_name = self.watched.get(key);
+        let by_type = self.whole_types.get(key.type_url);
+        let watchers = by_name.into_iter().chain(by_type);
+        let ids: BTreeSet<SubscriberId> = watchers.flat_map(|w| w.by.iter().copied()).collect();
+        for id in ids {
+            batches.entry(id).or_default().push(Update {
                 key: key.clone(),
                 changed,
                 entry: entry.clone(),
@@ -193,23 +303,60 @@ impl Driver {
         }
     }
 
-    fn deliver(&self, batches: Batches) {
-        for (id, batch) in batches {
+    /// Hands out the batches. Those of a response hold back the next one of its stream; if there are
+    /// none, it may be read at once.
+    fn deliver(&mut self, batches: Batches, spoke: Option<StreamId>) {
+        let unconsumed = spoke.map(|(server, number)| {
+            Arc::new(Unconsumed::new(server, number, self.to_consumed.clone()))
+        });
+        for (id, updates) in batches {
             if let Some(subscriber) = self.subscribers.get(&id) {
                 // A subscriber that is gone has a `Leave` on its way.
-                let _ = subscriber.send(batch);
+                let _ = subscriber.send(Batch {
+                    updates,
+                    unconsumed: unconsumed.clone(),
+                });
             }
         }
     }
-}
 
-async fn next_event(stream: &mut Option<AdsStream>) -> StreamEvent {
-    match stream {
-        Some(stream) => match stream.events.recv().await {
-            Some(event) => event,
-            None => StreamEvent::Closed("the stream's task is gone".into()),
-        },
-        None => pending().await,
+    fn record(&self, server: ServerId, record: impl FnOnce(&dyn Recorder, ServerLabels<'_>)) {
+        if let Some(recorder) = &self.recorder {
+            let labels = ServerLabels {
+                target: &self.target,
+                server: &self.servers[server.0].server.uri,
+            };
+            record(&**recorder, labels);
+        }
+    }
+
+    /// Reports how many resources are in which state, where that has changed.
+    fn count(&mut self) {
+        let Some(recorder) = &self.recorder else {
+            return;
+        };
+        let mut counts = BTreeMap::new();
+        for (key, entry) in self.discovery.cache().iter() {
+            let authority = metrics::authority(&key.name);
+            let state = metrics::cache_state(entry);
+            *counts.entry((authority, state, key.type_url)).or_default() += 1;
+        }
+        for key in self.counts.keys() {
+            counts.entry(key.clone()).or_insert(0);
+        }
+        for ((authority, cache_state, resource_type), count) in &counts {
+            let key = (authority.clone(), *cache_state, *resource_type);
+            if self.counts.get(&key) != Some(count) {
+                let labels = ResourceLabels {
+                    target: &self.target,
+                    authority,
+                    cache_state,
+                    resource_type,
+                };
+                recorder.resources(labels, *count);
+            }
+        }
+        self.counts = counts;
     }
 }
 

@@ -1,11 +1,14 @@
 //! One reader of many resources.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crowfly_xds::{Changed, Entry, Key, Kind};
 use tokio::sync::mpsc;
 
+use crate::client::XdsClient;
 use crate::driver::Command;
+use crate::flow::Unconsumed;
 
 /// What has become of one resource.
 #[derive(Clone, Debug)]
@@ -18,58 +21,67 @@ pub struct Update {
     pub entry: Entry,
 }
 
+/// All that one response of the server changed, so that whoever looks between batches sees what the
+/// server meant at one instant.
+///
+/// The server is not read further until every subscriber has dropped its batch.
+#[derive(Debug)]
+pub struct Batch {
+    /// What changed.
+    pub updates: Vec<Update>,
+    pub(crate) unconsumed: Option<Arc<Unconsumed>>,
+}
+
 /// Watches a changing set of resources. Dropping it ends all of its watches.
 #[derive(Debug)]
 pub struct Subscriber {
     id: SubscriberId,
-    commands: mpsc::UnboundedSender<Command>,
-    updates: mpsc::UnboundedReceiver<Vec<Update>>,
+    client: XdsClient,
+    batches: mpsc::UnboundedReceiver<Batch>,
 }
 
 impl Subscriber {
-    pub(crate) fn new(commands: mpsc::UnboundedSender<Command>) -> Self {
+    pub(crate) fn new(client: XdsClient) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = SubscriberId(NEXT.fetch_add(1, Ordering::Relaxed));
-        let (sender, updates) = mpsc::unbounded_channel();
+        let (sender, batches) = mpsc::unbounded_channel();
         let subscriber = Self {
             id,
-            commands,
-            updates,
+            client,
+            batches,
         };
-        subscriber.command(Command::Join { id, sender });
+        subscriber.client.command(Command::Join { id, sender });
         subscriber
     }
 
     /// Begins to watch a resource. What is already known of it comes with the next batch.
     pub fn watch(&self, key: Key, kind: Kind) {
-        self.command(Command::Watch {
+        self.client.command(Command::Watch {
             id: self.id,
             key,
             kind,
         });
     }
 
+    /// Begins to watch every resource of a type.
+    pub fn watch_all(&self, kind: Kind) {
+        self.client.command(Command::WatchAll { id: self.id, kind });
+    }
+
     /// Stops watching a resource.
     pub fn unwatch(&self, key: Key) {
-        self.command(Command::Unwatch { id: self.id, key });
+        self.client.command(Command::Unwatch { id: self.id, key });
     }
 
-    /// What changed next. A batch holds all that one response of the server changed, so that whoever
-    /// looks between batches sees what the server meant at one instant. `None` once the client's
-    /// task is gone.
-    pub async fn next(&mut self) -> Option<Vec<Update>> {
-        self.updates.recv().await
-    }
-
-    fn command(&self, command: Command) {
-        // The task ends only after the last handle, or with its runtime; then nobody can be told.
-        let _ = self.commands.send(command);
+    /// What changed next; `None` once the client's task is gone. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Batch> {
+        self.batches.recv().await
     }
 }
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
-        self.command(Command::Leave { id: self.id });
+        self.client.command(Command::Leave { id: self.id });
     }
 }
 

@@ -1,4 +1,4 @@
-//! A typed watch on one resource, in the vocabulary of gRFC A88.
+//! Typed watches, in the vocabulary of gRFC A88.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crowfly_model::ResourceType;
 use crowfly_xds::{Changed, ResourceError};
 
+use crate::flow::Unconsumed;
 use crate::subscriber::{Subscriber, Update};
 
 /// What a watcher is told (gRFC A88).
@@ -19,44 +20,77 @@ pub enum WatchEvent<T> {
 }
 
 /// A watch on one resource; dropping it ends the watch.
+///
+/// The control plane is read no further until the watch is asked for its next event, so that a
+/// client never piles up what it cannot use yet.
 #[derive(Debug)]
 pub struct Watch<R: ResourceType> {
-    subscriber: Subscriber,
-    pending: VecDeque<WatchEvent<R::Parsed>>,
-    of: PhantomData<fn() -> R>,
+    all: WatchAll<R>,
 }
 
 impl<R: ResourceType> Watch<R> {
     pub(crate) fn new(subscriber: Subscriber) -> Self {
         Self {
-            subscriber,
-            pending: VecDeque::new(),
-            of: PhantomData,
+            all: WatchAll::new(subscriber),
         }
     }
 
     /// The next event; cancel-safe. `None` once the client's task is gone.
     pub async fn next(&mut self) -> Option<WatchEvent<R::Parsed>> {
+        let (_, event) = self.all.next().await?;
+        Some(event)
+    }
+}
+
+/// A watch on every resource of a type; dropping it ends the watch.
+#[derive(Debug)]
+pub struct WatchAll<R: ResourceType> {
+    subscriber: Subscriber,
+    pending: VecDeque<(Arc<str>, WatchEvent<R::Parsed>)>,
+    /// What the events handed out last came with.
+    unconsumed: Option<Arc<Unconsumed>>,
+    of: PhantomData<fn() -> R>,
+}
+
+impl<R: ResourceType> WatchAll<R> {
+    pub(crate) fn new(subscriber: Subscriber) -> Self {
+        Self {
+            subscriber,
+            pending: VecDeque::new(),
+            unconsumed: None,
+            of: PhantomData,
+        }
+    }
+
+    /// The next event, with the name of its resource; cancel-safe. `None` once the client's task is
+    /// gone.
+    pub async fn next(&mut self) -> Option<(Arc<str>, WatchEvent<R::Parsed>)> {
         loop {
             if let Some(event) = self.pending.pop_front() {
                 return Some(event);
             }
-            for update in self.subscriber.next().await? {
-                self.take(&update);
+            self.unconsumed = None;
+            let batch = self.subscriber.next().await?;
+            for update in &batch.updates {
+                self.take(update);
             }
+            self.unconsumed = batch.unconsumed;
         }
     }
 
     /// gRFC A88: the resource first, then what is wrong around it.
     fn take(&mut self, update: &Update) {
+        let name = &update.key.name;
         let ambient = update.entry.ambient();
-        if update.changed == Changed::Data {
-            let data = update.entry.read::<R>();
-            self.pending.extend(data.map(WatchEvent::ResourceChanged));
+        if update.changed == Changed::Data
+            && let Some(data) = update.entry.read::<R>()
+        {
+            let event = WatchEvent::ResourceChanged(data);
+            self.pending.push_back((Arc::clone(name), event));
         }
         if update.changed == Changed::Ambient || ambient.is_some() {
-            self.pending
-                .push_back(WatchEvent::AmbientError(ambient.cloned()));
+            let event = WatchEvent::AmbientError(ambient.cloned());
+            self.pending.push_back((Arc::clone(name), event));
         }
     }
 }

@@ -1,15 +1,17 @@
 //! What is known of each watched resource.
 //!
-//! An entry keeps the last good value through every kind of trouble, apart from what gRFC A27 calls
-//! deletion. Trouble that leaves a good value standing is *ambient* (gRFC A88): worth telling, no
-//! reason to stop.
+//! An entry holds the last good resource and the last thing that went wrong, side by side. Trouble
+//! that leaves a good resource standing is *ambient* (gRFC A88): worth telling, no reason to stop.
+//! Which trouble takes the resource away is for [`DataErrors`](crate::DataErrors) to say.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
+use bytes::Bytes;
 use crowfly_model::ResourceType;
 
-use crate::error::ResourceError;
+use crate::error::{Reason, ResourceError};
 use crate::kind::{Erased, Key, Kind};
 
 /// The resources one reader watches, each with what is known of it.
@@ -60,77 +62,172 @@ impl Cache {
 /// What is known of one resource.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
-    data: Option<Result<Erased, ResourceError>>,
-    ambient: Option<ResourceError>,
-    version: Arc<str>,
+    resource: Option<Received>,
+    state: State,
+    failure: Option<Failure>,
+    /// What watchers were last told is wrong: the failure, or that the server is out of reach.
+    trouble: Option<ResourceError>,
+    deletion_ignored: bool,
+}
+
+/// A good resource, as it came.
+#[derive(Clone, Debug)]
+pub struct Received {
+    value: Erased,
+    /// The message inside the `Any`.
+    pub raw: Bytes,
+    /// What the server called it.
+    pub version: Arc<str>,
+    /// When it came.
+    pub at: Instant,
+}
+
+/// Something that went wrong with the resource itself.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What.
+    pub error: ResourceError,
+    /// The version it came with, if it came with one.
+    pub version: Arc<str>,
+    /// When.
+    pub at: Instant,
+}
+
+/// The states of gRFC A88, as CSDS and metrics show them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// The newest that came is valid.
+    Acked,
+    /// It was deleted, or did not come in time.
+    DoesNotExist,
+    /// The newest that came is not valid.
+    Nacked,
+    /// The server reported an error in its place.
+    ReceivedError,
+    /// It was asked for.
+    #[default]
+    Requested,
+    /// It did not come in time, from a server that would have said if it did not exist.
+    TimedOut,
 }
 
 impl Entry {
-    /// The value as type `R`, or why there is none; `None` while it is only requested.
+    /// The value as type `R`, or why there is none; `None` while neither is known.
     pub fn read<R: ResourceType>(&self) -> Option<Result<Arc<R::Parsed>, ResourceError>> {
-        match self.data.as_ref()? {
-            Ok(erased) => Arc::clone(erased).downcast().ok().map(Ok),
-            Err(error) => Some(Err(error.clone())),
+        match (&self.resource, &self.trouble) {
+            (Some(received), _) => Arc::clone(&received.value).downcast().ok().map(Ok),
+            (None, Some(error)) => Some(Err(error.clone())),
+            (None, None) => None,
         }
     }
 
     /// Trouble that leaves the value standing.
     pub fn ambient(&self) -> Option<&ResourceError> {
-        self.ambient.as_ref()
+        self.trouble.as_ref().filter(|_| self.has_value())
     }
 
-    /// The version of the value, as the server called it.
-    pub fn version(&self) -> &str {
-        &self.version
+    /// The last good resource.
+    pub fn received(&self) -> Option<&Received> {
+        self.resource.as_ref()
+    }
+
+    /// The last thing that went wrong with the resource itself; `None` once a good one came.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> State {
+        self.state
     }
 
     /// Whether there is a good value.
     pub fn has_value(&self) -> bool {
-        matches!(self.data, Some(Ok(_)))
+        self.resource.is_some()
     }
 
-    /// Whether there is a value, or a reason why there is none.
+    /// Whether there is something to tell a watcher.
     pub fn is_known(&self) -> bool {
-        self.data.is_some()
+        self.resource.is_some() || self.trouble.is_some()
+    }
+
+    /// Whether the server has had its say: it sent the resource, or it is known not to exist. Only
+    /// what is not settled is a reason to ask another server (gRFC A71).
+    pub fn is_settled(&self) -> bool {
+        self.has_value() || self.state == State::DoesNotExist
     }
 
     /// A valid resource came. An equal one keeps the object already held.
-    pub(crate) fn accept(&mut self, kind: Kind, value: Erased, version: &Arc<str>) -> Changed {
-        self.version = Arc::clone(version);
-        let had_trouble = self.ambient.take().is_some();
-        if let Some(Ok(held)) = &self.data
-            && kind.equal(held, &value)
-        {
-            return if had_trouble {
-                Changed::Ambient
-            } else {
-                Changed::Nothing
-            };
+    pub(crate) fn accept(&mut self, kind: Kind, mut received: Received) -> Changed {
+        self.state = State::Acked;
+        self.failure = None;
+        self.deletion_ignored = false;
+        let had_trouble = self.trouble.take().is_some();
+        let held = self.resource.take();
+        let equal = held.filter(|held| kind.equal(&held.value, &received.value));
+        let changed = match (&equal, had_trouble) {
+            (None, _) => Changed::Data,
+            (Some(_), true) => Changed::Ambient,
+            (Some(_), false) => Changed::Nothing,
+        };
+        if let Some(held) = equal {
+            received.value = held.value;
         }
-        self.data = Some(Ok(value));
-        Changed::Data
+        self.resource = Some(received);
+        changed
     }
 
-    /// Something went wrong that does not speak about the value itself.
-    pub(crate) fn trouble(&mut self, error: ResourceError) -> Changed {
-        if self.has_value() {
-            if self.ambient.as_ref() == Some(&error) {
-                return Changed::Nothing;
-            }
-            self.ambient = Some(error);
-            return Changed::Ambient;
-        }
-        self.fail(error)
+    /// Something went wrong with the resource itself. Unless `keep`, its last good value goes.
+    pub(crate) fn fail(&mut self, state: State, failure: Failure, keep: bool) -> Changed {
+        self.state = state;
+        let error = failure.error.clone();
+        self.failure = Some(failure);
+        let withdrawn = !keep && self.resource.take().is_some();
+        let changed = self.tell(error);
+        if withdrawn { Changed::Data } else { changed }
     }
 
-    /// The value, if any, is no longer valid.
-    pub(crate) fn fail(&mut self, error: ResourceError) -> Changed {
-        self.ambient = None;
-        if matches!(&self.data, Some(Err(held)) if *held == error) {
+    /// Passes over a deletion (gRFC A53). Whether this is the first since the resource last came.
+    pub(crate) fn ignore_deletion(&mut self) -> bool {
+        !std::mem::replace(&mut self.deletion_ignored, true)
+    }
+
+    /// The server is out of reach.
+    pub(crate) fn disconnected(&mut self, error: ResourceError) -> Changed {
+        self.tell(error)
+    }
+
+    /// The server has spoken again.
+    pub(crate) fn reconnected(&mut self) -> Changed {
+        let out_of_reach = |error: &ResourceError| matches!(error.reason, Reason::Connectivity(_));
+        if !self.has_value() || !self.trouble.as_ref().is_some_and(out_of_reach) {
             return Changed::Nothing;
         }
-        self.data = Some(Err(error));
-        Changed::Data
+        self.trouble = self.failure.as_ref().map(|failure| failure.error.clone());
+        Changed::Ambient
+    }
+
+    fn tell(&mut self, error: ResourceError) -> Changed {
+        if self.trouble.as_ref() == Some(&error) {
+            return Changed::Nothing;
+        }
+        self.trouble = Some(error);
+        if self.has_value() {
+            Changed::Ambient
+        } else {
+            Changed::Data
+        }
+    }
+}
+
+impl Received {
+    pub(crate) fn new(value: Erased, raw: Vec<u8>, version: &Arc<str>, at: Instant) -> Self {
+        Self {
+            value,
+            raw: raw.into(),
+            version: Arc::clone(version),
+            at,
+        }
     }
 }
 

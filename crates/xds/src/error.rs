@@ -8,7 +8,7 @@ use crowfly_model::Errors;
 
 /// What is wrong with one resource.
 ///
-/// Cheap to clone; its text is what an operator reads in logs and in the status of an RPC:
+/// Its text is what an operator reads in logs and in the status of an RPC:
 /// `cluster payments: does not exist: the server did not send it within 15s [node web-1]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceError {
@@ -40,14 +40,27 @@ impl std::error::Error for ResourceError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The server cannot be reached, or ended the stream before it said anything.
+    /// No server can be reached, or each ended its stream before it said anything.
     Connectivity(Arc<str>),
-    /// The server no longer lists it.
+    /// The server no longer lists it, or says that it is gone.
     Deleted,
     /// The server sent it, but it is not valid.
     Invalid(Errors),
+    /// Its name is malformed.
+    Name(String),
+    /// The server reported an error in its place (xRFC TP3).
+    Reported {
+        /// A canonical status code.
+        code: i32,
+        /// What the server had to say.
+        message: Arc<str>,
+    },
+    /// The server did not send it in time, though it would have said if it did not exist (gRFC A88).
+    Slow(Duration),
     /// The server did not send it in time (gRFC A27's does-not-exist timer).
     TimedOut(Duration),
+    /// Its name belongs to an authority that the bootstrap does not know (gRFC A47).
+    UnknownAuthority(String),
 }
 
 impl fmt::Display for Reason {
@@ -56,10 +69,18 @@ impl fmt::Display for Reason {
             Self::Connectivity(why) => write!(f, "xDS server: {why}"),
             Self::Deleted => f.write_str("does not exist: the server deleted it"),
             Self::Invalid(errors) => write!(f, "invalid: {errors}"),
+            Self::Name(why) => write!(f, "malformed name: {why}"),
+            Self::Reported { code, message } => {
+                write!(f, "the server reports status {code}: {message}")
+            }
+            Self::Slow(after) => write!(f, "the server did not answer within {after:?}"),
             Self::TimedOut(after) => write!(
                 f,
                 "does not exist: the server did not send it within {after:?}"
             ),
+            Self::UnknownAuthority(authority) => {
+                write!(f, "{authority} is not in the bootstrap")
+            }
         }
     }
 }

@@ -34,6 +34,14 @@ impl Kind {
         }
     }
 
+    /// The key of the resource of this type named `name`.
+    pub fn key(&self, name: &Arc<str>) -> Key {
+        Key {
+            type_url: self.type_url,
+            name: Arc::clone(name),
+        }
+    }
+
     pub(crate) fn decode(&self, bytes: &[u8]) -> Decoded<Erased> {
         (self.decode)(bytes)
     }

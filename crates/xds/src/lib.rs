@@ -2,26 +2,30 @@
 //!
 //! [`Session`] is the client half of an ADS stream and [`Subscription`] the server half; both are
 //! state machines that are handed events and asked for what to do next, and neither touches a
-//! socket, a clock or a runtime. [`Cache`] holds what a client knows, and [`resolve`] turns that
-//! into one whole configuration.
+//! socket, a clock or a runtime. [`Discovery`] is the client half across servers, [`Cache`] holds what
+//! it knows, and [`resolve`] turns that into one whole configuration.
 
 mod backoff;
 mod cache;
+mod data_errors;
+pub mod discovery;
 mod error;
 mod kind;
 mod resolve;
-mod session;
+pub mod session;
 mod snapshot;
 mod subscription;
 
 pub use backoff::Backoff;
-pub use cache::{Cache, Changed, Entry};
+pub use cache::{Cache, Changed, Entry, Failure, Received, State};
+pub use data_errors::DataErrors;
+pub use discovery::{Authorities, Discovery, ServerId};
 pub use error::{Reason, ResourceError};
 pub use kind::{Erased, Key, Kind};
 pub use resolve::{
     ClusterState, Missing, Resolution, ResolveError, Resolved, Roots, XdsConfig, resolve,
 };
-pub use session::{Input, Output, Session, SessionConfig, Want};
+pub use session::{Ending, EndingKind, Input, Protocol, Request, Session, SessionConfig, Want};
 pub use snapshot::{DuplicateName, Snapshot, SnapshotBuilder, SnapshotResource, TypeSnapshot};
 pub use subscription::{RequestOutcome, Subscription};
 

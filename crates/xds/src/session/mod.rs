@@ -1,4 +1,4 @@
-//! The client half of a state-of-the-world ADS stream, and of the streams that follow it.
+//! The client half of the conversation with one xDS server, over one ADS stream after another.
 //!
 //! The methods are of three kinds: inputs ([`Session::handle`], [`Session::handle_timeout`]) tell it
 //! what happened, outputs ([`Session::poll_output`]) say what to do about it, and
@@ -9,13 +9,19 @@
 //! ```text
 //!            Subscribe               Opened                Response
 //!   Idle ───────────────> Connecting ──────> Open(silent) ─────────> Open(answered)
-//!                          ^   ^  │ Closed        │ Closed               │ Closed
-//!                          │   │  v               v                      │
-//!                          │   └─ Waiting (backoff; every watcher hears) │
+//!    ^                     ^   ^  │ Closed        │ Closed               │ Closed
+//!    │ nothing wanted      │   │  v               v                      │
+//!    └── from everywhere   │   └─ Waiting (backoff; the owner hears)     │
 //!                          └──────────── at once; nobody hears ──────────┘
 //! ```
+//!
+//! State of the world and delta differ in what a request says and in what a response means for
+//! names it does not mention; `sotw` and `delta` hold those differences, and everything else is
+//! common.
 
-mod response;
+mod apply;
+mod delta;
+mod sotw;
 mod type_state;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -23,38 +29,56 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use tracing::{debug, warn};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
-use crate::cache::{Cache, Changed};
+use crate::cache::{Cache, Changed, Failure, State};
+use crate::data_errors::DataErrors;
 use crate::error::{Reason, ResourceError};
 use crate::kind::{Key, Kind};
+use apply::Verdict;
 use type_state::TypeState;
 
-/// How long a server may take to send a resource before it counts as non-existent (gRFC A27).
-const RESOURCE_TIMEOUT: Duration = Duration::from_secs(15);
+/// A stream that ends sooner than this after the last one did is followed by a wait, answered or
+/// not: a server that answers once and hangs up must not be dialled in a tight loop.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
 
 /// What a session needs to know from the start.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
     /// Who this client is; sent in the first request of each stream.
     pub node: Node,
-    /// How long to wait for a resource that was asked for.
-    pub resource_timeout: Duration,
+    /// Which variant of the protocol to speak.
+    pub protocol: Protocol,
+    /// What to do about errors in the data.
+    pub data_errors: DataErrors,
     /// Where the jitter of the backoff comes from.
     pub seed: u64,
 }
 
 impl SessionConfig {
-    /// The defaults for `node`.
+    /// State of the world, with the classic treatment of data errors, for `node`.
     pub fn new(node: Node, seed: u64) -> Self {
         Self {
             node,
-            resource_timeout: RESOURCE_TIMEOUT,
+            protocol: Protocol::StateOfTheWorld,
+            data_errors: DataErrors::default(),
             seed,
         }
     }
+}
+
+/// The variants of ADS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// `DeltaAggregatedResources`: a response names what changed.
+    Delta,
+    /// `StreamAggregatedResources`.
+    #[default]
+    StateOfTheWorld,
 }
 
 /// Which resources of a type are wanted.
@@ -69,11 +93,15 @@ pub enum Want {
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The stream has ended, or could not be opened, for this reason.
-    Closed(Arc<str>),
+    /// The stream has ended, or could not be opened.
+    Closed(Ending),
+    /// Every watcher has taken what the last response changed.
+    Consumed,
+    /// The server sent this on a delta stream.
+    DeltaResponse(DeltaDiscoveryResponse),
     /// The stream is open.
     Opened,
-    /// The server sent this.
+    /// The server sent this on a state-of-the-world stream.
     Response(DiscoveryResponse),
     /// The last [`Output::Send`] is on its way.
     Sent,
@@ -93,9 +121,41 @@ pub enum Input {
     },
 }
 
+/// How a stream ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// For a person to read.
+    pub reason: Arc<str>,
+    /// What follows from it.
+    pub kind: EndingKind,
+}
+
+/// What follows from the end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndingKind {
+    /// Nothing in particular.
+    Ordinary,
+    /// A response was over the size limit, and would be again.
+    TooLarge,
+    /// The server does not know the method.
+    Unimplemented,
+}
+
+impl Ending {
+    /// An end without further meaning.
+    pub fn ordinary(reason: impl Into<Arc<str>>) -> Self {
+        Self {
+            reason: reason.into(),
+            kind: EndingKind::Ordinary,
+        }
+    }
+}
+
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
+    /// The server spoke for the first time on this stream.
+    Answered,
     /// Tell the watchers of `key` what the cache now says.
     Changed {
         /// Which resource.
@@ -103,11 +163,36 @@ pub enum Output {
         /// What of it.
         changed: Changed,
     },
-    /// Open a stream; answer with [`Input::Opened`] or [`Input::Closed`].
-    Open,
+    /// Nothing is wanted any more: drop the stream. No [`Input::Closed`] is due for it.
+    Close,
+    /// The stream failed before the server spoke.
+    Failed(Arc<str>),
+    /// Open a stream of this protocol; answer with [`Input::Opened`] or [`Input::Closed`].
+    Open(Protocol),
+    /// For metrics: what a response held.
+    Received {
+        /// Of which type.
+        kind: Kind,
+        /// How many resources were taken.
+        valid: usize,
+        /// How many were refused.
+        invalid: usize,
+    },
+    /// The server has been told, as far as there is one to tell, that this is no longer wanted: it
+    /// can be forgotten, unless it is wanted of another server.
+    Released(Key),
     /// Send this; answer with [`Input::Sent`]. There is never more than one on its way, so what
     /// changes meanwhile goes out as one request.
-    Send(Box<DiscoveryRequest>),
+    Send(Box<Request>),
+}
+
+/// A request of either protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// For a delta stream.
+    Delta(DeltaDiscoveryRequest),
+    /// For a state-of-the-world stream.
+    Sotw(DiscoveryRequest),
 }
 
 /// The client's side of the conversation with one xDS server.
@@ -120,6 +205,7 @@ pub struct Session {
     /// When to give up on which resource: timers are data.
     deadlines: BTreeSet<(Instant, Key)>,
     backoff: Backoff,
+    last_end: Option<Instant>,
     outputs: VecDeque<Output>,
 }
 
@@ -128,7 +214,7 @@ enum Stream {
     Idle,
     Connecting,
     Open(OpenStream),
-    Waiting { until: Instant },
+    Waiting { until: Instant, reason: Arc<str> },
 }
 
 #[derive(Debug, Default)]
@@ -137,6 +223,8 @@ struct OpenStream {
     /// The type whose request is on its way.
     sending: Option<&'static str>,
     answered: bool,
+    /// A response has been taken whose changes not every watcher has.
+    unconsumed: bool,
 }
 
 impl Session {
@@ -149,6 +237,7 @@ impl Session {
             stream: Stream::Idle,
             types: Vec::new(),
             deadlines: BTreeSet::new(),
+            last_end: None,
             outputs: VecDeque::new(),
         }
     }
@@ -156,9 +245,11 @@ impl Session {
     /// Takes note of what happened.
     pub fn handle(&mut self, input: Input, cache: &mut Cache, now: Instant) {
         match input {
-            Input::Closed(reason) => self.closed(&reason, cache, now),
-            Input::Opened => self.opened(),
-            Input::Response(response) => self.response(response, cache),
+            Input::Closed(ending) => self.closed(&ending, now),
+            Input::Consumed => self.consumed(),
+            Input::DeltaResponse(response) => self.delta_response(response, cache, now),
+            Input::Opened => self.opened(cache),
+            Input::Response(response) => self.sotw_response(response, cache, now),
             Input::Sent => self.sent(cache, now),
             Input::Subscribe { kind, want } => self.subscribe(kind, want, cache),
             Input::Unsubscribe { kind, want } => self.unsubscribe(kind, &want, cache),
@@ -167,7 +258,7 @@ impl Session {
 
     /// Does what was due at [`next_timeout`](Self::next_timeout).
     pub fn handle_timeout(&mut self, cache: &mut Cache, now: Instant) {
-        if matches!(self.stream, Stream::Waiting { until } if until <= now) {
+        if matches!(self.stream, Stream::Waiting { until, .. } if until <= now) {
             self.connect();
         }
         while let Some((deadline, key)) = self.deadlines.first().cloned() {
@@ -175,73 +266,111 @@ impl Session {
                 break;
             }
             self.deadlines.pop_first();
-            self.give_up_on(key, cache);
+            self.give_up_on(key, cache, now);
         }
     }
 
     /// The next thing to do; `None` when there is nothing more for now.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self, cache: &Cache) -> Option<Output> {
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
-        self.next_request().map(Box::new).map(Output::Send)
+        let request = self.next_request(cache)?;
+        Some(Output::Send(Box::new(request)))
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
     pub fn next_timeout(&self) -> Option<Instant> {
         let reconnect = match self.stream {
-            Stream::Waiting { until } => Some(until),
+            Stream::Waiting { until, .. } => Some(until),
             _ => None,
         };
         let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
         reconnect.into_iter().chain(deadline).min()
     }
 
+    /// Whether the next response may be read: every watcher has taken what the last one changed.
+    pub fn may_read(&self) -> bool {
+        !matches!(&self.stream, Stream::Open(open) if open.unconsumed)
+    }
+
+    /// Why the server cannot be reached, while it cannot.
+    pub fn failure(&self) -> Option<&Arc<str>> {
+        match &self.stream {
+            Stream::Waiting { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Forgets which versions were accepted, because another server's resources have taken their
+    /// place in the cache: this server must send its own again.
+    pub fn forget_versions(&mut self) {
+        for state in &mut self.types {
+            state.wire.forget_versions();
+        }
+    }
+
     fn subscribe(&mut self, kind: Kind, want: Want, cache: &mut Cache) {
         if let Want::Named(name) = &want {
-            let key = Key {
-                type_url: kind.type_url,
-                name: Arc::clone(name),
-            };
-            cache.entry_mut(&key);
+            cache.entry_mut(&kind.key(name));
         }
-        let index = self.types.iter().position(|state| state.kind == kind);
-        let state = match index {
-            Some(index) => &mut self.types[index],
-            None => {
-                self.types.push(TypeState::new(kind));
-                let last = self.types.len() - 1;
-                &mut self.types[last]
-            }
-        };
-        state.add(want);
+        let known = self.types.iter().position(|state| state.kind == kind);
+        let index = known.unwrap_or_else(|| {
+            self.types.push(TypeState::new(kind, self.config.protocol));
+            self.types.len() - 1
+        });
+        self.types[index].add(want);
         if matches!(self.stream, Stream::Idle) {
             self.connect();
         }
     }
 
-    fn unsubscribe(&mut self, kind: Kind, want: &Want, cache: &mut Cache) {
+    fn unsubscribe(&mut self, kind: Kind, want: &Want, cache: &Cache) {
         let Some(state) = self.types.iter_mut().find(|state| state.kind == kind) else {
             return;
         };
-        for (deadline, key) in state.remove(want, cache) {
-            if let Some(deadline) = deadline {
-                self.deadlines.remove(&(deadline, key.clone()));
+        state.remove(want);
+        if self.types.iter().all(TypeState::is_unwanted) {
+            self.stop(cache);
+        } else if !matches!(self.stream, Stream::Open(_)) {
+            self.release(cache);
+        }
+    }
+
+    /// Nothing is wanted: the stream ends, and with it all that a stream remembers.
+    fn stop(&mut self, cache: &Cache) {
+        if !matches!(self.stream, Stream::Idle) {
+            self.outputs.push_back(Output::Close);
+        }
+        self.stream = Stream::Idle;
+        self.deadlines.clear();
+        self.release(cache);
+        self.types.clear();
+    }
+
+    /// Lets go of what nobody wants: the server is about to be told, or there is none to be told.
+    fn release(&mut self, cache: &Cache) {
+        for state in self.types.iter_mut().filter(|state| state.names.leaving) {
+            let (released, fallen) = state.release(cache);
+            let released = released.into_iter().map(Output::Released);
+            self.outputs.extend(released);
+            for deadline in &fallen {
+                self.deadlines.remove(deadline);
             }
-            cache.remove(&key);
         }
     }
 
     fn connect(&mut self) {
         self.stream = Stream::Connecting;
-        self.outputs.push_back(Output::Open);
+        self.outputs.push_back(Output::Open(self.config.protocol));
     }
 
-    fn opened(&mut self) {
+    fn opened(&mut self, cache: &Cache) {
         if !matches!(self.stream, Stream::Connecting) {
             return;
         }
         self.stream = Stream::Open(OpenStream::default());
+        self.release(cache);
         for state in &mut self.types {
             state.start_stream();
         }
@@ -254,52 +383,102 @@ impl Session {
         let Some(type_url) = open.sending.take() else {
             return;
         };
-        let deadline = now + self.config.resource_timeout;
-        let state = self
-            .types
-            .iter_mut()
-            .find(|state| state.kind.type_url == type_url);
+        let deadline = now + self.config.data_errors.resource_timeout();
+        let of_type = |state: &&mut TypeState| state.kind.type_url == type_url;
+        let state = self.types.iter_mut().find(of_type);
         for key in state.into_iter().flat_map(|s| s.sent(cache, deadline)) {
             self.deadlines.insert((deadline, key));
         }
     }
 
-    fn response(&mut self, response: DiscoveryResponse, cache: &mut Cache) {
-        let Stream::Open(open) = &mut self.stream else {
+    fn consumed(&mut self) {
+        if let Stream::Open(open) = &mut self.stream {
+            open.unconsumed = false;
+        }
+    }
+
+    fn sotw_response(&mut self, response: DiscoveryResponse, cache: &mut Cache, now: Instant) {
+        let Some(index) = self.answered(&response.type_url) else {
             return;
         };
-        let type_url = response.type_url.as_str();
-        let Some(state) = self
-            .types
-            .iter_mut()
-            .find(|state| state.kind.type_url == type_url)
-        else {
+        let context = apply::Context {
+            node: &self.node_id,
+            data_errors: self.config.data_errors,
+            now,
+        };
+        let state = &mut self.types[index];
+        let (nonce, version) = (response.nonce.clone(), response.version_info.clone());
+        let verdict = sotw::apply(response, state, cache, &context);
+        state.answer_sotw(nonce, &version, &verdict.errors, cache);
+        self.judged(index, &version, verdict);
+    }
+
+    fn delta_response(
+        &mut self,
+        response: DeltaDiscoveryResponse,
+        cache: &mut Cache,
+        now: Instant,
+    ) {
+        let Some(index) = self.answered(&response.type_url) else {
+            return;
+        };
+        let context = apply::Context {
+            node: &self.node_id,
+            data_errors: self.config.data_errors,
+            now,
+        };
+        let state = &mut self.types[index];
+        let nonce = response.nonce.clone();
+        let version = response.system_version_info.clone();
+        let verdict = delta::apply(response, state, cache, &context);
+        state.answer_delta(nonce, &verdict.errors);
+        self.judged(index, &version, verdict);
+    }
+
+    /// Notes that the server spoke, and finds the type it spoke about.
+    fn answered(&mut self, type_url: &str) -> Option<usize> {
+        let Stream::Open(open) = &mut self.stream else {
+            return None;
+        };
+        let of_type = |state: &TypeState| state.kind.type_url == type_url;
+        let Some(index) = self.types.iter().position(of_type) else {
             // Neither ACK nor NACK, nor does it count as an answer.
+            let node = &*self.node_id;
             warn!(
                 type_url,
-                node = &*self.node_id,
-                "ignored a response of a type nobody asked for"
+                node, "ignored a response of a type nobody asked for"
             );
-            return;
+            return None;
         };
-        open.answered = true;
-        self.backoff.reset();
-        let verdict = response::apply(&response, state, cache, &self.node_id);
+        open.unconsumed = true;
+        if !std::mem::replace(&mut open.answered, true) {
+            self.outputs.push_back(Output::Answered);
+        }
+        Some(index)
+    }
+
+    fn judged(&mut self, index: usize, version: &str, verdict: Verdict) {
+        let kind = self.types[index].kind;
+        let (type_url, node) = (kind.type_url, &*self.node_id);
         for deadline in verdict.settled {
             self.deadlines.remove(&deadline);
         }
         if verdict.errors.is_empty() {
-            debug!(type_url, version = response.version_info, "accepted");
+            debug!(type_url, version, "accepted");
         } else {
-            warn!(type_url, version = response.version_info, node = &*self.node_id, errors = ?verdict.errors, "rejected");
+            warn!(type_url, version, node, errors = ?verdict.errors, "rejected");
         }
-        state.answer(response.nonce, response.version_info, &verdict.errors);
+        self.outputs.push_back(Output::Received {
+            kind,
+            valid: verdict.valid,
+            invalid: verdict.errors.len(),
+        });
         self.outputs.extend(verdict.changes);
     }
 
     /// gRFC A57: a stream that brought something may end without anybody being told; one that
-    /// brought nothing is an error to every watcher, and the next one waits.
-    fn closed(&mut self, reason: &Arc<str>, cache: &mut Cache, now: Instant) {
+    /// brought nothing is a failure of the server, and the next one waits.
+    fn closed(&mut self, ending: &Ending, now: Instant) {
         let answered = match &self.stream {
             Stream::Open(open) => open.answered,
             Stream::Connecting => false,
@@ -309,67 +488,89 @@ impl Session {
         for state in &mut self.types {
             state.end_stream();
         }
-        if answered {
+        if self.falls_back_to_sotw(ending, answered) {
+            return;
+        }
+        let short = self
+            .last_end
+            .replace(now)
+            .is_some_and(|last| now.duration_since(last) < SHORT_LIFE);
+        let reason = Arc::clone(&ending.reason);
+        if answered && !short && ending.kind != EndingKind::TooLarge {
             debug!(%reason, "ADS stream ended; opening the next at once");
+            self.backoff.reset();
             self.connect();
             return;
         }
         let wait = self.backoff.next_wait();
         warn!(%reason, ?wait, node = &*self.node_id, "ADS stream failed");
-        self.stream = Stream::Waiting { until: now + wait };
-        for state in &self.types {
-            for key in state.keys(cache) {
-                let error = ResourceError {
-                    noun: state.kind.noun,
-                    name: Arc::clone(&key.name),
-                    reason: Reason::Connectivity(Arc::clone(reason)),
-                    node: Arc::clone(&self.node_id),
-                };
-                let changed = cache.entry_mut(&key).trouble(error);
-                push_change(&mut self.outputs, key, changed);
-            }
+        self.stream = Stream::Waiting {
+            until: now + wait,
+            reason: Arc::clone(&reason),
+        };
+        if !answered || ending.kind == EndingKind::TooLarge {
+            self.outputs.push_back(Output::Failed(reason));
         }
     }
 
-    fn give_up_on(&mut self, key: Key, cache: &mut Cache) {
-        let Some(state) = self
-            .types
-            .iter_mut()
-            .find(|state| state.kind.type_url == key.type_url)
-        else {
+    /// A server that does not speak delta is spoken to in state of the world from then on.
+    fn falls_back_to_sotw(&mut self, ending: &Ending, answered: bool) -> bool {
+        let refused = ending.kind == EndingKind::Unimplemented && !answered;
+        if !refused || self.config.protocol != Protocol::Delta {
+            return false;
+        }
+        info!("the server does not speak delta; going on with state of the world");
+        self.config.protocol = Protocol::StateOfTheWorld;
+        for state in &mut self.types {
+            state.speak(Protocol::StateOfTheWorld);
+        }
+        self.connect();
+        true
+    }
+
+    fn give_up_on(&mut self, key: Key, cache: &mut Cache, now: Instant) {
+        let of_type = |state: &&mut TypeState| state.kind.type_url == key.type_url;
+        let Some(state) = self.types.iter_mut().find(of_type) else {
             return;
         };
         state.settle(&key.name);
-        let error = ResourceError {
-            noun: state.kind.noun,
-            name: Arc::clone(&key.name),
-            reason: Reason::TimedOut(self.config.resource_timeout),
-            node: Arc::clone(&self.node_id),
+        let after = self.config.data_errors.resource_timeout();
+        let (entry_state, reason) = if self.config.data_errors.timer_is_transient() {
+            (State::TimedOut, Reason::Slow(after))
+        } else {
+            (State::DoesNotExist, Reason::TimedOut(after))
         };
-        let changed = cache.entry_mut(&key).fail(error);
-        push_change(&mut self.outputs, key, changed);
+        let failure = Failure {
+            error: ResourceError {
+                noun: state.kind.noun,
+                name: Arc::clone(&key.name),
+                reason,
+                node: Arc::clone(&self.node_id),
+            },
+            version: Arc::default(),
+            at: now,
+        };
+        let changed = cache.entry_mut(&key).fail(entry_state, failure, false);
+        if changed != Changed::Nothing {
+            self.outputs.push_back(Output::Changed { key, changed });
+        }
     }
 
-    fn next_request(&mut self) -> Option<DiscoveryRequest> {
-        let Stream::Open(open) = &mut self.stream else {
+    fn next_request(&mut self, cache: &Cache) -> Option<Request> {
+        let Stream::Open(open) = &self.stream else {
             return None;
         };
         if open.sending.is_some() {
             return None;
         }
+        self.release(cache);
+        let Stream::Open(open) = &mut self.stream else {
+            return None;
+        };
         let state = self.types.iter_mut().find(|state| state.is_due())?;
-        let mut request = state.request();
-        if !open.node_told {
-            open.node_told = true;
-            request.node = Some(self.config.node.clone());
-        }
+        let node = (!open.node_told).then(|| self.config.node.clone());
+        open.node_told = true;
         open.sending = Some(state.kind.type_url);
-        Some(request)
-    }
-}
-
-fn push_change(outputs: &mut VecDeque<Output>, key: Key, changed: Changed) {
-    if changed != Changed::Nothing {
-        outputs.push_back(Output::Changed { key, changed });
+        Some(state.request(node))
     }
 }

@@ -1,39 +1,45 @@
-//! What a session wants of one type, and where that type's conversation stands.
+//! What a session wants of one type, and how far it has come with that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::google::rpc::Status;
 
-use super::Want;
+use super::delta::DeltaWire;
+use super::sotw::SotwWire;
+use super::{Protocol, Request, Want};
 use crate::cache::Cache;
 use crate::kind::{Key, Kind};
 
-const WILDCARD: &str = "*";
+pub(super) const WILDCARD: &str = "*";
 const INVALID_ARGUMENT: i32 = 3;
 
 #[derive(Debug)]
 pub(super) struct TypeState {
     pub(super) kind: Kind,
-    all: bool,
-    names: BTreeMap<Arc<str>, Progress>,
-    /// The last version that was accepted whole. It outlives the stream.
-    version: String,
-    stream: OnStream,
+    pub(super) names: Names,
+    pub(super) wire: Wire,
 }
 
-/// What ends with the stream.
+/// The names the server believes to be wanted, or soon will.
 #[derive(Debug, Default)]
-struct OnStream {
-    /// Kept even when the last name goes: a request without it would be read as the stream's first.
-    nonce: String,
-    /// Whether a request went out. Before that, an empty list of names would mean "all".
-    asked: bool,
-    due: bool,
-    /// What to say in the next request's `error_detail`.
-    rejection: Option<String>,
+pub(super) struct Names {
+    pub(super) all: bool,
+    /// The server has not heard yet that not everything is wanted any more.
+    all_leaving: bool,
+    /// Something is no longer wanted.
+    pub(super) leaving: bool,
+    pub(super) by_name: BTreeMap<Arc<str>, Name>,
+}
+
+#[derive(Debug)]
+pub(super) struct Name {
+    progress: Progress,
+    /// A name that is no longer wanted stays until a request without it goes out: wanted again
+    /// before that, it was never gone, and the server would not send it again.
+    wanted: bool,
 }
 
 /// How far the search for a name has come on this stream.
@@ -45,116 +51,143 @@ enum Progress {
     Settled,
 }
 
+/// Where the conversation about this type stands, in its protocol's terms.
+#[derive(Debug)]
+pub(super) enum Wire {
+    Delta(DeltaWire),
+    Sotw(SotwWire),
+}
+
 impl TypeState {
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: Kind, protocol: Protocol) -> Self {
         Self {
             kind,
-            all: false,
-            names: BTreeMap::new(),
-            version: String::new(),
-            stream: OnStream::default(),
+            names: Names::default(),
+            wire: Wire::new(protocol),
         }
     }
 
     pub(super) fn add(&mut self, want: Want) {
-        match want {
-            Want::All => self.all = true,
+        let (name, known) = match want {
+            Want::All => (
+                WILDCARD.into(),
+                std::mem::replace(&mut self.names.all, true),
+            ),
             Want::Named(name) => {
-                self.names.entry(name).or_insert(Progress::Unsent);
+                let entry = self.names.by_name.entry(Arc::clone(&name));
+                let entry = entry.or_insert(Name {
+                    progress: Progress::Unsent,
+                    wanted: false,
+                });
+                (name, std::mem::replace(&mut entry.wanted, true))
             }
+        };
+        if !known {
+            self.wire.subscribe(name);
         }
-        self.stream.due = true;
     }
 
-    /// Drops a want; returns the resources nobody wants any more, with their deadlines.
-    pub(super) fn remove(&mut self, want: &Want, cache: &Cache) -> Vec<(Option<Instant>, Key)> {
-        self.stream.due = true;
-        match want {
+    pub(super) fn remove(&mut self, want: &Want) {
+        let (name, known) = match want {
             Want::All => {
-                self.all = false;
-                let mut unwanted = self.cached(cache);
-                unwanted.retain(|key| !self.names.contains_key(&key.name));
-                unwanted.into_iter().map(|key| (None, key)).collect()
+                self.names.all_leaving |= self.names.all;
+                (WILDCARD.into(), std::mem::take(&mut self.names.all))
             }
             Want::Named(name) => {
-                let progress = self.names.remove(name);
-                if self.all {
-                    return Vec::new();
-                }
-                let deadline = progress.and_then(Progress::deadline);
-                vec![(deadline, self.key(name))]
+                let entry = self.names.by_name.get_mut(name);
+                let known = entry.is_some_and(|name| std::mem::take(&mut name.wanted));
+                (Arc::clone(name), known)
+            }
+        };
+        if known {
+            self.names.leaving = true;
+            self.wire.unsubscribe(name);
+        }
+    }
+
+    /// Lets go of what is no longer wanted; returns the resources that go, and the deadlines that
+    /// fall.
+    pub(super) fn release(&mut self, cache: &Cache) -> (Vec<Key>, Vec<(Instant, Key)>) {
+        self.names.leaving = false;
+        let (mut gone, mut fallen) = (Vec::new(), Vec::new());
+        let unwanted = self.names.by_name.iter().filter(|(_, name)| !name.wanted);
+        let unwanted: Vec<Arc<str>> = unwanted.map(|(name, _)| Arc::clone(name)).collect();
+        for name in unwanted {
+            let key = self.kind.key(&name);
+            let released = self.names.by_name.remove(&name);
+            let deadline = released.and_then(|name| name.progress.deadline());
+            fallen.extend(deadline.map(|deadline| (deadline, key.clone())));
+            if !self.names.all || !cache.has_value(&key) {
+                self.wire.forget(&name);
+                gone.push(key);
             }
         }
-    }
-
-    pub(super) fn wants(&self, name: &str) -> bool {
-        self.all || self.names.contains_key(name)
-    }
-
-    /// Every resource that is wanted: the named ones, and with a wildcard all that came.
-    pub(super) fn keys(&self, cache: &Cache) -> Vec<Key> {
-        if self.all {
-            return self.cached(cache);
+        if std::mem::take(&mut self.names.all_leaving) && !self.names.all {
+            let unnamed = self.keys(cache).into_iter();
+            for key in unnamed.filter(|key| !self.names.by_name.contains_key(&key.name)) {
+                self.wire.forget(&key.name);
+                gone.push(key);
+            }
         }
-        self.names.keys().map(|name| self.key(name)).collect()
+        (gone, fallen)
+    }
+
+    pub(super) fn is_unwanted(&self) -> bool {
+        !self.names.all && self.names.by_name.values().all(|name| !name.wanted)
+    }
+
+    /// Every resource of this type in the cache, in order.
+    pub(super) fn keys(&self, cache: &Cache) -> Vec<Key> {
+        let of_type = |key: &&Key| key.type_url == self.kind.type_url;
+        let mut keys: Vec<Key> = cache
+            .iter()
+            .map(|(key, _)| key)
+            .filter(of_type)
+            .cloned()
+            .collect();
+        keys.sort();
+        keys
     }
 
     pub(super) fn start_stream(&mut self) {
-        self.stream = OnStream {
-            due: self.all || !self.names.is_empty(),
-            ..OnStream::default()
-        };
+        self.wire.start_stream(&self.names);
     }
 
     pub(super) fn end_stream(&mut self) {
-        for progress in self.names.values_mut() {
-            *progress = Progress::Unsent;
+        for name in self.names.by_name.values_mut() {
+            name.progress = Progress::Unsent;
         }
+    }
+
+    pub(super) fn speak(&mut self, protocol: Protocol) {
+        self.wire = Wire::new(protocol);
     }
 
     pub(super) fn is_due(&self) -> bool {
-        let nothing_to_say = !self.stream.asked && !self.all && self.names.is_empty();
-        self.stream.due && !nothing_to_say
+        match &self.wire {
+            Wire::Delta(wire) => wire.is_due(),
+            Wire::Sotw(wire) => wire.is_due(&self.names),
+        }
     }
 
-    /// The request that says everything there is to say about this type now.
-    pub(super) fn request(&mut self) -> DiscoveryRequest {
-        self.stream.due = false;
-        self.stream.asked = true;
-        for progress in self.names.values_mut() {
-            if *progress == Progress::Unsent {
-                *progress = Progress::Sending;
-            }
-        }
-        let wildcard = self.all.then(|| WILDCARD.to_owned());
-        let names = self.names.keys().map(|name| name.to_string());
-        DiscoveryRequest {
-            version_info: self.version.clone(),
-            resource_names: wildcard.into_iter().chain(names).collect(),
-            type_url: self.kind.type_url.to_owned(),
-            response_nonce: self.stream.nonce.clone(),
-            error_detail: self.stream.rejection.take().map(|message| Status {
-                code: INVALID_ARGUMENT,
-                message,
-                ..Status::default()
-            }),
-            ..DiscoveryRequest::default()
+    /// The request that says what there is to say about this type now. Comes after
+    /// [`release`](Self::release).
+    pub(super) fn request(&mut self, node: Option<Node>) -> Request {
+        match &mut self.wire {
+            Wire::Delta(wire) => Request::Delta(wire.request(self.kind, &mut self.names, node)),
+            Wire::Sotw(wire) => Request::Sotw(wire.request(self.kind, &mut self.names, node)),
         }
     }
 
     /// The request is on its way: from now on the server may be blamed for what it does not send.
     /// Returns the resources whose deadline begins.
     pub(super) fn sent(&mut self, cache: &Cache, deadline: Instant) -> Vec<Key> {
-        let type_url = self.kind.type_url;
         let mut awaited = Vec::new();
-        for (name, progress) in &mut self.names {
+        for (name, Name { progress, .. }) in &mut self.names.by_name {
             if *progress != Progress::Sending {
                 continue;
             }
-            let key = Key {
-                type_url,
-                name: Arc::clone(name),
-            };
+            let key = self.kind.key(name);
             if cache.has_value(&key) {
                 *progress = Progress::Settled;
             } else {
@@ -167,43 +200,55 @@ impl TypeState {
 
     /// The server has spoken about `name`; returns the deadline that thereby falls.
     pub(super) fn settle(&mut self, name: &str) -> Option<Instant> {
-        let progress = self.names.get_mut(name)?;
+        let Name { progress, .. } = self.names.by_name.get_mut(name)?;
         let deadline = progress.deadline();
         *progress = Progress::Settled;
         deadline
     }
 
-    /// Makes the next request an ACK, or a NACK that lists every error.
-    ///
-    /// A response with any error leaves the version where it was, although its valid resources are
-    /// in use (gRFC A46): the version says what was accepted whole.
-    pub(super) fn answer(&mut self, nonce: String, version: String, errors: &[String]) {
-        self.stream.nonce = nonce;
-        self.stream.due = true;
-        if errors.is_empty() {
-            self.version = version;
-            self.stream.rejection = None;
-        } else {
-            self.stream.rejection = Some(errors.join("\n"));
+    pub(super) fn answer_sotw(
+        &mut self,
+        nonce: String,
+        version: &str,
+        errors: &[String],
+        cache: &Cache,
+    ) {
+        let kind = self.kind;
+        if let Wire::Sotw(wire) = &mut self.wire {
+            wire.answer(nonce, version, errors, |name| {
+                cache.has_value(&kind.key(name))
+            });
         }
     }
 
-    pub(super) fn key(&self, name: &Arc<str>) -> Key {
-        Key {
-            type_url: self.kind.type_url,
-            name: Arc::clone(name),
+    pub(super) fn answer_delta(&mut self, nonce: String, errors: &[String]) {
+        if let Wire::Delta(wire) = &mut self.wire {
+            wire.answer(nonce, errors);
         }
     }
+}
 
-    fn cached(&self, cache: &Cache) -> Vec<Key> {
-        let mut keys: Vec<Key> = cache
-            .iter()
-            .map(|(key, _)| key)
-            .filter(|key| key.type_url == self.kind.type_url)
-            .cloned()
-            .collect();
-        keys.sort();
-        keys
+impl Names {
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.all || self.all_leaving || self.by_name.contains_key(name)
+    }
+
+    /// Whether absence says something about every resource that came.
+    pub(super) fn has_all(&self) -> bool {
+        self.all || self.all_leaving
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        !self.all && self.by_name.is_empty()
+    }
+
+    /// Notes that a request with this name goes out.
+    pub(super) fn sending(&mut self, name: &str) {
+        if let Some(Name { progress, .. }) = self.by_name.get_mut(name)
+            && *progress == Progress::Unsent
+        {
+            *progress = Progress::Sending;
+        }
     }
 }
 
@@ -214,4 +259,57 @@ impl Progress {
             _ => None,
         }
     }
+}
+
+impl Wire {
+    fn new(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Delta => Self::Delta(DeltaWire::default()),
+            Protocol::StateOfTheWorld => Self::Sotw(SotwWire::default()),
+        }
+    }
+
+    fn subscribe(&mut self, name: Arc<str>) {
+        match self {
+            Self::Delta(wire) => wire.subscribe(name),
+            Self::Sotw(wire) => wire.names_changed(),
+        }
+    }
+
+    fn unsubscribe(&mut self, name: Arc<str>) {
+        match self {
+            Self::Delta(wire) => wire.unsubscribe(name),
+            Self::Sotw(wire) => wire.names_changed(),
+        }
+    }
+
+    fn start_stream(&mut self, names: &Names) {
+        match self {
+            Self::Delta(wire) => wire.start_stream(names),
+            Self::Sotw(wire) => wire.start_stream(),
+        }
+    }
+
+    fn forget(&mut self, name: &Arc<str>) {
+        match self {
+            Self::Delta(wire) => wire.forget(name),
+            Self::Sotw(wire) => wire.left_out(Arc::clone(name)),
+        }
+    }
+
+    pub(super) fn forget_versions(&mut self) {
+        match self {
+            Self::Delta(wire) => wire.forget_versions(),
+            Self::Sotw(wire) => wire.forget_version(),
+        }
+    }
+}
+
+/// A NACK's `error_detail`, listing every error (gRFC A46).
+pub(super) fn rejection(errors: &[String]) -> Option<Status> {
+    (!errors.is_empty()).then(|| Status {
+        code: INVALID_ARGUMENT,
+        message: errors.join("\n"),
+        ..Status::default()
+    })
 }

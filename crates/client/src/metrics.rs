@@ -1,0 +1,83 @@
+//! What a client counts, under the names of gRFC A78.
+//!
+//! | what | gRFC A78 |
+//! |---|---|
+//! | [`Recorder::connected`] | `grpc.xds_client.connected` |
+//! | [`Recorder::server_failure`] | `grpc.xds_client.server_failure` |
+//! | [`Recorder::updates`] | `grpc.xds_client.resource_updates_valid`, `..._invalid` |
+//! | [`Recorder::resources`] | `grpc.xds_client.resources` |
+
+use std::fmt::Debug;
+
+use crowfly_model::names::{Authority, authority_of};
+use crowfly_xds::{Entry, State};
+
+/// Receives what a client counts. Every method has an empty default.
+///
+/// The methods are called from the client's task and must not block.
+pub trait Recorder: Debug + Send + Sync + 'static {
+    /// Whether a stream to the server is working: it has answered, or has only just been opened.
+    fn connected(&self, labels: ServerLabels<'_>, connected: bool) {
+        let _ = (labels, connected);
+    }
+
+    /// The server could not be reached, or ended the stream before it said anything.
+    fn server_failure(&self, labels: ServerLabels<'_>) {
+        let _ = labels;
+    }
+
+    /// A response held that many valid and invalid resources of a type.
+    fn updates(&self, labels: ServerLabels<'_>, resource_type: &str, valid: u64, invalid: u64) {
+        let _ = (labels, resource_type, valid, invalid);
+    }
+
+    /// There are that many resources of a type in that state; called again when it changes.
+    fn resources(&self, labels: ResourceLabels<'_>, count: u64) {
+        let _ = (labels, count);
+    }
+}
+
+/// Of which client, and which of its servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLabels<'a> {
+    /// `grpc.target`
+    pub target: &'a str,
+    /// `grpc.xds.server`
+    pub server: &'a str,
+}
+
+/// Of which client, and which of its resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResourceLabels<'a> {
+    /// `grpc.target`
+    pub target: &'a str,
+    /// `grpc.xds.authority`; `#old` for names of the old style.
+    pub authority: &'a str,
+    /// `grpc.xds.cache_state`
+    pub cache_state: &'static str,
+    /// `grpc.xds.resource_type`
+    pub resource_type: &'a str,
+}
+
+/// The label `grpc.xds.cache_state` of an entry (gRFC A78, as A88 extends it).
+pub(crate) fn cache_state(entry: &Entry) -> &'static str {
+    match (entry.state(), entry.has_value()) {
+        (State::Acked, _) => "acked",
+        (State::DoesNotExist, false) => "does_not_exist",
+        (State::DoesNotExist, true) => "does_not_exist_but_cached",
+        (State::Nacked, false) => "nacked",
+        (State::Nacked, true) => "nacked_but_cached",
+        (State::ReceivedError, false) => "received_error",
+        (State::ReceivedError, true) => "received_error_but_cached",
+        (State::Requested, _) => "requested",
+        (State::TimedOut, _) => "timeout",
+    }
+}
+
+/// The label `grpc.xds.authority` of a resource name.
+pub(crate) fn authority(name: &str) -> String {
+    match authority_of(name) {
+        Authority::Default => "#old".to_owned(),
+        Authority::Named(authority) => authority.into_owned(),
+    }
+}

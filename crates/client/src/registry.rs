@@ -1,0 +1,44 @@
+//! The clients of this process: so that channels to one target share one (gRFC A71), and so that a
+//! configuration dump finds them all (gRFC A40).
+
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+use crowfly_model::bootstrap::Bootstrap;
+
+use crate::client::{ConfigError, Inner, XdsClient};
+
+static CLIENTS: LazyLock<Mutex<Vec<Weak<Inner>>>> = LazyLock::new(Mutex::default);
+
+/// Every client that is alive.
+pub(crate) fn all() -> Vec<XdsClient> {
+    let alive = clients().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+    alive.into_iter().map(XdsClient::from_inner).collect()
+}
+
+pub(crate) fn insert(client: &XdsClient) {
+    let mut clients = clients();
+    clients.retain(|client| client.strong_count() > 0);
+    clients.push(Arc::downgrade(client.inner()));
+}
+
+/// The client for a target and bootstrap, made if there is none. The lock is held meanwhile, so that
+/// two channels that start together find one client.
+pub(crate) fn find_or_insert(
+    target: &str,
+    bootstrap: &Arc<Bootstrap>,
+    make: impl FnOnce() -> Result<XdsClient, ConfigError>,
+) -> Result<XdsClient, ConfigError> {
+    let mut clients = clients();
+    clients.retain(|client| client.strong_count() > 0);
+    let same = |inner: &Arc<Inner>| *inner.target == *target && inner.bootstrap == *bootstrap;
+    if let Some(inner) = clients.iter().filter_map(Weak::upgrade).find(same) {
+        return Ok(XdsClient::from_inner(inner));
+    }
+    let client = make()?;
+    clients.push(Arc::downgrade(client.inner()));
+    Ok(client)
+}
+
+fn clients() -> MutexGuard<'static, Vec<Weak<Inner>>> {
+    CLIENTS.lock().unwrap_or_else(PoisonError::into_inner)
+}

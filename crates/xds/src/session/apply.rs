@@ -1,0 +1,236 @@
+//! What the resources of a response do to the cache, whichever protocol brought them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crowfly_model::{Decoded, Errors};
+use envoy_types::pb::envoy::service::discovery::v3::{Resource, ResourceError as Report};
+use envoy_types::pb::google::protobuf::Any;
+use prost::Message;
+use tracing::warn;
+
+use super::Output;
+use super::type_state::TypeState;
+use crate::cache::{Cache, Changed, Failure, Received, State};
+use crate::data_errors::DataErrors;
+use crate::error::{Reason, ResourceError};
+use crate::kind::{Erased, Key, Kind};
+
+/// The outcome of a response.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// One text for each bad resource; empty for an ACK.
+    pub(super) errors: Vec<String>,
+    pub(super) valid: usize,
+    pub(super) changes: Vec<Output>,
+    /// Deadlines that no longer matter.
+    pub(super) settled: Vec<(Instant, Key)>,
+}
+
+/// What is the same for all resources of a response.
+pub(super) struct Context<'a> {
+    pub(super) node: &'a Arc<str>,
+    pub(super) data_errors: DataErrors,
+    pub(super) now: Instant,
+}
+
+/// A resource off the wire.
+pub(super) struct Parsed {
+    decoded: Decoded<Erased>,
+    raw: Vec<u8>,
+}
+
+impl Verdict {
+    /// Takes one resource (gRFC A46: a good one also if others are bad). What nobody asked for is
+    /// passed over, valid or not: a server that ignores names must not have its other clients'
+    /// resources judged here. Returns the name of what was taken.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one step, all distinct"
+    )]
+    pub(super) fn take(
+        &mut self,
+        index: usize,
+        parsed: Parsed,
+        version: &Arc<str>,
+        seen: &mut BTreeSet<Arc<str>>,
+        state: &mut TypeState,
+        cache: &mut Cache,
+        context: &Context<'_>,
+    ) -> Option<Arc<str>> {
+        let noun = state.kind.noun;
+        let Decoded { name, value } = parsed.decoded;
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            let errors = value.err().unwrap_or_else(|| Errors::whole("has no name"));
+            self.errors
+                .push(format!("{noun} at resources[{index}]: {errors}"));
+            return None;
+        };
+        let name = canonical(&name);
+        if !seen.insert(Arc::clone(&name)) {
+            self.errors
+                .push(format!("{noun} {name}: is in the response twice"));
+            return None;
+        }
+        if !state.names.has(&name) {
+            return None;
+        }
+        self.settle(&name, state);
+        let key = state.kind.key(&name);
+        match value {
+            Ok(value) => {
+                self.valid += 1;
+                let received = Received::new(value, parsed.raw, version, context.now);
+                let changed = cache.entry_mut(&key).accept(state.kind, received);
+                self.push(key, changed);
+                Some(name)
+            }
+            Err(errors) => {
+                self.errors.push(format!("{noun} {name}: {errors}"));
+                let failure = context.failure(state.kind, &name, Reason::Invalid(errors), version);
+                let keep = context.data_errors.keep_on_invalid();
+                let changed = cache.entry_mut(&key).fail(State::Nacked, failure, keep);
+                self.push(key, changed);
+                None
+            }
+        }
+    }
+
+    /// Takes an error that the server reports in place of a resource (xRFC TP3, gRFC A88).
+    pub(super) fn take_report(
+        &mut self,
+        report: Report,
+        seen: &mut BTreeSet<Arc<str>>,
+        state: &mut TypeState,
+        cache: &mut Cache,
+        context: &Context<'_>,
+    ) {
+        let status = report.error_detail.unwrap_or_default();
+        let Some(keep) = context.data_errors.keep_on_report(status.code) else {
+            return;
+        };
+        let name = canonical(&report.resource_name.unwrap_or_default().name);
+        seen.insert(Arc::clone(&name));
+        if !state.names.has(&name) {
+            return;
+        }
+        self.settle(&name, state);
+        let reason = Reason::Reported {
+            code: status.code,
+            message: status.message.into(),
+        };
+        let failure = context.failure(state.kind, &name, reason, &Arc::default());
+        let key = state.kind.key(&name);
+        let changed = cache
+            .entry_mut(&key)
+            .fail(State::ReceivedError, failure, keep);
+        self.push(key, changed);
+    }
+
+    /// The server says, or lets us conclude, that a resource does not exist.
+    pub(super) fn delete(
+        &mut self,
+        name: &Arc<str>,
+        state: &mut TypeState,
+        cache: &mut Cache,
+        context: &Context<'_>,
+    ) {
+        self.settle(name, state);
+        let key = state.kind.key(name);
+        let entry = cache.entry_mut(&key);
+        let keep = context.data_errors.keep_on_deletion() && entry.has_value();
+        if keep && !context.data_errors.tells_ignored_deletion() {
+            if entry.ignore_deletion() {
+                let (noun, node) = (state.kind.noun, &**context.node);
+                warn!(%name, node, "the server deleted a {noun}; it stays in use");
+            }
+            return;
+        }
+        let failure = context.failure(state.kind, name, Reason::Deleted, &Arc::default());
+        let changed = entry.fail(State::DoesNotExist, failure, keep);
+        self.push(key, changed);
+    }
+
+    fn settle(&mut self, name: &Arc<str>, state: &mut TypeState) {
+        let deadline = state.settle(name);
+        let key = || state.kind.key(name);
+        self.settled
+            .extend(deadline.map(|deadline| (deadline, key())));
+    }
+
+    fn push(&mut self, key: Key, changed: Changed) {
+        if changed != Changed::Nothing {
+            self.changes.push(Output::Changed { key, changed });
+        }
+    }
+}
+
+impl Context<'_> {
+    fn failure(&self, kind: Kind, name: &Arc<str>, reason: Reason, version: &Arc<str>) -> Failure {
+        Failure {
+            error: ResourceError {
+                noun: kind.noun,
+                name: Arc::clone(name),
+                reason,
+                node: Arc::clone(self.node),
+            },
+            version: Arc::clone(version),
+            at: self.now,
+        }
+    }
+}
+
+/// A resource of a state-of-the-world response, in a wrapper or not.
+pub(super) fn unwrap(kind: Kind, any: Any) -> Parsed {
+    if any.type_url != crate::WRAPPER_TYPE_URL {
+        return parse(kind, any);
+    }
+    match Resource::decode(any.value.as_slice()) {
+        Ok(wrapper) => from_wrapper(kind, wrapper),
+        Err(error) => Parsed {
+            decoded: Decoded::undecodable(error),
+            raw: any.value,
+        },
+    }
+}
+
+/// A resource in its wrapper, whose name serves if the message itself has none.
+pub(super) fn from_wrapper(kind: Kind, wrapper: Resource) -> Parsed {
+    let mut parsed = match wrapper.resource {
+        Some(any) => parse(kind, any),
+        None => Parsed {
+            decoded: Decoded {
+                name: None,
+                value: Err(Errors::whole("the Resource wrapper is empty")),
+            },
+            raw: Vec::new(),
+        },
+    };
+    let name = Some(wrapper.name).filter(|name| !name.is_empty());
+    parsed.decoded.name = parsed.decoded.name.or(name);
+    parsed
+}
+
+fn parse(kind: Kind, any: Any) -> Parsed {
+    let decoded = if any.type_url == kind.type_url {
+        kind.decode(&any.value)
+    } else {
+        let (expected, got) = (kind.type_url, &any.type_url);
+        Decoded {
+            name: None,
+            value: Err(Errors::whole(format!(
+                "expected type {expected}, got {got}"
+            ))),
+        }
+    };
+    Parsed {
+        decoded,
+        raw: any.value,
+    }
+}
+
+/// The name as it is looked up: xdstp names may come with their parameters in any order (gRFC A47).
+pub(super) fn canonical(name: &str) -> Arc<str> {
+    crowfly_model::names::canonical(name).map_or_else(|_| name.into(), |name| (&*name).into())
+}

@@ -1,0 +1,167 @@
+//! What is particular to delta: a request says what changed in the names, each resource has its own
+//! version, and the server names what is gone.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse,
+};
+use envoy_types::pb::google::rpc::Status;
+
+use super::apply::{self, Context, Verdict};
+use super::type_state::{Names, TypeState, WILDCARD, Wire, rejection};
+use crate::cache::Cache;
+use crate::kind::Kind;
+
+#[derive(Debug, Default)]
+pub(super) struct DeltaWire {
+    /// What was accepted of this server, told to it on the next stream. It outlives the stream.
+    versions: BTreeMap<Arc<str>, String>,
+    stream: OnStream,
+}
+
+/// What ends with the stream.
+#[derive(Debug, Default)]
+struct OnStream {
+    asked: bool,
+    subscribe: BTreeSet<Arc<str>>,
+    unsubscribe: BTreeSet<Arc<str>>,
+    /// Each response gets an answer of its own: here a nonce stands for one response, not for the
+    /// newest.
+    answers: VecDeque<Answer>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    nonce: String,
+    rejection: Option<Status>,
+}
+
+impl DeltaWire {
+    /// Also for a name the server already takes for wanted: it must send it again.
+    pub(super) fn subscribe(&mut self, name: Arc<str>) {
+        self.stream.unsubscribe.remove(&name);
+        self.stream.subscribe.insert(name);
+    }
+
+    pub(super) fn unsubscribe(&mut self, name: Arc<str>) {
+        let unsent = self.stream.subscribe.remove(&name);
+        if self.stream.asked && !unsent {
+            self.stream.unsubscribe.insert(name);
+        }
+    }
+
+    pub(super) fn start_stream(&mut self, names: &Names) {
+        self.stream = OnStream::default();
+        if names.all {
+            self.stream.subscribe.insert(WILDCARD.into());
+        }
+        self.stream.subscribe.extend(names.by_name.keys().cloned());
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        let OnStream {
+            subscribe,
+            unsubscribe,
+            answers,
+            ..
+        } = &self.stream;
+        !(subscribe.is_empty() && unsubscribe.is_empty() && answers.is_empty())
+    }
+
+    pub(super) fn request(
+        &mut self,
+        kind: Kind,
+        names: &mut Names,
+        node: Option<Node>,
+    ) -> DeltaDiscoveryRequest {
+        for name in &self.stream.subscribe {
+            names.sending(name);
+        }
+        let is_first = !std::mem::replace(&mut self.stream.asked, true);
+        let known = self.versions.iter();
+        let known = known.filter(|(name, _)| is_first && names.has(name));
+        let initial_resource_versions = known
+            .map(|(name, version)| (name.to_string(), version.clone()))
+            .collect();
+        let answer = self.stream.answers.pop_front();
+        let (response_nonce, error_detail) =
+            answer.map_or_else(Default::default, |answer| (answer.nonce, answer.rejection));
+        DeltaDiscoveryRequest {
+            node,
+            type_url: kind.type_url.to_owned(),
+            resource_names_subscribe: to_names(&mut self.stream.subscribe),
+            resource_names_unsubscribe: to_names(&mut self.stream.unsubscribe),
+            initial_resource_versions,
+            response_nonce,
+            error_detail,
+            ..DeltaDiscoveryRequest::default()
+        }
+    }
+
+    pub(super) fn answer(&mut self, nonce: String, errors: &[String]) {
+        self.stream.answers.push_back(Answer {
+            nonce,
+            rejection: rejection(errors),
+        });
+    }
+
+    pub(super) fn forget(&mut self, name: &str) {
+        self.versions.remove(name);
+    }
+
+    pub(super) fn forget_versions(&mut self) {
+        self.versions.clear();
+    }
+}
+
+pub(super) fn apply(
+    response: DeltaDiscoveryResponse,
+    state: &mut TypeState,
+    cache: &mut Cache,
+    context: &Context<'_>,
+) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut seen = BTreeSet::new();
+    for (index, resource) in response.resources.into_iter().enumerate() {
+        if resource.resource.is_none() && resource.ttl.is_some() {
+            // A heartbeat: what we have is still good.
+            continue;
+        }
+        let version: Arc<str> = resource.version.as_str().into();
+        let parsed = apply::from_wrapper(state.kind, resource);
+        let taken = verdict.take(index, parsed, &version, &mut seen, state, cache, context);
+        if let (Some(name), Wire::Delta(wire)) = (taken, &mut state.wire) {
+            wire.versions.insert(name, version.to_string());
+        }
+    }
+    for error in response.resource_errors {
+        verdict.take_report(error, &mut seen, state, cache, context);
+    }
+    let gone = response.removed_resources.into_iter();
+    let gone = gone.chain(
+        response
+            .removed_resource_names
+            .into_iter()
+            .map(|name| name.name),
+    );
+    for name in gone {
+        let name = apply::canonical(&name);
+        if let Wire::Delta(wire) = &mut state.wire {
+            wire.forget(&name);
+        }
+        if state.names.has(&name) {
+            verdict.delete(&name, state, cache, context);
+        }
+    }
+    verdict
+}
+
+fn to_names(names: &mut BTreeSet<Arc<str>>) -> Vec<String> {
+    std::mem::take(names)
+        .iter()
+        .map(|name| name.to_string())
+        .collect()
+}
