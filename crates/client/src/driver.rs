@@ -122,10 +122,13 @@ impl Driver {
             return;
         }
         if watched.by.len() == 1 {
-            let want = Want::Named(key.name);
+            let want = Want::Named(key.name.clone());
             self.session
                 .handle(Input::Subscribe { kind, want }, &mut self.cache, now());
-        } else if let Some(entry) = self.cache.entry(&key).filter(|entry| entry.is_known()) {
+        }
+        // Also for the first watcher: the last one may have left so recently that the server does
+        // not know yet.
+        if let Some(entry) = self.cache.entry(&key).filter(|entry| entry.is_known()) {
             batches.entry(id).or_default().push(Update {
                 entry: entry.clone(),
                 changed: Changed::Data,
@@ -165,7 +168,7 @@ impl Driver {
 
     /// Does what the session wants done.
     fn act(&mut self, batches: &mut Batches) {
-        while let Some(output) = self.session.poll_output() {
+        while let Some(output) = self.session.poll_output(&mut self.cache) {
             match output {
                 Output::Changed { key, changed } => self.gather(&key, changed, batches),
                 Output::Open => self.stream = Some(self.server.open()),

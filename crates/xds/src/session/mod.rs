@@ -161,7 +161,7 @@ impl Session {
             Input::Response(response) => self.response(response, cache),
             Input::Sent => self.sent(cache, now),
             Input::Subscribe { kind, want } => self.subscribe(kind, want, cache),
-            Input::Unsubscribe { kind, want } => self.unsubscribe(kind, &want, cache),
+            Input::Unsubscribe { kind, want } => self.unsubscribe(kind, &want),
         }
     }
 
@@ -180,11 +180,13 @@ impl Session {
     }
 
     /// The next thing to do; `None` when there is nothing more for now.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    ///
+    /// With the request that no longer asks for a resource, the resource leaves the cache.
+    pub fn poll_output(&mut self, cache: &mut Cache) -> Option<Output> {
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
-        self.next_request().map(Box::new).map(Output::Send)
+        self.next_request(cache).map(Box::new).map(Output::Send)
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
@@ -220,15 +222,9 @@ impl Session {
         }
     }
 
-    fn unsubscribe(&mut self, kind: Kind, want: &Want, cache: &mut Cache) {
-        let Some(state) = self.types.iter_mut().find(|state| state.kind == kind) else {
-            return;
-        };
-        for (deadline, key) in state.remove(want, cache) {
-            if let Some(deadline) = deadline {
-                self.deadlines.remove(&(deadline, key.clone()));
-            }
-            cache.remove(&key);
+    fn unsubscribe(&mut self, kind: Kind, want: &Want) {
+        if let Some(state) = self.types.iter_mut().find(|state| state.kind == kind) {
+            state.remove(want);
         }
     }
 
@@ -293,7 +289,8 @@ impl Session {
         } else {
             warn!(type_url, version = response.version_info, node = &*self.node_id, errors = ?verdict.errors, "rejected");
         }
-        state.answer(response.nonce, response.version_info, &verdict.errors);
+        let (nonce, version) = (response.nonce, response.version_info);
+        state.answer(nonce, version, &verdict.errors, cache);
         self.outputs.extend(verdict.changes);
     }
 
@@ -350,21 +347,32 @@ impl Session {
         push_change(&mut self.outputs, key, changed);
     }
 
-    fn next_request(&mut self) -> Option<DiscoveryRequest> {
+    fn next_request(&mut self, cache: &mut Cache) -> Option<DiscoveryRequest> {
         let Stream::Open(open) = &mut self.stream else {
             return None;
         };
         if open.sending.is_some() {
             return None;
         }
-        let state = self.types.iter_mut().find(|state| state.is_due())?;
-        let mut request = state.request();
-        if !open.node_told {
-            open.node_told = true;
-            request.node = Some(self.config.node.clone());
+        for state in self.types.iter_mut().filter(|state| state.is_due()) {
+            let (gone, fallen) = state.forget_unwanted(cache);
+            for key in &gone {
+                cache.remove(key);
+            }
+            for deadline in &fallen {
+                self.deadlines.remove(deadline);
+            }
+            let Some(mut request) = state.request() else {
+                continue;
+            };
+            if !open.node_told {
+                open.node_told = true;
+                request.node = Some(self.config.node.clone());
+            }
+            open.sending = Some(state.kind.type_url);
+            return Some(request);
         }
-        open.sending = Some(state.kind.type_url);
-        Some(request)
+        None
     }
 }
 

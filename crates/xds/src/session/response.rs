@@ -39,7 +39,7 @@ pub(super) fn apply(
     let mut seen = BTreeSet::new();
     for (index, any) in response.resources.iter().enumerate() {
         let Decoded { name, value } = decode(state.kind, any);
-        let Some(name) = name else {
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
             let errors = value.err().unwrap_or_else(|| Errors::whole("has no name"));
             verdict.errors.push(format!(
                 "{} at resources[{index}]: {errors}",
