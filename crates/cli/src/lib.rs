@@ -2,7 +2,7 @@
 //!
 //! The binary only parses arguments and calls [`run`]. The parts are public because tests and
 //! benchmarks use them too: the [`backend`] that everything talks to, the [`load`] generator, and
-//! the interleaved comparison of [`bench`].
+//! the interleaved comparison of [`mod@bench`].
 
 pub mod args;
 pub mod backend;
