@@ -51,21 +51,7 @@ impl Terminal {
     }
 
     pub(super) fn draw(&mut self, frame: &Frame<'_>) -> io::Result<()> {
-        self.terminal.draw(|screen| {
-            let [head, middle, log] = Layout::vertical([
-                Constraint::Length(4),
-                Constraint::Length(middle_height(frame)),
-                Constraint::Min(3),
-            ])
-            .areas(screen.area());
-            let [backends, tree] =
-                Layout::horizontal([Constraint::Percentage(60), Constraint::Percentage(40)])
-                    .areas(middle);
-            screen.render_widget(head_of(frame), head);
-            screen.render_widget(backends_of(frame, backends), backends);
-            screen.render_widget(tree_of(frame), tree);
-            screen.render_widget(log_of(&frame.scene.log, log), log);
-        })?;
+        self.terminal.draw(|screen| render(frame, screen))?;
         Ok(())
     }
 }
@@ -74,6 +60,21 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         ratatui::restore();
     }
+}
+
+fn render(frame: &Frame<'_>, screen: &mut ratatui::Frame<'_>) {
+    let [head, middle, log] = Layout::vertical([
+        Constraint::Length(4),
+        Constraint::Length(middle_height(frame)),
+        Constraint::Min(3),
+    ])
+    .areas(screen.area());
+    let [backends, tree] =
+        Layout::horizontal([Constraint::Percentage(60), Constraint::Percentage(40)]).areas(middle);
+    screen.render_widget(head_of(frame), head);
+    screen.render_widget(backends_of(frame, backends), backends);
+    screen.render_widget(tree_of(frame), tree);
+    screen.render_widget(log_of(&frame.scene.log, log), log);
 }
 
 fn wants_to_quit(event: &Event) -> bool {
@@ -219,4 +220,88 @@ fn log_of(log: &[Entry], area: Rect) -> Paragraph<'static> {
     };
     let lines: Vec<_> = recent.iter().map(line).collect();
     Paragraph::new(lines).block(Block::bordered().title(" what happens "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeMap,
+        time::{Duration, Instant},
+    };
+
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::{
+        demo::{rates::Rates, scene::Scene},
+        load::Stats,
+    };
+
+    /// The screen, as text.
+    fn screen(width: u16, height: u16) -> String {
+        let addr = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        let start = Instant::now();
+        let backend = |name, port, status| BackendView {
+            name,
+            addr: addr(port),
+            status,
+        };
+        let backends = vec![
+            backend("a1", 1001, Status::Up),
+            backend("a2", 1002, Status::Killed),
+        ];
+        let mut scene = Scene {
+            start,
+            zones: vec![Zone {
+                name: "a",
+                weight: 3,
+                backends,
+            }],
+            log: Vec::new(),
+        };
+        scene.say("a2: SIGKILL");
+        let mut rates = Rates::default();
+        rates.add(start, BTreeMap::new());
+        rates.add(
+            start + Duration::from_secs(1),
+            BTreeMap::from([("a1".to_owned(), 40)]),
+        );
+        let frame = Frame {
+            scene: &scene,
+            report: &Stats::new().report(),
+            rates: &rates,
+            tree: "cluster demo READY",
+            elapsed: Duration::from_secs(3),
+            duration: Duration::from_secs(60),
+        };
+        let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|screen| render(&frame, screen)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn the_screen_shows_backends_zones_tree_and_events() {
+        let screen = screen(80, 24);
+        for expected in [
+            "3 of 60 s",
+            "errors 0  lost in flight 0",
+            "zone a  weight 3  40/s",
+            "a1 :1001  up       ██████    40/s",
+            "a2 :1002  killed              0/s",
+            "cluster demo READY",
+            "0.0 s  a2: SIGKILL",
+        ] {
+            assert!(
+                screen.contains(expected),
+                "{expected:?} is not in\n{screen}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_tiny_terminal_shows_what_fits() {
+        for (width, height) in [(1, 1), (10, 3), (40, 8)] {
+            screen(width, height);
+        }
+    }
 }
