@@ -12,7 +12,6 @@
 )]
 
 mod c_core_client;
-mod demo;
 mod envoy_proxy;
 mod foreign_control_plane;
 mod silent_backend;
