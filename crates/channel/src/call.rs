@@ -16,11 +16,9 @@ use tonic::body::Body;
 use crate::channel::Shared;
 use crate::deadline::Deadline;
 use crate::routing::{Balancing, Cluster, Routing};
-use crate::transport::{Guard, ReplayBody, ResponseBody, SendErrorKind, Sender};
-
-/// How much of a request body is kept for another attempt. Enough for nearly every unary call, and
-/// little beside the window that HTTP/2 grants a stream anyway.
-const REPLAY_LIMIT: usize = 256 * 1024;
+use crate::transport::{
+    DEFAULT_REPLAY_LIMIT, Guard, ReplayBody, ResponseBody, SendErrorKind, Sender,
+};
 
 const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("grpc-rust-crowfly/", env!("CARGO_PKG_VERSION")));
@@ -49,7 +47,7 @@ pub(crate) async fn run(
     request: Request<Body>,
 ) -> Result<Response<ResponseBody<InFlight>>, Status> {
     let (outgoing, body) = Outgoing::new(&shared, request)?;
-    let body = ReplayBody::new(body, REPLAY_LIMIT);
+    let body = ReplayBody::new(body, DEFAULT_REPLAY_LIMIT);
     let mut refused_before = false;
     loop {
         let cluster = outgoing.route(&shared).await?;

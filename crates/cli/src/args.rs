@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{backend::BackendArgs, bench::BenchArgs, control::ControlArgs, load::LoadArgs};
+use crate::{
+    backend::BackendArgs, bench::BenchArgs, control::ControlArgs, demo::DemoArgs, load::LoadArgs,
+};
 
 /// Proxyless service mesh: gRPC requests straight from caller to backend, steered by xDS
 ///
@@ -75,16 +77,24 @@ pub enum Command {
     Backend(BackendArgs),
     Bench(BenchArgs),
     Control(ControlArgs),
+    Demo(DemoArgs),
     Load(LoadArgs),
 }
 
 impl Command {
+    /// Whether the terminal belongs to it alone.
+    pub(crate) fn draws(&self) -> bool {
+        matches!(self, Self::Demo(args) if args.draws())
+    }
+
     /// What is logged unless `--log` says otherwise: servers tell what they do, tools only what is
     /// wrong.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Backend(_) | Self::Control(_) => "info",
             Self::Bench(_) | Self::Load(_) => "warn",
+            // It breaks things on purpose, and tells so itself.
+            Self::Demo(_) => "error",
         }
     }
 }

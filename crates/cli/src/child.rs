@@ -15,7 +15,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
-    process::{self, ChildStdout},
+    process::{self, ChildStdin, ChildStdout},
 };
 
 /// How much of a child's log an error quotes.
@@ -88,6 +88,7 @@ impl Program {
         Ok(Child {
             name: name.to_owned(),
             log: log.map(Path::to_owned),
+            _stdin: process.stdin.take(),
             process,
             stdout,
         })
@@ -100,6 +101,8 @@ pub struct Child {
     name: String,
     log: Option<PathBuf>,
     process: process::Child,
+    /// Held apart from the process, whose `wait` would close it and so end the child.
+    _stdin: Option<ChildStdin>,
     stdout: Option<Lines<BufReader<ChildStdout>>>,
 }
 

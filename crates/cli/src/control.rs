@@ -6,7 +6,7 @@ use clap::Args;
 use crowfly_control::{ControlPlane, Options, StartError};
 use tracing::info;
 
-use crate::signal::Termination;
+use crate::{output, signal::Termination};
 
 /// Serve xDS (ADS) from YAML files, and follow their changes
 ///
@@ -66,9 +66,9 @@ pub async fn run(args: ControlArgs) -> Result<(), ControlError> {
         admin: Some(args.admin),
     };
     let plane = ControlPlane::start(options).await?;
-    println!("listening on {}", plane.listen_addr());
+    output::line(format_args!("listening on {}", plane.listen_addr()));
     if let Some(admin) = plane.admin_addr() {
-        println!("admin on http://{admin}");
+        output::line(format_args!("admin on http://{admin}"));
     }
     termination.recv().await;
     info!("shutting down");

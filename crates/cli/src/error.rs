@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::{
-    backend::BackendError, bench::BenchError, control::ControlError, load::LoadError,
-    logging::LoggingError,
+    backend::BackendError, bench::BenchError, control::ControlError, demo::DemoError,
+    load::LoadError, logging::LoggingError,
 };
 
 /// Why a command could not run, by the part that failed.
@@ -20,6 +20,9 @@ pub enum Error {
     /// The control plane could not start.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The demo could not be shown.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
     /// The load generator has nothing to call.
     #[error(transparent)]
     Load(#[from] LoadError),

@@ -2,16 +2,18 @@
 //!
 //! The binary only parses arguments and calls [`run`]. The parts are public because tests and
 //! benchmarks use them too: the [`backend`] that everything talks to, the [`load`] generator, and
-//! the interleaved comparison of [`bench`].
+//! the interleaved comparison of [`mod@bench`].
 
 pub mod args;
 pub mod backend;
 pub mod bench;
 pub mod child;
 pub mod control;
+pub mod demo;
 mod error;
 pub mod load;
 mod logging;
+mod output;
 mod signal;
 pub mod testing;
 
@@ -26,7 +28,7 @@ use std::process::ExitCode;
 /// # Errors
 /// Whatever kept the command from running; [`chain`] prints it with its causes.
 pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
-    logging::init(&cli.common, cli.command.default_log())?;
+    logging::init(&cli.common, &cli.command)?;
     if cli.common.exit_with_parent {
         signal::exit_with_parent();
     }
@@ -36,6 +38,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
             BenchCommand::Rpc(args) => bench::run(args).await?,
         },
         Command::Control(args) => control::run(args).await?,
+        Command::Demo(args) => return Ok(demo::run(args).await?),
         Command::Load(args) => load::run(args).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -4,11 +4,17 @@ use std::io::{self, IsTerminal};
 
 use tracing_subscriber::{EnvFilter, filter::ParseError, fmt, layer::SubscriberExt, util};
 
-use crate::args::{Common, LogFormat};
+use crate::args::{Command, Common, LogFormat};
 
 /// Installs the process-wide subscriber.
-pub(crate) fn init(common: &Common, default: &str) -> Result<(), LoggingError> {
-    let filter = common.log.as_deref().unwrap_or(default);
+pub(crate) fn init(common: &Common, command: &Command) -> Result<(), LoggingError> {
+    let terminal = io::stderr().is_terminal();
+    let filter = match &common.log {
+        // Lines from elsewhere would spoil the screen.
+        _ if terminal && command.draws() => "off",
+        Some(filter) => filter,
+        None => command.default_log(),
+    };
     let filter = EnvFilter::builder()
         .parse(filter)
         .map_err(|source| LoggingError {
@@ -20,9 +26,9 @@ pub(crate) fn init(common: &Common, default: &str) -> Result<(), LoggingError> {
     // Another subscriber is there already when tests run several commands in one process.
     let _ = match common.log_format {
         LogFormat::Json => util::SubscriberInitExt::try_init(registry.with(layer.json())),
-        LogFormat::Text => util::SubscriberInitExt::try_init(
-            registry.with(layer.with_ansi(io::stderr().is_terminal())),
-        ),
+        LogFormat::Text => {
+            util::SubscriberInitExt::try_init(registry.with(layer.with_ansi(terminal)))
+        }
     };
     Ok(())
 }

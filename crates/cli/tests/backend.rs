@@ -167,11 +167,13 @@ async fn sigterm_drains_open_streams_and_health_says_so() {
     assert_eq!(second.status(), ServingStatus::NotServing);
     drop((health, channel));
 
+    // Waiting for the end must not hasten it.
+    let exit = tokio::spawn(async move { child.wait().await.unwrap() });
     requests.send(wanted(&[2])).await.unwrap();
     assert_eq!(size(&responses.message().await.unwrap().unwrap()), 2);
     drop(requests);
     assert!(responses.message().await.unwrap().is_none());
-    assert!(child.wait().await.unwrap().success());
+    assert!(exit.await.unwrap().success());
 }
 
 /// A health watch never ends by itself, and a backend must.

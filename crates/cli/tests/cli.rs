@@ -109,3 +109,28 @@ async fn flags_may_come_from_the_environment() {
         text(&output.stderr)
     );
 }
+
+#[tokio::test]
+async fn bench_rpc_reports_a_run_for_each_concurrency() {
+    let args = [
+        "bench",
+        "rpc",
+        "--pairs",
+        "1",
+        "--duration",
+        "20ms",
+        "--json",
+    ];
+    let output = crowfly(&args).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let runs = report["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2, "{report}");
+    for (run, concurrency) in runs.iter().zip([1, 64]) {
+        assert_eq!(run["peer"], "tonic", "{run}");
+        assert_eq!(run["concurrency"], concurrency, "{run}");
+        for rate in ["rps", "peer_rps", "ratio"] {
+            assert!(run[rate].as_f64().unwrap() > 0.0, "{run}");
+        }
+    }
+}

@@ -43,7 +43,8 @@ impl Envoy {
             .arg(&bootstrap_file)
             .arg("--admin-address-path")
             .arg(&admin_file)
-            .args(["--concurrency", "1", "--log-level", "info"])
+            .args(["--concurrency", "1", "--log-level", "warning"])
+            .args(["--component-log-level", "config:info,upstream:info"])
             // Its shared memory would tie Envoys of parallel tests together.
             .arg("--disable-hot-restart");
         let process = Process::start("Envoy", command);
@@ -57,7 +58,8 @@ impl Envoy {
         }
     }
 
-    /// The address of the listener `name`, once Envoy has it.
+    /// The address of the listener `name`, once Envoy has it and listens: it
+    /// tells the port before its workers are there.
     ///
     /// # Panics
     ///
@@ -70,7 +72,8 @@ impl Envoy {
             let address = &listener["local_address"]["socket_address"];
             let ip = address["address"].as_str()?.parse().ok()?;
             let port = u16::try_from(address["port_value"].as_u64()?).ok()?;
-            Some(SocketAddr::new(ip, port))
+            let address = SocketAddr::new(ip, port);
+            TcpStream::connect(address).ok().map(|_| address)
         })
     }
 

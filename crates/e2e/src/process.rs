@@ -111,7 +111,7 @@ impl Process {
     /// # Panics
     ///
     /// If it does not end within `patience`.
-    pub fn wait(mut self, patience: Duration) -> (ExitStatus, Vec<String>) {
+    pub fn wait(&mut self, patience: Duration) -> (ExitStatus, Vec<String>) {
         let deadline = Instant::now() + patience;
         let mut lines = Vec::new();
         loop {

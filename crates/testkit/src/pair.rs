@@ -1,6 +1,6 @@
 //! Both halves of the protocol against each other, in memory and under a simulated clock.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,10 +28,16 @@ pub struct Pair {
     reachable: bool,
     /// The client has asked for a stream and has not been answered.
     opening: bool,
+    /// The client's transport has not taken the last request yet.
+    sending: bool,
     to_server: VecDeque<DiscoveryRequest>,
     to_client: VecDeque<DiscoveryResponse>,
     /// What the server last heard of each type on this stream.
     outcomes: BTreeMap<String, RequestOutcome>,
+    /// The version of the last response of each type that the client was given on this stream.
+    versions: BTreeMap<String, String>,
+    /// The types whose last response on this stream was refused.
+    refused: BTreeSet<String>,
     messages: usize,
     now: Instant,
 }
@@ -50,9 +56,12 @@ impl Pair {
             server: None,
             reachable: true,
             opening: false,
+            sending: false,
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
             outcomes: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            refused: BTreeSet::new(),
             messages: 0,
             now: Instant::now(),
         }
@@ -71,6 +80,16 @@ impl Pair {
     /// What the server last heard about a type on this stream.
     pub fn last_outcome(&self, type_url: &str) -> Option<&RequestOutcome> {
         self.outcomes.get(type_url)
+    }
+
+    /// The version of the last response of a type that the client was given on this stream.
+    pub fn last_version(&self, type_url: &str) -> Option<&str> {
+        self.versions.get(type_url).map(String::as_str)
+    }
+
+    /// Whether the client refused the last response of a type that it was given on this stream.
+    pub fn refused(&self, type_url: &str) -> bool {
+        self.refused.contains(type_url)
     }
 
     /// The client wants a resource.
@@ -110,6 +129,9 @@ impl Pair {
         self.to_server.clear();
         self.to_client.clear();
         self.outcomes.clear();
+        self.versions.clear();
+        self.refused.clear();
+        self.sending = false;
         self.tell_client(Input::Closed("the stream broke".into()));
     }
 
@@ -136,9 +158,20 @@ impl Pair {
         let server = self.server.as_mut().expect("a request has a stream");
         let type_url = request.type_url.clone();
         let outcome = server.handle_request(request);
+        if matches!(outcome, RequestOutcome::Nack { .. }) {
+            self.refused.insert(type_url.clone());
+        }
         self.outcomes.insert(type_url, outcome);
         self.take_responses();
-        // Only now, so that the client's next request waits for this one to arrive.
+        true
+    }
+
+    /// The client's transport takes the last request, which is then on its way; `false` if it
+    /// has.
+    pub fn confirm_send(&mut self) -> bool {
+        if !std::mem::take(&mut self.sending) {
+            return false;
+        }
         self.tell_client(Input::Sent);
         true
     }
@@ -149,6 +182,9 @@ impl Pair {
             return false;
         };
         self.messages += 1;
+        let (type_url, version) = (response.type_url.clone(), response.version_info.clone());
+        self.refused.remove(&type_url);
+        self.versions.insert(type_url, version);
         self.tell_client(Input::Response(response));
         true
     }
@@ -160,7 +196,11 @@ impl Pair {
     /// If they are not silent after `limit` messages: that would go on for ever.
     pub fn drive(&mut self, limit: usize) {
         let end = self.messages + limit;
-        while self.connect() | self.deliver_request() | self.deliver_response() {
+        while self.connect()
+            | self.confirm_send()
+            | self.deliver_request()
+            | self.deliver_response()
+        {
             assert!(self.messages <= end, "no end after {limit} messages");
         }
     }
@@ -182,11 +222,15 @@ impl Pair {
     }
 
     fn act(&mut self) {
-        while let Some(output) = self.session.poll_output() {
+        while let Some(output) = self.session.poll_output(&mut self.cache) {
             match output {
                 Output::Changed { .. } => {}
                 Output::Open => self.opening = true,
-                Output::Send(request) => self.to_server.push_back(*request),
+                Output::Send(request) => {
+                    assert!(!self.sending, "two requests on their way");
+                    self.sending = true;
+                    self.to_server.push_back(*request);
+                }
             }
         }
     }

@@ -91,8 +91,16 @@ impl Script {
 
     /// Opens the stream that the session has asked for.
     pub fn open(&mut self) {
-        assert!(self.take_open(), "the session did not ask for a stream");
-        self.handle(Input::Opened);
+        assert!(self.try_open(), "the session did not ask for a stream");
+    }
+
+    /// Opens a stream if the session has asked for one.
+    pub fn try_open(&mut self) -> bool {
+        let asked = self.take_open();
+        if asked {
+            self.handle(Input::Opened);
+        }
+        asked
     }
 
     /// Whether the session has asked for a stream since this was last called.
@@ -103,6 +111,7 @@ impl Script {
 
     /// Ends the stream, or the attempt to open one.
     pub fn close(&mut self, reason: &str) {
+        self.opens = 0;
         self.handle(Input::Closed(reason.into()));
     }
 
@@ -113,8 +122,12 @@ impl Script {
 
     /// Takes the next request of the session.
     pub fn request(&mut self) -> DiscoveryRequest {
-        let request = self.requests.pop_front();
-        request.expect("the session owes a request")
+        self.try_request().expect("the session owes a request")
+    }
+
+    /// Takes the next request of the session, if there is one.
+    pub fn try_request(&mut self) -> Option<DiscoveryRequest> {
+        self.requests.pop_front()
     }
 
     /// Asserts that the session has nothing more to say to the server.
@@ -159,6 +172,11 @@ impl Script {
         std::mem::take(&mut self.changes)
     }
 
+    /// What the client knows.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
     /// The resource, or why there is none; `None` while neither is known.
     pub fn read<R: ResourceType>(
         &self,
@@ -194,7 +212,7 @@ impl Script {
     }
 
     fn act(&mut self) {
-        while let Some(output) = self.session.poll_output() {
+        while let Some(output) = self.session.poll_output(&mut self.cache) {
             match output {
                 Output::Changed { key, changed } => self.changes.push((key, changed)),
                 Output::Open => self.opens += 1,

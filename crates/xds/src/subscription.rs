@@ -70,6 +70,11 @@ impl Subscription {
                 type_url: request.type_url,
             };
         }
+        if request.response_nonce.is_empty() {
+            interest.start_over();
+        } else {
+            interest.awaits_answer = false;
+        }
         // A NACK may change the names too, so they are taken from every request.
         interest.set_names(request.resource_names);
         match request.error_detail {
@@ -94,6 +99,10 @@ impl Subscription {
     }
 
     /// The next response that is due.
+    ///
+    /// There is one response of a type on its way at a time. Until the client has seen it, whatever
+    /// it says is void; were a second one sent meanwhile, a name could leave and return without the
+    /// server ever hearing of it. The types that come later in the order wait too.
     pub fn poll_response(&mut self) -> Option<DiscoveryResponse> {
         let others = self.types.keys().map(String::as_str);
         let urls: Vec<String> = ORDER
@@ -101,7 +110,19 @@ impl Subscription {
             .chain(others.filter(|url| !ORDER.contains(url)))
             .map(str::to_owned)
             .collect();
-        urls.iter().find_map(|url| self.respond(url))
+        for url in &urls {
+            let Some(interest) = self.types.get(url) else {
+                continue;
+            };
+            let settled = interest.is_settled(self.snapshot.of(url));
+            if !settled && interest.awaits_answer {
+                return None;
+            }
+            if let Some(response) = self.respond(url) {
+                return Some(response);
+            }
+        }
+        None
     }
 
     fn respond(&mut self, type_url: &str) -> Option<DiscoveryResponse> {
@@ -109,6 +130,7 @@ impl Subscription {
         let due = interest.take_due(type_url, self.snapshot.of(type_url))?;
         self.responses += 1;
         interest.nonce = self.responses.to_string();
+        interest.awaits_answer = true;
         interest.version = self
             .snapshot
             .of(type_url)
@@ -182,7 +204,10 @@ struct Interest {
     /// What was sent and is still wanted, as name and version. It holds what the client refused as
     /// well, so that a refused version is not sent again.
     sent: BTreeMap<String, String>,
-    answered: bool,
+    /// Whether there was a response on this stream.
+    responded: bool,
+    /// Whether the client has yet to accept or refuse the newest response.
+    awaits_answer: bool,
     /// What the newest response was called.
     nonce: String,
     version: String,
@@ -201,6 +226,14 @@ impl Interest {
     /// it wanted to say it will say again in its answer to that.
     fn is_stale(&self, nonce: &str) -> bool {
         !nonce.is_empty() && !self.nonce.is_empty() && nonce != self.nonce
+    }
+
+    /// A request without a nonce speaks for a client that has seen no response, or has forgotten
+    /// them all: what was sent to it so far tells nothing about what it holds.
+    fn start_over(&mut self) {
+        self.sent.clear();
+        self.responded = false;
+        self.settled_at = None;
     }
 
     fn set_names(&mut self, names: Vec<String>) {
@@ -224,12 +257,15 @@ impl Interest {
         }
     }
 
+    fn is_settled(&self, available: Option<&TypeSnapshot>) -> bool {
+        self.settled_at.as_deref() == Some(snapshot_version(available))
+    }
+
     fn take_due(&mut self, type_url: &str, available: Option<&TypeSnapshot>) -> Option<Due> {
-        let version = available.map_or("", TypeSnapshot::version);
-        if self.settled_at.as_deref() == Some(version) {
+        if self.is_settled(available) {
             return None;
         }
-        self.settled_at = Some(version.to_owned());
+        self.settled_at = Some(snapshot_version(available).to_owned());
 
         let wanted = self.wanted(available);
         let changed: Vec<String> = wanted
@@ -241,9 +277,10 @@ impl Interest {
             .sent
             .keys()
             .any(|name| !wanted.contains_key(name.as_str()));
-        // Envoy's start waits for the first answer to a wildcard, even if that is "nothing".
-        let first_answer = self.wildcard && !self.answered;
         let full_state = all_in_one_response(type_url);
+        // Envoy's start waits for the first answer to a wildcard, even if that is "nothing"; and a
+        // client that comes from another stream may hold what was deleted meanwhile.
+        let first_answer = (self.wildcard || full_state) && !self.responded;
         self.sent
             .retain(|name, _| wanted.contains_key(name.as_str()));
         if changed.is_empty() && !first_answer && !(full_state && removed) {
@@ -261,7 +298,7 @@ impl Interest {
             self.sent
                 .insert(name.clone(), wanted[name.as_str()].version.clone());
         }
-        self.answered = true;
+        self.responded = true;
         Some(Due { resources, changed })
     }
 
@@ -285,6 +322,10 @@ impl Interest {
             .map(|(name, r)| (name.as_str(), r))
             .collect()
     }
+}
+
+fn snapshot_version(available: Option<&TypeSnapshot>) -> &str {
+    available.map_or("", TypeSnapshot::version)
 }
 
 /// For these types absence means deletion, so each response lists everything (gRFC A53).

@@ -129,7 +129,9 @@ impl SendError {
     /// An error of an open stream. `refused`: its id is above GOAWAY's last stream id.
     pub(super) fn of_stream(address: SocketAddr, error: &h2::Error, refused: bool) -> Self {
         let kind = match error.reason() {
-            Some(Reason::REFUSED_STREAM) if error.is_reset() => SendErrorKind::Refused,
+            Some(Reason::REFUSED_STREAM) if error.is_reset() && error.is_remote() => {
+                SendErrorKind::Refused
+            }
             Some(reason) if error.is_reset() => SendErrorKind::Stream(reason),
             // h2 fails only streams above the last stream id with the server's GOAWAY.
             Some(_) if error.is_go_away() && error.is_remote() && refused => SendErrorKind::Refused,

@@ -58,9 +58,10 @@ impl Sender {
         head.version = Version::HTTP_2;
         let is_bodiless = body.is_end_stream();
         let (mut response, stream) = self.open(Request::from_parts(head, ()), is_bodiless)?;
-        let mut pump = match is_bodiless {
-            true => None,
-            false => self.start(Pump::new(stream, body)).await?,
+        let mut pump = if is_bodiless {
+            None
+        } else {
+            self.start(Pump::new(stream, body)).await?
         };
         match (&mut response).await {
             Ok(response) => Ok(response.map(|recv| ResponseBody::new(recv, pump, permit))),

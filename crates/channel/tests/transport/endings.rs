@@ -4,7 +4,7 @@ use crowfly::transport::{Closing, ConnectionLost, GoAway, SendErrorKind};
 use h2::{Reason, server};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::support::{
     Call, RawServer, channel_body, collect, connect, data, echo, listen, pair, request, run, serve,
@@ -127,6 +127,46 @@ async fn a_stream_above_goaways_last_stream_id_is_refused() {
         matches!(&closing, Closing::Draining(Some(seen)) if *seen == goaway)
             || matches!(closing, Closing::Closed(_))
     );
+}
+
+/// RFC 9113, section 8.1: a server that has answered may stop the rest of the request with
+/// RST_STREAM NO_ERROR, and the client must not throw the answer away.
+#[tokio::test]
+async fn a_complete_response_survives_a_reset_without_error() {
+    let headers = b"\0\0\x10\x01\x05\0\0\0\x01\x88\0\x0bgrpc-status\x017";
+    assert_eq!(answer_and_reset(headers).await.unwrap(), "7");
+}
+
+/// Cut short, a response must not look complete: gRPC maps NO_ERROR to INTERNAL.
+#[tokio::test]
+async fn an_incomplete_response_fails_with_a_reset_without_error() {
+    let headers = b"\0\0\x01\x01\x04\0\0\0\x01\x88";
+    assert_eq!(
+        answer_and_reset(headers).await.unwrap_err().code(),
+        Code::Internal
+    );
+}
+
+/// Sends these response HEADERS and RST_STREAM NO_ERROR at once, while the request goes on.
+async fn answer_and_reset(headers: &[u8]) -> Result<String, Status> {
+    let (listener, address) = listen().await;
+    let server = async {
+        let mut server = RawServer::accept(&listener).await;
+        server.write(RawServer::SETTINGS).await;
+        server.read_until(RawServer::HEADERS).await;
+        let reset = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\0";
+        server.write(&[headers, reset].concat()).await;
+        server
+    };
+    let client = async {
+        let connection = connect(address).await;
+        let (_input, body) = channel_body();
+        let response = connection.sender().send(request(body)).await;
+        let (head, body) = response.unwrap().into_parts();
+        body.collect().await?;
+        Ok(head.headers["grpc-status"].to_str().unwrap().to_owned())
+    };
+    tokio::join!(client, server).0
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use clap::Args;
 use tracing::{info, warn};
 
 use super::{Backend, BackendError, Options};
-use crate::{args, signal::Termination};
+use crate::{args, output, signal::Termination};
 
 /// Serve grpc.testing.TestService and grpc.health.v1
 ///
@@ -67,7 +67,7 @@ pub async fn run(args: BackendArgs) -> Result<(), BackendError> {
         fail_rate: args.fail_rate,
     })
     .await?;
-    println!("listening on {}", backend.addr());
+    output::line(format_args!("listening on {}", backend.addr()));
 
     tokio::select! {
         () = termination.recv() => {}

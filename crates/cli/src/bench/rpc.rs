@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{BenchError, Plan, Rig, Run, compare};
-use crate::{args, child::Program};
+use crate::{args, child::Program, output};
 
 /// Unary calls through crowfly's channel and through tonic's own
 ///
@@ -87,7 +87,7 @@ impl Table {
     /// Prints the head of the table.
     pub fn new(json: bool) -> Self {
         if !json {
-            println!("peer        concurrency     crowfly/s        peer/s   ratio     iqr");
+            output::line("peer        concurrency     crowfly/s        peer/s   ratio     iqr");
         }
         Self { json }
     }
@@ -105,15 +105,15 @@ impl Table {
             ratio,
             iqr,
         } = run;
-        println!(
+        output::line(format_args!(
             "{peer:<10}  {concurrency:>11}  {rps:>12.0}  {peer_rps:>12.0}  {ratio:>6.3}  {iqr:>6.3}"
-        );
+        ));
     }
 
     /// Prints what is due at the end.
     pub fn end(&self, runs: Vec<Run>) {
         if self.json {
-            println!("{}", to_json(runs));
+            output::line(to_json(runs));
         }
     }
 }

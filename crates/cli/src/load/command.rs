@@ -14,7 +14,7 @@ use tonic::{
 };
 
 use super::{Generator, LoadError, Options, Report, Stats, Target, Transport};
-use crate::{args, signal::Termination};
+use crate::{args, output, signal::Termination};
 
 /// Call UnaryCall at a steady rate and report what became of each call
 ///
@@ -92,9 +92,9 @@ pub async fn run(args: LoadArgs) -> Result<(), LoadError> {
         }
     };
     if args.json {
-        println!("{}", report.to_json());
+        output::line(report.to_json());
     } else {
-        print!("{report}");
+        output::line(report);
     }
     Ok(())
 }

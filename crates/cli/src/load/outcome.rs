@@ -1,6 +1,6 @@
 //! How a call ended, and which failures mean that it was lost with its connection.
 
-use std::{error::Error, io};
+use std::{error::Error, io, net::SocketAddr};
 
 use crowfly::ConnectionLost;
 use tonic::{Code, ConnectError, Response, Status, TimeoutExpired};
@@ -18,7 +18,10 @@ pub enum Outcome {
         message: String,
     },
     /// Its connection died after it was sent.
-    LostInFlight,
+    LostInFlight {
+        /// The server's address, if the channel tells.
+        server: Option<SocketAddr>,
+    },
     /// With a response.
     Ok {
         /// The name of the server that answered.
@@ -32,27 +35,35 @@ impl From<Result<Response<SimpleResponse>, Status>> for Outcome {
             Ok(response) => Self::Ok {
                 backend: response.into_inner().hostname,
             },
-            Err(status) if is_connection_lost(&status) => Self::LostInFlight,
-            Err(status) => Self::Failed {
-                code: if is_deadline(&status) {
-                    Code::DeadlineExceeded
-                } else {
-                    status.code()
-                },
-                message: status.message().to_owned(),
-            },
+            Err(status) => Self::from(&status),
         }
     }
 }
 
-/// Whether the connection died under the call.
-///
-/// A failure to connect is none: nothing was sent. For a plain tonic channel it has to be read off
-/// what hyper and h2 report.
-fn is_connection_lost(status: &Status) -> bool {
-    if ConnectionLost::find(status).is_some() {
-        return true;
+impl From<&Status> for Outcome {
+    fn from(status: &Status) -> Self {
+        if let Some(lost) = ConnectionLost::find(status) {
+            return Self::LostInFlight {
+                server: Some(lost.address()),
+            };
+        }
+        if is_connection_lost(status) {
+            return Self::LostInFlight { server: None };
+        }
+        Self::Failed {
+            code: if is_deadline(status) {
+                Code::DeadlineExceeded
+            } else {
+                status.code()
+            },
+            message: status.message().to_owned(),
+        }
     }
+}
+
+/// Whether the connection of a plain tonic channel died under the call, which has to be read off what
+/// hyper and h2 report. A failure to connect is none: nothing was sent.
+fn is_connection_lost(status: &Status) -> bool {
     let mut lost = false;
     for cause in causes(status) {
         if cause.is::<ConnectError>() {
@@ -125,10 +136,8 @@ mod tests {
     #[test]
     fn a_reset_connection_lost_its_calls() {
         let reset = io::Error::from(io::ErrorKind::ConnectionReset);
-        assert_eq!(
-            Outcome::from(Err(Status::from_error(reset.into()))),
-            Outcome::LostInFlight
-        );
+        let outcome = Outcome::from(Err(Status::from_error(reset.into())));
+        assert_eq!(outcome, Outcome::LostInFlight { server: None });
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Display for Report {
         } else {
             0.0
         };
-        writeln!(
+        write!(
             f,
             "sent {}  ok {}  lost in flight {}  errors {}  ({seconds:.1} s, {rate:.0}/s)",
             self.sent,
@@ -93,14 +93,14 @@ impl Display for Report {
         )?;
         let Latency { p50, p90, p99, max } = self.latency_us;
         let [p50, p90, p99, max] = [p50, p90, p99, max].map(millis);
-        writeln!(f, "latency  p50 {p50}  p90 {p90}  p99 {p99}  max {max}")?;
+        write!(f, "\nlatency  p50 {p50}  p90 {p90}  p99 {p99}  max {max}")?;
         let width = self.by_backend.keys().map(String::len).max().unwrap_or(0);
         for (name, count) in &self.by_backend {
             let share = 100.0 * *count as f64 / self.ok.max(1) as f64;
-            writeln!(f, "  {name:width$}  {count:>9}  {share:5.1} %")?;
+            write!(f, "\n  {name:width$}  {count:>9}  {share:5.1} %")?;
         }
         for (code, ErrorCount { count, first }) in &self.errors {
-            writeln!(f, "  {code}  {count}  first: {first}")?;
+            write!(f, "\n  {code}  {count}  first: {first}")?;
         }
         Ok(())
     }
@@ -153,8 +153,7 @@ sent 12  ok 10  lost in flight 1  errors 1  (2.0 s, 6/s)
 latency  p50 1.00 ms  p90 2.00 ms  p99 3.00 ms  max 4.50 ms
   b1           4   40.0 %
   b10          6   60.0 %
-  UNAVAILABLE  1  first: no healthy endpoint
-";
+  UNAVAILABLE  1  first: no healthy endpoint";
         assert_eq!(report().to_string(), expected);
     }
 }

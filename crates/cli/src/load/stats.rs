@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -10,6 +11,9 @@ use hdrhistogram::Histogram;
 use tonic::Code;
 
 use super::{ErrorCount, Latency, Outcome, Report};
+
+/// Longer calls are counted as if they took an hour.
+const MAX_LATENCY_US: u64 = 3_600_000_000;
 
 /// Counters of one generator.
 ///
@@ -26,6 +30,7 @@ struct Tally {
     sent: u64,
     ok: u64,
     lost_in_flight: u64,
+    lost_on: BTreeMap<SocketAddr, u64>,
     errors: BTreeMap<&'static str, ErrorCount>,
     by_backend: BTreeMap<String, u64>,
     /// Microseconds; `None` only if the histogram's constant bounds were not valid.
@@ -41,9 +46,10 @@ impl Stats {
                 sent: 0,
                 ok: 0,
                 lost_in_flight: 0,
+                lost_on: BTreeMap::new(),
                 errors: BTreeMap::new(),
                 by_backend: BTreeMap::new(),
-                latency: Histogram::new(3).ok(),
+                latency: Histogram::new_with_bounds(1, MAX_LATENCY_US, 3).ok(),
             }),
         }
     }
@@ -58,7 +64,7 @@ impl Stats {
         let mut tally = self.lock();
         match outcome {
             Outcome::Ok { backend } => tally.ok(backend, latency),
-            Outcome::LostInFlight => tally.lost_in_flight += 1,
+            Outcome::LostInFlight { server } => tally.lost(server),
             Outcome::Failed { code, message } => {
                 tally
                     .errors
@@ -82,6 +88,11 @@ impl Stats {
     /// How many calls were lost with their connection so far.
     pub fn lost_in_flight(&self) -> u64 {
         self.lock().lost_in_flight
+    }
+
+    /// How many of them were lost on the server at `addr`, as far as the channel told.
+    pub fn lost_on(&self, addr: SocketAddr) -> u64 {
+        self.lock().lost_on.get(&addr).copied().unwrap_or(0)
     }
 
     /// Everything so far.
@@ -115,6 +126,13 @@ impl Default for Stats {
 }
 
 impl Tally {
+    fn lost(&mut self, server: Option<SocketAddr>) {
+        self.lost_in_flight += 1;
+        if let Some(server) = server {
+            *self.lost_on.entry(server).or_default() += 1;
+        }
+    }
+
     fn ok(&mut self, backend: String, latency: Duration) {
         self.ok += 1;
         match self.by_backend.get_mut(&backend) {
@@ -167,13 +185,21 @@ mod tests {
         let ok = Outcome::Ok {
             backend: "b1".to_owned(),
         };
-        for outcome in [ok, Outcome::LostInFlight, failed("first"), failed("second")] {
+        let server = "127.0.0.1:1".parse().ok();
+        for outcome in [
+            ok,
+            Outcome::LostInFlight { server },
+            failed("first"),
+            failed("second"),
+        ] {
             stats.sent();
             stats.ended(outcome, Duration::from_millis(2));
         }
         stats.sent();
 
         assert_eq!(stats.open(), 1);
+        assert_eq!(stats.report().latency_us.p50, 2000);
+        assert_eq!(stats.lost_on(server.unwrap()), 1);
         let report = stats.report();
         assert_eq!((report.sent, report.ok, report.lost_in_flight), (5, 1, 1));
         let unavailable = ErrorCount {

@@ -24,7 +24,10 @@ async fn traffic_follows_a_foreign_control_plane() {
     rpc::until_served_by(&channel, &["b1"]).await;
 
     let first = ads.wait_for_request("first request", |_| true);
-    assert_eq!((&*first.type_url, &*first.names), (LISTENER, &["svc".to_owned()][..]));
+    assert_eq!(
+        (&*first.type_url, &*first.names),
+        (LISTENER, &["svc".to_owned()][..])
+    );
     assert_eq!((&*first.version, &*first.nonce), ("", ""));
     assert_eq!(first.node_id.as_deref(), Some("e2e"));
     for type_url in [LISTENER, ROUTES, CLUSTER, ENDPOINTS] {
@@ -58,10 +61,17 @@ async fn a_bad_resource_is_refused_while_traffic_goes_on() {
     let nack = ads.wait_for_nack(ENDPOINTS);
     assert_eq!(nack.version, "1");
     let error = nack.error.unwrap_or_default();
-    for part in ["svc", "endpoints[0].lb_endpoints[0].endpoint.address", "pipe"] {
+    for part in [
+        "svc",
+        "endpoints[0].lb_endpoints[0].endpoint.address",
+        "pipe",
+    ] {
         assert!(error.contains(part), "expected {part:?} in {error:?}");
     }
-    assert_eq!(rpc::spread(&channel, 20).await, [("b1".to_owned(), 20)].into());
+    assert_eq!(
+        rpc::spread(&channel, 20).await,
+        [("b1".to_owned(), 20)].into()
+    );
 
     ads.set("3", &[resources::endpoints("svc", &[b2.address])]);
     ads.wait_for_ack(ENDPOINTS, "3");
@@ -83,7 +93,10 @@ async fn traffic_survives_a_restart_of_the_control_plane() {
 
     let port = ads.port();
     drop(ads);
-    assert_eq!(rpc::spread(&channel, 20).await, [("b1".to_owned(), 20)].into());
+    assert_eq!(
+        rpc::spread(&channel, 20).await,
+        [("b1".to_owned(), 20)].into()
+    );
 
     let mut ads = AdsServer::start_on(python, port);
     let again = ads.wait_for_request("first request", |_| true);
@@ -94,7 +107,10 @@ async fn traffic_survives_a_restart_of_the_control_plane() {
     };
     assert_eq!((&*endpoints.version, &*endpoints.nonce), ("1", ""));
     assert_eq!(endpoints.names, ["svc"]);
-    assert_eq!(rpc::spread(&channel, 20).await, [("b1".to_owned(), 20)].into());
+    assert_eq!(
+        rpc::spread(&channel, 20).await,
+        [("b1".to_owned(), 20)].into()
+    );
 
     ads.set("2", &[resources::endpoints("svc", &[b2.address])]);
     ads.wait_for_ack(ENDPOINTS, "2");

@@ -13,9 +13,26 @@
 
 mod c_core_client;
 mod envoy_proxy;
+mod foreign_control_plane;
+mod silent_backend;
 
+use std::net::SocketAddr;
+
+use crowfly::{Bootstrap, Channel};
 use crowfly_e2e::product::Crowfly;
 
 const CROWFLY: Crowfly = Crowfly {
     program: env!("CARGO_BIN_EXE_crowfly-under-test"),
 };
+
+/// Our channel to `svc`, served by the control plane at `control`.
+fn channel(control: SocketAddr) -> Channel {
+    let bootstrap = Bootstrap::builder(&control.to_string())
+        .unwrap()
+        .node_id("e2e")
+        .build();
+    Channel::builder("xds:///svc")
+        .bootstrap(bootstrap)
+        .build()
+        .unwrap()
+}

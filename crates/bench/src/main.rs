@@ -1,0 +1,61 @@
+//! Benchmarks against peers.
+//!
+//! They are a program of their own because the product must not link a competitor. Its output is
+//! that of `crowfly bench rpc`, with more rows; its servers are the product's own, in processes of
+//! their own, which is why it understands two of the product's commands.
+
+mod rpc;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use crowfly_cli::{
+    args::{Cli, Command, Common},
+    backend::BackendArgs,
+    bench::RpcArgs,
+    control::ControlArgs,
+};
+
+/// Measure crowfly against its peers
+#[derive(Parser)]
+#[command(name = "crowfly-bench", version)]
+struct Args {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+#[derive(Subcommand)]
+enum BenchCommand {
+    #[command(hide = true)]
+    Backend(BackendArgs),
+    #[command(hide = true)]
+    Control(ControlArgs),
+    Rpc(RpcArgs),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Args { common, command } = Args::parse();
+    let served = match command {
+        BenchCommand::Rpc(args) => return exit(rpc::run(args).await),
+        BenchCommand::Backend(args) => Command::Backend(args),
+        BenchCommand::Control(args) => Command::Control(args),
+    };
+    let cli = Cli {
+        common,
+        command: served,
+    };
+    exit(crowfly_cli::run(cli).await.map(drop))
+}
+
+fn exit<E: std::error::Error>(result: Result<(), E>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", crowfly_cli::chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}

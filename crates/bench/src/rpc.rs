@@ -1,0 +1,41 @@
+//! Unary calls through crowfly's channel and through each peer's.
+
+use crowfly_cli::{
+    bench::{BenchError, Rig, RpcArgs, Table, compare},
+    child::Program,
+};
+use tonic_xds::{
+    BootstrapConfig, ChannelCredentialType, XdsChannelBuilder, XdsChannelConfig, XdsChannelGrpc,
+    XdsUri,
+};
+
+/// Measures against tonic without xDS, then against tonic-xds behind the same control plane.
+pub(crate) async fn run(args: RpcArgs) -> Result<(), BenchError> {
+    let rig = Rig::start(&Program::current()?).await?;
+    let table = Table::new(args.json);
+    let ours = rig.crowfly()?;
+    let plan = args.plan();
+    let row = |run: &_| table.row(run);
+
+    let mut runs = compare("tonic", &ours, &rig.tonic().await?, &plan, row).await?;
+    runs.extend(compare("tonic-xds", &ours, &tonic_xds(&rig)?, &plan, row).await?);
+    table.end(runs);
+    Ok(())
+}
+
+fn tonic_xds(rig: &Rig) -> Result<XdsChannelGrpc, BenchError> {
+    let bootstrap = BootstrapConfig::builder(rig.control().to_string())
+        .channel_creds([ChannelCredentialType::Insecure])
+        .node_id("crowfly-bench-peer")
+        .build()
+        .map_err(failed)?;
+    let target = XdsUri::parse(&rig.target()).map_err(failed)?;
+    let config = XdsChannelConfig::new(target).with_bootstrap(bootstrap);
+    XdsChannelBuilder::new(config)
+        .build_grpc_channel()
+        .map_err(failed)
+}
+
+fn failed(error: impl std::error::Error) -> BenchError {
+    BenchError::Channel(crowfly_cli::chain(&error).to_string())
+}

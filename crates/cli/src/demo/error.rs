@@ -1,0 +1,35 @@
+//! Why there is no demo.
+
+use std::io;
+
+use crate::child::ChildError;
+
+/// Why the demo could not be shown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DemoError {
+    /// The control plane does not answer on its admin port.
+    #[error("cannot ask the control plane")]
+    Admin(#[source] io::Error),
+    /// The client's bootstrap is not one.
+    #[error("cannot make a bootstrap")]
+    Bootstrap(#[from] crowfly::BootstrapError),
+    /// The client's channel cannot be made.
+    #[error("cannot make a channel")]
+    Channel(#[from] crowfly::BuildError),
+    /// A child process failed.
+    #[error(transparent)]
+    Child(#[from] ChildError),
+    /// The configuration of the control plane cannot be written.
+    #[error("cannot write the configuration")]
+    Config(#[source] io::Error),
+    /// The process cannot listen to signals.
+    #[error("cannot listen to signals")]
+    Signals(#[source] io::Error),
+    /// A task of the demo panicked.
+    #[error("the demo's own task failed")]
+    Task(#[from] tokio::task::JoinError),
+    /// The terminal cannot be drawn on.
+    #[error("cannot draw on the terminal; --plain does without")]
+    Terminal(#[source] io::Error),
+}

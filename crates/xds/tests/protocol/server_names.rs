@@ -1,0 +1,181 @@
+//! Names and wildcards as the server half takes them (xDS protocol: "How the client specifies what
+//! resources to return").
+
+use crowfly_model::grpc::{Cluster, Endpoints, Listener};
+use crowfly_testkit::builders::{Resources, cluster, endpoints, listener};
+
+use crate::server::{Server, names};
+
+/// A client that names some resources is served those alone, of every type.
+#[test]
+fn named_subset_is_served_alone() {
+    let mut server = Server::new(&three());
+
+    server.ask::<Cluster>(&["b"], "");
+    assert_eq!(names::<Cluster>(&server.response()), ["b"]);
+    server.ask::<Endpoints>(&["c"], "");
+    assert_eq!(names::<Endpoints>(&server.response()), ["c"]);
+    server.ask::<Listener>(&["a"], "");
+    assert_eq!(names::<Listener>(&server.response()), ["a"]);
+    server.silent();
+}
+
+/// A name that joins the list is sent, although version and nonce are those of an ACK.
+#[test]
+fn added_name_is_sent_under_an_unchanged_version() {
+    let mut server = Server::new(&three());
+    server.ask::<Endpoints>(&["a"], "");
+    let first = server.response();
+
+    server.ack::<Endpoints>(&["a", "b"], &first);
+
+    let second = server.response();
+    assert_eq!(names::<Endpoints>(&second), ["b"]);
+    assert_eq!(second.version_info, first.version_info);
+    server.silent();
+}
+
+/// A name that joins the list of a full-state type is sent together with the others (xDS protocol:
+/// "Grouping resources into responses").
+#[test]
+fn added_cluster_is_sent_with_all_others() {
+    let mut server = Server::new(&three());
+    server.ask::<Cluster>(&["a"], "");
+    let first = server.response();
+
+    server.ack::<Cluster>(&["a", "b"], &first);
+
+    assert_eq!(names::<Cluster>(&server.response()), ["a", "b"]);
+}
+
+/// A name that left the list and joins it again is sent again.
+#[test]
+fn name_that_left_and_returned_is_sent_again() {
+    let mut server = Server::new(&three());
+    server.ask::<Endpoints>(&["a", "b"], "");
+    let first = server.response();
+    server.ack::<Endpoints>(&["b"], &first);
+    server.silent();
+
+    server.ack::<Endpoints>(&["a", "b"], &first);
+
+    assert_eq!(names::<Endpoints>(&server.response()), ["a"]);
+}
+
+/// A list that was empty from the start means everything.
+#[test]
+fn empty_list_at_first_means_everything() {
+    let mut server = Server::new(&three());
+    server.ask::<Cluster>(&[], "");
+    let response = server.response();
+    assert_eq!(names::<Cluster>(&response), ["a", "b", "c"]);
+
+    server.ack::<Cluster>(&[], &response);
+    server.set(&three().with(cluster("d")));
+
+    assert_eq!(names::<Cluster>(&server.response()), ["a", "b", "c", "d"]);
+}
+
+/// After a name was given, an empty list means nothing.
+#[test]
+fn empty_list_after_a_name_means_nothing() {
+    let mut server = Server::new(&three());
+    server.ask::<Cluster>(&["a"], "");
+    let response = server.response();
+
+    server.ack::<Cluster>(&[], &response);
+    server.silent();
+
+    server.set(&three().with(cluster("a").eds("other")).with(cluster("d")));
+    server.silent();
+}
+
+/// `*` means everything, alone and among names, and each resource is sent once (xDS protocol:
+/// "Duplicate resource names").
+#[test]
+fn star_among_names_means_everything_once() {
+    let mut server = Server::new(&three());
+
+    server.ask::<Cluster>(&["*", "a"], "");
+
+    assert_eq!(names::<Cluster>(&server.response()), ["a", "b", "c"]);
+}
+
+/// A name given twice is sent once.
+#[test]
+fn name_given_twice_is_sent_once() {
+    let mut server = Server::new(&three());
+
+    server.ask::<Endpoints>(&["a", "a"], "");
+
+    assert_eq!(names::<Endpoints>(&server.response()), ["a"]);
+}
+
+/// A list without the `*` it had ends the wildcard, explicit or implied.
+#[test]
+fn wildcard_ends_when_the_list_no_longer_has_it() {
+    for first_list in [&["*", "a"][..], &["*"], &[]] {
+        let mut server = Server::new(&three());
+        server.ask::<Cluster>(first_list, "");
+        let response = server.response();
+
+        server.ack::<Cluster>(&["a"], &response);
+        server.silent();
+        server.set(&three().with(cluster("b").eds("other")).with(cluster("d")));
+        server.silent();
+
+        server.set(&three().with(cluster("a").eds("other")));
+        assert_eq!(names::<Cluster>(&server.response()), ["a"]);
+    }
+}
+
+/// A wildcard is answered even when there is nothing: a client's start may wait for it.
+#[test]
+fn first_wildcard_is_answered_also_with_nothing() {
+    let mut server = Server::new(&Resources::new());
+
+    server.ask::<Cluster>(&["*"], "");
+
+    let response = server.response();
+    assert!(response.resources.is_empty());
+    server.ack::<Cluster>(&["*"], &response);
+    server.silent();
+}
+
+/// A name that does not exist is remembered, and sent when it does (xDS protocol: "Knowing when a
+/// requested resource does not exist").
+#[test]
+fn missing_name_is_sent_once_it_exists() {
+    let mut server = Server::new(&three());
+    server.ask::<Endpoints>(&["later"], "");
+    server.silent();
+
+    server.set(&three().with(endpoints("later")));
+
+    assert_eq!(names::<Endpoints>(&server.response()), ["later"]);
+}
+
+/// A named cluster that does not exist is left out of the answer, which tells nothing about it.
+#[test]
+fn missing_cluster_is_left_out_and_sent_once_it_exists() {
+    let mut server = Server::new(&three());
+    server.ask::<Cluster>(&["a", "later"], "");
+    let response = server.response();
+    assert_eq!(names::<Cluster>(&response), ["a"]);
+    server.ack::<Cluster>(&["a", "later"], &response);
+
+    server.set(&three().with(cluster("later")));
+
+    assert_eq!(names::<Cluster>(&server.response()), ["a", "later"]);
+}
+
+/// Listeners, clusters and endpoints `a`, `b` and `c`.
+fn three() -> Resources {
+    ["a", "b", "c"]
+        .into_iter()
+        .fold(Resources::new(), |all, name| {
+            all.with(listener(name).rds("r"))
+                .with(cluster(name))
+                .with(endpoints(name))
+        })
+}

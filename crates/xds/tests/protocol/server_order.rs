@@ -1,0 +1,178 @@
+//! The order in which the server half speaks (xDS protocol: "Eventual consistency considerations",
+//! "Resource warming").
+
+use crowfly_model::ResourceType;
+use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
+use crowfly_testkit::builders::{Resources, cluster, endpoints, listener, routes};
+
+use crate::server::{Server, names};
+
+const ORDER: [&str; 4] = [
+    Cluster::TYPE_URL,
+    Endpoints::TYPE_URL,
+    Listener::TYPE_URL,
+    RouteConfig::TYPE_URL,
+];
+
+/// Clusters and endpoints come before the listeners and routes that use them, in whichever order
+/// they were asked for.
+#[test]
+fn clusters_and_endpoints_come_before_what_uses_them() {
+    let mut server = Server::new(&service("c", 1));
+    server.ask::<RouteConfig>(&["r"], "");
+    server.ask::<Listener>(&["l"], "");
+    server.ask::<Endpoints>(&["c", "d"], "");
+    server.ask::<Cluster>(&["c", "d"], "");
+
+    assert_eq!(server.types_due(), ORDER);
+}
+
+/// The same order holds for a change, although the client named a subset of what there is.
+#[test]
+fn order_holds_for_a_change_of_a_named_subset() {
+    let more = |resources: Resources| resources.with(cluster("other")).with(endpoints("other"));
+    let mut server = subscribed(&more(service("c", 1)));
+
+    server.set(&more(service("d", 2)));
+
+    assert_eq!(server.types_due(), ORDER);
+}
+
+/// A changed cluster is followed by its endpoints although those are the same: Envoy keeps the
+/// cluster warming until they come.
+#[test]
+fn changed_cluster_is_followed_by_its_unchanged_endpoints() {
+    let mut server = subscribed(&service("c", 1));
+    let changed = cluster("c").edit(|cluster| cluster.alt_stat_name = "new".to_owned());
+
+    server.set(&service("c", 1).with(changed));
+
+    let clusters = server.response();
+    assert_eq!(names::<Cluster>(&clusters), ["c"]);
+    assert_eq!(names::<Endpoints>(&server.response()), ["c"]);
+    server.silent();
+}
+
+/// That follows the name of the endpoints, which need not be that of the cluster, and leaves the
+/// endpoints of unchanged clusters alone.
+#[test]
+fn only_the_endpoints_of_the_changed_cluster_follow() {
+    let resources = Resources::new()
+        .with(cluster("a").eds("a-eds"))
+        .with(cluster("b").eds("b-eds"))
+        .with(endpoints("a-eds"))
+        .with(endpoints("b-eds"));
+    let mut server = Server::new(&resources);
+    server.ask::<Cluster>(&["*"], "");
+    let first = server.response();
+    server.ack::<Cluster>(&["*"], &first);
+    server.ask::<Endpoints>(&["a-eds", "b-eds"], "");
+    let first = server.response();
+    server.ack::<Endpoints>(&["a-eds", "b-eds"], &first);
+
+    let changed = cluster("b")
+        .eds("b-eds")
+        .edit(|b| b.alt_stat_name = "new".to_owned());
+    server.set(&resources.with(changed));
+
+    assert_eq!(names::<Cluster>(&server.response()), ["a", "b"]);
+    assert_eq!(names::<Endpoints>(&server.response()), ["b-eds"]);
+    server.silent();
+}
+
+/// There is one response of a type on its way at a time; the next one has all that changed since.
+#[test]
+fn next_response_waits_for_the_answer_to_the_last() {
+    let mut server = Server::new(&service("c", 1));
+    server.ask::<Endpoints>(&["c"], "");
+    let first = server.response();
+    server.set(&service("c", 2));
+    server.set(&service("c", 3));
+    server.silent();
+
+    server.ack::<Endpoints>(&["c"], &first);
+
+    assert_eq!(server.response().resources, [served("c", 3).any()]);
+    server.silent();
+}
+
+/// A NACK is an answer too.
+#[test]
+fn next_response_follows_a_nack() {
+    let mut server = Server::new(&service("c", 1));
+    server.ask::<Endpoints>(&["c"], "");
+    let first = server.response();
+    server.set(&service("c", 2));
+
+    server.nack::<Endpoints>(&["c"], &first);
+
+    assert_eq!(server.response().resources, [served("c", 2).any()]);
+}
+
+/// Routes to a new cluster wait while the cluster itself waits for the client.
+#[test]
+fn order_holds_while_a_client_has_not_answered() {
+    let mut server = subscribed(&service("c", 1));
+    let changed = cluster("c").edit(|cluster| cluster.alt_stat_name = "new".to_owned());
+    server.set(&service("c", 1).with(changed));
+    let clusters = server.response();
+    let endpoints = server.response();
+
+    server.set(&service("d", 2));
+    server.silent();
+
+    server.ack::<Cluster>(&["c", "d"], &clusters);
+    assert_eq!(names::<Cluster>(&server.response()), ["d"]);
+    server.silent();
+    server.ack::<Endpoints>(&["c", "d"], &endpoints);
+    assert_eq!(server.types_due(), &ORDER[1..]);
+}
+
+/// A client that is slow to be served is sent the newest snapshot only.
+#[test]
+fn snapshots_that_nobody_was_sent_are_passed_over() {
+    let mut server = Server::new(&service("c", 1));
+    server.ask::<Endpoints>(&["c"], "");
+    for port in 2..10 {
+        server.set(&service("c", port));
+    }
+
+    let response = server.response();
+
+    assert_eq!(response.resources, [served("c", 9).any()]);
+    server.silent();
+}
+
+/// A stream that was served listener `l`, routes `r`, and clusters and endpoints `c` and `d`, and
+/// has accepted them.
+fn subscribed(resources: &Resources) -> Server {
+    let mut server = Server::new(resources);
+    server.ask::<Cluster>(&["c", "d"], "");
+    let response = server.response();
+    server.ack::<Cluster>(&["c", "d"], &response);
+    server.ask::<Endpoints>(&["c", "d"], "");
+    let response = server.response();
+    server.ack::<Endpoints>(&["c", "d"], &response);
+    server.ask::<Listener>(&["l"], "");
+    let response = server.response();
+    server.ack::<Listener>(&["l"], &response);
+    server.ask::<RouteConfig>(&["r"], "");
+    let response = server.response();
+    server.ack::<RouteConfig>(&["r"], &response);
+    server.silent();
+    server
+}
+
+/// A service whose every resource depends on the cluster's name.
+fn service(cluster_name: &str, port: u16) -> Resources {
+    let inline = routes("inline").host("*").route("/", cluster_name);
+    Resources::new()
+        .with(listener("l").routes(inline))
+        .with(routes("r").host("*").route("/", cluster_name))
+        .with(cluster(cluster_name))
+        .with(served(cluster_name, port))
+}
+
+fn served(name: &str, port: u16) -> crowfly_testkit::builders::EndpointsBuilder {
+    endpoints(name).locality("z", 1, [format!("127.0.0.1:{port}").as_str()])
+}

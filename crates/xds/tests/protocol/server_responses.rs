@@ -1,0 +1,202 @@
+//! Nonces, ACKs and NACKs as the server half takes them.
+
+use crowfly_model::ResourceType;
+use crowfly_model::grpc::{Cluster, Endpoints};
+use crowfly_testkit::builders::{Resources, cluster, endpoints};
+use crowfly_xds::RequestOutcome;
+
+use crate::server::{Server, names};
+
+/// Every response has a new nonce (xDS protocol: "Basic protocol overview").
+#[test]
+fn nonces_are_never_used_twice_on_a_stream() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Cluster>(&["a"], "");
+    server.ask::<Endpoints>(&["a"], "");
+    let clusters = server.response();
+    let first = server.response();
+    server.ack::<Endpoints>(&["a"], &first);
+
+    server.set(&both(2));
+    let second = server.response();
+
+    assert_eq!(second.type_url, Endpoints::TYPE_URL);
+    let mut nonces = vec![&clusters.nonce, &first.nonce, &second.nonce];
+    nonces.sort();
+    nonces.dedup();
+    assert_eq!(nonces.len(), 3);
+    assert!(nonces.iter().all(|nonce| !nonce.is_empty()));
+}
+
+/// A nonce belongs to its type: a response of another type does not make it stale (xDS protocol:
+/// "Basic protocol overview").
+#[test]
+fn nonce_of_one_type_is_not_outdated_by_another_type() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Cluster>(&["a"], "");
+    let clusters = server.response();
+    server.ask::<Endpoints>(&["a"], "");
+    server.response();
+
+    let outcome = server.ask::<Cluster>(&["a", "b"], &clusters.nonce);
+
+    assert!(matches!(outcome, RequestOutcome::Ack { .. }), "{outcome:?}");
+}
+
+/// A request that answers an outdated response gets no answer and changes nothing (xDS protocol:
+/// "Resource updates").
+#[test]
+fn request_with_a_stale_nonce_is_void() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Endpoints>(&["a"], "");
+    let first = server.response();
+    server.ack::<Endpoints>(&["a"], &first);
+    server.set(&both(2));
+    let second = server.response();
+
+    let outcome = server.ask::<Endpoints>(&["a", "b"], &first.nonce);
+    assert_eq!(
+        outcome,
+        RequestOutcome::Stale {
+            type_url: Endpoints::TYPE_URL.to_owned()
+        }
+    );
+    server.silent();
+
+    // Its answer to the newest response says it again, and then it counts.
+    server.ack::<Endpoints>(&["a", "b"], &second);
+    assert_eq!(names::<Endpoints>(&server.response()), ["b"]);
+}
+
+/// A request without a nonce comes from a client that knows of no response: it is sent everything
+/// again, but not before it has answered what is on its way.
+#[test]
+fn request_without_a_nonce_starts_over() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Endpoints>(&["a"], "");
+    let first = server.response();
+    server.ask::<Endpoints>(&["a", "b"], "");
+    server.silent();
+
+    server.ack::<Endpoints>(&["a", "b"], &first);
+
+    assert_eq!(names::<Endpoints>(&server.response()), ["a", "b"]);
+}
+
+/// A NACK is a request with an error, whatever version it has (xDS protocol: "ACK/NACK").
+#[test]
+fn nack_is_known_by_its_error_and_not_by_its_version() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Cluster>(&["a"], "");
+    let response = server.response();
+
+    let unchanged = server.ask::<Cluster>(&["a"], &response.nonce);
+    assert!(
+        matches!(unchanged, RequestOutcome::Ack { .. }),
+        "an old version is no NACK"
+    );
+
+    let nack = server.nack::<Cluster>(&["a"], &response);
+    assert_eq!(
+        nack,
+        RequestOutcome::Nack {
+            type_url: Cluster::TYPE_URL.to_owned(),
+            version: response.version_info,
+            message: "not good".to_owned(),
+        }
+    );
+}
+
+/// A refused version is not sent again; the next one is (xDS protocol: "When to send an update").
+#[test]
+fn refused_version_is_not_sent_again() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Cluster>(&["a"], "");
+    let refused = server.response();
+    server.nack::<Cluster>(&["a"], &refused);
+    server.silent();
+    server.set(&both(1));
+    server.silent();
+
+    server.set(&Resources::new().with(cluster("a").eds("other")));
+
+    let next = server.response();
+    assert_eq!(names::<Cluster>(&next), ["a"]);
+    assert_ne!(next.version_info, refused.version_info);
+}
+
+/// A NACK may also change the names, and they count (xDS protocol: "How the client specifies what
+/// resources to return").
+#[test]
+fn names_in_a_nack_are_taken() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Endpoints>(&["a"], "");
+    let refused = server.response();
+
+    server.nack::<Endpoints>(&["a", "b"], &refused);
+
+    assert_eq!(names::<Endpoints>(&server.response()), ["b"]);
+}
+
+/// An ACK is not answered (xDS protocol: "When to send an update").
+#[test]
+fn ack_is_not_answered() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Cluster>(&["a", "b"], "");
+    let response = server.response();
+
+    server.ack::<Cluster>(&["a", "b"], &response);
+    server.silent();
+    server.ack::<Cluster>(&["a", "b"], &response);
+    server.silent();
+}
+
+/// A snapshot that changes nothing the client asked for is not sent.
+#[test]
+fn unchanged_resources_are_not_sent() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Cluster>(&["a"], "");
+    let response = server.response();
+    server.ack::<Cluster>(&["a"], &response);
+
+    server.set(&both(1).with(cluster("b").eds("other")).with(cluster("c")));
+
+    server.silent();
+}
+
+/// The node is told once a stream (xDS protocol: "Basic protocol overview").
+#[test]
+fn node_is_remembered_from_the_first_request() {
+    let mut server = Server::new(&both(1));
+    assert!(server.node().is_none());
+
+    server.ask_as::<Cluster>("web-1");
+    server.ask::<Endpoints>(&["a"], "");
+
+    assert_eq!(server.node().unwrap().id, "web-1");
+}
+
+/// Versions are those of the content: two servers with the same resources agree on them.
+#[test]
+fn servers_with_the_same_resources_agree_on_versions() {
+    let mut first = Server::new(&both(1));
+    let mut second = Server::new(&both(1));
+    for server in [&mut first, &mut second] {
+        server.ask::<Cluster>(&["a"], "");
+    }
+
+    assert_eq!(
+        first.response().version_info,
+        second.response().version_info
+    );
+}
+
+/// Clusters and endpoints `a` and `b`; `port` is that of the endpoints in `a`.
+fn both(port: u16) -> Resources {
+    let address = format!("127.0.0.1:{port}");
+    Resources::new()
+        .with(cluster("a"))
+        .with(cluster("b"))
+        .with(endpoints("a").locality("z", 1, [address.as_str()]))
+        .with(endpoints("b"))
+}

@@ -1,0 +1,218 @@
+//! What the client half makes of streams that end (gRFC A57).
+
+use std::time::Duration;
+
+use crowfly_model::grpc::{Cluster, Listener};
+use crowfly_testkit::builders::{cluster, listener};
+use crowfly_testkit::{NODE_ID, Script, response};
+use crowfly_xds::{Changed, Key, Reason};
+
+/// S1-17: a stream that brought something ends without anybody being told; the next is opened at
+/// once and begins with node, names and versions, and without nonces.
+#[test]
+fn next_stream_takes_up_where_the_last_one_ended() {
+    let mut script = Script::watching::<Listener>(&["a", "b"]);
+    script.subscribe::<Cluster>("c");
+    script.request();
+    script.receive(response::<Listener>(
+        "v1",
+        "n1",
+        [listener("a").rds("r").any()],
+    ));
+    script.receive(response::<Cluster>("v2", "n2", [cluster("c").any()]));
+    script.request();
+    script.request();
+    script.changes();
+
+    script.close("the server restarts");
+    script.open();
+
+    assert_eq!(script.elapsed(), Duration::ZERO);
+    assert_eq!(script.changes(), []);
+    let listeners = script.request();
+    assert_eq!(listeners.node.unwrap().id, NODE_ID);
+    assert_eq!(listeners.resource_names, ["a", "b"]);
+    assert_eq!(
+        (
+            listeners.version_info.as_str(),
+            listeners.response_nonce.as_str()
+        ),
+        ("v1", "")
+    );
+    let clusters = script.request();
+    assert_eq!(clusters.node, None);
+    assert_eq!(clusters.resource_names, ["c"]);
+    assert_eq!(
+        (
+            clusters.version_info.as_str(),
+            clusters.response_nonce.as_str()
+        ),
+        ("v2", "")
+    );
+    script.no_request();
+}
+
+/// S1-17: a NACK that did not go out before the stream ended is not made up for on the next.
+#[test]
+fn rejection_ends_with_its_stream() {
+    let mut script = Script::watching::<Cluster>(&["a"]);
+    script.hold_sends();
+    script.subscribe::<Cluster>("b");
+    script.request();
+    script.receive(response::<Cluster>(
+        "v1",
+        "n1",
+        [cluster("a").invalid().any()],
+    ));
+
+    script.close("gone");
+    script.open();
+
+    let first = script.request();
+    assert_eq!(first.error_detail, None);
+    assert_eq!(
+        (first.version_info.as_str(), first.response_nonce.as_str()),
+        ("", "")
+    );
+}
+
+/// S1-18: a stream that ends before it brought anything is an error to every watcher, and the next
+/// one waits.
+#[test]
+fn silent_stream_is_an_error_to_every_watcher() {
+    let mut script = Script::watching::<Listener>(&["a", "b"]);
+    script.subscribe::<Cluster>("c");
+
+    script.close("deadline exceeded");
+
+    let told: Vec<Key> = script.changes().into_iter().map(|(key, _)| key).collect();
+    let [a, b] = ["a", "b"].map(Key::of::<Listener>);
+    assert_eq!(told, [a, b, Key::of::<Cluster>("c")]);
+    assert_eq!(
+        script.error::<Cluster>("c").to_string(),
+        "cluster c: xDS server: deadline exceeded [node test-node]"
+    );
+    assert!(!script.take_open(), "the next one waits");
+    script.advance(Duration::from_millis(1200));
+    assert!(script.take_open());
+}
+
+/// S1-18: an attempt that fails before there is a stream is the same; what is in use stays, under
+/// an ambient error.
+#[test]
+fn failed_attempt_is_ambient_for_a_resource_in_use() {
+    let mut script = Script::watching::<Cluster>(&["a"]);
+    script.receive(response::<Cluster>("v1", "n1", [cluster("a").any()]));
+    script.close("the server restarts");
+    assert!(script.take_open());
+    script.changes();
+
+    script.close("connection refused");
+
+    assert_eq!(
+        script.changes(),
+        [(Key::of::<Cluster>("a"), Changed::Ambient)]
+    );
+    assert_eq!(script.value::<Cluster>("a").name, "a");
+    let ambient = script.ambient::<Cluster>("a").unwrap();
+    assert_eq!(
+        ambient.reason,
+        Reason::Connectivity("connection refused".into())
+    );
+}
+
+/// S1-18: a response heals what a failed stream broke.
+#[test]
+fn response_after_a_failure_heals() {
+    let mut script = Script::watching::<Cluster>(&["a"]);
+    script.close("connection refused");
+    script.advance(Duration::from_millis(1200));
+    script.open();
+    script.request();
+    script.changes();
+
+    script.receive(response::<Cluster>("v1", "n1", [cluster("a").any()]));
+
+    assert_eq!(script.changes(), [(Key::of::<Cluster>("a"), Changed::Data)]);
+    assert_eq!(script.value::<Cluster>("a").name, "a");
+}
+
+/// S1-19: waits grow by 1.6 to 120 s, each within 20 %; a response starts them over.
+#[test]
+fn backoff_grows_to_its_cap_and_starts_over_after_a_response() {
+    let mut script = Script::new();
+    script.subscribe::<Cluster>("a");
+    let mut expected = 1.0_f64;
+    for _ in 0..15 {
+        fail_and_expect(&mut script, expected);
+        expected = (expected * 1.6).min(120.0);
+    }
+    assert_eq!(expected, 120.0, "the cap was reached");
+
+    script.open();
+    script.receive(response::<Cluster>("v1", "n1", [cluster("a").any()]));
+    script.close("gone");
+
+    fail_and_expect(&mut script, 1.0);
+}
+
+/// S1-19: a stream that opens and ends in silence does not start the waits over.
+#[test]
+fn open_stream_without_a_response_does_not_reset_the_backoff() {
+    let mut script = Script::new();
+    script.subscribe::<Cluster>("a");
+    fail_and_expect(&mut script, 1.0);
+    script.open();
+    script.close("gone");
+    let wait = script.time_to_timeout().unwrap().as_secs_f64();
+    assert!((1.28..=1.92).contains(&wait), "{wait}");
+}
+
+/// S1-20: what a server does not send again after a restart stays as it is, and is not waited for.
+#[test]
+fn resource_not_sent_again_after_a_restart_stays() {
+    let mut script = Script::watching::<Cluster>(&["a"]);
+    script.receive(response::<Cluster>("v1", "n1", [cluster("a").any()]));
+    script.request();
+    script.changes();
+
+    script.close("the server restarts");
+    script.open();
+    script.request();
+
+    assert_eq!(script.time_to_timeout(), None);
+    script.advance(Duration::from_secs(600));
+    assert_eq!(script.changes(), []);
+    assert_eq!(script.value::<Cluster>("a").name, "a");
+    assert_eq!(script.ambient::<Cluster>("a"), None);
+}
+
+/// S1-23: a response of an unknown type does not count as an answer: the stream was silent.
+#[test]
+fn response_of_an_unknown_type_does_not_make_a_stream_a_good_one() {
+    let mut script = Script::watching::<Cluster>(&["a"]);
+    let mut unknown = response::<Cluster>("v1", "n1", []);
+    unknown.type_url = "type.googleapis.com/no.such.Type".to_owned();
+    script.receive(unknown);
+
+    script.close("gone");
+
+    assert!(matches!(
+        script.error::<Cluster>("a").reason,
+        Reason::Connectivity(_)
+    ));
+    assert!(!script.take_open());
+}
+
+/// Fails the attempt that the session asks for, and checks the wait before the next.
+fn fail_and_expect(script: &mut Script, seconds: f64) {
+    assert!(script.take_open(), "the session asks for a stream");
+    script.close("connection refused");
+    let wait = script.time_to_timeout().unwrap();
+    let range = seconds * 0.8..=seconds * 1.2;
+    assert!(
+        range.contains(&wait.as_secs_f64()),
+        "expected {range:?}, got {wait:?}"
+    );
+    script.advance(wait);
+}
