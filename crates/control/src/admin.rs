@@ -67,7 +67,7 @@ fn types_of(snapshot: &Snapshot) -> Map<String, Value> {
         let resources: Map<String, Value> = of
             .resources()
             .iter()
-            .map(|(name, resource)| (name.clone(), shown(resource)))
+            .map(|(name, resource)| (name.to_string(), shown(resource)))
             .collect();
         let of = json!({ "version": of.version(), "resources": resources });
         types.insert(type_url.to_owned(), of);
@@ -77,7 +77,7 @@ fn types_of(snapshot: &Snapshot) -> Map<String, Value> {
 
 fn shown(resource: &SnapshotResource) -> Value {
     json!({
-        "version": resource.version,
+        "version": &*resource.version,
         "wrapped": resource.wrapped,
         "resource": descriptors::to_json(&resource.any),
     })

@@ -1,21 +1,19 @@
 //! ADS over tonic: one task per stream, which moves values between the socket and a
-//! [`Subscription`].
+//! [`Subscription`] or a [`DeltaSubscription`].
 
 use std::sync::Arc;
 
-use crowfly_xds::{RequestOutcome, Subscription};
+use crowfly_xds::{DeltaSubscription, RequestOutcome, ServerHalf, Subscription};
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-};
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, info, warn};
 
-use crate::clients::{ClientHandle, Clients};
+use crate::clients::{ClientHandle, Clients, Protocol};
 use crate::store::{Store, Views};
 
 /// The gRPC service.
@@ -41,53 +39,65 @@ impl Ads {
             stopping,
         }
     }
+
+    fn serve<H>(
+        &self,
+        protocol: Protocol,
+        request: Request<Streaming<H::Request>>,
+    ) -> Response<Responses<H>>
+    where
+        H: ServerHalf<Request: Send, Response: Send> + Send + 'static,
+    {
+        let client = self.clients.open(protocol, request.remote_addr());
+        // One response at a time: what a slow client has not taken yet is decided late, from the
+        // newest snapshot.
+        let (responses, receiver) = mpsc::channel(1);
+        let stream = Stream::<H>::new(client, self.store.views());
+        let stopping = self.stopping.clone();
+        tokio::spawn(stream.run(request.into_inner(), responses, stopping));
+        Response::new(ReceiverStream::new(receiver))
+    }
 }
+
+/// What a client is sent on a stream.
+type Responses<H> = ReceiverStream<Result<<H as ServerHalf>::Response, Status>>;
 
 #[tonic::async_trait]
 impl AggregatedDiscoveryService for Ads {
-    type StreamAggregatedResourcesStream = ReceiverStream<Result<DiscoveryResponse, Status>>;
-    type DeltaAggregatedResourcesStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
+    type StreamAggregatedResourcesStream = Responses<Subscription>;
+    type DeltaAggregatedResourcesStream = Responses<DeltaSubscription>;
 
     async fn stream_aggregated_resources(
         &self,
         request: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
-        let client = self.clients.open(request.remote_addr());
-        // One response at a time: what a slow client has not taken yet is decided late, from the
-        // newest snapshot.
-        let (responses, receiver) = mpsc::channel(1);
-        let stream = Stream::new(client, self.store.views());
-        let stopping = self.stopping.clone();
-        tokio::spawn(stream.run(request.into_inner(), responses, stopping));
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        Ok(self.serve::<Subscription>(Protocol::StateOfTheWorld, request))
     }
 
     async fn delta_aggregated_resources(
         &self,
-        _request: Request<Streaming<DeltaDiscoveryRequest>>,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
-        Err(Status::unimplemented(
-            "incremental xDS is not served yet; use StreamAggregatedResources",
-        ))
+        Ok(self.serve::<DeltaSubscription>(Protocol::Delta, request))
     }
 }
 
 /// Drives one stream.
-struct Stream {
+struct Stream<H> {
     client: ClientHandle,
     views: watch::Receiver<Views>,
-    subscription: Subscription,
+    subscription: H,
     /// Whether the subscription may have something to send.
     due: bool,
 }
 
-impl Stream {
+impl<H: ServerHalf> Stream<H> {
     fn new(client: ClientHandle, mut views: watch::Receiver<Views>) -> Self {
         let snapshot = views.borrow_and_update().of(None);
         Self {
             client,
             views,
-            subscription: Subscription::new(snapshot),
+            subscription: H::new(snapshot),
             due: false,
         }
     }
@@ -96,8 +106,8 @@ impl Stream {
     /// response unnecessary, and so may a newer snapshot.
     async fn run(
         mut self,
-        mut requests: Streaming<DiscoveryRequest>,
-        responses: mpsc::Sender<Result<DiscoveryResponse, Status>>,
+        mut requests: Streaming<H::Request>,
+        responses: mpsc::Sender<Result<H::Response, Status>>,
         mut stopping: watch::Receiver<bool>,
     ) {
         let end = loop {
@@ -131,8 +141,8 @@ impl Stream {
         }
     }
 
-    fn handle(&mut self, request: DiscoveryRequest) -> Result<(), Status> {
-        if request.type_url.is_empty() {
+    fn handle(&mut self, request: H::Request) -> Result<(), Status> {
+        if H::requested_type(&request).is_empty() {
             return Err(Status::invalid_argument("type_url: must be set"));
         }
         let known = self.subscription.node().is_some();
@@ -160,22 +170,13 @@ impl Stream {
         self.due = true;
     }
 
-    fn next_response(&mut self) -> Option<DiscoveryResponse> {
+    fn next_response(&mut self) -> Option<H::Response> {
         let response = self.subscription.poll_response();
         self.due = response.is_some();
         if let Some(response) = &response {
-            let DiscoveryResponse {
-                type_url,
-                version_info,
-                ..
-            } = response;
-            debug!(
-                stream = self.client.id(),
-                type_url,
-                version = version_info,
-                "sent"
-            );
-            self.client.sent(type_url, version_info);
+            let (type_url, version) = H::type_and_version(response);
+            debug!(stream = self.client.id(), type_url, version, "sent");
+            self.client.sent(type_url, version);
         }
         response
     }

@@ -29,10 +29,19 @@ struct Streams {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Client {
     stream: u64,
+    protocol: Protocol,
     peer: Option<SocketAddr>,
     connected_at: u64,
     node: Option<NodeView>,
     types: BTreeMap<String, TypeView>,
+}
+
+/// The variant of xDS that a stream speaks.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Protocol {
+    StateOfTheWorld,
+    Delta,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -79,13 +88,14 @@ impl Clients {
     }
 
     /// A stream has been opened; it is closed when the handle is dropped.
-    pub(crate) fn open(&self, peer: Option<SocketAddr>) -> ClientHandle {
+    pub(crate) fn open(&self, protocol: Protocol, peer: Option<SocketAddr>) -> ClientHandle {
         self.metrics.stream_opened();
         let mut streams = self.lock();
         streams.opened += 1;
         let stream = streams.opened;
         let client = Client {
             stream,
+            protocol,
             peer,
             connected_at: unix_now(),
             node: None,

@@ -6,7 +6,7 @@
 //!
 //! [`ControlPlane`] runs all of it; [`Catalog`] and [`translate`] are the pure middle, for programs
 //! that have their own source. Clients are gRPC channels and Envoys alike, served from one
-//! snapshot; ADS is the state-of-the-world variant.
+//! snapshot, over ADS in both of its variants: state of the world and incremental.
 //!
 //! # Configuration files
 //!

@@ -44,7 +44,7 @@ async fn the_snapshot_is_shown_as_json() {
     let payments = &of["resources"]["payments"];
     assert_eq!(payments["resource"]["cluster_name"], "payments");
     let version = &current.resource(ENDPOINTS, "payments").unwrap().version;
-    assert_eq!(payments["version"], version.as_str());
+    assert_eq!(payments["version"], **version);
 }
 
 /// Who has what, and who refused what and why.
@@ -63,6 +63,7 @@ async fn clients_are_shown_with_what_they_accepted_and_refused() {
     };
     let shown = until(admin, "/clients", state("acked")).await;
     let shown = &shown["clients"][0];
+    assert_eq!(shown["protocol"], "state_of_the_world");
     assert_eq!(shown["node"]["id"], "node-1");
     assert_eq!(shown["node"]["user_agent"], "gRPC Test");
     assert_eq!(

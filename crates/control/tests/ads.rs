@@ -6,12 +6,11 @@ mod support;
 
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse, Resource,
+    DiscoveryRequest, DiscoveryResponse, Resource,
 };
 use prost::Message;
-use support::{AdsClient, ENDPOINTS, LISTENER, channel, plane, service, snapshot, soon};
+use support::{AdsClient, ENDPOINTS, LISTENER, plane, service, snapshot, soon};
 use tonic::Code;
 
 const GRPC: &str = "gRPC C-core";
@@ -131,15 +130,6 @@ async fn a_request_without_a_type_is_an_error() {
     client.send(DiscoveryRequest::default()).await;
     let status = client.try_next().await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
-}
-
-#[tokio::test]
-async fn incremental_xds_is_said_not_to_be_there() {
-    let plane = plane("").await;
-    let mut client = AggregatedDiscoveryServiceClient::new(channel(plane.listen_addr()).await);
-    let requests = tokio_stream::once(DeltaDiscoveryRequest::default());
-    let status = soon(client.delta_aggregated_resources(requests)).await;
-    assert_eq!(status.unwrap_err().code(), Code::Unimplemented);
 }
 
 /// Streams end with UNAVAILABLE, so that clients look for another server, and the port is free.

@@ -33,7 +33,9 @@ async fn next(reloads: &mut watch::Receiver<Reload>) -> Result<(), String> {
 fn names(plane: &ControlPlane) -> Vec<String> {
     let snapshot = plane.snapshot();
     let of = snapshot.of(ENDPOINTS);
-    of.map_or_else(Vec::new, |of| of.resources().keys().cloned().collect())
+    of.map_or_else(Vec::new, |of| {
+        of.resources().keys().map(ToString::to_string).collect()
+    })
 }
 
 /// Puts a whole file in the place of another.

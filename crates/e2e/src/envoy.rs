@@ -33,10 +33,24 @@ impl Envoy {
     ///
     /// If it does not come up within [`PATIENCE`].
     pub fn start(envoy: &Path, control: SocketAddr) -> Self {
+        Self::start_with(envoy, control, "GRPC")
+    }
+
+    /// The same, by incremental ADS.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up within [`PATIENCE`].
+    pub fn start_delta(envoy: &Path, control: SocketAddr) -> Self {
+        Self::start_with(envoy, control, "DELTA_GRPC")
+    }
+
+    fn start_with(envoy: &Path, control: SocketAddr, api_type: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let bootstrap_file = dir.path().join("bootstrap.json");
         let admin_file = dir.path().join("admin");
-        fs::write(&bootstrap_file, bootstrap(control).to_string()).expect("the bootstrap file");
+        fs::write(&bootstrap_file, bootstrap(control, api_type).to_string())
+            .expect("the bootstrap file");
         let mut command = Command::new(envoy);
         command
             .arg("--config-path")
@@ -84,6 +98,33 @@ impl Envoy {
         page.lines().find_map(value)
     }
 
+    /// The cluster `name` as it is in use, once it is as expected.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that within [`PATIENCE`].
+    pub fn until_cluster(&self, name: &str, expected: impl Fn(&Value) -> bool) {
+        look_until(&format!("cluster {name} as expected in Envoy"), || {
+            let path = "/config_dump?resource=dynamic_active_clusters";
+            let page: Value = serde_json::from_str(&self.page(path)?).ok()?;
+            let clusters = page["configs"].as_array()?.iter();
+            let mut clusters = clusters.map(|config| &config["cluster"]);
+            let cluster = clusters.find(|cluster| cluster["name"] == name)?;
+            expected(cluster).then_some(())
+        });
+    }
+
+    /// Waits until a counter or gauge is as expected.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that within [`PATIENCE`].
+    pub fn until_stat(&self, name: &str, expected: impl Fn(u64) -> bool) {
+        look_until(&format!("expected value of {name} in Envoy"), || {
+            expected(self.stat(name)?).then_some(())
+        });
+    }
+
     /// A page of the admin port.
     fn page(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.admin).ok()?;
@@ -126,7 +167,7 @@ fn look_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn bootstrap(control: SocketAddr) -> Value {
+fn bootstrap(control: SocketAddr, api_type: &str) -> Value {
     let loopback =
         |port| json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
     let ads = json!({ "ads": {}, "resource_api_version": "V3" });
@@ -139,7 +180,7 @@ fn bootstrap(control: SocketAddr) -> Value {
         "admin": { "address": loopback(0) },
         "dynamic_resources": {
             "ads_config": {
-                "api_type": "GRPC",
+                "api_type": api_type,
                 "transport_api_version": "V3",
                 "set_node_on_first_message_only": true,
                 "grpc_services": [{ "envoy_grpc": { "cluster_name": "control" } }],

@@ -6,6 +6,7 @@
 //!   protocol: a misreading that both halves agree on would otherwise pass.
 //! * [`Pair`] runs the two halves against each other in memory under a simulated clock, and
 //!   [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
+//! * [`recording`] writes down what a foreign client says, to compare ours with.
 //!
 //! Everything here panics when it does not get what it expects, since that is a failed test.
 #![allow(
@@ -18,6 +19,7 @@
 mod ads_server;
 pub mod builders;
 mod pair;
+pub mod recording;
 mod resource_server;
 mod script;
 mod socket;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowfly_model::Bootstrap;
-use crowfly_xds::{RequestOutcome, Snapshot, Subscription};
+use crowfly_xds::{DeltaSubscription, RequestOutcome, ServerHalf, Snapshot, Subscription};
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
@@ -26,7 +26,8 @@ use crate::socket::Socket;
 /// Longer than any wait of a test that passes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A control plane for tests of what a client does with resources, not of how it gets them.
+/// A control plane for tests of what a client does with resources, not of how it gets them: it
+/// speaks both variants of the protocol.
 #[derive(Debug)]
 pub struct ResourceServer {
     socket: Socket,
@@ -123,13 +124,23 @@ struct Service {
 }
 
 impl Service {
-    async fn serve(
+    fn open<H>(&self, requests: Request<Streaming<H::Request>>) -> Response<Outgoing<H::Response>>
+    where
+        H: ServerHalf<Request: Send, Response: Send + 'static> + Send + 'static,
+    {
+        let (responses, outgoing) = mpsc::unbounded_channel();
+        let serving = self.clone().serve::<H>(requests.into_inner(), responses);
+        tokio::spawn(serving);
+        Response::new(Box::pin(UnboundedReceiverStream::new(outgoing)))
+    }
+
+    async fn serve<H: ServerHalf>(
         mut self,
-        mut requests: Streaming<DiscoveryRequest>,
-        responses: mpsc::UnboundedSender<Result<DiscoveryResponse, Status>>,
+        mut requests: Streaming<H::Request>,
+        responses: mpsc::UnboundedSender<Result<H::Response, Status>>,
     ) {
         let snapshot = Arc::clone(&self.snapshot.borrow_and_update());
-        let mut subscription = Subscription::new(snapshot);
+        let mut subscription = H::new(snapshot);
         loop {
             tokio::select! {
                 request = requests.message() => {
@@ -162,20 +173,15 @@ impl AggregatedDiscoveryService for Service {
 
     async fn stream_aggregated_resources(
         &self,
-        request: Request<Streaming<DiscoveryRequest>>,
+        requests: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
-        let (responses, outgoing) = mpsc::unbounded_channel();
-        tokio::spawn(self.clone().serve(request.into_inner(), responses));
-        let outgoing = UnboundedReceiverStream::new(outgoing);
-        Ok(Response::new(Box::pin(outgoing)))
+        Ok(self.open::<Subscription>(requests))
     }
 
     async fn delta_aggregated_resources(
         &self,
-        _: Request<Streaming<DeltaDiscoveryRequest>>,
+        requests: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
-        Err(Status::unimplemented(
-            "this server speaks state of the world",
-        ))
+        Ok(self.open::<DeltaSubscription>(requests))
     }
 }

@@ -27,7 +27,7 @@ pub use resolve::{
 };
 pub use session::{Ending, EndingKind, Input, Protocol, Request, Session, SessionConfig, Want};
 pub use snapshot::{DuplicateName, Snapshot, SnapshotBuilder, SnapshotResource, TypeSnapshot};
-pub use subscription::{RequestOutcome, Subscription};
+pub use subscription::{DeltaSubscription, RequestOutcome, ServerHalf, Subscription};
 
 /// The type URL of the wrapper that names a resource whose message does not.
 pub const WRAPPER_TYPE_URL: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";

@@ -2,12 +2,22 @@
 //!
 //! Versions are hashes of content, not counters, so two replicas that hold the same resources call
 //! them by the same version, and a client that moves from one to the other is sent nothing twice.
+//!
+//! Snapshots share what they have in common: a resource, and a type of which nothing changed, are
+//! held once for all snapshots that were made from one another.
+
+mod builder;
+mod changes;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use envoy_types::pb::google::protobuf::Any;
-use thiserror::Error;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+
+pub use builder::{DuplicateName, SnapshotBuilder};
+use changes::Memo;
+pub(crate) use changes::changed_names;
 
 /// All resources at one instant; built whole and never edited.
 ///
@@ -23,7 +33,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    types: BTreeMap<String, TypeSnapshot>,
+    types: BTreeMap<String, Arc<TypeSnapshot>>,
 }
 
 impl Snapshot {
@@ -32,19 +42,41 @@ impl Snapshot {
         SnapshotBuilder::default()
     }
 
+    /// A builder of the next snapshot, which shares with this one whatever stays the same.
+    ///
+    /// ```
+    /// use crowfly_xds::Snapshot;
+    /// use envoy_types::pb::google::protobuf::Any;
+    ///
+    /// let any = |byte| Any { type_url: "type.googleapis.com/x.Y".into(), value: vec![byte] };
+    /// let mut builder = Snapshot::builder();
+    /// builder.set("a", any(1));
+    /// builder.set("b", any(1));
+    /// let first = builder.build();
+    ///
+    /// let mut builder = first.to_builder();
+    /// builder.set("a", any(2));
+    /// builder.remove("type.googleapis.com/x.Y", "b");
+    /// let second = builder.build();
+    /// assert_eq!(second.of("type.googleapis.com/x.Y").unwrap().resources().len(), 1);
+    /// ```
+    pub fn to_builder(&self) -> SnapshotBuilder {
+        SnapshotBuilder::from(self)
+    }
+
     /// The resources of one type, if there are any.
     pub fn of(&self, type_url: &str) -> Option<&TypeSnapshot> {
-        self.types.get(type_url)
+        self.types.get(type_url).map(AsRef::as_ref)
     }
 
     /// One resource.
     pub fn resource(&self, type_url: &str, name: &str) -> Option<&SnapshotResource> {
-        self.of(type_url)?.resources.get(name)
+        self.of(type_url)?.resources.get(name).map(AsRef::as_ref)
     }
 
     /// Every type that has resources, by type URL.
     pub fn types(&self) -> impl Iterator<Item = (&str, &TypeSnapshot)> {
-        self.types.iter().map(|(url, of)| (url.as_str(), of))
+        self.types.iter().map(|(url, of)| (url.as_str(), &**of))
     }
 
     /// The same snapshot less the resources for which `keep` is false.
@@ -55,10 +87,12 @@ impl Snapshot {
                 .resources
                 .iter()
                 .filter(|(name, resource)| keep(url, name, resource))
-                .map(|(name, resource)| (name.clone(), resource.clone()))
+                .map(|(name, resource)| (Arc::clone(name), Arc::clone(resource)))
                 .collect();
-            if !kept.is_empty() {
-                types.insert(url.clone(), TypeSnapshot::new(kept));
+            if kept.len() == of.resources.len() {
+                types.insert(url.clone(), Arc::clone(of));
+            } else if !kept.is_empty() {
+                types.insert(url.clone(), Arc::new(TypeSnapshot::new(kept)));
             }
         }
         Self { types }
@@ -66,24 +100,26 @@ impl Snapshot {
 }
 
 /// The resources of one type.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct TypeSnapshot {
-    version: String,
-    resources: BTreeMap<String, SnapshotResource>,
+    version: Arc<str>,
+    resources: BTreeMap<Arc<str>, Arc<SnapshotResource>>,
+    memo: Memo,
 }
 
 impl TypeSnapshot {
-    fn new(resources: BTreeMap<String, SnapshotResource>) -> Self {
-        let mut contents = Vec::new();
+    fn new(resources: BTreeMap<Arc<str>, Arc<SnapshotResource>>) -> Self {
+        let mut contents = Xxh3Default::new();
         for (name, resource) in &resources {
-            contents.extend_from_slice(name.as_bytes());
-            contents.push(0);
-            contents.extend_from_slice(resource.version.as_bytes());
-            contents.push(0);
+            for part in [name, &resource.version] {
+                contents.update(part.as_bytes());
+                contents.update(&[0]);
+            }
         }
         Self {
-            version: content_version(&contents),
+            version: version(contents.digest()),
             resources,
+            memo: Memo::default(),
         }
     }
 
@@ -93,8 +129,14 @@ impl TypeSnapshot {
     }
 
     /// The resources by name.
-    pub fn resources(&self) -> &BTreeMap<String, SnapshotResource> {
+    pub fn resources(&self) -> &BTreeMap<Arc<str>, Arc<SnapshotResource>> {
         &self.resources
+    }
+}
+
+impl PartialEq for TypeSnapshot {
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version && self.resources == other.resources
     }
 }
 
@@ -102,71 +144,23 @@ impl TypeSnapshot {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SnapshotResource {
     /// A hash of the content.
-    pub version: String,
+    pub version: Arc<str>,
     /// The resource itself.
     pub any: Any,
     /// Whether it travels in a `Resource` wrapper: its message has no name field.
     pub wrapped: bool,
 }
 
-/// Gathers the resources of a [`Snapshot`].
-#[derive(Clone, Debug, Default)]
-pub struct SnapshotBuilder {
-    types: BTreeMap<String, BTreeMap<String, SnapshotResource>>,
-}
-
-impl SnapshotBuilder {
-    /// Adds a resource whose message holds its name.
-    pub fn add(&mut self, name: impl Into<String>, any: Any) -> Result<(), DuplicateName> {
-        self.insert(name.into(), any, false)
-    }
-
-    /// Adds a resource that is named by its wrapper only.
-    pub fn add_wrapped(&mut self, name: impl Into<String>, any: Any) -> Result<(), DuplicateName> {
-        self.insert(name.into(), any, true)
-    }
-
-    /// The finished snapshot.
-    pub fn build(self) -> Snapshot {
-        let types = self
-            .types
-            .into_iter()
-            .map(|(url, resources)| (url, TypeSnapshot::new(resources)))
-            .collect();
-        Snapshot { types }
-    }
-
-    fn insert(&mut self, name: String, any: Any, wrapped: bool) -> Result<(), DuplicateName> {
-        let of_type = self.types.entry(any.type_url.clone()).or_default();
-        if of_type.contains_key(&name) {
-            return Err(DuplicateName {
-                type_url: any.type_url,
-                name,
-            });
+impl SnapshotResource {
+    fn new(any: Any, wrapped: bool) -> Self {
+        Self {
+            version: version(xxh3_64(&any.value)),
+            any,
+            wrapped,
         }
-        let version = content_version(&any.value);
-        of_type.insert(
-            name,
-            SnapshotResource {
-                version,
-                any,
-                wrapped,
-            },
-        );
-        Ok(())
     }
 }
 
-/// Two resources of one type have one name.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("two resources of type {type_url} are named `{name}`, expected one")]
-pub struct DuplicateName {
-    /// The type of both.
-    pub type_url: String,
-    /// The name of both.
-    pub name: String,
-}
-
-fn content_version(contents: &[u8]) -> String {
-    format!("{:016x}", xxh3_64(contents))
+fn version(hash: u64) -> Arc<str> {
+    format!("{hash:016x}").into()
 }

@@ -26,6 +26,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
+pub const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 pub const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
@@ -44,7 +45,16 @@ pub fn any_port() -> SocketAddr {
 
 /// A service with one endpoint, on the given port.
 pub fn service(name: &str, port: u16) -> String {
-    format!("services: [{{ name: {name}, endpoints: [{{ address: \"10.0.0.1:{port}\" }}] }}]\n")
+    services(&[(name, port)])
+}
+
+/// Services with one endpoint each, on the given port.
+pub fn services(all: &[(&str, u16)]) -> String {
+    let service = |(name, port): &(&str, u16)| {
+        format!("{{ name: {name}, endpoints: [{{ address: \"10.0.0.1:{port}\" }}] }}")
+    };
+    let all: Vec<String> = all.iter().map(service).collect();
+    format!("services: [{}]\n", all.join(", "))
 }
 
 pub fn snapshot(text: &str) -> Snapshot {

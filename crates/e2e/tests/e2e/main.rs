@@ -12,7 +12,9 @@
 )]
 
 mod c_core_client;
+mod envoy_delta;
 mod envoy_proxy;
+mod envoy_recording;
 mod foreign_control_plane;
 mod silent_backend;
 

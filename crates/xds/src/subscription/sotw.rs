@@ -1,36 +1,19 @@
-//! The server half of one state-of-the-world ADS stream.
-//!
-//! A `Subscription` knows what one client asked for and what it was sent. The difference between
-//! that and the current [`Snapshot`] is what is due; it is worked out when the driver asks for the
-//! next response, so a client too slow for every snapshot is sent the newest only.
+//! The state-of-the-world variant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crowfly_model::ResourceType;
-use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
-use envoy_types::pb::envoy::config::cluster::v3::Cluster as ClusterProto;
+use crowfly_model::grpc::{Cluster, Endpoints, Listener};
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DiscoveryRequest, DiscoveryResponse, Resource,
-};
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
+use super::{EMPTY_VERSION, ORDER, RequestOutcome, ServerHalf, WILDCARD, endpoints_of, wrapped};
 use crate::snapshot::{Snapshot, SnapshotResource, TypeSnapshot};
 
-/// Make before break: a client hears of clusters and endpoints before the routes that use them
-/// (xDS protocol, "eventual consistency considerations").
-const ORDER: [&str; 4] = [
-    Cluster::TYPE_URL,
-    Endpoints::TYPE_URL,
-    Listener::TYPE_URL,
-    RouteConfig::TYPE_URL,
-];
-
-const WILDCARD: &str = "*";
-
-/// The server half of one ADS stream.
+/// The server half of one state-of-the-world ADS stream.
 ///
 /// Inputs are [`handle_request`](Self::handle_request) and
 /// [`handle_snapshot`](Self::handle_snapshot); after either, call
@@ -134,7 +117,7 @@ impl Subscription {
         interest.version = self
             .snapshot
             .of(type_url)
-            .map_or_else(|| "empty".to_owned(), |of| of.version().to_owned());
+            .map_or_else(|| EMPTY_VERSION.to_owned(), |of| of.version().to_owned());
         let response = DiscoveryResponse {
             version_info: interest.version.clone(),
             resources: due.resources,
@@ -148,50 +131,49 @@ impl Subscription {
         Some(response)
     }
 
-    /// Envoy keeps a changed cluster warming until it is sent that cluster's endpoints again, even
-    /// if they are the same (xDS protocol, "resource warming").
-    fn resend_endpoints_of(&mut self, clusters: &[String]) {
+    fn resend_endpoints_of(&mut self, clusters: &[Arc<str>]) {
         let Some(endpoints) = self.types.get_mut(Endpoints::TYPE_URL) else {
             return;
         };
-        for name in clusters {
-            let Some(cluster) = self.snapshot.resource(Cluster::TYPE_URL, name) else {
-                continue;
-            };
-            endpoints.forget(&eds_name(name, &cluster.any.value));
+        for cluster in clusters {
+            if let Some(name) = endpoints_of(&self.snapshot, cluster) {
+                endpoints.forget(&name);
+            }
         }
     }
 }
 
-/// What a request turned out to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequestOutcome {
-    /// The client accepted what it was sent, or changed its names.
-    Ack {
-        /// The type it is about.
-        type_url: String,
-        /// The version the client now has.
-        version: String,
-    },
-    /// The client refused what it was sent; the same version is not sent again.
-    Nack {
-        /// The type it is about.
-        type_url: String,
-        /// The version that was refused.
-        version: String,
-        /// The client's reason.
-        message: String,
-    },
-    /// It answers a response that is not the newest of its type, and is therefore void.
-    Stale {
-        /// The type it is about.
-        type_url: String,
-    },
-    /// The first request for its type.
-    Subscribed {
-        /// The type it is about.
-        type_url: String,
-    },
+impl ServerHalf for Subscription {
+    type Request = DiscoveryRequest;
+    type Response = DiscoveryResponse;
+
+    fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self::new(snapshot)
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.node()
+    }
+
+    fn handle_request(&mut self, request: DiscoveryRequest) -> RequestOutcome {
+        self.handle_request(request)
+    }
+
+    fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        self.handle_snapshot(snapshot);
+    }
+
+    fn poll_response(&mut self) -> Option<DiscoveryResponse> {
+        self.poll_response()
+    }
+
+    fn requested_type(request: &DiscoveryRequest) -> &str {
+        &request.type_url
+    }
+
+    fn type_and_version(response: &DiscoveryResponse) -> (&str, &str) {
+        (&response.type_url, &response.version_info)
+    }
 }
 
 /// What a client wants of one type, and what it was sent of it.
@@ -203,7 +185,7 @@ struct Interest {
     has_named: bool,
     /// What was sent and is still wanted, as name and version. It holds what the client refused as
     /// well, so that a refused version is not sent again.
-    sent: BTreeMap<String, String>,
+    sent: BTreeMap<Arc<str>, Arc<str>>,
     /// Whether there was a response on this stream.
     responded: bool,
     /// Whether the client has yet to accept or refuse the newest response.
@@ -218,7 +200,7 @@ struct Interest {
 /// What to put into a response.
 struct Due {
     resources: Vec<Any>,
-    changed: Vec<String>,
+    changed: Vec<Arc<str>>,
 }
 
 impl Interest {
@@ -248,7 +230,8 @@ impl Interest {
         self.names = names;
         let (wildcard, names) = (self.wildcard, &self.names);
         // Forgotten here, a name that is asked for again later is sent again.
-        self.sent.retain(|name, _| wildcard || names.contains(name));
+        self.sent
+            .retain(|name, _| wildcard || names.contains(&**name));
     }
 
     fn forget(&mut self, name: &str) {
@@ -268,21 +251,17 @@ impl Interest {
         self.settled_at = Some(snapshot_version(available).to_owned());
 
         let wanted = self.wanted(available);
-        let changed: Vec<String> = wanted
+        let changed: Vec<Arc<str>> = wanted
             .iter()
             .filter(|(name, resource)| self.sent.get(**name) != Some(&resource.version))
-            .map(|(name, _)| (*name).to_owned())
+            .map(|(name, _)| Arc::clone(name))
             .collect();
-        let removed = self
-            .sent
-            .keys()
-            .any(|name| !wanted.contains_key(name.as_str()));
+        let removed = self.sent.keys().any(|name| !wanted.contains_key(name));
         let full_state = all_in_one_response(type_url);
         // Envoy's start waits for the first answer to a wildcard, even if that is "nothing"; and a
         // client that comes from another stream may hold what was deleted meanwhile.
         let first_answer = (self.wildcard || full_state) && !self.responded;
-        self.sent
-            .retain(|name, _| wanted.contains_key(name.as_str()));
+        self.sent.retain(|name, _| wanted.contains_key(name));
         if changed.is_empty() && !first_answer && !(full_state && removed) {
             return None;
         }
@@ -296,7 +275,7 @@ impl Interest {
             .collect();
         for name in &changed {
             self.sent
-                .insert(name.clone(), wanted[name.as_str()].version.clone());
+                .insert(Arc::clone(name), Arc::clone(&wanted[name].version));
         }
         self.responded = true;
         Some(Due { resources, changed })
@@ -305,22 +284,17 @@ impl Interest {
     fn wanted<'a>(
         &self,
         available: Option<&'a TypeSnapshot>,
-    ) -> BTreeMap<&'a str, &'a SnapshotResource> {
+    ) -> BTreeMap<&'a Arc<str>, &'a SnapshotResource> {
         let Some(available) = available else {
             return BTreeMap::new();
         };
         let resources = available.resources();
+        let named = |name: &String| resources.get_key_value(name.as_str());
         if self.wildcard {
-            return resources
-                .iter()
-                .map(|(name, r)| (name.as_str(), r))
-                .collect();
+            return resources.iter().map(|(name, r)| (name, &**r)).collect();
         }
-        self.names
-            .iter()
-            .filter_map(|name| resources.get_key_value(name))
-            .map(|(name, r)| (name.as_str(), r))
-            .collect()
+        let found = self.names.iter().filter_map(named);
+        found.map(|(name, r)| (name, &**r)).collect()
     }
 }
 
@@ -337,23 +311,8 @@ fn on_the_wire(name: &str, resource: &SnapshotResource) -> Any {
     if !resource.wrapped {
         return resource.any.clone();
     }
-    let wrapper = Resource {
-        name: name.to_owned(),
-        version: resource.version.clone(),
-        resource: Some(resource.any.clone()),
-        ..Resource::default()
-    };
     Any {
         type_url: crate::WRAPPER_TYPE_URL.to_owned(),
-        value: wrapper.encode_to_vec(),
+        value: wrapped(name, resource).encode_to_vec(),
     }
-}
-
-fn eds_name(cluster_name: &str, cluster: &[u8]) -> String {
-    ClusterProto::decode(cluster)
-        .ok()
-        .and_then(|cluster| cluster.eds_cluster_config)
-        .map(|eds| eds.service_name)
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| cluster_name.to_owned())
 }

@@ -1,0 +1,204 @@
+//! Incremental ADS over a real socket, as a client without a library would see it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "test code")]
+
+mod support;
+
+use std::net::SocketAddr;
+
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse,
+};
+use envoy_types::pb::google::rpc;
+use support::{
+    CLUSTER, ENDPOINTS, LISTENER, channel, get_json, plane, service, services, snapshot, soon,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+
+/// One incremental stream, with nothing in between.
+struct DeltaClient {
+    requests: mpsc::Sender<DeltaDiscoveryRequest>,
+    responses: Streaming<DeltaDiscoveryResponse>,
+}
+
+impl DeltaClient {
+    async fn open(address: SocketAddr) -> Self {
+        let mut client = AggregatedDiscoveryServiceClient::new(channel(address).await);
+        let (requests, receiver) = mpsc::channel(16);
+        let responses = client.delta_aggregated_resources(ReceiverStream::new(receiver));
+        Self {
+            requests,
+            responses: soon(responses).await.unwrap().into_inner(),
+        }
+    }
+
+    async fn send(&self, request: DeltaDiscoveryRequest) {
+        self.requests.send(request).await.unwrap();
+    }
+
+    async fn next(&mut self) -> DeltaDiscoveryResponse {
+        self.try_next().await.unwrap().expect("the stream ended")
+    }
+
+    async fn try_next(&mut self) -> Result<Option<DeltaDiscoveryResponse>, Status> {
+        soon(self.responses.message()).await
+    }
+}
+
+/// A subscription of a client of the given kind.
+fn subscribe(agent: &str, type_url: &str, names: &[&str]) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        node: Some(Node {
+            id: "node-1".to_owned(),
+            user_agent_name: agent.to_owned(),
+            ..Node::default()
+        }),
+        type_url: type_url.to_owned(),
+        resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+fn answer(response: &DeltaDiscoveryResponse, error: Option<&str>) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        type_url: response.type_url.clone(),
+        response_nonce: response.nonce.clone(),
+        error_detail: error.map(|message| rpc::Status {
+            code: 3,
+            message: message.to_owned(),
+            ..rpc::Status::default()
+        }),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+fn names(response: &DeltaDiscoveryResponse) -> Vec<&str> {
+    let resources = response.resources.iter();
+    resources.map(|resource| resource.name.as_str()).collect()
+}
+
+/// Of many resources only the one that changed is sent, and what is gone is removed.
+#[tokio::test]
+async fn only_what_changed_is_sent() {
+    let plane = plane(&services(&[("a", 1), ("b", 1), ("c", 1)])).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &["*"])).await;
+    let first = client.next().await;
+    assert_eq!(names(&first), ["a", "b", "c"]);
+    client.send(answer(&first, None)).await;
+
+    plane.set_snapshot(snapshot(&services(&[("a", 1), ("b", 2)])));
+    let second = client.next().await;
+    assert_eq!(names(&second), ["b"]);
+    let third = client.next().await;
+    assert_eq!(names(&third), [""; 0]);
+    assert_eq!(third.removed_resources, ["c"]);
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_exist_is_reported_at_once() {
+    let plane = plane("").await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &["payments"])).await;
+    assert_eq!(client.next().await.removed_resources, ["payments"]);
+    plane.set_snapshot(snapshot(&service("payments", 1)));
+    assert_eq!(names(&client.next().await), ["payments"]);
+}
+
+/// On a new stream, and it may be to another replica, a client is sent only what it has not.
+#[tokio::test]
+async fn a_reconnect_brings_only_the_differences() {
+    let before = services(&[("a", 1), ("b", 1), ("c", 1)]);
+    let first_replica = plane(&before).await;
+    let mut client = DeltaClient::open(first_replica.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &["*"])).await;
+    let first = client.next().await;
+    let has = first.resources.into_iter().map(|r| (r.name, r.version));
+
+    let other_replica = plane(&services(&[("a", 1), ("b", 2)])).await;
+    let mut client = DeltaClient::open(other_replica.listen_addr()).await;
+    client
+        .send(DeltaDiscoveryRequest {
+            initial_resource_versions: has.collect(),
+            ..subscribe("x", ENDPOINTS, &["*"])
+        })
+        .await;
+    assert_eq!(names(&client.next().await), ["b"]);
+    assert_eq!(client.next().await.removed_resources, ["c"]);
+}
+
+/// One snapshot serves both kinds of client: Envoy has no use for gRPC's API listeners, and is not
+/// told that they are gone either.
+#[tokio::test]
+async fn envoys_are_not_sent_api_listeners() {
+    let ingress = format!("resources: [{{ \"@type\": {LISTENER}, name: ingress }}]\n");
+    let plane = plane(&format!("{}{ingress}", service("payments", 1))).await;
+    for (agent, expected) in [
+        ("envoy", &["ingress"][..]),
+        ("gRPC C-core", &["ingress", "payments"]),
+    ] {
+        let mut client = DeltaClient::open(plane.listen_addr()).await;
+        client.send(subscribe(agent, LISTENER, &[])).await;
+        let response = client.next().await;
+        assert_eq!(names(&response), expected, "{agent}");
+        assert_eq!(response.removed_resources, [""; 0], "{agent}");
+    }
+}
+
+/// What a client accepted and refused is seen on the admin port, whichever variant it speaks.
+#[tokio::test]
+async fn the_admin_port_shows_incremental_clients() {
+    let plane = plane(&service("payments", 1)).await;
+    let admin = plane.admin_addr().unwrap();
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &["payments"])).await;
+    let first = client.next().await;
+    client.send(answer(&first, None)).await;
+    client.send(subscribe("x", CLUSTER, &["payments"])).await;
+    let second = client.next().await;
+    client.send(answer(&second, Some("cluster: no"))).await;
+    // Once this is answered, so is what came before it.
+    client.send(subscribe("x", LISTENER, &["payments"])).await;
+    while client.next().await.type_url != LISTENER {}
+
+    let shown = get_json(admin, "/clients").await;
+    let shown = &shown["clients"][0];
+    assert_eq!(shown["protocol"], "delta");
+    assert_eq!(shown["node"]["id"], "node-1");
+    let endpoints = &shown["types"][ENDPOINTS];
+    assert_eq!(endpoints["acked_version"], first.system_version_info);
+    let clusters = &shown["types"][CLUSTER];
+    assert_eq!(clusters["state"], "nacked");
+    assert_eq!(clusters["last_nack"]["message"], "cluster: no");
+    let refused = &clusters["last_nack"]["version"];
+    assert_eq!(*refused, second.system_version_info);
+}
+
+#[tokio::test]
+async fn a_request_without_a_type_is_an_error() {
+    let plane = plane("").await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(DeltaDiscoveryRequest::default()).await;
+    let status = client.try_next().await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+}
+
+/// Both variants end with UNAVAILABLE, so that clients look for another server.
+#[tokio::test]
+async fn shutdown_ends_incremental_streams() {
+    let plane = plane(&service("payments", 1)).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &["payments"])).await;
+    client.next().await;
+    let ended = async {
+        let status = client.try_next().await.unwrap_err();
+        drop(client);
+        status
+    };
+    let (status, ()) = tokio::join!(ended, soon(plane.shutdown()));
+    assert_eq!(status.code(), Code::Unavailable);
+}

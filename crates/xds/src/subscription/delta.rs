@@ -1,0 +1,212 @@
+//! The incremental variant.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::sync::Arc;
+
+use crowfly_model::ResourceType;
+use crowfly_model::grpc::{Cluster, Endpoints};
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse,
+};
+
+use super::interest::{Batch, Interest};
+use super::{EMPTY_VERSION, ORDER, RequestOutcome, ServerHalf, WILDCARD, endpoints_of};
+use crate::snapshot::{Snapshot, TypeSnapshot, changed_names};
+
+/// What a route may still point to: the client hears that it is gone last of all, clusters before
+/// the endpoints they use (xDS protocol: Eventual consistency considerations).
+const REMOVED_LAST: [&str; 2] = [Cluster::TYPE_URL, Endpoints::TYPE_URL];
+
+/// The server half of one incremental ADS stream.
+///
+/// Inputs are [`handle_request`](Self::handle_request) and
+/// [`handle_snapshot`](Self::handle_snapshot); after either, call
+/// [`poll_response`](Self::poll_response) until it returns `None`.
+#[derive(Debug)]
+pub struct DeltaSubscription {
+    snapshot: Arc<Snapshot>,
+    node: Option<Node>,
+    types: BTreeMap<String, Interest>,
+    /// Clusters that were sent before the client's first word about endpoints.
+    early_clusters: BTreeSet<String>,
+    responses: u64,
+}
+
+impl DeltaSubscription {
+    /// A stream that has just been opened, to be served from `snapshot`.
+    pub fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self {
+            snapshot,
+            node: None,
+            types: BTreeMap::new(),
+            early_clusters: BTreeSet::new(),
+            responses: 0,
+        }
+    }
+
+    /// The client, once its first request has come.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
+    /// Takes a request, and tells what it was.
+    ///
+    /// Its names count whatever its nonce is, which only says what it accepts or refuses
+    /// (xDS protocol: Incremental xDS).
+    pub fn handle_request(&mut self, mut request: DeltaDiscoveryRequest) -> RequestOutcome {
+        if self.node.is_none() {
+            self.node = request.node.take();
+        }
+        let type_url = mem::take(&mut request.type_url);
+        let nonce = mem::take(&mut request.response_nonce);
+        let error = request.error_detail.take();
+        let first = self.take_names(&type_url, request);
+        let interest = self.types.entry(type_url.clone()).or_default();
+        match (interest.answered(&nonce), error) {
+            (Some(version), None) => RequestOutcome::Ack { type_url, version },
+            (Some(version), Some(error)) => RequestOutcome::Nack {
+                type_url,
+                version,
+                message: error.message,
+            },
+            (None, _) if first || nonce.is_empty() => RequestOutcome::Subscribed { type_url },
+            (None, _) => RequestOutcome::Stale { type_url },
+        }
+    }
+
+    /// Serves from `snapshot` from now on.
+    pub fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        let old = mem::replace(&mut self.snapshot, snapshot);
+        for (url, interest) in &mut self.types {
+            interest.changed(&changed_names(old.of(url), self.snapshot.of(url)));
+        }
+    }
+
+    /// The next response that is due.
+    pub fn poll_response(&mut self) -> Option<DeltaDiscoveryResponse> {
+        while let Some(url) = self.next_type(ORDER, Interest::may_be_due) {
+            let interest = self.types.get_mut(&url)?;
+            let removals_wait = REMOVED_LAST.contains(&url.as_str());
+            if let Some(batch) = interest.take(self.snapshot.of(&url), removals_wait) {
+                return Some(self.respond(url, batch));
+            }
+        }
+        let url = self.next_type(REMOVED_LAST, Interest::has_removals)?;
+        let batch = self.types.get_mut(&url)?.take_removals();
+        Some(self.respond(url, batch))
+    }
+
+    /// Takes what a request asks for; `true` if it is the first of its type.
+    fn take_names(&mut self, type_url: &str, request: DeltaDiscoveryRequest) -> bool {
+        let first = !self.types.contains_key(type_url);
+        let available = self.snapshot.of(type_url);
+        let interest = self.types.entry(type_url.to_owned()).or_default();
+        let subscribe = &request.resource_names_subscribe;
+        let unsubscribe = &request.resource_names_unsubscribe;
+        // Of a name that is in both, the client is better sent too much than too little.
+        for name in unsubscribe {
+            interest.unsubscribe(name);
+        }
+        for name in subscribe {
+            interest.subscribe(name, available);
+        }
+        if !first {
+            return false;
+        }
+        if subscribe.is_empty() && unsubscribe.is_empty() {
+            // The form of a wildcard from before there was `*`; only `*` ends it.
+            interest.subscribe(WILDCARD, available);
+        }
+        interest.continue_from(request.initial_resource_versions);
+        if type_url == Endpoints::TYPE_URL {
+            let clusters = mem::take(&mut self.early_clusters);
+            self.resend_endpoints_of(clusters);
+        }
+        true
+    }
+
+    /// The first type that is due, those in `order` before all others.
+    fn next_type<const N: usize>(
+        &self,
+        order: [&str; N],
+        due: impl Fn(&Interest) -> bool,
+    ) -> Option<String> {
+        let others = self.types.keys().map(String::as_str);
+        let mut urls = order.into_iter().chain(others);
+        let url = urls.find(|url| self.types.get(*url).is_some_and(&due))?;
+        Some(url.to_owned())
+    }
+
+    fn respond(&mut self, type_url: String, batch: Batch) -> DeltaDiscoveryResponse {
+        self.responses += 1;
+        let nonce = self.responses.to_string();
+        let of = self.snapshot.of(&type_url);
+        let version = of.map_or(EMPTY_VERSION, TypeSnapshot::version).to_owned();
+        if let Some(interest) = self.types.get_mut(&type_url) {
+            interest.sent(nonce.clone(), version.clone());
+        }
+        if type_url == Cluster::TYPE_URL {
+            let clusters = batch.resources.iter().map(|resource| resource.name.clone());
+            self.resend_endpoints_of(clusters);
+        }
+        DeltaDiscoveryResponse {
+            // For people who read along; the versions that count are those of the resources.
+            system_version_info: version,
+            resources: batch.resources,
+            type_url,
+            removed_resources: batch.removed,
+            nonce,
+            ..DeltaDiscoveryResponse::default()
+        }
+    }
+
+    /// A refused version goes out again as well: that may have been the old cluster's fault.
+    fn resend_endpoints_of(&mut self, clusters: impl IntoIterator<Item = String>) {
+        // After a reconnect the client's EDS request, which says what it has, can come to us later
+        // than a changed cluster went to it.
+        let Some(endpoints) = self.types.get_mut(Endpoints::TYPE_URL) else {
+            self.early_clusters.extend(clusters);
+            return;
+        };
+        for cluster in clusters {
+            if let Some(name) = endpoints_of(&self.snapshot, &cluster) {
+                endpoints.resend(&name);
+            }
+        }
+    }
+}
+
+impl ServerHalf for DeltaSubscription {
+    type Request = DeltaDiscoveryRequest;
+    type Response = DeltaDiscoveryResponse;
+
+    fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self::new(snapshot)
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.node()
+    }
+
+    fn handle_request(&mut self, request: DeltaDiscoveryRequest) -> RequestOutcome {
+        self.handle_request(request)
+    }
+
+    fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        self.handle_snapshot(snapshot);
+    }
+
+    fn poll_response(&mut self) -> Option<DeltaDiscoveryResponse> {
+        self.poll_response()
+    }
+
+    fn requested_type(request: &DeltaDiscoveryRequest) -> &str {
+        &request.type_url
+    }
+
+    fn type_and_version(response: &DeltaDiscoveryResponse) -> (&str, &str) {
+        (&response.type_url, &response.system_version_info)
+    }
+}
