@@ -23,11 +23,13 @@
 //! ```
 
 mod client;
+mod credentials;
 mod driver;
 mod stream;
 mod subscriber;
 mod watch;
 
 pub use client::{ConfigError, XdsClient};
+pub use credentials::CredentialsError;
 pub use subscriber::{Subscriber, Update};
 pub use watch::{Watch, WatchEvent};

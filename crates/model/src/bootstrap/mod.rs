@@ -127,13 +127,10 @@ impl Bootstrap {
         }
     }
 
-    /// Who is to be asked for the resources of an authority, in order of preference; nobody, if it
-    /// is not configured.
-    pub fn servers_of(&self, authority: &Authority<'_>) -> Option<&[ServerConfig]> {
-        let Authority::Named(name) = authority else {
-            return Some(&self.servers);
-        };
-        let own = &self.authorities.get(&**name)?.servers;
+    /// Who is to be asked for the new-style names of an authority, in order of preference; nobody, if
+    /// it is not configured. Of old-style names it is [`servers`](Self::servers).
+    pub fn servers_of(&self, authority: &str) -> Option<&[ServerConfig]> {
+        let own = &self.authorities.get(authority)?.servers;
         Some(if own.is_empty() { &self.servers } else { own })
     }
 

@@ -133,9 +133,3 @@ impl From<&String> for ServerBuilder {
         ServerConfig::builder(uri)
     }
 }
-
-impl From<String> for ServerBuilder {
-    fn from(uri: String) -> Self {
-        ServerConfig::builder(uri)
-    }
-}

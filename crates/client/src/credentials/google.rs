@@ -1,0 +1,43 @@
+//! Tokens of Google's application default credentials (gRFC A27's `google_default`).
+
+use google_cloud_auth::credentials::{AccessTokenCredentials, Builder};
+use tokio::sync::OnceCell;
+use tokio_rustls::rustls::crypto::ring;
+use tonic::Status;
+
+use super::Token;
+use crate::stream::error_chain;
+
+const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
+
+/// Finds the credentials at the first call: on a service account's file, a user's or the machine's
+/// metadata server. Tokens are kept and renewed by the library.
+#[derive(Debug, Default)]
+pub(super) struct Google {
+    credentials: OnceCell<AccessTokenCredentials>,
+}
+
+impl Google {
+    pub(super) async fn token(&self) -> Result<Token, Status> {
+        let credentials = self
+            .credentials
+            .get_or_try_init(|| async { find() })
+            .await?;
+        let access = credentials.access_token().await.map_err(failed)?;
+        let mut token = Token::try_from(format!("Bearer {}", access.token)).map_err(failed)?;
+        token.set_sensitive(true);
+        Ok(token)
+    }
+}
+
+fn find() -> Result<AccessTokenCredentials, Status> {
+    // The library's own HTTP client uses the process's cryptography, which must be set by somebody.
+    // An error means that the program has chosen already.
+    let _ = ring::default_provider().install_default();
+    let builder = Builder::default().with_scopes([SCOPE]);
+    builder.build_access_token_credentials().map_err(failed)
+}
+
+fn failed(error: impl std::error::Error) -> Status {
+    Status::unavailable(format!("google_default: {}", error_chain(&error)))
+}
