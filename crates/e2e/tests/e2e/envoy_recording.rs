@@ -162,7 +162,7 @@ fn sorted(names: &[String]) -> Vec<String> {
 fn requests(events: &[Event], stream: u64) -> impl Iterator<Item = &DeltaDiscoveryRequest> {
     let of_stream = events.iter().filter(move |event| event.stream == stream);
     of_stream.filter_map(|event| match &event.message {
-        Message::Request(request) => Some(request),
+        Message::Request(request) => Some(request.as_ref()),
         Message::Response(_) => None,
     })
 }
