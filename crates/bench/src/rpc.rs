@@ -1,7 +1,7 @@
 //! Unary calls through crowfly's channel and through each peer's.
 
 use crowfly_cli::{
-    bench::{BenchError, Rig, RpcArgs, Table, compare},
+    bench::{BenchError, Rig, RpcArgs, Table, compare, warm_up},
     child::Program,
 };
 use tonic_xds::{
@@ -18,13 +18,15 @@ pub(crate) async fn run(args: RpcArgs) -> Result<(), BenchError> {
     let row = |run: &_| table.row(run);
 
     let mut runs = compare("tonic", &ours, &rig.tonic().await?, &plan, row).await?;
-    runs.extend(compare("tonic-xds", &ours, &tonic_xds(&rig)?, &plan, row).await?);
+    let peer = tonic_xds(&rig)?;
+    warm_up(&peer).await?;
+    runs.extend(compare("tonic-xds", &ours, &peer, &plan, row).await?);
     table.end(runs);
     Ok(())
 }
 
 fn tonic_xds(rig: &Rig) -> Result<XdsChannelGrpc, BenchError> {
-    let bootstrap = BootstrapConfig::builder(rig.control().to_string())
+    let bootstrap = BootstrapConfig::builder(format!("http://{}", rig.control()))
         .channel_creds([ChannelCredentialType::Insecure])
         .node_id("crowfly-bench-peer")
         .build()

@@ -147,7 +147,7 @@ impl Driver {
         for (name, state) in &config.clusters {
             let known = self.config.as_ref().and_then(|c| c.clusters.get(name));
             if known != Some(state) {
-                let plan = plan(name, state);
+                let plan = plan(name, state, &self.node);
                 self.balancer.handle(Event::Plan(Arc::new(plan)), now());
             }
             self.clusters

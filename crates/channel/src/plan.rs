@@ -8,8 +8,12 @@ use crowfly_model::grpc::endpoints::{self, Health};
 use crowfly_xds::{ClusterState, ResourceError};
 
 /// The plan for one cluster of a config. A cluster in trouble has an empty plan, whose note tells
-/// every call what the trouble is.
-pub(crate) fn plan(name: &str, state: &Result<Arc<ClusterState>, ResourceError>) -> Plan {
+/// every call what the trouble is; otherwise the note names the node (gRFC A88).
+pub(crate) fn plan(
+    name: &str,
+    state: &Result<Arc<ClusterState>, ResourceError>,
+    node: &str,
+) -> Plan {
     let (root, note) = match state {
         Ok(state) => root(state),
         Err(error) => (Node::Localities(Vec::new()), Some(error.to_string())),
@@ -17,7 +21,7 @@ pub(crate) fn plan(name: &str, state: &Result<Arc<ClusterState>, ResourceError>)
     Plan {
         cluster: name.into(),
         root,
-        note: note.map(Into::into),
+        note: Some(note.unwrap_or_else(|| format!("node {node}")).into()),
     }
 }
 

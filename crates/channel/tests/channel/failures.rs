@@ -119,6 +119,7 @@ async fn unreachable_backends_fail_calls_with_the_connect_error() {
     assert!(message.contains("cluster payments-cluster"), "{message}");
     assert!(message.contains(&dead.to_string()), "{message}");
     assert!(message.to_lowercase().contains("refused"), "{message}");
+    assert!(message.contains(NODE_ID), "{message}");
 }
 
 /// A call whose connection dies under it is not repeated, and can be told from other failures.

@@ -16,6 +16,9 @@ use crate::{
     testing::{SimpleRequest, test_service_client::TestServiceClient},
 };
 
+const WARM_UP_PATIENCE: Duration = Duration::from_secs(10);
+const WARM_UP_PAUSE: Duration = Duration::from_millis(20);
+
 /// How to compare.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -82,6 +85,25 @@ impl Run {
             peer_rps: Quartiles::of(pairs.iter().map(|pair| pair.1)).median,
             ratio: ratios.median,
             iqr: ratios.range(),
+        }
+    }
+}
+
+/// Calls until a call succeeds.
+///
+/// Some peers fail calls until they have their configuration, instead of holding them back; that is
+/// not what is measured.
+///
+/// # Errors
+/// None has succeeded in ten seconds; the last one's error.
+pub async fn warm_up<T: Transport>(transport: &T) -> Result<(), BenchError> {
+    let mut client = TestServiceClient::new(transport.clone());
+    let end = Instant::now() + WARM_UP_PATIENCE;
+    loop {
+        match client.unary_call(SimpleRequest::default()).await {
+            Ok(_) => return Ok(()),
+            Err(status) if Instant::now() >= end => return Err(status.into()),
+            Err(_) => tokio::time::sleep(WARM_UP_PAUSE).await,
         }
     }
 }

@@ -10,7 +10,7 @@ mod quartiles;
 mod rig;
 mod rpc;
 
-pub use compare::{BenchError, Plan, Run, compare};
+pub use compare::{BenchError, Plan, Run, compare, warm_up};
 pub use quartiles::Quartiles;
 pub use rig::Rig;
 pub use rpc::{RpcArgs, Table, run};
