@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowfly_client::metrics::Recorder;
 use crowfly_client::{ConfigError, XdsClient};
-use crowfly_model::bootstrap::{Bootstrap, BootstrapError};
+use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
 use crowfly_xds::Roots;
 use http::uri::Scheme;
 use thiserror::Error;
@@ -43,6 +44,8 @@ pub struct ChannelBuilder {
     authority: Option<String>,
     backend_tls: Option<BackendTls>,
     connect_timeout: Duration,
+    data_error_handling: Option<bool>,
+    recorder: Option<Arc<dyn Recorder>>,
 }
 
 impl ChannelBuilder {
@@ -53,6 +56,8 @@ impl ChannelBuilder {
             authority: None,
             backend_tls: None,
             connect_timeout: CONNECT_TIMEOUT,
+            data_error_handling: None,
+            recorder: None,
         }
     }
 
@@ -78,6 +83,19 @@ impl ChannelBuilder {
     /// The default is 20 seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Whether errors in xDS data are dealt with as gRFC A88 says, and not as A53 and A57 do. The
+    /// default is what `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING` says.
+    pub fn data_error_handling(mut self, on: bool) -> Self {
+        self.data_error_handling = Some(on);
+        self
+    }
+
+    /// Where the xDS client reports metrics.
+    pub fn recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.recorder = Some(recorder);
         self
     }
 
@@ -112,19 +130,29 @@ impl ChannelBuilder {
             Some(bootstrap) => bootstrap,
             None => Bootstrap::from_env()?,
         };
-        let client = XdsClient::new(&bootstrap)?;
+        let xds_authority = target.xds_authority.as_deref();
+        let listener = bootstrap.listener_name(xds_authority, &target.service)?;
+        let node = bootstrap.node.id.clone();
+        let mut client = XdsClient::builder(Arc::new(bootstrap)).target(&self.target);
+        if let Some(on) = self.data_error_handling {
+            client = client.data_error_handling(on);
+        }
+        if let Some(recorder) = self.recorder {
+            client = client.recorder(recorder);
+        }
+        let client = client.shared()?;
 
         let waiting = Routing::Waiting("a configuration".into());
         let routing = Arc::new(Published::new(waiting));
         let roots = Roots {
-            listener: Arc::clone(&target.service),
+            listener: listener.into(),
             authority: authority.as_str().into(),
         };
         let (queries, asked) = mpsc::unbounded_channel();
         let driver = Driver::new(
             Arc::clone(&routing),
             roots,
-            bootstrap.node.id,
+            node,
             client.subscriber(),
             Endpoints::new(profile, self.connect_timeout),
             asked,
@@ -166,6 +194,9 @@ pub enum BuildError {
     /// The target is malformed.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// The target's authority is not in the bootstrap.
+    #[error("xDS bootstrap: {0}")]
+    UnknownAuthority(#[from] UnknownAuthority),
     /// The TLS settings do not work.
     #[error("backend TLS: {0}")]
     Tls(#[from] TlsError),

@@ -6,7 +6,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_client::{Subscriber, Update};
+use crowfly_client::{Batch, Subscriber};
 use crowfly_lb::{Balancer, Command, Event};
 use crowfly_xds::{Cache, Key, Kind, ResolveError, Resolved, Roots, XdsConfig, resolve};
 use tokio::sync::{mpsc, oneshot};
@@ -87,8 +87,8 @@ impl Driver {
         }
     }
 
-    fn updated(&mut self, batch: Vec<Update>) {
-        for update in batch {
+    fn updated(&mut self, batch: Batch) {
+        for update in batch.updates {
             // What was on its way when its watch ended is no longer of interest.
             if self.watches.contains_key(&update.key) {
                 self.view.put(update.key, update.entry);

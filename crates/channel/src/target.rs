@@ -1,4 +1,5 @@
-//! What a channel leads to: `xds:///payments` or, as gRFC A27 allows, `xds:payments:50051`.
+//! What a channel leads to: `xds:///payments` or, as gRFC A27 allows, `xds:payments:50051`; with an
+//! authority for the control plane (gRFC A47), `xds://traffic.example.com/payments`.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,7 +10,9 @@ use thiserror::Error;
 /// The parsed target of a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
-    /// The name of the listener to ask the control plane for.
+    /// Whose listener it is, if not the default's.
+    pub(crate) xds_authority: Option<String>,
+    /// The service, from which the bootstrap makes the name of the listener.
     pub(crate) service: Arc<str>,
     /// The same name as calls carry it in `:authority`.
     pub(crate) authority: Authority,
@@ -26,15 +29,13 @@ impl FromStr for Target {
         let rest = target
             .strip_prefix("xds:")
             .ok_or_else(|| malformed(Malformed::Scheme))?;
-        let service = match rest.strip_prefix("//") {
+        let (xds_authority, service) = match rest.strip_prefix("//") {
             Some(rest) => match rest.split_once('/') {
-                Some(("", service)) => service,
-                Some((authority, _)) => {
-                    return Err(malformed(Malformed::Authority(authority.to_owned())));
-                }
+                Some(("", service)) => (None, service),
+                Some((authority, service)) => (Some(authority.to_owned()), service),
                 None => return Err(malformed(Malformed::NoService)),
             },
-            None => rest,
+            None => (None, rest),
         };
         if service.is_empty() {
             return Err(malformed(Malformed::NoService));
@@ -42,6 +43,7 @@ impl FromStr for Target {
         let authority =
             parse_authority(service).map_err(|reason| malformed(Malformed::Service(reason)))?;
         Ok(Self {
+            xds_authority,
             service: service.into(),
             authority,
         })
@@ -64,8 +66,6 @@ pub struct TargetError {
 
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 enum Malformed {
-    #[error("expected no authority between `//` and `/`, got `{0}`")]
-    Authority(String),
     #[error("expected a service, as in xds:///payments")]
     NoService,
     #[error("expected the scheme xds, as in xds:///payments")]
@@ -96,6 +96,13 @@ mod tests {
     }
 
     #[test]
+    fn an_authority_is_for_the_control_plane_only() {
+        let parsed: Target = "xds://traffic.example.com/payments".parse().unwrap();
+        assert_eq!(parsed.xds_authority.as_deref(), Some("traffic.example.com"));
+        assert_eq!(parsed.authority.as_str(), "payments");
+    }
+
+    #[test]
     fn a_malformed_target_says_what_was_expected() {
         for (target, reason) in [
             ("http://payments", "expected the scheme xds"),
@@ -103,7 +110,7 @@ mod tests {
             ("xds:", "expected a service"),
             ("xds:///", "expected a service"),
             ("xds://payments", "expected a service"),
-            ("xds://control/payments", "expected no authority"),
+            ("xds://control/", "expected a service"),
             ("xds:///pay ments", "not of the form host or host:port"),
             ("xds:///a/b", "not of the form host or host:port"),
         ] {

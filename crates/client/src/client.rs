@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowfly_model::ResourceType;
-use crowfly_model::bootstrap::{Bootstrap, Node, ServerConfig};
-use crowfly_xds::{Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ServerId, SessionConfig};
+use crowfly_model::bootstrap::{Bootstrap, Node, ServerConfig, ServerFeature};
+use crowfly_xds::{
+    Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ServerId, SessionConfig,
+};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 
@@ -39,6 +41,13 @@ pub(crate) struct Inner {
     pub(crate) target: Arc<str>,
     pub(crate) bootstrap: Arc<Bootstrap>,
     commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Inner {
+    /// Whether the client's task is gone, with the runtime it was started in.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.commands.is_closed()
+    }
 }
 
 impl XdsClient {
@@ -155,7 +164,9 @@ impl XdsClientBuilder {
     /// The client that this process has for the same target and bootstrap, or else a new one (gRFC
     /// A71: one client per target).
     pub fn shared(self) -> Result<XdsClient, ConfigError> {
-        registry::find_or_insert(&self.target.clone(), &self.bootstrap.clone(), || self.start())
+        registry::find_or_insert(&self.target.clone(), &self.bootstrap.clone(), || {
+            self.start()
+        })
     }
 
     /// A client of its own.
@@ -167,7 +178,9 @@ impl XdsClientBuilder {
 
     fn start(self) -> Result<XdsClient, ConfigError> {
         let (configs, authorities) = self.servers()?;
-        let uniform = self.data_error_handling.unwrap_or_else(|| is_on(DATA_ERROR_HANDLING));
+        let uniform = self
+            .data_error_handling
+            .unwrap_or_else(|| is_on(DATA_ERROR_HANDLING));
         let session = |config: &&ServerConfig| SessionConfig {
             node: self.bootstrap.node.clone(),
             protocol: protocol(config),
@@ -238,7 +251,7 @@ pub enum ConfigError {
 }
 
 fn protocol(server: &ServerConfig) -> Protocol {
-    if server.features.contains("xds.delta") {
+    if server.has_feature(ServerFeature::Delta) {
         Protocol::Delta
     } else {
         Protocol::StateOfTheWorld
@@ -246,17 +259,14 @@ fn protocol(server: &ServerConfig) -> Protocol {
 }
 
 fn data_errors(server: &ServerConfig, uniform: bool) -> DataErrors {
-    let has = |feature: &str| server.features.contains(feature);
     if uniform {
         DataErrors::Uniform {
-            fail: has("fail_on_data_errors"),
-            // The gRFC spells it both ways.
-            timer_is_transient: has("resource_timer_is_transient_error")
-                || has("resource_timer_is_transient_failure"),
+            fail: server.has_feature(ServerFeature::FailOnDataErrors),
+            timer_is_transient: server.has_feature(ServerFeature::ResourceTimerIsTransientError),
         }
     } else {
         DataErrors::Classic {
-            ignore_deletion: has("ignore_resource_deletion"),
+            ignore_deletion: server.has_feature(ServerFeature::IgnoreResourceDeletion),
         }
     }
 }

@@ -173,7 +173,11 @@ impl Driver {
             kind,
             by: BTreeSet::new(),
         };
-        self.watched.entry(key.clone()).or_insert_with(new).by.insert(id);
+        self.watched
+            .entry(key.clone())
+            .or_insert_with(new)
+            .by
+            .insert(id);
         self.tell_known(id, key, batches);
     }
 
@@ -188,7 +192,10 @@ impl Driver {
         }
         watchers.by.insert(id);
         let cached = self.discovery.cache().iter().map(|(key, _)| key);
-        let of_type: Vec<Key> = cached.filter(|k| k.type_url == kind.type_url).cloned().collect();
+        let of_type: Vec<Key> = cached
+            .filter(|k| k.type_url == kind.type_url)
+            .cloned()
+            .collect();
         for key in of_type {
             self.tell_known(id, key, batches);
         }

@@ -1,6 +1,6 @@
-//! An xDS client: drives one ADS stream over tonic and hands what it learns to typed watches.
+//! An xDS client: drives ADS streams over tonic and hands what it learns to typed watches.
 //!
-//! The protocol itself is [`crowfly_xds::Session`]; this crate owns the socket, the clock and the
+//! The protocol itself is [`crowfly_xds::Discovery`]; this crate owns the socket, the clock and the
 //! watchers. One task per client (`driver`) owns all mutable state, so nothing here is locked.
 //!
 //! ```no_run
@@ -25,11 +25,15 @@
 mod client;
 mod credentials;
 mod driver;
+mod flow;
+pub mod metrics;
+mod registry;
 mod stream;
 mod subscriber;
+mod transports;
 mod watch;
 
-pub use client::{ConfigError, XdsClient};
+pub use client::{ConfigError, XdsClient, XdsClientBuilder};
 pub use credentials::CredentialsError;
-pub use subscriber::{Subscriber, Update};
-pub use watch::{Watch, WatchEvent};
+pub use subscriber::{Batch, Subscriber, Update};
+pub use watch::{Watch, WatchAll, WatchEvent};

@@ -11,7 +11,10 @@ static CLIENTS: LazyLock<Mutex<Vec<Weak<Inner>>>> = LazyLock::new(Mutex::default
 
 /// Every client that is alive.
 pub(crate) fn all() -> Vec<XdsClient> {
-    let alive = clients().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+    let alive = clients()
+        .iter()
+        .filter_map(Weak::upgrade)
+        .collect::<Vec<_>>();
     alive.into_iter().map(XdsClient::from_inner).collect()
 }
 
@@ -30,7 +33,9 @@ pub(crate) fn find_or_insert(
 ) -> Result<XdsClient, ConfigError> {
     let mut clients = clients();
     clients.retain(|client| client.strong_count() > 0);
-    let same = |inner: &Arc<Inner>| *inner.target == *target && inner.bootstrap == *bootstrap;
+    let same = |inner: &Arc<Inner>| {
+        !inner.is_gone() && *inner.target == *target && inner.bootstrap == *bootstrap
+    };
     if let Some(inner) = clients.iter().filter_map(Weak::upgrade).find(same) {
         return Ok(XdsClient::from_inner(inner));
     }

@@ -87,7 +87,9 @@ impl Transports {
     }
 
     fn connections(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

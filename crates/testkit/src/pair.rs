@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowfly_model::ResourceType;
+use crowfly_xds::discovery::Output;
 use crowfly_xds::{
-    Cache, Input, Kind, Output, RequestOutcome, Session, SessionConfig, Snapshot, Subscription,
-    Want,
+    Authorities, Cache, Discovery, Ending, Input, Key, Kind, Request, RequestOutcome, ServerId,
+    SessionConfig, Snapshot, Subscription,
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -21,8 +22,7 @@ use crate::NODE_ID;
 /// [`drive`](Self::drive)s until both sides are silent.
 #[derive(Debug)]
 pub struct Pair {
-    session: Session,
-    cache: Cache,
+    client: Discovery,
     snapshot: Arc<Snapshot>,
     server: Option<Subscription>,
     reachable: bool,
@@ -49,9 +49,12 @@ impl Pair {
             id: NODE_ID.to_owned(),
             ..Node::default()
         };
+        let authorities = Authorities {
+            default: vec![SERVER],
+            ..Authorities::default()
+        };
         Self {
-            session: Session::new(SessionConfig::new(node, 7)),
-            cache: Cache::default(),
+            client: Discovery::new(vec![SessionConfig::new(node, 7)], authorities),
             snapshot,
             server: None,
             reachable: true,
@@ -69,7 +72,7 @@ impl Pair {
 
     /// What the client knows.
     pub fn cache(&self) -> &Cache {
-        &self.cache
+        self.client.cache()
     }
 
     /// How many requests and responses were delivered so far.
@@ -94,14 +97,14 @@ impl Pair {
 
     /// The client wants a resource.
     pub fn subscribe<R: ResourceType>(&mut self, name: &str) {
-        let (kind, want) = (Kind::of::<R>(), Want::Named(name.into()));
-        self.tell_client(Input::Subscribe { kind, want });
+        self.client.watch(Kind::of::<R>(), name, self.now);
+        self.act();
     }
 
     /// The client no longer wants a resource.
     pub fn unsubscribe<R: ResourceType>(&mut self, name: &str) {
-        let (kind, want) = (Kind::of::<R>(), Want::Named(name.into()));
-        self.tell_client(Input::Unsubscribe { kind, want });
+        self.client.unwatch(&Key::of::<R>(name), self.now);
+        self.act();
     }
 
     /// The server serves `snapshot` from now on.
@@ -123,16 +126,19 @@ impl Pair {
 
     /// Ends the stream, and loses what is on its way.
     pub fn break_stream(&mut self) {
-        if self.server.take().is_none() {
-            return;
+        if self.forget_stream() {
+            self.tell_client(Input::Closed(Ending::ordinary("the stream broke")));
         }
+    }
+
+    fn forget_stream(&mut self) -> bool {
         self.to_server.clear();
         self.to_client.clear();
         self.outcomes.clear();
         self.versions.clear();
         self.refused.clear();
         self.sending = false;
-        self.tell_client(Input::Closed("the stream broke".into()));
+        self.server.take().is_some()
     }
 
     /// Opens the stream that the client asks for, or refuses it; `false` if it asks for none.
@@ -144,7 +150,7 @@ impl Pair {
             self.server = Some(Subscription::new(Arc::clone(&self.snapshot)));
             self.tell_client(Input::Opened);
         } else {
-            self.tell_client(Input::Closed("connection refused".into()));
+            self.tell_client(Input::Closed(Ending::ordinary("connection refused")));
         }
         true
     }
@@ -186,6 +192,7 @@ impl Pair {
         self.refused.remove(&type_url);
         self.versions.insert(type_url, version);
         self.tell_client(Input::Response(response));
+        self.tell_client(Input::Consumed);
         true
     }
 
@@ -208,28 +215,35 @@ impl Pair {
     /// Lets time pass for the client; every timeout comes at its own moment.
     pub fn advance(&mut self, time: Duration) {
         let end = self.now + time;
-        while let Some(due) = self.session.next_timeout().filter(|due| *due <= end) {
+        while let Some(due) = self.client.next_timeout().filter(|due| *due <= end) {
             self.now = self.now.max(due);
-            self.session.handle_timeout(&mut self.cache, self.now);
+            self.client.handle_timeout(self.now);
             self.act();
         }
         self.now = end;
     }
 
     fn tell_client(&mut self, input: Input) {
-        self.session.handle(input, &mut self.cache, self.now);
+        self.client.handle(SERVER, input, self.now);
         self.act();
     }
 
     fn act(&mut self) {
-        while let Some(output) = self.session.poll_output(&mut self.cache) {
+        while let Some(output) = self.client.poll_output(self.now) {
             match output {
-                Output::Changed { .. } => {}
-                Output::Open => self.opening = true,
-                Output::Send(request) => {
+                Output::Changed { .. } | Output::Failed(_) | Output::Received { .. } => {}
+                Output::Close(_) => {
+                    self.opening = false;
+                    self.forget_stream();
+                }
+                Output::Open(..) => self.opening = true,
+                Output::Send(_, request) => {
                     assert!(!self.sending, "two requests on their way");
                     self.sending = true;
-                    self.to_server.push_back(*request);
+                    match *request {
+                        Request::Sotw(request) => self.to_server.push_back(request),
+                        Request::Delta(request) => panic!("a delta request: {request:?}"),
+                    }
                 }
             }
         }
@@ -244,3 +258,5 @@ impl Pair {
         );
     }
 }
+
+const SERVER: ServerId = ServerId(0);

@@ -5,46 +5,62 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowfly_model::ResourceType;
+use crowfly_xds::discovery::Output;
 use crowfly_xds::{
-    Cache, Changed, Input, Key, Kind, Output, ResourceError, Session, SessionConfig, Want,
+    Authorities, Cache, Changed, DataErrors, Discovery, Ending, Input, Key, Kind, Protocol,
+    Request, ResourceError, ServerId, SessionConfig,
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
 
 use crate::NODE_ID;
 
-/// A client session whose server, network and clock are the test.
+/// A client of one server, where server, network and clock are the test.
 ///
 /// The test sees every request as it would go over the wire and writes every response. A request
 /// counts as sent at once, unless [`hold_sends`](Self::hold_sends) says otherwise.
 #[derive(Debug)]
 pub struct Script {
-    session: Session,
-    cache: Cache,
+    client: Discovery,
     start: Instant,
     now: Instant,
     holding: bool,
-    requests: VecDeque<DiscoveryRequest>,
+    requests: VecDeque<Request>,
     opens: usize,
+    closes: usize,
+    protocol: Option<Protocol>,
     changes: Vec<(Key, Changed)>,
 }
 
 impl Script {
-    /// A session that wants nothing yet.
+    /// A client that wants nothing yet and speaks state of the world.
     pub fn new() -> Self {
-        let node = Node {
-            id: NODE_ID.to_owned(),
-            ..Node::default()
+        Self::with(Protocol::StateOfTheWorld, DataErrors::default())
+    }
+
+    /// A client that wants nothing yet.
+    pub fn with(protocol: Protocol, data_errors: DataErrors) -> Self {
+        let config = SessionConfig {
+            protocol,
+            data_errors,
+            ..SessionConfig::new(node(), 7)
+        };
+        let authorities = Authorities {
+            default: vec![SERVER],
+            ..Authorities::default()
         };
         let now = Instant::now();
         Self {
-            session: Session::new(SessionConfig::new(node, 7)),
-            cache: Cache::default(),
+            client: Discovery::new(vec![config], authorities),
             start: now,
             now,
             holding: false,
             requests: VecDeque::new(),
             opens: 0,
+            closes: 0,
+            protocol: None,
             changes: Vec::new(),
         }
     }
@@ -63,30 +79,26 @@ impl Script {
 
     /// Somebody wants a resource.
     pub fn subscribe<R: ResourceType>(&mut self, name: &str) {
-        self.handle(Input::Subscribe {
-            kind: Kind::of::<R>(),
-            want: Want::Named(name.into()),
-        });
+        self.client.watch(Kind::of::<R>(), name, self.now);
+        self.act();
     }
 
     /// Nobody wants a resource any more.
     pub fn unsubscribe<R: ResourceType>(&mut self, name: &str) {
-        self.handle(Input::Unsubscribe {
-            kind: Kind::of::<R>(),
-            want: Want::Named(name.into()),
-        });
+        self.client.unwatch(&Key::of::<R>(name), self.now);
+        self.act();
     }
 
     /// Somebody wants all resources of a type.
     pub fn subscribe_all<R: ResourceType>(&mut self) {
-        let (kind, want) = (Kind::of::<R>(), Want::All);
-        self.handle(Input::Subscribe { kind, want });
+        self.client.watch_all(Kind::of::<R>(), self.now);
+        self.act();
     }
 
     /// Nobody wants all resources of a type any more.
     pub fn unsubscribe_all<R: ResourceType>(&mut self) {
-        let (kind, want) = (Kind::of::<R>(), Want::All);
-        self.handle(Input::Unsubscribe { kind, want });
+        self.client.unwatch_all(Kind::of::<R>(), self.now);
+        self.act();
     }
 
     /// Opens the stream that the session has asked for.
@@ -112,12 +124,35 @@ impl Script {
     /// Ends the stream, or the attempt to open one.
     pub fn close(&mut self, reason: &str) {
         self.opens = 0;
-        self.handle(Input::Closed(reason.into()));
+        self.end(Ending::ordinary(reason));
+    }
+
+    /// Ends the stream, or the attempt to open one, in a particular way.
+    pub fn end(&mut self, ending: Ending) {
+        self.opens = 0;
+        self.handle(Input::Closed(ending));
+    }
+
+    /// Whether the client has dropped its stream since this was last called.
+    pub fn take_close(&mut self) -> bool {
+        std::mem::take(&mut self.closes) > 0
+    }
+
+    /// The protocol of the stream that was last asked for.
+    pub fn protocol(&self) -> Option<Protocol> {
+        self.protocol
     }
 
     /// Sends a response to the session.
     pub fn receive(&mut self, response: DiscoveryResponse) {
         self.handle(Input::Response(response));
+        self.handle(Input::Consumed);
+    }
+
+    /// Sends a response to the client on a delta stream.
+    pub fn receive_delta(&mut self, response: DeltaDiscoveryResponse) {
+        self.handle(Input::DeltaResponse(response));
+        self.handle(Input::Consumed);
     }
 
     /// Takes the next request of the session.
@@ -127,7 +162,18 @@ impl Script {
 
     /// Takes the next request of the session, if there is one.
     pub fn try_request(&mut self) -> Option<DiscoveryRequest> {
-        self.requests.pop_front()
+        self.requests.pop_front().map(|request| match request {
+            Request::Sotw(request) => request,
+            Request::Delta(request) => panic!("expected state of the world, got {request:?}"),
+        })
+    }
+
+    /// Takes the next request of the client on a delta stream.
+    pub fn delta_request(&mut self) -> DeltaDiscoveryRequest {
+        match self.requests.pop_front() {
+            Some(Request::Delta(request)) => request,
+            other => panic!("expected a delta request, got {other:?}"),
+        }
     }
 
     /// Asserts that the session has nothing more to say to the server.
@@ -148,9 +194,9 @@ impl Script {
     /// Lets time pass; every timeout comes at its own moment.
     pub fn advance(&mut self, time: Duration) {
         let end = self.now + time;
-        while let Some(due) = self.session.next_timeout().filter(|due| *due <= end) {
+        while let Some(due) = self.client.next_timeout().filter(|due| *due <= end) {
             self.now = self.now.max(due);
-            self.session.handle_timeout(&mut self.cache, self.now);
+            self.client.handle_timeout(self.now);
             self.act();
         }
         self.now = end;
@@ -158,7 +204,7 @@ impl Script {
 
     /// How long until the session's next timeout.
     pub fn time_to_timeout(&self) -> Option<Duration> {
-        let due = self.session.next_timeout()?;
+        let due = self.client.next_timeout()?;
         Some(due.saturating_duration_since(self.now))
     }
 
@@ -174,7 +220,7 @@ impl Script {
 
     /// What the client knows.
     pub fn cache(&self) -> &Cache {
-        &self.cache
+        self.client.cache()
     }
 
     /// The resource, or why there is none; `None` while neither is known.
@@ -182,7 +228,7 @@ impl Script {
         &self,
         name: &str,
     ) -> Option<Result<Arc<R::Parsed>, ResourceError>> {
-        self.cache.read::<R>(name)
+        self.cache().read::<R>(name)
     }
 
     /// The resource, which there is.
@@ -203,27 +249,44 @@ impl Script {
 
     /// The error around a resource that is in use.
     pub fn ambient<R: ResourceType>(&self, name: &str) -> Option<ResourceError> {
-        self.cache.entry(&Key::of::<R>(name))?.ambient().cloned()
+        self.cache().entry(&Key::of::<R>(name))?.ambient().cloned()
     }
 
     fn handle(&mut self, input: Input) {
-        self.session.handle(input, &mut self.cache, self.now);
+        self.client.handle(SERVER, input, self.now);
         self.act();
     }
 
     fn act(&mut self) {
-        while let Some(output) = self.session.poll_output(&mut self.cache) {
+        while let Some(output) = self.client.poll_output(self.now) {
             match output {
                 Output::Changed { key, changed } => self.changes.push((key, changed)),
-                Output::Open => self.opens += 1,
-                Output::Send(request) => {
+                Output::Close(_) => {
+                    self.closes += 1;
+                    self.opens = 0;
+                }
+                Output::Failed(_) | Output::Received { .. } => {}
+                Output::Open(_, protocol) => {
+                    self.opens += 1;
+                    self.protocol = Some(protocol);
+                }
+                Output::Send(_, request) => {
                     self.requests.push_back(*request);
                     if !self.holding {
-                        self.session.handle(Input::Sent, &mut self.cache, self.now);
+                        self.client.handle(SERVER, Input::Sent, self.now);
                     }
                 }
             }
         }
+    }
+}
+
+const SERVER: ServerId = ServerId(0);
+
+fn node() -> Node {
+    Node {
+        id: NODE_ID.to_owned(),
+        ..Node::default()
     }
 }
 

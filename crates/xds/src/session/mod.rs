@@ -252,7 +252,7 @@ impl Session {
             Input::Response(response) => self.sotw_response(response, cache, now),
             Input::Sent => self.sent(cache, now),
             Input::Subscribe { kind, want } => self.subscribe(kind, want, cache),
-            Input::Unsubscribe { kind, want } => self.unsubscribe(kind, &want, cache),
+            Input::Unsubscribe { kind, want } => self.unsubscribe(kind, &want),
         }
     }
 
@@ -272,6 +272,9 @@ impl Session {
 
     /// The next thing to do; `None` when there is nothing more for now.
     pub fn poll_output(&mut self, cache: &Cache) -> Option<Output> {
+        if self.outputs.is_empty() {
+            self.stop_if_idle(cache);
+        }
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
@@ -325,23 +328,21 @@ impl Session {
         }
     }
 
-    fn unsubscribe(&mut self, kind: Kind, want: &Want, cache: &Cache) {
-        let Some(state) = self.types.iter_mut().find(|state| state.kind == kind) else {
-            return;
-        };
-        state.remove(want);
-        if self.types.iter().all(TypeState::is_unwanted) {
-            self.stop(cache);
-        } else if !matches!(self.stream, Stream::Open(_)) {
-            self.release(cache);
+    fn unsubscribe(&mut self, kind: Kind, want: &Want) {
+        if let Some(state) = self.types.iter_mut().find(|state| state.kind == kind) {
+            state.remove(want);
         }
     }
 
-    /// Nothing is wanted: the stream ends, and with it all that a stream remembers.
-    fn stop(&mut self, cache: &Cache) {
-        if !matches!(self.stream, Stream::Idle) {
-            self.outputs.push_back(Output::Close);
+    /// Nothing is wanted: the stream ends, and with it all that a stream remembers. This waits for
+    /// the request on its way, so that a watch that takes another's place finds everything.
+    fn stop_if_idle(&mut self, cache: &Cache) {
+        let busy = matches!(&self.stream, Stream::Open(open) if open.sending.is_some());
+        let idle = matches!(self.stream, Stream::Idle);
+        if busy || idle || !self.types.iter().all(TypeState::is_unwanted) {
+            return;
         }
+        self.outputs.push_back(Output::Close);
         self.stream = Stream::Idle;
         self.deadlines.clear();
         self.release(cache);

@@ -39,6 +39,9 @@ proptest! {
         let mut stream = Observed::default();
         for step in steps {
             run(&mut script, step, &mut stream);
+            if script.take_close() {
+                stream = Observed::default();
+            }
             while let Some(request) = script.try_request() {
                 prop_assert!(!stream.sending, "two requests on their way");
                 stream.sending = true;

@@ -54,6 +54,8 @@ fn nonce_outlives_the_last_name_of_a_type() {
     let mut script = Script::watching::<RouteConfig>(&["a"]);
     script.receive(response::<RouteConfig>("v1", "n1", [routes("a").any()]));
     script.request();
+    script.subscribe::<Cluster>("keeps the stream open");
+    script.request();
 
     script.unsubscribe::<RouteConfig>("a");
     let nothing = script.request();
