@@ -21,8 +21,8 @@ pub enum WatchEvent<T> {
 
 /// A watch on one resource; dropping it ends the watch.
 ///
-/// The control plane is read no further until the watch is asked for its next event, so that a
-/// client never piles up what it cannot use yet.
+/// The control plane is read no further until every watch has taken what there is for it, so that a
+/// client never piles up what it does not use.
 #[derive(Debug)]
 pub struct Watch<R: ResourceType> {
     all: WatchAll<R>,
@@ -47,7 +47,7 @@ impl<R: ResourceType> Watch<R> {
 pub struct WatchAll<R: ResourceType> {
     subscriber: Subscriber,
     pending: VecDeque<(Arc<str>, WatchEvent<R::Parsed>)>,
-    /// What the events handed out last came with.
+    /// What the pending events came with.
     unconsumed: Option<Arc<Unconsumed>>,
     of: PhantomData<fn() -> R>,
 }
@@ -67,9 +67,11 @@ impl<R: ResourceType> WatchAll<R> {
     pub async fn next(&mut self) -> Option<(Arc<str>, WatchEvent<R::Parsed>)> {
         loop {
             if let Some(event) = self.pending.pop_front() {
+                if self.pending.is_empty() {
+                    self.unconsumed = None;
+                }
                 return Some(event);
             }
-            self.unconsumed = None;
             let batch = self.subscriber.next().await?;
             for update in &batch.updates {
                 self.take(update);
