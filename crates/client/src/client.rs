@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowfly_model::ResourceType;
-use crowfly_model::bootstrap::{Bootstrap, Node, ServerConfig, ServerFeature};
+use crowfly_model::bootstrap::{Bootstrap, Node, ServerConfig, ServerFeature, is_switched_on};
 use crowfly_xds::{
     Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ServerId, SessionConfig,
 };
@@ -180,7 +180,7 @@ impl XdsClientBuilder {
         let (configs, authorities) = self.servers()?;
         let uniform = self
             .data_error_handling
-            .unwrap_or_else(|| is_on(DATA_ERROR_HANDLING));
+            .unwrap_or_else(|| is_switched_on(DATA_ERROR_HANDLING));
         let session = |config: &&ServerConfig| SessionConfig {
             node: self.bootstrap.node.clone(),
             protocol: protocol(config),
@@ -269,9 +269,4 @@ fn data_errors(server: &ServerConfig, uniform: bool) -> DataErrors {
             ignore_deletion: server.has_feature(ServerFeature::IgnoreResourceDeletion),
         }
     }
-}
-
-/// As gRPC reads such variables.
-fn is_on(variable: &str) -> bool {
-    std::env::var(variable).is_ok_and(|value| value.eq_ignore_ascii_case("true"))
 }

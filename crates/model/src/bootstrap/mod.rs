@@ -169,15 +169,22 @@ fn process_env(name: &str) -> Option<OsString> {
 }
 
 fn guards(lookup: impl Fn(&str) -> Option<OsString>) -> Guards {
-    let is_true = |name| {
-        let value = lookup(name).unwrap_or_default().to_ascii_lowercase();
-        ["1", "t", "true", "y", "yes"]
-            .iter()
-            .any(|truth| value == **truth)
-    };
     Guards {
-        call_credentials: is_true(CALL_CREDENTIALS_VARIABLE),
+        call_credentials: is_true(lookup(CALL_CREDENTIALS_VARIABLE)),
     }
+}
+
+/// Whether the environment variable that guards an experimental feature turns it on.
+pub fn is_switched_on(variable: &str) -> bool {
+    is_true(process_env(variable))
+}
+
+/// As gRPC reads such variables.
+fn is_true(value: Option<OsString>) -> bool {
+    let value = value.unwrap_or_default().to_ascii_lowercase();
+    ["1", "t", "true", "y", "yes"]
+        .iter()
+        .any(|truth| value == **truth)
 }
 
 fn read(path: &Path, origin: &Origin, guards: Guards) -> Result<Bootstrap, BootstrapError> {

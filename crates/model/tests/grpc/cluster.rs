@@ -80,6 +80,13 @@ fn what_is_nacked() {
             &["cluster_type: expected type EDS, got envoy.clusters.fancy"],
         ),
         (
+            "xdstp name without EDS name",
+            |p| p.name = "xdstp://a/envoy.config.cluster.v3.Cluster/payments".to_owned(),
+            &[
+                "eds_cluster_config.service_name: expected it for a cluster with an xdstp name, got none",
+            ],
+        ),
+        (
             "no EDS config",
             |p| p.eds_cluster_config = None,
             &["eds_cluster_config: expected it with type EDS, got none"],

@@ -13,7 +13,10 @@ use super::{
     config_source::{require_ads_or_self, require_self},
     decode::decode,
 };
-use crate::{Decoded, ResourceType, Validator};
+use crate::{
+    Decoded, ResourceType, Validator,
+    names::{Authority, authority_of},
+};
 
 /// A cluster whose endpoints come from EDS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +79,13 @@ fn parse_eds(proto: &pb::Cluster, v: &mut Validator) -> Option<String> {
             return None;
         };
         require_ads_or_self(config.eds_config.as_ref(), "eds_config", v);
+        // gRFC A47: the cluster's name has the cluster's type in it, and so cannot name endpoints.
+        if config.service_name.is_empty() && authority_of(&proto.name) != Authority::Default {
+            v.error_at(
+                "service_name",
+                "expected it for a cluster with an xdstp name, got none",
+            );
+        }
         (!config.service_name.is_empty()).then(|| config.service_name.clone())
     })
 }
