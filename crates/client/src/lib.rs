@@ -24,6 +24,7 @@
 
 mod client;
 mod credentials;
+mod csds;
 mod driver;
 mod flow;
 pub mod metrics;
@@ -35,5 +36,6 @@ mod watch;
 
 pub use client::{ConfigError, XdsClient, XdsClientBuilder};
 pub use credentials::CredentialsError;
+pub use csds::{Csds, csds_service};
 pub use subscriber::{Batch, Subscriber, Update};
 pub use watch::{Watch, WatchAll, WatchEvent};

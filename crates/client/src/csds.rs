@@ -1,0 +1,173 @@
+//! The client status discovery service (gRFC A40): what the clients of this process know.
+//!
+//! It answers from the caches themselves, so what it shows is what is in use: the bytes as they came,
+//! and beside them the last thing that was refused. Each client is one `ClientConfig`, whose
+//! `client_scope` is the target it is for (gRFC A71).
+
+use std::pin::Pin;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crowfly_xds::{Entry, Failure, Key, State};
+use envoy_types::pb::envoy::admin::v3::{ClientResourceStatus, UpdateFailureState};
+use envoy_types::pb::envoy::service::status::v3::client_config::GenericXdsConfig;
+use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_server::{
+    ClientStatusDiscoveryService, ClientStatusDiscoveryServiceServer,
+};
+use envoy_types::pb::envoy::service::status::v3::{
+    ClientConfig, ClientStatusRequest, ClientStatusResponse,
+};
+use envoy_types::pb::google::protobuf::{Any, Timestamp};
+use futures_util::{Stream, StreamExt};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::client::XdsClient;
+use crate::registry;
+
+/// The client status discovery service of this process, to mount on any tonic server.
+///
+/// It shows every [`XdsClient`] that is alive, the ones of channels included. `crowfly inspect --csds
+/// ADDR` reads it.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// tonic::transport::Server::builder()
+///     .add_service(crowfly_client::csds_service())
+///     .serve("127.0.0.1:9901".parse()?)
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn csds_service() -> ClientStatusDiscoveryServiceServer<Csds> {
+    ClientStatusDiscoveryServiceServer::new(Csds(()))
+}
+
+/// What answers; see [`csds_service`].
+#[derive(Clone, Copy, Debug)]
+pub struct Csds(());
+
+#[tonic::async_trait]
+impl ClientStatusDiscoveryService for Csds {
+    type StreamClientStatusStream =
+        Pin<Box<dyn Stream<Item = Result<ClientStatusResponse, Status>> + Send>>;
+
+    async fn stream_client_status(
+        &self,
+        request: Request<Streaming<ClientStatusRequest>>,
+    ) -> Result<Response<Self::StreamClientStatusStream>, Status> {
+        let requests = request.into_inner();
+        let responses = requests.then(async |request| status(&request?).await);
+        Ok(Response::new(Box::pin(responses)))
+    }
+
+    async fn fetch_client_status(
+        &self,
+        request: Request<ClientStatusRequest>,
+    ) -> Result<Response<ClientStatusResponse>, Status> {
+        status(request.get_ref()).await.map(Response::new)
+    }
+}
+
+async fn status(request: &ClientStatusRequest) -> Result<ClientStatusResponse, Status> {
+    if !request.node_matchers.is_empty() {
+        // They are for a control plane, which has many nodes.
+        return Err(Status::invalid_argument(
+            "node_matchers: expected none, this is a client with one node",
+        ));
+    }
+    let mut config = Vec::new();
+    for client in registry::all() {
+        if !client.inner().is_gone() {
+            config.push(client_config(&client, request.exclude_resource_contents).await);
+        }
+    }
+    Ok(ClientStatusResponse { config })
+}
+
+async fn client_config(client: &XdsClient, without_contents: bool) -> ClientConfig {
+    let entries = client.dump().await;
+    let clock = Clock::now();
+    let mut generic_xds_configs = Vec::with_capacity(entries.len());
+    for (key, entry) in entries {
+        let mut config = generic_config(&key, &entry, clock);
+        if without_contents {
+            config.xds_config = None;
+        }
+        generic_xds_configs.push(config);
+    }
+    ClientConfig {
+        node: Some(client.node().clone()),
+        generic_xds_configs,
+        client_scope: client.target().to_owned(),
+        ..ClientConfig::default()
+    }
+}
+
+fn generic_config(key: &Key, entry: &Entry, clock: Clock) -> GenericXdsConfig {
+    let mut config = GenericXdsConfig {
+        type_url: key.type_url.to_owned(),
+        name: key.name.to_string(),
+        client_status: client_status(entry.state()).into(),
+        error_state: entry.failure().map(|failure| error_state(failure, clock)),
+        ..GenericXdsConfig::default()
+    };
+    if let Some(received) = entry.received() {
+        config.version_info = received.version.to_string();
+        config.last_updated = Some(clock.timestamp(received.at));
+        config.xds_config = Some(Any {
+            type_url: key.type_url.to_owned(),
+            value: received.raw.to_vec(),
+        });
+    }
+    config
+}
+
+fn error_state(failure: &Failure, clock: Clock) -> UpdateFailureState {
+    UpdateFailureState {
+        // What was refused is not kept: it can be large, and come again and again.
+        failed_configuration: None,
+        last_update_attempt: Some(clock.timestamp(failure.at)),
+        details: failure.error.to_string(),
+        version_info: failure.version.to_string(),
+    }
+}
+
+fn client_status(state: State) -> ClientResourceStatus {
+    match state {
+        State::Acked => ClientResourceStatus::Acked,
+        State::DoesNotExist => ClientResourceStatus::DoesNotExist,
+        State::Nacked => ClientResourceStatus::Nacked,
+        State::ReceivedError => ClientResourceStatus::ReceivedError,
+        State::Requested => ClientResourceStatus::Requested,
+        State::TimedOut => ClientResourceStatus::Timeout,
+    }
+}
+
+/// One moment on both clocks: entries carry the monotonic one, the answer the other.
+#[derive(Clone, Copy)]
+struct Clock {
+    monotonic: Instant,
+    wall: SystemTime,
+}
+
+impl Clock {
+    fn now() -> Self {
+        Self {
+            // The clock of the clients' tasks, which a test can stop.
+            monotonic: tokio::time::Instant::now().into_std(),
+            wall: SystemTime::now(),
+        }
+    }
+
+    fn timestamp(self, at: Instant) -> Timestamp {
+        let age = self.monotonic.saturating_duration_since(at);
+        let since_epoch = self
+            .wall
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .saturating_sub(age);
+        Timestamp {
+            seconds: i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX),
+            nanos: i32::try_from(since_epoch.subsec_nanos()).unwrap_or_default(),
+        }
+    }
+}
