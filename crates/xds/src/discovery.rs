@@ -70,6 +70,8 @@ pub struct Discovery {
     default: Authority,
     named: BTreeMap<String, Authority>,
     outputs: VecDeque<Output>,
+    /// Resources that a wildcard brought and that are gone: forgotten once their watchers know.
+    gone: Vec<Key>,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +100,7 @@ impl Discovery {
             default: of(authorities.default),
             named: named.map(|(name, servers)| (name, of(servers))).collect(),
             outputs: VecDeque::new(),
+            gone: Vec::new(),
         }
     }
 
@@ -200,8 +203,12 @@ impl Discovery {
         self.sessions[server.0].may_read()
     }
 
-    /// The next thing to do; `None` when there is nothing more for now.
+    /// The next thing to do; `None` when there is nothing more for now. What the cache says of a
+    /// changed resource is to be read before this is called again.
     pub fn poll_output(&mut self, now: Instant) -> Option<Output> {
+        for key in std::mem::take(&mut self.gone) {
+            self.cache.remove(&key);
+        }
         loop {
             if let Some(output) = self.outputs.pop_front() {
                 return Some(output);
@@ -218,7 +225,12 @@ impl Discovery {
     fn take(&mut self, server: ServerId, output: session::Output, now: Instant) {
         let output = match output {
             session::Output::Answered => return self.answered(server, now),
-            session::Output::Changed { key, changed } => Output::Changed { key, changed },
+            session::Output::Changed { key, changed } => {
+                if self.is_gone(&key) {
+                    self.gone.push(key.clone());
+                }
+                Output::Changed { key, changed }
+            }
             session::Output::Close => Output::Close(server),
             session::Output::Failed(reason) => return self.failed(server, &reason, now),
             session::Output::Open(protocol) => Output::Open(server, protocol),
@@ -241,6 +253,14 @@ impl Discovery {
             session::Output::Send(request) => Output::Send(server, request),
         };
         self.outputs.push_back(output);
+    }
+
+    /// Whether only a wildcard wanted it, and there is nothing left to want.
+    fn is_gone(&mut self, key: &Key) -> bool {
+        let has_value = self.cache.has_value(key);
+        let authority = authority_of(&mut self.default, &mut self.named, &key.name);
+        let named = authority.is_some_and(|authority| authority.watched.contains_key(key));
+        !has_value && !named
     }
 
     /// The first word of a server: those after it are no longer asked.

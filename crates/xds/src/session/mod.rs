@@ -21,6 +21,7 @@
 
 mod apply;
 mod delta;
+mod events;
 mod sotw;
 mod type_state;
 
@@ -28,172 +29,21 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-};
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
 use crate::cache::{Cache, Changed, Failure, State};
-use crate::data_errors::DataErrors;
 use crate::error::{Reason, ResourceError};
 use crate::kind::{Key, Kind};
 use apply::Verdict;
 use type_state::TypeState;
 
+pub use events::{Ending, EndingKind, Input, Output, Protocol, Request, SessionConfig, Want};
+
 /// A stream that ends sooner than this after the last one did is followed by a wait, answered or
 /// not: a server that answers once and hangs up must not be dialled in a tight loop.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
-
-/// What a session needs to know from the start.
-#[derive(Clone, Debug)]
-pub struct SessionConfig {
-    /// Who this client is; sent in the first request of each stream.
-    pub node: Node,
-    /// Which variant of the protocol to speak.
-    pub protocol: Protocol,
-    /// What to do about errors in the data.
-    pub data_errors: DataErrors,
-    /// Where the jitter of the backoff comes from.
-    pub seed: u64,
-}
-
-impl SessionConfig {
-    /// State of the world, with the classic treatment of data errors, for `node`.
-    pub fn new(node: Node, seed: u64) -> Self {
-        Self {
-            node,
-            protocol: Protocol::StateOfTheWorld,
-            data_errors: DataErrors::default(),
-            seed,
-        }
-    }
-}
-
-/// The variants of ADS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
-    /// `DeltaAggregatedResources`: a response names what changed.
-    Delta,
-    /// `StreamAggregatedResources`.
-    #[default]
-    StateOfTheWorld,
-}
-
-/// Which resources of a type are wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Want {
-    /// All the server has.
-    All,
-    /// The one of that name.
-    Named(Arc<str>),
-}
-
-/// Something that happened.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// The stream has ended, or could not be opened.
-    Closed(Ending),
-    /// Every watcher has taken what the last response changed.
-    Consumed,
-    /// The server sent this on a delta stream.
-    DeltaResponse(DeltaDiscoveryResponse),
-    /// The stream is open.
-    Opened,
-    /// The server sent this on a state-of-the-world stream.
-    Response(DiscoveryResponse),
-    /// The last [`Output::Send`] is on its way.
-    Sent,
-    /// Somebody wants these resources.
-    Subscribe {
-        /// Of which type.
-        kind: Kind,
-        /// Which.
-        want: Want,
-    },
-    /// Nobody wants these resources any more.
-    Unsubscribe {
-        /// Of which type.
-        kind: Kind,
-        /// Which.
-        want: Want,
-    },
-}
-
-/// How a stream ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending {
-    /// For a person to read.
-    pub reason: Arc<str>,
-    /// What follows from it.
-    pub kind: EndingKind,
-}
-
-/// What follows from the end of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndingKind {
-    /// Nothing in particular.
-    Ordinary,
-    /// A response was over the size limit, and would be again.
-    TooLarge,
-    /// The server does not know the method.
-    Unimplemented,
-}
-
-impl Ending {
-    /// An end without further meaning.
-    pub fn ordinary(reason: impl Into<Arc<str>>) -> Self {
-        Self {
-            reason: reason.into(),
-            kind: EndingKind::Ordinary,
-        }
-    }
-}
-
-/// Something to do.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Output {
-    /// The server spoke for the first time on this stream.
-    Answered,
-    /// Tell the watchers of `key` what the cache now says.
-    Changed {
-        /// Which resource.
-        key: Key,
-        /// What of it.
-        changed: Changed,
-    },
-    /// Nothing is wanted any more: drop the stream. No [`Input::Closed`] is due for it.
-    Close,
-    /// The stream failed before the server spoke.
-    Failed(Arc<str>),
-    /// Open a stream of this protocol; answer with [`Input::Opened`] or [`Input::Closed`].
-    Open(Protocol),
-    /// For metrics: what a response held.
-    Received {
-        /// Of which type.
-        kind: Kind,
-        /// How many resources were taken.
-        valid: usize,
-        /// How many were refused.
-        invalid: usize,
-    },
-    /// The server has been told, as far as there is one to tell, that this is no longer wanted: it
-    /// can be forgotten, unless it is wanted of another server.
-    Released(Key),
-    /// Send this; answer with [`Input::Sent`]. There is never more than one on its way, so what
-    /// changes meanwhile goes out as one request.
-    Send(Box<Request>),
-}
-
-/// A request of either protocol.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Request {
-    /// For a delta stream.
-    Delta(DeltaDiscoveryRequest),
-    /// For a state-of-the-world stream.
-    Sotw(DiscoveryRequest),
-}
 
 /// The client's side of the conversation with one xDS server.
 #[derive(Debug)]
@@ -485,6 +335,7 @@ impl Session {
             Stream::Connecting => false,
             Stream::Idle | Stream::Waiting { .. } => return,
         };
+        let reason = self.explain(ending);
         self.deadlines.clear();
         for state in &mut self.types {
             state.end_stream();
@@ -496,7 +347,6 @@ impl Session {
             .last_end
             .replace(now)
             .is_some_and(|last| now.duration_since(last) < SHORT_LIFE);
-        let reason = Arc::clone(&ending.reason);
         if answered && !short && ending.kind != EndingKind::TooLarge {
             debug!(%reason, "ADS stream ended; opening the next at once");
             self.backoff.reset();
@@ -512,6 +362,21 @@ impl Session {
         if !answered || ending.kind == EndingKind::TooLarge {
             self.outputs.push_back(Output::Failed(reason));
         }
+    }
+
+    /// A response that was too large to be read cannot be asked for its type, but there are not many
+    /// that it can be of.
+    fn explain(&self, ending: &Ending) -> Arc<str> {
+        let reason = &ending.reason;
+        if ending.kind != EndingKind::TooLarge {
+            return Arc::clone(reason);
+        }
+        let awaited = self.types.iter().filter(|state| state.is_awaited());
+        let mut nouns: Vec<&str> = awaited.map(|state| state.kind.noun).collect();
+        if nouns.is_empty() {
+            nouns = self.types.iter().map(|state| state.kind.noun).collect();
+        }
+        format!("{reason} (asked for: {})", nouns.join(", ")).into()
     }
 
     /// A server that does not speak delta is spoken to in state of the world from then on.

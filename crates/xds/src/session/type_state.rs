@@ -136,6 +136,12 @@ impl TypeState {
         !self.names.all && self.names.by_name.values().all(|name| !name.wanted)
     }
 
+    /// Whether something was asked for that the server has not spoken about.
+    pub(super) fn is_awaited(&self) -> bool {
+        let mut names = self.names.by_name.values();
+        names.any(|name| name.progress.deadline().is_some())
+    }
+
     /// Every resource of this type in the cache, in order.
     pub(super) fn keys(&self, cache: &Cache) -> Vec<Key> {
         let of_type = |key: &&Key| key.type_url == self.kind.type_url;
