@@ -1,27 +1,35 @@
-"""An aggregated discovery server (state of the world) on gRPC C-core.
+"""An aggregated discovery server (state of the world and delta) on gRPC C-core.
 
 It shares no code with Crowfly, so a misreading of the protocol that Crowfly's
 own client and server share does not pass here.
 
-Usage: ads_server.py [--port PORT]
+Usage: ads_server.py [--port PORT] [--without-delta]
 
 Reads one JSON command per line on stdin:
 
     {"type_url": T, "version": V, "resources": [{"@type": T, ...}, ...]}
 
 which replaces all resources of a type (proto JSON form) and sends them to each
-stream that subscribes to any of them. Prints one JSON event per line:
+stream that subscribes to any of them; on a delta stream, what of them changed,
+and the names of those that are gone. A resource keeps its version while its
+content stays. Of a type that was never set the server says nothing. Prints one
+JSON event per line:
 
     {"event": "listening", "port": P}
     {"event": "opened", "stream": N}
     {"event": "request", "stream": N, "type_url": .., "version_info": .., "response_nonce": ..,
      "resource_names": [..], "error_detail": null | {"code": .., "message": ..}, "node": null | {..}}
+    {"event": "delta_request", "stream": N, "type_url": .., "subscribe": [..], "unsubscribe": [..],
+     "initial_resource_versions": {..}, "response_nonce": .., "error_detail": .., "node": ..}
+    {"event": "delta_response", "stream": N, "type_url": .., "nonce": .., "versions": {..},
+     "removed": [..]}
     {"event": "closed", "stream": N}
 
 It ends with its stdin, so it never outlives the test that started it.
 """
 
 import argparse
+import collections
 import itertools
 import json
 import os
@@ -56,6 +64,9 @@ NAME_FIELDS = {
     )
 }
 
+# A resource as it travels, and the version at which it last changed.
+Versioned = collections.namedtuple("Versioned", ["message", "version"])
+
 
 class Output:
     """JSON events on stdout, one per line, from any thread."""
@@ -67,6 +78,20 @@ class Output:
         line = json.dumps({"event": event, **fields})
         with self.lock:
             print(line, flush=True)
+
+
+def error_of(request):
+    """The error of a NACK."""
+    if not request.HasField("error_detail"):
+        return None
+    return {"code": request.error_detail.code, "message": request.error_detail.message}
+
+
+def node_of(request):
+    """The node, which only the first request of a stream has."""
+    if not request.HasField("node"):
+        return None
+    return json_format.MessageToDict(request.node, preserving_proto_field_name=True)
 
 
 class Subscription:
@@ -90,7 +115,6 @@ class Stream:
         self.nonces = itertools.count(1)
 
     def report(self, request):
-        error = request.error_detail
         self.output.event(
             "request",
             stream=self.number,
@@ -98,12 +122,8 @@ class Stream:
             version_info=request.version_info,
             response_nonce=request.response_nonce,
             resource_names=list(request.resource_names),
-            error_detail={"code": error.code, "message": error.message}
-            if request.HasField("error_detail")
-            else None,
-            node=json_format.MessageToDict(request.node, preserving_proto_field_name=True)
-            if request.HasField("node")
-            else None,
+            error_detail=error_of(request),
+            node=node_of(request),
         )
 
     def request(self, request, resources):
@@ -134,7 +154,100 @@ class Stream:
                 type_url=type_url,
                 version_info=version,
                 nonce=subscription.nonce,
-                resources=[known[name] for name in sorted(subscription.sent)],
+                resources=[known[name].message for name in sorted(subscription.sent)],
+            )
+        )
+
+
+class DeltaSubscription:
+    """What one delta stream asked for, of one type."""
+
+    def __init__(self):
+        self.names = set()
+        # The version the client has of each name; None: it knows of its absence.
+        self.told = {}
+
+
+class DeltaStream:
+    """One delta ADS stream. Subscriptions are by name; "*" is not understood."""
+
+    def __init__(self, number, output):
+        self.number = number
+        self.output = output
+        self.subscriptions = {}
+        self.responses = queue.Queue()
+        self.nonces = itertools.count(1)
+
+    def report(self, request):
+        self.output.event(
+            "delta_request",
+            stream=self.number,
+            type_url=request.type_url,
+            subscribe=list(request.resource_names_subscribe),
+            unsubscribe=list(request.resource_names_unsubscribe),
+            initial_resource_versions=dict(request.initial_resource_versions),
+            response_nonce=request.response_nonce,
+            error_detail=error_of(request),
+            node=node_of(request),
+        )
+
+    def request(self, request, resources):
+        """Takes a request in; what it subscribes to, known or not, needs an answer."""
+        self.report(request)
+        subscription = self.subscriptions.get(request.type_url)
+        if subscription is None:
+            # Only the first request of a type says what the client has.
+            subscription = self.subscriptions[request.type_url] = DeltaSubscription()
+            subscription.told = dict(request.initial_resource_versions)
+        else:
+            for name in request.resource_names_subscribe:
+                subscription.told.pop(name, None)
+        subscription.names |= set(request.resource_names_subscribe)
+        subscription.names -= set(request.resource_names_unsubscribe)
+        for name in request.resource_names_unsubscribe:
+            subscription.told.pop(name, None)
+        if request.type_url in resources:
+            self.changed(request.type_url, *resources[request.type_url])
+
+    def changed(self, type_url, version, known):
+        """Sends what the client does not have yet, and the names of what is gone."""
+        subscription = self.subscriptions.get(type_url)
+        if subscription is None:
+            return
+        current = {
+            name: known[name].version if name in known else None for name in subscription.names
+        }
+        news = {
+            name: new
+            for name, new in sorted(current.items())
+            if name not in subscription.told or subscription.told[name] != new
+        }
+        if not news:
+            return
+        subscription.told.update(news)
+        nonce = f"{self.number}-{next(self.nonces)}"
+        versions = {name: new for name, new in news.items() if new is not None}
+        removed = [name for name, new in news.items() if new is None]
+        self.output.event(
+            "delta_response",
+            stream=self.number,
+            type_url=type_url,
+            nonce=nonce,
+            versions=versions,
+            removed=removed,
+        )
+        self.responses.put(
+            discovery_pb2.DeltaDiscoveryResponse(
+                type_url=type_url,
+                system_version_info=version,
+                nonce=nonce,
+                resources=[
+                    discovery_pb2.Resource(
+                        name=name, version=new, resource=known[name].message
+                    )
+                    for name, new in versions.items()
+                ],
+                removed_resources=removed,
             )
         )
 
@@ -142,26 +255,38 @@ class Stream:
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
     """Every stream, and the resources they are served; one lock over both."""
 
-    def __init__(self, output):
+    def __init__(self, output, speaks_delta):
         self.output = output
+        self.speaks_delta = speaks_delta
         self.lock = threading.Lock()
         self.numbers = itertools.count(1)
         self.streams = {}
         self.resources = {}
 
     def set(self, type_url, version, resources):
+        _, before = self.resources.get(type_url, ("", {}))
         known = {}
         for resource in resources:
             message = json_format.ParseDict(resource, any_pb2.Any())
-            known[resource[NAME_FIELDS[type_url]]] = message
+            name = resource[NAME_FIELDS[type_url]]
+            same = name in before and before[name].message == message
+            known[name] = before[name] if same else Versioned(message, version)
         with self.lock:
             self.resources[type_url] = (version, known)
             for stream in self.streams.values():
                 stream.changed(type_url, version, known)
 
     def StreamAggregatedResources(self, request_iterator, context):
+        yield from self.serve(Stream, request_iterator)
+
+    def DeltaAggregatedResources(self, request_iterator, context):
+        if not self.speaks_delta:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "no delta here")
+        yield from self.serve(DeltaStream, request_iterator)
+
+    def serve(self, protocol, request_iterator):
         with self.lock:
-            stream = Stream(next(self.numbers), self.output)
+            stream = protocol(next(self.numbers), self.output)
             self.streams[stream.number] = stream
         self.output.event("opened", stream=stream.number)
         threading.Thread(target=self.read, args=(stream, request_iterator), daemon=True).start()
@@ -183,13 +308,14 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=0)
-    wanted = parser.parse_args().port
+    parser.add_argument("--without-delta", action="store_true")
+    arguments = parser.parse_args()
     output = Output()
-    ads = Ads(output)
+    ads = Ads(output, speaks_delta=not arguments.without_delta)
     # Without SO_REUSEPORT a port that is still taken is an error, not a race.
     server = grpc.server(futures.ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(ads, server)
-    port = server.add_insecure_port(f"127.0.0.1:{wanted}")
+    port = server.add_insecure_port(f"127.0.0.1:{arguments.port}")
     server.start()
     output.event("listening", port=port)
     for line in sys.stdin:

@@ -1,5 +1,6 @@
 //! An ADS server on gRPC C-core, to serve a client under test.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
@@ -23,8 +24,17 @@ impl AdsServer {
 
     /// Starts one on a port: that of a server that is gone.
     pub fn start_on(python: &Path, port: u16) -> Self {
+        Self::start_with(python, &["--port", &port.to_string()])
+    }
+
+    /// Starts one that answers UNIMPLEMENTED to delta.
+    pub fn start_without_delta(python: &Path) -> Self {
+        Self::start_with(python, &["--without-delta"])
+    }
+
+    fn start_with(python: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(python);
-        command.args([SCRIPT, "--port", &port.to_string()]);
+        command.arg(SCRIPT).args(arguments);
         let process = Process::start("foreign ADS server", command);
         let port = process.wait_for("port", |line| {
             let event: Value = serde_json::from_str(line).ok()?;
@@ -46,6 +56,12 @@ impl AdsServer {
     pub fn set(&mut self, version: &str, resources: &[Value]) {
         let type_url = &resources.first().expect("at least one resource")["@type"];
         let command = json!({ "type_url": type_url, "version": version, "resources": resources });
+        self.process.send_line(&command.to_string());
+    }
+
+    /// Removes all resources of one type.
+    pub fn clear(&mut self, version: &str, type_url: &str) {
+        let command = json!({ "type_url": type_url, "version": version, "resources": [] });
         self.process.send_line(&command.to_string());
     }
 
@@ -71,6 +87,55 @@ impl AdsServer {
             request.type_url == type_url && request.error.is_some()
         })
     }
+
+    /// As [`wait_for_request`](Self::wait_for_request), on delta streams.
+    pub fn wait_for_delta_request(
+        &self,
+        what: &str,
+        wanted: impl Fn(&DeltaRequest) -> bool,
+    ) -> DeltaRequest {
+        self.process.wait_for(what, |line| {
+            let request = DeltaRequest::from_event(&serde_json::from_str(line).ok()?)?;
+            wanted(&request).then_some(request)
+        })
+    }
+
+    /// Waits for the server to send a version of a resource on a delta stream, and for the client's
+    /// answer, an ACK or a NACK.
+    pub fn wait_for_delta_answer(&self, type_url: &str, name: &str, version: &str) -> DeltaRequest {
+        self.answer_to(&format!("{version} of {name}"), type_url, |event| {
+            event["versions"][name] == version
+        })
+    }
+
+    /// The same for the removal of a resource.
+    pub fn wait_for_removal_answer(&self, type_url: &str, name: &str) -> DeltaRequest {
+        self.answer_to(&format!("the removal of {name}"), type_url, |event| {
+            let removed = event["removed"].as_array();
+            removed.is_some_and(|removed| removed.iter().any(|removed| removed == name))
+        })
+    }
+
+    fn answer_to(
+        &self,
+        what: &str,
+        type_url: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> DeltaRequest {
+        let nonce = self
+            .process
+            .wait_for(&format!("response with {what}"), |line| {
+                let event: Value = serde_json::from_str(line).ok()?;
+                let of_type = event["event"] == "delta_response" && event["type_url"] == type_url;
+                let nonce = event["nonce"]
+                    .as_str()
+                    .filter(|_| of_type && wanted(&event))?;
+                Some(nonce.to_owned())
+            });
+        self.wait_for_delta_request(&format!("answer to {what}"), |request| {
+            request.nonce == nonce
+        })
+    }
 }
 
 /// A `DiscoveryRequest` as the server saw it.
@@ -92,7 +157,6 @@ pub struct Request {
 
 impl Request {
     fn from_event(event: &Value) -> Option<Self> {
-        let string = |value: &Value| Some(value.as_str()?.to_owned());
         if event["event"] != "request" {
             return None;
         }
@@ -100,13 +164,56 @@ impl Request {
             type_url: string(&event["type_url"])?,
             version: string(&event["version_info"])?,
             nonce: string(&event["response_nonce"])?,
-            names: event["resource_names"]
-                .as_array()?
-                .iter()
-                .filter_map(string)
-                .collect(),
+            names: strings(&event["resource_names"])?,
             error: string(&event["error_detail"]["message"]),
             node_id: string(&event["node"]["id"]),
         })
     }
+}
+
+/// A `DeltaDiscoveryRequest` as the server saw it.
+#[derive(Clone, Debug)]
+pub struct DeltaRequest {
+    /// `type_url`.
+    pub type_url: String,
+    /// `resource_names_subscribe`.
+    pub subscribe: Vec<String>,
+    /// `resource_names_unsubscribe`.
+    pub unsubscribe: Vec<String>,
+    /// `initial_resource_versions`: what the client has, said once for each stream and type.
+    pub initial_versions: BTreeMap<String, String>,
+    /// `response_nonce`: of the response it answers.
+    pub nonce: String,
+    /// The message of `error_detail`.
+    pub error: Option<String>,
+    /// The id of `node`, which only the first request of a stream has.
+    pub node_id: Option<String>,
+}
+
+impl DeltaRequest {
+    fn from_event(event: &Value) -> Option<Self> {
+        if event["event"] != "delta_request" {
+            return None;
+        }
+        let versions = event["initial_resource_versions"].as_object()?.iter();
+        let versions =
+            versions.filter_map(|(name, version)| Some((name.clone(), string(version)?)));
+        Some(Self {
+            type_url: string(&event["type_url"])?,
+            subscribe: strings(&event["subscribe"])?,
+            unsubscribe: strings(&event["unsubscribe"])?,
+            initial_versions: versions.collect(),
+            nonce: string(&event["response_nonce"])?,
+            error: string(&event["error_detail"]["message"]),
+            node_id: string(&event["node"]["id"]),
+        })
+    }
+}
+
+fn string(value: &Value) -> Option<String> {
+    Some(value.as_str()?.to_owned())
+}
+
+fn strings(value: &Value) -> Option<Vec<String>> {
+    Some(value.as_array()?.iter().filter_map(string).collect())
 }

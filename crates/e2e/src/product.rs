@@ -35,6 +35,15 @@ impl Crowfly {
     ///
     /// If the file cannot be written.
     pub fn control(self, config: &Config) -> Control {
+        self.control_on("127.0.0.1:0", config)
+    }
+
+    /// The same, on an address: that of one that is gone.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn control_on(self, listen: &str, config: &Config) -> Control {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let file = dir.path().join("config.yaml");
         fs::write(&file, config.to_yaml()).expect("the configuration");
@@ -44,7 +53,7 @@ impl Crowfly {
             "--config",
             file,
             "--listen",
-            "127.0.0.1:0",
+            listen,
             "--admin",
             "127.0.0.1:0",
         ]);
@@ -112,6 +121,13 @@ impl Config {
             services: vec![(name.to_owned(), addresses)],
             resources: Vec::new(),
         }
+    }
+
+    /// The same, with one more service.
+    #[must_use]
+    pub fn and_service(mut self, name: &str, backends: &[&Backend]) -> Self {
+        self.services.extend(Self::service(name, backends).services);
+        self
     }
 
     /// The same, with raw resources beside it.

@@ -16,7 +16,9 @@ mod envoy_delta;
 mod envoy_proxy;
 mod envoy_recording;
 mod foreign_control_plane;
+mod foreign_delta;
 mod silent_backend;
+mod survival;
 
 use std::net::SocketAddr;
 

@@ -1,0 +1,181 @@
+//! The control plane dies under load, and the calls do not notice.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crowfly::{Bootstrap, Channel};
+use crowfly_e2e::product::Config;
+use crowfly_e2e::rpc;
+use tokio::net::TcpSocket;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::CROWFLY;
+
+/// Long enough for several attempts to connect: the waits are 1 s, 1.6 s, 2.6 s and so on.
+const RESTART: Duration = Duration::from_secs(10);
+const OUTAGE: Duration = Duration::from_secs(30);
+/// Each caller rests that long between calls: the load is steady, and leaves the machine to others.
+const PACE: Duration = Duration::from_millis(5);
+const CALLERS: usize = 4;
+
+/// S1-17, S1-33: the control plane is killed under load and is back later with another version. No
+/// call fails meanwhile, traffic follows, and the fallback is left alone, for nothing is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_call_fails_while_a_killed_control_plane_restarts() {
+    let [b1, b2, f1] = ["b1", "b2", "f1"].map(|name| CROWFLY.backend(name));
+    let primary_at = Reserved::new();
+    let mut primary = CROWFLY.control_on(&primary_at.listen(), &Config::service("svc", &[&b1]));
+    let fallback = CROWFLY.control(&Config::service("svc", &[&f1]));
+    let channel = channel("xds:///svc", primary_at.address, fallback.address);
+    rpc::until_served_by(&channel, &["b1"]).await;
+    let load = Load::start(&channel);
+
+    primary.process.kill();
+    sleep(RESTART).await;
+    assert_eq!(rpc::spread(&channel, 20).await, [("b1".into(), 20)].into());
+    let primary = CROWFLY.control_on(&primary_at.listen(), &Config::service("svc", &[&b2]));
+    rpc::until_served_by(&channel, &["b2"]).await;
+
+    let answered = load.stop_without_failure().await;
+    assert!(answered.keys().eq(["b1", "b2"]), "{answered:?}");
+    drop(primary);
+}
+
+/// S1-31, S1-33: while the primary is gone, a client that lacks something is served by the
+/// fallback, and one that lacks nothing goes on as before; when the primary is back, both follow
+/// it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fallback_serves_until_the_primary_returns() {
+    let [b1, b2, f1] = ["b1", "b2", "f1"].map(|name| CROWFLY.backend(name));
+    let primary_at = Reserved::new();
+    let config = |backend| Config::service("svc", &[backend]).and_service("late", &[backend]);
+    let mut primary = CROWFLY.control_on(&primary_at.listen(), &config(&b1));
+    let fallback = CROWFLY.control(&config(&f1));
+    let early = channel("xds:///svc", primary_at.address, fallback.address);
+    rpc::until_served_by(&early, &["b1"]).await;
+    let early_load = Load::start(&early);
+
+    primary.process.kill();
+    let late = channel("xds:///late", primary_at.address, fallback.address);
+    rpc::until_served_by(&late, &["f1"]).await;
+    let late_load = Load::start(&late);
+    sleep(OUTAGE).await;
+    assert_eq!(rpc::spread(&late, 20).await, [("f1".into(), 20)].into());
+    assert_eq!(rpc::spread(&early, 20).await, [("b1".into(), 20)].into());
+
+    let primary = CROWFLY.control_on(&primary_at.listen(), &config(&b2));
+    rpc::until_served_by(&late, &["b2"]).await;
+    rpc::until_served_by(&early, &["b2"]).await;
+
+    let answered = late_load.stop_without_failure().await;
+    assert!(answered.keys().eq(["b2", "f1"]), "{answered:?}");
+    let answered = early_load.stop_without_failure().await;
+    assert!(answered.keys().eq(["b1", "b2"]), "{answered:?}");
+
+    // It is the primary that is heard: what the fallback says no longer matters.
+    fallback.configure(&config(&f1));
+    primary.configure(&config(&b1));
+    rpc::until_served_by(&late, &["b1"]).await;
+}
+
+/// Our channel to `target`, with a primary and a fallback to ask.
+fn channel(target: &str, primary: SocketAddr, fallback: SocketAddr) -> Channel {
+    let bootstrap = Bootstrap::builder(&primary.to_string())
+        .unwrap()
+        .server(&fallback.to_string())
+        .unwrap()
+        .node_id("e2e")
+        .build();
+    Channel::builder(target)
+        .bootstrap(bootstrap)
+        .build()
+        .unwrap()
+}
+
+/// Calls that go on until the end, and how they went.
+struct Load {
+    outcome: Arc<Mutex<Outcome>>,
+    stopped: Arc<AtomicBool>,
+    callers: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Outcome {
+    answered: rpc::Spread,
+    failures: Vec<tonic::Status>,
+}
+
+impl Load {
+    fn start(channel: &Channel) -> Self {
+        let outcome = Arc::<Mutex<Outcome>>::default();
+        let stopped = Arc::<AtomicBool>::default();
+        let caller = |_| {
+            let (channel, outcome, stopped) = (channel.clone(), outcome.clone(), stopped.clone());
+            tokio::spawn(async move {
+                while !stopped.load(Ordering::Relaxed) {
+                    let result = rpc::unary_call(&channel).await;
+                    outcome.lock().unwrap().count(result);
+                    sleep(PACE).await;
+                }
+            })
+        };
+        let callers = (0..CALLERS).map(caller).collect();
+        Self {
+            outcome,
+            stopped,
+            callers,
+        }
+    }
+
+    /// Lets the last calls end; returns who answered.
+    async fn stop_without_failure(self) -> rpc::Spread {
+        self.stopped.store(true, Ordering::Relaxed);
+        for caller in self.callers {
+            caller.await.unwrap();
+        }
+        let outcome = std::mem::take(&mut *self.outcome.lock().unwrap());
+        let failures = outcome.failures;
+        assert!(
+            failures.is_empty(),
+            "{} failed, such as {:?}; answered: {:?}",
+            failures.len(),
+            failures[0],
+            outcome.answered
+        );
+        outcome.answered
+    }
+}
+
+impl Outcome {
+    fn count(&mut self, result: Result<String, tonic::Status>) {
+        match result {
+            Ok(backend) => *self.answered.entry(backend).or_default() += 1,
+            Err(status) => self.failures.push(status),
+        }
+    }
+}
+
+/// A port that nobody else gets while the process that listens there is gone.
+struct Reserved {
+    address: SocketAddr,
+    _socket: TcpSocket,
+}
+
+impl Reserved {
+    fn new() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        Self {
+            address: socket.local_addr().unwrap(),
+            _socket: socket,
+        }
+    }
+
+    fn listen(&self) -> String {
+        self.address.to_string()
+    }
+}
