@@ -193,8 +193,8 @@ impl Driver {
         while let Some(command) = self.balancer.poll_command() {
             match command {
                 Command::Connect { id, addresses } => {
-                    let changes = self.endpoints.connect(id, &addresses);
-                    tell(&mut self.balancer, changes);
+                    let change = self.endpoints.connect(id, &addresses);
+                    tell(&mut self.balancer, change);
                     self.balancer.flush(now());
                 }
                 Command::Publish { cluster, picker } => {
@@ -219,7 +219,7 @@ impl Driver {
     }
 }
 
-fn tell(balancer: &mut Balancer<Sender>, changes: Vec<Change>) {
+fn tell(balancer: &mut Balancer<Sender>, changes: impl IntoIterator<Item = Change>) {
     for (id, state) in changes {
         balancer.handle(Event::Endpoint { id, state }, now());
     }
