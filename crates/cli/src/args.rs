@@ -5,7 +5,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    backend::BackendArgs, bench::BenchArgs, control::ControlArgs, demo::DemoArgs, load::LoadArgs,
+    backend::BackendArgs, bench::BenchArgs, control::ControlArgs, demo::DemoArgs,
+    inspect::InspectArgs, load::LoadArgs,
 };
 
 /// Proxyless service mesh: gRPC requests straight from caller to backend, steered by xDS
@@ -78,6 +79,7 @@ pub enum Command {
     Bench(BenchArgs),
     Control(ControlArgs),
     Demo(DemoArgs),
+    Inspect(InspectArgs),
     Load(LoadArgs),
 }
 
@@ -92,7 +94,7 @@ impl Command {
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Backend(_) | Self::Control(_) => "info",
-            Self::Bench(_) | Self::Load(_) => "warn",
+            Self::Bench(_) | Self::Inspect(_) | Self::Load(_) => "warn",
             // It breaks things on purpose, and tells so itself.
             Self::Demo(_) => "error",
         }

@@ -31,7 +31,7 @@ pub(crate) fn of_message(name: &str) -> Option<MessageDescriptor> {
 }
 
 /// A resource in proto JSON form, with `@type`; one that cannot be read is shown as its bytes.
-pub(crate) fn to_json(any: &Any) -> Value {
+pub fn to_json(any: &Any) -> Value {
     try_to_json(any).unwrap_or_else(
         |error| json!({ "@type": any.type_url, "undecodable": error, "bytes": any.value.len() }),
     )

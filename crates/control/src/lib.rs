@@ -61,6 +61,7 @@ mod translate;
 mod tree;
 
 pub use catalog::{Catalog, ConfigFile};
+pub use descriptors::to_json;
 pub use error::{ConfigError, ConfigErrors, Position};
 pub use server::{ControlPlane, Options, StartError};
 pub use store::Reload;

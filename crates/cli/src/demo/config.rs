@@ -170,7 +170,7 @@ mod tests {
         for (type_url, of) in snapshot.types() {
             served.push((
                 type_url.to_owned(),
-                of.resources().keys().cloned().collect(),
+                of.resources().keys().map(ToString::to_string).collect(),
             ));
         }
         served

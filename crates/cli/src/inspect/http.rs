@@ -1,0 +1,125 @@
+//! An HTTP/1.1 GET, for which a client library would be much.
+//!
+//! Envoy's admin port turns HTTP/1.0 away, and answers in chunks.
+
+use std::io;
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use super::{Address, InspectError};
+
+/// More than any configuration; a server that never stops is not worth more.
+const MAX_RESPONSE_BYTES: u64 = 1 << 30;
+
+/// The body of a page.
+pub(super) async fn get(address: &Address, path: &str) -> Result<Vec<u8>, InspectError> {
+    let stream = TcpStream::connect(address.to_string()).await;
+    let mut stream = stream.map_err(|error| InspectError::Connect {
+        address: address.clone(),
+        cause: error.to_string(),
+    })?;
+    let response = exchange(&mut stream, address, path).await;
+    let response = response.map_err(|cause| InspectError::Read {
+        address: address.clone(),
+        cause,
+    })?;
+    body(&response).map_err(|found| InspectError::NotEnvoy {
+        address: address.clone(),
+        found,
+    })
+}
+
+async fn exchange(stream: &mut TcpStream, address: &Address, path: &str) -> io::Result<Vec<u8>> {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut response = Vec::new();
+    let read = stream
+        .take(MAX_RESPONSE_BYTES)
+        .read_to_end(&mut response)
+        .await;
+    match read {
+        // What hangs up on a request it does not like may have said why.
+        Err(error) if response.is_empty() => Err(error),
+        _ => Ok(response),
+    }
+}
+
+/// The body of a response with status 200, or what is found instead.
+fn body(response: &[u8]) -> Result<Vec<u8>, String> {
+    const END: &[u8] = b"\r\n\r\n";
+    let head = response.windows(END.len()).position(|window| window == END);
+    let head_and_body = head.and_then(|at| {
+        let head = std::str::from_utf8(&response[..at]).ok()?;
+        head.starts_with("HTTP/1.")
+            .then(|| (head, &response[at + END.len()..]))
+    });
+    let Some((head, body)) = head_and_body else {
+        return Err("it does not answer as HTTP/1.1".to_owned());
+    };
+    let mut lines = head.lines();
+    let status = lines.next().unwrap_or_default();
+    let status = status.split_once(' ').map_or("", |(_, status)| status);
+    if !status.starts_with("200") {
+        return Err(format!("it answers {status}"));
+    }
+    let chunked = lines.any(|line| {
+        let line = line.to_ascii_lowercase();
+        line.starts_with("transfer-encoding:") && line.contains("chunked")
+    });
+    if !chunked {
+        return Ok(body.to_owned());
+    }
+    unchunked(body).ok_or_else(|| "its answer breaks off".to_owned())
+}
+
+/// The content of a body in chunks; `None` if it breaks off.
+fn unchunked(mut body: &[u8]) -> Option<Vec<u8>> {
+    let mut content = Vec::with_capacity(body.len());
+    loop {
+        let end = body.windows(2).position(|window| window == b"\r\n")?;
+        let size = std::str::from_utf8(&body[..end]).ok()?;
+        let size = size.split(';').next()?.trim();
+        let size = usize::from_str_radix(size, 16).ok()?;
+        body = &body[end + 2..];
+        if size == 0 {
+            return Some(content);
+        }
+        content.extend_from_slice(body.get(..size)?);
+        body = body.get(size..)?.strip_prefix(b"\r\n")?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_read_whole_or_in_chunks() {
+        let whole = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+        assert_eq!(body(whole).unwrap(), b"{}");
+        let chunks =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;x=y\r\n}\r\n0\r\n\r\n";
+        assert_eq!(body(chunks).unwrap(), b"{}");
+        let half = &chunks[..chunks.len() - 12];
+        assert_eq!(body(half).unwrap_err(), "its answer breaks off");
+    }
+
+    #[test]
+    fn another_answer_is_told() {
+        let missing = b"HTTP/1.1 404 Not Found\r\n\r\n";
+        assert_eq!(body(missing).unwrap_err(), "it answers 404 Not Found");
+        for other in [&b""[..], b"SSH-2.0\r\n\r\n", b"\xff\r\n\r\n"] {
+            assert_eq!(body(other).unwrap_err(), "it does not answer as HTTP/1.1");
+        }
+    }
+
+    #[test]
+    fn sizes_that_lie_are_no_panic() {
+        for size in ["ffffffffffffffff", "fffffffffffffffff", "-1", ""] {
+            assert_eq!(unchunked(format!("{size}\r\n{{}}\r\n").as_bytes()), None);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! `crowfly inspect`: what an xDS client was told, what it made of that, and since when.
+//!
+//! Two ways lead to one view: the client status discovery service of a gRPC process, in whatever
+//! language ([`csds`](self)), and the admin port of an Envoy.
+//!
+//! ```text
+//! CSDS  -- FetchClientStatus --.
+//!                              +--> Client, Resource --> text | JSON | YAML
+//! Envoy -- GET /config_dump ---'
+//! ```
+
+mod address;
+mod command;
+mod csds;
+mod envoy;
+mod error;
+mod http;
+mod text;
+mod view;
+
+pub use address::Address;
+pub use command::{Format, InspectArgs, run};
+pub use error::InspectError;
