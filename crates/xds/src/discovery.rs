@@ -224,7 +224,7 @@ impl Discovery {
 
     fn take(&mut self, server: ServerId, output: session::Output, now: Instant) {
         let output = match output {
-            session::Output::Answered => return self.answered(server, now),
+            session::Output::Answered => return self.answered(server),
             session::Output::Changed { key, changed } => {
                 if self.is_gone(&key) {
                     self.gone.push(key.clone());
@@ -264,7 +264,7 @@ impl Discovery {
     }
 
     /// The first word of a server: those after it are no longer asked.
-    fn answered(&mut self, server: ServerId, now: Instant) {
+    fn answered(&mut self, server: ServerId) {
         let mut dismissed = Vec::new();
         let authorities = std::iter::once(&mut self.default).chain(self.named.values_mut());
         for authority in authorities {
@@ -284,7 +284,9 @@ impl Discovery {
             }
         }
         for (worse, kind, want) in dismissed {
-            self.unsubscribe(&worse, kind, &want, now);
+            for server in worse {
+                self.sessions[server.0].dismiss(kind, &want);
+            }
         }
     }
 

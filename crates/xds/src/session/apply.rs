@@ -90,6 +90,9 @@ impl Verdict {
                 self.errors.push(format!("{noun} {name}: {errors}"));
                 let failure = context.failure(state.kind, &name, Reason::Invalid(errors), version);
                 let keep = context.data_errors.keep_on_invalid();
+                if !keep {
+                    state.wire.lost(&name);
+                }
                 let changed = cache.entry_mut(&key).fail(State::Nacked, failure, keep);
                 self.push(key, changed);
                 None
@@ -121,6 +124,9 @@ impl Verdict {
             message: status.message.into(),
         };
         let failure = context.failure(state.kind, &name, reason, &Arc::default());
+        if !keep {
+            state.wire.lost(&name);
+        }
         let key = state.kind.key(&name);
         let changed = cache
             .entry_mut(&key)

@@ -46,9 +46,11 @@ impl DeltaWire {
         self.stream.subscribe.insert(name);
     }
 
-    pub(super) fn unsubscribe(&mut self, name: Arc<str>) {
-        let unsent = self.stream.subscribe.remove(&name);
-        if self.stream.asked && !unsent {
+    /// A name that came back before the server heard that it was gone is `told`, although it waits
+    /// to be subscribed again.
+    pub(super) fn unsubscribe(&mut self, name: Arc<str>, told: bool) {
+        self.stream.subscribe.remove(&name);
+        if self.stream.asked && told {
             self.stream.unsubscribe.insert(name);
         }
     }

@@ -163,6 +163,16 @@ impl Session {
         }
     }
 
+    /// A better server has taken this one's place: nothing of this is wanted of it any more, and what
+    /// it still says of it does not count (gRFC A71).
+    pub(crate) fn dismiss(&mut self, kind: Kind, want: &Want) {
+        if let Some(state) = self.types.iter_mut().find(|state| state.kind == kind)
+            && let Some(deadline) = state.dismiss(want)
+        {
+            self.deadlines.remove(&deadline);
+        }
+    }
+
     fn subscribe(&mut self, kind: Kind, want: Want, cache: &mut Cache) {
         if let Want::Named(name) = &want {
             cache.entry_mut(&kind.key(name));

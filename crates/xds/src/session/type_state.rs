@@ -88,21 +88,37 @@ impl TypeState {
     }
 
     pub(super) fn remove(&mut self, want: &Want) {
-        let (name, known) = match want {
+        let (name, known, told) = match want {
             Want::All => {
                 self.names.all_leaving |= self.names.all;
-                (WILDCARD.into(), std::mem::take(&mut self.names.all))
+                (WILDCARD.into(), std::mem::take(&mut self.names.all), true)
             }
             Want::Named(name) => {
                 let entry = self.names.by_name.get_mut(name);
+                let told = entry
+                    .as_ref()
+                    .is_some_and(|name| name.progress != Progress::Unsent);
                 let known = entry.is_some_and(|name| std::mem::take(&mut name.wanted));
-                (Arc::clone(name), known)
+                (Arc::clone(name), known, told)
             }
         };
         if known {
             self.names.leaving = true;
-            self.wire.unsubscribe(name);
+            self.wire.unsubscribe(name, told);
         }
+    }
+
+    /// Lets go of something at once, before the server hears of it; returns the deadline that falls.
+    pub(super) fn dismiss(&mut self, want: &Want) -> Option<(Instant, Key)> {
+        self.remove(want);
+        let Want::Named(name) = want else {
+            self.names.all_leaving = false;
+            return None;
+        };
+        let dismissed = self.names.by_name.remove(name)?;
+        self.wire.forget(name);
+        let deadline = dismissed.progress.deadline()?;
+        Some((deadline, self.kind.key(name)))
     }
 
     /// Lets go of what is no longer wanted; returns the resources that go, and the deadlines that
@@ -282,9 +298,10 @@ impl Wire {
         }
     }
 
-    fn unsubscribe(&mut self, name: Arc<str>) {
+    /// `told`: the server may know of the name on this stream.
+    fn unsubscribe(&mut self, name: Arc<str>, told: bool) {
         match self {
-            Self::Delta(wire) => wire.unsubscribe(name),
+            Self::Delta(wire) => wire.unsubscribe(name, told),
             Self::Sotw(wire) => wire.names_changed(),
         }
     }
@@ -300,6 +317,14 @@ impl Wire {
         match self {
             Self::Delta(wire) => wire.forget(name),
             Self::Sotw(wire) => wire.left_out(Arc::clone(name)),
+        }
+    }
+
+    /// What was accepted under this name is no longer held. State of the world has no version for
+    /// one name.
+    pub(super) fn lost(&mut self, name: &str) {
+        if let Self::Delta(wire) = self {
+            wire.forget(name);
         }
     }
 
