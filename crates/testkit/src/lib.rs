@@ -4,8 +4,10 @@
 //! * [`Script`] drives a client session against responses that the test writes by hand, and
 //!   [`AdsServer`] does the same over a real socket. Neither shares code with the server half of the
 //!   protocol: a misreading that both halves agree on would otherwise pass.
+//! * [`Servers`] is a [`Script`] with several servers, for fallback and federation.
 //! * [`Pair`] runs the two halves against each other in memory under a simulated clock, and
 //!   [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
+//! * [`fuzzing`] holds what the fuzz targets run, so that a test can run it too.
 //! * [`recording`] writes down what a foreign client says, to compare ours with.
 //!
 //! Everything here panics when it does not get what it expects, since that is a failed test.
@@ -18,17 +20,22 @@
 
 mod ads_server;
 pub mod builders;
+mod delta;
+pub mod fuzzing;
 mod pair;
 pub mod recording;
 mod resource_server;
 mod script;
+mod servers;
 mod socket;
 mod wire;
 
 pub use ads_server::AdsServer;
+pub use delta::{delta, removed, report};
 pub use pair::Pair;
 pub use resource_server::ResourceServer;
 pub use script::Script;
+pub use servers::{Servers, authorities};
 pub use wire::{garbled, response, wrapped};
 
 /// The node id of every client in these tests.

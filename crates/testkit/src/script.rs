@@ -77,6 +77,17 @@ impl Script {
         script
     }
 
+    /// The same on a delta stream, with the first request.
+    pub fn watching_delta<R: ResourceType>(names: &[&str]) -> (Self, DeltaDiscoveryRequest) {
+        let mut script = Self::with(Protocol::Delta, DataErrors::default());
+        for name in names {
+            script.subscribe::<R>(name);
+        }
+        script.open();
+        let first = script.delta_request();
+        (script, first)
+    }
+
     /// Somebody wants a resource.
     pub fn subscribe<R: ResourceType>(&mut self, name: &str) {
         self.client.watch(Kind::of::<R>(), name, self.now);
@@ -166,6 +177,11 @@ impl Script {
             Request::Sotw(request) => request,
             Request::Delta(request) => panic!("expected state of the world, got {request:?}"),
         })
+    }
+
+    /// Takes the next request of the client, of whichever protocol, if there is one.
+    pub fn take_request(&mut self) -> Option<Request> {
+        self.requests.pop_front()
     }
 
     /// Takes the next request of the client on a delta stream.

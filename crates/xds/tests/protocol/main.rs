@@ -7,6 +7,8 @@
     reason = "a panic is how a test fails"
 )]
 
+mod data_errors;
+mod fallback;
 mod resolving;
 mod server;
 mod server_deletion;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crowfly_model::grpc::{Cluster, Listener};
 use crowfly_testkit::builders::{cluster, listener};
 use crowfly_testkit::{NODE_ID, Script, response};
-use crowfly_xds::{Changed, Key, Reason};
+use crowfly_xds::{Changed, Ending, EndingKind, Key, Reason};
 
 /// S1-17: a stream that brought something ends without anybody being told; the next is opened at
 /// once and begins with node, names and versions, and without nonces.
@@ -203,6 +203,53 @@ fn response_of_an_unknown_type_does_not_make_a_stream_a_good_one() {
         Reason::Connectivity(_)
     ));
     assert!(!script.take_open());
+}
+
+/// S1-19: a server that answers and hangs up at once, again and again, is not dialled in a tight
+/// loop; nobody is told, because it did answer.
+#[test]
+fn server_that_keeps_hanging_up_is_waited_for() {
+    let mut script = Script::watching::<Cluster>(&["a"]);
+    script.receive(response::<Cluster>("v1", "n1", [cluster("a").any()]));
+    script.changes();
+
+    script.close("hung up");
+    script.open();
+    script.receive(response::<Cluster>("v1", "n1", [cluster("a").any()]));
+    script.close("hung up again");
+
+    assert!(!script.take_open(), "the second end comes too soon");
+    let wait = script.time_to_timeout().unwrap().as_secs_f64();
+    assert!((0.8..=1.2).contains(&wait), "{wait}");
+    assert_eq!(script.changes(), []);
+    script.advance(Duration::from_millis(1200));
+    script.open();
+}
+
+/// S1-18: a response over the size limit would be so again: its end is told although the stream
+/// was a good one, and the next one waits.
+#[test]
+fn response_over_the_limit_is_told_and_waited_for() {
+    let mut script = Script::watching::<Cluster>(&["a", "b"]);
+    script.receive(response::<Cluster>("v1", "n1", [cluster("a").any()]));
+    script.changes();
+    script.advance(Duration::from_secs(5));
+
+    script.end(Ending {
+        reason: "over the limit of 64 bytes".into(),
+        kind: EndingKind::TooLarge,
+    });
+
+    let told = [
+        (Key::of::<Cluster>("a"), Changed::Ambient),
+        (Key::of::<Cluster>("b"), Changed::Data),
+    ];
+    assert_eq!(script.changes(), told);
+    let error = script.error::<Cluster>("b").to_string();
+    assert!(error.contains("over the limit of 64 bytes"), "{error}");
+    assert_eq!(script.value::<Cluster>("a").name, "a");
+    assert!(!script.take_open());
+    assert!(script.time_to_timeout().unwrap() >= Duration::from_millis(800));
 }
 
 /// Fails the attempt that the session asks for, and checks the wait before the next.

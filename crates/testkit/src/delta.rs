@@ -1,0 +1,50 @@
+//! Messages of the incremental discovery service, written by hand.
+
+use crowfly_model::ResourceType;
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryResponse, Resource, ResourceError, ResourceName,
+};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::google::rpc::Status;
+
+/// A delta response of type `R`, each resource with its name and version.
+pub fn delta<'a, R: ResourceType>(
+    nonce: &str,
+    resources: impl IntoIterator<Item = (&'a str, &'a str, Any)>,
+) -> DeltaDiscoveryResponse {
+    let resource = |(name, version, any): (&str, &str, Any)| Resource {
+        name: name.to_owned(),
+        version: version.to_owned(),
+        resource: Some(any),
+        ..Resource::default()
+    };
+    DeltaDiscoveryResponse {
+        type_url: R::TYPE_URL.to_owned(),
+        nonce: nonce.to_owned(),
+        resources: resources.into_iter().map(resource).collect(),
+        ..DeltaDiscoveryResponse::default()
+    }
+}
+
+/// A delta response of type `R` that says what is gone.
+pub fn removed<R: ResourceType>(nonce: &str, names: &[&str]) -> DeltaDiscoveryResponse {
+    DeltaDiscoveryResponse {
+        removed_resources: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..delta::<R>(nonce, [])
+    }
+}
+
+/// What a server says in place of a resource (xRFC TP3).
+pub fn report(name: &str, code: i32, message: &str) -> ResourceError {
+    ResourceError {
+        resource_name: Some(ResourceName {
+            name: name.to_owned(),
+            ..ResourceName::default()
+        }),
+        error_detail: Some(Status {
+            code,
+            message: message.to_owned(),
+            ..Status::default()
+        }),
+    }
+}

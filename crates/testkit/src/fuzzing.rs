@@ -1,0 +1,171 @@
+//! What the fuzz targets run, here so that a test can replay their corpus without a fuzzer.
+//!
+//! Each takes any bytes and must not panic.
+
+use std::time::Duration;
+
+use crowfly_model::bootstrap::Bootstrap;
+use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
+use crowfly_model::{Decoded, ResourceType};
+use crowfly_xds::{DataErrors, Ending, EndingKind, Protocol};
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
+use prost::Message;
+
+use crate::Script;
+
+/// A fuzz target: its name, which is also that of its corpus, and what it does.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every fuzz target.
+pub const TARGETS: [Target; 6] = [
+    ("bootstrap", bootstrap),
+    ("cluster", parser::<Cluster>),
+    ("endpoints", parser::<Endpoints>),
+    ("listener", parser::<Listener>),
+    ("routes", parser::<RouteConfig>),
+    ("session", session),
+];
+
+/// A resource parser: it must be deterministic, and whatever it refuses it must say why.
+pub fn parser<R: ResourceType>(bytes: &[u8]) {
+    let Decoded { name, value } = R::parse(bytes);
+    let again = R::parse(bytes);
+    assert_eq!(name, again.name);
+    match (value, again.value) {
+        (Ok(value), Ok(again)) => assert!(value == again, "parsed differently the second time"),
+        (Err(errors), Err(again)) => {
+            assert!(!errors.to_string().is_empty());
+            assert_eq!(errors.to_string(), again.to_string());
+        }
+        _ => panic!("accepted once and refused once"),
+    }
+}
+
+/// The bootstrap file.
+pub fn bootstrap(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Err(error) = Bootstrap::from_json(text)
+    {
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+/// A client against a server that says anything at any time. The first byte chooses protocol and
+/// treatment of errors; then each step is a byte for what happens and one for its argument. A
+/// response takes as many bytes as its argument says times 16, or what is left.
+pub fn session(bytes: &[u8]) {
+    let Some((mode, mut rest)) = bytes.split_first() else {
+        return;
+    };
+    let protocol = if mode & 1 == 0 {
+        Protocol::StateOfTheWorld
+    } else {
+        Protocol::Delta
+    };
+    let mut script = Script::with(protocol, data_errors(mode >> 1));
+    if mode & 0x80 != 0 {
+        script.hold_sends();
+    }
+    while let [step, argument, after @ ..] = rest {
+        rest = after;
+        if step % 8 == RESPONSE {
+            let length = (usize::from(*argument) * 16).min(rest.len());
+            let (body, after) = rest.split_at(length);
+            respond(&mut script, body);
+            rest = after;
+        } else {
+            happen(&mut script, step % 8, *argument);
+        }
+        script.take_close();
+        while script.take_request().is_some() {}
+        script.changes();
+    }
+}
+
+/// The step that is a response.
+const RESPONSE: u8 = 0;
+
+/// The bytes of one session script, for a seed of the corpus.
+pub fn session_seed(mode: u8, steps: &[SeedStep]) -> Vec<u8> {
+    let mut bytes = vec![mode];
+    for step in steps {
+        match step {
+            SeedStep::Happen(step, argument) => bytes.extend([*step, *argument]),
+            SeedStep::Response(body) => {
+                // Padded with a field that no message here has, so that the length fits.
+                let mut body = body.clone();
+                while !body.len().is_multiple_of(16) {
+                    body.extend([0xf8, 0x7f, 0]);
+                }
+                let blocks = u8::try_from(body.len() / 16).expect("a small response");
+                bytes.extend([RESPONSE, blocks]);
+                bytes.extend(body);
+            }
+        }
+    }
+    bytes
+}
+
+/// A step of [`session_seed`].
+#[derive(Clone, Debug)]
+pub enum SeedStep {
+    /// What happens, and its argument.
+    Happen(u8, u8),
+    /// The bytes of a response.
+    Response(Vec<u8>),
+}
+
+fn data_errors(mode: u8) -> DataErrors {
+    match mode & 3 {
+        0 => DataErrors::default(),
+        1 => DataErrors::Classic {
+            ignore_deletion: true,
+        },
+        fail => DataErrors::Uniform {
+            fail: fail == 3,
+            timer_is_transient: mode & 4 != 0,
+        },
+    }
+}
+
+/// The response goes to the client as it is if it can be read at all.
+fn respond(script: &mut Script, body: &[u8]) {
+    if script.protocol() == Some(Protocol::Delta) {
+        if let Ok(response) = DeltaDiscoveryResponse::decode(body) {
+            script.receive_delta(response);
+        }
+    } else if let Ok(response) = DiscoveryResponse::decode(body) {
+        script.receive(response);
+    }
+}
+
+fn happen(script: &mut Script, step: u8, argument: u8) {
+    let name = ["a", "b", "xdstp://x/y/z?b=1&a=2", ""][usize::from(argument >> 2) % 4];
+    match step {
+        1 => {
+            script.try_open();
+        }
+        2 => script.end(Ending {
+            reason: "gone".into(),
+            kind: match argument % 3 {
+                0 => EndingKind::Ordinary,
+                1 => EndingKind::TooLarge,
+                _ => EndingKind::Unimplemented,
+            },
+        }),
+        3 => script.advance(Duration::from_millis(u64::from(argument) * 200)),
+        4 => script.confirm_send(),
+        5 => match argument & 3 {
+            0 => script.subscribe::<Listener>(name),
+            1 => script.subscribe::<Cluster>(name),
+            2 => script.subscribe::<Endpoints>(name),
+            _ => script.subscribe_all::<Cluster>(),
+        },
+        _ => match argument & 3 {
+            0 => script.unsubscribe::<Listener>(name),
+            1 => script.unsubscribe::<Cluster>(name),
+            2 => script.unsubscribe::<Endpoints>(name),
+            _ => script.unsubscribe_all::<Cluster>(),
+        },
+    }
+}

@@ -1,0 +1,201 @@
+//! A client of several servers, all of which the test plays by hand.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crowfly_model::ResourceType;
+use crowfly_xds::discovery::Output;
+use crowfly_xds::{
+    Authorities, Cache, Changed, Discovery, Ending, Input, Key, Kind, Request, ResourceError,
+    ServerId, SessionConfig,
+};
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+
+use crate::NODE_ID;
+
+/// What [`Script`](crate::Script) is for one server, for fallback (gRFC A71) and federation (gRFC
+/// A47). Servers are known by their position, and speak state of the world.
+#[derive(Debug)]
+pub struct Servers {
+    client: Discovery,
+    now: Instant,
+    holding: bool,
+    links: Vec<Link>,
+    changes: Vec<(Key, Changed)>,
+}
+
+#[derive(Debug, Default)]
+struct Link {
+    /// The client has asked for a stream, and has not been answered.
+    asked: bool,
+    open: bool,
+    requests: VecDeque<DiscoveryRequest>,
+}
+
+impl Servers {
+    /// A client of `count` servers, the first of which it prefers.
+    pub fn new(count: usize) -> Self {
+        let default = (0..count).map(ServerId).collect();
+        let authorities = Authorities {
+            default,
+            ..Authorities::default()
+        };
+        Self::with(count, authorities)
+    }
+
+    /// A client of `count` servers, of which each authority has its own list.
+    pub fn with(count: usize, authorities: Authorities) -> Self {
+        let node = Node {
+            id: NODE_ID.to_owned(),
+            ..Node::default()
+        };
+        let configs = (0..count).map(|index| SessionConfig::new(node.clone(), index as u64));
+        Self {
+            client: Discovery::new(configs.collect(), authorities),
+            now: Instant::now(),
+            holding: false,
+            links: (0..count).map(|_| Link::default()).collect(),
+            changes: Vec::new(),
+        }
+    }
+
+    /// Somebody wants a resource.
+    pub fn subscribe<R: ResourceType>(&mut self, name: &str) -> Key {
+        let key = self.client.watch(Kind::of::<R>(), name, self.now);
+        self.act();
+        key
+    }
+
+    /// Nobody wants a resource any more.
+    pub fn unsubscribe(&mut self, key: &Key) {
+        self.client.unwatch(key, self.now);
+        self.act();
+    }
+
+    /// Opens the stream that the client has asked of a server.
+    pub fn open(&mut self, server: usize) {
+        let link = &mut self.links[server];
+        assert!(link.asked, "server {server} is not asked");
+        link.asked = false;
+        link.open = true;
+        self.handle(server, Input::Opened);
+    }
+
+    /// Ends the stream to a server, or the attempt to open one.
+    pub fn fail(&mut self, server: usize, reason: &str) {
+        let link = &mut self.links[server];
+        assert!(link.asked || link.open, "server {server} is not asked");
+        (link.asked, link.open) = (false, false);
+        link.requests.clear();
+        self.handle(server, Input::Closed(Ending::ordinary(reason)));
+    }
+
+    /// Sends a response of a server.
+    pub fn receive(&mut self, server: usize, response: DiscoveryResponse) {
+        assert!(self.links[server].open, "server {server} has no stream");
+        self.handle(server, Input::Response(response));
+        self.handle(server, Input::Consumed);
+    }
+
+    /// Takes the next request to a server.
+    pub fn request(&mut self, server: usize) -> DiscoveryRequest {
+        let requests = &mut self.links[server].requests;
+        requests.pop_front().expect("the client owes a request")
+    }
+
+    /// From now on requests stay on their way.
+    pub fn hold_sends(&mut self) {
+        self.holding = true;
+    }
+
+    /// Whether the client wants a stream to this server, or has one.
+    pub fn is_asked(&self, server: usize) -> bool {
+        self.links[server].asked || self.links[server].open
+    }
+
+    /// Whether there is a stream to this server.
+    pub fn is_open(&self, server: usize) -> bool {
+        self.links[server].open
+    }
+
+    /// Lets time pass; every timeout comes at its own moment.
+    pub fn advance(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(due) = self.client.next_timeout().filter(|due| *due <= end) {
+            self.now = self.now.max(due);
+            self.client.handle_timeout(self.now);
+            self.act();
+        }
+        self.now = end;
+    }
+
+    /// What watchers were to be told since this was last called, in order.
+    pub fn changes(&mut self) -> Vec<(Key, Changed)> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// What the client knows.
+    pub fn cache(&self) -> &Cache {
+        self.client.cache()
+    }
+
+    /// The resource, which there is.
+    pub fn value<R: ResourceType>(&self, name: &str) -> Arc<R::Parsed> {
+        match self.cache().read::<R>(name) {
+            Some(Ok(value)) => value,
+            other => panic!("expected {} {name}, got {other:?}", R::NOUN),
+        }
+    }
+
+    /// The error of a resource that is not to be had.
+    pub fn error<R: ResourceType>(&self, name: &str) -> ResourceError {
+        match self.cache().read::<R>(name) {
+            Some(Err(error)) => error,
+            other => panic!("expected an error for {} {name}, got {other:?}", R::NOUN),
+        }
+    }
+
+    fn handle(&mut self, server: usize, input: Input) {
+        self.client.handle(ServerId(server), input, self.now);
+        self.act();
+    }
+
+    fn act(&mut self) {
+        while let Some(output) = self.client.poll_output(self.now) {
+            match output {
+                Output::Changed { key, changed } => self.changes.push((key, changed)),
+                Output::Close(ServerId(server)) => self.links[server] = Link::default(),
+                Output::Failed(_) | Output::Received { .. } => {}
+                Output::Open(ServerId(server), _) => {
+                    let link = &mut self.links[server];
+                    assert!(!link.asked, "server {server} is asked twice");
+                    link.asked = true;
+                }
+                Output::Send(server, request) => {
+                    let Request::Sotw(request) = *request else {
+                        panic!("expected state of the world, got {request:?}");
+                    };
+                    self.links[server.0].requests.push_back(request);
+                    if !self.holding {
+                        self.client.handle(server, Input::Sent, self.now);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Which servers each authority asks; the empty name stands for names of the old style.
+pub fn authorities(lists: &[(&str, &[usize])]) -> Authorities {
+    let ids = |list: &[usize]| list.iter().map(|index| ServerId(*index)).collect();
+    let mut named: BTreeMap<String, Vec<ServerId>> = lists
+        .iter()
+        .map(|(name, list)| ((*name).to_owned(), ids(list)))
+        .collect();
+    Authorities {
+        default: named.remove("").unwrap_or_default(),
+        named,
+    }
+}
