@@ -55,9 +55,11 @@ impl Priorities {
         };
         let endpoints = v.field("lb_endpoints", |v| {
             let endpoints = proto.lb_endpoints.into_iter().enumerate();
-            let endpoints = endpoints
+            let mut endpoints = endpoints
                 .filter_map(|(i, endpoint)| v.index(i, |v| self.parse_endpoint(endpoint, v)))
                 .collect::<Vec<_>>();
+            // Collected in place of the protos, which are ten times as large.
+            endpoints.shrink_to_fit();
             if let Some(message) = sum_error(endpoints.iter().map(|endpoint| endpoint.weight)) {
                 v.error(message);
             }
@@ -129,7 +131,11 @@ impl Priorities {
                 .map(|(i, other)| v.index(i, |v| self.unique(other.address, v)))
                 .collect::<Vec<_>>()
         });
-        std::iter::once(main).chain(additional).collect()
+        let addresses: Option<Vec<SocketAddr>> = std::iter::once(main).chain(additional).collect();
+        let mut addresses = addresses?;
+        // Nearly always one, in the room for four.
+        addresses.shrink_to_fit();
+        Some(addresses)
     }
 
     /// An address that no other endpoint of the resource has.
