@@ -91,6 +91,11 @@ impl Envoy {
         })
     }
 
+    /// Where its admin port is.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// The value of a counter or gauge.
     pub fn stat(&self, name: &str) -> Option<u64> {
         let page = self.page("/stats")?;

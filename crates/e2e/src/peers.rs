@@ -28,12 +28,14 @@ pub fn python() -> Option<&'static Path> {
         name: "grpc",
         packages: &[
             "grpcio==1.85.1",
+            "grpcio-csds==1.85.0",
             "protobuf==7.36.2",
             "typing_extensions==4.16.0",
             "xds-protos==1.85.0",
         ],
-        // Both imports: an interpreter without them is of no use.
-        probe: "import sys, grpc, envoy.service.discovery.v3.ads_pb2_grpc; print(sys.executable)",
+        // All imports: an interpreter without them is of no use.
+        probe: "import sys, grpc, grpc_csds, envoy.service.discovery.v3.ads_pb2_grpc; \
+                print(sys.executable)",
         program: OnceLock::new(),
     };
     GRPC.program()

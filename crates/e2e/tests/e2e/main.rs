@@ -17,6 +17,7 @@ mod envoy_proxy;
 mod envoy_recording;
 mod foreign_control_plane;
 mod foreign_delta;
+mod inspect;
 mod silent_backend;
 mod survival;
 
