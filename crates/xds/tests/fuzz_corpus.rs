@@ -1,0 +1,136 @@
+//! The fuzz targets without a fuzzer: their corpus is replayed, and bent a little.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a panic is how a test fails"
+)]
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+use crowfly_model::grpc::{Cluster, Endpoints};
+use crowfly_testkit::builders::{cluster, endpoint, endpoints, listener, routes};
+use crowfly_testkit::fuzzing::{SeedStep, TARGETS, session_seed};
+use crowfly_testkit::{delta, garbled, removed, report, response, wrapped};
+use prost::Message;
+
+/// Nothing in the corpus makes its target panic, neither as it is, nor cut short, nor with a bit
+/// turned over.
+#[test]
+fn corpus_makes_no_target_panic() {
+    for (target, run) in TARGETS {
+        let seeds = corpus(target);
+        assert!(seeds.len() >= 2, "{target} has a corpus");
+        for (name, seed) in seeds {
+            for bytes in variations(&seed) {
+                let outcome = catch_unwind(AssertUnwindSafe(|| run(&bytes)));
+                assert!(outcome.is_ok(), "{target} panics on {name} as {bytes:02x?}");
+            }
+        }
+    }
+}
+
+/// Writes the seeds that are made of the builders' resources. What a fuzzer found is kept beside
+/// them.
+#[test]
+#[ignore = "writes fuzz/corpus"]
+fn write_the_seeds() {
+    for (target, name, bytes) in seeds() {
+        let folder = folder(target);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(name), bytes).unwrap();
+    }
+}
+
+fn folder(target: &str) -> PathBuf {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
+    PathBuf::from(root).join(target)
+}
+
+fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let files = fs::read_dir(folder(target)).expect("the target has a corpus");
+    let read = |file: fs::DirEntry| {
+        let name = file.file_name().to_string_lossy().into_owned();
+        (name, fs::read(file.path()).unwrap())
+    };
+    files.map(|file| read(file.unwrap())).collect()
+}
+
+fn variations(seed: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = vec![seed.to_vec()];
+    for at in 0..seed.len() {
+        all.push(seed[..at].to_vec());
+        let mut turned = seed.to_vec();
+        turned[at] ^= 1 << (at % 8);
+        all.push(turned);
+    }
+    all
+}
+
+type Seed = (&'static str, &'static str, Vec<u8>);
+
+fn seeds() -> Vec<Seed> {
+    let rich = endpoints("e")
+        .locality("east", 3, [endpoint("10.0.0.1:80").weight(2)])
+        .priority(1)
+        .locality("west", 1, [endpoint("10.0.0.2:80").also_at("10.0.0.3:80")])
+        .drop("some", 1000);
+    let paths = routes("r").host("*.shop").route("/a", "c").exact("/b", "d");
+    let inline = listener("l").routes(routes("r").host("*").route("/", "c"));
+    let mut all = vec![
+        ("bootstrap", "minimal", MINIMAL.into()),
+        ("bootstrap", "federated", FEDERATED.into()),
+        ("cluster", "eds", cluster("c").eds("e").any().value),
+        ("cluster", "invalid", cluster("c").invalid().any().value),
+        ("endpoints", "rich", rich.any().value),
+        ("endpoints", "invalid", endpoints("e").invalid().any().value),
+        ("listener", "rds", listener("l").rds("r").any().value),
+        ("listener", "inline", inline.any().value),
+        ("listener", "socket", listener("l").rds("r").socket().any().value),
+        ("routes", "paths", paths.any().value),
+        ("routes", "invalid", routes("r").host("*").invalid().any().value),
+    ];
+    all.extend([
+        ("session", "state-of-the-world", state_of_the_world(0)),
+        ("session", "failing", state_of_the_world(0b0110)),
+        ("session", "delta", incremental(1)),
+        ("session", "delta-held", incremental(0b1000_0101)),
+    ]);
+    all
+}
+
+fn state_of_the_world(mode: u8) -> Vec<u8> {
+    let mut reporting = response::<Cluster>("3", "3", []);
+    reporting.resource_errors = vec![report("a", 5, "no such")];
+    let responses = [
+        response::<Cluster>("1", "1", [cluster("a").any(), wrapped("b", cluster("b").any())]),
+        response::<Cluster>("2", "2", [cluster("a").invalid().any(), garbled::<Cluster>()]),
+        reporting,
+    ];
+    session_seed(mode, &steps(responses.map(|response| response.encode_to_vec())))
+}
+
+fn incremental(mode: u8) -> Vec<u8> {
+    let responses = [
+        delta::<Cluster>("1", [("a", "1", cluster("a").any())]),
+        removed::<Cluster>("2", &["a"]),
+        delta::<Endpoints>("3", [("a", "1", endpoints("a").any())]),
+    ];
+    session_seed(mode, &steps(responses.map(|response| response.encode_to_vec())))
+}
+
+/// Watches a cluster and endpoints, takes the responses, loses the stream, opens another and waits.
+fn steps(responses: [Vec<u8>; 3]) -> Vec<SeedStep> {
+    let happen = |step, argument| SeedStep::Happen(step, argument);
+    let mut steps = vec![happen(5, 1), happen(5, 2), happen(5, 5), happen(1, 0)];
+    for response in responses {
+        steps.extend([SeedStep::Response(response), happen(4, 0)]);
+    }
+    steps.extend([happen(6, 5), happen(2, 0), happen(1, 0), happen(3, 100)]);
+    steps
+}
+
+const MINIMAL: &str = r#"{"xds_servers":[{"server_uri":"xds:1","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}"#;
+const FEDERATED: &str = r#"{"xds_servers":[{"server_uri":"xds:1","channel_creds":[{"type":"tls","config":{"ca_certificate_file":"ca"}},{"type":"insecure"}],"server_features":["xds.delta","fail_on_data_errors"]},{"server_uri":"b:2","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n","cluster":"c","locality":{"zone":"z"},"metadata":{"k":[1,null,true]}},"authorities":{"east":{"client_listener_resource_name_template":"xdstp://east/envoy.config.listener.v3.Listener/%s","xds_servers":[{"server_uri":"c:3","channel_creds":[{"type":"insecure"}]}]}},"client_default_listener_resource_name_template":"%s"}"#;
