@@ -13,7 +13,7 @@ use tokio::time::{self, sleep_until};
 use tracing::trace;
 
 use crate::flow::Unconsumed;
-use crate::metrics::{self, Recorder, ResourceLabels, ServerLabels};
+use crate::metrics::{self, Health, Recorder, ResourceLabels, ServerLabels};
 use crate::stream::{AdsStream, Server, StreamEvent, StreamId};
 use crate::subscriber::{Batch, SubscriberId, Update};
 
@@ -64,6 +64,7 @@ pub(crate) struct Driver {
 struct Link {
     server: Server,
     stream: Option<AdsStream>,
+    health: Health,
 }
 
 struct Watchers {
@@ -87,6 +88,7 @@ impl Driver {
         let link = |server| Link {
             server,
             stream: None,
+            health: Health::default(),
         };
         Self {
             target,
@@ -261,29 +263,30 @@ impl Driver {
                 Output::Changed { key, changed } => self.gather(&key, changed, batches),
                 Output::Close(server) => {
                     self.servers[server.0].stream = None;
-                    self.record(server, |recorder, labels| recorder.connected(labels, false));
+                    self.is_now(server, Health::Unused);
                 }
-                Output::Failed(server) => self.record(server, |recorder, labels| {
-                    recorder.server_failure(labels);
-                    recorder.connected(labels, false);
-                }),
+                Output::Failed(server) => self.is_now(server, Health::Failing),
                 Output::Open(server, protocol) => {
                     self.streams_opened += 1;
                     let id = (server, self.streams_opened);
                     let link = &mut self.servers[server.0];
                     let stream = link.server.open(id, protocol, self.to_events.clone());
                     link.stream = Some(stream);
+                    if link.health == Health::Unused {
+                        self.is_now(server, Health::Working);
+                    }
                 }
                 Output::Received {
                     server,
                     kind,
                     valid,
                     invalid,
-                } => self.record(server, |recorder, labels| {
-                    let (valid, invalid) = (valid as u64, invalid as u64);
-                    recorder.connected(labels, true);
-                    recorder.updates(labels, kind.type_url, valid, invalid);
-                }),
+                } => {
+                    self.is_now(server, Health::Working);
+                    self.record(server, |recorder, labels| {
+                        recorder.updates(labels, kind.type_url, valid as u64, invalid as u64);
+                    });
+                }
                 Output::Send(server, request) => {
                     if let Some(stream) = &self.servers[server.0].stream {
                         stream.send(*request);
@@ -325,6 +328,21 @@ impl Driver {
                 });
             }
         }
+    }
+
+    /// Reports how a server is doing, where that has changed (gRFC A78: a failure counts when a
+    /// working server goes bad).
+    fn is_now(&mut self, server: ServerId, health: Health) {
+        let before = std::mem::replace(&mut self.servers[server.0].health, health);
+        if before == health {
+            return;
+        }
+        self.record(server, |recorder, labels| {
+            if health == Health::Failing {
+                recorder.server_failure(labels);
+            }
+            recorder.connected(labels, health == Health::Working);
+        });
     }
 
     fn record(&self, server: ServerId, record: impl FnOnce(&dyn Recorder, ServerLabels<'_>)) {

@@ -6,11 +6,19 @@
 //! | [`Recorder::server_failure`] | `grpc.xds_client.server_failure` |
 //! | [`Recorder::updates`] | `grpc.xds_client.resource_updates_valid`, `..._invalid` |
 //! | [`Recorder::resources`] | `grpc.xds_client.resources` |
+//!
+//! With the feature `opentelemetry`, `OpenTelemetry` is a recorder that reports them there.
+
+#[cfg(feature = "opentelemetry")]
+mod otel;
 
 use std::fmt::Debug;
 
 use crowfly_model::names::{Authority, authority_of};
 use crowfly_xds::{Entry, State};
+
+#[cfg(feature = "opentelemetry")]
+pub use otel::OpenTelemetry;
 
 /// Receives what a client counts. Every method has an empty default.
 ///
@@ -21,7 +29,8 @@ pub trait Recorder: Debug + Send + Sync + 'static {
         let _ = (labels, connected);
     }
 
-    /// The server could not be reached, or ended the stream before it said anything.
+    /// The server could not be reached, or ended the stream before it said anything; called once
+    /// until it answers again.
     fn server_failure(&self, labels: ServerLabels<'_>) {
         let _ = labels;
     }
@@ -35,6 +44,18 @@ pub trait Recorder: Debug + Send + Sync + 'static {
     fn resources(&self, labels: ResourceLabels<'_>, count: u64) {
         let _ = (labels, count);
     }
+}
+
+/// How a server is doing, as far as metrics tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// It failed, and has not answered since.
+    Failing,
+    /// Nothing is wanted of it.
+    #[default]
+    Unused,
+    /// It has answered, or has not failed yet.
+    Working,
 }
 
 /// Of which client, and which of its servers.
