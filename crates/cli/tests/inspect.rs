@@ -98,6 +98,8 @@ async fn yaml_has_the_whole_configuration() {
     let view: Value = serde_saphyr::from_str(&said).unwrap();
     let cluster = &view["clients"][0]["resources"][2];
     assert_eq!(cluster["state"], "NACKED");
+    // Text, though it looks like a number.
+    assert_eq!(cluster["version"], "7");
     let config = json!({ "@type": CLUSTER, "name": "payments", "alt_stat_name": "p" });
     assert_eq!(cluster["config"], config, "{said}");
 }

@@ -5,7 +5,7 @@
 //! `client_scope` is the target it is for (gRFC A71).
 
 use std::pin::Pin;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crowfly_xds::{Entry, Failure, Key, State};
 use envoy_types::pb::envoy::admin::v3::{ClientResourceStatus, UpdateFailureState};
@@ -17,11 +17,17 @@ use envoy_types::pb::envoy::service::status::v3::{
     ClientConfig, ClientStatusRequest, ClientStatusResponse,
 };
 use envoy_types::pb::google::protobuf::{Any, Timestamp};
+use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt};
+use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
+use tracing::warn;
 
 use crate::client::XdsClient;
 use crate::registry;
+
+/// How long a client may take to tell what it knows; less than most callers' deadline.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The client status discovery service of this process, to mount on any tonic server.
 ///
@@ -74,17 +80,26 @@ async fn status(request: &ClientStatusRequest) -> Result<ClientStatusResponse, S
             "node_matchers: expected none, this is a client with one node",
         ));
     }
-    let mut config = Vec::new();
-    for client in registry::all() {
-        if !client.inner().is_gone() {
-            config.push(client_config(&client, request.exclude_resource_contents).await);
-        }
-    }
-    Ok(ClientStatusResponse { config })
+    let clients = registry::all();
+    let alive = clients.iter().filter(|client| !client.inner().is_gone());
+    let configs = alive.map(|client| client_config(client, request.exclude_resource_contents));
+    let configs = join_all(configs).await;
+    Ok(ClientStatusResponse {
+        config: configs.into_iter().flatten().collect(),
+    })
 }
 
-async fn client_config(client: &XdsClient, without_contents: bool) -> ClientConfig {
-    let entries = client.dump().await;
+/// `None` if the client does not answer: it may live in a runtime that stands still, which is no
+/// reason to show nothing of the others.
+async fn client_config(client: &XdsClient, without_contents: bool) -> Option<ClientConfig> {
+    let Ok(entries) = timeout(PATIENCE, client.dump()).await else {
+        warn!(
+            target = client.target(),
+            node = client.node().id,
+            "not shown in CSDS: the client does not answer within {PATIENCE:?}"
+        );
+        return None;
+    };
     let clock = Clock::now();
     let mut generic_xds_configs = Vec::with_capacity(entries.len());
     for (key, entry) in entries {
@@ -94,12 +109,12 @@ async fn client_config(client: &XdsClient, without_contents: bool) -> ClientConf
         }
         generic_xds_configs.push(config);
     }
-    ClientConfig {
+    Some(ClientConfig {
         node: Some(client.node().clone()),
         generic_xds_configs,
         client_scope: client.target().to_owned(),
         ..ClientConfig::default()
-    }
+    })
 }
 
 fn generic_config(key: &Key, entry: &Entry, clock: Clock) -> GenericXdsConfig {

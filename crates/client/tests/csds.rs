@@ -154,7 +154,7 @@ async fn a_missing_resource_does_not_exist_and_an_unwatched_one_is_not_shown() {
 async fn two_targets_are_two_client_scopes() {
     let server = AdsServer::start();
     let [one, two] = ["xds:///one", "xds:///two"].map(|target| client(&server, target));
-    let _watches = (one.watch::<Cluster>("a"), two.watch::<Cluster>("b"));
+    let watches = (one.watch::<Cluster>("a"), two.watch::<Cluster>("b"));
     let mut csds = Csds::of("xds:///one").await;
     let names = |config: ClientConfig| -> Vec<String> {
         let resources = config.generic_xds_configs.into_iter();
@@ -164,8 +164,11 @@ async fn two_targets_are_two_client_scopes() {
     csds.scope = "xds:///two";
     assert_eq!(names(csds.config().await.unwrap()), ["b"]);
 
-    drop((two, _watches));
-    assert_eq!(csds.config().await, None);
+    drop((two, watches));
+    // An answer to another test, under way, may hold the client for a moment.
+    let gone = async { while csds.config().await.is_some() {} };
+    let gone = tokio::time::timeout(Duration::from_secs(20), gone).await;
+    gone.expect("a client without watches and handles is gone");
 }
 
 /// gRFC A40: node matchers are for control planes.
@@ -209,6 +212,27 @@ async fn the_stream_answers_each_request() {
     let _b = client.watch::<Cluster>("b");
     requests.send(ClientStatusRequest::default()).unwrap();
     assert_eq!(watched().await, 2);
+}
+
+/// A client in a runtime that stands still is not shown, and does not keep the others from it.
+#[tokio::test]
+async fn a_client_that_does_not_answer_hides_no_other() {
+    let server = AdsServer::start();
+    let still = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let stuck = {
+        let _entered = still.enter();
+        client(&server, "stuck")
+    };
+    let other = client(&server, "not stuck");
+    let _watches = (stuck.watch::<Cluster>("a"), other.watch::<Cluster>("b"));
+    let mut csds = Csds::of("not stuck").await;
+    assert_eq!(csds.config().await.unwrap().generic_xds_configs.len(), 1);
+    csds.scope = "stuck";
+    assert_eq!(csds.config().await, None);
+    still.shutdown_background();
 }
 
 /// What can be large can be left out.

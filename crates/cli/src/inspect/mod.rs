@@ -1,7 +1,7 @@
 //! `crowfly inspect`: what an xDS client was told, what it made of that, and since when.
 //!
 //! Two ways lead to one view: the client status discovery service of a gRPC process, in whatever
-//! language ([`csds`](self)), and the admin port of an Envoy.
+//! language, and the admin port of an Envoy.
 //!
 //! ```text
 //! CSDS  -- FetchClientStatus --.
