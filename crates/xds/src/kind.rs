@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crowfly_model::{Decoded, ResourceType};
+use crowfly_model::{Decoded, ResourceType, names};
 
 /// A parsed resource of any type.
 pub type Erased = Arc<dyn Any + Send + Sync>;
@@ -75,13 +75,19 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of the resource of type `R` named `name`.
+    /// The key of the resource of type `R` named `name`, in whatever spelling (gRFC A47).
     pub fn of<R: ResourceType>(name: &str) -> Self {
         Self {
             type_url: R::TYPE_URL,
-            name: name.into(),
+            name: canonical(name),
         }
     }
+}
+
+/// The name as it is looked up: xdstp names may come with their parameters in any order. A malformed
+/// one stays as it is, and is refused where it is watched.
+pub(crate) fn canonical(name: &str) -> Arc<str> {
+    names::canonical(name).map_or_else(|_| name.into(), |name| (&*name).into())
 }
 
 fn decode<R: ResourceType>(bytes: &[u8]) -> Decoded<Erased> {

@@ -13,4 +13,5 @@ mod contract;
 mod deadlines;
 mod failures;
 mod retries;
+mod servers;
 mod support;

@@ -15,7 +15,7 @@ use super::type_state::TypeState;
 use crate::cache::{Cache, Changed, Failure, Received, State};
 use crate::data_errors::DataErrors;
 use crate::error::{Reason, ResourceError};
-use crate::kind::{Erased, Key, Kind};
+use crate::kind::{Erased, Key, Kind, canonical};
 
 /// The outcome of a response.
 #[derive(Debug, Default)]
@@ -234,9 +234,4 @@ fn parse(kind: Kind, any: Any) -> Parsed {
         decoded,
         raw: any.value,
     }
-}
-
-/// The name as it is looked up: xdstp names may come with their parameters in any order (gRFC A47).
-pub(super) fn canonical(name: &str) -> Arc<str> {
-    crowfly_model::names::canonical(name).map_or_else(|_| name.into(), |name| (&*name).into())
 }

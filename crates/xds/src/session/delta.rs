@@ -13,7 +13,7 @@ use envoy_types::pb::google::rpc::Status;
 use super::apply::{self, Context, Verdict};
 use super::type_state::{Names, TypeState, WILDCARD, Wire, rejection};
 use crate::cache::Cache;
-use crate::kind::Kind;
+use crate::kind::{Kind, canonical};
 
 #[derive(Debug, Default)]
 pub(super) struct DeltaWire {
@@ -83,8 +83,8 @@ impl DeltaWire {
             names.sending(name);
         }
         let is_first = !std::mem::replace(&mut self.stream.asked, true);
-        let known = self.versions.iter();
-        let known = known.filter(|(name, _)| is_first && names.has(name));
+        let known = is_first.then_some(&self.versions).into_iter().flatten();
+        let known = known.filter(|(name, _)| names.has(name));
         let initial_resource_versions = known
             .map(|(name, version)| (name.to_string(), version.clone()))
             .collect();
@@ -150,7 +150,7 @@ pub(super) fn apply(
             .map(|name| name.name),
     );
     for name in gone {
-        let name = apply::canonical(&name);
+        let name = canonical(&name);
         if let Wire::Delta(wire) = &mut state.wire {
             wire.forget(&name);
         }

@@ -15,6 +15,8 @@ use crate::kind::{Key, Kind};
 
 pub(super) const WILDCARD: &str = "*";
 const INVALID_ARGUMENT: i32 = 3;
+/// Well under the 4 MiB that gRPC servers accept by default.
+const MAX_REJECTION_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(super) struct TypeState {
@@ -32,6 +34,9 @@ pub(super) struct Names {
     /// Something is no longer wanted.
     pub(super) leaving: bool,
     pub(super) by_name: BTreeMap<Arc<str>, Name>,
+    /// Those in the request on its way that no request had before, so that one changed resource
+    /// among many costs no look at the others.
+    sending: Vec<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -176,6 +181,7 @@ impl TypeState {
     }
 
     pub(super) fn end_stream(&mut self) {
+        self.names.sending.clear();
         for name in self.names.by_name.values_mut() {
             name.progress = Progress::Unsent;
         }
@@ -205,11 +211,14 @@ impl TypeState {
     /// Returns the resources whose deadline begins.
     pub(super) fn sent(&mut self, cache: &Cache, deadline: Instant) -> Vec<Key> {
         let mut awaited = Vec::new();
-        for (name, Name { progress, .. }) in &mut self.names.by_name {
-            if *progress != Progress::Sending {
+        for name in std::mem::take(&mut self.names.sending) {
+            let found = self.names.by_name.get_mut(&name);
+            let Some(Name { progress, .. }) =
+                found.filter(|name| name.progress == Progress::Sending)
+            else {
                 continue;
-            }
-            let key = self.kind.key(name);
+            };
+            let key = self.kind.key(&name);
             if cache.has_value(&key) {
                 *progress = Progress::Settled;
             } else {
@@ -265,11 +274,12 @@ impl Names {
     }
 
     /// Notes that a request with this name goes out.
-    pub(super) fn sending(&mut self, name: &str) {
+    pub(super) fn sending(&mut self, name: &Arc<str>) {
         if let Some(Name { progress, .. }) = self.by_name.get_mut(name)
             && *progress == Progress::Unsent
         {
             *progress = Progress::Sending;
+            self.sending.push(Arc::clone(name));
         }
     }
 }
@@ -336,11 +346,26 @@ impl Wire {
     }
 }
 
-/// A NACK's `error_detail`, listing every error (gRFC A46).
+/// A NACK's `error_detail`, listing every error (gRFC A46), as far as a server can be expected to
+/// take it: a request over the server's own limit would end the stream, and the next one as well.
 pub(super) fn rejection(errors: &[String]) -> Option<Status> {
-    (!errors.is_empty()).then(|| Status {
+    if errors.is_empty() {
+        return None;
+    }
+    let mut message = String::new();
+    for (index, error) in errors.iter().enumerate() {
+        if message.len() + error.len() > MAX_REJECTION_BYTES {
+            let left = errors.len() - index;
+            message.push_str(&format!("and {left} more"));
+            break;
+        }
+        message.push_str(error);
+        message.push('\n');
+    }
+    message.truncate(message.trim_end().len());
+    Some(Status {
         code: INVALID_ARGUMENT,
-        message: errors.join("\n"),
+        message,
         ..Status::default()
     })
 }
