@@ -28,6 +28,8 @@
 //!   as its source.
 //! - [`WaitForReady`] as a request extension makes a call wait where it would fail.
 //! - Dropping the last clone of a channel lets open calls finish.
+//! - What the xDS clients of a program hold can be seen at any time: mount [`csds_service`] on a server
+//!   of yours, and look with `crowfly inspect --csds`.
 
 mod builder;
 mod call;
@@ -46,6 +48,7 @@ pub mod transport;
 pub use builder::{BuildError, ChannelBuilder};
 pub use call::WaitForReady;
 pub use channel::{Channel, ResponseBody, ResponseFuture};
+pub use crowfly_client::{csds_service, metrics};
 pub use crowfly_model::bootstrap::{Bootstrap, BootstrapError};
 pub use target::TargetError;
 pub use transport::{BackendTls, ConnectionLost, TlsError};
