@@ -88,9 +88,17 @@ fn seeds() -> Vec<Seed> {
         ("endpoints", "invalid", endpoints("e").invalid().any().value),
         ("listener", "rds", listener("l").rds("r").any().value),
         ("listener", "inline", inline.any().value),
-        ("listener", "socket", listener("l").rds("r").socket().any().value),
+        (
+            "listener",
+            "socket",
+            listener("l").rds("r").socket().any().value,
+        ),
         ("routes", "paths", paths.any().value),
-        ("routes", "invalid", routes("r").host("*").invalid().any().value),
+        (
+            "routes",
+            "invalid",
+            routes("r").host("*").invalid().any().value,
+        ),
     ];
     all.extend([
         ("session", "state-of-the-world", state_of_the_world(0)),
@@ -105,11 +113,22 @@ fn state_of_the_world(mode: u8) -> Vec<u8> {
     let mut reporting = response::<Cluster>("3", "3", []);
     reporting.resource_errors = vec![report("a", 5, "no such")];
     let responses = [
-        response::<Cluster>("1", "1", [cluster("a").any(), wrapped("b", cluster("b").any())]),
-        response::<Cluster>("2", "2", [cluster("a").invalid().any(), garbled::<Cluster>()]),
+        response::<Cluster>(
+            "1",
+            "1",
+            [cluster("a").any(), wrapped("b", cluster("b").any())],
+        ),
+        response::<Cluster>(
+            "2",
+            "2",
+            [cluster("a").invalid().any(), garbled::<Cluster>()],
+        ),
         reporting,
     ];
-    session_seed(mode, &steps(responses.map(|response| response.encode_to_vec())))
+    session_seed(
+        mode,
+        &steps(responses.map(|response| response.encode_to_vec())),
+    )
 }
 
 fn incremental(mode: u8) -> Vec<u8> {
@@ -118,7 +137,10 @@ fn incremental(mode: u8) -> Vec<u8> {
         removed::<Cluster>("2", &["a"]),
         delta::<Endpoints>("3", [("a", "1", endpoints("a").any())]),
     ];
-    session_seed(mode, &steps(responses.map(|response| response.encode_to_vec())))
+    session_seed(
+        mode,
+        &steps(responses.map(|response| response.encode_to_vec())),
+    )
 }
 
 /// Watches a cluster and endpoints, takes the responses, loses the stream, opens another and waits.

@@ -110,7 +110,10 @@ fn refused_update_leaves_the_resource_until_a_good_one_comes() {
     script.receive_delta(delta::<Cluster>("n3", [("a", "3", better)]));
 
     let ack = script.delta_request();
-    assert_eq!((ack.response_nonce.as_str(), ack.error_detail), ("n3", None));
+    assert_eq!(
+        (ack.response_nonce.as_str(), ack.error_detail),
+        ("n3", None)
+    );
     assert_eq!(script.value::<Cluster>("a").eds_name(), "better");
     assert_eq!(script.ambient::<Cluster>("a"), None);
 }
@@ -211,7 +214,10 @@ fn errors_name_resource_and_node() {
     script.advance(std::time::Duration::from_secs(15));
 
     let invalid = script.error::<Cluster>("a").to_string();
-    assert!(invalid.starts_with("cluster a: invalid: lb_policy: "), "{invalid}");
+    assert!(
+        invalid.starts_with("cluster a: invalid: lb_policy: "),
+        "{invalid}"
+    );
     assert!(invalid.ends_with("[node test-node]"), "{invalid}");
     assert_eq!(
         script.error::<Cluster>("b").to_string(),

@@ -40,9 +40,13 @@ fn recording_shows_every_kind_of_request() {
         })
     };
     assert!(has(|request| request.error_detail.is_some()));
-    assert!(has(|request| !request.resource_names_unsubscribe.is_empty()));
+    assert!(has(|request| !request
+        .resource_names_unsubscribe
+        .is_empty()));
     assert!(has(|request| !request.initial_resource_versions.is_empty()));
-    assert!(has(|request| !request.response_nonce.is_empty() && request.error_detail.is_none()));
+    assert!(has(
+        |request| !request.response_nonce.is_empty() && request.error_detail.is_none()
+    ));
 }
 
 struct Player {

@@ -198,7 +198,10 @@ fn unrequested_resource_is_acknowledged_and_ignored() {
     script.receive_delta(delta::<Endpoints>("n1", resources));
 
     let ack = script.delta_request();
-    assert_eq!((ack.response_nonce.as_str(), ack.error_detail), ("n1", None));
+    assert_eq!(
+        (ack.response_nonce.as_str(), ack.error_detail),
+        ("n1", None)
+    );
     let told = [(Key::of::<Endpoints>("a"), Changed::Data)];
     assert_eq!(script.changes(), told);
     assert!(script.read::<Endpoints>("stranger").is_none());

@@ -21,7 +21,10 @@ fn removed_resource_does_not_exist() {
     script.receive_delta(removed::<Endpoints>("n2", &["a"]));
 
     let ack = script.delta_request();
-    assert_eq!((ack.response_nonce.as_str(), ack.error_detail), ("n2", None));
+    assert_eq!(
+        (ack.response_nonce.as_str(), ack.error_detail),
+        ("n2", None)
+    );
     let told = [(Key::of::<Endpoints>("a"), Changed::Data)];
     assert_eq!(script.changes(), told);
     assert_eq!(script.error::<Endpoints>("a").reason, Reason::Deleted);
@@ -118,7 +121,10 @@ fn heartbeat_changes_nothing() {
     script.receive_delta(heartbeat);
 
     let ack = script.delta_request();
-    assert_eq!((ack.response_nonce.as_str(), ack.error_detail), ("n2", None));
+    assert_eq!(
+        (ack.response_nonce.as_str(), ack.error_detail),
+        ("n2", None)
+    );
     assert_eq!(script.changes(), []);
     assert_eq!(script.value::<Cluster>("a").name, "a");
 }
@@ -227,7 +233,10 @@ fn reported_error_ends_the_wait() {
     script.receive_delta(response);
 
     let ack = script.delta_request();
-    assert_eq!((ack.response_nonce.as_str(), ack.error_detail), ("n2", None));
+    assert_eq!(
+        (ack.response_nonce.as_str(), ack.error_detail),
+        ("n2", None)
+    );
     assert_eq!(script.time_to_timeout(), None);
     let error = script.error::<Listener>("b").to_string();
     assert!(error.contains("status 5: no such"), "{error}");

@@ -38,7 +38,10 @@ fn next_stream_takes_up_where_the_last_one_ended() {
     assert_eq!(first.resource_names_subscribe, ["a", "b", "c"]);
     assert!(first.resource_names_unsubscribe.is_empty());
     assert_eq!(first.response_nonce, "");
-    assert_eq!(first.initial_resource_versions, versions(&[("a", "1"), ("b", "7")]));
+    assert_eq!(
+        first.initial_resource_versions,
+        versions(&[("a", "1"), ("b", "7")])
+    );
     let second = script.delta_request();
     assert_eq!(second.node, None);
     assert_eq!(second.resource_names_subscribe, ["l"]);
@@ -97,7 +100,10 @@ fn answers_end_with_their_stream() {
     script.open();
 
     let first = script.delta_request();
-    assert_eq!((first.response_nonce.as_str(), first.error_detail), ("", None));
+    assert_eq!(
+        (first.response_nonce.as_str(), first.error_detail),
+        ("", None)
+    );
     script.confirm_send();
     script.no_request();
 }

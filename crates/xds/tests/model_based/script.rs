@@ -60,9 +60,7 @@ impl Run {
             let before = self.views();
             self.step(step)
                 .and_then(|()| self.check(&before))
-                .map_err(|error| {
-                    TestCaseError::fail(format!("step {index}, {step:?}: {error}"))
-                })?;
+                .map_err(|error| TestCaseError::fail(format!("step {index}, {step:?}: {error}")))?;
         }
         Ok(())
     }
@@ -136,8 +134,15 @@ impl Run {
         self.script.close("gone");
         let asks = self.script.time_to_timeout().is_none();
         let now = self.model.now;
-        let calm = self.last_end.replace(now).is_none_or(|end| end + 1_000 <= now);
-        prop_assert_eq!(asks, answered && calm, "whether the next stream comes at once");
+        let calm = self
+            .last_end
+            .replace(now)
+            .is_none_or(|end| end + 1_000 <= now);
+        prop_assert_eq!(
+            asks,
+            answered && calm,
+            "whether the next stream comes at once"
+        );
         self.model.closed(if asks {
             Stream::Connecting
         } else {
@@ -211,11 +216,18 @@ impl Run {
                 .map(|((_, name), _)| (*name).to_owned())
                 .collect();
             let heard = self.heard.names.get(&kind).cloned().unwrap_or_default();
-            prop_assert_eq!(heard, names, "the names that the server heard of {:?}", kind);
+            prop_assert_eq!(
+                heard,
+                names,
+                "the names that the server heard of {:?}",
+                kind
+            );
             if let Some(versions) = self.heard.versions.get(&kind) {
                 let held = watched.filter(|(_, known)| known.version().is_some());
                 let held: BTreeMap<String, String> = held
-                    .map(|((_, name), known)| ((*name).to_owned(), known.version().unwrap().to_owned()))
+                    .map(|((_, name), known)| {
+                        ((*name).to_owned(), known.version().unwrap().to_owned())
+                    })
                     .collect();
                 prop_assert_eq!(versions, &held, "the versions of {:?}", kind);
             }

@@ -101,7 +101,11 @@ fn ignoring_deletion_does_not_make_a_resource_exist() {
         script.advance(Duration::from_secs(15));
 
         let reason = script.error::<Listener>("a").reason;
-        assert_eq!(reason, Reason::TimedOut(Duration::from_secs(15)), "{mode:?}");
+        assert_eq!(
+            reason,
+            Reason::TimedOut(Duration::from_secs(15)),
+            "{mode:?}"
+        );
     }
 }
 
@@ -238,7 +242,10 @@ fn reported_resource_is_not_absent() {
     script.receive(reporting);
 
     let ambient = script.ambient::<Cluster>("a").unwrap();
-    assert!(matches!(ambient.reason, Reason::Reported { .. }), "{ambient}");
+    assert!(
+        matches!(ambient.reason, Reason::Reported { .. }),
+        "{ambient}"
+    );
 }
 
 /// S1-14: with the timer feature of gRFC A88 the wait is 30 s, and its end means a slow server and

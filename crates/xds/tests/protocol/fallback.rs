@@ -32,7 +32,10 @@ fn secondary_serves_until_the_primary_is_back() {
     servers.advance(FIRST_WAIT);
     servers.open(PRIMARY);
     let request = servers.request(PRIMARY);
-    assert_eq!((&*request.version_info, request.resource_names.len()), ("", 1));
+    assert_eq!(
+        (&*request.version_info, request.resource_names.len()),
+        ("", 1)
+    );
     assert!(servers.is_open(SECONDARY), "the primary has not spoken yet");
     servers.receive(PRIMARY, clusters("p1", &[("a", "primary")]));
 
@@ -224,7 +227,10 @@ fn unknown_authority_is_the_error_of_one_watch() {
 
     assert_eq!(servers.changes(), [(unknown.clone(), Changed::Data)]);
     let error = servers.error::<Endpoints>(&unknown.name);
-    assert!(matches!(error.reason, Reason::UnknownAuthority(_)), "{error}");
+    assert!(
+        matches!(error.reason, Reason::UnknownAuthority(_)),
+        "{error}"
+    );
     assert!(error.to_string().contains("west"), "{error}");
     assert!(error.to_string().ends_with("[node test-node]"), "{error}");
     servers.open(PRIMARY);
@@ -271,7 +277,10 @@ fn malformed_name_is_the_error_of_its_watch() {
     let key = servers.subscribe::<Endpoints>("xdstp://");
 
     let error = servers.error::<Endpoints>(&key.name).to_string();
-    assert!(error.starts_with("endpoints xdstp://: malformed name"), "{error}");
+    assert!(
+        error.starts_with("endpoints xdstp://: malformed name"),
+        "{error}"
+    );
     assert!(error.ends_with("[node test-node]"), "{error}");
     assert!(!servers.is_asked(PRIMARY));
 }

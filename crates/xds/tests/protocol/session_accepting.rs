@@ -222,6 +222,27 @@ fn every_bad_resource_is_reported() {
     assert!(!message.contains("cluster b"), "{message}");
 }
 
+/// S1-07: a NACK stays within what a server accepts, however many errors there are, and says how
+/// many it leaves out.
+#[test]
+fn nack_is_of_bounded_size() {
+    let mut script = Script::watching::<Cluster>(&["a"]);
+
+    let resources = (0..100_000).map(|_| garbled::<Cluster>());
+    script.receive(response::<Cluster>("v1", "n1", resources));
+
+    let message = script.request().error_detail.unwrap().message;
+    assert!(message.len() < 1 << 20, "{} bytes", message.len());
+    assert!(message.starts_with("cluster at resources[0]: "));
+    let last = message.lines().next_back().unwrap();
+    let left: usize = last
+        .strip_prefix("and ")
+        .and_then(|rest| rest.strip_suffix(" more"))
+        .and_then(|count| count.parse().ok())
+        .unwrap();
+    assert_eq!(message.lines().count() - 1 + left, 100_000);
+}
+
 /// S1-10: a resource sent again under a new version is acknowledged; nobody is called, and the
 /// object stays the same.
 #[test]

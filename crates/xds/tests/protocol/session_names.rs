@@ -223,7 +223,10 @@ fn wildcard_takes_all_that_comes() {
         script.changes(),
         [(Key::of::<Listener>("a"), Changed::Data)]
     );
-    assert!(script.read::<Listener>("a").is_none(), "forgotten once told");
+    assert!(
+        script.read::<Listener>("a").is_none(),
+        "forgotten once told"
+    );
     assert!(script.read::<Listener>("b").unwrap().is_ok());
 }
 

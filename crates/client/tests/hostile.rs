@@ -1,0 +1,290 @@
+//! The client against a server that means it ill, over real sockets: it costs bounded memory, is told
+//! of, and is never a panic.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a panic is how a test fails"
+)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowfly_client::{Watch, WatchEvent, XdsClient};
+use crowfly_model::grpc::Cluster;
+use crowfly_model::{Bootstrap, ResourceType};
+use crowfly_testkit::builders::cluster;
+use crowfly_testkit::{AdsServer, NODE_ID, response, wrapped};
+use crowfly_xds::{Reason, ResourceError};
+use envoy_types::pb::google::protobuf::Any;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Shorter than the shortest wait before the next stream.
+const NOT_YET: Duration = Duration::from_millis(700);
+
+/// A response over the limit is an error that says so, and is not asked for again at once; what is
+/// in use stays, and a response within the limit heals.
+#[tokio::test]
+async fn response_over_the_limit_is_an_error_and_no_loop() {
+    let mut server = AdsServer::start();
+    let client = XdsClient::builder(Arc::new(server.bootstrap()))
+        .max_response_bytes(1024)
+        .build()
+        .unwrap();
+    let mut known = client.watch::<Cluster>("a");
+    let mut unknown = client.watch::<Cluster>("b");
+    server.next_request().await;
+    server.send(response::<Cluster>("v1", "n1", [cluster("a").any()]));
+    value(&mut known).await;
+
+    let huge = cluster("b").eds(&"x".repeat(4096)).any();
+    server.send(response::<Cluster>("v2", "n2", [cluster("a").any(), huge]));
+
+    let error = error(&mut unknown).await.to_string();
+    assert!(error.starts_with("cluster b: xDS server: "), "{error}");
+    assert!(error.contains("over the limit of 1024 bytes"), "{error}");
+    assert!(error.ends_with("[node test-node]"), "{error}");
+    let trouble = ambient(&mut known).await.unwrap();
+    assert!(matches!(trouble.reason, Reason::Connectivity(_)));
+    let again = timeout(NOT_YET, server.next_stream()).await;
+    assert!(again.is_err(), "the next stream waits");
+
+    server.next_stream().await;
+    server.next_request().await;
+    let both = [cluster("a").any(), cluster("b").any()];
+    server.send(response::<Cluster>("v3", "n1", both));
+    assert_eq!(value(&mut unknown).await.name, "b");
+    assert_eq!(ambient(&mut known).await, None);
+}
+
+/// A server that answers each NACK with the same bad resource gets one NACK for each, its watcher
+/// hears once, and a good resource ends it.
+#[tokio::test]
+async fn endless_nacks_are_one_error() {
+    let mut server = AdsServer::start();
+    let client = XdsClient::new(&server.bootstrap()).unwrap();
+    let mut watch = client.watch::<Cluster>("a");
+    server.next_request().await;
+
+    for nonce in 1..=500 {
+        let nonce = nonce.to_string();
+        let bad = cluster("a").invalid().any();
+        server.send(response::<Cluster>(&nonce, &nonce, [bad]));
+        if nonce == "1" {
+            let error = error(&mut watch).await;
+            assert!(matches!(error.reason, Reason::Invalid(_)), "{error}");
+        }
+        let nack = server.next_request().await;
+        assert_eq!(nack.response_nonce, nonce);
+        assert!(nack.error_detail.is_some());
+    }
+    server.send(response::<Cluster>("good", "good", [cluster("a").any()]));
+
+    assert_eq!(value(&mut watch).await.name, "a", "nothing in between");
+}
+
+/// One name a hundred thousand times is an error for each but the first, told in a request that a
+/// server can take.
+#[tokio::test]
+async fn one_name_many_times_is_a_nack_of_bounded_size() {
+    let mut server = AdsServer::start();
+    let client = XdsClient::new(&server.bootstrap()).unwrap();
+    let mut watch = client.watch::<Cluster>("a");
+    server.next_request().await;
+
+    let same = cluster("a").any();
+    let resources = std::iter::repeat_n(same, 100_000);
+    server.send(response::<Cluster>("v1", "n1", resources));
+
+    assert_eq!(value(&mut watch).await.name, "a", "the first counts");
+    let message = server.next_request().await.error_detail.unwrap().message;
+    assert!(message.starts_with("cluster a: is in the response twice"));
+    assert!(message.len() < 1 << 20, "{} bytes", message.len());
+    server.send(response::<Cluster>(
+        "v2",
+        "n2",
+        [cluster("a").eds("b").any()],
+    ));
+    assert_eq!(value(&mut watch).await.eds_name(), "b");
+}
+
+/// A hundred thousand resources that nobody asked for are not kept.
+#[tokio::test]
+async fn unrequested_resources_are_not_kept() {
+    let mut server = AdsServer::start();
+    let client = XdsClient::new(&server.bootstrap()).unwrap();
+    let mut watch = client.watch::<Cluster>("77");
+    server.next_request().await;
+
+    let resources = (0..100_000).map(|index| cluster(&index.to_string()).any());
+    server.send(response::<Cluster>("v1", "n1", resources));
+
+    assert_eq!(value(&mut watch).await.name, "77");
+    assert_eq!(server.next_request().await.error_detail, None);
+    assert_eq!(client.dump().await.len(), 1);
+}
+
+/// A message nested deeper than any stack is refused, and the client goes on.
+#[tokio::test]
+async fn deep_nesting_is_refused() {
+    let mut server = AdsServer::start();
+    let client = XdsClient::new(&server.bootstrap()).unwrap();
+    let mut watch = client.watch::<Cluster>("a");
+    server.next_request().await;
+
+    let resources = [wrapped("a", nested(10_000)), cluster("b").any()];
+    server.send(response::<Cluster>("v1", "n1", resources));
+
+    let error = error(&mut watch).await.to_string();
+    assert!(error.contains("recursion limit"), "{error}");
+    assert!(server.next_request().await.error_detail.is_some());
+    server.send(response::<Cluster>("v2", "n2", [cluster("a").any()]));
+    assert_eq!(value(&mut watch).await.name, "a");
+}
+
+/// A response that comes byte by byte is taken when it is whole; one that breaks off in the middle
+/// is an end of the stream like any other.
+#[tokio::test]
+async fn response_byte_by_byte_is_taken_when_whole() {
+    let mut server = AdsServer::start();
+    let front = drip(server.address()).await;
+    let bootstrap = Bootstrap::builder(&front.to_string()).unwrap();
+    let client = XdsClient::new(&bootstrap.node_id(NODE_ID).build()).unwrap();
+    let mut watch = client.watch::<Cluster>("a");
+    server.next_request().await;
+    let long = "x".repeat(2000);
+    server.send(response::<Cluster>(
+        "v1",
+        "n1",
+        [cluster("a").eds(&long).any()],
+    ));
+    assert_eq!(value(&mut watch).await.eds_name(), long);
+    server.next_request().await;
+
+    let cut = "y".repeat(FIRST_CONNECTION);
+    server.send(response::<Cluster>(
+        "v2",
+        "n2",
+        [cluster("a").eds(&cut).any()],
+    ));
+    server.next_stream().await;
+
+    let request = server.next_request().await;
+    assert_eq!(request.version_info, "v1", "it was not taken");
+    server.send(response::<Cluster>(
+        "v3",
+        "n1",
+        [cluster("a").eds("z").any()],
+    ));
+    loop {
+        match next(&mut watch).await {
+            WatchEvent::ResourceChanged(Ok(value)) => {
+                assert_eq!(value.eds_name(), "z");
+                break;
+            }
+            WatchEvent::AmbientError(_) => {}
+            WatchEvent::ResourceChanged(Err(error)) => panic!("{error}"),
+        }
+    }
+}
+
+/// How many bytes the first connection lives for.
+const FIRST_CONNECTION: usize = 10_000;
+
+/// A way to `server` that passes on what it says byte by byte, and breaks once.
+async fn drip(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut life = FIRST_CONNECTION;
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(pass_on(client, server, life));
+            life = usize::MAX;
+        }
+    });
+    address
+}
+
+async fn pass_on(client: TcpStream, server: SocketAddr, mut life: usize) {
+    let Ok(server) = TcpStream::connect(server).await else {
+        return;
+    };
+    client.set_nodelay(true).unwrap();
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let there = tokio::spawn(async move {
+        let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
+    });
+    while let Ok(byte) = from_server.read_u8().await {
+        life -= 1;
+        if life == 0 || to_client.write_u8(byte).await.is_err() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    there.abort();
+}
+
+/// A cluster whose metadata is a list in a list in a list.
+fn nested(depth: usize) -> Any {
+    let mut inner = Vec::new();
+    for _ in 0..depth {
+        // A ListValue's `values`, inside a Value's `list_value`.
+        inner = field(6, &field(1, &inner));
+    }
+    let metadata = field(1, &[field(1, b"k"), field(2, &entry(&inner))].concat());
+    let mut resource = cluster("a").any();
+    resource.value.extend(field(25, &metadata));
+    resource
+}
+
+/// A Struct with one field.
+fn entry(value: &[u8]) -> Vec<u8> {
+    field(1, &[field(1, b"k"), field(2, value)].concat())
+}
+
+fn field(number: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut all = Vec::with_capacity(bytes.len() + 8);
+    varint(u64::from(number) << 3 | 2, &mut all);
+    varint(bytes.len() as u64, &mut all);
+    all.extend(bytes);
+    all
+}
+
+fn varint(mut value: u64, into: &mut Vec<u8>) {
+    while value >= 0x80 {
+        into.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    into.push(value as u8);
+}
+
+async fn next<R: ResourceType>(watch: &mut Watch<R>) -> WatchEvent<R::Parsed> {
+    let event = timeout(PATIENCE, watch.next()).await;
+    event.expect("an event is due").expect("the client lives")
+}
+
+async fn value<R: ResourceType>(watch: &mut Watch<R>) -> Arc<R::Parsed> {
+    match next(watch).await {
+        WatchEvent::ResourceChanged(Ok(value)) => value,
+        other => panic!("expected a resource, got {other:?}"),
+    }
+}
+
+async fn error<R: ResourceType>(watch: &mut Watch<R>) -> ResourceError {
+    match next(watch).await {
+        WatchEvent::ResourceChanged(Err(error)) => error,
+        other => panic!("expected an error, got {other:?}"),
+    }
+}
+
+async fn ambient<R: ResourceType>(watch: &mut Watch<R>) -> Option<ResourceError> {
+    match next(watch).await {
+        WatchEvent::AmbientError(error) => error,
+        other => panic!("expected an ambient error or its end, got {other:?}"),
+    }
+}
