@@ -3,7 +3,8 @@
 //!
 //! In a debug build on two cores each test takes a second or two, most of it
 //! the start of its processes; they run in parallel, on ports that the kernel
-//! chooses.
+//! chooses. Those in `survival` take as long as the outages they are about, the
+//! longest 45 s.
 #![allow(
     clippy::expect_used,
     clippy::panic,

@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crowfly::{Bootstrap, Channel};
+use crowfly_e2e::ads_server::AdsServer;
+use crowfly_e2e::process::PATIENCE;
 use crowfly_e2e::product::Config;
-use crowfly_e2e::rpc;
+use crowfly_e2e::resources::{self, ENDPOINTS};
+use crowfly_e2e::{peers, rpc};
 use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -79,6 +82,62 @@ async fn the_fallback_serves_until_the_primary_returns() {
     fallback.configure(&config(&f1));
     primary.configure(&config(&b1));
     rpc::until_served_by(&late, &["b1"]).await;
+}
+
+/// S1-32: the primary dies in the middle of an update, with one resource missing. The fallback is
+/// asked, and what it says replaces all that the primary said; when the primary is back, whole, it
+/// is the other way round.
+///
+/// Calls may fail in between: the routes of one server lead to a cluster that the other says does
+/// not exist, until its own routes come.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fallback_takes_over_when_the_primary_dies_in_an_update() {
+    let Some(python) = peers::python() else {
+        return;
+    };
+    let [b1, b2, f1] = ["b1", "b2", "f1"].map(|name| CROWFLY.backend(name));
+    let mut primary = AdsServer::start(python);
+    let port = primary.port();
+    primary.set("1", &[resources::api_listener("svc")]);
+    primary.set("1", &[resources::routes("svc", "svc")]);
+    primary.set("1", &[resources::cluster("svc")]);
+    primary.set("1", &[resources::endpoints("svc", &[b1.address])]);
+    let fallback = CROWFLY.control(&Config::service("svc", &[&f1]));
+    let primary_at = SocketAddr::from(([127, 0, 0, 1], port));
+    let channel = channel("xds:///svc", primary_at, fallback.address);
+    rpc::until_served_by(&channel, &["b1"]).await;
+
+    primary.set("2", &["svc", "new"].map(resources::cluster));
+    primary.set("2", &[resources::routes("svc", "new")]);
+    primary.wait_for_request("request for the new endpoints", |request| {
+        request.type_url == ENDPOINTS && request.names.contains(&"new".to_owned())
+    });
+    drop(primary);
+    until_first_answer_of(&channel, "f1").await;
+    rpc::until_served_by(&channel, &["f1"]).await;
+
+    let mut primary = AdsServer::start_on(python, port);
+    primary.set("3", &[resources::endpoints("new", &[b2.address])]);
+    primary.set("3", &[resources::cluster("new")]);
+    primary.set("3", &[resources::routes("svc", "new")]);
+    primary.set("3", &[resources::api_listener("svc")]);
+    until_first_answer_of(&channel, "b2").await;
+    rpc::until_served_by(&channel, &["b2"]).await;
+}
+
+/// Calls until `backend` answers, whatever happens before.
+async fn until_first_answer_of(channel: &Channel, backend: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let result = rpc::unary_call(channel).await;
+        if result.as_deref().is_ok_and(|answered| answered == backend) {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "no answer of {backend}, the last: {result:?}"
+        );
+    }
 }
 
 /// Our channel to `target`, with a primary and a fallback to ask.
