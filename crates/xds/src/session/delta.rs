@@ -28,6 +28,8 @@ struct OnStream {
     asked: bool,
     subscribe: BTreeSet<Arc<str>>,
     unsubscribe: BTreeSet<Arc<str>>,
+    /// The names among `subscribe` that the server never heard to be gone.
+    returned: BTreeSet<Arc<str>>,
     /// Each response gets an answer of its own: here a nonce stands for one response, not for the
     /// newest.
     answers: VecDeque<Answer>,
@@ -42,14 +44,15 @@ struct Answer {
 impl DeltaWire {
     /// Also for a name the server already takes for wanted: it must send it again.
     pub(super) fn subscribe(&mut self, name: Arc<str>) {
-        self.stream.unsubscribe.remove(&name);
+        if self.stream.unsubscribe.remove(&name) {
+            self.stream.returned.insert(Arc::clone(&name));
+        }
         self.stream.subscribe.insert(name);
     }
 
-    /// A name that came back before the server heard that it was gone is `told`, although it waits
-    /// to be subscribed again.
-    pub(super) fn unsubscribe(&mut self, name: Arc<str>, told: bool) {
-        self.stream.subscribe.remove(&name);
+    pub(super) fn unsubscribe(&mut self, name: Arc<str>) {
+        let unsent = self.stream.subscribe.remove(&name);
+        let told = self.stream.returned.remove(&name) || !unsent;
         if self.stream.asked && told {
             self.stream.unsubscribe.insert(name);
         }
@@ -83,6 +86,7 @@ impl DeltaWire {
             names.sending(name);
         }
         let is_first = !std::mem::replace(&mut self.stream.asked, true);
+        self.stream.returned.clear();
         let known = is_first.then_some(&self.versions).into_iter().flatten();
         let known = known.filter(|(name, _)| names.has(name));
         let initial_resource_versions = known

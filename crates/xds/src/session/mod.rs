@@ -211,13 +211,20 @@ impl Session {
 
     /// Lets go of what nobody wants: the server is about to be told, or there is none to be told.
     fn release(&mut self, cache: &Cache) {
-        for state in self.types.iter_mut().filter(|state| state.names.leaving) {
-            let (released, fallen) = state.release(cache);
-            let released = released.into_iter().map(Output::Released);
-            self.outputs.extend(released);
-            for deadline in &fallen {
-                self.deadlines.remove(deadline);
-            }
+        for index in 0..self.types.len() {
+            self.release_type(index, cache);
+        }
+    }
+
+    fn release_type(&mut self, index: usize, cache: &Cache) {
+        if !self.types[index].names.leaving {
+            return;
+        }
+        let (released, fallen) = self.types[index].release(cache);
+        let released = released.into_iter().map(Output::Released);
+        self.outputs.extend(released);
+        for deadline in &fallen {
+            self.deadlines.remove(deadline);
         }
     }
 
@@ -439,14 +446,23 @@ impl Session {
         if open.sending.is_some() {
             return None;
         }
-        self.release(cache);
+        let index = self.next_due(cache)?;
         let Stream::Open(open) = &mut self.stream else {
             return None;
         };
-        let state = self.types.iter_mut().find(|state| state.is_due())?;
+        let state = &mut self.types[index];
         let node = (!open.node_told).then(|| self.config.node.clone());
         open.node_told = true;
         open.sending = Some(state.kind.type_url);
         Some(state.request(node))
+    }
+
+    /// The type to speak of next. Types that are to wait for their turn let go of nothing yet: the
+    /// server would not send again what it has not heard to be unwanted (S1-22).
+    fn next_due(&mut self, cache: &Cache) -> Option<usize> {
+        (0..self.types.len()).find(|index| {
+            self.release_type(*index, cache);
+            self.types[*index].is_due()
+        })
     }
 }

@@ -93,23 +93,20 @@ impl TypeState {
     }
 
     pub(super) fn remove(&mut self, want: &Want) {
-        let (name, known, told) = match want {
+        let (name, known) = match want {
             Want::All => {
                 self.names.all_leaving |= self.names.all;
-                (WILDCARD.into(), std::mem::take(&mut self.names.all), true)
+                (WILDCARD.into(), std::mem::take(&mut self.names.all))
             }
             Want::Named(name) => {
                 let entry = self.names.by_name.get_mut(name);
-                let told = entry
-                    .as_ref()
-                    .is_some_and(|name| name.progress != Progress::Unsent);
                 let known = entry.is_some_and(|name| std::mem::take(&mut name.wanted));
-                (Arc::clone(name), known, told)
+                (Arc::clone(name), known)
             }
         };
         if known {
             self.names.leaving = true;
-            self.wire.unsubscribe(name, told);
+            self.wire.unsubscribe(name);
         }
     }
 
@@ -308,10 +305,9 @@ impl Wire {
         }
     }
 
-    /// `told`: the server may know of the name on this stream.
-    fn unsubscribe(&mut self, name: Arc<str>, told: bool) {
+    fn unsubscribe(&mut self, name: Arc<str>) {
         match self {
-            Self::Delta(wire) => wire.unsubscribe(name, told),
+            Self::Delta(wire) => wire.unsubscribe(name),
             Self::Sotw(wire) => wire.names_changed(),
         }
     }

@@ -13,19 +13,24 @@
 
 mod model;
 mod script;
+mod slow;
 mod wire;
 
 use crowfly_xds::Protocol;
+use proptest::bool::weighted;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use script::{Run, mode, step};
+use script::{Run, busy_step, mode, step};
+use slow::SlowRun;
 
 /// Scripts per protocol; both together are the ten thousand.
 const SCRIPTS: u32 = 5_000;
+/// The same for those with slow requests.
+const SLOW_SCRIPTS: u32 = 1_000;
 
-fn config() -> ProptestConfig {
+fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
-        cases: SCRIPTS,
+        cases,
         failure_persistence: None,
         max_shrink_iters: 20_000,
         ..ProptestConfig::default()
@@ -33,7 +38,7 @@ fn config() -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(config(SCRIPTS))]
 
     /// S1-02, S1-04, S1-06, S1-08, S1-11, S1-12, S1-13, S1-14, S1-16, S1-17, S1-18, S1-20: state of
     /// the world.
@@ -52,5 +57,29 @@ proptest! {
         steps in vec(step(), 1..30),
     ) {
         Run::new(Protocol::Delta, mode).all(&steps)?;
+    }
+
+}
+
+proptest! {
+    #![proptest_config(config(SLOW_SCRIPTS))]
+
+    /// S1-21, S1-22, S1-27: however slow requests are, in the end the server has heard of what is
+    /// watched and of nothing else, and has its answers.
+    #[test]
+    fn server_hears_of_what_is_watched_by_state_of_the_world(
+        mode in mode(),
+        steps in vec((weighted(0.3), busy_step()), 1..40),
+    ) {
+        SlowRun::new(Protocol::StateOfTheWorld, mode).all(&steps)?;
+    }
+
+    /// S1-21, S1-22, S1-27: the same for delta.
+    #[test]
+    fn server_hears_of_what_is_watched_by_delta(
+        mode in mode(),
+        steps in vec((weighted(0.3), busy_step()), 1..40),
+    ) {
+        SlowRun::new(Protocol::Delta, mode).all(&steps)?;
     }
 }

@@ -3,6 +3,7 @@
 //! It knows nothing of nonces, requests in flight or caches; only of what was said and what follows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crowfly_xds::{DataErrors, Protocol};
 
@@ -62,6 +63,25 @@ pub(crate) struct Said {
     pub(crate) removed: Vec<&'static str>,
     /// One more resource, which cannot be read.
     pub(crate) garbled: bool,
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts: Vec<String> = Vec::new();
+        for (name, sent) in &self.resources {
+            parts.push(format!("{name} {sent:?}"));
+        }
+        for (name, code) in &self.reports {
+            parts.push(format!("{name} has status {code}"));
+        }
+        for name in &self.removed {
+            parts.push(format!("{name} is removed"));
+        }
+        if self.garbled {
+            parts.push("one unreadable".to_owned());
+        }
+        write!(f, "[{}]", parts.join(", "))
+    }
 }
 
 impl Said {

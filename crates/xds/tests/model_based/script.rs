@@ -1,6 +1,7 @@
 //! The steps of a script, and running them against client and model at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use crowfly_model::grpc::{Cluster, Endpoints};
@@ -18,7 +19,7 @@ const NAMES: [&str; 4] = ["a", "b", "c", "stranger"];
 const KINDS: [Kind; 2] = [Kind::Cluster, Kind::Endpoints];
 
 /// Something that happens.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Step {
     Advance { milliseconds: u64 },
     Close,
@@ -26,6 +27,20 @@ pub(crate) enum Step {
     Respond(Kind, Said),
     Unwatch(Kind, &'static str),
     Watch(Kind, &'static str),
+}
+
+/// One line each, so that a failing script can be read.
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Advance { milliseconds } => write!(f, "{milliseconds} ms pass"),
+            Self::Close => f.write_str("the stream ends"),
+            Self::Open => f.write_str("the stream opens"),
+            Self::Respond(kind, said) => write!(f, "{kind:?} response: {said}"),
+            Self::Unwatch(kind, name) => write!(f, "unwatch {kind:?} {name}"),
+            Self::Watch(kind, name) => write!(f, "watch {kind:?} {name}"),
+        }
+    }
 }
 
 pub(crate) struct Run {
@@ -310,6 +325,21 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Close),
         2 => (1..20_000_u64).prop_map(|milliseconds| Step::Advance { milliseconds }),
         8 => (kind(), said()).prop_map(|(kind, said)| Step::Respond(kind, said)),
+    ]
+}
+
+/// Steps with more coming and going of few names, for what happens while a request is on its way.
+pub(crate) fn busy_step() -> impl Strategy<Value = Step> {
+    let id = || {
+        let name = proptest::sample::select(&NAMES[..2]);
+        (proptest::sample::select(&KINDS[..]), name)
+    };
+    prop_oneof![
+        7 => id().prop_map(|(kind, name)| Step::Watch(kind, name)),
+        6 => id().prop_map(|(kind, name)| Step::Unwatch(kind, name)),
+        4 => Just(Step::Open),
+        1 => Just(Step::Close),
+        3 => step(),
     ]
 }
 

@@ -248,3 +248,31 @@ fn deadline_of_a_name_falls_with_the_name_also_under_a_wildcard() {
 
     assert_eq!(script.value::<Listener>("a").name, "a");
 }
+
+/// S1-22: a name that leaves and returns while the request of another type goes out first is not
+/// lost: the server, which never heard that it was gone, would not send it again.
+#[test]
+fn name_that_leaves_and_returns_during_another_types_turn_is_not_lost() {
+    let mut script = Script::watching::<Listener>(&["l"]);
+    script.subscribe::<Cluster>("a");
+    script.subscribe::<Cluster>("b");
+    script.receive(response::<Cluster>(
+        "v1",
+        "n1",
+        [cluster("a").any(), cluster("b").any()],
+    ));
+    while script.try_request().is_some() {}
+    script.changes();
+    script.hold_sends();
+    script.subscribe::<Listener>("m");
+    script.request();
+
+    script.unsubscribe::<Cluster>("a");
+    script.subscribe::<Listener>("o");
+    script.confirm_send();
+    assert_eq!(script.request().resource_names, ["l", "m", "o"]);
+    script.subscribe::<Cluster>("a");
+
+    assert_eq!(script.value::<Cluster>("a").name, "a");
+    assert_eq!(script.changes(), []);
+}
