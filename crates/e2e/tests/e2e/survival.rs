@@ -78,8 +78,8 @@ async fn the_fallback_serves_until_the_primary_returns() {
     let answered = early_load.stop_without_failure().await;
     assert!(answered.keys().eq(["b1", "b2"]), "{answered:?}");
 
-    // It is the primary that is heard: what the fallback says no longer matters.
-    fallback.configure(&config(&f1));
+    // It is the primary that is heard from now on, not the fallback.
+    fallback.configure(&Config::service("other", &[&f1]));
     primary.configure(&config(&b1));
     rpc::until_served_by(&late, &["b1"]).await;
 }
