@@ -45,7 +45,7 @@ proptest! {
     #[test]
     fn watchers_know_what_the_model_says_by_state_of_the_world(
         mode in mode(),
-        steps in vec(step(), 1..30),
+        steps in vec(step(), 1..20),
     ) {
         Run::new(Protocol::StateOfTheWorld, mode).all(&steps)?;
     }
@@ -54,7 +54,7 @@ proptest! {
     #[test]
     fn watchers_know_what_the_model_says_by_delta(
         mode in mode(),
-        steps in vec(step(), 1..30),
+        steps in vec(step(), 1..20),
     ) {
         Run::new(Protocol::Delta, mode).all(&steps)?;
     }
@@ -69,7 +69,7 @@ proptest! {
     #[test]
     fn server_hears_of_what_is_watched_by_state_of_the_world(
         mode in mode(),
-        steps in vec((weighted(0.3), busy_step()), 1..40),
+        steps in vec((weighted(0.3), busy_step()), 1..30),
     ) {
         SlowRun::new(Protocol::StateOfTheWorld, mode).all(&steps)?;
     }
@@ -78,7 +78,7 @@ proptest! {
     #[test]
     fn server_hears_of_what_is_watched_by_delta(
         mode in mode(),
-        steps in vec((weighted(0.3), busy_step()), 1..40),
+        steps in vec((weighted(0.3), busy_step()), 1..30),
     ) {
         SlowRun::new(Protocol::Delta, mode).all(&steps)?;
     }
