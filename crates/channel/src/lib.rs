@@ -49,6 +49,8 @@ pub use builder::{BuildError, ChannelBuilder};
 pub use call::WaitForReady;
 pub use channel::{Channel, ResponseBody, ResponseFuture};
 pub use crowfly_client::{csds_service, metrics};
-pub use crowfly_model::bootstrap::{Bootstrap, BootstrapError};
+pub use crowfly_model::bootstrap::{
+    AuthorityConfig, Bootstrap, BootstrapError, ServerConfig, ServerFeature,
+};
 pub use target::TargetError;
 pub use transport::{BackendTls, ConnectionLost, TlsError};

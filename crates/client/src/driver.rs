@@ -124,9 +124,11 @@ impl Driver {
                 Some((stream, event)) = self.events.recv() => spoke = self.event(stream, event),
                 () = until(self.discovery.next_timeout()) => self.discovery.handle_timeout(now()),
             }
-            self.act(&mut batches);
+            let acted = self.act(&mut batches);
             self.deliver(batches, spoke);
-            self.count();
+            if acted {
+                self.count();
+            }
         }
     }
 
@@ -256,9 +258,11 @@ impl Driver {
         spoke
     }
 
-    /// Does what the protocol wants done.
-    fn act(&mut self, batches: &mut Batches) {
+    /// Does what the protocol wants done; `false` if that is nothing.
+    fn act(&mut self, batches: &mut Batches) -> bool {
+        let mut acted = false;
         while let Some(output) = self.discovery.poll_output(now()) {
+            acted = true;
             match output {
                 Output::Changed { key, changed } => self.gather(&key, changed, batches),
                 Output::Close(server) => {
@@ -294,6 +298,7 @@ impl Driver {
                 }
             }
         }
+        acted
     }
 
     fn gather(&self, key: &Key, changed: Changed, batches: &mut Batches) {

@@ -50,7 +50,7 @@ pub fn write(events: &[Event]) -> String {
         .collect()
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 ///
 /// # Panics
 ///
