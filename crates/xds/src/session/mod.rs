@@ -128,8 +128,11 @@ impl Session {
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
-        let request = self.next_request(cache)?;
-        Some(Output::Send(Box::new(request)))
+        match self.next_request(cache) {
+            Some(request) => Some(Output::Send(Box::new(request))),
+            // Nothing to send, but looking for it may have let go of something.
+            None => self.outputs.pop_front(),
+        }
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.

@@ -276,3 +276,19 @@ fn name_that_leaves_and_returns_during_another_types_turn_is_not_lost() {
     assert_eq!(script.value::<Cluster>("a").name, "a");
     assert_eq!(script.changes(), []);
 }
+
+/// A name that came and went before the server was told of it is forgotten at once.
+#[test]
+fn name_that_was_never_asked_for_is_forgotten_with_its_watch() {
+    let mut script = Script::watching::<Endpoints>(&["a"]);
+    script.hold_sends();
+    script.subscribe::<Endpoints>("b");
+    script.request();
+    script.subscribe::<Cluster>("c");
+    script.unsubscribe::<Cluster>("c");
+
+    script.confirm_send();
+
+    script.no_request();
+    assert!(script.cache().entry(&Key::of::<Cluster>("c")).is_none());
+}
