@@ -40,7 +40,15 @@ pub struct XdsClient {
 pub(crate) struct Inner {
     pub(crate) target: Arc<str>,
     pub(crate) bootstrap: Arc<Bootstrap>,
+    pub(crate) settings: Settings,
     commands: mpsc::UnboundedSender<Command>,
+}
+
+/// What two clients must have in common, beside target and bootstrap, to be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    max_response_bytes: usize,
+    data_error_handling: bool,
 }
 
 impl Inner {
@@ -161,12 +169,12 @@ impl XdsClientBuilder {
         self
     }
 
-    /// The client that this process has for the same target and bootstrap, or else a new one (gRFC
-    /// A71: one client per target).
+    /// The client that this process has for the same target, bootstrap and settings, or else a new
+    /// one (gRFC A71: one client per target). A recorder is that of whoever came first.
     pub fn shared(self) -> Result<XdsClient, ConfigError> {
-        registry::find_or_insert(&self.target.clone(), &self.bootstrap.clone(), || {
-            self.start()
-        })
+        let (target, bootstrap) = (Arc::clone(&self.target), Arc::clone(&self.bootstrap));
+        let settings = self.settings();
+        registry::find_or_insert(&target, &bootstrap, settings, || self.start())
     }
 
     /// A client of its own.
@@ -178,9 +186,8 @@ impl XdsClientBuilder {
 
     fn start(self) -> Result<XdsClient, ConfigError> {
         let (configs, authorities) = self.servers()?;
-        let uniform = self
-            .data_error_handling
-            .unwrap_or_else(|| is_switched_on(DATA_ERROR_HANDLING));
+        let settings = self.settings();
+        let uniform = settings.data_error_handling;
         let session = |config: &&ServerConfig| SessionConfig {
             node: self.bootstrap.node.clone(),
             protocol: protocol(config),
@@ -203,8 +210,17 @@ impl XdsClientBuilder {
         Ok(XdsClient::from_inner(Arc::new(Inner {
             target: self.target,
             bootstrap: self.bootstrap,
+            settings,
             commands,
         })))
+    }
+
+    fn settings(&self) -> Settings {
+        let asked = self.data_error_handling;
+        Settings {
+            max_response_bytes: self.max_response_bytes,
+            data_error_handling: asked.unwrap_or_else(|| is_switched_on(DATA_ERROR_HANDLING)),
+        }
     }
 
     /// Every distinct server once, and which of them each authority asks.

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use crowfly_model::bootstrap::Bootstrap;
 
-use crate::client::{ConfigError, Inner, XdsClient};
+use crate::client::{ConfigError, Inner, Settings, XdsClient};
 
 static CLIENTS: LazyLock<Mutex<Vec<Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
@@ -29,12 +29,14 @@ pub(crate) fn insert(client: &XdsClient) {
 pub(crate) fn find_or_insert(
     target: &str,
     bootstrap: &Arc<Bootstrap>,
+    settings: Settings,
     make: impl FnOnce() -> Result<XdsClient, ConfigError>,
 ) -> Result<XdsClient, ConfigError> {
     let mut clients = clients();
     clients.retain(|client| client.strong_count() > 0);
     let same = |inner: &Arc<Inner>| {
-        !inner.is_gone() && *inner.target == *target && inner.bootstrap == *bootstrap
+        let theirs = (&*inner.target, &inner.bootstrap, inner.settings);
+        !inner.is_gone() && theirs == (target, bootstrap, settings)
     };
     if let Some(inner) = clients.iter().filter_map(Weak::upgrade).find(same) {
         return Ok(XdsClient::from_inner(inner));

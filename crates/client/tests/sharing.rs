@@ -74,6 +74,26 @@ async fn channels_to_one_target_share_a_client() {
     drop(other);
 }
 
+/// Who asks for other settings gets a client that has them, not the one that happens to be there.
+#[tokio::test]
+async fn clients_with_other_settings_are_not_shared() {
+    let mut server = AdsServer::start();
+    let bootstrap = Arc::new(server.bootstrap());
+    let builder = || XdsClient::builder(Arc::clone(&bootstrap)).target("xds:///payments");
+    let _one = builder()
+        .data_error_handling(false)
+        .shared()
+        .unwrap()
+        .watch::<Cluster>("a");
+    server.next_stream().await;
+    let _other = builder()
+        .data_error_handling(true)
+        .shared()
+        .unwrap()
+        .watch::<Cluster>("a");
+    server.next_stream().await;
+}
+
 /// A stream whose watcher is busy holds no more of the connection than its own window: another
 /// stream on the same connection goes on.
 #[tokio::test]
