@@ -5,6 +5,8 @@
 //!   [`AdsServer`] does the same over a real socket. Neither shares code with the server half of the
 //!   protocol: a misreading that both halves agree on would otherwise pass.
 //! * [`Servers`] is a [`Script`] with several servers, for fallback and federation.
+//! * [`over_both`] runs a test over both protocols, with [`Said`] and [`Asked`] for what their
+//!   messages have in common.
 //! * [`Pair`] runs the two halves against each other in memory under a simulated clock, and
 //!   [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
 //! * [`fuzzing`] holds what the fuzz targets run, so that a test can run it too.
@@ -21,6 +23,7 @@
 mod ads_server;
 pub mod builders;
 mod delta;
+mod either;
 pub mod fuzzing;
 mod pair;
 pub mod recording;
@@ -32,6 +35,7 @@ mod wire;
 
 pub use ads_server::AdsServer;
 pub use delta::{delta, removed, report};
+pub use either::{Asked, PROTOCOLS, Said, over_both, over_both_on_sockets};
 pub use pair::Pair;
 pub use resource_server::ResourceServer;
 pub use script::Script;

@@ -12,10 +12,10 @@ use crowfly_xds::{
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest,
 };
 
-use crate::NODE_ID;
+use crate::{NODE_ID, Said};
 
 /// A client of one server, where server, network and clock are the test.
 ///
@@ -155,15 +155,14 @@ impl Script {
     }
 
     /// Sends a response to the session.
-    pub fn receive(&mut self, response: DiscoveryResponse) {
-        self.handle(Input::Response(response));
+    pub fn receive(&mut self, response: impl Into<Said>) {
+        self.handle(response.into().into());
         self.handle(Input::Consumed);
     }
 
     /// Sends a response to the client on a delta stream.
     pub fn receive_delta(&mut self, response: DeltaDiscoveryResponse) {
-        self.handle(Input::DeltaResponse(response));
-        self.handle(Input::Consumed);
+        self.receive(response);
     }
 
     /// Takes the next request of the session.

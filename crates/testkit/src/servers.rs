@@ -7,18 +7,19 @@ use std::time::{Duration, Instant};
 use crowfly_model::ResourceType;
 use crowfly_xds::discovery::Output;
 use crowfly_xds::{
-    Authorities, Cache, Changed, Discovery, Ending, Input, Key, Kind, Request, ResourceError,
+    Authorities, Cache, Changed, Discovery, Ending, Input, Key, Kind, Protocol, ResourceError,
     ServerId, SessionConfig,
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::google::protobuf::Any;
 
-use crate::NODE_ID;
+use crate::{Asked, NODE_ID, Said};
 
 /// What [`Script`](crate::Script) is for one server, for fallback (gRFC A71) and federation (gRFC
-/// A47). Servers are known by their position, and speak state of the world.
+/// A47). Servers are known by their position, and all speak one protocol.
 #[derive(Debug)]
 pub struct Servers {
+    protocol: Protocol,
     client: Discovery,
     now: Instant,
     holding: bool,
@@ -31,28 +32,32 @@ struct Link {
     /// The client has asked for a stream, and has not been answered.
     asked: bool,
     open: bool,
-    requests: VecDeque<DiscoveryRequest>,
+    requests: VecDeque<Asked>,
 }
 
 impl Servers {
     /// A client of `count` servers, the first of which it prefers.
-    pub fn new(count: usize) -> Self {
+    pub fn new(protocol: Protocol, count: usize) -> Self {
         let default = (0..count).map(ServerId).collect();
         let authorities = Authorities {
             default,
             ..Authorities::default()
         };
-        Self::with(count, authorities)
+        Self::with(protocol, count, authorities)
     }
 
     /// A client of `count` servers, of which each authority has its own list.
-    pub fn with(count: usize, authorities: Authorities) -> Self {
+    pub fn with(protocol: Protocol, count: usize, authorities: Authorities) -> Self {
         let node = Node {
             id: NODE_ID.to_owned(),
             ..Node::default()
         };
-        let configs = (0..count).map(|index| SessionConfig::new(node.clone(), index as u64));
+        let configs = (0..count).map(|index| SessionConfig {
+            protocol,
+            ..SessionConfig::new(node.clone(), index as u64)
+        });
         Self {
+            protocol,
             client: Discovery::new(configs.collect(), authorities),
             now: Instant::now(),
             holding: false,
@@ -66,6 +71,12 @@ impl Servers {
         let key = self.client.watch(Kind::of::<R>(), name, self.now);
         self.act();
         key
+    }
+
+    /// Somebody wants all resources of a type.
+    pub fn subscribe_all<R: ResourceType>(&mut self) {
+        self.client.watch_all(Kind::of::<R>(), self.now);
+        self.act();
     }
 
     /// Nobody wants a resource any more.
@@ -92,17 +103,33 @@ impl Servers {
         self.handle(server, Input::Closed(Ending::ordinary(reason)));
     }
 
+    /// Sends resources of type `R` with their names, all of one version, which is the nonce as well.
+    pub fn send<'a, R: ResourceType>(
+        &mut self,
+        server: usize,
+        version: &'a str,
+        resources: impl IntoIterator<Item = (&'a str, Any)>,
+    ) {
+        self.receive(server, Said::new::<R>(self.protocol, version, resources));
+    }
+
     /// Sends a response of a server.
-    pub fn receive(&mut self, server: usize, response: DiscoveryResponse) {
+    pub fn receive(&mut self, server: usize, response: impl Into<Said>) {
         assert!(self.links[server].open, "server {server} has no stream");
-        self.handle(server, Input::Response(response));
+        self.handle(server, response.into().into());
         self.handle(server, Input::Consumed);
     }
 
     /// Takes the next request to a server.
-    pub fn request(&mut self, server: usize) -> DiscoveryRequest {
+    pub fn request(&mut self, server: usize) -> Asked {
         let requests = &mut self.links[server].requests;
         requests.pop_front().expect("the client owes a request")
+    }
+
+    /// Asserts that the client has nothing more to say to a server.
+    pub fn no_request(&self, server: usize) {
+        let requests = &self.links[server].requests;
+        assert!(requests.is_empty(), "unexpected: {requests:?}");
     }
 
     /// From now on requests stay on their way.
@@ -168,16 +195,14 @@ impl Servers {
                 Output::Changed { key, changed } => self.changes.push((key, changed)),
                 Output::Close(ServerId(server)) => self.links[server] = Link::default(),
                 Output::Failed(_) | Output::Received { .. } => {}
-                Output::Open(ServerId(server), _) => {
+                Output::Open(ServerId(server), protocol) => {
+                    assert_eq!(protocol, self.protocol);
                     let link = &mut self.links[server];
                     assert!(!link.asked, "server {server} is asked twice");
                     link.asked = true;
                 }
                 Output::Send(server, request) => {
-                    let Request::Sotw(request) = *request else {
-                        panic!("expected state of the world, got {request:?}");
-                    };
-                    self.links[server.0].requests.push_back(request);
+                    self.links[server.0].requests.push_back((*request).into());
                     if !self.holding {
                         self.client.handle(server, Input::Sent, self.now);
                     }

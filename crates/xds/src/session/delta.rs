@@ -118,6 +118,11 @@ impl DeltaWire {
         self.versions.remove(name);
     }
 
+    pub(super) fn forget_unnamed(&mut self, names: &Names) {
+        self.versions
+            .retain(|name, _| names.by_name.contains_key(name));
+    }
+
     pub(super) fn forget_versions(&mut self) {
         self.versions.clear();
     }

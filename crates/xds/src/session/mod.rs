@@ -420,6 +420,10 @@ impl Session {
             return;
         };
         state.settle(&key.name);
+        if cache.has_value(&key) {
+            // Another server has sent it meanwhile (gRFC A71).
+            return;
+        }
         let after = self.config.data_errors.resource_timeout();
         let (entry_state, reason) = if self.config.data_errors.timer_is_transient() {
             (State::TimedOut, Reason::Slow(after))

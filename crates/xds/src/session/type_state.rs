@@ -115,6 +115,7 @@ impl TypeState {
         self.remove(want);
         let Want::Named(name) = want else {
             self.names.all_leaving = false;
+            self.wire.forget_unnamed(&self.names);
             return None;
         };
         let dismissed = self.names.by_name.remove(name)?;
@@ -323,6 +324,14 @@ impl Wire {
         match self {
             Self::Delta(wire) => wire.forget(name),
             Self::Sotw(wire) => wire.left_out(Arc::clone(name)),
+        }
+    }
+
+    /// What came without being named is not this server's any more. State of the world has no
+    /// version for one name.
+    fn forget_unnamed(&mut self, names: &Names) {
+        if let Self::Delta(wire) = self {
+            wire.forget_unnamed(names);
         }
     }
 

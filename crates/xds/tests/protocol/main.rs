@@ -9,6 +9,8 @@
 
 mod data_errors;
 mod fallback;
+mod fallback_versions;
+mod federation;
 mod resolving;
 mod server;
 mod server_deletion;
