@@ -15,7 +15,7 @@ use crowfly_client::{Watch, WatchEvent, XdsClient, csds_service};
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::builders::cluster;
-use crowfly_testkit::{AdsServer, NODE_ID, response};
+use crowfly_testkit::{AdsServer, NODE_ID, over_both_on_sockets, response};
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus;
 use envoy_types::pb::envoy::service::status::v3::client_config::GenericXdsConfig;
 use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_client::ClientStatusDiscoveryServiceClient;
@@ -31,144 +31,156 @@ use tonic::{Code, Status};
 /// version and its time.
 #[tokio::test]
 async fn a_resource_is_requested_and_then_acked_with_its_raw_bytes() {
-    let mut server = AdsServer::start();
-    let client = client(&server, "requested-then-acked");
-    let mut watch = client.watch::<Cluster>("a");
-    server.next_request().await;
-    let mut csds = Csds::of("requested-then-acked").await;
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let scope = format!("requested, then acked by {protocol:?}");
+        let client = client(&server, &scope);
+        let mut watch = client.watch::<Cluster>("a");
+        server.next_asked().await;
+        let mut csds = Csds::of(&scope).await;
 
-    let config = csds.config().await.unwrap();
-    let node = config.node.clone().unwrap();
-    assert_eq!(node.id, NODE_ID);
-    assert_eq!(node.user_agent_name, "crowfly");
-    let requested = GenericXdsConfig {
-        type_url: Cluster::TYPE_URL.to_owned(),
-        name: "a".to_owned(),
-        client_status: ClientResourceStatus::Requested.into(),
-        ..GenericXdsConfig::default()
-    };
-    assert_eq!(config.generic_xds_configs, [requested]);
+        let config = csds.config().await.unwrap();
+        let node = config.node.clone().unwrap();
+        assert_eq!(node.id, NODE_ID);
+        assert_eq!(node.user_agent_name, "crowfly");
+        let requested = GenericXdsConfig {
+            type_url: Cluster::TYPE_URL.to_owned(),
+            name: "a".to_owned(),
+            client_status: ClientResourceStatus::Requested.into(),
+            ..GenericXdsConfig::default()
+        };
+        assert_eq!(config.generic_xds_configs, [requested]);
 
-    // A field that no gRPC client reads: as it came means all of it.
-    let sent = cluster("a")
-        .edit(|cluster| cluster.alt_stat_name = "unread".to_owned())
-        .any();
-    let before = SystemTime::now();
-    server.send(response::<Cluster>("v1", "n1", [sent.clone()]));
-    changed(&mut watch).await.unwrap();
-    let acked = csds.resource("a").await;
-    assert_eq!(acked.client_status(), ClientResourceStatus::Acked);
-    assert_eq!(acked.version_info, "v1");
-    assert_eq!(acked.error_state, None);
-    assert_eq!(acked.xds_config, Some(sent));
-    assert_about_now(acked.last_updated, before);
+        // A field that no gRPC client reads: as it came means all of it.
+        let sent = cluster("a")
+            .edit(|cluster| cluster.alt_stat_name = "unread".to_owned())
+            .any();
+        let before = SystemTime::now();
+        server.tell::<Cluster>("v1", [("a", sent.clone())]);
+        changed(&mut watch).await.unwrap();
+        let acked = csds.resource("a").await;
+        assert_eq!(acked.client_status(), ClientResourceStatus::Acked);
+        assert_eq!(acked.version_info, "v1");
+        assert_eq!(acked.error_state, None);
+        assert_eq!(acked.xds_config, Some(sent));
+        assert_about_now(acked.last_updated, before);
+    })
+    .await;
 }
 
 /// S14-02: NACKED shows what is still in use, and beside it what was refused, why and when, for the
 /// bad resource only; a good one clears it.
 #[tokio::test]
 async fn a_nacked_resource_shows_the_old_version_and_the_new_error() {
-    let mut server = AdsServer::start();
-    let client = client(&server, "nacked");
-    let mut a = client.watch::<Cluster>("a");
-    let mut b = client.watch::<Cluster>("b");
-    server.next_request().await;
-    let good = [cluster("a").any(), cluster("b").any()];
-    server.send(response::<Cluster>("v1", "n1", good.clone()));
-    changed(&mut a).await.unwrap();
-    changed(&mut b).await.unwrap();
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let scope = format!("nacked by {protocol:?}");
+        let client = client(&server, &scope);
+        let mut a = client.watch::<Cluster>("a");
+        let mut b = client.watch::<Cluster>("b");
+        server.next_asked().await;
+        let good = [("a", cluster("a").any()), ("b", cluster("b").any())];
+        server.tell::<Cluster>("v1", good.clone());
+        changed(&mut a).await.unwrap();
+        changed(&mut b).await.unwrap();
 
-    let before = SystemTime::now();
-    let bad = [cluster("a").invalid().any(), cluster("b").any()];
-    server.send(response::<Cluster>("v2", "n2", bad));
-    assert!(matches!(a.next().await, Some(WatchEvent::AmbientError(_))));
-    let mut csds = Csds::of("nacked").await;
-    let nacked = csds.resource("a").await;
-    assert_eq!(nacked.client_status(), ClientResourceStatus::Nacked);
-    assert_eq!(nacked.version_info, "v1");
-    assert_eq!(nacked.xds_config.as_ref(), Some(&good[0]));
-    let error = nacked.error_state.unwrap();
-    assert_eq!(error.version_info, "v2");
-    assert!(
-        error.details.starts_with("cluster a: invalid: lb_policy"),
-        "{error:?}"
-    );
-    assert_eq!(error.failed_configuration, None);
-    assert_about_now(error.last_update_attempt, before);
-    let other = csds.resource("b").await;
-    assert_eq!(other.client_status(), ClientResourceStatus::Acked);
-    assert_eq!((&*other.version_info, other.error_state), ("v2", None));
+        let before = SystemTime::now();
+        let bad = [
+            ("a", cluster("a").invalid().any()),
+            ("b", cluster("b").any()),
+        ];
+        server.tell::<Cluster>("v2", bad);
+        assert!(matches!(a.next().await, Some(WatchEvent::AmbientError(_))));
+        let mut csds = Csds::of(&scope).await;
+        let nacked = csds.resource("a").await;
+        assert_eq!(nacked.client_status(), ClientResourceStatus::Nacked);
+        assert_eq!(nacked.version_info, "v1");
+        assert_eq!(nacked.xds_config.as_ref(), Some(&good[0].1));
+        let error = nacked.error_state.unwrap();
+        assert_eq!(error.version_info, "v2");
+        assert!(
+            error.details.starts_with("cluster a: invalid: lb_policy"),
+            "{error:?}"
+        );
+        assert_eq!(error.failed_configuration, None);
+        assert_about_now(error.last_update_attempt, before);
+        let other = csds.resource("b").await;
+        assert_eq!(other.client_status(), ClientResourceStatus::Acked);
+        assert_eq!((&*other.version_info, other.error_state), ("v2", None));
 
-    server.send(response::<Cluster>(
-        "v3",
-        "n3",
-        [cluster("a").eds("new").any(), cluster("b").any()],
-    ));
-    changed(&mut a).await.unwrap();
-    let recovered = csds.resource("a").await;
-    assert_eq!(recovered.client_status(), ClientResourceStatus::Acked);
-    assert_eq!(
-        (&*recovered.version_info, recovered.error_state),
-        ("v3", None)
-    );
+        let new = cluster("a").eds("new").any();
+        server.tell::<Cluster>("v3", [("a", new), ("b", cluster("b").any())]);
+        changed(&mut a).await.unwrap();
+        let recovered = csds.resource("a").await;
+        assert_eq!(recovered.client_status(), ClientResourceStatus::Acked);
+        assert_eq!(
+            (&*recovered.version_info, recovered.error_state),
+            ("v3", None)
+        );
+    })
+    .await;
 }
 
 /// S14-03: what does not come within 15 s is shown not to exist, and what is no longer watched is
 /// not shown.
 #[tokio::test]
 async fn a_missing_resource_does_not_exist_and_an_unwatched_one_is_not_shown() {
-    let mut server = AdsServer::start();
-    let client = client(&server, "missing");
-    let mut missing = client.watch::<Endpoints>("missing");
-    let mut unwatched = client.watch::<Cluster>("unwatched");
-    server.next_request().await;
-    server.send(response::<Cluster>(
-        "v1",
-        "n1",
-        [cluster("unwatched").any()],
-    ));
-    changed(&mut unwatched).await.unwrap();
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let scope = format!("missing by {protocol:?}");
+        let client = client(&server, &scope);
+        let mut missing = client.watch::<Endpoints>("missing");
+        let mut unwatched = client.watch::<Cluster>("unwatched");
+        server.next_asked().await;
+        server.tell::<Cluster>("v1", [("unwatched", cluster("unwatched").any())]);
+        changed(&mut unwatched).await.unwrap();
 
-    tokio::time::pause();
-    changed(&mut missing).await.unwrap_err();
-    tokio::time::resume();
-    let mut csds = Csds::of("missing").await;
-    let shown = csds.resource("missing").await;
-    assert_eq!(shown.client_status(), ClientResourceStatus::DoesNotExist);
-    assert_eq!((&*shown.version_info, shown.xds_config), ("", None));
-    assert!(
-        shown.error_state.unwrap().details.contains("within 15s"),
-        "the reason"
-    );
-    assert_eq!(csds.resource("unwatched").await.version_info, "v1");
+        tokio::time::pause();
+        changed(&mut missing).await.unwrap_err();
+        tokio::time::resume();
+        let mut csds = Csds::of(&scope).await;
+        let shown = csds.resource("missing").await;
+        assert_eq!(shown.client_status(), ClientResourceStatus::DoesNotExist);
+        assert_eq!((&*shown.version_info, shown.xds_config), ("", None));
+        assert!(
+            shown.error_state.unwrap().details.contains("within 15s"),
+            "the reason"
+        );
+        assert_eq!(csds.resource("unwatched").await.version_info, "v1");
 
-    drop(unwatched);
-    let names: Vec<_> = csds.config().await.unwrap().generic_xds_configs;
-    let names: Vec<_> = names.iter().map(|resource| &*resource.name).collect();
-    assert_eq!(names, ["missing"]);
+        drop(unwatched);
+        let names: Vec<_> = csds.config().await.unwrap().generic_xds_configs;
+        let names: Vec<_> = names.iter().map(|resource| &*resource.name).collect();
+        assert_eq!(names, ["missing"]);
+    })
+    .await;
 }
 
 /// S14-04: two targets are two client scopes, each with what it watches; a client that is gone is
 /// not shown.
 #[tokio::test]
 async fn two_targets_are_two_client_scopes() {
-    let server = AdsServer::start();
-    let [one, two] = ["xds:///one", "xds:///two"].map(|target| client(&server, target));
-    let watches = (one.watch::<Cluster>("a"), two.watch::<Cluster>("b"));
-    let mut csds = Csds::of("xds:///one").await;
-    let names = |config: ClientConfig| -> Vec<String> {
-        let resources = config.generic_xds_configs.into_iter();
-        resources.map(|resource| resource.name).collect()
-    };
-    assert_eq!(names(csds.config().await.unwrap()), ["a"]);
-    csds.scope = "xds:///two";
-    assert_eq!(names(csds.config().await.unwrap()), ["b"]);
+    over_both_on_sockets(async |protocol| {
+        let server = AdsServer::speaking(protocol);
+        let scopes = ["one", "two"].map(|name| format!("xds:///{name}-{protocol:?}"));
+        let [one, two] = scopes.each_ref().map(|target| client(&server, target));
+        let watches = (one.watch::<Cluster>("a"), two.watch::<Cluster>("b"));
+        let mut csds = Csds::of(&scopes[0]).await;
+        let names = |config: ClientConfig| -> Vec<String> {
+            let resources = config.generic_xds_configs.into_iter();
+            resources.map(|resource| resource.name).collect()
+        };
+        assert_eq!(names(csds.config().await.unwrap()), ["a"]);
+        csds.scope.clone_from(&scopes[1]);
+        assert_eq!(names(csds.config().await.unwrap()), ["b"]);
 
-    drop((two, watches));
-    // An answer to another test, under way, may hold the client for a moment.
-    let gone = async { while csds.config().await.is_some() {} };
-    let gone = tokio::time::timeout(Duration::from_secs(20), gone).await;
-    gone.expect("a client without watches and handles is gone");
+        drop((two, watches));
+        // An answer to another test, under way, may hold the client for a moment.
+        let gone = async { while csds.config().await.is_some() {} };
+        let gone = tokio::time::timeout(Duration::from_secs(20), gone).await;
+        gone.expect("a client without watches and handles is gone");
+    })
+    .await;
 }
 
 /// gRFC A40: node matchers are for control planes.
@@ -230,7 +242,7 @@ async fn a_client_that_does_not_answer_hides_no_other() {
     let _watches = (stuck.watch::<Cluster>("a"), other.watch::<Cluster>("b"));
     let mut csds = Csds::of("not stuck").await;
     assert_eq!(csds.config().await.unwrap().generic_xds_configs.len(), 1);
-    csds.scope = "stuck";
+    csds.scope = "stuck".to_owned();
     assert_eq!(csds.config().await, None);
     still.shutdown_background();
 }
@@ -254,12 +266,12 @@ async fn contents_are_left_out_on_request() {
 /// A CSDS client that looks at one scope: all tests of this process share its clients.
 struct Csds {
     client: ClientStatusDiscoveryServiceClient<Channel>,
-    scope: &'static str,
+    scope: String,
     request: ClientStatusRequest,
 }
 
 impl Csds {
-    async fn of(scope: &'static str) -> Self {
+    async fn of(scope: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let server = Server::builder().add_service(csds_service());
@@ -267,7 +279,7 @@ impl Csds {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         Self {
             client: ClientStatusDiscoveryServiceClient::new(endpoint.connect().await.unwrap()),
-            scope,
+            scope: scope.to_owned(),
             request: ClientStatusRequest::default(),
         }
     }

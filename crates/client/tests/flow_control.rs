@@ -12,9 +12,8 @@ use crowfly_client::{Batch, Subscriber, XdsClient};
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::builders::{cluster, endpoints};
-use crowfly_testkit::{AdsServer, response};
-use crowfly_xds::{Key, Kind};
-use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
+use crowfly_testkit::{AdsServer, over_both_on_sockets};
+use crowfly_xds::{Key, Kind, Protocol};
 use tokio::time::timeout;
 
 /// Long enough for a response on loopback to be read and answered many times over.
@@ -25,119 +24,145 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// watcher lets go.
 #[tokio::test]
 async fn next_response_waits_for_whoever_holds_the_last() {
-    let mut server = AdsServer::start();
-    let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut subscriber = watching::<Cluster>(&client, "a");
-    server.next_request().await;
-    server.send(version("1"));
-    let held = next(&mut subscriber).await;
-    assert_eq!(server.next_request().await.response_nonce, "1");
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let client = XdsClient::new(&server.bootstrap()).unwrap();
+        let mut subscriber = watching::<Cluster>(&client, "a");
+        server.next_asked().await;
+        tell(&server, "1");
+        let held = next(&mut subscriber).await;
+        assert_eq!(server.next_asked().await.nonce, "1");
 
-    server.send(version("2"));
-    assert_unread(&mut server).await;
+        tell(&server, "2");
+        assert_unread(&mut server).await;
 
-    drop(held);
-    assert_eq!(server.next_request().await.response_nonce, "2");
-    assert_eq!(eds_name(&next(&mut subscriber).await), "2");
+        drop(held);
+        assert_eq!(server.next_asked().await.nonce, "2");
+        assert_eq!(eds_name(&next(&mut subscriber).await), "2");
+    })
+    .await;
 }
 
 /// S1-26: a batch that nobody has taken yet counts as held.
 #[tokio::test]
 async fn next_response_waits_for_whoever_has_not_taken_the_last() {
-    let mut server = AdsServer::start();
-    let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut subscriber = watching::<Cluster>(&client, "a");
-    server.next_request().await;
-    server.send(version("1"));
-    server.next_request().await;
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let client = XdsClient::new(&server.bootstrap()).unwrap();
+        let mut subscriber = watching::<Cluster>(&client, "a");
+        server.next_asked().await;
+        tell(&server, "1");
+        server.next_asked().await;
 
-    server.send(version("2"));
-    assert_unread(&mut server).await;
+        tell(&server, "2");
+        assert_unread(&mut server).await;
 
-    drop(next(&mut subscriber).await);
-    assert_eq!(server.next_request().await.response_nonce, "2");
+        drop(next(&mut subscriber).await);
+        assert_eq!(server.next_asked().await.nonce, "2");
+    })
+    .await;
 }
 
 /// S1-26: one watcher that holds is enough, and one that is dropped with what it has not taken
 /// counts as having taken it.
 #[tokio::test]
 async fn dropped_watcher_does_not_hold_the_next_response() {
-    let mut server = AdsServer::start();
-    let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut eager = watching::<Cluster>(&client, "a");
-    let idle = watching::<Cluster>(&client, "a");
-    server.next_request().await;
-    server.send(version("1"));
-    drop(next(&mut eager).await);
-    server.next_request().await;
-    server.send(version("2"));
-    assert_unread(&mut server).await;
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let client = XdsClient::new(&server.bootstrap()).unwrap();
+        let mut eager = watching::<Cluster>(&client, "a");
+        let idle = watching::<Cluster>(&client, "a");
+        server.next_asked().await;
+        tell(&server, "1");
+        drop(next(&mut eager).await);
+        server.next_asked().await;
+        tell(&server, "2");
+        assert_unread(&mut server).await;
 
-    drop(idle);
+        drop(idle);
 
-    assert_eq!(server.next_request().await.response_nonce, "2");
-    assert_eq!(eds_name(&next(&mut eager).await), "2");
+        assert_eq!(server.next_asked().await.nonce, "2");
+        assert_eq!(eds_name(&next(&mut eager).await), "2");
+    })
+    .await;
 }
 
 /// S1-26: a response that is news to nobody holds nothing up.
 #[tokio::test]
 async fn response_that_changes_nothing_is_consumed_at_once() {
-    let mut server = AdsServer::start();
-    let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut subscriber = watching::<Cluster>(&client, "a");
-    server.next_request().await;
-    server.send(version("1"));
-    drop(next(&mut subscriber).await);
-    server.next_request().await;
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let client = XdsClient::new(&server.bootstrap()).unwrap();
+        let mut subscriber = watching::<Cluster>(&client, "a");
+        server.next_asked().await;
+        tell(&server, "1");
+        drop(next(&mut subscriber).await);
+        server.next_asked().await;
 
-    for nonce in ["2", "3", "4"] {
-        let same = cluster("a").eds("1").any();
-        server.send(response::<Cluster>(nonce, nonce, [same]));
-        assert_eq!(server.next_request().await.response_nonce, nonce);
-    }
+        for nonce in ["2", "3", "4"] {
+            let same = cluster("a").eds("1").any();
+            server.tell::<Cluster>(nonce, [("a", same)]);
+            assert_eq!(server.next_asked().await.nonce, nonce);
+        }
+    })
+    .await;
 }
 
 /// S1-26: requests go out while responses are held up.
 #[tokio::test]
 async fn held_stream_still_sends() {
-    let mut server = AdsServer::start();
-    let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut subscriber = watching::<Cluster>(&client, "a");
-    server.next_request().await;
-    server.send(version("1"));
-    let held = next(&mut subscriber).await;
-    server.next_request().await;
-    server.send(version("2"));
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let client = XdsClient::new(&server.bootstrap()).unwrap();
+        let mut subscriber = watching::<Cluster>(&client, "a");
+        server.next_asked().await;
+        tell(&server, "1");
+        let held = next(&mut subscriber).await;
+        server.next_asked().await;
+        tell(&server, "2");
 
-    subscriber.watch(Key::of::<Cluster>("b"), Kind::of::<Cluster>());
+        subscriber.watch(Key::of::<Cluster>("b"), Kind::of::<Cluster>());
 
-    let request = server.next_request().await;
-    assert_eq!(request.resource_names, ["a", "b"]);
-    assert_eq!(request.response_nonce, "1", "the second is not read");
-    drop(held);
+        let request = server.next_asked().await;
+        match protocol {
+            Protocol::Delta => assert_eq!(
+                (&*request.names, &*request.nonce),
+                (&["b".to_owned()][..], "")
+            ),
+            Protocol::StateOfTheWorld => {
+                assert_eq!(request.names, ["a", "b"]);
+                assert_eq!(request.nonce, "1", "the second is not read");
+            }
+        }
+        drop(held);
+    })
+    .await;
 }
 
 /// S1-26: a stream that is held up, with more on its way than any window, does not keep another
 /// client of the same server from being served.
 #[tokio::test]
 async fn held_stream_does_not_starve_another() {
-    let mut server = AdsServer::start();
-    let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut subscriber = watching::<Endpoints>(&client, "a");
-    server.next_request().await;
-    server.send(response::<Endpoints>("1", "1", [endpoints("a").any()]));
-    let held = next(&mut subscriber).await;
-    let huge = endpoints(&"x".repeat(16 << 20)).any();
-    server.send(response::<Endpoints>("2", "2", [huge]));
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let client = XdsClient::new(&server.bootstrap()).unwrap();
+        let mut subscriber = watching::<Endpoints>(&client, "a");
+        server.next_asked().await;
+        server.tell::<Endpoints>("1", [("a", endpoints("a").any())]);
+        let held = next(&mut subscriber).await;
+        let huge = endpoints(&"x".repeat(16 << 20)).any();
+        server.tell::<Endpoints>("2", [("huge", huge)]);
 
-    let other = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut others = watching::<Cluster>(&other, "a");
-    server.next_stream().await;
-    server.next_request().await;
-    server.send(version("1"));
+        let other = XdsClient::new(&server.bootstrap()).unwrap();
+        let mut others = watching::<Cluster>(&other, "a");
+        server.next_stream().await;
+        server.next_asked().await;
+        tell(&server, "1");
 
-    assert_eq!(eds_name(&next(&mut others).await), "1");
-    drop(held);
+        assert_eq!(eds_name(&next(&mut others).await), "1");
+        drop(held);
+    })
+    .await;
 }
 
 fn watching<R: ResourceType>(client: &XdsClient, name: &str) -> Subscriber {
@@ -147,8 +172,8 @@ fn watching<R: ResourceType>(client: &XdsClient, name: &str) -> Subscriber {
 }
 
 /// Cluster `a`, with its version in the name of its endpoints.
-fn version(version: &str) -> DiscoveryResponse {
-    response::<Cluster>(version, version, [cluster("a").eds(version).any()])
+fn tell(server: &AdsServer, version: &str) {
+    server.tell::<Cluster>(version, [("a", cluster("a").eds(version).any())]);
 }
 
 async fn next(subscriber: &mut Subscriber) -> Batch {
@@ -162,6 +187,6 @@ fn eds_name(batch: &Batch) -> String {
 }
 
 async fn assert_unread(server: &mut AdsServer) {
-    let answer = timeout(A_WHILE, server.next_request()).await;
+    let answer = timeout(A_WHILE, server.next_asked()).await;
     assert!(answer.is_err(), "the response was read: {answer:?}");
 }

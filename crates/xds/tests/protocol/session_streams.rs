@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crowfly_model::grpc::{Cluster, Listener};
 use crowfly_testkit::builders::{cluster, listener};
-use crowfly_testkit::{NODE_ID, Script, response};
-use crowfly_xds::{Changed, Ending, EndingKind, Key, Reason};
+use crowfly_testkit::{NODE_ID, Said, Script, over_both, response};
+use crowfly_xds::{Changed, DataErrors, Ending, EndingKind, Key, Reason};
 
 /// S1-17: a stream that brought something ends without anybody being told; the next is opened at
 /// once and begins with node, names and versions, and without nonces.
@@ -141,32 +141,40 @@ fn response_after_a_failure_heals() {
 /// S1-19: waits grow by 1.6 to 120 s, each within 20 %; a response starts them over.
 #[test]
 fn backoff_grows_to_its_cap_and_starts_over_after_a_response() {
-    let mut script = Script::new();
-    script.subscribe::<Cluster>("a");
-    let mut expected = 1.0_f64;
-    for _ in 0..15 {
-        fail_and_expect(&mut script, expected);
-        expected = (expected * 1.6).min(120.0);
-    }
-    assert_eq!(expected, 120.0, "the cap was reached");
+    over_both(|protocol| {
+        let mut script = Script::with(protocol, DataErrors::default());
+        script.subscribe::<Cluster>("a");
+        let mut expected = 1.0_f64;
+        for _ in 0..15 {
+            fail_and_expect(&mut script, expected);
+            expected = (expected * 1.6).min(120.0);
+        }
+        assert_eq!(expected, 120.0, "the cap was reached");
 
-    script.open();
-    script.receive(response::<Cluster>("v1", "n1", [cluster("a").any()]));
-    script.close("gone");
+        script.open();
+        script.receive(Said::new::<Cluster>(
+            protocol,
+            "v1",
+            [("a", cluster("a").any())],
+        ));
+        script.close("gone");
 
-    fail_and_expect(&mut script, 1.0);
+        fail_and_expect(&mut script, 1.0);
+    });
 }
 
 /// S1-19: a stream that opens and ends in silence does not start the waits over.
 #[test]
 fn open_stream_without_a_response_does_not_reset_the_backoff() {
-    let mut script = Script::new();
-    script.subscribe::<Cluster>("a");
-    fail_and_expect(&mut script, 1.0);
-    script.open();
-    script.close("gone");
-    let wait = script.time_to_timeout().unwrap().as_secs_f64();
-    assert!((1.28..=1.92).contains(&wait), "{wait}");
+    over_both(|protocol| {
+        let mut script = Script::with(protocol, DataErrors::default());
+        script.subscribe::<Cluster>("a");
+        fail_and_expect(&mut script, 1.0);
+        script.open();
+        script.close("gone");
+        let wait = script.time_to_timeout().unwrap().as_secs_f64();
+        assert!((1.28..=1.92).contains(&wait), "{wait}");
+    });
 }
 
 /// S1-20: what a server does not send again after a restart stays as it is, and is not waited for.
@@ -209,21 +217,33 @@ fn response_of_an_unknown_type_does_not_make_a_stream_a_good_one() {
 /// loop; nobody is told, because it did answer.
 #[test]
 fn server_that_keeps_hanging_up_is_waited_for() {
-    let mut script = Script::watching::<Cluster>(&["a"]);
-    script.receive(response::<Cluster>("v1", "n1", [cluster("a").any()]));
-    script.changes();
+    over_both(|protocol| {
+        let mut script = Script::with(protocol, DataErrors::default());
+        script.subscribe::<Cluster>("a");
+        script.open();
+        script.receive(Said::new::<Cluster>(
+            protocol,
+            "v1",
+            [("a", cluster("a").any())],
+        ));
+        script.changes();
 
-    script.close("hung up");
-    script.open();
-    script.receive(response::<Cluster>("v1", "n1", [cluster("a").any()]));
-    script.close("hung up again");
+        script.close("hung up");
+        script.open();
+        script.receive(Said::new::<Cluster>(
+            protocol,
+            "v1",
+            [("a", cluster("a").any())],
+        ));
+        script.close("hung up again");
 
-    assert!(!script.take_open(), "the second end comes too soon");
-    let wait = script.time_to_timeout().unwrap().as_secs_f64();
-    assert!((0.8..=1.2).contains(&wait), "{wait}");
-    assert_eq!(script.changes(), []);
-    script.advance(Duration::from_millis(1200));
-    script.open();
+        assert!(!script.take_open(), "the second end comes too soon");
+        let wait = script.time_to_timeout().unwrap().as_secs_f64();
+        assert!((0.8..=1.2).contains(&wait), "{wait}");
+        assert_eq!(script.changes(), []);
+        script.advance(Duration::from_millis(1200));
+        script.open();
+    });
 }
 
 /// S1-18: a response over the size limit would be so again: its end is told although the stream
