@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use crowfly_model::ResourceType;
 use crowfly_xds::discovery::Output;
 use crowfly_xds::{
-    Authorities, Cache, Discovery, Ending, Input, Key, Kind, Request, RequestOutcome, ServerId,
-    SessionConfig, Snapshot, Subscription,
+    Authorities, Cache, DeltaSubscription, Discovery, Ending, Input, Key, Kind, Protocol, Request,
+    RequestOutcome, ServerHalf, ServerId, SessionConfig, Snapshot, Subscription,
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 
-use crate::NODE_ID;
+use crate::{NODE_ID, Said};
 
 /// A client session and a server subscription with a network between them that can hold messages
 /// back and break.
@@ -24,15 +23,15 @@ use crate::NODE_ID;
 pub struct Pair {
     client: Discovery,
     snapshot: Arc<Snapshot>,
-    server: Option<Subscription>,
+    server: Option<Server>,
     reachable: bool,
-    /// The client has asked for a stream and has not been answered.
-    opening: bool,
+    /// The stream that the client has asked for and that has not been opened.
+    opening: Option<Protocol>,
     /// The client's transport has not taken the last request yet.
     sending: bool,
-    to_server: VecDeque<DiscoveryRequest>,
-    to_client: VecDeque<DiscoveryResponse>,
-    /// What the server last heard of each type on this stream.
+    to_server: VecDeque<Request>,
+    to_client: VecDeque<Said>,
+    /// What the server last heard of each type on this stream, but for changes of names alone.
     outcomes: BTreeMap<String, RequestOutcome>,
     /// The version of the last response of each type that the client was given on this stream.
     versions: BTreeMap<String, String>,
@@ -44,7 +43,7 @@ pub struct Pair {
 
 impl Pair {
     /// A client that wants nothing yet, and a server of `snapshot`.
-    pub fn new(snapshot: Arc<Snapshot>) -> Self {
+    pub fn new(protocol: Protocol, snapshot: Arc<Snapshot>) -> Self {
         let node = Node {
             id: NODE_ID.to_owned(),
             ..Node::default()
@@ -53,12 +52,16 @@ impl Pair {
             default: vec![SERVER],
             ..Authorities::default()
         };
+        let config = SessionConfig {
+            protocol,
+            ..SessionConfig::new(node, 7)
+        };
         Self {
-            client: Discovery::new(vec![SessionConfig::new(node, 7)], authorities),
+            client: Discovery::new(vec![config], authorities),
             snapshot,
             server: None,
             reachable: true,
-            opening: false,
+            opening: None,
             sending: false,
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
@@ -80,7 +83,8 @@ impl Pair {
         self.messages
     }
 
-    /// What the server last heard about a type on this stream.
+    /// What the server last heard about a type on this stream. In delta a change of names is a
+    /// matter of its own, and does not count.
     pub fn last_outcome(&self, type_url: &str) -> Option<&RequestOutcome> {
         self.outcomes.get(type_url)
     }
@@ -104,6 +108,18 @@ impl Pair {
     /// The client no longer wants a resource.
     pub fn unsubscribe<R: ResourceType>(&mut self, name: &str) {
         self.client.unwatch(&Key::of::<R>(name), self.now);
+        self.act();
+    }
+
+    /// The client wants all resources of a type.
+    pub fn subscribe_all<R: ResourceType>(&mut self) {
+        self.client.watch_all(Kind::of::<R>(), self.now);
+        self.act();
+    }
+
+    /// The client no longer wants all resources of a type.
+    pub fn unsubscribe_all<R: ResourceType>(&mut self) {
+        self.client.unwatch_all(Kind::of::<R>(), self.now);
         self.act();
     }
 
@@ -143,11 +159,11 @@ impl Pair {
 
     /// Opens the stream that the client asks for, or refuses it; `false` if it asks for none.
     pub fn connect(&mut self) -> bool {
-        if !std::mem::take(&mut self.opening) {
+        let Some(protocol) = self.opening.take() else {
             return false;
-        }
+        };
         if self.reachable {
-            self.server = Some(Subscription::new(Arc::clone(&self.snapshot)));
+            self.server = Some(Server::new(protocol, &self.snapshot));
             self.tell_client(Input::Opened);
         } else {
             self.tell_client(Input::Closed(Ending::ordinary("connection refused")));
@@ -162,12 +178,14 @@ impl Pair {
         };
         self.messages += 1;
         let server = self.server.as_mut().expect("a request has a stream");
-        let type_url = request.type_url.clone();
-        let outcome = server.handle_request(request);
+        let names_alone = matches!(&request, Request::Delta(r) if r.response_nonce.is_empty());
+        let (type_url, outcome) = server.handle_request(request);
         if matches!(outcome, RequestOutcome::Nack { .. }) {
             self.refused.insert(type_url.clone());
         }
-        self.outcomes.insert(type_url, outcome);
+        if !names_alone {
+            self.outcomes.insert(type_url, outcome);
+        }
         self.take_responses();
         true
     }
@@ -188,10 +206,14 @@ impl Pair {
             return false;
         };
         self.messages += 1;
-        let (type_url, version) = (response.type_url.clone(), response.version_info.clone());
-        self.refused.remove(&type_url);
-        self.versions.insert(type_url, version);
-        self.tell_client(Input::Response(response));
+        let (type_url, version) = match &response {
+            Said::Delta(response) => DeltaSubscription::type_and_version(response),
+            Said::Sotw(response) => Subscription::type_and_version(response),
+        };
+        self.refused.remove(type_url);
+        self.versions
+            .insert(type_url.to_owned(), version.to_owned());
+        self.tell_client(response.into());
         self.tell_client(Input::Consumed);
         true
     }
@@ -233,17 +255,14 @@ impl Pair {
             match output {
                 Output::Changed { .. } | Output::Failed(_) | Output::Received { .. } => {}
                 Output::Close(_) => {
-                    self.opening = false;
+                    self.opening = None;
                     self.forget_stream();
                 }
-                Output::Open(..) => self.opening = true,
+                Output::Open(_, protocol) => self.opening = Some(protocol),
                 Output::Send(_, request) => {
                     assert!(!self.sending, "two requests on their way");
                     self.sending = true;
-                    match *request {
-                        Request::Sotw(request) => self.to_server.push_back(request),
-                        Request::Delta(request) => panic!("a delta request: {request:?}"),
-                    }
+                    self.to_server.push_back(*request);
                 }
             }
         }
@@ -256,6 +275,49 @@ impl Pair {
                 .into_iter()
                 .flat_map(|server| std::iter::from_fn(|| server.poll_response())),
         );
+    }
+}
+
+/// The server half, of either protocol.
+#[derive(Debug)]
+enum Server {
+    Delta(DeltaSubscription),
+    Sotw(Subscription),
+}
+
+impl Server {
+    fn new(protocol: Protocol, snapshot: &Arc<Snapshot>) -> Self {
+        let snapshot = Arc::clone(snapshot);
+        match protocol {
+            Protocol::Delta => Self::Delta(DeltaSubscription::new(snapshot)),
+            Protocol::StateOfTheWorld => Self::Sotw(Subscription::new(snapshot)),
+        }
+    }
+
+    fn handle_request(&mut self, request: Request) -> (String, RequestOutcome) {
+        match (self, request) {
+            (Self::Delta(server), Request::Delta(request)) => {
+                (request.type_url.clone(), server.handle_request(request))
+            }
+            (Self::Sotw(server), Request::Sotw(request)) => {
+                (request.type_url.clone(), server.handle_request(request))
+            }
+            (_, request) => panic!("a request of the other protocol: {request:?}"),
+        }
+    }
+
+    fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        match self {
+            Self::Delta(server) => server.handle_snapshot(snapshot),
+            Self::Sotw(server) => server.handle_snapshot(snapshot),
+        }
+    }
+
+    fn poll_response(&mut self) -> Option<Said> {
+        match self {
+            Self::Delta(server) => server.poll_response().map(Said::Delta),
+            Self::Sotw(server) => server.poll_response().map(Said::Sotw),
+        }
     }
 }
 

@@ -255,12 +255,14 @@ impl Discovery {
         self.outputs.push_back(output);
     }
 
-    /// Whether only a wildcard wanted it, and there is nothing left to want.
+    /// Whether only a wildcard wanted it, and there is nothing left to want. A name that a server has
+    /// not heard to be unwanted may be wanted again, and would then not be sent again (S1-22).
     fn is_gone(&mut self, key: &Key) -> bool {
         let has_value = self.cache.has_value(key);
         let authority = authority_of(&mut self.default, &mut self.named, &key.name);
-        let named = authority.is_some_and(|authority| authority.watched.contains_key(key));
-        !has_value && !named
+        let watched = authority.is_some_and(|authority| authority.watched.contains_key(key));
+        let named = || self.sessions.iter().any(|session| session.names(key));
+        !has_value && !watched && !named()
     }
 
     /// The first word of a server: those after it are no longer asked.
@@ -278,9 +280,9 @@ impl Discovery {
                     .wants()
                     .map(|(kind, want)| (worse.clone(), kind, want)),
             );
-            for key in authority.watched.keys() {
-                let changed = self.cache.entry_mut(key).reconnected();
-                push_change(&mut self.outputs, key, changed);
+            for key in authority.keys(&self.cache) {
+                let changed = self.cache.entry_mut(&key).reconnected();
+                push_change(&mut self.outputs, &key, changed);
             }
         }
         for (worse, kind, want) in dismissed {
@@ -332,8 +334,11 @@ impl Discovery {
     }
 
     fn released(&mut self, key: &Key) {
+        let has_value = self.cache.has_value(key);
         let authority = authority_of(&mut self.default, &mut self.named, &key.name);
-        let wanted = authority.is_some_and(|authority| authority.wants_key(key));
+        let wanted = authority.is_some_and(|authority| {
+            authority.watched.contains_key(key) || (has_value && authority.wants_type(key))
+        });
         if !wanted {
             self.cache.remove(key);
         }
@@ -393,8 +398,21 @@ impl Authority {
         whole.chain(named.map(|(key, kind)| (*kind, Want::Named(Arc::clone(&key.name)))))
     }
 
-    fn wants_key(&self, key: &Key) -> bool {
-        self.watched.contains_key(key) || self.whole_types.contains_key(key.type_url)
+    fn wants_type(&self, key: &Key) -> bool {
+        self.whole_types.contains_key(key.type_url)
+    }
+
+    /// All that is watched, and all that came because a whole type is, which is the default
+    /// authority's.
+    fn keys(&self, cache: &Cache) -> BTreeSet<Key> {
+        let watched = self.watched.keys();
+        if self.whole_types.is_empty() {
+            return watched.cloned().collect();
+        }
+        let of_default = |key: &&Key| names::authority_of(&key.name) == NameAuthority::Default;
+        let cached = cache.iter().map(|(key, _)| key);
+        let of_whole = cached.filter(|key| self.wants_type(key)).filter(of_default);
+        watched.chain(of_whole).cloned().collect()
     }
 
     /// With nothing left to want, the next want begins with the best server.
@@ -439,13 +457,7 @@ impl Authority {
         cache: &mut Cache,
         outputs: &mut VecDeque<Output>,
     ) {
-        let whole: BTreeSet<&str> = self.whole_types.keys().copied().collect();
-        let of_whole = cache
-            .iter()
-            .map(|(key, _)| key)
-            .filter(|key| whole.contains(key.type_url));
-        let keys: BTreeSet<Key> = of_whole.chain(self.watched.keys()).cloned().collect();
-        for key in keys {
+        for key in self.keys(cache) {
             let whole = self.whole_types.get(key.type_url).map(|(kind, _)| kind);
             let noun = self
                 .watched

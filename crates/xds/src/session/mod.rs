@@ -158,6 +158,13 @@ impl Session {
         }
     }
 
+    /// Whether the server takes this for wanted by its name, or soon will.
+    pub(crate) fn names(&self, key: &Key) -> bool {
+        let of_type = |state: &&TypeState| state.kind.type_url == key.type_url;
+        let state = self.types.iter().find(of_type);
+        state.is_some_and(|state| state.names.by_name.contains_key(&key.name))
+    }
+
     /// Forgets which versions were accepted, because another server's resources have taken their
     /// place in the cache: this server must send its own again.
     pub fn forget_versions(&mut self) {

@@ -34,8 +34,8 @@ struct OnStream {
     /// before such a request arrived, the request was void, and the server still believes that we
     /// hold what we have forgotten.
     doubtful: BTreeSet<Arc<str>>,
-    /// The names that the next request must leave out, so that the server sends them again when
-    /// the request after it asks for them.
+    /// The names that the next request must leave out, and a wildcard with them, so that the server
+    /// sends them again when the request after it asks for them.
     withheld: BTreeSet<Arc<str>>,
 }
 
@@ -67,7 +67,8 @@ impl SotwWire {
         node: Option<Node>,
     ) -> DiscoveryRequest {
         let withheld = std::mem::take(&mut self.stream.withheld);
-        self.stream.due = withheld.iter().any(|name| names.by_name.contains_key(name));
+        let asks_again = |name: &Arc<str>| names.all || names.by_name.contains_key(name);
+        self.stream.due = withheld.iter().any(asks_again);
         self.stream.asked = true;
         let told = names
             .by_name
@@ -77,7 +78,7 @@ impl SotwWire {
         for name in &told {
             names.sending(name);
         }
-        let wildcard = names.all.then(|| WILDCARD.to_owned());
+        let wildcard = (names.all && withheld.is_empty()).then(|| WILDCARD.to_owned());
         let told = told.iter().map(|name| name.to_string());
         DiscoveryRequest {
             version_info: self.version.clone(),

@@ -125,6 +125,28 @@ fn silent_stream_is_an_error_to_every_watcher() {
     assert!(script.take_open());
 }
 
+/// S1-18: the first word of the server ends the trouble of what a wildcard brought, too, which in
+/// delta it does not send again.
+#[test]
+fn response_ends_the_trouble_of_what_a_wildcard_brought() {
+    let mut script = Script::with(Protocol::Delta, DataErrors::default());
+    script.subscribe_all::<Cluster>();
+    script.open();
+    script.receive_delta(delta::<Cluster>("n1", [("a", "1", cluster("a").any())]));
+    script.close("the server restarts");
+    script.close("connection refused");
+    assert!(script.ambient::<Cluster>("a").is_some());
+    script.advance(Duration::from_millis(1200));
+    script.open();
+    script.changes();
+
+    script.receive_delta(delta::<Cluster>("n1", []));
+
+    let healed = [(Key::of::<Cluster>("a"), Changed::Ambient)];
+    assert_eq!(script.changes(), healed);
+    assert_eq!(script.ambient::<Cluster>("a"), None);
+}
+
 /// S1-20: what a server does not send again after a restart stays as it is, and is not waited for;
 /// an empty response does not change that.
 #[test]

@@ -102,6 +102,10 @@ pub(crate) struct Model {
     pub(crate) now: u64,
     pub(crate) stream: Stream,
     pub(crate) watched: BTreeMap<Id, Known>,
+    /// The types of which everything is watched.
+    pub(crate) whole: BTreeSet<Kind>,
+    /// What came only because of that: there is nothing to know of it but its value.
+    pub(crate) unnamed: BTreeMap<Id, Known>,
     /// Unwatched while there was no stream to say so: watched again, they were never gone.
     leaving: BTreeMap<Id, Known>,
     /// The types that were watched since the client was last idle.
@@ -116,6 +120,8 @@ impl Model {
             now: 0,
             stream: Stream::Idle,
             watched: BTreeMap::new(),
+            whole: BTreeSet::new(),
+            unnamed: BTreeMap::new(),
             leaving: BTreeMap::new(),
             types: BTreeSet::new(),
         }
@@ -125,15 +131,19 @@ impl Model {
         if self.watched.contains_key(&id) {
             return;
         }
-        let mut known = self.leaving.remove(&id).unwrap_or_default();
+        let unnamed = self.unnamed.remove(&id);
+        let known = unnamed.or_else(|| self.leaving.remove(&id));
+        let mut known = known.unwrap_or_default();
         self.types.insert(id.0);
         match self.stream {
             Stream::Idle => self.stream = Stream::Connecting,
-            Stream::Open { .. } => known.deadline = Some(self.now + self.patience()),
+            Stream::Open { .. } if known.value.is_none() => {
+                known.deadline = Some(self.now + self.patience());
+            }
             Stream::Waiting if known.value.is_none() && !known.does_not_exist() => {
                 known.trouble = Some(Trouble::OutOfReach);
             }
-            Stream::Connecting | Stream::Waiting => {}
+            Stream::Connecting | Stream::Open { .. } | Stream::Waiting => {}
         }
         self.watched.insert(id, known);
     }
@@ -142,14 +152,57 @@ impl Model {
         let Some(known) = self.watched.remove(&id) else {
             return;
         };
-        if !matches!(self.stream, Stream::Open { .. }) {
+        if self.whole.contains(&id.0) && known.value.is_some() {
+            self.unnamed.insert(id, known);
+        } else if !self.is_open() {
             self.leaving.insert(id, known);
         }
-        if self.watched.is_empty() {
+        self.rest();
+    }
+
+    pub(crate) fn watch_all(&mut self, kind: Kind) {
+        self.whole.insert(kind);
+        self.types.insert(kind);
+        let (back, leaving) = std::mem::take(&mut self.leaving)
+            .into_iter()
+            .partition(|((of, _), known)| *of == kind && known.value.is_some());
+        self.unnamed.extend::<BTreeMap<Id, Known>>(back);
+        self.leaving = leaving;
+        if self.stream == Stream::Idle {
+            self.stream = Stream::Connecting;
+        }
+    }
+
+    pub(crate) fn unwatch_all(&mut self, kind: Kind) {
+        if !self.whole.remove(&kind) {
+            return;
+        }
+        let (gone, unnamed) = std::mem::take(&mut self.unnamed)
+            .into_iter()
+            .partition(|((of, _), _)| *of == kind);
+        self.unnamed = unnamed;
+        if !self.is_open() {
+            self.leaving.extend::<BTreeMap<Id, Known>>(gone);
+        }
+        self.rest();
+    }
+
+    /// With nothing left to watch, all is forgotten.
+    fn rest(&mut self) {
+        if self.watched.is_empty() && self.whole.is_empty() {
             self.stream = Stream::Idle;
             self.leaving.clear();
             self.types.clear();
         }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.stream, Stream::Open { .. })
+    }
+
+    /// All that somebody watches, by name or not.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&Id, &Known)> {
+        self.watched.iter().chain(&self.unnamed)
     }
 
     pub(crate) fn opened(&mut self) {
@@ -165,7 +218,11 @@ impl Model {
     pub(crate) fn closed(&mut self, next: Stream) {
         let answered = self.stream == Stream::Open { answered: true };
         self.stream = next;
-        for known in self.watched.values_mut() {
+        let whole = &self.whole;
+        let leaving = self.leaving.iter_mut();
+        let leaving = leaving.filter(|((kind, _), _)| whole.contains(kind));
+        let known = self.watched.iter_mut().chain(&mut self.unnamed);
+        for (_, known) in known.chain(leaving) {
             known.deadline = None;
             if !answered {
                 known.trouble = Some(Trouble::OutOfReach);
@@ -185,23 +242,24 @@ impl Model {
 
     /// Takes a response; returns whether it is refused, or `None` if it is passed over.
     pub(crate) fn responded(&mut self, kind: Kind, said: &Said, version: &str) -> Option<bool> {
-        if !matches!(self.stream, Stream::Open { .. }) || !self.types.contains(&kind) {
+        if !self.is_open() || !self.types.contains(&kind) {
             return None;
         }
         self.stream = Stream::Open { answered: true };
-        for known in self.watched.values_mut() {
+        for known in self.watched.values_mut().chain(self.unnamed.values_mut()) {
             if known.value.is_some() && known.trouble == Some(Trouble::OutOfReach) {
                 known.trouble = known.failure;
             }
         }
+        let keep_invalid = keeps_on_invalid(self.mode);
         let mut refused = said.garbled;
         let mut seen = BTreeSet::new();
         for (name, sent) in &said.resources {
             if !seen.insert(*name) {
                 refused = true;
-            } else if let Some(known) = self.watched.get_mut(&(kind, *name)) {
+            } else if let Some(known) = self.asked_for((kind, *name)) {
                 refused |= *sent == Sent::Bad;
-                known.take(*sent, version, keeps_on_invalid(self.mode));
+                known.take(*sent, version, keep_invalid);
             }
         }
         for (name, code) in &said.reports {
@@ -209,19 +267,28 @@ impl Model {
                 continue;
             };
             seen.insert(name);
-            if let Some(known) = self.watched.get_mut(&(kind, *name)) {
+            if let Some(known) = self.asked_for((kind, *name)) {
                 known.fail(Trouble::Reported(*code), keep);
             }
         }
         self.delete(kind, said, &seen);
+        self.unnamed.retain(|_, known| known.value.is_some());
         Some(refused)
+    }
+
+    fn asked_for(&mut self, id: Id) -> Option<&mut Known> {
+        if self.whole.contains(&id.0) && !self.watched.contains_key(&id) {
+            return Some(self.unnamed.entry(id).or_default());
+        }
+        self.watched.get_mut(&id)
     }
 
     /// In delta the server says what is gone; in state of the world, what held everything before
     /// does.
     fn delete(&mut self, kind: Kind, said: &Said, seen: &BTreeSet<&str>) {
         let mode = self.mode;
-        for ((_, name), known) in self.watched.iter_mut().filter(|((of, _), _)| *of == kind) {
+        let all = self.watched.iter_mut().chain(&mut self.unnamed);
+        for ((_, name), known) in all.filter(|((of, _), _)| *of == kind) {
             let gone = match self.protocol {
                 Protocol::Delta => said.removed.contains(name),
                 Protocol::StateOfTheWorld => {

@@ -14,7 +14,7 @@ use proptest::test_runner::TestCaseError;
 use crate::model::{Id, Kind, Known, Model, Said, Sent, Stream, Trouble};
 use crate::wire::{Heard, send};
 
-/// `stranger` is never watched.
+/// `stranger` is never watched by name.
 const NAMES: [&str; 4] = ["a", "b", "c", "stranger"];
 const KINDS: [Kind; 2] = [Kind::Cluster, Kind::Endpoints];
 
@@ -26,7 +26,9 @@ pub(crate) enum Step {
     Open,
     Respond(Kind, Said),
     Unwatch(Kind, &'static str),
+    UnwatchAll(Kind),
     Watch(Kind, &'static str),
+    WatchAll(Kind),
 }
 
 /// One line each, so that a failing script can be read.
@@ -38,7 +40,9 @@ impl fmt::Debug for Step {
             Self::Open => f.write_str("the stream opens"),
             Self::Respond(kind, said) => write!(f, "{kind:?} response: {said}"),
             Self::Unwatch(kind, name) => write!(f, "unwatch {kind:?} {name}"),
+            Self::UnwatchAll(kind) => write!(f, "unwatch every {kind:?}"),
             Self::Watch(kind, name) => write!(f, "watch {kind:?} {name}"),
+            Self::WatchAll(kind) => write!(f, "watch every {kind:?}"),
         }
     }
 }
@@ -50,6 +54,8 @@ pub(crate) struct Run {
     heard: Heard,
     responses: u32,
     last_end: Option<u64>,
+    /// Whether the step is a response.
+    responding: bool,
     /// Names that the last response spoke of more than once.
     contradicted: BTreeSet<&'static str>,
 }
@@ -66,6 +72,7 @@ impl Run {
             heard: Heard::default(),
             responses: 0,
             last_end: None,
+            responding: false,
             contradicted: BTreeSet::new(),
         }
     }
@@ -84,6 +91,7 @@ impl Run {
         self.heard.answers.clear();
         self.heard.versions.clear();
         self.contradicted.clear();
+        self.responding = matches!(step, Step::Respond(..));
         let mut answer = None;
         match step {
             Step::Advance { milliseconds } => self.advance(*milliseconds),
@@ -100,19 +108,21 @@ impl Run {
                 self.contradicted = said.contradicted();
             }
             Step::Unwatch(kind, name) if self.model.watched.contains_key(&(*kind, *name)) => {
-                match kind {
-                    Kind::Cluster => self.script.unsubscribe::<Cluster>(name),
-                    Kind::Endpoints => self.script.unsubscribe::<Endpoints>(name),
-                }
+                unwatch(&mut self.script, *kind, name);
                 self.model.unwatch((*kind, name));
             }
             Step::Unwatch(..) => {}
+            Step::UnwatchAll(kind) => {
+                unwatch_all(&mut self.script, *kind);
+                self.model.unwatch_all(*kind);
+            }
             Step::Watch(kind, name) => {
-                match kind {
-                    Kind::Cluster => self.script.subscribe::<Cluster>(name),
-                    Kind::Endpoints => self.script.subscribe::<Endpoints>(name),
-                }
+                watch(&mut self.script, *kind, name);
                 self.model.watch((*kind, name));
+            }
+            Step::WatchAll(kind) => {
+                watch_all(&mut self.script, *kind);
+                self.model.watch_all(*kind);
             }
         }
         while let Some(request) = self.script.take_request() {
@@ -178,14 +188,24 @@ impl Run {
     fn check(&mut self, before: &BTreeMap<Id, View>) -> Result<(), TestCaseError> {
         self.script.take_close();
         let now = self.views();
-        for (id, known) in &self.model.watched {
+        for (id, known) in self.model.known() {
             let expected = expected(known);
             prop_assert_eq!(&now[id], &expected, "what the watcher of {:?} knows", id);
         }
         self.check_told(before, &now)?;
-        if matches!(self.model.stream, Stream::Open { .. }) {
+        if self.model.is_open() {
+            self.check_held()?;
             self.check_heard()?;
         }
+        Ok(())
+    }
+
+    /// The client holds what is watched, and nothing else.
+    fn check_held(&self) -> Result<(), TestCaseError> {
+        let held = self.script.cache().iter().map(|(key, _)| key.clone());
+        let watched = self.model.known().map(|(id, _)| key(*id));
+        let (held, watched): (BTreeSet<Key>, BTreeSet<Key>) = (held.collect(), watched.collect());
+        prop_assert_eq!(held, watched, "what is held");
         Ok(())
     }
 
@@ -197,8 +217,12 @@ impl Run {
     ) -> Result<(), TestCaseError> {
         let told: Vec<(Key, Changed)> = self.script.changes();
         for (id, view) in now {
-            let Some(old) = before.get(id) else {
-                continue;
+            let unknown = (None, None);
+            let old = match before.get(id) {
+                Some(old) => old,
+                // It came by itself.
+                None if self.responding && self.model.unnamed.contains_key(id) => &unknown,
+                None => continue,
             };
             let key = key(*id);
             let of_key = told.iter().filter(|(told, _)| *told == key);
@@ -225,11 +249,10 @@ impl Run {
     /// The server knows of the names that are watched, and on a new stream of the versions held.
     fn check_heard(&self) -> Result<(), TestCaseError> {
         for kind in KINDS {
-            let watched = self.model.watched.iter().filter(|((of, _), _)| *of == kind);
-            let names: BTreeSet<String> = watched
-                .clone()
-                .map(|((_, name), _)| (*name).to_owned())
-                .collect();
+            let watched = self.model.watched.keys().filter(|(of, _)| *of == kind);
+            let everything = self.model.whole.contains(&kind).then_some("*");
+            let names = watched.map(|(_, name)| *name).chain(everything);
+            let names: BTreeSet<String> = names.map(str::to_owned).collect();
             let heard = self.heard.names.get(&kind).cloned().unwrap_or_default();
             prop_assert_eq!(
                 heard,
@@ -238,12 +261,11 @@ impl Run {
                 kind
             );
             if let Some(versions) = self.heard.versions.get(&kind) {
-                let held = watched.filter(|(_, known)| known.version().is_some());
-                let held: BTreeMap<String, String> = held
-                    .map(|((_, name), known)| {
-                        ((*name).to_owned(), known.version().unwrap().to_owned())
-                    })
-                    .collect();
+                let of_kind = self.model.known().filter(|((of, _), _)| *of == kind);
+                let held = of_kind.filter_map(|((_, name), known)| {
+                    Some(((*name).to_owned(), known.version()?.to_owned()))
+                });
+                let held: BTreeMap<String, String> = held.collect();
                 prop_assert_eq!(versions, &held, "the versions of {:?}", kind);
             }
         }
@@ -252,8 +274,8 @@ impl Run {
 
     /// What the client's watchers can see.
     fn views(&self) -> BTreeMap<Id, View> {
-        let ids = self.model.watched.keys();
-        ids.map(|id| (*id, self.view(*id))).collect()
+        let ids = self.model.known().map(|(id, _)| *id);
+        ids.map(|id| (id, self.view(id))).collect()
     }
 
     fn view(&self, id: Id) -> View {
@@ -272,6 +294,34 @@ impl Run {
         let ambient = entry.and_then(|entry| entry.ambient()).map(trouble);
         let read = read.map(|read| read.map_err(|error| trouble(&error)));
         (read, ambient)
+    }
+}
+
+pub(crate) fn watch(script: &mut Script, kind: Kind, name: &str) {
+    match kind {
+        Kind::Cluster => script.subscribe::<Cluster>(name),
+        Kind::Endpoints => script.subscribe::<Endpoints>(name),
+    }
+}
+
+pub(crate) fn unwatch(script: &mut Script, kind: Kind, name: &str) {
+    match kind {
+        Kind::Cluster => script.unsubscribe::<Cluster>(name),
+        Kind::Endpoints => script.unsubscribe::<Endpoints>(name),
+    }
+}
+
+pub(crate) fn watch_all(script: &mut Script, kind: Kind) {
+    match kind {
+        Kind::Cluster => script.subscribe_all::<Cluster>(),
+        Kind::Endpoints => script.subscribe_all::<Endpoints>(),
+    }
+}
+
+pub(crate) fn unwatch_all(script: &mut Script, kind: Kind) {
+    match kind {
+        Kind::Cluster => script.unsubscribe_all::<Cluster>(),
+        Kind::Endpoints => script.unsubscribe_all::<Endpoints>(),
     }
 }
 
@@ -321,6 +371,8 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (kind(), watchable()).prop_map(|(kind, name)| Step::Watch(kind, name)),
         2 => (kind(), watchable()).prop_map(|(kind, name)| Step::Unwatch(kind, name)),
+        3 => kind().prop_map(Step::WatchAll),
+        1 => kind().prop_map(Step::UnwatchAll),
         5 => Just(Step::Open),
         2 => Just(Step::Close),
         2 => (1..20_000_u64).prop_map(|milliseconds| Step::Advance { milliseconds }),
@@ -330,13 +382,16 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
 
 /// Steps with more coming and going of few names, for what happens while a request is on its way.
 pub(crate) fn busy_step() -> impl Strategy<Value = Step> {
+    let kind = || proptest::sample::select(&KINDS[..]);
     let id = || {
         let name = proptest::sample::select(&NAMES[..2]);
-        (proptest::sample::select(&KINDS[..]), name)
+        (kind(), name)
     };
     prop_oneof![
         7 => id().prop_map(|(kind, name)| Step::Watch(kind, name)),
         6 => id().prop_map(|(kind, name)| Step::Unwatch(kind, name)),
+        1 => kind().prop_map(Step::WatchAll),
+        1 => kind().prop_map(Step::UnwatchAll),
         4 => Just(Step::Open),
         1 => Just(Step::Close),
         3 => step(),

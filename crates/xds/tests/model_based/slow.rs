@@ -4,19 +4,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::Script;
 use crowfly_xds::{DataErrors, Protocol};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use crate::model::{Id, Kind};
-use crate::script::Step;
+use crate::script::{Step, unwatch, unwatch_all, watch, watch_all};
 use crate::wire::{Heard, send};
 
 pub(crate) struct SlowRun {
     protocol: Protocol,
     script: Script,
+    /// `*` stands for all of a type.
     watched: BTreeSet<Id>,
     types: BTreeSet<Kind>,
     stream: Option<OnStream>,
@@ -87,19 +87,22 @@ impl SlowRun {
             }
             Step::Unwatch(kind, name) => {
                 if self.watched.remove(&(*kind, *name)) {
-                    match kind {
-                        Kind::Cluster => self.script.unsubscribe::<Cluster>(name),
-                        Kind::Endpoints => self.script.unsubscribe::<Endpoints>(name),
-                    }
+                    unwatch(&mut self.script, *kind, name);
                 }
+            }
+            Step::UnwatchAll(kind) => {
+                self.watched.remove(&(*kind, "*"));
+                unwatch_all(&mut self.script, *kind);
             }
             Step::Watch(kind, name) => {
                 self.watched.insert((*kind, *name));
                 self.types.insert(*kind);
-                match kind {
-                    Kind::Cluster => self.script.subscribe::<Cluster>(name),
-                    Kind::Endpoints => self.script.subscribe::<Endpoints>(name),
-                }
+                watch(&mut self.script, *kind, name);
+            }
+            Step::WatchAll(kind) => {
+                self.watched.insert((*kind, "*"));
+                self.types.insert(*kind);
+                watch_all(&mut self.script, *kind);
             }
         }
     }

@@ -92,6 +92,24 @@ fn authorities_fail_apart() {
     });
 }
 
+/// S1-36: nor is the trouble of the default authority to others, if it wants all of a type.
+#[test]
+fn failure_of_a_wildcard_is_its_authoritys_own() {
+    over_both(|protocol| {
+        let mut servers = federated(protocol);
+        servers.subscribe_all::<Endpoints>();
+        let east = servers.subscribe::<Endpoints>(&xdstp("east", ""));
+        servers.open(SECONDARY);
+        let sent = endpoints(&east.name).any();
+        servers.send::<Endpoints>(SECONDARY, "v1", [(&*east.name, sent)]);
+        servers.changes();
+
+        servers.fail(PRIMARY, "connection refused");
+
+        assert_eq!(servers.changes(), []);
+    });
+}
+
 /// S1-36: an authority that shares its server with the default shares the stream, and can fall
 /// back by itself.
 #[test]
