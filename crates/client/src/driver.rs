@@ -120,11 +120,12 @@ impl Driver {
                     Some(command) => self.commanded(command, &mut batches),
                     None => return,
                 },
-                Some(stream) = self.consumed.recv() => self.resume(stream),
+                Some(stream) = self.consumed.recv() => self.consumed(stream),
                 Some((stream, event)) = self.events.recv() => spoke = self.event(stream, event),
                 () = until(self.discovery.next_timeout()) => self.discovery.handle_timeout(now()),
             }
             let acted = self.act(&mut batches);
+            self.resume();
             self.deliver(batches, spoke);
             if acted {
                 self.count();
@@ -228,11 +229,24 @@ impl Driver {
         }
     }
 
-    fn resume(&mut self, (server, number): StreamId) {
-        let link = &self.servers[server.0];
-        if let Some(stream) = link.stream.as_ref().filter(|s| s.id == (server, number)) {
+    fn consumed(&mut self, id: StreamId) {
+        let (server, _) = id;
+        let stream = self.servers[server.0].stream.as_mut();
+        if let Some(stream) = stream.filter(|stream| stream.id == id) {
+            stream.paused = true;
             self.discovery.handle(server, Input::Consumed, now());
-            stream.resume();
+        }
+    }
+
+    /// Reads on where the last response has been consumed, and answered as far as needs be.
+    fn resume(&mut self) {
+        for (index, link) in self.servers.iter_mut().enumerate() {
+            let paused = link.stream.as_mut().filter(|stream| stream.paused);
+            if let Some(stream) = paused
+                && self.discovery.may_read(ServerId(index))
+            {
+                stream.resume();
+            }
         }
     }
 

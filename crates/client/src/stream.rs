@@ -49,6 +49,8 @@ pub(crate) enum StreamEvent {
 #[derive(Debug)]
 pub(crate) struct AdsStream {
     pub(crate) id: StreamId,
+    /// Its last response has been consumed, and it has not been resumed since.
+    pub(crate) paused: bool,
     requests: mpsc::Sender<Request>,
     resume: Arc<Notify>,
     task: JoinHandle<()>,
@@ -62,7 +64,8 @@ impl AdsStream {
     }
 
     /// Lets the next response be read.
-    pub(crate) fn resume(&self) {
+    pub(crate) fn resume(&mut self) {
+        self.paused = false;
         self.resume.notify_one();
     }
 }
@@ -96,6 +99,7 @@ impl Server {
         });
         AdsStream {
             id,
+            paused: false,
             requests,
             resume,
             task,

@@ -6,14 +6,20 @@
     reason = "a panic is how a test fails"
 )]
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use crowfly_client::metrics::{Recorder, ServerLabels};
 use crowfly_client::{Batch, Subscriber, XdsClient};
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::builders::{cluster, endpoints};
 use crowfly_testkit::{AdsServer, over_both_on_sockets};
 use crowfly_xds::{Key, Kind, Protocol};
+use envoy_types::pb::google::protobuf::Any;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// Long enough for a response on loopback to be read and answered many times over.
@@ -163,6 +169,62 @@ async fn held_stream_does_not_starve_another() {
         drop(held);
     })
     .await;
+}
+
+/// A server that talks and does not listen is read no further than its answers can wait: in delta
+/// each response has one of its own. When it listens again, it gets them all.
+#[tokio::test]
+async fn server_that_does_not_listen_is_not_read() {
+    const RESPONSES: usize = 200;
+    let mut server = AdsServer::speaking(Protocol::Delta);
+    let read = Arc::new(Read::default());
+    let recorder = Arc::clone(&read);
+    let client = XdsClient::builder(Arc::new(server.bootstrap()))
+        .recorder(recorder)
+        .build()
+        .unwrap();
+    let _subscriber = watching::<Cluster>(&client, "a");
+    server.next_asked().await;
+
+    // It is refused at length: the answers fill what the transport takes unread.
+    let bad = Any {
+        type_url: "x".repeat(200_000),
+        ..Any::default()
+    };
+    server.listen(false);
+    for nonce in 0..RESPONSES {
+        server.tell::<Cluster>(&nonce.to_string(), [("", bad.clone())]);
+    }
+    let all = async {
+        while read.responses.load(Relaxed) < RESPONSES / 2 {
+            read.more.notified().await;
+        }
+    };
+    assert!(
+        timeout(2 * A_WHILE, all).await.is_err(),
+        "half of them were read"
+    );
+
+    server.listen(true);
+    for nonce in 0..RESPONSES {
+        let answer = server.next_asked().await;
+        assert_eq!(answer.nonce, nonce.to_string());
+        assert!(answer.refusal.unwrap().len() > 200_000);
+    }
+}
+
+/// Counts responses.
+#[derive(Debug, Default)]
+struct Read {
+    responses: AtomicUsize,
+    more: Notify,
+}
+
+impl Recorder for Read {
+    fn updates(&self, _: ServerLabels<'_>, _: &str, _: u64, _: u64) {
+        self.responses.fetch_add(1, Relaxed);
+        self.more.notify_one();
+    }
 }
 
 fn watching<R: ResourceType>(client: &XdsClient, name: &str) -> Subscriber {

@@ -15,8 +15,8 @@ use crowfly_client::{Watch, WatchEvent, XdsClient};
 use crowfly_model::grpc::Cluster;
 use crowfly_model::{Bootstrap, ResourceType};
 use crowfly_testkit::builders::cluster;
-use crowfly_testkit::{AdsServer, NODE_ID, response, wrapped};
-use crowfly_xds::{Reason, ResourceError};
+use crowfly_testkit::{AdsServer, NODE_ID, over_both_on_sockets, response, wrapped};
+use crowfly_xds::{Protocol, Reason, ResourceError};
 use envoy_types::pb::google::protobuf::Any;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -65,85 +65,96 @@ async fn response_over_the_limit_is_an_error_and_no_loop() {
 /// hears once, and a good resource ends it.
 #[tokio::test]
 async fn endless_nacks_are_one_error() {
-    let mut server = AdsServer::start();
-    let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut watch = client.watch::<Cluster>("a");
-    server.next_request().await;
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let client = XdsClient::new(&server.bootstrap()).unwrap();
+        let mut watch = client.watch::<Cluster>("a");
+        server.next_asked().await;
 
-    for nonce in 1..=500 {
-        let nonce = nonce.to_string();
-        let bad = cluster("a").invalid().any();
-        server.send(response::<Cluster>(&nonce, &nonce, [bad]));
-        if nonce == "1" {
-            let error = error(&mut watch).await;
-            assert!(matches!(error.reason, Reason::Invalid(_)), "{error}");
+        for nonce in 1..=500 {
+            let nonce = nonce.to_string();
+            let bad = cluster("a").invalid().any();
+            server.tell::<Cluster>(&nonce, [("a", bad)]);
+            if nonce == "1" {
+                let error = error(&mut watch).await;
+                assert!(matches!(error.reason, Reason::Invalid(_)), "{error}");
+            }
+            let nack = server.next_asked().await;
+            assert_eq!(nack.nonce, nonce);
+            assert!(nack.refusal.is_some());
         }
-        let nack = server.next_request().await;
-        assert_eq!(nack.response_nonce, nonce);
-        assert!(nack.error_detail.is_some());
-    }
-    server.send(response::<Cluster>("good", "good", [cluster("a").any()]));
+        server.tell::<Cluster>("good", [("a", cluster("a").any())]);
 
-    assert_eq!(value(&mut watch).await.name, "a", "nothing in between");
+        assert_eq!(value(&mut watch).await.name, "a", "nothing in between");
+    })
+    .await;
 }
 
 /// One name a hundred thousand times is an error for each but the first, told in a request that a
 /// server can take.
 #[tokio::test]
 async fn one_name_many_times_is_a_nack_of_bounded_size() {
-    let mut server = AdsServer::start();
-    let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut watch = client.watch::<Cluster>("a");
-    server.next_request().await;
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let client = XdsClient::new(&server.bootstrap()).unwrap();
+        let mut watch = client.watch::<Cluster>("a");
+        server.next_asked().await;
 
-    let same = cluster("a").any();
-    let resources = std::iter::repeat_n(same, 100_000);
-    server.send(response::<Cluster>("v1", "n1", resources));
+        let same = ("a", cluster("a").any());
+        server.tell::<Cluster>("v1", std::iter::repeat_n(same, 100_000));
 
-    assert_eq!(value(&mut watch).await.name, "a", "the first counts");
-    let message = server.next_request().await.error_detail.unwrap().message;
-    assert!(message.starts_with("cluster a: is in the response twice"));
-    assert!(message.len() < 1 << 20, "{} bytes", message.len());
-    server.send(response::<Cluster>(
-        "v2",
-        "n2",
-        [cluster("a").eds("b").any()],
-    ));
-    assert_eq!(value(&mut watch).await.eds_name(), "b");
+        assert_eq!(value(&mut watch).await.name, "a", "the first counts");
+        let message = server.next_asked().await.refusal.unwrap();
+        assert!(message.starts_with("cluster a: is in the response twice"));
+        assert!(message.len() < 1 << 20, "{} bytes", message.len());
+        server.tell::<Cluster>("v2", [("a", cluster("a").eds("b").any())]);
+        assert_eq!(value(&mut watch).await.eds_name(), "b");
+    })
+    .await;
 }
 
 /// A hundred thousand resources that nobody asked for are not kept.
 #[tokio::test]
 async fn unrequested_resources_are_not_kept() {
-    let mut server = AdsServer::start();
-    let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut watch = client.watch::<Cluster>("77");
-    server.next_request().await;
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let client = XdsClient::new(&server.bootstrap()).unwrap();
+        let mut watch = client.watch::<Cluster>("77");
+        server.next_asked().await;
 
-    let resources = (0..100_000).map(|index| cluster(&index.to_string()).any());
-    server.send(response::<Cluster>("v1", "n1", resources));
+        let names: Vec<String> = (0..100_000).map(|index| index.to_string()).collect();
+        let resources = names.iter().map(|name| (&**name, cluster(name).any()));
+        server.tell::<Cluster>("v1", resources);
 
-    assert_eq!(value(&mut watch).await.name, "77");
-    assert_eq!(server.next_request().await.error_detail, None);
-    assert_eq!(client.dump().await.len(), 1);
+        assert_eq!(value(&mut watch).await.name, "77");
+        assert_eq!(server.next_asked().await.refusal, None);
+        assert_eq!(client.dump().await.len(), 1);
+    })
+    .await;
 }
 
 /// A message nested deeper than any stack is refused, and the client goes on.
 #[tokio::test]
 async fn deep_nesting_is_refused() {
-    let mut server = AdsServer::start();
-    let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut watch = client.watch::<Cluster>("a");
-    server.next_request().await;
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let client = XdsClient::new(&server.bootstrap()).unwrap();
+        let mut watch = client.watch::<Cluster>("a");
+        server.next_asked().await;
 
-    let resources = [wrapped("a", nested(10_000)), cluster("b").any()];
-    server.send(response::<Cluster>("v1", "n1", resources));
+        let nested = match protocol {
+            Protocol::Delta => nested(10_000),
+            Protocol::StateOfTheWorld => wrapped("a", nested(10_000)),
+        };
+        server.tell::<Cluster>("v1", [("a", nested), ("b", cluster("b").any())]);
 
-    let error = error(&mut watch).await.to_string();
-    assert!(error.contains("recursion limit"), "{error}");
-    assert!(server.next_request().await.error_detail.is_some());
-    server.send(response::<Cluster>("v2", "n2", [cluster("a").any()]));
-    assert_eq!(value(&mut watch).await.name, "a");
+        let error = error(&mut watch).await.to_string();
+        assert!(error.contains("recursion limit"), "{error}");
+        assert!(server.next_asked().await.refusal.is_some());
+        server.tell::<Cluster>("v2", [("a", cluster("a").any())]);
+        assert_eq!(value(&mut watch).await.name, "a");
+    })
+    .await;
 }
 
 /// A response that comes byte by byte is taken when it is whole; one that breaks off in the middle

@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
 };
 use envoy_types::pb::google::protobuf::Any;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
@@ -71,6 +71,7 @@ impl AdsServer {
             socket: Socket::reserve(),
             service: Service {
                 protocol,
+                listening: watch::Sender::new(true),
                 events: sender,
                 responses: Arc::default(),
             },
@@ -129,7 +130,7 @@ impl AdsServer {
     /// Sends resources of type `R` with their names, all of one version, which is the nonce as well.
     pub fn tell<'a, R: ResourceType>(
         &self,
-        version: &'a str,
+        version: &str,
         resources: impl IntoIterator<Item = (&'a str, Any)>,
     ) {
         self.send(Said::new::<R>(self.service.protocol, version, resources));
@@ -142,6 +143,11 @@ impl AdsServer {
         if status.code() != Code::Ok {
             stream.send(Err(status)).expect("the stream is open");
         }
+    }
+
+    /// Whether requests are read, after the next one. If not, they fill the client's window.
+    pub fn listen(&self, listening: bool) {
+        self.service.listening.send_replace(listening);
     }
 
     /// Cuts every connection at once and refuses new ones.
@@ -177,6 +183,7 @@ type Outgoing<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 #[derive(Clone, Debug)]
 struct Service {
     protocol: Protocol,
+    listening: watch::Sender<bool>,
     events: mpsc::UnboundedSender<Event>,
     responses: Arc<Mutex<Option<Responses>>>,
 }
@@ -197,8 +204,11 @@ impl Service {
         // The test may be over and gone.
         let _ = events.send(Event::Opened);
         let mut requests = requests.into_inner();
+        let mut listening = self.listening.subscribe();
         tokio::spawn(async move {
-            while let Ok(Some(request)) = requests.message().await {
+            while listening.wait_for(|listening| *listening).await.is_ok()
+                && let Ok(Some(request)) = requests.message().await
+            {
                 let _ = events.send(Event::Request(Box::new(wrap(request))));
             }
             let _ = events.send(Event::Ended);

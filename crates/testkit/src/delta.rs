@@ -8,9 +8,9 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::google::rpc::Status;
 
 /// A delta response of type `R`, each resource with its name and version.
-pub fn delta<'a, R: ResourceType>(
+pub fn delta<'a, 'b, R: ResourceType>(
     nonce: &str,
-    resources: impl IntoIterator<Item = (&'a str, &'a str, Any)>,
+    resources: impl IntoIterator<Item = (&'a str, &'b str, Any)>,
 ) -> DeltaDiscoveryResponse {
     let resource = |(name, version, any): (&str, &str, Any)| Resource {
         name: name.to_owned(),

@@ -41,7 +41,7 @@ impl Said {
     /// Resources of type `R` with their names, all of one version, which is the nonce as well.
     pub fn new<'a, R: ResourceType>(
         protocol: Protocol,
-        version: &'a str,
+        version: &str,
         resources: impl IntoIterator<Item = (&'a str, Any)>,
     ) -> Self {
         let resources = resources.into_iter();

@@ -206,6 +206,11 @@ impl Script {
         self.handle(Input::Sent);
     }
 
+    /// Whether the client would read another response now.
+    pub fn may_read(&self) -> bool {
+        self.client.may_read(SERVER)
+    }
+
     /// Lets time pass; every timeout comes at its own moment.
     pub fn advance(&mut self, time: Duration) {
         let end = self.now + time;

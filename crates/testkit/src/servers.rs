@@ -107,7 +107,7 @@ impl Servers {
     pub fn send<'a, R: ResourceType>(
         &mut self,
         server: usize,
-        version: &'a str,
+        version: &str,
         resources: impl IntoIterator<Item = (&'a str, Any)>,
     ) {
         self.receive(server, Said::new::<R>(self.protocol, version, resources));

@@ -11,6 +11,7 @@ use prost::Message;
 use tracing::warn;
 
 use super::Output;
+use super::refusal::Refusal;
 use super::type_state::TypeState;
 use crate::cache::{Cache, Changed, Failure, Received, State};
 use crate::data_errors::DataErrors;
@@ -20,8 +21,8 @@ use crate::kind::{Erased, Key, Kind, canonical};
 /// The outcome of a response.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// One text for each bad resource; empty for an ACK.
-    pub(super) errors: Vec<String>,
+    /// One for each bad resource; empty for an ACK.
+    pub(super) errors: Refusal,
     pub(super) valid: usize,
     pub(super) changes: Vec<Output>,
     /// Deadlines that no longer matter.
@@ -64,13 +65,13 @@ impl Verdict {
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             let errors = value.err().unwrap_or_else(|| Errors::whole("has no name"));
             self.errors
-                .push(format!("{noun} at resources[{index}]: {errors}"));
+                .push(format_args!("{noun} at resources[{index}]: {errors}"));
             return None;
         };
         let name = canonical(&name);
         if !seen.insert(Arc::clone(&name)) {
             self.errors
-                .push(format!("{noun} {name}: is in the response twice"));
+                .push(format_args!("{noun} {name}: is in the response twice"));
             return None;
         }
         if !state.names.has(&name) {
@@ -87,7 +88,7 @@ impl Verdict {
                 Some(name)
             }
             Err(errors) => {
-                self.errors.push(format!("{noun} {name}: {errors}"));
+                self.errors.push(format_args!("{noun} {name}: {errors}"));
                 let failure = context.failure(state.kind, &name, Reason::Invalid(errors), version);
                 let keep = context.data_errors.keep_on_invalid();
                 if !keep {

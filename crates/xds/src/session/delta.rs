@@ -11,7 +11,8 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 use envoy_types::pb::google::rpc::Status;
 
 use super::apply::{self, Context, Verdict};
-use super::type_state::{Names, TypeState, WILDCARD, Wire, rejection};
+use super::refusal::Refusal;
+use super::type_state::{Names, TypeState, WILDCARD, Wire};
 use crate::cache::Cache;
 use crate::kind::{Kind, canonical};
 
@@ -107,11 +108,15 @@ impl DeltaWire {
         }
     }
 
-    pub(super) fn answer(&mut self, nonce: String, errors: &[String]) {
+    pub(super) fn answer(&mut self, nonce: String, errors: &Refusal) {
         self.stream.answers.push_back(Answer {
             nonce,
-            rejection: rejection(errors),
+            rejection: errors.to_status(),
         });
+    }
+
+    pub(super) fn answers_owed(&self) -> usize {
+        self.stream.answers.len()
     }
 
     pub(super) fn forget(&mut self, name: &str) {

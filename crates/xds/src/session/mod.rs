@@ -22,6 +22,7 @@
 mod apply;
 mod delta;
 mod events;
+mod refusal;
 mod sotw;
 mod type_state;
 
@@ -44,6 +45,9 @@ pub use events::{Ending, EndingKind, Input, Output, Protocol, Request, SessionCo
 /// A stream that ends sooner than this after the last one did is followed by a wait, answered or
 /// not: a server that answers once and hangs up must not be dialled in a tight loop.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+/// How many answers may wait for the transport. In delta each response gets its own.
+const MAX_ANSWERS_OWED: usize = 16;
 
 /// The client's side of the conversation with one xDS server.
 #[derive(Debug)]
@@ -145,9 +149,11 @@ impl Session {
         reconnect.into_iter().chain(deadline).min()
     }
 
-    /// Whether the next response may be read: every watcher has taken what the last one changed.
+    /// Whether the next response may be read: every watcher has taken what the last one changed, and
+    /// the server takes our answers. One that only talks would have them pile up here.
     pub fn may_read(&self) -> bool {
-        !matches!(&self.stream, Stream::Open(open) if open.unconsumed)
+        let owed: usize = self.types.iter().map(TypeState::answers_owed).sum();
+        owed < MAX_ANSWERS_OWED && !matches!(&self.stream, Stream::Open(open) if open.unconsumed)
     }
 
     /// Why the server cannot be reached, while it cannot.
@@ -344,7 +350,7 @@ impl Session {
         if verdict.errors.is_empty() {
             debug!(type_url, version, "accepted");
         } else {
-            warn!(type_url, version, node, errors = ?verdict.errors, "rejected");
+            warn!(type_url, version, node, errors = %verdict.errors, "rejected");
         }
         self.outputs.push_back(Output::Received {
             kind,

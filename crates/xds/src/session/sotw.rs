@@ -9,7 +9,8 @@ use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, Discovery
 use envoy_types::pb::google::rpc::Status;
 
 use super::apply::{self, Context, Verdict};
-use super::type_state::{Names, TypeState, WILDCARD, rejection};
+use super::refusal::Refusal;
+use super::type_state::{Names, TypeState, WILDCARD};
 use crate::cache::Cache;
 use crate::kind::Kind;
 
@@ -99,12 +100,12 @@ impl SotwWire {
         &mut self,
         nonce: String,
         version: &str,
-        errors: &[String],
+        errors: &Refusal,
         has_value: impl Fn(&Arc<str>) -> bool,
     ) {
         self.stream.nonce = nonce;
         self.stream.due = true;
-        self.stream.rejection = rejection(errors);
+        self.stream.rejection = errors.to_status();
         let mut doubtful = std::mem::take(&mut self.stream.doubtful);
         doubtful.retain(|name| !has_value(name));
         self.stream.withheld.append(&mut doubtful);

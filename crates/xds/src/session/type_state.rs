@@ -5,18 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::google::rpc::Status;
 
 use super::delta::DeltaWire;
+use super::refusal::Refusal;
 use super::sotw::SotwWire;
 use super::{Protocol, Request, Want};
 use crate::cache::Cache;
 use crate::kind::{Key, Kind};
 
 pub(super) const WILDCARD: &str = "*";
-const INVALID_ARGUMENT: i32 = 3;
-/// Well under the 4 MiB that gRPC servers accept by default.
-const MAX_REJECTION_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(super) struct TypeState {
@@ -196,6 +193,15 @@ impl TypeState {
         }
     }
 
+    /// How many requests it takes to answer what has come.
+    pub(super) fn answers_owed(&self) -> usize {
+        match &self.wire {
+            Wire::Delta(wire) => wire.answers_owed(),
+            // The newest response has the only answer.
+            Wire::Sotw(_) => 0,
+        }
+    }
+
     /// The request that says what there is to say about this type now. Comes after
     /// [`release`](Self::release).
     pub(super) fn request(&mut self, node: Option<Node>) -> Request {
@@ -239,7 +245,7 @@ impl TypeState {
         &mut self,
         nonce: String,
         version: &str,
-        errors: &[String],
+        errors: &Refusal,
         cache: &Cache,
     ) {
         let kind = self.kind;
@@ -250,7 +256,7 @@ impl TypeState {
         }
     }
 
-    pub(super) fn answer_delta(&mut self, nonce: String, errors: &[String]) {
+    pub(super) fn answer_delta(&mut self, nonce: String, errors: &Refusal) {
         if let Wire::Delta(wire) = &mut self.wire {
             wire.answer(nonce, errors);
         }
@@ -349,28 +355,4 @@ impl Wire {
             Self::Sotw(wire) => wire.forget_version(),
         }
     }
-}
-
-/// A NACK's `error_detail`, listing every error (gRFC A46), as far as a server can be expected to
-/// take it: a request over the server's own limit would end the stream, and the next one as well.
-pub(super) fn rejection(errors: &[String]) -> Option<Status> {
-    if errors.is_empty() {
-        return None;
-    }
-    let mut message = String::new();
-    for (index, error) in errors.iter().enumerate() {
-        if message.len() + error.len() > MAX_REJECTION_BYTES {
-            let left = errors.len() - index;
-            message.push_str(&format!("and {left} more"));
-            break;
-        }
-        message.push_str(error);
-        message.push('\n');
-    }
-    message.truncate(message.trim_end().len());
-    Some(Status {
-        code: INVALID_ARGUMENT,
-        message,
-        ..Status::default()
-    })
 }

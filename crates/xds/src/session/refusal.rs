@@ -1,0 +1,68 @@
+//! What is wrong with a response, as the server is told.
+
+use std::fmt::{self, Write as _};
+
+use envoy_types::pb::google::rpc::Status;
+
+const INVALID_ARGUMENT: i32 = 3;
+/// Well under the 4 MiB that gRPC servers accept by default.
+const MAX_BYTES: usize = 256 << 10;
+
+/// Every error of a response in one text (gRFC A46), as far as a server can be expected to take it: a
+/// request over the server's own limit would end the stream, and the next one as well. The rest is
+/// counted and not kept, for a response can hold millions.
+#[derive(Debug, Default)]
+pub(super) struct Refusal {
+    text: String,
+    errors: usize,
+    left_out: usize,
+}
+
+impl Refusal {
+    pub(super) fn push(&mut self, error: fmt::Arguments<'_>) {
+        self.errors += 1;
+        if self.left_out == 0 {
+            let end = self.text.len();
+            // A String takes all that is written to it.
+            let _ = writeln!(self.text, "{error}");
+            if self.text.len() <= MAX_BYTES {
+                return;
+            }
+            self.text.truncate(end);
+        }
+        self.left_out += 1;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.errors == 0
+    }
+
+    /// How many errors there are.
+    pub(super) fn len(&self) -> usize {
+        self.errors
+    }
+
+    /// A NACK's `error_detail`; none for an ACK.
+    pub(super) fn to_status(&self) -> Option<Status> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut message = self.to_string();
+        // It may have to wait.
+        message.shrink_to_fit();
+        Some(Status {
+            code: INVALID_ARGUMENT,
+            message,
+            ..Status::default()
+        })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.left_out {
+            0 => f.write_str(self.text.trim_end()),
+            left_out => write!(f, "{}and {left_out} more", self.text),
+        }
+    }
+}
