@@ -27,6 +27,7 @@ pub(super) struct DeltaWire {
 #[derive(Debug, Default)]
 struct OnStream {
     asked: bool,
+    answered: bool,
     subscribe: BTreeSet<Arc<str>>,
     unsubscribe: BTreeSet<Arc<str>>,
     /// The names among `subscribe` that the server never heard to be gone.
@@ -106,6 +107,16 @@ impl DeltaWire {
             error_detail,
             ..DeltaDiscoveryRequest::default()
         }
+    }
+
+    /// Whether this server sent the version that is held.
+    pub(super) fn has_sent(&self, name: &str) -> bool {
+        self.versions.contains_key(name)
+    }
+
+    /// Notes a response; whether it is the first on this stream.
+    pub(super) fn is_first_response(&mut self) -> bool {
+        !std::mem::replace(&mut self.stream.answered, true)
     }
 
     pub(super) fn answer(&mut self, nonce: String, errors: &Refusal) {

@@ -316,6 +316,10 @@ impl Session {
         let version = response.system_version_info.clone();
         let verdict = delta::apply(response, state, cache, &context);
         state.answer_delta(nonce, &verdict.errors);
+        let deadline = now + self.config.data_errors.resource_timeout();
+        for key in state.leftovers(cache) {
+            self.deadlines.insert((deadline, key));
+        }
         self.judged(index, &version, verdict);
     }
 
@@ -433,8 +437,12 @@ impl Session {
             return;
         };
         state.settle(&key.name);
-        if cache.has_value(&key) {
-            // Another server has sent it meanwhile (gRFC A71).
+        if state.is_leftover(&key, cache) {
+            self.clear_away(&key, cache, now);
+            return;
+        }
+        if cache.has_value(&key) || !state.names.by_name.contains_key(&key.name) {
+            // Another server has sent it meanwhile (gRFC A71), or it was a leftover and is gone.
             return;
         }
         let after = self.config.data_errors.resource_timeout();
@@ -456,6 +464,21 @@ impl Session {
         let changed = cache.entry_mut(&key).fail(entry_state, failure, false);
         if changed != Changed::Nothing {
             self.outputs.push_back(Output::Changed { key, changed });
+        }
+    }
+
+    /// Deletes what another server sent, and this one has not (gRFC A71).
+    fn clear_away(&mut self, key: &Key, cache: &mut Cache, now: Instant) {
+        let context = apply::Context {
+            node: &self.node_id,
+            data_errors: self.config.data_errors,
+            now,
+        };
+        let of_type = |state: &&mut TypeState| state.kind.type_url == key.type_url;
+        if let Some(state) = self.types.iter_mut().find(of_type) {
+            let mut verdict = Verdict::default();
+            verdict.delete(&key.name, state, cache, &context);
+            self.outputs.extend(verdict.changes);
         }
     }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crowfly_model::names::{Authority, authority_of};
 use envoy_types::pb::envoy::config::core::v3::Node;
 
 use super::delta::DeltaWire;
 use super::refusal::Refusal;
 use super::sotw::SotwWire;
 use super::{Protocol, Request, Want};
-use crate::cache::Cache;
+use crate::cache::{Cache, Entry};
 use crate::kind::{Key, Kind};
 
 pub(super) const WILDCARD: &str = "*";
@@ -254,6 +255,33 @@ impl TypeState {
                 cache.has_value(&kind.key(name))
             });
         }
+    }
+
+    /// On the first response of a stream of which everything is wanted: what another server sent
+    /// before, under no name. In delta this one will not say that it does not have it.
+    pub(super) fn leftovers(&mut self, cache: &Cache) -> Vec<Key> {
+        let Wire::Delta(wire) = &mut self.wire else {
+            return Vec::new();
+        };
+        if !self.names.all || !wire.is_first_response() {
+            return Vec::new();
+        }
+        let mut keys = self.keys(cache);
+        keys.retain(|key| self.is_leftover(key, cache));
+        keys
+    }
+
+    /// Whether another server sent it, under no name, and this one has not spoken of it.
+    pub(super) fn is_leftover(&self, key: &Key, cache: &Cache) -> bool {
+        let Wire::Delta(wire) = &self.wire else {
+            return false;
+        };
+        let good = |entry: &Entry| entry.has_value() && entry.failure().is_none();
+        self.names.all
+            && !self.names.by_name.contains_key(&key.name)
+            && authority_of(&key.name) == Authority::Default
+            && !wire.has_sent(&key.name)
+            && cache.entry(key).is_some_and(good)
     }
 
     pub(super) fn answer_delta(&mut self, nonce: String, errors: &Refusal) {

@@ -116,6 +116,38 @@ fn dismissed_server_of_another_authority_starts_anew() {
     assert_eq!(request.held, held(Protocol::Delta, "s2", &["stays"]));
 }
 
+/// S1-32: what one server sent by a wildcard and the next has not is gone, though in delta the next
+/// does not say so, never having had it. It has the time that it has for any resource.
+#[test]
+fn leftovers_of_a_wildcard_are_gone_in_the_end() {
+    over_both(|protocol| {
+        let mut servers = Servers::new(protocol, 2);
+        servers.subscribe_all::<Cluster>();
+        servers.fail(PRIMARY, "connection refused");
+        servers.open(SECONDARY);
+        let both = [("a", "secondary"), ("leftover", "secondary")];
+        send(&mut servers, SECONDARY, "s1", &both);
+        servers.advance(FIRST_WAIT);
+        servers.open(PRIMARY);
+        send(&mut servers, PRIMARY, "p1", &[("a", "primary")]);
+        servers.changes();
+
+        servers.advance(Duration::from_secs(10));
+        restart(&mut servers, PRIMARY);
+        send(&mut servers, PRIMARY, "p1", &[("a", "primary")]);
+        servers.advance(Duration::from_secs(15));
+
+        let names = servers.cache().iter().map(|(key, _)| &*key.name);
+        assert_eq!(names.collect::<Vec<_>>(), ["a"]);
+        if protocol == Protocol::Delta {
+            let gone = (Key::of::<Cluster>("leftover"), Changed::Data);
+            assert_eq!(servers.changes(), [gone]);
+        }
+        servers.advance(Duration::from_secs(60));
+        assert_eq!(servers.value::<Cluster>("a").eds_name(), "primary");
+    });
+}
+
 /// S1-31: a primary that is connected and silent does not take away what the secondary sent
 /// meanwhile: its time to send a resource counts only while there is none.
 #[test]
