@@ -27,6 +27,7 @@ mod credentials;
 mod csds;
 mod driver;
 mod flow;
+mod limit;
 pub mod metrics;
 mod registry;
 mod stream;

@@ -13,10 +13,10 @@ use prost::Message;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tonic::client::Grpc;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
+use crate::limit::{Limited, TooLarge};
 use crate::transports::{Lease, Transports};
 
 const SOTW: &str =
@@ -158,8 +158,11 @@ impl Server {
     {
         let mut request = tonic::Request::new(announce_sent(to_send, unwrap, link.clone()));
         lease.authorize(request.metadata_mut()).await?;
-        let mut grpc: Grpc<Channel> =
-            Grpc::new(lease.channel()).max_decoding_message_size(self.max_response_bytes);
+        let channel = Limited {
+            channel: lease.channel(),
+            limit: self.max_response_bytes,
+        };
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(self.max_response_bytes);
         grpc.ready()
             .await
             .map_err(|error| Status::unavailable(error_chain(&error)))?;
@@ -178,11 +181,13 @@ impl Server {
 
     fn ending(&self, status: &Status) -> Ending {
         let uri = &self.uri;
-        if is_too_large(status) {
-            let limit = self.max_response_bytes;
+        let source = status.source();
+        if let Some(too_large) = source.and_then(|error| error.downcast_ref::<TooLarge>()) {
             return Ending {
-                reason: format!("{uri} sent a response over the limit of {limit} bytes").into(),
-                kind: EndingKind::TooLarge,
+                reason: format!("{uri} sent {too_large}").into(),
+                kind: EndingKind::TooLarge {
+                    type_known: too_large.of_type.is_some(),
+                },
             };
         }
         let cause = status
@@ -242,11 +247,6 @@ fn as_sotw(request: Request) -> Option<DiscoveryRequest> {
         Request::Delta(_) => None,
         Request::Sotw(request) => Some(request),
     }
-}
-
-/// tonic's own words: it gives neither a type nor a code of its own for this.
-fn is_too_large(status: &Status) -> bool {
-    status.code() == Code::OutOfRange && status.message().contains("message length too large")
 }
 
 /// An error with everything that caused it; tonic's own text is often only "transport error".

@@ -149,7 +149,7 @@ fn happen(script: &mut Script, step: u8, argument: u8) {
             reason: "gone".into(),
             kind: match argument % 3 {
                 0 => EndingKind::Ordinary,
-                1 => EndingKind::TooLarge,
+                1 => EndingKind::TooLarge { type_known: false },
                 _ => EndingKind::Unimplemented,
             },
         }),

@@ -101,7 +101,10 @@ pub enum EndingKind {
     /// Nothing in particular.
     Ordinary,
     /// A response was over the size limit, and would be again.
-    TooLarge,
+    TooLarge {
+        /// Whether the reason says of which type it is.
+        type_known: bool,
+    },
     /// The server does not know the method.
     Unimplemented,
 }

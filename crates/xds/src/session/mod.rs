@@ -384,7 +384,8 @@ impl Session {
             .last_end
             .replace(now)
             .is_some_and(|last| now.duration_since(last) < SHORT_LIFE);
-        if answered && !short && ending.kind != EndingKind::TooLarge {
+        let too_large = matches!(ending.kind, EndingKind::TooLarge { .. });
+        if answered && !short && !too_large {
             debug!(%reason, "ADS stream ended; opening the next at once");
             self.backoff.reset();
             self.connect();
@@ -396,16 +397,16 @@ impl Session {
             until: now + wait,
             reason: Arc::clone(&reason),
         };
-        if !answered || ending.kind == EndingKind::TooLarge {
+        if !answered || too_large {
             self.outputs.push_back(Output::Failed(reason));
         }
     }
 
-    /// A response that was too large to be read cannot be asked for its type, but there are not many
-    /// that it can be of.
+    /// A response that was too large to be read may not show its type, but there are not many that it
+    /// can be of.
     fn explain(&self, ending: &Ending) -> Arc<str> {
         let reason = &ending.reason;
-        if ending.kind != EndingKind::TooLarge {
+        if ending.kind != (EndingKind::TooLarge { type_known: false }) {
             return Arc::clone(reason);
         }
         let awaited = self.types.iter().filter(|state| state.is_awaited());

@@ -257,7 +257,7 @@ fn response_over_the_limit_is_told_and_waited_for() {
 
     script.end(Ending {
         reason: "over the limit of 64 bytes".into(),
-        kind: EndingKind::TooLarge,
+        kind: EndingKind::TooLarge { type_known: false },
     });
 
     let told = [
