@@ -45,6 +45,7 @@ pub struct ChannelBuilder {
     backend_tls: Option<BackendTls>,
     connect_timeout: Duration,
     data_error_handling: Option<bool>,
+    aggregate_cluster_resources: Option<bool>,
     recorder: Option<Arc<dyn Recorder>>,
 }
 
@@ -57,6 +58,7 @@ impl ChannelBuilder {
             backend_tls: None,
             connect_timeout: CONNECT_TIMEOUT,
             data_error_handling: None,
+            aggregate_cluster_resources: None,
             recorder: None,
         }
     }
@@ -90,6 +92,13 @@ impl ChannelBuilder {
     /// default is what `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING` says.
     pub fn data_error_handling(mut self, on: bool) -> Self {
         self.data_error_handling = Some(on);
+        self
+    }
+
+    /// Whether an aggregate cluster may have its list of clusters in a resource of its own (gRFC A99).
+    /// The default is what `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` says.
+    pub fn aggregate_cluster_resources(mut self, on: bool) -> Self {
+        self.aggregate_cluster_resources = Some(on);
         self
     }
 
@@ -136,6 +145,9 @@ impl ChannelBuilder {
         let mut client = XdsClient::builder(Arc::new(bootstrap)).target(&self.target);
         if let Some(on) = self.data_error_handling {
             client = client.data_error_handling(on);
+        }
+        if let Some(on) = self.aggregate_cluster_resources {
+            client = client.aggregate_cluster_resources(on);
         }
         if let Some(recorder) = self.recorder {
             client = client.recorder(recorder);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crowfly_lb::{Endpoint, Locality, LocalityId, Node, Plan};
-use crowfly_model::grpc::cluster::LbPolicy;
+use crowfly_model::grpc::cluster::{ClusterKind, LbPolicy};
 use crowfly_model::grpc::endpoints::{self, Health};
 use crowfly_xds::{ClusterState, ResourceError};
 
@@ -33,9 +33,11 @@ fn root(state: &ClusterState) -> (Node, Option<String>) {
         _ => note,
     };
     let localities = localities.unwrap_or_default();
-    let root = match state.cluster.lb_policy {
-        LbPolicy::WrrLocality(_) => Node::Localities(localities),
-        LbPolicy::Endpoints(_) => Node::RoundRobin(regardless_of_locality(&localities)),
+    let root = match &state.cluster.kind {
+        ClusterKind::Leaf(leaf) if matches!(leaf.lb_policy, LbPolicy::Endpoints(_)) => {
+            Node::RoundRobin(regardless_of_locality(&localities))
+        }
+        _ => Node::Localities(localities),
     };
     (root, note)
 }

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
+use crowfly_model::{Features, ResourceType};
 use crowfly_xds::{Snapshot, SnapshotBuilder};
 use envoy_types::pb::envoy::config::cluster::v3 as cluster;
 use envoy_types::pb::envoy::config::core::v3 as core;
@@ -63,7 +63,7 @@ impl<'a> Translation<'a> {
     }
 
     fn checked<R: ResourceType>(&mut self, name: &str, value: Vec<u8>, origin: &'a Origin) {
-        if let Err(errors) = R::parse(&value).value {
+        if let Err(errors) = R::parse(&value, &Features::ALL).value {
             let message = format!(
                 "gRPC would refuse the {} of this service: {errors}",
                 R::NOUN

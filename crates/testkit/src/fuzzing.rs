@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crowfly_model::bootstrap::Bootstrap;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
-use crowfly_model::{Decoded, ResourceType};
+use crowfly_model::{Decoded, Features, ResourceType};
 use crowfly_xds::{DataErrors, Ending, EndingKind, Protocol};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 use prost::Message;
@@ -28,8 +28,8 @@ pub const TARGETS: [Target; 6] = [
 
 /// A resource parser: it must be deterministic, and whatever it refuses it must say why.
 pub fn parser<R: ResourceType>(bytes: &[u8]) {
-    let Decoded { name, value } = R::parse(bytes);
-    let again = R::parse(bytes);
+    let Decoded { name, value } = R::parse(bytes, &Features::ALL);
+    let again = R::parse(bytes, &Features::ALL);
     assert_eq!(name, again.name);
     match (value, again.value) {
         (Ok(value), Ok(again)) => assert!(value == again, "parsed differently the second time"),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crowfly_model::ResourceType;
+use crowfly_model::{Features, ResourceType};
 use crowfly_xds::discovery::Output;
 use crowfly_xds::{
     Authorities, Cache, Discovery, Ending, Input, Key, Kind, Request, RequestOutcome, ServerId,
@@ -53,8 +53,12 @@ impl Pair {
             default: vec![SERVER],
             ..Authorities::default()
         };
+        let config = SessionConfig {
+            features: Features::ALL,
+            ..SessionConfig::new(node, 7)
+        };
         Self {
-            client: Discovery::new(vec![SessionConfig::new(node, 7)], authorities),
+            client: Discovery::new(vec![config], authorities),
             snapshot,
             server: None,
             reachable: true,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crowfly_model::ResourceType;
+use crowfly_model::{Features, ResourceType};
 use crowfly_xds::discovery::Output;
 use crowfly_xds::{
     Authorities, Cache, Changed, Discovery, Ending, Input, Key, Kind, Request, ResourceError,
@@ -51,7 +51,10 @@ impl Servers {
             id: NODE_ID.to_owned(),
             ..Node::default()
         };
-        let configs = (0..count).map(|index| SessionConfig::new(node.clone(), index as u64));
+        let configs = (0..count).map(|index| SessionConfig {
+            features: Features::ALL,
+            ..SessionConfig::new(node.clone(), index as u64)
+        });
         Self {
             client: Discovery::new(configs.collect(), authorities),
             now: Instant::now(),

@@ -1,8 +1,8 @@
 //! What the builders make is what the model reads; what they break, it refuses.
 
-use crowfly_model::ResourceType;
 use crowfly_model::grpc::endpoints::Health;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
+use crowfly_model::{Features, ResourceType};
 use crowfly_testkit::builders::{Resource, cluster, endpoint, endpoints, listener, routes};
 use envoy_types::pb::envoy::config::core::v3::HealthStatus;
 
@@ -42,7 +42,9 @@ fn endpoints_say_priority_locality_weight_and_health() {
         )
         .drop("lb", 20);
 
-    let parsed = Endpoints::parse(&resource.any().value).value.unwrap();
+    let parsed = Endpoints::parse(&resource.any().value, &Features::ALL)
+        .value
+        .unwrap();
 
     let [first, second] = &parsed.priorities[..] else {
         panic!("expected two priorities, got {parsed:?}");
@@ -57,14 +59,14 @@ fn endpoints_say_priority_locality_weight_and_health() {
 }
 
 fn valid<R: ResourceType>(resource: &impl Resource) {
-    let decoded = R::parse(&resource.any().value);
+    let decoded = R::parse(&resource.any().value, &Features::ALL);
     assert_eq!(resource.any().type_url, R::TYPE_URL);
     assert_eq!(decoded.name, Some(resource.name()));
     assert!(decoded.value.is_ok(), "{:?}", decoded.value);
 }
 
 fn invalid<R: ResourceType>(resource: &impl Resource) {
-    let decoded = R::parse(&resource.any().value);
+    let decoded = R::parse(&resource.any().value, &Features::ALL);
     assert_eq!(decoded.name, Some(resource.name()));
     assert!(decoded.value.is_err(), "{:?}", decoded.value);
 }

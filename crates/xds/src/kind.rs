@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crowfly_model::{Decoded, ResourceType, names};
+use crowfly_model::{Decoded, Features, ResourceType, names};
 
 /// A parsed resource of any type.
 pub type Erased = Arc<dyn Any + Send + Sync>;
@@ -18,7 +18,7 @@ pub struct Kind {
     pub noun: &'static str,
     /// See [`ResourceType::ALL_IN_SOTW`].
     pub all_in_sotw: bool,
-    decode: fn(&[u8]) -> Decoded<Erased>,
+    decode: fn(&[u8], &Features) -> Decoded<Erased>,
     equal: fn(&Erased, &Erased) -> bool,
 }
 
@@ -42,8 +42,8 @@ impl Kind {
         }
     }
 
-    pub(crate) fn decode(&self, bytes: &[u8]) -> Decoded<Erased> {
-        (self.decode)(bytes)
+    pub(crate) fn decode(&self, bytes: &[u8], features: &Features) -> Decoded<Erased> {
+        (self.decode)(bytes, features)
     }
 
     pub(crate) fn equal(&self, a: &Erased, b: &Erased) -> bool {
@@ -90,8 +90,8 @@ pub(crate) fn canonical(name: &str) -> Arc<str> {
     names::canonical(name).map_or_else(|_| name.into(), |name| (&*name).into())
 }
 
-fn decode<R: ResourceType>(bytes: &[u8]) -> Decoded<Erased> {
-    let Decoded { name, value } = R::parse(bytes);
+fn decode<R: ResourceType>(bytes: &[u8], features: &Features) -> Decoded<Erased> {
+    let Decoded { name, value } = R::parse(bytes, features);
     Decoded {
         name,
         value: value.map(|parsed| Arc::new(parsed) as Erased),

@@ -174,9 +174,12 @@ impl Walk<'_> {
             Ok(cluster) => cluster,
             Err(error) => return Some(Err(error)),
         };
-        let (endpoints, note) = match self.watch::<Endpoints>(cluster.eds_name())? {
-            Ok(endpoints) => (Some(endpoints), None),
-            Err(error) => (None, Some(error)),
+        let (endpoints, note) = match cluster.eds_name() {
+            None => (None, None),
+            Some(name) => match self.watch::<Endpoints>(name)? {
+                Ok(endpoints) => (Some(endpoints), None),
+                Err(error) => (None, Some(error)),
+            },
         };
         Some(Ok(Arc::new(ClusterState {
             cluster,

@@ -33,7 +33,7 @@ use crate::{
 fn eds_cluster() {
     let mut proto = cluster();
     let parsed = accept::<Cluster>(&proto);
-    assert_eq!(parsed.eds_name(), "payments");
+    assert_eq!(parsed.eds_name(), Some("payments"));
     assert_eq!(parsed.eds_service_name, None);
     assert_eq!(
         parsed.lb_policy,
@@ -45,7 +45,7 @@ fn eds_cluster() {
     eds(&mut proto).eds_config = Some(self_source());
     proto.lrs_server = Some(self_source());
     let parsed = accept::<Cluster>(&proto);
-    assert_eq!(parsed.eds_name(), "payments-eds");
+    assert_eq!(parsed.eds_name(), Some("payments-eds"));
     assert!(parsed.load_reporting);
 }
 

@@ -4,7 +4,7 @@
 //! changed, which reach deep into the parsers.
 
 use crowfly_model::{
-    ResourceType,
+    Features, ResourceType,
     grpc::{Cluster, Endpoints, Listener, RouteConfig},
 };
 use envoy_types::pb::envoy::{
@@ -42,7 +42,7 @@ fn all_routes() -> RouteConfiguration {
 }
 
 fn parse_endpoints(bytes: &[u8]) {
-    let Ok(endpoints) = Endpoints::parse(bytes).value else {
+    let Ok(endpoints) = Endpoints::parse(bytes, &Features::ALL).value else {
         return;
     };
     assert!(!endpoints.name.is_empty());
@@ -60,7 +60,7 @@ fn parse_endpoints(bytes: &[u8]) {
 }
 
 fn parse_routes(bytes: &[u8], authority: &str, path: &str) {
-    let Ok(config) = RouteConfig::parse(bytes).value else {
+    let Ok(config) = RouteConfig::parse(bytes, &Features::ALL).value else {
         return;
     };
     assert!(config.virtual_hosts.iter().all(|h| !h.domains.is_empty()));
@@ -75,8 +75,8 @@ fn parse_routes(bytes: &[u8], authority: &str, path: &str) {
 proptest! {
     #[test]
     fn random_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
-        let _ = Listener::parse(&bytes);
-        let _ = Cluster::parse(&bytes);
+        let _ = Listener::parse(&bytes, &Features::ALL);
+        let _ = Cluster::parse(&bytes, &Features::ALL);
         parse_endpoints(&bytes);
         parse_routes(&bytes, "a.x", "/a.A/M");
     }
@@ -87,12 +87,12 @@ proptest! {
         if inline {
             manager.route_specifier = Some(RouteSpecifier::RouteConfig(all_routes()));
         }
-        let _ = Listener::parse(&mutate(&listener(&manager), &changes));
+        let _ = Listener::parse(&mutate(&listener(&manager), &changes), &Features::ALL);
     }
 
     #[test]
     fn mutated_clusters(changes in changes()) {
-        let _ = Cluster::parse(&mutate(&cluster(), &changes));
+        let _ = Cluster::parse(&mutate(&cluster(), &changes), &Features::ALL);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_model::{Decoded, Errors};
+use crowfly_model::{Decoded, Errors, Features};
 use envoy_types::pb::envoy::service::discovery::v3::{Resource, ResourceError as Report};
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
@@ -32,6 +32,7 @@ pub(super) struct Verdict {
 pub(super) struct Context<'a> {
     pub(super) node: &'a Arc<str>,
     pub(super) data_errors: DataErrors,
+    pub(super) features: Features,
     pub(super) now: Instant,
 }
 
@@ -188,12 +189,12 @@ impl Context<'_> {
 }
 
 /// A resource of a state-of-the-world response, in a wrapper or not.
-pub(super) fn unwrap(kind: Kind, any: Any) -> Parsed {
+pub(super) fn unwrap(kind: Kind, any: Any, features: &Features) -> Parsed {
     if any.type_url != crate::WRAPPER_TYPE_URL {
-        return parse(kind, any);
+        return parse(kind, any, features);
     }
     match Resource::decode(any.value.as_slice()) {
-        Ok(wrapper) => from_wrapper(kind, wrapper),
+        Ok(wrapper) => from_wrapper(kind, wrapper, features),
         Err(error) => Parsed {
             decoded: Decoded::undecodable(error),
             raw: any.value,
@@ -202,9 +203,9 @@ pub(super) fn unwrap(kind: Kind, any: Any) -> Parsed {
 }
 
 /// A resource in its wrapper, whose name serves if the message itself has none.
-pub(super) fn from_wrapper(kind: Kind, wrapper: Resource) -> Parsed {
+pub(super) fn from_wrapper(kind: Kind, wrapper: Resource, features: &Features) -> Parsed {
     let mut parsed = match wrapper.resource {
-        Some(any) => parse(kind, any),
+        Some(any) => parse(kind, any, features),
         None => Parsed {
             decoded: Decoded {
                 name: None,
@@ -218,9 +219,9 @@ pub(super) fn from_wrapper(kind: Kind, wrapper: Resource) -> Parsed {
     parsed
 }
 
-fn parse(kind: Kind, any: Any) -> Parsed {
+fn parse(kind: Kind, any: Any, features: &Features) -> Parsed {
     let decoded = if any.type_url == kind.type_url {
-        kind.decode(&any.value)
+        kind.decode(&any.value, features)
     } else {
         let (expected, got) = (kind.type_url, &any.type_url);
         Decoded {

@@ -275,6 +275,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
+            features: self.config.features,
             now,
         };
         let state = &mut self.types[index];
@@ -296,6 +297,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
+            features: self.config.features,
             now,
         };
         let state = &mut self.types[index];

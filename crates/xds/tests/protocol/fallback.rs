@@ -27,7 +27,7 @@ fn secondary_serves_until_the_primary_is_back() {
     servers.open(SECONDARY);
     assert_eq!(servers.request(SECONDARY).resource_names, ["a"]);
     servers.receive(SECONDARY, clusters("s1", &[("a", "secondary")]));
-    assert_eq!(servers.value::<Cluster>("a").eds_name(), "secondary");
+    assert_eq!(servers.value::<Cluster>("a").eds_name(), Some("secondary"));
 
     servers.advance(FIRST_WAIT);
     servers.open(PRIMARY);
@@ -39,7 +39,7 @@ fn secondary_serves_until_the_primary_is_back() {
     assert!(servers.is_open(SECONDARY), "the primary has not spoken yet");
     servers.receive(PRIMARY, clusters("p1", &[("a", "primary")]));
 
-    assert_eq!(servers.value::<Cluster>("a").eds_name(), "primary");
+    assert_eq!(servers.value::<Cluster>("a").eds_name(), Some("primary"));
     assert!(!servers.is_asked(SECONDARY));
 }
 
@@ -65,7 +65,7 @@ fn fallback_in_the_middle_uses_all_of_the_secondary() {
     );
 
     for name in ["a", "b"] {
-        assert_eq!(servers.value::<Cluster>(name).eds_name(), "secondary");
+        assert_eq!(servers.value::<Cluster>(name).eds_name(), Some("secondary"));
     }
     servers.advance(Duration::from_secs(2));
     servers.open(PRIMARY);
@@ -89,7 +89,7 @@ fn no_fallback_with_everything_known() {
     servers.fail(PRIMARY, "connection refused");
 
     assert!(!servers.is_asked(SECONDARY));
-    assert_eq!(servers.value::<Cluster>("a").eds_name(), "primary");
+    assert_eq!(servers.value::<Cluster>("a").eds_name(), Some("primary"));
     let a = (Key::of::<Cluster>("a"), Changed::Ambient);
     assert!(servers.changes().contains(&a));
 }
@@ -121,18 +121,18 @@ fn best_server_that_speaks_serves() {
     servers.fail(SECONDARY, "connection refused");
     servers.open(THIRD);
     servers.receive(THIRD, clusters("t1", &[("a", "third")]));
-    assert_eq!(servers.value::<Cluster>("a").eds_name(), "third");
+    assert_eq!(servers.value::<Cluster>("a").eds_name(), Some("third"));
 
     servers.advance(FIRST_WAIT);
     servers.open(SECONDARY);
     servers.receive(SECONDARY, clusters("s1", &[("a", "secondary")]));
-    assert_eq!(servers.value::<Cluster>("a").eds_name(), "secondary");
+    assert_eq!(servers.value::<Cluster>("a").eds_name(), Some("secondary"));
     assert!(!servers.is_asked(THIRD));
     assert!(servers.is_asked(PRIMARY), "it is still being tried");
 
     servers.open(PRIMARY);
     servers.receive(PRIMARY, clusters("p1", &[("a", "primary")]));
-    assert_eq!(servers.value::<Cluster>("a").eds_name(), "primary");
+    assert_eq!(servers.value::<Cluster>("a").eds_name(), Some("primary"));
     assert!(!servers.is_asked(SECONDARY));
 }
 
@@ -175,7 +175,7 @@ fn late_word_of_a_dismissed_server_does_not_count() {
         servers.receive(SECONDARY, clusters("s2", &[("a", "late")]));
     }
 
-    assert_eq!(servers.value::<Cluster>("a").eds_name(), "primary");
+    assert_eq!(servers.value::<Cluster>("a").eds_name(), Some("primary"));
     assert_eq!(servers.changes(), []);
 }
 

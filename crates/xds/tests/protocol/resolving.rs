@@ -42,7 +42,7 @@ fn configuration_is_given_once_the_last_piece_is_here() {
     assert_eq!(routes, [&to_c, &to_d]);
     assert_eq!(config.clusters.keys().collect::<Vec<_>>(), ["c", "d"]);
     let c = config.clusters["c"].as_ref().unwrap();
-    assert_eq!(c.cluster.eds_name(), "c-eds");
+    assert_eq!(c.cluster.eds_name(), Some("c-eds"));
     assert_eq!(c.endpoints.as_ref().unwrap().priorities.len(), 1);
     assert_eq!(c.note, None);
 }
