@@ -120,6 +120,7 @@ fn picker(localities: u32, size: u32) -> Arc<Picker<Transport>> {
             cluster: "bench".into(),
             root,
             note: None,
+            reresolves: false,
         })),
         now,
     );

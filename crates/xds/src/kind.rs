@@ -1,6 +1,7 @@
 //! A [`ResourceType`] as a value, so that one stream and one cache can hold many types.
 
 use std::any::Any;
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -64,6 +65,18 @@ impl PartialEq for Kind {
 }
 
 impl Eq for Kind {}
+
+impl PartialOrd for Kind {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Kind {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.type_url.cmp(other.type_url)
+    }
+}
 
 /// Which resource: its type and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

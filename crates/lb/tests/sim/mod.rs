@@ -222,6 +222,7 @@ pub(crate) fn plan(localities: &[(&str, u32, &[Port])]) -> Plan {
         cluster: CLUSTER.into(),
         root: Node::Localities(localities.collect()),
         note: None,
+        reresolves: false,
     }
 }
 
