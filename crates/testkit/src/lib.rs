@@ -7,6 +7,7 @@
 //! * [`Servers`] is a [`Script`] with several servers, for fallback and federation.
 //! * [`Pair`] runs the two halves against each other in memory under a simulated clock, and
 //!   [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
+//! * [`DnsServer`] answers what a test tells it to.
 //! * [`fuzzing`] holds what the fuzz targets run, so that a test can run it too.
 //! * [`recording`] writes down what a foreign client says, to compare ours with.
 //!
@@ -21,6 +22,7 @@
 mod ads_server;
 pub mod builders;
 mod delta;
+mod dns_server;
 pub mod fuzzing;
 mod pair;
 pub mod recording;
@@ -32,6 +34,8 @@ mod wire;
 
 pub use ads_server::AdsServer;
 pub use delta::{delta, removed, report};
+pub use dns_server::{DnsAnswer, DnsQuery, DnsServer};
+pub use hickory_proto::rr::RecordType;
 pub use pair::Pair;
 pub use resource_server::ResourceServer;
 pub use script::Script;
