@@ -47,7 +47,7 @@ pub use self::config::{
 use self::graph::Graph;
 use self::look::Need;
 pub use self::resolver::{Resolver, Step};
-pub use self::view::View;
+pub use self::view::{Seen, View};
 use crate::kind::{Key, Kind};
 
 /// Where resolution begins.

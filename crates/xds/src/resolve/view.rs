@@ -84,7 +84,7 @@ impl View {
 
     /// A resource's value or why there is none, and the trouble around it. `None` while nothing is
     /// known.
-    pub(super) fn read<R: ResourceType>(&self, key: &Key) -> Option<Seen<R::Parsed>> {
+    pub fn read<R: ResourceType>(&self, key: &Key) -> Option<Seen<R::Parsed>> {
         let entry = self.cache.entry(key)?;
         Some(Seen {
             value: entry.read::<R>()?,
@@ -93,7 +93,7 @@ impl View {
     }
 
     /// The same for a DNS name.
-    pub(super) fn look_up(&self, name: &DnsName) -> Option<Seen<Endpoints>> {
+    pub fn look_up(&self, name: &DnsName) -> Option<Seen<Endpoints>> {
         let answer = self.names.get(name)?;
         match (&answer.endpoints, &answer.trouble) {
             (Some(endpoints), trouble) => Some(Seen {
@@ -109,11 +109,13 @@ impl View {
     }
 }
 
-/// What the view knows of one thing.
-pub(super) struct Seen<T> {
-    pub(super) value: Result<Arc<T>, ResourceError>,
+/// What a [`View`] knows of one thing.
+#[derive(Clone, Debug)]
+pub struct Seen<T> {
+    /// Its value, or why there is none.
+    pub value: Result<Arc<T>, ResourceError>,
     /// Trouble that leaves the value standing.
-    pub(super) ambient: Option<ResourceError>,
+    pub ambient: Option<ResourceError>,
 }
 
 fn trouble(name: &DnsName, why: Arc<str>, node: &Arc<str>) -> ResourceError {
