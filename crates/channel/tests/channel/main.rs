@@ -11,6 +11,7 @@ mod backend;
 mod balancing;
 mod contract;
 mod deadlines;
+mod dns;
 mod failures;
 mod retries;
 mod servers;
