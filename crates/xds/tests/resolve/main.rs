@@ -12,6 +12,7 @@
 mod aggregates;
 mod changes;
 mod lists;
+mod random;
 mod server;
 mod trouble;
 mod watches;
