@@ -13,6 +13,7 @@ mod contract;
 mod deadlines;
 mod dns;
 mod failures;
+mod gates;
 mod retries;
 mod servers;
 mod support;
