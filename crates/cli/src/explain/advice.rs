@@ -14,11 +14,10 @@ pub(super) fn for_resource(error: &ResourceError) -> Option<String> {
         Reason::Connectivity(_) => {
             "is the control plane up, and is its address in the bootstrap right?".to_owned()
         }
-        Reason::Deleted => {
-            format!(
-                "the server says there is no {noun} {name}: should it have one for node {node}?"
-            )
-        }
+        Reason::Deleted => format!(
+            "the server says that there is none: does the control plane serve {noun} {name} to \
+             node {node}?"
+        ),
         Reason::Dns(_) => {
             let host = name.rsplit_once(':').map_or(&**name, |(host, _)| host);
             format!("does {host} resolve on this machine (getent ahosts {host})?")

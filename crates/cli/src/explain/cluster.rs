@@ -76,7 +76,7 @@ impl Walk<'_> {
                 look::resource::<grpc::Endpoints>(self.view, name)
             }
         };
-        shown.lb_policy = Some(policy(leaf.lb_policy));
+        shown.lb_policy = policies(leaf.lb_policy);
         shown.source = Some(source);
         if let Some(endpoints) = endpoints {
             let priorities = endpoints.priorities.iter();
@@ -96,7 +96,7 @@ impl Cluster {
             resource,
             kind: None,
             place,
-            lb_policy: None,
+            lb_policy: &[],
             list: None,
             children: Vec::new(),
             source: None,
@@ -142,9 +142,9 @@ impl From<&endpoints::DropCategory> for Drop {
     }
 }
 
-fn policy(policy: LbPolicy) -> &'static str {
+fn policies(policy: LbPolicy) -> &'static [&'static str] {
     match policy {
-        LbPolicy::Endpoints(EndpointPolicy::RoundRobin) => "round_robin",
-        LbPolicy::WrrLocality(EndpointPolicy::RoundRobin) => "wrr_locality, round_robin",
+        LbPolicy::Endpoints(EndpointPolicy::RoundRobin) => &["round_robin"],
+        LbPolicy::WrrLocality(EndpointPolicy::RoundRobin) => &["wrr_locality", "round_robin"],
     }
 }

@@ -162,8 +162,8 @@ pub struct Cluster {
     pub kind: Option<&'static str>,
     /// Where it stands below an aggregate.
     pub place: Place,
-    /// Of a leaf, how calls are spread inside a priority.
-    pub lb_policy: Option<&'static str>,
+    /// Of a leaf, how calls are spread inside a priority, the outermost policy first.
+    pub lb_policy: &'static [&'static str],
     /// The resource that holds the list of an aggregate (gRFC A99).
     pub list: Option<Resource>,
     /// The clusters of an aggregate, best first.
@@ -198,7 +198,7 @@ pub struct Priority {
 /// The endpoints of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Locality {
-    /// `region/zone/sub_zone`
+    /// `region/zone/sub_zone`, or `-` if it has no name.
     pub name: String,
     /// Its share of calls.
     pub weight: u32,

@@ -15,6 +15,9 @@ use super::{
     look,
 };
 
+/// Why a route is passed over by mistake, often.
+pub(super) const DIFFERS_IN_CASE: &str = "the path differs in case";
+
 /// Explains where `call` goes, given what `view` holds and what resolution made of it.
 pub fn explain(call: &Call, view: &View, roots: &Roots, resolved: &Resolved) -> Explanation {
     let (listener, value) = look::resource::<Listener>(view, &roots.listener);
@@ -186,7 +189,7 @@ fn mismatch(matcher: &PathMatcher, path: &str) -> &'static str {
         }
     }
     match matcher {
-        _ if lenient.matches(path) => "the path differs in case",
+        _ if lenient.matches(path) => DIFFERS_IN_CASE,
         PathMatcher::Exact { .. } => "the path is another",
         PathMatcher::Prefix { .. } => "the path does not begin with it",
     }

@@ -5,7 +5,7 @@ use crowfly_xds::{
     ClusterError, ClusterState, MAX_DEPTH, Missing, ResolveError, ResourceError, XdsConfig,
 };
 
-use super::{Route, Stop, VirtualHost, advice};
+use super::{Route, Stop, Verdict, VirtualHost, advice, find::DIFFERS_IN_CASE};
 
 impl Stop {
     /// There is no configuration.
@@ -45,14 +45,19 @@ impl Stop {
 
     /// No route is for this path.
     pub(super) fn no_route(host: &VirtualHost, path: &str, routes: &[Route]) -> Self {
-        let left_out = routes.iter().filter(|route| route.matcher.is_none());
-        let left_out: Vec<String> = left_out.map(|r| format!("routes[{}]", r.index)).collect();
-        let next = match &*left_out {
-            [] => "add a route for it, or correct --path (case counts)".to_owned(),
-            _ => format!(
-                "{} might be for it, but this client cannot honour it",
-                left_out.join(", ")
-            ),
+        let list = |which: &dyn Fn(&Route) -> bool| {
+            let routes = routes.iter().filter(|route| which(route));
+            let names: Vec<String> = routes.map(|r| format!("routes[{}]", r.index)).collect();
+            names.join(", ")
+        };
+        let by_case = list(&|route| route.why.as_deref() == Some(DIFFERS_IN_CASE));
+        let left_out = list(&|route| route.verdict == Some(Verdict::LeftOut));
+        let next = if !by_case.is_empty() {
+            format!("does --path have the right case? It would match {by_case}")
+        } else if !left_out.is_empty() {
+            format!("it might be meant for {left_out}, which this client cannot honour")
+        } else {
+            "add a route for it, or correct --path".to_owned()
         };
         Self {
             at: format!("virtual host {}", host.name),

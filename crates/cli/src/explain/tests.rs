@@ -236,7 +236,7 @@ fn each_route_says_why_it_is_not_the_one() {
     );
     assert_eq!(
         next(&explanation),
-        "routes[1], routes[2] might be for it, but this client cannot honour it"
+        "does --path have the right case? It would match routes[0]"
     );
     let lines: Vec<String> = explanation
         .to_string()
@@ -249,9 +249,20 @@ fn each_route_says_why_it_is_not_the_one() {
         "routes[2]: left out, match.query_parameters is not supported",
         "routes[3] prefix /redirected.Pay/ -> no cluster: passed over, the path does not begin \
          with it",
-        "routes[1], routes[2] might be for it, but this client cannot honour it",
+        "routes[0]",
     ];
     assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_path_that_no_route_is_near_might_be_meant_for_those_left_out() {
+    let explanation = explained(&table(with_header_and_redirect), &call("/a.B/C"));
+    assert_eq!(
+        next(&explanation),
+        "it might be meant for routes[1], routes[2], which this client cannot honour"
+    );
+    let explanation = explained(&table(|_| {}), &call("/a.B/C"));
+    assert_eq!(next(&explanation), "add a route for it, or correct --path");
 }
 
 #[test]
@@ -287,7 +298,7 @@ fn headers_are_set_against_the_routes_that_look_at_them() {
         None,
     ];
     assert_eq!(notes, expected);
-    assert!(explanation.to_string().contains("\nheader user=1\n"));
+    assert!(explanation.to_string().contains("\nheader: user=1\n"));
 }
 
 #[test]
@@ -432,10 +443,7 @@ fn the_tree_shows_each_cluster_where_it_counts() {
     // That one of them is gone is a note: the others serve on.
     assert!(explanation.reachable);
     let text = explanation.to_string();
-    assert!(
-        text.contains("!  does not exist") || text.contains("! does not exist"),
-        "{text}"
-    );
+    assert!(text.contains("! does not exist: the server did"), "{text}");
     assert!(
         text.contains("cluster top: counts where it is above"),
         "{text}"

@@ -26,10 +26,10 @@ impl Display for Explanation {
         let title = format!("{target} (authority {authority}, node {node})");
         writeln!(f, "{}", printable(&title))?;
         if let Some(path) = &self.path {
-            writeln!(f, "call of {}", printable(path))?;
+            writeln!(f, "call: {}", printable(path))?;
         }
         for header in &self.headers {
-            let line = format!("header {}={}", header.name, header.value);
+            let line = format!("header: {}={}", header.name, header.value);
             writeln!(f, "{}", printable(&line))?;
         }
         writeln!(f, "\n{}", self.tree().draw())?;
@@ -202,8 +202,8 @@ impl Cluster {
             Some(other) => other,
         };
         match self.lb_policy {
-            Some(policy) => format!(": {kind}, {policy}"),
-            None => format!(": {kind}"),
+            [] => format!(": {kind}"),
+            policies => format!(": {kind}, {}", policies.join("/")),
         }
     }
 
