@@ -52,7 +52,7 @@ impl World {
         loop {
             let step = self.resolver.step();
             let is_done = step.watch.is_empty() && step.watch_names.is_empty();
-            self.resolved = step.resolved.or(self.resolved.take());
+            self.resolved = step.resolved.or_else(|| self.resolved.take());
             if is_done {
                 return;
             }
