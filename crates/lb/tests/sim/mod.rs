@@ -194,6 +194,7 @@ impl Sim {
                 self.released.insert(id);
                 self.releases.push(port);
             }
+            Command::Reresolve(_) => {}
             Command::Publish { cluster, picker } => {
                 assert_eq!(cluster.as_str(), CLUSTER);
                 self.picker = Some(picker);
