@@ -142,7 +142,7 @@ fn drain(balancer: &mut Balancer<Transport>) -> (Vec<EndpointId>, Option<Arc<Pic
         match command {
             Command::Connect { id, .. } => connects.push(id),
             Command::Publish { picker, .. } => published = Some(picker),
-            Command::Release(_) => {}
+            Command::Release(_) | Command::Reresolve(_) => {}
         }
     }
     (connects, published)

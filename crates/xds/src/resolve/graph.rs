@@ -300,9 +300,9 @@ fn is_same(last: &XdsConfig, config: &XdsConfig) -> bool {
         (Err(a), Err(b)) => Arc::ptr_eq(a, b),
         (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
     };
-    let clusters = last.clusters.values().zip(config.clusters.values());
+    let mut clusters = last.clusters.values().zip(config.clusters.values());
     last.clusters.keys().eq(config.clusters.keys())
-        && clusters.map(is_same).all(|same| same)
+        && clusters.all(is_same)
         && last.notes == config.notes
         && last.listener == config.listener
         && last.routes == config.routes
