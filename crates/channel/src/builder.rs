@@ -1,5 +1,6 @@
 //! Putting a channel together.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,12 +8,14 @@ use crowfly_client::metrics::Recorder;
 use crowfly_client::{ConfigError, XdsClient};
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
 use crowfly_xds::Roots;
-use http::uri::Scheme;
+use http::uri::{Authority, Scheme};
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::channel::{Channel, Shared};
+use crate::config_watch::ConfigWatch;
+use crate::dns::{Names, Resolve, SystemResolver};
 use crate::driver::Driver;
 use crate::endpoints::Endpoints;
 use crate::published::Published;
@@ -45,7 +48,10 @@ pub struct ChannelBuilder {
     backend_tls: Option<BackendTls>,
     connect_timeout: Duration,
     data_error_handling: Option<bool>,
+    aggregate_cluster_resources: Option<bool>,
     recorder: Option<Arc<dyn Recorder>>,
+    dns_resolver: Option<Arc<dyn Resolve>>,
+    dns_refresh: Option<Duration>,
 }
 
 impl ChannelBuilder {
@@ -57,7 +63,10 @@ impl ChannelBuilder {
             backend_tls: None,
             connect_timeout: CONNECT_TIMEOUT,
             data_error_handling: None,
+            aggregate_cluster_resources: None,
             recorder: None,
+            dns_resolver: None,
+            dns_refresh: None,
         }
     }
 
@@ -93,9 +102,31 @@ impl ChannelBuilder {
         self
     }
 
+    /// Whether an aggregate cluster may have its list of clusters in a resource of its own (gRFC A99).
+    /// The default is what `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` says.
+    pub fn aggregate_cluster_resources(mut self, on: bool) -> Self {
+        self.aggregate_cluster_resources = Some(on);
+        self
+    }
+
     /// Where the xDS client reports metrics.
     pub fn recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
         self.recorder = Some(recorder);
+        self
+    }
+
+    /// What looks up the host names of clusters whose endpoints come from DNS. The default is a
+    /// [`SystemResolver`].
+    pub fn dns_resolver(mut self, resolver: Arc<dyn Resolve>) -> Self {
+        self.dns_resolver = Some(resolver);
+        self
+    }
+
+    /// Looks host names up this often without being asked to. By default they are looked up once,
+    /// and again when connections to their addresses are lost or fail, but not more than once in 30
+    /// seconds.
+    pub fn dns_refresh(mut self, interval: Duration) -> Self {
+        self.dns_refresh = Some(interval);
         self
     }
 
@@ -117,15 +148,50 @@ impl ChannelBuilder {
         }))
     }
 
+    /// Follows the configurations that a channel with these settings would use, without a channel.
+    ///
+    /// Must be called in a tokio runtime.
+    pub fn watch_config(self) -> Result<ConfigWatch, BuildError> {
+        let target: Target = self.target.parse()?;
+        let authority = self.authority_for(&target)?;
+        let (configs, _) = self.configs(&target, &authority)?;
+        Ok(configs)
+    }
+
     fn start(self, target: &Target) -> Result<Channel, BuildError> {
-        let authority = match &self.authority {
-            Some(text) => parse_authority(text).map_err(BuildError::Authority)?,
-            None => target.authority.clone(),
-        };
+        let authority = self.authority_for(target)?;
         let (scheme, profile) = match &self.backend_tls {
             Some(tls) => (Scheme::HTTPS, Profile::with_tls(tls, authority.as_str())?),
             None => (Scheme::HTTP, Profile::plaintext()),
         };
+        let endpoints = Endpoints::new(profile, self.connect_timeout);
+        let (configs, node) = self.configs(target, &authority)?;
+        let waiting = Routing::Waiting("a configuration".into());
+        let routing = Arc::new(Published::new(waiting));
+        let (queries, asked) = mpsc::unbounded_channel();
+        let driver = Driver::new(Arc::clone(&routing), node, configs, endpoints, asked);
+        tokio::spawn(driver.run());
+        Ok(Channel::new(Shared {
+            scheme,
+            authority,
+            routing,
+            queries,
+        }))
+    }
+
+    fn authority_for(&self, target: &Target) -> Result<Authority, BuildError> {
+        match &self.authority {
+            Some(text) => parse_authority(text).map_err(BuildError::Authority),
+            None => Ok(target.authority.clone()),
+        }
+    }
+
+    /// The configurations, and the id of the node that they are for.
+    fn configs(
+        self,
+        target: &Target,
+        authority: &Authority,
+    ) -> Result<(ConfigWatch, String), BuildError> {
         let bootstrap = match self.bootstrap {
             Some(bootstrap) => bootstrap,
             None => Bootstrap::from_env()?,
@@ -137,33 +203,22 @@ impl ChannelBuilder {
         if let Some(on) = self.data_error_handling {
             client = client.data_error_handling(on);
         }
+        if let Some(on) = self.aggregate_cluster_resources {
+            client = client.aggregate_cluster_resources(on);
+        }
         if let Some(recorder) = self.recorder {
             client = client.recorder(recorder);
         }
-        let client = client.shared()?;
-
-        let waiting = Routing::Waiting("a configuration".into());
-        let routing = Arc::new(Published::new(waiting));
         let roots = Roots {
             listener: listener.into(),
             authority: authority.as_str().into(),
+            held: BTreeSet::new(),
         };
-        let (queries, asked) = mpsc::unbounded_channel();
-        let driver = Driver::new(
-            Arc::clone(&routing),
-            roots,
-            node,
-            client.subscriber(),
-            Endpoints::new(profile, self.connect_timeout),
-            asked,
-        );
-        tokio::spawn(driver.run());
-        Ok(Channel::new(Shared {
-            scheme,
-            authority,
-            routing,
-            queries,
-        }))
+        let resolver = self.dns_resolver;
+        let resolver = resolver.unwrap_or_else(|| Arc::new(SystemResolver::new()));
+        let names = Names::new(resolver, self.dns_refresh);
+        let subscriber = client.shared()?.subscriber();
+        Ok((ConfigWatch::new(roots, &node, subscriber, names), node))
     }
 }
 

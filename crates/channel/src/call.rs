@@ -14,8 +14,9 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::channel::Shared;
+use crate::clusters::{Balancing, Cluster, Lease};
 use crate::deadline::Deadline;
-use crate::routing::{Balancing, Cluster, Routing};
+use crate::routing::Routing;
 use crate::transport::{
     DEFAULT_REPLAY_LIMIT, Guard, ReplayBody, ResponseBody, SendErrorKind, Sender,
 };
@@ -49,11 +50,11 @@ pub(crate) async fn run(
     let (outgoing, body) = Outgoing::new(&shared, request)?;
     let body = ReplayBody::new(body, DEFAULT_REPLAY_LIMIT);
     let mut refused_before = false;
+    // gRFC A31: a call has one cluster, whatever happens to its attempts, and the cluster is there
+    // until the call needs no more of them.
+    let cluster = outgoing.route(&shared).await?;
     loop {
-        let cluster = outgoing.route(&shared).await?;
-        let Some(call) = outgoing.pick(&cluster).await? else {
-            continue;
-        };
+        let call = outgoing.pick(&cluster, &shared).await?;
         let sender = call.transport().clone();
         let attempt = outgoing.head.clone().map(|()| body.attempt());
         let sent = outgoing
@@ -119,7 +120,7 @@ impl Outgoing {
 
     /// The cluster to send to. Waits for the first configuration and, if the call waits for ready,
     /// for one that works.
-    async fn route(&self, shared: &Shared) -> Result<Arc<Cluster>, Status> {
+    async fn route(&self, shared: &Shared) -> Result<Arc<Lease>, Status> {
         let look = |routing: &Routing| match routing {
             Routing::Ready(router) => Some(router.route(self.path.path())),
             Routing::Broken(reason) => Some(Err(reason.to_string())),
@@ -137,19 +138,18 @@ impl Outgoing {
         routed.map_err(Status::unavailable)
     }
 
-    /// An endpoint of the cluster; `None` if the cluster left the configuration while the call
-    /// waited for it, so that it must be routed again.
-    async fn pick(&self, cluster: &Cluster) -> Result<Option<Call<Sender>>, Status> {
+    /// An endpoint of the cluster.
+    async fn pick(&self, cluster: &Cluster, shared: &Shared) -> Result<Call<Sender>, Status> {
         let look = |balancing: &Balancing| {
-            let picker = match balancing {
-                Balancing::Live(picker) => picker,
+            let (picker, may_wait) = match balancing {
+                Balancing::Last(picker) => (picker, false),
+                Balancing::Live(picker) => (picker, self.wait_for_ready),
                 Balancing::Pending => return None,
-                Balancing::Removed => return Some(Ok(None)),
             };
             match picker.pick(&CallContext::new(fastrand::u64(..))) {
-                Pick::Ready(call) => Some(Ok(Some(call))),
+                Pick::Ready(call) => Some(Ok(call)),
                 Pick::Queue => None,
-                Pick::Fail(_) if self.wait_for_ready => None,
+                Pick::Fail(_) if may_wait => None,
                 Pick::Fail(failure) => Some(Err(failure)),
             }
         };
@@ -160,7 +160,13 @@ impl Outgoing {
                 self.deadline.bound(found, || unusable(cluster)).await?
             }
         };
-        picked.map_err(|failure| Status::unavailable(failure.to_string()))
+        picked.map_err(|failure| {
+            let text = failure.to_string();
+            Status::unavailable(match &**shared.routing.load() {
+                Routing::Ready(router) => router.with_notes(text),
+                _ => text,
+            })
+        })
     }
 }
 
@@ -176,11 +182,13 @@ fn missing(shared: &Shared) -> String {
 /// What a call that ran out of time before it was sent was waiting for.
 fn unusable(cluster: &Cluster) -> String {
     let why = match &**cluster.balancing.load() {
-        Balancing::Live(picker) => match picker.pick(&CallContext::new(0)) {
-            Pick::Fail(failure) => failure.to_string(),
-            _ => format!("cluster {}: no connection is ready yet", cluster.name),
-        },
-        _ => format!("cluster {}: no connection is ready yet", cluster.name),
+        Balancing::Last(picker) | Balancing::Live(picker) => {
+            match picker.pick(&CallContext::new(0)) {
+                Pick::Fail(failure) => failure.to_string(),
+                _ => format!("cluster {}: no connection is ready yet", cluster.name),
+            }
+        }
+        Balancing::Pending => format!("cluster {}: no connection is ready yet", cluster.name),
     };
     format!("a backend: {why}")
 }

@@ -1,22 +1,25 @@
 //! The task behind a channel: it moves values from the xDS client through `resolve()` and `plan()`
 //! to the balancer, and from the connections back to it. All mutable state of a channel is here.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_client::{Batch, Subscriber};
 use crowfly_lb::{Balancer, Command, Event};
-use crowfly_xds::{Cache, Key, Kind, ResolveError, Resolved, Roots, XdsConfig, resolve};
+use crowfly_xds::{
+    ClusterError, ClusterResult, Reason, ResolveError, Resolved, ResourceError, XdsConfig,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{self, sleep_until};
 use tracing::{info, warn};
 
+use crate::clusters::Clusters;
+use crate::config_watch::ConfigWatch;
 use crate::endpoints::{Change, Endpoints};
 use crate::plan::plan;
 use crate::published::Published;
-use crate::routing::{Balancing, Cluster, Router, Routing};
+use crate::routing::{Router, Routing};
 use crate::subchannel::Report;
 use crate::transport::Sender;
 
@@ -29,14 +32,12 @@ pub(crate) enum Query {
 
 pub(crate) struct Driver {
     routing: Arc<Published<Routing>>,
-    roots: Roots,
     node: String,
-    subscriber: Subscriber,
-    /// This channel's view of the client's cache, at one instant.
-    view: Cache,
-    watches: BTreeMap<Key, Kind>,
+    configs: ConfigWatch,
+    /// The one in use.
     config: Option<Arc<XdsConfig>>,
-    clusters: BTreeMap<String, Arc<Cluster>>,
+    clusters: Clusters,
+    ended_leases: mpsc::UnboundedReceiver<Arc<str>>,
     balancer: Balancer<Sender>,
     endpoints: Endpoints,
     reports: mpsc::UnboundedReceiver<Report>,
@@ -46,21 +47,19 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(
         routing: Arc<Published<Routing>>,
-        roots: Roots,
         node: String,
-        subscriber: Subscriber,
+        configs: ConfigWatch,
         (endpoints, reports): (Endpoints, mpsc::UnboundedReceiver<Report>),
         queries: mpsc::UnboundedReceiver<Query>,
     ) -> Self {
+        let (clusters, ended_leases) = Clusters::new();
         Self {
             routing,
-            roots,
             node,
-            subscriber,
-            view: Cache::default(),
-            watches: BTreeMap::new(),
+            configs,
             config: None,
-            clusters: BTreeMap::new(),
+            clusters,
+            ended_leases,
             balancer: Balancer::new(fastrand::u64(..)),
             endpoints,
             reports,
@@ -69,17 +68,17 @@ impl Driver {
     }
 
     pub(crate) async fn run(mut self) {
-        self.resolve();
         loop {
             tokio::select! {
                 query = self.queries.recv() => match query {
                     Some(query) => self.answer(query),
                     None => return,
                 },
-                batch = self.subscriber.next() => match batch {
-                    Some(batch) => self.updated(batch),
+                resolved = self.configs.next() => match resolved {
+                    Some(resolved) => self.resolved(resolved),
                     None => return,
                 },
+                Some(name) = self.ended_leases.recv() => self.lease_ended(&name),
                 Some(report) = self.reports.recv() => self.reported(report),
                 () = until(self.balancer.next_timeout()) => {}
             }
@@ -87,22 +86,9 @@ impl Driver {
         }
     }
 
-    fn updated(&mut self, batch: Batch) {
-        for update in batch.updates {
-            // What was on its way when its watch ended is no longer of interest.
-            if self.watches.contains_key(&update.key) {
-                self.view.put(update.key, update.entry);
-            }
-        }
-        self.resolve();
-    }
-
-    /// Works out the configuration anew, adjusts the watches, and publishes it if it is whole. A
-    /// config in use stays until the next one is whole (gRFC A74), or until there cannot be one.
-    fn resolve(&mut self) {
-        let resolution = resolve(&self.view, &self.roots);
-        self.rewatch(resolution.watches);
-        match resolution.resolved {
+    /// A config in use stays until the next one is whole (gRFC A74), or until there cannot be one.
+    fn resolved(&mut self, resolved: Resolved) {
+        match resolved {
             Resolved::Error(error) => self.fail(&error),
             Resolved::Ready(config) => self.apply(config),
             Resolved::Waiting(missing) if self.config.is_none() => {
@@ -113,65 +99,57 @@ impl Driver {
         }
     }
 
-    fn rewatch(&mut self, watches: BTreeMap<Key, Kind>) {
-        for (key, kind) in &watches {
-            if !self.watches.contains_key(key) {
-                self.subscriber.watch(key.clone(), *kind);
-            }
-        }
-        for key in self.watches.keys() {
-            if !watches.contains_key(key) {
-                self.subscriber.unwatch(key.clone());
-                self.view.remove(key);
-            }
-        }
-        self.watches = watches;
-    }
-
     fn fail(&mut self, error: &ResolveError) {
-        warn!(target = &*self.roots.listener, %error, "no configuration");
+        warn!(target = self.target(), %error, "no configuration");
         let text = match error {
             ResolveError::Resource(error) => error.to_string(),
             other => format!("{other} [node {}]", self.node),
         };
         self.routing.publish(Routing::Failed(text.into()));
         self.config = None;
-        self.remove_clusters_except(|_| false);
+        self.clusters.mark_last(|_| true);
     }
 
-    /// The balancer hears of a cluster before a route leads to it.
+    /// The balancer hears of a cluster before a route leads to it (gRFC A31). Clusters that no route
+    /// leads to any more stay for the calls that have them.
     fn apply(&mut self, config: Arc<XdsConfig>) {
-        if self.config.as_ref() == Some(&config) {
-            return;
+        for name in config.routed() {
+            let name = name.into();
+            if self.clusters.ensure(&name) {
+                self.configs.hold(&name);
+            }
         }
-        for (name, state) in &config.clusters {
-            let known = self.config.as_ref().and_then(|c| c.clusters.get(name));
-            if known != Some(state) {
-                let plan = plan(name, state, &self.node);
+        for name in self.clusters.names() {
+            let known = self.config.as_deref();
+            if let Some(state) = config.clusters.get(name)
+                && known.is_none_or(|known| differs(name, known, &config))
+            {
+                let plan = plan(name, state, &config, &self.node);
                 self.balancer.handle(Event::Plan(Arc::new(plan)), now());
             }
-            self.clusters
-                .entry(name.clone())
-                .or_insert_with(|| Arc::new(Cluster::new(name)));
         }
         self.flush();
-        let router = Router::new(&config, &self.clusters);
+        let router = Router::new(&config, |name| self.clusters.lease(name));
+        let routed: HashSet<&str> = config.routed().collect();
+        self.clusters.mark_last(|name| {
+            !routed.contains(name) || config.clusters.get(name).is_some_and(is_deleted)
+        });
         self.routing.publish(Routing::Ready(router));
-        self.remove_clusters_except(|name| config.clusters.contains_key(name));
-        info!(target = &*self.roots.listener, clusters = ?config.clusters.keys(), "configuration applied");
+        info!(target = self.target(), clusters = ?config.clusters.keys(), "configuration applied");
         self.config = Some(config);
     }
 
-    fn remove_clusters_except(&mut self, keep: impl Fn(&str) -> bool) {
-        self.clusters.retain(|name, cluster| {
-            if keep(name) {
-                return true;
-            }
-            let event = Event::RemoveCluster(name.as_str().into());
+    /// Neither a route nor a call wants the cluster any more, unless one took it up again.
+    fn lease_ended(&mut self, name: &Arc<str>) {
+        if self.clusters.remove_unleased(name) {
+            self.configs.release(name);
+            let event = Event::RemoveCluster((&**name).into());
             self.balancer.handle(event, now());
-            cluster.balancing.publish(Balancing::Removed);
-            false
-        });
+        }
+    }
+
+    fn target(&self) -> &str {
+        &self.configs.roots().listener
     }
 
     fn reported(&mut self, report: Report) {
@@ -198,11 +176,10 @@ impl Driver {
                     self.balancer.flush(now());
                 }
                 Command::Publish { cluster, picker } => {
-                    if let Some(cluster) = self.clusters.get(cluster.as_str()) {
-                        cluster.balancing.publish(Balancing::Live(picker));
-                    }
+                    self.clusters.publish(cluster.as_str(), picker);
                 }
                 Command::Release(id) => self.endpoints.release(id),
+                Command::Reresolve(_) => self.configs.reresolve(),
             }
         }
     }
@@ -210,13 +187,33 @@ impl Driver {
     fn answer(&self, query: Query) {
         match query {
             Query::Tree(reply) => {
-                let trees = self.clusters.keys();
+                let trees = self.clusters.names();
                 let trees = trees.filter_map(|name| self.balancer.tree(name));
                 // Whoever asked may have lost interest.
                 let _ = reply.send(trees.map(|tree| tree.to_string()).collect());
             }
         }
     }
+}
+
+/// Whether a cluster or one of its leaves is another than before.
+fn differs(name: &str, known: &XdsConfig, config: &XdsConfig) -> bool {
+    let differs = |name: &str| match (known.clusters.get(name), config.clusters.get(name)) {
+        (Some(Ok(known)), Some(Ok(state))) => !Arc::ptr_eq(known, state),
+        (known, state) => known != state,
+    };
+    let leaves = match config.clusters.get(name) {
+        Some(Ok(state)) => state.leaves(),
+        _ => &[],
+    };
+    differs(name) || leaves.iter().any(|leaf| differs(leaf))
+}
+
+/// Whether the server withdrew the cluster: then a call that waits for it waits in vain (gRFC A31).
+fn is_deleted(state: &ClusterResult) -> bool {
+    let Err(error) = state else { return false };
+    let reason = |error: &ResourceError| error.reason == Reason::Deleted;
+    matches!(&**error, ClusterError::Resource(error) if reason(error))
 }
 
 fn tell(balancer: &mut Balancer<Sender>, changes: impl IntoIterator<Item = Change>) {

@@ -244,6 +244,7 @@ mod tests {
             cluster: "payments".into(),
             root: Node::RoundRobin([address.into()].into()),
             note: None,
+            reresolves: false,
         };
         balancer.handle(Event::Plan(Arc::new(plan)), now);
         balancer.flush(now);

@@ -34,7 +34,10 @@
 mod builder;
 mod call;
 mod channel;
+mod clusters;
+mod config_watch;
 mod deadline;
+pub mod dns;
 mod driver;
 mod endpoints;
 mod plan;
@@ -48,6 +51,7 @@ pub mod transport;
 pub use builder::{BuildError, ChannelBuilder};
 pub use call::WaitForReady;
 pub use channel::{Channel, ResponseBody, ResponseFuture};
+pub use config_watch::ConfigWatch;
 pub use crowfly_client::{csds_service, metrics};
 pub use crowfly_model::bootstrap::{
     AuthorityConfig, Bootstrap, BootstrapError, ServerConfig, ServerFeature,

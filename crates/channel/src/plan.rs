@@ -3,41 +3,90 @@
 use std::sync::Arc;
 
 use crowfly_lb::{Endpoint, Locality, LocalityId, Node, Plan};
-use crowfly_model::grpc::cluster::LbPolicy;
+use crowfly_model::grpc::cluster::{ClusterKind, EndpointSource, LbPolicy};
 use crowfly_model::grpc::endpoints::{self, Health};
-use crowfly_xds::{ClusterState, ResourceError};
+use crowfly_xds::{ClusterResult, ClusterState, XdsConfig};
+
+use crate::routing::joined;
 
 /// The plan for one cluster of a config. A cluster in trouble has an empty plan, whose note tells
 /// every call what the trouble is; otherwise the note names the node (gRFC A88).
-pub(crate) fn plan(
-    name: &str,
-    state: &Result<Arc<ClusterState>, ResourceError>,
-    node: &str,
-) -> Plan {
-    let (root, note) = match state {
-        Ok(state) => root(state),
-        Err(error) => (Node::Localities(Vec::new()), Some(error.to_string())),
+pub(crate) fn plan(name: &str, state: &ClusterResult, config: &XdsConfig, node: &str) -> Plan {
+    let leaf = match state {
+        Ok(state) => Leaf::of(state, config),
+        Err(error) => Leaf {
+            note: Some(error.to_string()),
+            ..Leaf::default()
+        },
+    };
+    let root = if leaf.regardless_of_locality {
+        Node::RoundRobin(regardless_of_locality(&leaf.localities))
+    } else {
+        Node::Localities(leaf.localities)
     };
     Plan {
         cluster: name.into(),
         root,
-        note: Some(note.unwrap_or_else(|| format!("node {node}")).into()),
+        note: Some(leaf.note.unwrap_or_else(|| format!("node {node}")).into()),
+        reresolves: leaf.reresolves,
     }
 }
 
-fn root(state: &ClusterState) -> (Node, Option<String>) {
-    let note = state.note.as_ref().map(ToString::to_string);
-    let localities = state.endpoints.as_deref().and_then(usable);
-    let note = match (&localities, &state.endpoints) {
-        (None, Some(endpoints)) => note.or_else(|| Some(nothing_usable(endpoints))),
-        _ => note,
-    };
-    let localities = localities.unwrap_or_default();
-    let root = match state.cluster.lb_policy {
-        LbPolicy::WrrLocality(_) => Node::Localities(localities),
-        LbPolicy::Endpoints(_) => Node::RoundRobin(regardless_of_locality(&localities)),
-    };
-    (root, note)
+/// What is balanced over: a cluster that is no aggregate, or the one that an aggregate uses.
+#[derive(Default)]
+struct Leaf {
+    localities: Vec<Locality>,
+    regardless_of_locality: bool,
+    reresolves: bool,
+    note: Option<String>,
+}
+
+impl Leaf {
+    /// Of an aggregate, the first leaf that has endpoints is used.
+    fn of(state: &ClusterState, config: &XdsConfig) -> Self {
+        let leaves = state.leaves().iter().filter_map(|name| {
+            let leaf = config.clusters.get(name)?.as_ref().ok()?;
+            Some(Self::of_leaf(leaf))
+        });
+        let mut notes = Vec::from_iter(joined(&state.notes));
+        let mut used: Option<Self> = None;
+        for leaf in leaves {
+            if !leaf.localities.is_empty() {
+                used = Some(leaf);
+                break;
+            }
+            notes.extend(leaf.note.clone());
+            used.get_or_insert(leaf);
+        }
+        let Some(mut used) = used else {
+            return Self::of_leaf(state);
+        };
+        if used.localities.is_empty() || used.note.is_none() {
+            used.note = (!notes.is_empty()).then(|| notes.join("; "));
+        }
+        used
+    }
+
+    fn of_leaf(state: &ClusterState) -> Self {
+        let localities = state.endpoints().and_then(|e| usable(e));
+        let note = joined(&state.notes).or_else(|| match (&localities, state.endpoints()) {
+            (None, Some(endpoints)) => Some(nothing_usable(endpoints)),
+            _ => None,
+        });
+        let (by_endpoint, from_dns) = match &state.cluster.kind {
+            ClusterKind::Leaf(leaf) => (
+                matches!(leaf.lb_policy, LbPolicy::Endpoints(_)),
+                matches!(leaf.source, EndpointSource::Dns(_)),
+            ),
+            ClusterKind::Aggregate(_) => (false, false),
+        };
+        Self {
+            localities: localities.unwrap_or_default(),
+            regardless_of_locality: by_endpoint,
+            reresolves: from_dns,
+            note,
+        }
+    }
 }
 
 /// For a policy that is not below `wrr_locality`: it sees the endpoints, not where they are.

@@ -1,14 +1,11 @@
-//! Which cluster a call goes to, and what that cluster's balancer says at the moment.
+//! Which cluster a call goes to.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowfly_lb::Picker;
 use crowfly_model::grpc::route::{PathMatcher, RouteAction};
-use crowfly_xds::XdsConfig;
+use crowfly_xds::{ResourceError, XdsConfig};
 
-use crate::published::Published;
-use crate::transport::Sender;
+use crate::clusters::Lease;
 
 /// What the channel knows about where calls go; replaced whole (gRFC A74).
 #[derive(Debug)]
@@ -29,22 +26,26 @@ pub(crate) struct Router {
     virtual_host: String,
     routes: Vec<(PathMatcher, Destination)>,
     skipped: Vec<String>,
+    notes: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 enum Destination {
-    Cluster(Arc<Cluster>),
+    Cluster(Arc<Lease>),
     /// A route that a proxy would answer itself (gRFC A28: an inappropriate action).
     NonForwarding,
 }
 
 impl Router {
-    /// Compiles a config. `clusters` holds every cluster the config routes to.
-    pub(crate) fn new(config: &XdsConfig, clusters: &BTreeMap<String, Arc<Cluster>>) -> Self {
+    /// Compiles a config. `lease` knows every cluster the config routes to.
+    pub(crate) fn new(
+        config: &XdsConfig,
+        mut lease: impl FnMut(&str) -> Option<Arc<Lease>>,
+    ) -> Self {
         let virtual_host = &config.virtual_host;
         let routes = virtual_host.routes.iter().filter_map(|route| {
             let destination = match &route.action {
-                RouteAction::Cluster(name) => Destination::Cluster(clusters.get(name)?.clone()),
+                RouteAction::Cluster(name) => Destination::Cluster(lease(name)?),
                 RouteAction::NonForwarding => Destination::NonForwarding,
             };
             Some((route.path.clone(), destination))
@@ -57,18 +58,19 @@ impl Router {
                 .iter()
                 .map(ToString::to_string)
                 .collect(),
+            notes: joined(&config.notes),
         }
     }
 
     /// The cluster for a path: the first route that matches decides (gRFC A28). The error is what
     /// the call fails with.
-    pub(crate) fn route(&self, path: &str) -> Result<Arc<Cluster>, String> {
+    pub(crate) fn route(&self, path: &str) -> Result<Arc<Lease>, String> {
         let matching = self
             .routes
             .iter()
             .find(|(matcher, _)| matcher.matches(path));
         match matching {
-            Some((_, Destination::Cluster(cluster))) => Ok(Arc::clone(cluster)),
+            Some((_, Destination::Cluster(lease))) => Ok(Arc::clone(lease)),
             Some((_, Destination::NonForwarding)) => Err(format!(
                 "virtual host {}: the route for {path} does not lead to a cluster",
                 self.virtual_host
@@ -85,32 +87,20 @@ impl Router {
         if !self.skipped.is_empty() {
             text = format!("{text} (skipped: {})", self.skipped.join("; "));
         }
-        text
+        self.with_notes(text)
     }
-}
 
-/// A cluster that calls pick from. It keeps its identity from config to config.
-#[derive(Debug)]
-pub(crate) struct Cluster {
-    pub(crate) name: String,
-    pub(crate) balancing: Published<Balancing>,
-}
-
-/// What a cluster's balancer says.
-#[derive(Debug)]
-pub(crate) enum Balancing {
-    Live(Arc<Picker<Sender>>),
-    /// It has not spoken yet.
-    Pending,
-    /// The cluster has left the configuration: ask for the route again.
-    Removed,
-}
-
-impl Cluster {
-    pub(crate) fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            balancing: Published::new(Balancing::Pending),
+    /// Adds what is wrong with listener and routes without being fatal (gRFC A88).
+    pub(crate) fn with_notes(&self, text: String) -> String {
+        match &self.notes {
+            Some(notes) => format!("{text} ({notes})"),
+            None => text,
         }
     }
+}
+
+/// Notes as one text; `None` if there are none.
+pub(crate) fn joined(notes: &[ResourceError]) -> Option<String> {
+    let texts: Vec<String> = notes.iter().map(ToString::to_string).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
 }

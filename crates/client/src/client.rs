@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowfly_model::ResourceType;
 use crowfly_model::bootstrap::{Bootstrap, Node, ServerConfig, ServerFeature, is_switched_on};
+use crowfly_model::{Features, ResourceType};
 use crowfly_xds::{
     Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ServerId, SessionConfig,
 };
@@ -49,6 +49,7 @@ pub(crate) struct Inner {
 pub(crate) struct Settings {
     max_response_bytes: usize,
     data_error_handling: bool,
+    features: Features,
 }
 
 impl Inner {
@@ -74,6 +75,7 @@ impl XdsClient {
             target: "".into(),
             max_response_bytes: MAX_RESPONSE_BYTES,
             data_error_handling: None,
+            aggregate_cluster_resources: None,
             recorder: None,
         }
     }
@@ -138,6 +140,7 @@ pub struct XdsClientBuilder {
     target: Arc<str>,
     max_response_bytes: usize,
     data_error_handling: Option<bool>,
+    aggregate_cluster_resources: Option<bool>,
     recorder: Option<Arc<dyn Recorder>>,
 }
 
@@ -160,6 +163,13 @@ impl XdsClientBuilder {
     /// default is what `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING` says.
     pub fn data_error_handling(mut self, on: bool) -> Self {
         self.data_error_handling = Some(on);
+        self
+    }
+
+    /// Whether an aggregate cluster may have its list of clusters in a resource of its own (gRFC A99).
+    /// The default is what `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` says.
+    pub fn aggregate_cluster_resources(mut self, on: bool) -> Self {
+        self.aggregate_cluster_resources = Some(on);
         self
     }
 
@@ -192,6 +202,7 @@ impl XdsClientBuilder {
             node: self.bootstrap.node.clone(),
             protocol: protocol(config),
             data_errors: data_errors(config, uniform),
+            features: settings.features,
             seed: fastrand::u64(..),
         };
         let discovery = Discovery::new(configs.iter().map(session).collect(), authorities);
@@ -220,7 +231,16 @@ impl XdsClientBuilder {
         Settings {
             max_response_bytes: self.max_response_bytes,
             data_error_handling: asked.unwrap_or_else(|| is_switched_on(DATA_ERROR_HANDLING)),
+            features: self.features(),
         }
+    }
+
+    fn features(&self) -> Features {
+        let mut features = Features::from_env();
+        if let Some(on) = self.aggregate_cluster_resources {
+            features.aggregate_cluster_resource = on;
+        }
+        features
     }
 
     /// Every distinct server once, and which of them each authority asks.

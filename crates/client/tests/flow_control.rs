@@ -245,7 +245,7 @@ async fn next(subscriber: &mut Subscriber) -> Batch {
 
 fn eds_name(batch: &Batch) -> String {
     let read = batch.updates[0].entry.read::<Cluster>();
-    read.unwrap().unwrap().eds_name().to_owned()
+    read.unwrap().unwrap().eds_name().unwrap().to_owned()
 }
 
 async fn assert_unread(server: &mut AdsServer) {

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::process::Process;
@@ -109,16 +109,27 @@ impl Control {
 /// What a control plane serves.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    services: Vec<(String, Vec<SocketAddr>)>,
+    services: Vec<Service>,
     resources: Vec<Value>,
+}
+
+#[derive(Clone, Debug)]
+struct Service {
+    name: String,
+    addresses: Vec<SocketAddr>,
+    fallback: Vec<Value>,
 }
 
 impl Config {
     /// One service, in one locality.
     pub fn service(name: &str, backends: &[&Backend]) -> Self {
-        let addresses = backends.iter().map(|backend| backend.address).collect();
+        let service = Service {
+            name: name.to_owned(),
+            addresses: backends.iter().map(|backend| backend.address).collect(),
+            fallback: Vec::new(),
+        };
         Self {
-            services: vec![(name.to_owned(), addresses)],
+            services: vec![service],
             resources: Vec::new(),
         }
     }
@@ -127,6 +138,15 @@ impl Config {
     #[must_use]
     pub fn and_service(mut self, name: &str, backends: &[&Backend]) -> Self {
         self.services.extend(Self::service(name, backends).services);
+        self
+    }
+
+    /// The same, with fallbacks of the service that was added last.
+    #[must_use]
+    pub fn falling_back_to(mut self, fallback: impl IntoIterator<Item = Value>) -> Self {
+        if let Some(service) = self.services.last_mut() {
+            service.fallback.extend(fallback);
+        }
         self
     }
 
@@ -139,20 +159,26 @@ impl Config {
 
     fn to_yaml(&self) -> String {
         let mut yaml = String::from("services:\n");
-        for (name, addresses) in &self.services {
+        for Service {
+            name,
+            addresses,
+            fallback,
+        } in &self.services
+        {
             let head = format!("- name: {name}\n  localities:\n  - region: r1\n    zone: z1\n");
             yaml.push_str(&head);
-            yaml.push_str("    endpoints:\n");
-            for address in addresses {
-                // Writing to a string cannot fail.
-                let _ = writeln!(yaml, "    - address: {address}");
+            let endpoint = |address: &SocketAddr| json!({ "address": address });
+            let endpoints: Value = addresses.iter().map(endpoint).collect();
+            // JSON is YAML, and writing to a string cannot fail.
+            let _ = writeln!(yaml, "    endpoints: {endpoints}");
+            if !fallback.is_empty() {
+                let _ = writeln!(yaml, "  fallback: {}", Value::from(fallback.clone()));
             }
         }
         if !self.resources.is_empty() {
             yaml.push_str("resources:\n");
         }
         for resource in &self.resources {
-            // JSON is YAML.
             let _ = writeln!(yaml, "- {resource}");
         }
         yaml

@@ -120,6 +120,7 @@ fn picker(localities: u32, size: u32) -> Arc<Picker<Transport>> {
             cluster: "bench".into(),
             root,
             note: None,
+            reresolves: false,
         })),
         now,
     );
@@ -141,7 +142,7 @@ fn drain(balancer: &mut Balancer<Transport>) -> (Vec<EndpointId>, Option<Arc<Pic
         match command {
             Command::Connect { id, .. } => connects.push(id),
             Command::Publish { picker, .. } => published = Some(picker),
-            Command::Release(_) => {}
+            Command::Release(_) | Command::Reresolve(_) => {}
         }
     }
     (connects, published)

@@ -49,6 +49,9 @@ pub enum Command<T> {
     },
     /// An endpoint is not wanted any more: no new call goes to it, open ones may finish.
     Release(EndpointId),
+    /// An endpoint of a cluster whose plan [reresolves](Plan::reresolves) was lost or could not be
+    /// reached: look up its addresses again.
+    Reresolve(ClusterName),
     /// Calls of a cluster are to be picked by this picker from now on.
     Publish {
         /// The cluster.
@@ -75,6 +78,8 @@ pub struct Balancer<T> {
     dirty_leaves: BTreeSet<LeafId>,
     /// Clusters to plan or to compile in the next flush.
     dirty_clusters: BTreeSet<ClusterName>,
+    /// Clusters whose names are to be looked up again.
+    reresolve: BTreeSet<ClusterName>,
     commands: VecDeque<Command<T>>,
 }
 
@@ -88,6 +93,7 @@ impl<T> Balancer<T> {
             rng: fastrand::Rng::with_seed(seed),
             dirty_leaves: BTreeSet::new(),
             dirty_clusters: BTreeSet::new(),
+            reresolve: BTreeSet::new(),
             commands: VecDeque::new(),
         }
     }
@@ -114,6 +120,9 @@ impl<T> Balancer<T> {
                 }
             }
             Event::Endpoint { id, state } => {
+                if let EndpointState::Idle | EndpointState::TransientFailure(_) = &state {
+                    self.lost(id);
+                }
                 self.dirty_leaves.extend(self.pool.report(id, state));
             }
         }
@@ -129,6 +138,8 @@ impl<T> Balancer<T> {
         while let Some(release) = self.pool.next_release() {
             self.commands.push_back(release);
         }
+        let reresolve = std::mem::take(&mut self.reresolve).into_iter();
+        self.commands.extend(reresolve.map(Command::Reresolve));
     }
 
     /// The next thing to do, or `None` if there is nothing.
@@ -166,6 +177,17 @@ impl<T> Balancer<T> {
             .into_iter()
             .filter_map(|id| self.leaves.get(id.0));
         leaves.flat_map(|leaf| leaf.views(&self.pool)).collect()
+    }
+
+    /// An endpoint has no connection: perhaps it has moved.
+    fn lost(&mut self, id: EndpointId) {
+        let leaf = self.pool.get(id).and_then(|e| self.leaves.get(e.leaf().0));
+        let cluster = leaf.and_then(|leaf| self.clusters.get(leaf.cluster()));
+        if let Some(cluster) = cluster
+            && cluster.plan.reresolves
+        {
+            self.reresolve.insert(cluster.plan.cluster.clone());
+        }
     }
 
     /// Brings the trees in line with the newest plans.
@@ -238,6 +260,7 @@ impl<T> fmt::Debug for Command<T> {
             Self::Connect { id, addresses } => write!(f, "Connect({id}, {addresses:?})"),
             Self::Release(id) => write!(f, "Release({id})"),
             Self::Publish { cluster, .. } => write!(f, "Publish({cluster})"),
+            Self::Reresolve(cluster) => write!(f, "Reresolve({cluster})"),
         }
     }
 }

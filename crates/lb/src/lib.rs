@@ -33,6 +33,7 @@
 //!         child: Node::RoundRobin(Arc::from([endpoint])),
 //!     }]),
 //!     note: None,
+//!     reresolves: false,
 //! };
 //!
 //! let now = Instant::now();

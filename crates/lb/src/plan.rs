@@ -28,6 +28,7 @@ use crate::{ClusterName, LocalityId, Tree};
 ///         locality("b", 30, Arc::from([endpoint(1236)])),
 ///     ]),
 ///     note: None,
+///     reresolves: false,
 /// };
 /// assert_eq!(plan.to_string(), "\
 /// cluster payments
@@ -50,6 +51,9 @@ pub struct Plan {
     /// What the resolver has to add to a failure (A88's resolution note), such as
     /// `EDS resource payments-eds does not exist`.
     pub note: Option<Arc<str>>,
+    /// Whether its endpoints come from a name that can be looked up again when they are lost
+    /// (A37: from DNS, not from EDS).
+    pub reresolves: bool,
 }
 
 /// One node of the tree.

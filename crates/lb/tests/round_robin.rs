@@ -240,6 +240,7 @@ fn an_endpoint_counts_once() {
             child: Node::RoundRobin(endpoints.into()),
         }]),
         note: None,
+        reresolves: false,
     };
     let mut sim = Sim::new();
     sim.plan(of(vec![

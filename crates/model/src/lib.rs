@@ -6,10 +6,12 @@
 
 pub mod bootstrap;
 mod errors;
+mod features;
 pub mod grpc;
 pub mod names;
 mod resource;
 
 pub use bootstrap::Bootstrap;
 pub use errors::{Errors, FieldError, Validator};
+pub use features::Features;
 pub use resource::{Decoded, ResourceType};

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::Errors;
+use crate::{Errors, Features};
 
 /// A kind of xDS resource as one reader understands it.
 ///
@@ -22,8 +22,9 @@ pub trait ResourceType: 'static {
     /// deletion (Listener and Cluster only: gRFC A53).
     const ALL_IN_SOTW: bool;
 
-    /// Reads the message inside the `Any`.
-    fn parse(bytes: &[u8]) -> Decoded<Self::Parsed>;
+    /// Reads the message inside the `Any`; what `features` leaves out is as unknown to it as to a
+    /// reader that never heard of it.
+    fn parse(bytes: &[u8], features: &Features) -> Decoded<Self::Parsed>;
 }
 
 /// What came out of one serialized resource.

@@ -9,6 +9,7 @@
 //!   messages have in common.
 //! * [`Pair`] runs the two halves against each other in memory under a simulated clock, and
 //!   [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
+//! * [`DnsServer`] answers what a test tells it to.
 //! * [`fuzzing`] holds what the fuzz targets run, so that a test can run it too.
 //! * [`recording`] writes down what a foreign client says, to compare ours with.
 //!
@@ -23,6 +24,7 @@
 mod ads_server;
 pub mod builders;
 mod delta;
+mod dns_server;
 mod either;
 pub mod fuzzing;
 mod pair;
@@ -35,7 +37,9 @@ mod wire;
 
 pub use ads_server::AdsServer;
 pub use delta::{delta, removed, report};
+pub use dns_server::{DnsAnswer, DnsQuery, DnsServer};
 pub use either::{Asked, PROTOCOLS, Said, over_both, over_both_on_sockets};
+pub use hickory_proto::rr::RecordType;
 pub use pair::Pair;
 pub use resource_server::ResourceServer;
 pub use script::Script;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crowfly_model::ResourceType;
+use crowfly_model::{Features, ResourceType};
 use crowfly_xds::discovery::Output;
 use crowfly_xds::{
     Authorities, Cache, DeltaSubscription, Discovery, Ending, Input, Key, Kind, Protocol, Request,
@@ -54,6 +54,7 @@ impl Pair {
         };
         let config = SessionConfig {
             protocol,
+            features: Features::ALL,
             ..SessionConfig::new(node, 7)
         };
         Self {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crowfly_model::ResourceType;
+use crowfly_model::{Features, ResourceType};
 use crowfly_xds::discovery::Output;
 use crowfly_xds::{
     Authorities, Cache, Changed, DataErrors, Discovery, Ending, Input, Key, Kind, Protocol,
@@ -45,6 +45,7 @@ impl Script {
         let config = SessionConfig {
             protocol,
             data_errors,
+            features: Features::ALL,
             ..SessionConfig::new(node(), 7)
         };
         let authorities = Authorities {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crowfly_model::ResourceType;
+use crowfly_model::{Features, ResourceType};
 use crowfly_xds::discovery::Output;
 use crowfly_xds::{
     Authorities, Cache, Changed, Discovery, Ending, Input, Key, Kind, Protocol, ResourceError,
@@ -54,6 +54,7 @@ impl Servers {
         };
         let configs = (0..count).map(|index| SessionConfig {
             protocol,
+            features: Features::ALL,
             ..SessionConfig::new(node.clone(), index as u64)
         });
         Self {

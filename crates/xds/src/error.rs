@@ -44,6 +44,8 @@ pub enum Reason {
     Connectivity(Arc<str>),
     /// The server no longer lists it, or says that it is gone.
     Deleted,
+    /// The lookup of a DNS name failed.
+    Dns(Arc<str>),
     /// The server sent it, but it is not valid.
     Invalid(Errors),
     /// Its name is malformed.
@@ -68,6 +70,7 @@ impl fmt::Display for Reason {
         match self {
             Self::Connectivity(why) => write!(f, "xDS server: {why}"),
             Self::Deleted => f.write_str("does not exist: the server deleted it"),
+            Self::Dns(why) => f.write_str(why),
             Self::Invalid(errors) => write!(f, "invalid: {errors}"),
             Self::Name(why) => write!(f, "malformed name: {why}"),
             Self::Reported { code, message } => {

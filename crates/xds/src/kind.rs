@@ -1,10 +1,11 @@
 //! A [`ResourceType`] as a value, so that one stream and one cache can hold many types.
 
 use std::any::Any;
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use crowfly_model::{Decoded, ResourceType, names};
+use crowfly_model::{Decoded, Features, ResourceType, names};
 
 /// A parsed resource of any type.
 pub type Erased = Arc<dyn Any + Send + Sync>;
@@ -18,7 +19,7 @@ pub struct Kind {
     pub noun: &'static str,
     /// See [`ResourceType::ALL_IN_SOTW`].
     pub all_in_sotw: bool,
-    decode: fn(&[u8]) -> Decoded<Erased>,
+    decode: fn(&[u8], &Features) -> Decoded<Erased>,
     equal: fn(&Erased, &Erased) -> bool,
 }
 
@@ -42,8 +43,8 @@ impl Kind {
         }
     }
 
-    pub(crate) fn decode(&self, bytes: &[u8]) -> Decoded<Erased> {
-        (self.decode)(bytes)
+    pub(crate) fn decode(&self, bytes: &[u8], features: &Features) -> Decoded<Erased> {
+        (self.decode)(bytes, features)
     }
 
     pub(crate) fn equal(&self, a: &Erased, b: &Erased) -> bool {
@@ -64,6 +65,18 @@ impl PartialEq for Kind {
 }
 
 impl Eq for Kind {}
+
+impl PartialOrd for Kind {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Kind {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.type_url.cmp(other.type_url)
+    }
+}
 
 /// Which resource: its type and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,8 +103,8 @@ pub(crate) fn canonical(name: &str) -> Arc<str> {
     names::canonical(name).map_or_else(|_| name.into(), |name| (&*name).into())
 }
 
-fn decode<R: ResourceType>(bytes: &[u8]) -> Decoded<Erased> {
-    let Decoded { name, value } = R::parse(bytes);
+fn decode<R: ResourceType>(bytes: &[u8], features: &Features) -> Decoded<Erased> {
+    let Decoded { name, value } = R::parse(bytes, features);
     Decoded {
         name,
         value: value.map(|parsed| Arc::new(parsed) as Erased),

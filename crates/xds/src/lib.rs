@@ -23,7 +23,8 @@ pub use discovery::{Authorities, Discovery, ServerId};
 pub use error::{Reason, ResourceError};
 pub use kind::{Erased, Key, Kind};
 pub use resolve::{
-    ClusterState, Missing, Resolution, ResolveError, Resolved, Roots, XdsConfig, resolve,
+    ClusterError, ClusterResult, ClusterState, MAX_DEPTH, Members, Missing, Resolution,
+    ResolveError, Resolved, Resolver, Roots, Seen, Step, View, Watches, XdsConfig, resolve,
 };
 pub use session::{Ending, EndingKind, Input, Protocol, Request, Session, SessionConfig, Want};
 pub use snapshot::{DuplicateName, Snapshot, SnapshotBuilder, SnapshotResource, TypeSnapshot};

@@ -7,6 +7,8 @@ use crate::catalog::ConfigFile;
 use crate::descriptors;
 use crate::references::dangling;
 
+mod fallback;
+
 fn catalog(text: &str) -> Catalog {
     let file = ConfigFile {
         path: "control.yaml".into(),
@@ -88,7 +90,9 @@ services:
 fn a_service_without_endpoints_is_served_as_such() {
     let snapshot = snapshot("services: [{ name: payments }]");
     let endpoints = snapshot.resource(Endpoints::TYPE_URL, "payments").unwrap();
-    let parsed = Endpoints::parse(&endpoints.any.value).value.unwrap();
+    let parsed = Endpoints::parse(&endpoints.any.value, &Features::ALL)
+        .value
+        .unwrap();
     assert!(parsed.priorities.is_empty());
 }
 
@@ -110,7 +114,9 @@ services:
     );
     let localities = |name| {
         let resource = snapshot.resource(Endpoints::TYPE_URL, name).unwrap();
-        let parsed = Endpoints::parse(&resource.any.value).value.unwrap();
+        let parsed = Endpoints::parse(&resource.any.value, &Features::ALL)
+            .value
+            .unwrap();
         let priority = parsed.priorities[0].iter();
         let ids = priority.map(|l| (l.id.region.clone(), l.id.zone.clone()));
         ids.collect::<Vec<_>>()

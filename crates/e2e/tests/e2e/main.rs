@@ -16,6 +16,7 @@ mod c_core_client;
 mod envoy_delta;
 mod envoy_proxy;
 mod envoy_recording;
+mod fallback;
 mod foreign_control_plane;
 mod foreign_delta;
 mod inspect;

@@ -129,6 +129,11 @@ pub(crate) struct Record<T> {
 }
 
 impl<T> Record<T> {
+    /// The leaf it belongs to.
+    pub(crate) fn leaf(&self) -> LeafId {
+        self.leaf
+    }
+
     pub(crate) fn connectivity(&self) -> Connectivity {
         match self.state {
             State::Connecting => Connectivity::Connecting,

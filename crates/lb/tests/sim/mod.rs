@@ -194,6 +194,7 @@ impl Sim {
                 self.released.insert(id);
                 self.releases.push(port);
             }
+            Command::Reresolve(_) => {}
             Command::Publish { cluster, picker } => {
                 assert_eq!(cluster.as_str(), CLUSTER);
                 self.picker = Some(picker);
@@ -222,6 +223,7 @@ pub(crate) fn plan(localities: &[(&str, u32, &[Port])]) -> Plan {
         cluster: CLUSTER.into(),
         root: Node::Localities(localities.collect()),
         note: None,
+        reresolves: false,
     }
 }
 

@@ -1,7 +1,9 @@
 //! Extensions, which xDS carries in an `Any`: of which type is it really?
 
 use envoy_types::pb::google::protobuf::Any;
-use prost::Message;
+use prost::{Message, Name};
+
+use crate::Validator;
 
 /// The full names under which a `TypedStruct` travels; both have the same wire form.
 const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
@@ -39,6 +41,33 @@ impl Extension {
             type_name: type_name(&inner.type_url)?.to_owned(),
             form: Form::Struct,
         })
+    }
+
+    /// The message, which is of the type that the extension says it is; `None` after an error.
+    pub(super) fn decode<P: Message + Default>(&self, v: &mut Validator) -> Option<P> {
+        let name = &self.type_name;
+        match &self.form {
+            Form::Proto(bytes) => P::decode(bytes.as_slice())
+                .inspect_err(|error| v.error(format!("{name} cannot be decoded: {error}")))
+                .ok(),
+            Form::Struct => {
+                v.error(format!("expected {name}, got it as a TypedStruct"));
+                None
+            }
+        }
+    }
+
+    /// The message in `any`, which must be a `P`; `None` after an error.
+    pub(super) fn expect<P: Message + Name + Default>(any: &Any, v: &mut Validator) -> Option<P> {
+        let extension = Self::unwrap(any.clone())
+            .inspect_err(|error| v.error(error))
+            .ok()?;
+        let (expected, got) = (P::full_name(), &extension.type_name);
+        if *got != expected {
+            v.error(format!("expected {expected}, got {got}"));
+            return None;
+        }
+        extension.decode(v)
     }
 }
 

@@ -11,10 +11,13 @@ pub mod listener;
 pub mod route;
 
 mod any;
+mod cluster_config;
 mod config_source;
 mod decode;
+mod socket_address;
 
 pub use cluster::Cluster;
+pub use cluster_config::ClusterConfig;
 pub use endpoints::Endpoints;
 pub use listener::Listener;
 pub use route::RouteConfig;

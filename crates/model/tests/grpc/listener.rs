@@ -1,7 +1,7 @@
 //! Listeners.
 
 use crowfly_model::{
-    ResourceType,
+    Features, ResourceType,
     grpc::{
         Listener,
         listener::{ListenerKind, RouteSource},
@@ -298,11 +298,11 @@ fn name_is_known_even_if_the_rest_is_wrong() {
         name: "broken".to_owned(),
         ..pb::Listener::default()
     };
-    let decoded = Listener::parse(&proto.encode_to_vec());
+    let decoded = Listener::parse(&proto.encode_to_vec(), &Features::ALL);
     assert_eq!(decoded.name.as_deref(), Some("broken"));
     assert!(decoded.value.is_err());
 
-    let undecodable = Listener::parse(&[0xff]);
+    let undecodable = Listener::parse(&[0xff], &Features::ALL);
     assert_eq!(undecodable.name, None);
     let errors = undecodable.value.unwrap_err().to_string();
     assert!(errors.starts_with("cannot be decoded: "), "{errors}");

@@ -7,19 +7,23 @@
     reason = "test code"
 )]
 
+mod aggregate;
 mod cluster;
+mod cluster_config;
+mod cluster_lb_policy;
 mod endpoints;
 mod listener;
+mod logical_dns;
 mod messages;
 mod robustness;
 mod route;
 
-use crowfly_model::ResourceType;
+use crowfly_model::{Features, ResourceType};
 use prost::Message;
 
 /// The valid form of a message that is valid.
 fn accept<R: ResourceType>(proto: &impl Message) -> R::Parsed {
-    match R::parse(&proto.encode_to_vec()).value {
+    match R::parse(&proto.encode_to_vec(), &Features::ALL).value {
         Ok(value) => value,
         Err(errors) => panic!("a valid {} was rejected: {errors}", R::NOUN),
     }
@@ -27,7 +31,7 @@ fn accept<R: ResourceType>(proto: &impl Message) -> R::Parsed {
 
 /// Every error of a message that is not valid, as it would be read.
 fn reject<R: ResourceType>(proto: &impl Message) -> Vec<String> {
-    match R::parse(&proto.encode_to_vec()).value {
+    match R::parse(&proto.encode_to_vec(), &Features::ALL).value {
         Ok(value) => panic!("an invalid {} was accepted: {value:?}", R::NOUN),
         Err(errors) => errors.iter().map(ToString::to_string).collect(),
     }

@@ -4,8 +4,11 @@
 //! changed, which reach deep into the parsers.
 
 use crowfly_model::{
-    ResourceType,
-    grpc::{Cluster, Endpoints, Listener, RouteConfig},
+    Features, ResourceType,
+    grpc::{
+        Cluster, ClusterConfig, Endpoints, Listener, RouteConfig,
+        cluster::{Children, ClusterKind, EndpointSource},
+    },
 };
 use envoy_types::pb::envoy::{
     config::route::v3::RouteConfiguration,
@@ -14,7 +17,10 @@ use envoy_types::pb::envoy::{
 use proptest::{prelude::*, sample::Index};
 use prost::Message;
 
-use crate::messages::{assignment, cluster, listener, manager, route, route_config, virtual_host};
+use crate::messages::{
+    aggregate, assignment, cluster, listener, logical_dns, manager, route, route_config,
+    virtual_host,
+};
 
 /// Changes to make: where, and to which byte.
 type Changes = Vec<(Index, u8)>;
@@ -42,7 +48,7 @@ fn all_routes() -> RouteConfiguration {
 }
 
 fn parse_endpoints(bytes: &[u8]) {
-    let Ok(endpoints) = Endpoints::parse(bytes).value else {
+    let Ok(endpoints) = Endpoints::parse(bytes, &Features::ALL).value else {
         return;
     };
     assert!(!endpoints.name.is_empty());
@@ -59,8 +65,29 @@ fn parse_endpoints(bytes: &[u8]) {
     }
 }
 
+fn parse_cluster(bytes: &[u8]) {
+    let Ok(cluster) = Cluster::parse(bytes, &Features::ALL).value else {
+        return;
+    };
+    assert!(!cluster.name.is_empty());
+    match cluster.kind {
+        ClusterKind::Aggregate(aggregate) => match aggregate.children {
+            Children::Inline(list) => {
+                assert!(!list.clusters.is_empty());
+                assert!(list.clusters.iter().all(|name| !name.is_empty()));
+            }
+            Children::Resource(name) => assert!(!name.is_empty()),
+        },
+        ClusterKind::Leaf(leaf) => {
+            if let EndpointSource::Dns(name) = leaf.source {
+                assert!(!name.host.is_empty() && name.port > 0);
+            }
+        }
+    }
+}
+
 fn parse_routes(bytes: &[u8], authority: &str, path: &str) {
-    let Ok(config) = RouteConfig::parse(bytes).value else {
+    let Ok(config) = RouteConfig::parse(bytes, &Features::ALL).value else {
         return;
     };
     assert!(config.virtual_hosts.iter().all(|h| !h.domains.is_empty()));
@@ -75,8 +102,9 @@ fn parse_routes(bytes: &[u8], authority: &str, path: &str) {
 proptest! {
     #[test]
     fn random_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
-        let _ = Listener::parse(&bytes);
-        let _ = Cluster::parse(&bytes);
+        let _ = Listener::parse(&bytes, &Features::ALL);
+        parse_cluster(&bytes);
+        let _ = ClusterConfig::parse(&bytes, &Features::ALL);
         parse_endpoints(&bytes);
         parse_routes(&bytes, "a.x", "/a.A/M");
     }
@@ -87,12 +115,14 @@ proptest! {
         if inline {
             manager.route_specifier = Some(RouteSpecifier::RouteConfig(all_routes()));
         }
-        let _ = Listener::parse(&mutate(&listener(&manager), &changes));
+        let _ = Listener::parse(&mutate(&listener(&manager), &changes), &Features::ALL);
     }
 
     #[test]
     fn mutated_clusters(changes in changes()) {
-        let _ = Cluster::parse(&mutate(&cluster(), &changes));
+        for valid in [cluster(), aggregate(), logical_dns()] {
+            parse_cluster(&mutate(&valid, &changes));
+        }
     }
 
     #[test]

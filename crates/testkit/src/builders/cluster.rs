@@ -2,7 +2,16 @@
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     Cluster,
-    cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy},
+    cluster::{ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig, LbPolicy},
+};
+use envoy_types::pb::envoy::config::core::v3::{
+    Address, SocketAddress, address, socket_address::PortSpecifier,
+};
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
+};
+use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::{
+    AggregateClusterResource, ClusterConfig,
 };
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
@@ -37,9 +46,40 @@ impl ClusterBuilder {
         })
     }
 
-    /// Breaks it: no client of ours balances by CLUSTER_PROVIDED.
+    /// It stands for these clusters, the preferred one first, in a list of its own (gRFC A37).
+    pub fn aggregate<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let clusters = names.into_iter().map(ToOwned::to_owned).collect();
+        self.of_type(
+            "envoy.clusters.aggregate",
+            pack_any(ClusterConfig { clusters }),
+        )
+    }
+
+    /// It stands for the clusters in the cluster list `name` (gRFC A99).
+    pub fn aggregate_resource(self, name: &str) -> Self {
+        let resource = AggregateClusterResource {
+            config_source: ads(),
+            resource_name: name.to_owned(),
+        };
+        self.of_type("envoy.clusters.aggregate_resource", pack_any(resource))
+    }
+
+    /// Its one endpoint is a host name.
+    pub fn logical_dns(self, host: &str, port: u16) -> Self {
+        self.edit(|cluster| {
+            let kind = DiscoveryType::LogicalDns as i32;
+            cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(kind));
+            cluster.eds_cluster_config = None;
+            cluster.load_assignment = Some(one_host(&cluster.name, host, port));
+        })
+    }
+
+    /// Breaks it: no client of ours balances by CLUSTER_PROVIDED, and no aggregate is without a list.
     pub fn invalid(self) -> Self {
-        self.edit(|cluster| cluster.lb_policy = LbPolicy::ClusterProvided as i32)
+        self.edit(|cluster| match &mut cluster.cluster_discovery_type {
+            Some(ClusterDiscoveryType::ClusterType(custom)) => custom.typed_config = None,
+            _ => cluster.lb_policy = LbPolicy::ClusterProvided as i32,
+        })
     }
 
     /// Changes whatever has no method of its own.
@@ -52,6 +92,19 @@ impl ClusterBuilder {
     pub fn any(&self) -> Any {
         pack_any(self.0.clone())
     }
+
+    /// A cluster of an extension type, with the policy that Envoy demands there.
+    fn of_type(self, name: &str, config: Any) -> Self {
+        self.edit(|cluster| {
+            let custom = CustomClusterType {
+                name: name.to_owned(),
+                typed_config: Some(config),
+            };
+            cluster.cluster_discovery_type = Some(ClusterDiscoveryType::ClusterType(custom));
+            cluster.eds_cluster_config = None;
+            cluster.lb_policy = LbPolicy::ClusterProvided as i32;
+        })
+    }
 }
 
 impl Resource for ClusterBuilder {
@@ -61,5 +114,32 @@ impl Resource for ClusterBuilder {
 
     fn any(&self) -> Any {
         self.any()
+    }
+}
+
+fn one_host(cluster: &str, host: &str, port: u16) -> ClusterLoadAssignment {
+    let address = SocketAddress {
+        address: host.to_owned(),
+        port_specifier: Some(PortSpecifier::PortValue(port.into())),
+        ..SocketAddress::default()
+    };
+    let endpoint = Endpoint {
+        address: Some(Address {
+            address: Some(address::Address::SocketAddress(address)),
+        }),
+        ..Endpoint::default()
+    };
+    let endpoint = LbEndpoint {
+        host_identifier: Some(HostIdentifier::Endpoint(endpoint)),
+        ..LbEndpoint::default()
+    };
+    let locality = LocalityLbEndpoints {
+        lb_endpoints: vec![endpoint],
+        ..LocalityLbEndpoints::default()
+    };
+    ClusterLoadAssignment {
+        cluster_name: cluster.to_owned(),
+        endpoints: vec![locality],
+        ..ClusterLoadAssignment::default()
     }
 }

@@ -12,6 +12,7 @@
 //! ```
 
 mod cluster;
+mod cluster_config;
 mod endpoints;
 mod listener;
 mod routes;
@@ -24,7 +25,10 @@ use envoy_types::pb::envoy::config::core::v3::{
 };
 use envoy_types::pb::google::protobuf::Any;
 
+use crate::wire::wrapped;
+
 pub use cluster::{ClusterBuilder, cluster};
+pub use cluster_config::{ClusterConfigBuilder, cluster_config};
 pub use endpoints::{EndpointBuilder, EndpointsBuilder, endpoint, endpoints};
 pub use listener::{ListenerBuilder, listener};
 pub use routes::{RoutesBuilder, routes};
@@ -35,12 +39,34 @@ pub trait Resource {
     fn name(&self) -> String;
     /// The resource as it goes over the wire.
     fn any(&self) -> Any;
+
+    /// Whether it travels in a `Resource` wrapper even in state of the world, since the message does
+    /// not hold its name.
+    fn is_wrapped(&self) -> bool {
+        false
+    }
+
+    /// The resource as a state-of-the-world response carries it.
+    fn in_sotw(&self) -> Any {
+        if self.is_wrapped() {
+            wrapped(&self.name(), self.any())
+        } else {
+            self.any()
+        }
+    }
 }
 
 /// A set of resources of any types.
 #[derive(Clone, Debug, Default)]
 #[must_use]
-pub struct Resources(Vec<(String, Any)>);
+pub struct Resources(Vec<Item>);
+
+#[derive(Clone, Debug)]
+struct Item {
+    name: String,
+    any: Any,
+    wrapped: bool,
+}
 
 impl Resources {
     /// None yet.
@@ -69,28 +95,40 @@ impl Resources {
         reason = "builders read better as values"
     )]
     pub fn with(mut self, resource: impl Resource) -> Self {
-        let (name, any) = (resource.name(), resource.any());
-        self.0
-            .retain(|(n, a)| (n, &a.type_url) != (&name, &any.type_url));
-        self.0.push((name, any));
+        let item = Item {
+            name: resource.name(),
+            any: resource.any(),
+            wrapped: resource.is_wrapped(),
+        };
+        self.0.retain(|other| !other.is_the_same_as(&item));
+        self.0.push(item);
         self
     }
 
     /// Takes away every resource named `name`.
     pub fn without(mut self, name: &str) -> Self {
-        self.0.retain(|(n, _)| n != name);
+        self.0.retain(|item| item.name != name);
         self
     }
 
     /// The resources as a server holds them.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let mut builder = Snapshot::builder();
-        for (name, any) in &self.0 {
-            builder
-                .add(name.as_str(), any.clone())
-                .expect("names are unique here");
+        for Item { name, any, wrapped } in &self.0 {
+            let added = if *wrapped {
+                builder.add_wrapped(name.as_str(), any.clone())
+            } else {
+                builder.add(name.as_str(), any.clone())
+            };
+            added.expect("names are unique here");
         }
         Arc::new(builder.build())
+    }
+}
+
+impl Item {
+    fn is_the_same_as(&self, other: &Self) -> bool {
+        (&self.name, &self.any.type_url) == (&other.name, &other.any.type_url)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_model::{Decoded, Errors};
+use crowfly_model::{Decoded, Errors, Features};
 use envoy_types::pb::envoy::service::discovery::v3::{Resource, ResourceError as Report};
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
@@ -33,6 +33,7 @@ pub(super) struct Verdict {
 pub(super) struct Context<'a> {
     pub(super) node: &'a Arc<str>,
     pub(super) data_errors: DataErrors,
+    pub(super) features: Features,
     pub(super) now: Instant,
 }
 
@@ -63,7 +64,7 @@ impl Verdict {
         let noun = state.kind.noun;
         let Decoded { name, value } = parsed.decoded;
         let Some(name) = name.filter(|name| !name.is_empty()) else {
-            let errors = value.err().unwrap_or_else(|| Errors::whole("has no name"));
+            let errors = value.err().unwrap_or_else(|| Errors::whole(NAMELESS));
             self.errors
                 .push(format_args!("{noun} at resources[{index}]: {errors}"));
             return None;
@@ -188,13 +189,16 @@ impl Context<'_> {
     }
 }
 
+/// What is wrong with a resource that is not named by its message, and not by a wrapper either.
+const NAMELESS: &str = "has no name, expected a Resource wrapper that names it";
+
 /// A resource of a state-of-the-world response, in a wrapper or not.
-pub(super) fn unwrap(kind: Kind, any: Any) -> Parsed {
+pub(super) fn unwrap(kind: Kind, any: Any, features: &Features) -> Parsed {
     if any.type_url != crate::WRAPPER_TYPE_URL {
-        return parse(kind, any);
+        return parse(kind, any, features);
     }
     match Resource::decode(any.value.as_slice()) {
-        Ok(wrapper) => from_wrapper(kind, wrapper),
+        Ok(wrapper) => from_wrapper(kind, wrapper, features),
         Err(error) => Parsed {
             decoded: Decoded::undecodable(error),
             raw: any.value,
@@ -203,9 +207,9 @@ pub(super) fn unwrap(kind: Kind, any: Any) -> Parsed {
 }
 
 /// A resource in its wrapper, whose name serves if the message itself has none.
-pub(super) fn from_wrapper(kind: Kind, wrapper: Resource) -> Parsed {
+pub(super) fn from_wrapper(kind: Kind, wrapper: Resource, features: &Features) -> Parsed {
     let mut parsed = match wrapper.resource {
-        Some(any) => parse(kind, any),
+        Some(any) => parse(kind, any, features),
         None => Parsed {
             decoded: Decoded {
                 name: None,
@@ -219,9 +223,9 @@ pub(super) fn from_wrapper(kind: Kind, wrapper: Resource) -> Parsed {
     parsed
 }
 
-fn parse(kind: Kind, any: Any) -> Parsed {
+fn parse(kind: Kind, any: Any, features: &Features) -> Parsed {
     let decoded = if any.type_url == kind.type_url {
-        kind.decode(&any.value)
+        kind.decode(&any.value, features)
     } else {
         let (expected, got) = (kind.type_url, &any.type_url);
         Decoded {

@@ -288,6 +288,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
+            features: self.config.features,
             now,
         };
         let state = &mut self.types[index];
@@ -309,6 +310,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
+            features: self.config.features,
             now,
         };
         let state = &mut self.types[index];
@@ -473,6 +475,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
+            features: self.config.features,
             now,
         };
         let of_type = |state: &&mut TypeState| state.kind.type_url == key.type_url;

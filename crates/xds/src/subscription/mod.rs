@@ -12,7 +12,7 @@ mod sotw;
 use std::sync::Arc;
 
 use crowfly_model::ResourceType;
-use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
+use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster as ClusterProto;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::Resource;
@@ -23,11 +23,12 @@ pub use sotw::Subscription;
 
 use crate::snapshot::{Snapshot, SnapshotResource};
 
-/// Make before break: a client hears of clusters and endpoints before the routes that use them
-/// (xDS protocol: Eventual consistency considerations).
-const ORDER: [&str; 4] = [
+/// Make before break: a client hears of clusters and endpoints before the lists and the routes that
+/// use them (xDS protocol: Eventual consistency considerations).
+const ORDER: [&str; 5] = [
     Cluster::TYPE_URL,
     Endpoints::TYPE_URL,
+    ClusterConfig::TYPE_URL,
     Listener::TYPE_URL,
     RouteConfig::TYPE_URL,
 ];

@@ -102,7 +102,7 @@ fn refused_update_leaves_the_resource_until_a_good_one_comes() {
     assert!(nack.error_detail.is_some());
     let told = [(Key::of::<Cluster>("a"), Changed::Ambient)];
     assert_eq!(script.changes(), told);
-    assert_eq!(script.value::<Cluster>("a").eds_name(), "good");
+    assert_eq!(script.value::<Cluster>("a").eds_name(), Some("good"));
     let ambient = script.ambient::<Cluster>("a").unwrap();
     assert!(matches!(ambient.reason, Reason::Invalid(_)));
 
@@ -114,7 +114,7 @@ fn refused_update_leaves_the_resource_until_a_good_one_comes() {
         (ack.response_nonce.as_str(), ack.error_detail),
         ("n3", None)
     );
-    assert_eq!(script.value::<Cluster>("a").eds_name(), "better");
+    assert_eq!(script.value::<Cluster>("a").eds_name(), Some("better"));
     assert_eq!(script.ambient::<Cluster>("a"), None);
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
-use crowfly_model::{Decoded, Errors, ResourceType};
+use crowfly_model::{Decoded, Errors, Features, ResourceType};
 use crowfly_testkit::Script;
 use crowfly_testkit::recording::{self, Event, Message};
 use crowfly_xds::{DataErrors, Protocol, Request};
@@ -186,8 +186,8 @@ impl<R: ResourceType> ResourceType for Lenient<R> {
     const NOUN: &'static str = R::NOUN;
     const ALL_IN_SOTW: bool = R::ALL_IN_SOTW;
 
-    fn parse(bytes: &[u8]) -> Decoded<Vec<u8>> {
-        let name = R::parse(bytes).name;
+    fn parse(bytes: &[u8], features: &Features) -> Decoded<Vec<u8>> {
+        let name = R::parse(bytes, features).name;
         let value = if name.as_deref() == Some("bad") {
             Err(Errors::whole("Envoy refused it"))
         } else {

@@ -159,7 +159,7 @@ fn name_given_twice_is_refused() {
 
     let message = script.delta_request().error_detail.unwrap().message;
     assert!(message.contains("is in the response twice"), "{message}");
-    assert_eq!(script.value::<Cluster>("a").eds_name(), "first");
+    assert_eq!(script.value::<Cluster>("a").eds_name(), Some("first"));
 }
 
 /// S1-28: with `ignore_resource_deletion` a removed resource stays in use, and nobody is told.

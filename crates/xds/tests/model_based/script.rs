@@ -283,7 +283,7 @@ impl Run {
         let read = match kind {
             Kind::Cluster => {
                 let read = self.script.read::<Cluster>(name);
-                read.map(|read| read.map(|value| value.eds_name().parse().unwrap()))
+                read.map(|read| read.map(|value| value.eds_name().unwrap().parse().unwrap()))
             }
             Kind::Endpoints => {
                 let read = self.script.read::<Endpoints>(name);

@@ -11,7 +11,6 @@ mod data_errors;
 mod fallback;
 mod fallback_versions;
 mod federation;
-mod resolving;
 mod server;
 mod server_deletion;
 mod server_names;

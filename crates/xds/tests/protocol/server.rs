@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crowfly_model::ResourceType;
+use crowfly_model::{Features, ResourceType};
 use crowfly_testkit::builders::Resources;
 use crowfly_xds::{RequestOutcome, Subscription};
 use envoy_types::pb::envoy::config::core::v3::Node;
@@ -85,7 +85,7 @@ pub(crate) fn names<R: ResourceType>(response: &DiscoveryResponse) -> Vec<String
     assert_eq!(response.type_url, R::TYPE_URL);
     let resources = response.resources.iter();
     resources
-        .map(|any| R::parse(&any.value).name.unwrap())
+        .map(|any| R::parse(&any.value, &Features::ALL).name.unwrap())
         .collect()
 }
 

@@ -124,7 +124,7 @@ fn refused_update_leaves_the_accepted_version_in_use() {
         script.changes(),
         [(Key::of::<Cluster>("a"), Changed::Ambient)]
     );
-    assert_eq!(script.value::<Cluster>("a").eds_name(), "good");
+    assert_eq!(script.value::<Cluster>("a").eds_name(), Some("good"));
     let ambient = script.ambient::<Cluster>("a").unwrap();
     assert!(matches!(ambient.reason, Reason::Invalid(_)));
 }
@@ -156,7 +156,7 @@ fn good_update_after_a_refused_one_is_taken() {
     );
     assert_eq!(ack.error_detail, None);
     assert_eq!(script.changes(), [(Key::of::<Cluster>("a"), Changed::Data)]);
-    assert_eq!(script.value::<Cluster>("a").eds_name(), "new");
+    assert_eq!(script.value::<Cluster>("a").eds_name(), Some("new"));
     assert_eq!(script.ambient::<Cluster>("a"), None);
 }
 

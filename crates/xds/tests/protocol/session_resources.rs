@@ -135,7 +135,7 @@ fn wrapped_resource_is_unwrapped() {
     ));
 
     assert_eq!(script.request().error_detail, None);
-    assert_eq!(script.value::<Cluster>("a").eds_name(), "e");
+    assert_eq!(script.value::<Cluster>("a").eds_name(), Some("e"));
 }
 
 /// S1-24: a wrapped resource of another type is an error of that resource only.
@@ -212,7 +212,7 @@ fn name_given_twice_is_refused() {
         message.contains("cluster a: is in the response twice"),
         "{message}"
     );
-    assert_eq!(script.value::<Cluster>("a").eds_name(), "first");
+    assert_eq!(script.value::<Cluster>("a").eds_name(), Some("first"));
 }
 
 /// A resource without a name cannot be anybody's, and is reported (gRFC A46: every error is).

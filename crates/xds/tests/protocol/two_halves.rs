@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
+use crowfly_model::{Features, ResourceType};
 use crowfly_testkit::builders::{Resource, Resources, cluster, endpoints, listener, routes};
 use crowfly_testkit::{Pair, over_both};
 use crowfly_xds::{Key, Protocol, Reason, RequestOutcome, Snapshot};
@@ -345,7 +345,7 @@ impl History {
         }
         let held = self.pair.cache().read::<R>(&key.name);
         let resource = server.resource(R::TYPE_URL, &key.name);
-        let parsed = resource.map(|resource| R::parse(&resource.any.value).value);
+        let parsed = resource.map(|resource| R::parse(&resource.any.value, &Features::ALL).value);
         match (parsed, held) {
             (Some(Ok(expected)), Some(Ok(held))) => prop_assert_eq!(&expected, &*held),
             // It was good before, or never.

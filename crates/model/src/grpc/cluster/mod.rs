@@ -1,40 +1,85 @@
 //! `envoy.config.cluster.v3.Cluster`: where a cluster's endpoints come from and how calls are
 //! spread over them.
 
+mod aggregate;
+mod dns;
 mod lb_policy;
+mod settings;
+
+use std::time::Duration;
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     self as pb,
-    cluster::{ClusterDiscoveryType, DiscoveryType},
+    cluster::{ClusterDiscoveryType, CustomClusterType, DiscoveryType},
 };
 
-pub use self::lb_policy::{EndpointPolicy, LbPolicy};
-use super::{
-    config_source::{require_ads_or_self, require_self},
-    decode::decode,
+use self::settings::Settings;
+pub use self::{
+    aggregate::{Aggregate, Children},
+    dns::DnsName,
+    lb_policy::{EndpointPolicy, LbPolicy},
 };
+use super::{config_source::require_ads_or_self, decode::decode};
 use crate::{
-    Decoded, ResourceType, Validator,
+    Decoded, Features, ResourceType, Validator,
     names::{Authority, authority_of},
 };
 
-/// A cluster whose endpoints come from EDS.
+/// A cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     /// The resource's name.
     pub name: String,
-    /// The name of its endpoints resource, if it differs from `name`.
-    pub eds_service_name: Option<String>,
+    /// What it is: endpoints, or other clusters.
+    pub kind: ClusterKind,
+}
+
+/// The kinds of clusters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterKind {
+    /// It stands for other clusters.
+    Aggregate(Aggregate),
+    /// It has endpoints of its own.
+    Leaf(Leaf),
+}
+
+/// A cluster with endpoints of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// Where the endpoints come from.
+    pub source: EndpointSource,
     /// How calls are spread over the endpoints.
     pub lb_policy: LbPolicy,
+    /// How many calls it takes at a time; calls over the limit fail (gRFC A32).
+    pub max_concurrent_requests: u32,
     /// Whether load is reported, to the server the cluster came from.
     pub load_reporting: bool,
+    /// How long a connection is kept for a session that makes no call (gRFC A75).
+    pub session_idle_timeout: Duration,
+}
+
+/// Where endpoints come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndpointSource {
+    /// One endpoint with all the addresses of a host name.
+    Dns(DnsName),
+    /// An endpoints resource.
+    Eds {
+        /// Its name, if that differs from the cluster's.
+        service_name: Option<String>,
+    },
 }
 
 impl Cluster {
-    /// The name of its endpoints resource.
-    pub fn eds_name(&self) -> &str {
-        self.eds_service_name.as_deref().unwrap_or(&self.name)
+    /// The name of its endpoints resource, if it has one.
+    pub fn eds_name(&self) -> Option<&str> {
+        match &self.kind {
+            ClusterKind::Leaf(Leaf {
+                source: EndpointSource::Eds { service_name },
+                ..
+            }) => Some(service_name.as_deref().unwrap_or(&self.name)),
+            _ => None,
+        }
     }
 }
 
@@ -45,35 +90,83 @@ impl ResourceType for Cluster {
     const NOUN: &'static str = "cluster";
     const ALL_IN_SOTW: bool = true;
 
-    fn parse(bytes: &[u8]) -> Decoded<Self> {
-        decode(bytes, "name", |proto: &pb::Cluster| &proto.name, parse)
+    fn parse(bytes: &[u8], features: &Features) -> Decoded<Self> {
+        decode(
+            bytes,
+            "name",
+            |proto: &pb::Cluster| &proto.name,
+            |proto, v| parse(proto, features, v),
+        )
     }
 }
 
-fn parse(proto: pb::Cluster, v: &mut Validator) -> Option<Cluster> {
-    let eds_service_name = match &proto.cluster_discovery_type {
-        Some(ClusterDiscoveryType::Type(kind)) if *kind == DiscoveryType::Eds as i32 => {
-            parse_eds(&proto, v)
+fn parse(proto: pb::Cluster, features: &Features, v: &mut Validator) -> Option<Cluster> {
+    let kind = match &proto.cluster_discovery_type {
+        Some(ClusterDiscoveryType::ClusterType(custom)) => {
+            parse_aggregate(custom, &proto, features, v).map(ClusterKind::Aggregate)
         }
-        other => {
-            reject_type(other.as_ref(), v);
-            None
+        Some(ClusterDiscoveryType::Type(kind)) => {
+            parse_leaf(Some(*kind), &proto, v).map(ClusterKind::Leaf)
         }
+        None => parse_leaf(None, &proto, v).map(ClusterKind::Leaf),
     };
-    let lb_policy = lb_policy::parse(&proto, v);
-    if let Some(server) = &proto.lrs_server {
-        require_self(server, "lrs_server", v);
-    }
     Some(Cluster {
         name: proto.name,
-        eds_service_name,
-        lb_policy: lb_policy?,
-        load_reporting: proto.lrs_server.is_some(),
+        kind: kind?,
     })
 }
 
-fn parse_eds(proto: &pb::Cluster, v: &mut Validator) -> Option<String> {
-    v.field("eds_cluster_config", |v| {
+fn parse_aggregate(
+    custom: &CustomClusterType,
+    proto: &pb::Cluster,
+    features: &Features,
+    v: &mut Validator,
+) -> Option<Aggregate> {
+    let children = aggregate::parse(custom, features, v);
+    // Each leaf has its own, so nothing is made of them here, but they must be valid.
+    Settings::parse(proto, v);
+    // What is wrong with a policy that counts for nothing is no error.
+    let lb_policy = lb_policy::parse(proto, &mut Validator::default());
+    Some(Aggregate {
+        children: children?,
+        lb_policy,
+    })
+}
+
+fn parse_leaf(kind: Option<i32>, proto: &pb::Cluster, v: &mut Validator) -> Option<Leaf> {
+    let source = parse_source(kind, proto, v);
+    let lb_policy = lb_policy::parse(proto, v);
+    let settings = Settings::parse(proto, v);
+    Some(Leaf {
+        source: source?,
+        lb_policy: lb_policy?,
+        max_concurrent_requests: settings.max_concurrent_requests,
+        load_reporting: settings.load_reporting,
+        session_idle_timeout: settings.session_idle_timeout,
+    })
+}
+
+fn parse_source(
+    kind: Option<i32>,
+    proto: &pb::Cluster,
+    v: &mut Validator,
+) -> Option<EndpointSource> {
+    let known = kind.and_then(|kind| DiscoveryType::try_from(kind).ok());
+    let got = match (known, kind) {
+        (Some(DiscoveryType::Eds), _) => return Some(parse_eds(proto, v)),
+        (Some(DiscoveryType::LogicalDns), _) => {
+            return dns::parse(proto, v).map(EndpointSource::Dns);
+        }
+        (Some(other), _) => other.as_str_name().to_owned(),
+        (None, Some(number)) => number.to_string(),
+        (None, None) => "none".to_owned(),
+    };
+    v.error_at("type", format!("expected EDS or LOGICAL_DNS, got {got}"));
+    None
+}
+
+fn parse_eds(proto: &pb::Cluster, v: &mut Validator) -> EndpointSource {
+    let service_name = v.field("eds_cluster_config", |v| {
         let Some(config) = &proto.eds_cluster_config else {
             v.error("expected it with type EDS, got none");
             return None;
@@ -87,23 +180,6 @@ fn parse_eds(proto: &pb::Cluster, v: &mut Validator) -> Option<String> {
             );
         }
         (!config.service_name.is_empty()).then(|| config.service_name.clone())
-    })
-}
-
-fn reject_type(kind: Option<&ClusterDiscoveryType>, v: &mut Validator) {
-    match kind {
-        Some(ClusterDiscoveryType::Type(number)) => {
-            let got = DiscoveryType::try_from(*number)
-                .map_or_else(|_| number.to_string(), |kind| kind.as_str_name().to_owned());
-            v.error_at("type", format!("expected EDS, got {got}"));
-        }
-        Some(ClusterDiscoveryType::ClusterType(custom)) => {
-            let got = custom
-                .typed_config
-                .as_ref()
-                .map_or(custom.name.as_str(), |any| any.type_url.as_str());
-            v.error_at("cluster_type", format!("expected type EDS, got {got}"));
-        }
-        None => v.error_at("type", "expected EDS, got none"),
-    }
+    });
+    EndpointSource::Eds { service_name }
 }

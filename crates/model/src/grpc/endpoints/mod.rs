@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::config::{core::v3 as core, endpoint::v3 as pb};
 
 pub use self::drops::DropCategory;
 use super::decode::decode;
-use crate::{Decoded, ResourceType};
+use crate::{Decoded, Features, ResourceType};
 
 /// The endpoints of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl ResourceType for Endpoints {
     const NOUN: &'static str = "endpoints";
     const ALL_IN_SOTW: bool = false;
 
-    fn parse(bytes: &[u8]) -> Decoded<Self> {
+    fn parse(bytes: &[u8], _: &Features) -> Decoded<Self> {
         decode(
             bytes,
             "cluster_name",

@@ -25,7 +25,7 @@ use super::{
     decode::{decode, require_text},
     route::RouteConfig,
 };
-use crate::{Decoded, ResourceType, Validator};
+use crate::{Decoded, Features, ResourceType, Validator};
 
 /// A listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl ResourceType for Listener {
     const NOUN: &'static str = "listener";
     const ALL_IN_SOTW: bool = true;
 
-    fn parse(bytes: &[u8]) -> Decoded<Self> {
+    fn parse(bytes: &[u8], _: &Features) -> Decoded<Self> {
         decode(bytes, "name", |proto: &pb::Listener| &proto.name, parse)
     }
 }

@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::config::route::v3 as pb;
 pub(super) use self::parse::parse;
 pub use self::{domain::DomainPattern, path::PathMatcher};
 use super::decode::decode;
-use crate::{Decoded, ResourceType};
+use crate::{Decoded, Features, ResourceType};
 
 /// A route configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl ResourceType for RouteConfig {
     const NOUN: &'static str = "route configuration";
     const ALL_IN_SOTW: bool = false;
 
-    fn parse(bytes: &[u8]) -> Decoded<Self> {
+    fn parse(bytes: &[u8], _: &Features) -> Decoded<Self> {
         decode(
             bytes,
             "name",

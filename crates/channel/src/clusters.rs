@@ -1,0 +1,153 @@
+//! The clusters that calls can pick from, and how long each of them stays.
+//!
+//! A cluster is wanted for as long as a route leads to it or a call that was routed to it may still
+//! pick from it (gRFC A31): both hold a [`Lease`], and when the last one goes the driver hears of it.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use crowfly_lb::Picker;
+use tokio::sync::mpsc;
+
+use crate::published::Published;
+use crate::transport::Sender;
+
+/// A cluster that calls pick from. It keeps its identity from config to config.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) name: Arc<str>,
+    pub(crate) balancing: Published<Balancing>,
+}
+
+/// What a cluster's balancer says.
+#[derive(Clone, Debug)]
+pub(crate) enum Balancing {
+    /// It lets calls pick, for the last time: the server deleted the cluster, or no route leads to
+    /// it any more. A call that fails here will not be helped by waiting.
+    Last(Arc<Picker<Sender>>),
+    Live(Arc<Picker<Sender>>),
+    /// It has not spoken yet.
+    Pending,
+}
+
+/// The right to pick from a cluster.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    cluster: Arc<Cluster>,
+    ended: mpsc::UnboundedSender<Arc<str>>,
+}
+
+impl Deref for Lease {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // The driver is gone when the channel is.
+        let _ = self.ended.send(Arc::clone(&self.cluster.name));
+    }
+}
+
+/// The clusters of a channel.
+#[derive(Debug)]
+pub(crate) struct Clusters {
+    all: BTreeMap<Arc<str>, Entry>,
+    ended: mpsc::UnboundedSender<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    cluster: Arc<Cluster>,
+    lease: Weak<Lease>,
+    picker: Option<Arc<Picker<Sender>>>,
+    is_last: bool,
+}
+
+impl Clusters {
+    /// None yet. The names of those whose leases have ended come out of the receiver.
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Arc<str>>) {
+        let (ended, receiver) = mpsc::unbounded_channel();
+        let all = BTreeMap::new();
+        (Self { all, ended }, receiver)
+    }
+
+    /// Makes sure that there is a cluster of this name; whether it is new.
+    pub(crate) fn ensure(&mut self, name: &Arc<str>) -> bool {
+        if self.all.contains_key(name) {
+            return false;
+        }
+        let cluster = Cluster {
+            name: Arc::clone(name),
+            balancing: Published::new(Balancing::Pending),
+        };
+        let entry = Entry {
+            cluster: Arc::new(cluster),
+            lease: Weak::new(),
+            picker: None,
+            is_last: false,
+        };
+        self.all.insert(Arc::clone(name), entry);
+        true
+    }
+
+    /// A lease for the cluster of this name, if there is one.
+    pub(crate) fn lease(&mut self, name: &str) -> Option<Arc<Lease>> {
+        let entry = self.all.get_mut(name)?;
+        let lease = entry.lease.upgrade().unwrap_or_else(|| {
+            Arc::new(Lease {
+                cluster: Arc::clone(&entry.cluster),
+                ended: self.ended.clone(),
+            })
+        });
+        entry.lease = Arc::downgrade(&lease);
+        Some(lease)
+    }
+
+    /// Removes the cluster, unless there is a newer lease than the one that ended.
+    pub(crate) fn remove_unleased(&mut self, name: &str) -> bool {
+        let unleased = |entry: &Entry| entry.lease.strong_count() == 0;
+        self.all.get(name).is_some_and(unleased) && self.all.remove(name).is_some()
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.all.keys()
+    }
+
+    /// Calls of this cluster pick from `picker` from now on.
+    pub(crate) fn publish(&mut self, name: &str, picker: Arc<Picker<Sender>>) {
+        if let Some(entry) = self.all.get_mut(name) {
+            entry.picker = Some(picker);
+            entry.publish();
+        }
+    }
+
+    /// Says of each cluster whether calls can still hope for it.
+    pub(crate) fn mark_last(&mut self, is_last: impl Fn(&str) -> bool) {
+        for (name, entry) in &mut self.all {
+            let is_last = is_last(name);
+            if entry.is_last != is_last {
+                entry.is_last = is_last;
+                entry.publish();
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn publish(&self) {
+        let Some(picker) = &self.picker else {
+            return;
+        };
+        let picker = Arc::clone(picker);
+        self.cluster.balancing.publish(if self.is_last {
+            Balancing::Last(picker)
+        } else {
+            Balancing::Live(picker)
+        });
+    }
+}

@@ -1,0 +1,105 @@
+//! The configurations of a channel, one after the other.
+
+use std::sync::Arc;
+
+use crowfly_client::{Batch, Subscriber};
+use crowfly_xds::{Resolved, Resolver, Roots, View};
+
+use crate::dns::Names;
+
+/// Follows what the control plane and DNS say about a target: each configuration comes whole, or not
+/// at all (gRFC A74).
+///
+/// A [`Channel`](crate::Channel) stands on one of these. On its own, made by
+/// [`ChannelBuilder::watch_config`](crate::ChannelBuilder::watch_config), it is for tools that want
+/// to know where calls would go without making any.
+#[derive(Debug)]
+pub struct ConfigWatch {
+    resolver: Resolver,
+    subscriber: Subscriber,
+    names: Names,
+    /// Something has happened that the resolver has not drawn its conclusions from.
+    stale: bool,
+}
+
+impl ConfigWatch {
+    pub(crate) fn new(roots: Roots, node: &str, subscriber: Subscriber, names: Names) -> Self {
+        Self {
+            resolver: Resolver::new(roots, node),
+            subscriber,
+            names,
+            stale: true,
+        }
+    }
+
+    /// The next answer that differs from the last; the first says what is missing. `None` once the
+    /// runtime shuts down. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Resolved> {
+        loop {
+            if self.stale
+                && let Some(resolved) = self.step()
+            {
+                return Some(resolved);
+            }
+            tokio::select! {
+                batch = self.subscriber.next() => self.updated(batch?),
+                (name, outcome) = self.names.next() => {
+                    self.resolver.answer(&name, outcome);
+                    self.stale = true;
+                }
+            }
+        }
+    }
+
+    /// What is known at this moment, of all that is watched.
+    pub fn view(&self) -> &View {
+        self.resolver.view()
+    }
+
+    /// Where resolution begins.
+    pub fn roots(&self) -> &Roots {
+        self.resolver.roots()
+    }
+
+    /// Keeps a cluster watched even when no route leads to it any more.
+    pub(crate) fn hold(&mut self, cluster: &Arc<str>) {
+        self.resolver.hold(cluster);
+        self.stale = true;
+    }
+
+    /// The opposite of [`hold`](Self::hold).
+    pub(crate) fn release(&mut self, cluster: &str) {
+        self.resolver.release(cluster);
+        self.stale = true;
+    }
+
+    /// Looks up every DNS name again.
+    pub(crate) fn reresolve(&mut self) {
+        self.names.request();
+    }
+
+    fn updated(&mut self, batch: Batch) {
+        for update in batch.updates {
+            self.resolver.update(update.key, update.entry);
+        }
+        self.stale = true;
+    }
+
+    fn step(&mut self) -> Option<Resolved> {
+        self.stale = false;
+        let step = self.resolver.step();
+        for (key, kind) in step.watch {
+            self.subscriber.watch(key, kind);
+        }
+        for key in step.unwatch {
+            self.subscriber.unwatch(key);
+        }
+        for name in &step.watch_names {
+            self.names.watch(name);
+        }
+        for name in &step.unwatch_names {
+            self.names.unwatch(name);
+        }
+        step.resolved
+    }
+}

@@ -1,0 +1,78 @@
+//! Looking up host names, for clusters whose endpoints are a DNS name (`LOGICAL_DNS`, gRFC A37).
+//!
+//! [`SystemResolver`] does what other programs on the machine do. Plug in another [`Resolve`] with
+//! [`ChannelBuilder::dns_resolver`](crate::ChannelBuilder::dns_resolver):
+//!
+//! ```
+//! use std::net::{IpAddr, Ipv4Addr};
+//!
+//! use crowfly::dns::{Lookup, Resolve, ResolveError};
+//!
+//! /// Knows one host.
+//! #[derive(Debug)]
+//! struct Fixed;
+//!
+//! impl Resolve for Fixed {
+//!     fn resolve(&self, host: &str) -> Lookup {
+//!         let answer = match host {
+//!             "backend" => Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
+//!             _ => Err(ResolveError::NoSuchHost),
+//!         };
+//!         Box::pin(async { answer })
+//!     }
+//! }
+//! ```
+
+mod names;
+mod schedule;
+mod system;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use thiserror::Error;
+
+pub(crate) use names::Names;
+pub use system::SystemResolver;
+
+/// Looks up host names.
+///
+/// The channel decides when: it looks a name up once, and again when connections to its addresses
+/// fail, but not more than once in 30 seconds. An implementation that keeps answers would defeat
+/// that.
+pub trait Resolve: Debug + Send + Sync + 'static {
+    /// Looks up the addresses of `host`, which may also be an IP address. They are tried in the
+    /// order they have here.
+    ///
+    /// The future is polled in a tokio runtime, and is dropped when the answer is no longer of
+    /// interest. It should end by itself: until it does, calls may wait for it.
+    fn resolve(&self, host: &str) -> Lookup;
+}
+
+/// A lookup that is under way.
+pub type Lookup = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send>>;
+
+/// Why there are no addresses for a host.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// The host exists, but has no addresses.
+    #[error("no addresses")]
+    NoAddresses,
+    /// There is no such host.
+    #[error("no such host (NXDOMAIN)")]
+    NoSuchHost,
+    /// The name server could not do it.
+    #[error("the name server failed (SERVFAIL)")]
+    ServerFailure,
+    /// There was no answer for this long.
+    #[error("timed out after {0:?}")]
+    TimedOut(Duration),
+    /// Anything else, in words.
+    #[error("{0}")]
+    Other(String),
+}

@@ -1,0 +1,137 @@
+//! The lookups of a channel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crowfly_model::grpc::cluster::DnsName;
+use futures_util::FutureExt;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{self, sleep_until};
+use tracing::debug;
+
+use super::schedule::{MINIMUM_INTERVAL, Schedule, Ticket};
+use super::{Resolve, ResolveError};
+
+/// Under this, a refresh interval is a mistake.
+const LEAST_REFRESH: Duration = Duration::from_secs(1);
+
+/// The addresses of a name, or why there are none.
+pub(crate) type Outcome = Result<Vec<SocketAddr>, Arc<str>>;
+
+/// Keeps names looked up: it starts the lookups that the [`Schedule`] asks for. Each is a task of
+/// its own, so that a resolver that blocks or panics harms nobody else.
+#[derive(Debug)]
+pub(crate) struct Names {
+    resolver: Arc<dyn Resolve>,
+    schedule: Schedule,
+    lookups: JoinSet<(Ticket, Result<Vec<IpAddr>, ResolveError>)>,
+    handles: BTreeMap<Ticket, AbortHandle>,
+}
+
+impl Names {
+    /// `refresh` is how often names are looked up without being asked to; never if there is none.
+    pub(crate) fn new(resolver: Arc<dyn Resolve>, refresh: Option<Duration>) -> Self {
+        let refresh = refresh.map(|interval| interval.max(LEAST_REFRESH));
+        Self::with_schedule(resolver, Schedule::new(MINIMUM_INTERVAL, refresh))
+    }
+
+    pub(super) fn with_schedule(resolver: Arc<dyn Resolve>, schedule: Schedule) -> Self {
+        Self {
+            resolver,
+            schedule,
+            lookups: JoinSet::new(),
+            handles: BTreeMap::new(),
+        }
+    }
+
+    /// Begins to look `name` up: at once, unless it is being watched.
+    pub(crate) fn watch(&mut self, name: &DnsName) {
+        self.schedule.watch(name);
+    }
+
+    /// Ends that, and a lookup that is under way.
+    pub(crate) fn unwatch(&mut self, name: &DnsName) {
+        let ticket = self.schedule.unwatch(name);
+        if let Some(lookup) = ticket.and_then(|ticket| self.handles.remove(&ticket)) {
+            lookup.abort();
+        }
+    }
+
+    /// Looks every name up again, each not more than once in 30 seconds: what is asked for too
+    /// early is done later.
+    pub(crate) fn request(&mut self) {
+        self.schedule.request();
+    }
+
+    /// The outcome of the next lookup to end; it waits for as long as there is none. Lookups start
+    /// only while this is polled. It may be dropped at any time without loss.
+    pub(crate) async fn next(&mut self) -> (DnsName, Outcome) {
+        loop {
+            while let Some((ticket, name)) = self.schedule.poll(now()) {
+                self.start(ticket, name);
+            }
+            tokio::select! {
+                Some(ended) = self.lookups.join_next() => {
+                    // A lookup that was aborted is of no interest.
+                    let Ok((ticket, answer)) = ended else { continue };
+                    self.handles.remove(&ticket);
+                    let outcome = answer.and_then(not_empty);
+                    if let Some(name) = self.schedule.finished(ticket, outcome.is_ok()) {
+                        debug!(%name, ?outcome, "looked up");
+                        return deliver(name, outcome);
+                    }
+                }
+                () = until(self.schedule.next_timeout()) => {}
+            }
+        }
+    }
+
+    fn start(&mut self, ticket: Ticket, name: DnsName) {
+        let resolver = Arc::clone(&self.resolver);
+        let lookup = async move { resolver.resolve(&name.host).await };
+        let lookup = AssertUnwindSafe(lookup).catch_unwind().map(move |answer| {
+            let panicked = |_| Err(ResolveError::Other("the resolver panicked".into()));
+            (ticket, answer.unwrap_or_else(panicked))
+        });
+        let handle = self.lookups.spawn(lookup);
+        self.handles.insert(ticket, handle);
+    }
+}
+
+fn not_empty(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, ResolveError> {
+    match addresses.is_empty() {
+        true => Err(ResolveError::NoAddresses),
+        false => Ok(addresses),
+    }
+}
+
+fn deliver(name: DnsName, outcome: Result<Vec<IpAddr>, ResolveError>) -> (DnsName, Outcome) {
+    let outcome = match outcome {
+        Ok(addresses) => {
+            let mut seen = BTreeSet::new();
+            let distinct = addresses
+                .into_iter()
+                .filter(|address| seen.insert(*address));
+            Ok(distinct
+                .map(|address| (address, name.port).into())
+                .collect())
+        }
+        Err(error) => Err(error.to_string().into()),
+    };
+    (name, outcome)
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline.into()).await,
+        None => pending().await,
+    }
+}
+
+fn now() -> Instant {
+    time::Instant::now().into_std()
+}

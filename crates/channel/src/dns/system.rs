@@ -1,0 +1,258 @@
+//! Looking up names as the system is configured to.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use hickory_resolver::config::{
+    LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::{Query, ResponseCode};
+use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::system_conf::read_system_conf;
+use hickory_resolver::{Hosts, TokioResolver};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::{Lookup, Resolve, ResolveError};
+
+/// How long a lookup may take, with every name server, search domain and repetition.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What an error of the configuration is about.
+const CONFIGURATION: &str = "the system's DNS configuration";
+
+/// Looks up names in the hosts file, and then, as IPv4 and IPv6 addresses, with the name servers
+/// and search domains of the system (`/etc/resolv.conf` on Unix).
+///
+/// Nothing is kept from one lookup to the next: no answers, whatever their time to live (the
+/// channel asks when it has reason to believe that an answer has changed), and no configuration, so
+/// that a change of it needs no restart. A configuration that cannot be read is an error of the
+/// lookup.
+#[derive(Clone, Debug)]
+pub struct SystemResolver {
+    name_servers: Option<Vec<SocketAddr>>,
+    timeout: Duration,
+}
+
+impl SystemResolver {
+    /// With the name servers of the system.
+    pub fn new() -> Self {
+        Self {
+            name_servers: None,
+            timeout: TIMEOUT,
+        }
+    }
+
+    /// With this name server only, and without search domains.
+    pub fn with_name_server(address: SocketAddr) -> Self {
+        Self {
+            name_servers: Some(vec![address]),
+            timeout: TIMEOUT,
+        }
+    }
+
+    /// How long a lookup may take in all. The default is 30 seconds. It ends earlier when every name
+    /// server has been silent for as long, and as often, as the system's configuration says, and
+    /// for half of this time at most.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// What is to be done for `host`; `read` reads the configuration of the system.
+    fn plan(
+        &self,
+        host: Name,
+        hosts: &Hosts,
+        read: impl FnOnce() -> Configuration,
+    ) -> Result<Plan, ResolveError> {
+        let addresses = in_hosts(hosts, &host);
+        if !addresses.is_empty() {
+            return Ok(Plan::Known(addresses));
+        }
+        let (config, mut options) = match &self.name_servers {
+            Some(servers) => (explicit(servers), ResolverOpts::default()),
+            None => read().map_err(|error| other(CONFIGURATION, &error))?,
+        };
+        self.adjust(&mut options);
+        let mut builder =
+            TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        *builder.options_mut() = options;
+        let resolver = builder
+            .build()
+            .map_err(|error| other(CONFIGURATION, &error))?;
+        Ok(Plan::Ask(Box::new(resolver), host))
+    }
+
+    fn adjust(&self, options: &mut ResolverOpts) {
+        // If one family is never answered, there must be time left to report the other.
+        let attempts = u32::try_from(options.attempts).unwrap_or(u32::MAX).max(1);
+        let share = self.timeout / attempts.saturating_mul(2);
+        options.timeout = options.timeout.min(share);
+        // There, attempts are attempts; here, they are repetitions.
+        options.attempts = options.attempts.saturating_sub(1);
+        options.cache_size = 0;
+        options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+        options.use_hosts_file = ResolveHosts::Never;
+    }
+
+    async fn look_up(self, host: String) -> Result<Vec<IpAddr>, ResolveError> {
+        let name = Name::from_str_relaxed(&host)
+            .map_err(|error| other("not a host name", &error.into()))?;
+        let plan = spawn_blocking(move || {
+            let hosts = Hosts::from_system().unwrap_or_default();
+            self.plan(name, &hosts, read_system_conf)
+        })
+        .await;
+        let plan = plan.map_err(|error| ResolveError::Other(error.to_string()))?;
+        match plan? {
+            Plan::Ask(resolver, name) => ask(&resolver, name).await,
+            Plan::Known(addresses) => Ok(addresses),
+        }
+    }
+}
+
+impl Default for SystemResolver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Resolve for SystemResolver {
+    fn resolve(&self, host: &str) -> Lookup {
+        if let Ok(address) = host.parse() {
+            return Box::pin(async move { Ok(vec![address]) });
+        }
+        let limit = self.timeout;
+        let lookup = self.clone().look_up(host.to_owned());
+        Box::pin(async move {
+            let outcome = timeout(limit, lookup).await;
+            outcome.unwrap_or(Err(ResolveError::TimedOut(limit)))
+        })
+    }
+}
+
+type Configuration = Result<(ResolverConfig, ResolverOpts), NetError>;
+
+/// What is to be done for a host.
+enum Plan {
+    Ask(Box<TokioResolver>, Name),
+    Known(Vec<IpAddr>),
+}
+
+/// A host in the hosts file has the addresses that it has there, and no others: a name server that
+/// is asked for the other family would only cost time. Search domains do not apply to the file.
+fn in_hosts(hosts: &Hosts, host: &Name) -> Vec<IpAddr> {
+    [RecordType::A, RecordType::AAAA]
+        .into_iter()
+        .filter_map(|family| hosts.lookup_static_host(&Query::query(host.clone(), family)))
+        .flat_map(|lookup| {
+            let records = lookup.answers().iter();
+            records
+                .filter_map(|record| record.data.ip_addr())
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn explicit(servers: &[SocketAddr]) -> ResolverConfig {
+    let server = |address: &SocketAddr| {
+        let mut server = NameServerConfig::udp_and_tcp(address.ip());
+        for connection in &mut server.connections {
+            connection.port = address.port();
+        }
+        server
+    };
+    ResolverConfig::from_name_servers(servers.iter().map(server).collect())
+}
+
+async fn ask(resolver: &TokioResolver, host: Name) -> Result<Vec<IpAddr>, ResolveError> {
+    let answer = resolver.lookup_ip(host).await;
+    let addresses: Vec<_> = match &answer {
+        Ok(answer) => answer.iter().collect(),
+        Err(error) => return Err(reason(error, resolver.options())),
+    };
+    if addresses.is_empty() {
+        return Err(ResolveError::NoAddresses);
+    }
+    Ok(addresses)
+}
+
+fn reason(error: &NetError, options: &ResolverOpts) -> ResolveError {
+    match error {
+        error if error.is_nx_domain() => ResolveError::NoSuchHost,
+        error if error.is_no_records_found() => ResolveError::NoAddresses,
+        NetError::Dns(DnsError::ResponseCode(ResponseCode::ServFail)) => {
+            ResolveError::ServerFailure
+        }
+        NetError::Timeout => {
+            let attempts = u32::try_from(options.attempts).unwrap_or(u32::MAX);
+            let waited = options.timeout.saturating_mul(attempts.saturating_add(1));
+            ResolveError::TimedOut(waited)
+        }
+        error => ResolveError::Other(error.to_string()),
+    }
+}
+
+fn other(what: &str, error: &NetError) -> ResolveError {
+    ResolveError::Other(format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use hickory_resolver::system_conf::parse_resolv_conf;
+
+    use super::*;
+
+    const HOSTS: &str = "192.0.2.1 One.test\n2001:db8::2 two.test\n192.0.2.2 two.test";
+
+    fn plan(host: &str, resolv_conf: &str) -> Result<Plan, ResolveError> {
+        let host =
+            Name::from_str_relaxed(host).map_err(|error| ResolveError::Other(error.to_string()))?;
+        let mut hosts = Hosts::default();
+        hosts
+            .read_hosts_conf(HOSTS.as_bytes())
+            .map_err(|error| ResolveError::Other(error.to_string()))?;
+        SystemResolver::new().plan(host, &hosts, || parse_resolv_conf(resolv_conf))
+    }
+
+    #[test]
+    fn a_host_in_the_hosts_file_has_the_addresses_that_it_has_there_only() {
+        for (host, expected) in [
+            ("one.test", vec!["192.0.2.1"]),
+            ("Two.Test", vec!["192.0.2.2", "2001:db8::2"]),
+        ] {
+            let Ok(Plan::Known(addresses)) = plan(host, "") else {
+                panic!("expected addresses without a query");
+            };
+            let addresses: Vec<_> = addresses.iter().map(IpAddr::to_string).collect();
+            assert_eq!(addresses, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_systems_options_are_obeyed_and_nothing_is_cached() {
+        let text = "nameserver 192.0.2.53\noptions timeout:3 attempts:4 ndots:5";
+        let Ok(Plan::Ask(resolver, _)) = plan("backend.test", text) else {
+            panic!("expected a configuration that works");
+        };
+        let options = resolver.options();
+        assert_eq!(options.cache_size, 0);
+        assert_eq!(options.ip_strategy, LookupIpStrategy::Ipv4AndIpv6);
+        assert_eq!(options.ndots, 5);
+        let timed_out = reason(&NetError::Timeout, options);
+        assert_eq!(timed_out.to_string(), "timed out after 12s");
+    }
+
+    #[test]
+    fn a_configuration_without_name_servers_is_an_error_of_the_lookup() {
+        let Err(error) = plan("backend.test", "nonsense") else {
+            panic!("expected a configuration that does not work");
+        };
+        let expected = "the system's DNS configuration: io error: no nameservers found in config";
+        assert_eq!(error.to_string(), expected);
+    }
+}

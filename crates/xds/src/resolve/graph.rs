@@ -1,0 +1,310 @@
+//! What was found of each cluster, and what each finding depends on, so that a change is followed by
+//! as much work as it is worth.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::base::Base;
+use super::cluster::{self, Found};
+use super::config::{ClusterResult, Missing, ResolveError, XdsConfig, routed};
+use super::look::{Look, Need};
+use super::view::View;
+use super::{Resolved, Roots};
+use crate::error::ResourceError;
+
+/// Somebody who needs something.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Dependent {
+    Base,
+    Cluster(Arc<str>),
+}
+
+/// The findings of the last pass. Findings nobody asked for any more are gone.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    base: Option<Finding<Result<Option<Base>, ResolveError>>>,
+    base_notes: Vec<ResourceError>,
+    clusters: HashMap<Arc<str>, Finding<Found>>,
+    /// Clusters that a configuration cannot do without: those routed to, and their leaves.
+    required: BTreeSet<Arc<str>>,
+    dependents: BTreeMap<Need, BTreeSet<Dependent>>,
+    /// What came into or went out of `dependents` since [`take_moved`](Self::take_moved).
+    moved: BTreeSet<Need>,
+    stale: BTreeSet<Dependent>,
+    /// Whether other clusters are needed than in the last pass.
+    reshaped: bool,
+    config: Option<Arc<XdsConfig>>,
+    /// Clusters that differ from `config`.
+    changed: BTreeSet<Arc<str>>,
+    /// Whether more than those differs.
+    outdated: bool,
+    built: usize,
+}
+
+#[derive(Debug)]
+struct Finding<T> {
+    what: T,
+    needs: BTreeSet<Need>,
+    missing: BTreeSet<String>,
+}
+
+impl Graph {
+    /// Something that findings may depend on is not what it was.
+    pub(super) fn touch(&mut self, need: &Need) {
+        if let Some(dependents) = self.dependents.get(need) {
+            self.stale.extend(dependents.iter().cloned());
+        }
+    }
+
+    /// The roots are not what they were.
+    pub(super) fn reshape(&mut self) {
+        self.reshaped = true;
+    }
+
+    /// Works out the answer, looking again only at what is stale.
+    pub(super) fn resolve(&mut self, view: &View, roots: &Roots) -> Resolved {
+        for dependent in std::mem::take(&mut self.stale) {
+            match dependent {
+                Dependent::Base => self.find_base(view, roots),
+                Dependent::Cluster(name) => self.find_cluster(&name, view),
+            }
+        }
+        if self.base.is_none() {
+            self.find_base(view, roots);
+        }
+        if std::mem::take(&mut self.reshaped) {
+            self.sweep(view, roots);
+        }
+        self.answer()
+    }
+
+    /// Everything that must be watched.
+    pub(super) fn needs(&self) -> impl Iterator<Item = &Need> {
+        self.dependents.keys()
+    }
+
+    /// What is needed since the last call (`true`), or needed no more (`false`), and may have come
+    /// and gone in between.
+    pub(super) fn take_moved(&mut self) -> Vec<(Need, bool)> {
+        let moved = std::mem::take(&mut self.moved).into_iter();
+        moved
+            .map(|need| {
+                let is_needed = self.dependents.contains_key(&need);
+                (need, is_needed)
+            })
+            .collect()
+    }
+
+    /// How many clusters were looked at so far: what the work is measured by.
+    pub(super) fn built(&self) -> usize {
+        self.built
+    }
+
+    fn find_base(&mut self, view: &View, roots: &Roots) {
+        let mut look = Look::at(view);
+        let what = Base::find(&mut look, roots);
+        let old = self.base.take();
+        self.depend(
+            &Dependent::Base,
+            old.as_ref().map(|finding| &finding.needs),
+            &look.needs,
+        );
+        if old.is_none_or(|old| old.what != what) || self.base_notes != look.notes {
+            self.reshaped = true;
+            self.outdated = true;
+        }
+        self.base_notes = look.notes;
+        self.base = Some(Finding {
+            what,
+            needs: look.needs,
+            missing: look.missing,
+        });
+    }
+
+    fn find_cluster(&mut self, name: &Arc<str>, view: &View) {
+        let mut look = Look::at(view);
+        let mut found = cluster::find(&mut look, name);
+        self.built += 1;
+        let old = self.clusters.remove(name);
+        let dependent = Dependent::Cluster(Arc::clone(name));
+        self.depend(
+            &dependent,
+            old.as_ref().map(|finding| &finding.needs),
+            &look.needs,
+        );
+        match old {
+            Some(old) => {
+                self.reshaped |= old.what.leaves != found.leaves;
+                // An aggregate may be waiting for this one.
+                self.outdated |= old.what.result.is_none() != found.result.is_none();
+                if old.what.result == found.result {
+                    // Who compares by address sees that nothing changed.
+                    found.result = old.what.result;
+                } else {
+                    self.changed.insert(Arc::clone(name));
+                }
+            }
+            None => self.outdated = true,
+        }
+        let finding = Finding {
+            what: found,
+            needs: look.needs,
+            missing: look.missing,
+        };
+        self.clusters.insert(Arc::clone(name), finding);
+    }
+
+    /// Follows the graph from its roots: looks at what is new in it, and drops what is not in it any
+    /// more.
+    fn sweep(&mut self, view: &View, roots: &Roots) {
+        let base = self.base.as_ref().map(|finding| &finding.what);
+        let routed: BTreeSet<Arc<str>> = match base {
+            Some(Ok(Some(base))) => routed(&base.virtual_host).map(Arc::from).collect(),
+            _ => BTreeSet::new(),
+        };
+        self.required = self.reach(routed, view);
+        let reached = self.reach(roots.held.clone(), view);
+        let gone = |name: &Arc<str>| !self.required.contains(name) && !reached.contains(name);
+        let gone: Vec<Arc<str>> = self.clusters.keys().filter(|n| gone(n)).cloned().collect();
+        for name in gone {
+            if let Some(finding) = self.clusters.remove(&name) {
+                let dependent = Dependent::Cluster(name);
+                self.depend(&dependent, Some(&finding.needs), &BTreeSet::new());
+                self.outdated = true;
+            }
+        }
+    }
+
+    /// These clusters and their leaves.
+    fn reach(&mut self, roots: BTreeSet<Arc<str>>, view: &View) -> BTreeSet<Arc<str>> {
+        let mut reached = BTreeSet::new();
+        let mut next: Vec<Arc<str>> = roots.into_iter().collect();
+        while let Some(name) = next.pop() {
+            if reached.contains(&name) {
+                continue;
+            }
+            if !self.clusters.contains_key(&name) {
+                self.find_cluster(&name, view);
+            }
+            let leaves = self.clusters.get(&name).map(|found| &found.what.leaves);
+            next.extend(leaves.into_iter().flatten().cloned());
+            reached.insert(name);
+        }
+        reached
+    }
+
+    fn depend(
+        &mut self,
+        dependent: &Dependent,
+        old: Option<&BTreeSet<Need>>,
+        new: &BTreeSet<Need>,
+    ) {
+        for need in old.into_iter().flatten().filter(|need| !new.contains(need)) {
+            let Some(dependents) = self.dependents.get_mut(need) else {
+                continue;
+            };
+            dependents.remove(dependent);
+            if dependents.is_empty() {
+                self.dependents.remove(need);
+                self.moved.insert(need.clone());
+            }
+        }
+        for need in new {
+            let dependents = self.dependents.entry(need.clone()).or_insert_with(|| {
+                self.moved.insert(need.clone());
+                BTreeSet::new()
+            });
+            dependents.insert(dependent.clone());
+        }
+    }
+
+    fn answer(&mut self) -> Resolved {
+        let Some(finding) = &self.base else {
+            return Resolved::Waiting(Missing(BTreeSet::new()));
+        };
+        let base = match &finding.what {
+            Err(error) => return Resolved::Error(error.clone()),
+            Ok(None) => return Resolved::Waiting(Missing(finding.missing.clone())),
+            Ok(Some(base)) => base.clone(),
+        };
+        let required = self.required.iter();
+        let findings = required.filter_map(|name| self.clusters.get(name));
+        let missing: BTreeSet<String> = findings.flat_map(|f| &f.missing).cloned().collect();
+        if !missing.is_empty() {
+            return Resolved::Waiting(Missing(missing));
+        }
+        Resolved::Ready(self.assemble(base))
+    }
+
+    /// The configuration: the last one, if nothing changed.
+    fn assemble(&mut self, base: Base) -> Arc<XdsConfig> {
+        let outdated = std::mem::take(&mut self.outdated);
+        let changed = std::mem::take(&mut self.changed);
+        let clusters = match &self.config {
+            Some(last) if !outdated && changed.is_empty() => return Arc::clone(last),
+            Some(last) if !outdated => {
+                let mut clusters = last.clusters.clone();
+                for name in changed {
+                    match self.result(&name) {
+                        Some(result) => clusters.insert(name, result),
+                        None => clusters.remove(&name),
+                    };
+                }
+                clusters
+            }
+            _ => {
+                let names = self.clusters.keys();
+                names
+                    .filter_map(|name| Some((Arc::clone(name), self.result(name)?)))
+                    .collect()
+            }
+        };
+        let config = XdsConfig {
+            listener: base.listener,
+            routes: base.routes,
+            virtual_host: base.virtual_host,
+            clusters,
+            notes: self.base_notes.clone(),
+        };
+        match &self.config {
+            Some(last) if is_same(last, &config) => Arc::clone(last),
+            _ => Arc::clone(self.config.insert(Arc::new(config))),
+        }
+    }
+
+    /// What is to be said of a cluster: what the last configuration says, if that is equal, so that
+    /// who compares by address sees that nothing changed even if the way to it was lost in between.
+    /// Nothing of an aggregate whose leaves are not all here, which can only be one that is held.
+    fn result(&self, name: &str) -> Option<ClusterResult> {
+        let found = &self.clusters.get(name)?.what;
+        let is_here = |leaf: &Arc<str>| {
+            let leaf = self.clusters.get(leaf);
+            leaf.is_some_and(|leaf| leaf.what.result.is_some())
+        };
+        let result = found.result.as_ref()?;
+        if !found.leaves.iter().all(is_here) {
+            return None;
+        }
+        let last = self.config.as_ref();
+        let last = last.and_then(|last| last.clusters.get(name));
+        let equal = last.filter(|last| *last == result);
+        Some(equal.unwrap_or(result).clone())
+    }
+}
+
+/// Whether a configuration says the same as the last, whose clusters it has taken over where they
+/// are equal.
+fn is_same(last: &XdsConfig, config: &XdsConfig) -> bool {
+    let is_same = |(a, b): (&ClusterResult, &ClusterResult)| match (a, b) {
+        (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
+        (Err(a), Err(b)) => Arc::ptr_eq(a, b),
+        (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
+    };
+    let mut clusters = last.clusters.values().zip(config.clusters.values());
+    last.clusters.keys().eq(config.clusters.keys())
+        && clusters.all(is_same)
+        && last.notes == config.notes
+        && last.listener == config.listener
+        && last.routes == config.routes
+        && last.virtual_host == config.virtual_host
+}

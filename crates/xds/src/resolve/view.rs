@@ -1,0 +1,146 @@
+//! What a resolver sees: the resources it watches and the DNS names it has looked up.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crowfly_model::ResourceType;
+use crowfly_model::grpc::Endpoints;
+use crowfly_model::grpc::cluster::DnsName;
+use crowfly_model::grpc::endpoints::{Endpoint, Health, Locality, LocalityId};
+
+use crate::cache::{Cache, Entry};
+use crate::error::{Reason, ResourceError};
+use crate::kind::Key;
+
+/// Resources and DNS answers at one instant.
+#[derive(Clone, Debug)]
+pub struct View {
+    cache: Cache,
+    names: HashMap<DnsName, Answer>,
+    node: Arc<str>,
+}
+
+/// What is known of a DNS name.
+#[derive(Clone, Debug, Default)]
+struct Answer {
+    endpoints: Option<Arc<Endpoints>>,
+    trouble: Option<ResourceError>,
+}
+
+impl View {
+    /// Nothing is known yet. `node` is named in errors.
+    pub fn new(node: impl Into<Arc<str>>) -> Self {
+        Self {
+            cache: Cache::default(),
+            names: HashMap::new(),
+            node: node.into(),
+        }
+    }
+
+    /// The resources.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The id of this client's node.
+    pub fn node(&self) -> &Arc<str> {
+        &self.node
+    }
+
+    /// Replaces what is known of a resource.
+    pub fn put(&mut self, key: Key, entry: Entry) {
+        self.cache.put(key, entry);
+    }
+
+    /// Forgets a resource.
+    pub fn remove(&mut self, key: &Key) {
+        self.cache.remove(key);
+    }
+
+    /// Takes note of how a lookup went. An error after a good answer leaves the answer (gRFC A74).
+    pub fn answer(&mut self, name: &DnsName, outcome: Result<Vec<SocketAddr>, Arc<str>>) {
+        let answer = self.names.entry(name.clone()).or_default();
+        match outcome {
+            Ok(addresses) if addresses.is_empty() => {
+                answer.trouble = Some(trouble(name, "no addresses".into(), &self.node));
+            }
+            Ok(addresses) => {
+                let endpoints = endpoints(name, addresses);
+                if answer.endpoints.as_deref() != Some(&endpoints) {
+                    answer.endpoints = Some(Arc::new(endpoints));
+                }
+                answer.trouble = None;
+            }
+            Err(why) => answer.trouble = Some(trouble(name, why, &self.node)),
+        }
+    }
+
+    /// Forgets a DNS name.
+    pub fn remove_name(&mut self, name: &DnsName) {
+        self.names.remove(name);
+    }
+
+    /// A resource's value or why there is none, and the trouble around it. `None` while nothing is
+    /// known.
+    pub fn read<R: ResourceType>(&self, key: &Key) -> Option<Seen<R::Parsed>> {
+        let entry = self.cache.entry(key)?;
+        Some(Seen {
+            value: entry.read::<R>()?,
+            ambient: entry.ambient().cloned(),
+        })
+    }
+
+    /// The same for a DNS name.
+    pub fn look_up(&self, name: &DnsName) -> Option<Seen<Endpoints>> {
+        let answer = self.names.get(name)?;
+        match (&answer.endpoints, &answer.trouble) {
+            (Some(endpoints), trouble) => Some(Seen {
+                value: Ok(Arc::clone(endpoints)),
+                ambient: trouble.clone(),
+            }),
+            (None, Some(trouble)) => Some(Seen {
+                value: Err(trouble.clone()),
+                ambient: None,
+            }),
+            (None, None) => None,
+        }
+    }
+}
+
+/// What a [`View`] knows of one thing.
+#[derive(Clone, Debug)]
+pub struct Seen<T> {
+    /// Its value, or why there is none.
+    pub value: Result<Arc<T>, ResourceError>,
+    /// Trouble that leaves the value standing.
+    pub ambient: Option<ResourceError>,
+}
+
+fn trouble(name: &DnsName, why: Arc<str>, node: &Arc<str>) -> ResourceError {
+    ResourceError {
+        noun: "DNS name",
+        name: name.to_string().into(),
+        reason: Reason::Dns(why),
+        node: Arc::clone(node),
+    }
+}
+
+/// gRFC A61: a name is one endpoint that can be reached at any of its addresses. It is in one
+/// locality without a name (gRFC A37).
+fn endpoints(name: &DnsName, addresses: Vec<SocketAddr>) -> Endpoints {
+    Endpoints {
+        name: name.to_string(),
+        priorities: vec![vec![Locality {
+            id: LocalityId::default(),
+            weight: NonZeroU32::MIN,
+            endpoints: vec![Endpoint {
+                addresses,
+                weight: NonZeroU32::MIN,
+                health: Health::Unknown,
+            }],
+        }]],
+        drops: Vec::new(),
+    }
+}
