@@ -9,8 +9,10 @@
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, ClusterConfig};
 use crowfly_testkit::builders::{Resource, Resources, cluster, cluster_config};
-use crowfly_testkit::{Pair, Script, Servers, authorities, delta, removed, response, wrapped};
-use crowfly_xds::{Changed, Key, Reason};
+use crowfly_testkit::{
+    Pair, Script, Servers, authorities, delta, over_both, removed, response, wrapped,
+};
+use crowfly_xds::{Changed, Key, Protocol, Reason};
 
 /// S3-14: in state of the world the name is the wrapper's.
 #[test]
@@ -53,7 +55,11 @@ fn name_in_the_wrapper_is_canonicalised() {
         let prefix = "xdstp://east/envoy.extensions.clusters.aggregate.v3.ClusterConfig/x";
         format!("{prefix}?{parameters}")
     });
-    let mut servers = Servers::with(1, authorities(&[("", &[0]), ("east", &[0])]));
+    let mut servers = Servers::with(
+        Protocol::StateOfTheWorld,
+        1,
+        authorities(&[("", &[0]), ("east", &[0])]),
+    );
     servers.subscribe::<ClusterConfig>(&asked);
     servers.open(0);
     servers.request(0);
@@ -61,7 +67,7 @@ fn name_in_the_wrapper_is_canonicalised() {
     let list = cluster_config(&sent).clusters(["a"]);
     servers.receive(0, response::<ClusterConfig>("v1", "n1", [list.in_sotw()]));
 
-    assert_eq!(servers.request(0).error_detail, None);
+    assert_eq!(servers.request(0).refusal, None);
     assert_eq!(servers.value::<ClusterConfig>(&asked).clusters, ["a"]);
 }
 
@@ -141,16 +147,18 @@ fn both_halves_agree_on_lists() {
             .with(cluster("c").aggregate_resource("x"))
             .with(cluster_config("x").clusters(order))
     };
-    let mut pair = Pair::new(resources(["a", "b"]).snapshot());
-    pair.subscribe::<Cluster>("c");
-    pair.subscribe::<ClusterConfig>("x");
-    for order in [["a", "b"], ["b", "a"]] {
-        pair.set_snapshot(resources(order).snapshot());
-        pair.drive(20);
+    over_both(|protocol| {
+        let mut pair = Pair::new(protocol, resources(["a", "b"]).snapshot());
+        pair.subscribe::<Cluster>("c");
+        pair.subscribe::<ClusterConfig>("x");
+        for order in [["a", "b"], ["b", "a"]] {
+            pair.set_snapshot(resources(order).snapshot());
+            pair.drive(20);
 
-        let list = pair.cache().read::<ClusterConfig>("x").unwrap().unwrap();
-        assert_eq!(list.clusters, order);
-        assert!(pair.cache().read::<Cluster>("c").unwrap().is_ok());
-        assert!(!pair.refused(ClusterConfig::TYPE_URL));
-    }
+            let list = pair.cache().read::<ClusterConfig>("x").unwrap().unwrap();
+            assert_eq!(list.clusters, order);
+            assert!(pair.cache().read::<Cluster>("c").unwrap().is_ok());
+            assert!(!pair.refused(ClusterConfig::TYPE_URL));
+        }
+    });
 }
