@@ -113,16 +113,19 @@ impl Driver {
     /// The balancer hears of a cluster before a route leads to it (gRFC A31). Clusters that no route
     /// leads to any more stay for the calls that have them.
     fn apply(&mut self, config: Arc<XdsConfig>) {
+        // A new one may have been in the last config as a leaf, so it need not differ.
+        let mut new: HashSet<Arc<str>> = HashSet::new();
         for name in config.routed() {
             let name = name.into();
             if self.clusters.ensure(&name) {
                 self.configs.hold(&name);
+                new.insert(name);
             }
         }
         for name in self.clusters.names() {
             let known = self.config.as_deref();
             if let Some(state) = config.clusters.get(name)
-                && known.is_none_or(|known| differs(name, known, &config))
+                && known.is_none_or(|known| new.contains(name) || differs(name, known, &config))
             {
                 let plan = plan(name, state, &config, &self.node);
                 self.balancer.handle(Event::Plan(Arc::new(plan)), now());

@@ -9,6 +9,7 @@
 //!   messages have in common.
 //! * [`Pair`] runs the two halves against each other in memory under a simulated clock, and
 //!   [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
+//! * [`Tap`] writes down what passes between a client and a control plane.
 //! * [`DnsServer`] answers what a test tells it to.
 //! * [`fuzzing`] holds what the fuzz targets run, so that a test can run it too.
 //! * [`recording`] writes down what a foreign client says, to compare ours with.
@@ -22,6 +23,7 @@
 )]
 
 mod ads_server;
+mod asked;
 pub mod builders;
 mod delta;
 mod dns_server;
@@ -33,6 +35,7 @@ mod resource_server;
 mod script;
 mod servers;
 mod socket;
+mod tap;
 mod wire;
 
 pub use ads_server::AdsServer;
@@ -44,6 +47,7 @@ pub use pair::Pair;
 pub use resource_server::ResourceServer;
 pub use script::Script;
 pub use servers::{Servers, authorities};
+pub use tap::{Passed, Tap};
 pub use wire::{garbled, response, wrapped};
 
 /// The node id of every client in these tests.

@@ -1,5 +1,6 @@
 //! An ADS server over a real socket that serves a snapshot.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::asked::Asks;
 use crate::builders::Resources;
 use crate::socket::Socket;
 
@@ -53,6 +55,7 @@ impl ResourceServer {
             service: Service {
                 snapshot: receiver,
                 outcomes: sender,
+                asked: watch::Sender::default(),
             },
             snapshot,
             outcomes,
@@ -96,6 +99,22 @@ impl ResourceServer {
         }
     }
 
+    /// The names of a type that the client asks for now.
+    pub fn asked_for(&self, type_url: &str) -> BTreeSet<String> {
+        let asked = self.service.asked.borrow();
+        asked.get(type_url).cloned().unwrap_or_default()
+    }
+
+    /// Waits until the client asks for these names of a type, and no others.
+    pub async fn until_asked_for(&self, type_url: &str, names: &[&str]) {
+        let wanted: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
+        let mut asked = self.service.asked.subscribe();
+        let waiting = asked.wait_for(|asked| asked.get(type_url) == Some(&wanted));
+        let waited = timeout(PATIENCE, waiting).await.is_ok();
+        let asked = self.asked_for(type_url);
+        assert!(waited, "{type_url}: {asked:?} instead of {wanted:?}");
+    }
+
     /// Cuts every connection at once and refuses new ones.
     pub async fn stop(&mut self) {
         self.socket.stop().await;
@@ -121,12 +140,14 @@ type Outgoing<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 struct Service {
     snapshot: watch::Receiver<Arc<Snapshot>>,
     outcomes: mpsc::UnboundedSender<RequestOutcome>,
+    /// By type, on the newest stream.
+    asked: watch::Sender<BTreeMap<String, BTreeSet<String>>>,
 }
 
 impl Service {
     fn open<H>(&self, requests: Request<Streaming<H::Request>>) -> Response<Outgoing<H::Response>>
     where
-        H: ServerHalf<Request: Send, Response: Send + 'static> + Send + 'static,
+        H: ServerHalf<Request: Asks + Send, Response: Send + 'static> + Send + 'static,
     {
         let (responses, outgoing) = mpsc::unbounded_channel();
         let serving = self.clone().serve::<H>(requests.into_inner(), responses);
@@ -134,17 +155,21 @@ impl Service {
         Response::new(Box::pin(UnboundedReceiverStream::new(outgoing)))
     }
 
-    async fn serve<H: ServerHalf>(
+    async fn serve<H: ServerHalf<Request: Asks>>(
         mut self,
         mut requests: Streaming<H::Request>,
         responses: mpsc::UnboundedSender<Result<H::Response, Status>>,
     ) {
         let snapshot = Arc::clone(&self.snapshot.borrow_and_update());
         let mut subscription = H::new(snapshot);
+        self.asked.send_modify(BTreeMap::clear);
         loop {
             tokio::select! {
                 request = requests.message() => {
                     let Ok(Some(request)) = request else { return };
+                    self.asked.send_modify(|asked| {
+                        request.change(asked.entry(request.type_url().to_owned()).or_default());
+                    });
                     let outcome = subscription.handle_request(request);
                     // The test may not care, and be gone.
                     let _ = self.outcomes.send(outcome);

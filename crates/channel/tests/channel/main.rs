@@ -7,8 +7,10 @@
     reason = "test code"
 )]
 
+mod aggregates;
 mod backend;
 mod balancing;
+mod configs;
 mod contract;
 mod deadlines;
 mod dns;
