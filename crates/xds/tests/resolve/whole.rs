@@ -44,10 +44,13 @@ fn configuration_is_given_once_the_last_piece_is_here() {
     assert_eq!((&c.notes, &config.notes), (&vec![], &vec![]));
 }
 
+/// A piece of a configuration, and how the world gets it.
+type Piece = (&'static str, fn(&mut World));
+
 /// S4-02: Whichever piece is the last to come, nothing is given before it.
 #[test]
 fn nothing_is_given_while_any_one_piece_is_withheld() {
-    let pieces: [(&str, fn(&mut World)); 9] = [
+    let pieces: [Piece; 9] = [
         ("listener web", |w| w.give(&listener("web").rds("r"))),
         ("route configuration r", |w| w.route(&["top", "c"])),
         ("cluster c", |w| w.give(&cluster("c"))),

@@ -103,12 +103,12 @@ impl World {
     pub(crate) fn give(&mut self, resource: &impl Resource) {
         let any = resource.any();
         let key = key(&any, &resource.name());
-        self.say(key, Some(any));
+        self.say(&key, Some(any));
     }
 
     /// The server says that a resource does not exist, or not any more.
     pub(crate) fn miss<R: ResourceType>(&mut self, name: &str) {
-        self.say(Key::of::<R>(name), None);
+        self.say(&Key::of::<R>(name), None);
     }
 
     /// A lookup ends with these addresses.
@@ -206,10 +206,10 @@ impl World {
         std::mem::take(&mut self.published)
     }
 
-    fn say(&mut self, key: Key, what: Option<Any>) {
+    fn say(&mut self, key: &Key, what: Option<Any>) {
         self.said.insert(key.clone(), what);
-        if self.resolver.watches().resources.contains_key(&key) {
-            self.send(&key);
+        if self.resolver.watches().resources.contains_key(key) {
+            self.send(key);
             self.settle();
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! It shares nothing with the code under test: it knows no resources, only what was heard of them.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::piece::{Content, Piece};
@@ -118,7 +119,6 @@ impl<'a> Oracle<'a> {
 
     /// The clusters that are routed to, and how much there is to note; or what is missing; or an
     /// error.
-    #[expect(clippy::type_complexity, reason = "used once")]
     fn base(&mut self) -> Result<Result<(Vec<u8>, usize), Piece>, ()> {
         let mut piece = Piece::Listener;
         let mut notes = 0;
@@ -141,10 +141,9 @@ impl<'a> Oracle<'a> {
     fn reach(&mut self, mut next: Vec<u8>) -> BTreeMap<u8, Found> {
         let mut reached = BTreeMap::new();
         while let Some(name) = next.pop() {
-            if !reached.contains_key(&name) {
-                let found = self.cluster(name);
+            if let Entry::Vacant(place) = reached.entry(name) {
+                let found = place.insert(self.cluster(name));
                 next.extend(&found.leads_to);
-                reached.insert(name, found);
             }
         }
         reached
