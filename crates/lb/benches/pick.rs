@@ -103,15 +103,15 @@ type Transport = Arc<u64>;
 /// A picker of `size` ready endpoints, spread over localities of unequal weight.
 fn picker(localities: u32, size: u32) -> Arc<Picker<Transport>> {
     let now = Instant::now();
-    let mut balancer = Balancer::new(1);
+    let mut balancer = Balancer::new(1, Arc::default());
     let locality = |index: u32| Locality {
         id: LocalityId::new("region", &index.to_string(), ""),
         weight: NonZeroU32::new(index + 1).unwrap(),
-        child: Node::RoundRobin(
+        child: Node::round_robin(
             (0..size)
                 .filter(|n| n % localities == index)
                 .map(endpoint)
-                .collect(),
+                .collect::<Vec<_>>(),
         ),
     };
     let root = Node::Localities((0..localities).map(locality).collect());
@@ -120,7 +120,6 @@ fn picker(localities: u32, size: u32) -> Arc<Picker<Transport>> {
             cluster: "bench".into(),
             root,
             note: None,
-            reresolves: false,
         })),
         now,
     );

@@ -219,6 +219,7 @@ impl Churn {
                 assert_eq!(self.model.states[&key].view, Connectivity::Ready);
                 assert!(self.sim.live.contains_key(&call.endpoint()));
             }
+            Picked::Drop(_) | Picked::Wake(_) => panic!("nothing here drops calls or is idle"),
             Picked::Queue => {
                 assert!(shares.is_empty());
                 assert!(self.model.may_queue());

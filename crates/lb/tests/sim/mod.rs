@@ -29,6 +29,7 @@ pub(crate) struct Sim {
     pub(crate) connects: Vec<Port>,
     pub(crate) releases: Vec<Port>,
     pub(crate) publishes: usize,
+    pub(crate) reresolves: usize,
     /// Every endpoint that was connected and not released.
     pub(crate) live: BTreeMap<EndpointId, Port>,
     pub(crate) released: BTreeSet<EndpointId>,
@@ -43,11 +44,12 @@ impl Sim {
 
     pub(crate) fn with_seed(seed: u64) -> Self {
         Self {
-            balancer: Balancer::new(seed),
+            balancer: Balancer::new(seed, Arc::default()),
             picker: None,
             connects: Vec::new(),
             releases: Vec::new(),
             publishes: 0,
+            reresolves: 0,
             live: BTreeMap::new(),
             released: BTreeSet::new(),
             now: Instant::now(),
@@ -124,7 +126,9 @@ impl Sim {
         let picker = self.picker.as_ref().expect("no picker was published");
         match picker.pick(&CallContext::new(self.seed)) {
             Pick::Ready(call) => Picked::Ready(call),
+            Pick::Drop(dropped) => Picked::Drop(dropped.to_string()),
             Pick::Queue => Picked::Queue,
+            Pick::Wake(id) => Picked::Wake(id),
             Pick::Fail(failure) => Picked::Fail(failure.to_string()),
         }
     }
@@ -177,6 +181,7 @@ impl Sim {
         self.connects.clear();
         self.releases.clear();
         self.publishes = 0;
+        self.reresolves = 0;
     }
 
     fn obey(&mut self, command: Command<Port>) {
@@ -194,6 +199,7 @@ impl Sim {
                 self.released.insert(id);
                 self.releases.push(port);
             }
+            Command::Reresolve(_) => self.reresolves += 1,
             Command::Publish { cluster, picker } => {
                 assert_eq!(cluster.as_str(), CLUSTER);
                 self.picker = Some(picker);
@@ -208,6 +214,8 @@ impl Sim {
 pub(crate) enum Picked {
     Ready(Call<Port>),
     Queue,
+    Wake(EndpointId),
+    Drop(String),
     Fail(String),
 }
 
@@ -216,13 +224,12 @@ pub(crate) fn plan(localities: &[(&str, u32, &[Port])]) -> Plan {
     let localities = localities.iter().map(|&(zone, weight, ports)| Locality {
         id: LocalityId::new("us", zone, ""),
         weight: NonZeroU32::new(weight).expect("a weight"),
-        child: Node::RoundRobin(ports.iter().map(|&port| address(port).into()).collect()),
+        child: Node::round_robin(endpoints_at(ports)),
     });
     Plan {
         cluster: CLUSTER.into(),
         root: Node::Localities(localities.collect()),
         note: None,
-        reresolves: false,
     }
 }
 
@@ -242,6 +249,10 @@ pub(crate) fn noted(plan: Plan, note: &str) -> Plan {
 pub(crate) fn endpoint(ports: &[Port]) -> Endpoint {
     let addresses: Vec<_> = ports.iter().map(|&port| address(port)).collect();
     Endpoint::new(addresses).expect("an address")
+}
+
+pub(crate) fn endpoints_at(ports: &[Port]) -> Arc<[Endpoint]> {
+    ports.iter().map(|&port| address(port).into()).collect()
 }
 
 pub(crate) fn address(port: Port) -> SocketAddr {

@@ -1,0 +1,231 @@
+//! The leaves of a tree: endpoints, and a policy that chooses among them.
+
+mod members;
+mod round_robin;
+
+use std::sync::Arc;
+
+use self::members::Members;
+pub(crate) use self::round_robin::ReadyList;
+use crate::{
+    Call, CallContext, ClusterName, Connectivity, EndpointView, Pick, Share, Tree,
+    endpoint::{Owner, Pool, Wish},
+    plan::{self, Endpoint, Policy},
+    slots::{Key, Slots},
+};
+
+/// The leaves of every cluster. They are apart from the trees, so that a report finds its leaf
+/// without a walk.
+pub(crate) type Leaves<T> = Slots<Leaf<T>>;
+
+/// Names a leaf.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct LeafId(pub(crate) Key);
+
+/// One leaf with its state.
+#[derive(Debug)]
+pub(crate) struct Leaf<T> {
+    /// The cluster whose tree it is in.
+    tree: ClusterName,
+    owner: Owner,
+    /// Whether losing an endpoint is a reason to look names up again.
+    pub(crate) reresolves: bool,
+    policy: Policy,
+    wanted: Arc<[Endpoint]>,
+    members: Members,
+    outcome: Outcome<T>,
+}
+
+/// What a leaf has to offer.
+#[derive(Debug)]
+pub(crate) struct Outcome<T> {
+    pub(crate) state: Connectivity,
+    pub(crate) choice: LeafChoice<T>,
+}
+
+/// What a pick does in a leaf.
+#[derive(Debug)]
+pub(crate) enum LeafChoice<T> {
+    Fail(Arc<str>),
+    Queue,
+    RoundRobin(Arc<ReadyList<T>>),
+    /// Nothing is connected until a call comes.
+    Wake(Arc<Wish>),
+}
+
+impl<T> Leaf<T> {
+    pub(crate) fn new(tree: ClusterName, owner: Owner, policy: Policy, reresolves: bool) -> Self {
+        Self {
+            tree,
+            owner,
+            reresolves,
+            policy,
+            wanted: Arc::from([]),
+            members: Members::default(),
+            outcome: Outcome {
+                state: Connectivity::Connecting,
+                choice: LeafChoice::Queue,
+            },
+        }
+    }
+
+    /// The cluster whose tree it is in.
+    pub(crate) fn tree_name(&self) -> &ClusterName {
+        &self.tree
+    }
+
+    pub(crate) fn state(&self) -> Connectivity {
+        self.outcome.state
+    }
+
+    pub(crate) fn choice(&self) -> &LeafChoice<T> {
+        &self.outcome.choice
+    }
+
+    /// Whether a node of the next plan can be followed without starting anew.
+    pub(crate) fn fits(&self, node: &plan::Leaf) -> bool {
+        std::mem::discriminant(&self.policy) == std::mem::discriminant(&node.policy)
+    }
+
+    /// Takes the next plan. Returns whether it differs from the last one.
+    ///
+    /// An endpoint that stays keeps its id, its connection and its counters.
+    pub(crate) fn update(
+        &mut self,
+        node: &plan::Leaf,
+        pool: &mut Pool<T>,
+        rng: &mut fastrand::Rng,
+    ) -> bool {
+        let same_endpoints = Arc::ptr_eq(&self.wanted, &node.endpoints)
+            || self.wanted == node.endpoints && !self.wanted.is_empty();
+        if same_endpoints && self.policy == node.policy {
+            return false;
+        }
+        self.policy = node.policy.clone();
+        self.wanted = node.endpoints.clone();
+        self.members.update(&self.owner, &self.wanted, pool, rng);
+        true
+    }
+
+    /// Looks at the endpoints again, and connects those it wants. Returns whether the outcome
+    /// changed.
+    pub(crate) fn refresh(&mut self, pool: &mut Pool<T>) -> bool {
+        let outcome = match &self.policy {
+            Policy::RoundRobin => round_robin::refresh(&mut self.members, &self.owner, pool),
+        };
+        let changed = !outcome.same(&self.outcome);
+        if changed {
+            self.outcome = outcome;
+        }
+        changed
+    }
+
+    /// Whether a report that one more endpoint is READY can wait for others of its kind.
+    pub(crate) fn gained_little(&mut self) -> bool {
+        self.members.gained_little()
+    }
+
+    /// Connects, if it is IDLE.
+    pub(crate) fn exit_idle(&mut self, pool: &mut Pool<T>) -> bool {
+        match &self.outcome.choice {
+            LeafChoice::Wake(wish) => pool.connect(wish.endpoint()),
+            _ => false,
+        }
+    }
+
+    /// The leaf goes: lets go of its endpoints.
+    pub(crate) fn close(self, pool: &mut Pool<T>) {
+        self.members.close(pool);
+    }
+
+    /// How many endpoints were visited so far.
+    pub(crate) fn visits(&self) -> u64 {
+        self.members.visits
+    }
+
+    /// Every endpoint once.
+    pub(crate) fn views<'a>(
+        &'a self,
+        pool: &'a Pool<T>,
+    ) -> impl Iterator<Item = EndpointView> + 'a {
+        self.members.views(pool)
+    }
+
+    pub(crate) fn tree(&self, pool: &Pool<T>) -> Tree {
+        Tree::new(self.policy.name(), self.members.trees(pool)).with_state(self.state())
+    }
+
+    /// Why calls fail, if they do.
+    pub(crate) fn why(&self) -> Option<&Arc<str>> {
+        match &self.outcome.choice {
+            LeafChoice::Fail(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+impl<T> Outcome<T> {
+    pub(crate) fn connecting() -> Self {
+        Self {
+            state: Connectivity::Connecting,
+            choice: LeafChoice::Queue,
+        }
+    }
+
+    pub(crate) fn failing(why: impl Into<Arc<str>>) -> Self {
+        Self {
+            state: Connectivity::TransientFailure,
+            choice: LeafChoice::Fail(why.into()),
+        }
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        self.state == other.state && self.choice.same(&other.choice)
+    }
+}
+
+impl<T> LeafChoice<T> {
+    pub(crate) fn pick(&self, _cx: &CallContext) -> Pick<T> {
+        match self {
+            // Failures get their words when the tree is compiled.
+            Self::Fail(_) | Self::Queue => Pick::Queue,
+            Self::RoundRobin(list) => Pick::Ready(Call::start(list.next())),
+            Self::Wake(wish) => wish.tell().map_or(Pick::Queue, Pick::Wake),
+        }
+    }
+
+    pub(crate) fn shares(&self, probability: f64, into: &mut Vec<Share>) {
+        match self {
+            Self::Fail(_) | Self::Queue | Self::Wake(_) => {}
+            Self::RoundRobin(list) => into.push(Share {
+                locality: list.locality().clone(),
+                probability,
+                endpoints: list.endpoints().collect(),
+            }),
+        }
+    }
+
+    /// Whether a pick would have the same outcomes with the same probabilities.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Fail(left), Self::Fail(right)) => left == right,
+            (Self::Queue, Self::Queue) => true,
+            (Self::RoundRobin(left), Self::RoundRobin(right)) => {
+                Arc::ptr_eq(left, right) || left.same(right)
+            }
+            (Self::Wake(left), Self::Wake(right)) => Arc::ptr_eq(left, right),
+            _ => false,
+        }
+    }
+}
+
+impl<T> Clone for LeafChoice<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Fail(why) => Self::Fail(why.clone()),
+            Self::Queue => Self::Queue,
+            Self::RoundRobin(list) => Self::RoundRobin(list.clone()),
+            Self::Wake(wish) => Self::Wake(wish.clone()),
+        }
+    }
+}
