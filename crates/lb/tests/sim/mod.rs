@@ -2,18 +2,20 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod plans;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    num::NonZeroU32,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crowfly_lb::{
-    Balancer, Call, CallContext, Command, Endpoint, EndpointId, EndpointState, EndpointView, Event,
-    Locality, LocalityId, Node, Pick, Picker, Plan,
+    Balancer, Call, CallContext, CallCounters, ClusterName, Command, Endpoint, EndpointId,
+    EndpointState, EndpointView, Event, Pick, Picker, Plan,
 };
+use plans::{localities, tree_of};
 
 /// The cluster of every plan made here.
 pub(crate) const CLUSTER: &str = "payments";
@@ -24,7 +26,10 @@ pub(crate) type Port = u16;
 /// A driver that does what the balancer asks and reports what the test says.
 pub(crate) struct Sim {
     pub(crate) balancer: Balancer<Port>,
+    /// The picker of [`CLUSTER`].
     pub(crate) picker: Option<Arc<Picker<Port>>>,
+    /// The pickers of every cluster.
+    pub(crate) pickers: BTreeMap<ClusterName, Arc<Picker<Port>>>,
     /// What was asked since the test last looked.
     pub(crate) connects: Vec<Port>,
     pub(crate) releases: Vec<Port>,
@@ -33,7 +38,7 @@ pub(crate) struct Sim {
     /// Every endpoint that was connected and not released.
     pub(crate) live: BTreeMap<EndpointId, Port>,
     pub(crate) released: BTreeSet<EndpointId>,
-    now: Instant,
+    pub(crate) now: Instant,
     seed: u64,
 }
 
@@ -43,9 +48,15 @@ impl Sim {
     }
 
     pub(crate) fn with_seed(seed: u64) -> Self {
+        Self::with_counters(seed, Arc::default())
+    }
+
+    /// A balancer that shares its counters.
+    pub(crate) fn with_counters(seed: u64, counters: Arc<CallCounters>) -> Self {
         Self {
-            balancer: Balancer::new(seed, Arc::default()),
+            balancer: Balancer::new(seed, counters),
             picker: None,
+            pickers: BTreeMap::new(),
             connects: Vec::new(),
             releases: Vec::new(),
             publishes: 0,
@@ -78,6 +89,28 @@ impl Sim {
         while let Some(command) = self.balancer.poll_command() {
             self.obey(command);
         }
+    }
+
+    /// Lets time pass, with every timer that fires meanwhile.
+    pub(crate) fn advance(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.balancer.next_timeout()
+            && at <= end
+        {
+            self.now = self.now.max(at);
+            self.flush();
+        }
+        self.now = end;
+    }
+
+    pub(crate) fn advance_secs(&mut self, seconds: u64) {
+        self.advance(Duration::from_secs(seconds));
+    }
+
+    /// Stops using a cluster.
+    pub(crate) fn remove(&mut self, cluster: &str) {
+        self.handle(Event::RemoveCluster(cluster.into()));
+        self.flush();
     }
 
     pub(crate) fn plan(&mut self, plan: Plan) {
@@ -122,8 +155,12 @@ impl Sim {
 
     /// The call that a pick starts, with a random number that no other pick had.
     pub(crate) fn pick(&mut self) -> Picked {
+        self.pick_from(CLUSTER)
+    }
+
+    pub(crate) fn pick_from(&mut self, cluster: &str) -> Picked {
         self.seed += 1;
-        let picker = self.picker.as_ref().expect("no picker was published");
+        let picker = self.pickers.get(cluster).expect("no picker was published");
         match picker.pick(&CallContext::new(self.seed)) {
             Pick::Ready(call) => Picked::Ready(call),
             Pick::Drop(dropped) => Picked::Drop(dropped.to_string()),
@@ -146,6 +183,22 @@ impl Sim {
         match self.pick() {
             Picked::Fail(text) => text,
             other => panic!("expected a failure, got {other:?}"),
+        }
+    }
+
+    /// The call of a pick that must succeed.
+    pub(crate) fn call(&mut self) -> Call<Port> {
+        match self.pick() {
+            Picked::Ready(call) => call,
+            other => panic!("expected a ready endpoint, got {other:?}"),
+        }
+    }
+
+    /// The text of a pick that must be dropped.
+    pub(crate) fn pick_drop(&mut self) -> String {
+        match self.pick() {
+            Picked::Drop(text) => text,
+            other => panic!("expected a drop, got {other:?}"),
         }
     }
 
@@ -201,8 +254,10 @@ impl Sim {
             }
             Command::Reresolve(_) => self.reresolves += 1,
             Command::Publish { cluster, picker } => {
-                assert_eq!(cluster.as_str(), CLUSTER);
-                self.picker = Some(picker);
+                if cluster.as_str() == CLUSTER {
+                    self.picker = Some(picker.clone());
+                }
+                self.pickers.insert(cluster, picker);
                 self.publishes += 1;
             }
         }
@@ -220,17 +275,8 @@ pub(crate) enum Picked {
 }
 
 /// A plan of localities `(zone, weight, ports)`.
-pub(crate) fn plan(localities: &[(&str, u32, &[Port])]) -> Plan {
-    let localities = localities.iter().map(|&(zone, weight, ports)| Locality {
-        id: LocalityId::new("us", zone, ""),
-        weight: NonZeroU32::new(weight).expect("a weight"),
-        child: Node::round_robin(endpoints_at(ports)),
-    });
-    Plan {
-        cluster: CLUSTER.into(),
-        root: Node::Localities(localities.collect()),
-        note: None,
-    }
+pub(crate) fn plan(zones: &[(&str, u32, &[Port])]) -> Plan {
+    tree_of(localities(zones))
 }
 
 /// A plan of one locality.
