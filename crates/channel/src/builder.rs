@@ -1,10 +1,11 @@
 //! Putting a channel together.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crowfly_client::metrics::Recorder;
+use crowfly_lb::CallCounters;
 use crowfly_client::{ConfigError, XdsClient};
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
 use crowfly_xds::Roots;
@@ -25,6 +26,9 @@ use crate::transport::{BackendTls, Profile, TlsError};
 
 /// gRPC's usual limit for TCP, TLS and SETTINGS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The open calls of every cluster, whichever channel they are on (gRFC A32).
+static CALL_COUNTERS: LazyLock<Arc<CallCounters>> = LazyLock::new(Arc::default);
 
 /// The settings of a [`Channel`].
 ///
@@ -52,6 +56,7 @@ pub struct ChannelBuilder {
     recorder: Option<Arc<dyn Recorder>>,
     dns_resolver: Option<Arc<dyn Resolve>>,
     dns_refresh: Option<Duration>,
+    call_counters: Option<Arc<CallCounters>>,
 }
 
 impl ChannelBuilder {
@@ -67,6 +72,7 @@ impl ChannelBuilder {
             recorder: None,
             dns_resolver: None,
             dns_refresh: None,
+            call_counters: None,
         }
     }
 
@@ -130,6 +136,13 @@ impl ChannelBuilder {
         self
     }
 
+    /// Counts open calls apart from the other channels of this process. By default they are counted
+    /// together: the limit of a cluster (its circuit breaker) is one limit, whoever calls.
+    pub fn call_counters(mut self, counters: Arc<CallCounters>) -> Self {
+        self.call_counters = Some(counters);
+        self
+    }
+
     /// The channel, or what is wrong with the settings. It never waits for the network.
     ///
     /// Must be called in a tokio runtime.
@@ -165,11 +178,20 @@ impl ChannelBuilder {
             None => (Scheme::HTTP, Profile::plaintext()),
         };
         let endpoints = Endpoints::new(profile, self.connect_timeout);
+        let counters = self.call_counters.clone();
+        let counters = counters.unwrap_or_else(|| Arc::clone(&CALL_COUNTERS));
         let (configs, node) = self.configs(target, &authority)?;
         let waiting = Routing::Waiting("a configuration".into());
         let routing = Arc::new(Published::new(waiting));
         let (queries, asked) = mpsc::unbounded_channel();
-        let driver = Driver::new(Arc::clone(&routing), node, configs, endpoints, asked);
+        let driver = Driver::new(
+            Arc::clone(&routing),
+            node,
+            configs,
+            counters,
+            endpoints,
+            asked,
+        );
         tokio::spawn(driver.run());
         Ok(Channel::new(Shared {
             scheme,

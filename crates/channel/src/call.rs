@@ -16,6 +16,7 @@ use tonic::body::Body;
 use crate::channel::Shared;
 use crate::clusters::{Balancing, Cluster, Lease};
 use crate::deadline::Deadline;
+use crate::driver::Query;
 use crate::routing::Routing;
 use crate::transport::{
     DEFAULT_REPLAY_LIMIT, Guard, ReplayBody, ResponseBody, SendErrorKind, Sender,
@@ -148,9 +149,15 @@ impl Outgoing {
             };
             match picker.pick(&CallContext::new(fastrand::u64(..))) {
                 Pick::Ready(call) => Some(Ok(call)),
-                Pick::Queue => None,
+                Pick::Drop(dropped) => Some(Err(dropped.to_string())),
                 Pick::Fail(_) if may_wait => None,
-                Pick::Fail(failure) => Some(Err(failure)),
+                Pick::Fail(failure) => Some(Err(failure.to_string())),
+                Pick::Queue => None,
+                Pick::Wake(endpoint) => {
+                    // The driver is gone when the channel is.
+                    let _ = shared.queries.send(Query::Demand(endpoint));
+                    None
+                }
             }
         };
         let picked = match look(&cluster.balancing.load()) {
@@ -160,8 +167,7 @@ impl Outgoing {
                 self.deadline.bound(found, || unusable(cluster)).await?
             }
         };
-        picked.map_err(|failure| {
-            let text = failure.to_string();
+        picked.map_err(|text| {
             Status::unavailable(match &**shared.routing.load() {
                 Routing::Ready(router) => router.with_notes(text),
                 _ => text,

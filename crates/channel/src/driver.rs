@@ -6,7 +6,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_lb::{Balancer, Command, Event};
+use crowfly_lb::{Balancer, CallCounters, Command, EndpointId, Event};
 use crowfly_xds::{
     ClusterError, ClusterResult, Reason, ResolveError, ResourceError, Resolved, XdsConfig,
 };
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use crate::clusters::Clusters;
 use crate::config_watch::ConfigWatch;
 use crate::endpoints::{Change, Endpoints};
-use crate::plan::plan;
+use crate::plan::Planner;
 use crate::published::Published;
 use crate::routing::{Router, Routing};
 use crate::subchannel::Report;
@@ -26,6 +26,8 @@ use crate::transport::Sender;
 /// What a handle asks of the task. The task ends when the last handle is gone.
 #[derive(Debug)]
 pub(crate) enum Query {
+    /// A call wants a connection to this endpoint.
+    Demand(EndpointId),
     /// The trees of all clusters, printed.
     Tree(oneshot::Sender<String>),
 }
@@ -38,6 +40,7 @@ pub(crate) struct Driver {
     config: Option<Arc<XdsConfig>>,
     clusters: Clusters,
     ended_leases: mpsc::UnboundedReceiver<Arc<str>>,
+    planner: Planner,
     balancer: Balancer<Sender>,
     endpoints: Endpoints,
     reports: mpsc::UnboundedReceiver<Report>,
@@ -49,10 +52,12 @@ impl Driver {
         routing: Arc<Published<Routing>>,
         node: String,
         configs: ConfigWatch,
+        counters: Arc<CallCounters>,
         (endpoints, reports): (Endpoints, mpsc::UnboundedReceiver<Report>),
         queries: mpsc::UnboundedReceiver<Query>,
     ) -> Self {
         let (clusters, ended_leases) = Clusters::new();
+        let planner = Planner::new(&node);
         Self {
             routing,
             node,
@@ -60,7 +65,8 @@ impl Driver {
             config: None,
             clusters,
             ended_leases,
-            balancer: Balancer::new(fastrand::u64(..)),
+            planner,
+            balancer: Balancer::new(fastrand::u64(..), counters),
             endpoints,
             reports,
             queries,
@@ -69,6 +75,7 @@ impl Driver {
 
     pub(crate) async fn run(mut self) {
         loop {
+            let next_flush = self.next_flush();
             tokio::select! {
                 query = self.queries.recv() => match query {
                     Some(query) => self.answer(query),
@@ -80,9 +87,11 @@ impl Driver {
                 },
                 Some(name) = self.ended_leases.recv() => self.lease_ended(&name),
                 Some(report) = self.reports.recv() => self.reported(report),
-                () = until(self.balancer.next_timeout()) => {}
+                () = until(next_flush) => {}
             }
-            self.flush();
+            if self.next_flush().is_some_and(|at| at <= now()) {
+                self.flush();
+            }
         }
     }
 
@@ -124,7 +133,7 @@ impl Driver {
             if let Some(state) = config.clusters.get(name)
                 && known.is_none_or(|known| differs(name, known, &config))
             {
-                let plan = plan(name, state, &config, &self.node);
+                let plan = self.planner.plan(name, state, &config);
                 self.balancer.handle(Event::Plan(Arc::new(plan)), now());
             }
         }
@@ -136,6 +145,7 @@ impl Driver {
         });
         self.routing.publish(Routing::Ready(router));
         info!(target = self.target(), clusters = ?config.clusters.keys(), "configuration applied");
+        self.planner.retain(|name| config.clusters.contains_key(name));
         self.config = Some(config);
     }
 
@@ -146,6 +156,13 @@ impl Driver {
             let event = Event::RemoveCluster((&**name).into());
             self.balancer.handle(event, now());
         }
+    }
+
+    /// When the balancer wants to draw its conclusions. While endpoints connect by the thousand that
+    /// is a little later than the last of them.
+    fn next_flush(&self) -> Option<Instant> {
+        let times = [self.balancer.flush_by(), self.balancer.next_timeout()];
+        times.into_iter().flatten().min()
     }
 
     fn target(&self) -> &str {
@@ -184,8 +201,9 @@ impl Driver {
         }
     }
 
-    fn answer(&self, query: Query) {
+    fn answer(&mut self, query: Query) {
         match query {
+            Query::Demand(id) => self.balancer.handle(Event::Demand(id), now()),
             Query::Tree(reply) => {
                 let trees = self.clusters.names();
                 let trees = trees.filter_map(|name| self.balancer.tree(name));

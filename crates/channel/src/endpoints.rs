@@ -238,13 +238,12 @@ mod tests {
 
     /// An endpoint as a balancer names it.
     fn endpoint(address: SocketAddr) -> (EndpointId, Arc<[SocketAddr]>) {
-        let mut balancer = Balancer::<Sender>::new(7);
+        let mut balancer = Balancer::<Sender>::new(7, Arc::default());
         let now = StdInstant::now();
         let plan = Plan {
             cluster: "payments".into(),
-            root: Node::RoundRobin([address.into()].into()),
+            root: Node::round_robin([address.into()]),
             note: None,
-            reresolves: false,
         };
         balancer.handle(Event::Plan(Arc::new(plan)), now);
         balancer.flush(now);

@@ -53,6 +53,7 @@ pub use call::WaitForReady;
 pub use channel::{Channel, ResponseBody, ResponseFuture};
 pub use config_watch::ConfigWatch;
 pub use crowfly_client::{csds_service, metrics};
+pub use crowfly_lb::CallCounters;
 pub use crowfly_model::bootstrap::{
     AuthorityConfig, Bootstrap, BootstrapError, ServerConfig, ServerFeature,
 };
