@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 
 use crate::{
     backend::BackendArgs, bench::BenchArgs, control::ControlArgs, demo::DemoArgs,
-    inspect::InspectArgs, load::LoadArgs,
+    explain::ExplainArgs, inspect::InspectArgs, load::LoadArgs,
 };
 
 /// Proxyless service mesh: gRPC requests straight from caller to backend, steered by xDS
@@ -79,6 +80,7 @@ pub enum Command {
     Bench(BenchArgs),
     Control(ControlArgs),
     Demo(DemoArgs),
+    Explain(ExplainArgs),
     Inspect(InspectArgs),
     Load(LoadArgs),
 }
@@ -95,6 +97,8 @@ impl Command {
         match self {
             Self::Backend(_) | Self::Control(_) => "info",
             Self::Bench(_) | Self::Inspect(_) | Self::Load(_) => "warn",
+            // What is wrong is what it tells.
+            Self::Explain(_) => "error",
             // It breaks things on purpose, and tells so itself.
             Self::Demo(_) => "error",
         }
@@ -121,6 +125,18 @@ pub(crate) fn fraction(text: &str) -> Result<f64, String> {
         Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
         _ => Err("expected a number from 0 to 1".to_owned()),
     }
+}
+
+/// Parses `KEY=VALUE` as metadata.
+pub(crate) fn metadata_entry(text: &str) -> Result<(AsciiMetadataKey, AsciiMetadataValue), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    let key = key
+        .parse()
+        .map_err(|_| format!("{key:?} is not a metadata key"))?;
+    let value = value
+        .parse()
+        .map_err(|_| format!("{value:?} is not a metadata value"))?;
+    Ok((key, value))
 }
 
 #[cfg(test)]
@@ -157,6 +173,17 @@ mod tests {
         assert_eq!(
             positive_duration("0s"),
             Err("expected more than zero".to_owned())
+        );
+    }
+
+    #[test]
+    fn metadata_is_a_key_and_a_value() {
+        let (key, value) = metadata_entry("user=a=b").unwrap();
+        assert_eq!((key.as_str(), value.to_str().unwrap()), ("user", "a=b"));
+        assert_eq!(metadata_entry("user").unwrap_err(), "expected KEY=VALUE");
+        assert_eq!(
+            metadata_entry("us er=a").unwrap_err(),
+            "\"us er\" is not a metadata key"
         );
     }
 }

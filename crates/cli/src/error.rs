@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::{
     backend::BackendError, bench::BenchError, control::ControlError, demo::DemoError,
-    inspect::InspectError, load::LoadError, logging::LoggingError,
+    explain::ExplainError, inspect::InspectError, load::LoadError, logging::LoggingError,
 };
 
 /// Why a command could not run, by the part that failed.
@@ -23,6 +23,9 @@ pub enum Error {
     /// The demo could not be shown.
     #[error(transparent)]
     Demo(#[from] DemoError),
+    /// There is nothing to explain.
+    #[error(transparent)]
+    Explain(#[from] ExplainError),
     /// There is nothing to inspect.
     #[error(transparent)]
     Inspect(#[from] InspectError),

@@ -11,6 +11,7 @@ pub mod child;
 pub mod control;
 pub mod demo;
 mod error;
+pub mod explain;
 pub mod inspect;
 pub mod load;
 mod logging;
@@ -40,6 +41,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         },
         Command::Control(args) => control::run(args).await?,
         Command::Demo(args) => return Ok(demo::run(args).await?),
+        Command::Explain(args) => return Ok(explain::run(args).await?),
         Command::Inspect(args) => inspect::run(args).await?,
         Command::Load(args) => load::run(args).await?,
     }

@@ -10,3 +10,16 @@ use std::{
 pub(crate) fn line(text: impl Display) {
     let _ = writeln!(io::stdout(), "{text}");
 }
+
+/// Text from elsewhere, without what a terminal would obey.
+pub(crate) fn printable(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            clean.extend(character.escape_default());
+        } else {
+            clean.push(character);
+        }
+    }
+    clean
+}

@@ -162,7 +162,7 @@ async fn response_byte_by_byte_is_taken_when_whole() {
         "n1",
         [cluster("a").eds(&long).any()],
     ));
-    assert_eq!(value(&mut watch).await.eds_name(), Some(long));
+    assert_eq!(value(&mut watch).await.eds_name(), Some(&*long));
     server.next_request().await;
 
     let cut = "y".repeat(FIRST_CONNECTION);

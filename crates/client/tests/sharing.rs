@@ -80,18 +80,14 @@ async fn clients_with_other_settings_are_not_shared() {
     let mut server = AdsServer::start();
     let bootstrap = Arc::new(server.bootstrap());
     let builder = || XdsClient::builder(Arc::clone(&bootstrap)).target("xds:///payments");
-    let _one = builder()
-        .data_error_handling(false)
-        .shared()
-        .unwrap()
-        .watch::<Cluster>("a");
-    server.next_stream().await;
-    let _other = builder()
-        .data_error_handling(true)
-        .shared()
-        .unwrap()
-        .watch::<Cluster>("a");
-    server.next_stream().await;
+    let mut watches = Vec::new();
+    for (data_errors, lists) in [(false, false), (true, false), (false, true)] {
+        let other = builder()
+            .data_error_handling(data_errors)
+            .aggregate_cluster_resources(lists);
+        watches.push(other.shared().unwrap().watch::<Cluster>("a"));
+        server.next_stream().await;
+    }
 }
 
 /// A stream whose watcher is busy holds no more of the connection than its own window: another

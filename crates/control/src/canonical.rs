@@ -8,6 +8,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost_reflect::{DynamicMessage, FieldDescriptor, MapKey, ReflectMessage, Value};
@@ -20,10 +21,22 @@ pub(crate) fn encode(message: &DynamicMessage) -> Vec<u8> {
     for (field, value) in message.fields() {
         encode_field(message, &field, value, &mut bytes);
     }
-    if message.descriptor().full_name() == "google.protobuf.Any" {
-        return encode_any(&bytes).unwrap_or(bytes);
+    if message.descriptor().full_name() == "google.protobuf.Any"
+        && let Ok(any) = Any::decode(bytes.as_slice())
+    {
+        return normalized(any).encode_to_vec();
     }
     bytes
+}
+
+/// An `Any` with its contents encoded anew; if they cannot be read, they are left alone.
+pub(crate) fn normalized(mut any: Any) -> Any {
+    let descriptor = descriptors::of_type_url(&any.type_url).ok();
+    let message = descriptor.and_then(|d| DynamicMessage::decode(d, any.value.as_slice()).ok());
+    if let Some(message) = message {
+        any.value = encode(&message);
+    }
+    any
 }
 
 fn encode_field(
@@ -81,13 +94,4 @@ fn compare(a: &MapKey, b: &MapKey) -> Ordering {
         // The keys of one map are of one kind.
         _ => Ordering::Equal,
     }
-}
-
-/// An `Any` with its contents encoded anew.
-fn encode_any(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut any = envoy_types::pb::google::protobuf::Any::decode(bytes).ok()?;
-    let descriptor = descriptors::of_type_url(&any.type_url).ok()?;
-    let inner = DynamicMessage::decode(descriptor, any.value.as_slice()).ok()?;
-    any.value = encode(&inner);
-    Some(any.encode_to_vec())
 }

@@ -3,13 +3,14 @@
 //! Two kinds of content share a file: `services`, a short form for what most fleets need, and
 //! `resources`, raw xDS in proto JSON form, so that anything xDS can say can be served.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
 use crate::error::{ConfigError, ConfigErrors, Position};
+use crate::fallback::{self, Fallback, Reference};
 use crate::raw::{self, RawResource};
 use crate::reader::Problem;
 use crate::service::Service;
@@ -58,6 +59,7 @@ impl Catalog {
                 reading.file(file);
             }
             reading.find_duplicate_services();
+            reading.check_fallbacks();
             ConfigErrors::check(reading.errors, reading.catalog)
         };
         thread::scope(|scope| {
@@ -111,6 +113,10 @@ impl std::fmt::Display for Origin {
 struct Reading {
     catalog: Catalog,
     errors: Vec<ConfigError>,
+    /// Services that others name as their fallback.
+    references: Vec<Reference>,
+    /// Names of services of which nothing else could be read.
+    unread: HashSet<String>,
 }
 
 impl Reading {
@@ -172,7 +178,12 @@ impl Reading {
     fn service(&mut self, origin: Origin, node: &Node) {
         let service: Service = match node.read(&origin.path) {
             Ok(service) => service,
-            Err(problem) => return self.problem(&origin.file, problem),
+            Err(problem) => {
+                if let Some(Value::Text(name)) = node.get("name").map(|name| &name.value) {
+                    self.unread.insert(name.clone());
+                }
+                return self.problem(&origin.file, problem);
+            }
         };
         if let Err(errors) = service.validate() {
             for error in errors.iter() {
@@ -181,10 +192,30 @@ impl Reading {
                 self.error(&origin.file, at, &path, &error.message);
             }
         }
+        self.refer(&service, &origin, node);
         self.catalog.services.push(Entry {
             value: service,
             origin,
         });
+    }
+
+    /// Remembers what `service` refers to, to be looked at once all services are known.
+    fn refer(&mut self, service: &Service, origin: &Origin, node: &Node) {
+        for (index, fallback) in service.fallback.iter().enumerate() {
+            let Fallback::Service(to) = fallback else {
+                continue;
+            };
+            let path = format!("fallback[{index}]");
+            self.references.push(Reference {
+                from: self.catalog.services.len(),
+                to: to.clone(),
+                origin: Origin {
+                    file: Arc::clone(&origin.file),
+                    at: node.position_of(&path),
+                    path: format!("{}.{path}", origin.path),
+                },
+            });
+        }
     }
 
     fn resource(&mut self, origin: Origin, node: &Node) {
@@ -207,6 +238,12 @@ impl Reading {
                 seen.insert(&value.name, origin);
             }
         }
+    }
+
+    fn check_fallbacks(&mut self) {
+        let services = &self.catalog.services;
+        let errors = fallback::check(services, &self.references, &self.unread);
+        self.errors.extend(errors);
     }
 
     fn problem(&mut self, file: &Arc<PathBuf>, problem: Problem) {

@@ -28,6 +28,10 @@
 //! - name: accounts
 //!   endpoints:                         # where locality does not matter
 //!   - { address: "10.0.2.1:50051" }
+//!   fallback:                          # what serves when these cannot, the preferred one first
+//!   - payments                         # another service, and then what that falls back to
+//!   - dns: "accounts.example.com:443"  # host:port
+//!   fallback_as: inline                # or `resource`; see below
 //!
 //! resources:                           # raw xDS, in proto JSON form
 //! - "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
@@ -41,14 +45,38 @@
 //! A service becomes a Listener, a RouteConfiguration, a Cluster and a ClusterLoadAssignment, all
 //! four of its name; a raw resource must not claim one of these again. All files of a directory
 //! count as one.
+//!
+//! # Fallbacks
+//!
+//! With `fallback`, the cluster `NAME` of a service is an aggregate (gRFC A37) of
+//!
+//! - `NAME/endpoints`, the service's own endpoints, which it tries first,
+//! - the cluster of each service in the list, which may be an aggregate itself, and
+//! - `dns:HOST:PORT` for each DNS name, one logical DNS cluster for all services that list it.
+//!
+//! `xds:///NAME` leads there as before. A service that lists itself, a circle of services, and more
+//! than 16 levels, where gRPC gives up, are errors.
+//!
+//! With `fallback_as: resource` the list is a resource of its own, a `ClusterConfig` named `NAME`
+//! (gRFC A99), and the cluster stays the same when the list changes; even while there is nothing in
+//! the list yet. gRPC clients must know of that: Crowfly's do if
+//! `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` is `true`.
+//!
+//! Envoys are sent aggregates in the only form they take: with CLUSTER_PROVIDED for a policy, and all
+//! clusters in one inline list, whatever the form for gRPC. Mind that an Envoy falls back when there
+//! are no healthy endpoints, and that it learns of health from health checks, outlier detection or
+//! `health`: it does not fall back because it cannot connect.
 
 mod admin;
 mod ads;
+mod aggregate;
 mod canonical;
 mod catalog;
 mod clients;
 mod descriptors;
+mod envoy;
 mod error;
+mod fallback;
 mod metrics;
 mod raw;
 mod reader;

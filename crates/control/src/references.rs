@@ -6,15 +6,18 @@
 use std::fmt;
 
 use crowfly_model::ResourceType;
-use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
+use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_xds::Snapshot;
 use envoy_types::pb::envoy::config::cluster::v3 as cluster;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::config::route::v3 as route;
+use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as aggregate;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 use route::route_action::ClusterSpecifier;
+
+use crate::aggregate::Children;
 
 /// A resource that refers to one which the snapshot does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,9 @@ pub(crate) fn dangling(snapshot: &Snapshot) -> Vec<Dangling> {
     check::<Listener, RouteConfig, _>(snapshot, route_configs_of, &mut found);
     check::<RouteConfig, Cluster, _>(snapshot, clusters_of, &mut found);
     check::<Cluster, Endpoints, _>(snapshot, endpoints_of, &mut found);
+    check::<Cluster, Cluster, _>(snapshot, children_of, &mut found);
+    check::<Cluster, ClusterConfig, _>(snapshot, list_of, &mut found);
+    check::<ClusterConfig, Cluster, _>(snapshot, clusters_in, &mut found);
     found
 }
 
@@ -129,4 +135,22 @@ fn endpoints_of(cluster: &cluster::Cluster) -> Vec<String> {
         .map(|eds| &eds.service_name);
     let name = service_name.filter(|name| !name.is_empty());
     vec![name.unwrap_or(&cluster.name).clone()]
+}
+
+fn children_of(cluster: &cluster::Cluster) -> Vec<String> {
+    match Children::of(cluster) {
+        Some(Children::Inline(list)) => clusters_in(&list),
+        _ => Vec::new(),
+    }
+}
+
+fn list_of(cluster: &cluster::Cluster) -> Vec<String> {
+    match Children::of(cluster) {
+        Some(Children::Resource(name)) => vec![name],
+        _ => Vec::new(),
+    }
+}
+
+fn clusters_in(list: &aggregate::ClusterConfig) -> Vec<String> {
+    list.clusters.clone()
 }

@@ -9,6 +9,8 @@ use crowfly_model::{Errors, Validator};
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize};
 
+use crate::fallback::{Fallback, ListForm};
+
 /// Envoy accepts no more.
 const MAX_PRIORITY: u32 = 128;
 
@@ -22,6 +24,11 @@ pub(crate) struct Service {
     /// Endpoints for which locality does not matter: one unnamed locality.
     #[serde(default)]
     endpoints: Vec<Endpoint>,
+    /// What serves when these endpoints cannot, the preferred one first.
+    #[serde(default)]
+    pub(crate) fallback: Vec<Fallback>,
+    #[serde(default)]
+    pub(crate) fallback_as: ListForm,
 }
 
 /// Endpoints that are near to each other.
@@ -87,6 +94,12 @@ impl Service {
         localities
     }
 
+    /// Whether it stands for other clusters besides its own. A list that is a resource of its own
+    /// may be short for now: it is there so that it can change without the cluster.
+    pub(crate) fn is_aggregate(&self) -> bool {
+        !self.fallback.is_empty() || self.fallback_as == ListForm::Resource
+    }
+
     /// Whatever the types do not rule out.
     pub(crate) fn validate(&self) -> Result<(), Errors> {
         let mut v = Validator::default();
@@ -106,6 +119,7 @@ impl Service {
         v.field("localities", |v| {
             self.validate_localities(v, &mut addresses);
         });
+        v.field("fallback", |v| self.validate_fallback(v));
         v.finish(())
     }
 
@@ -138,6 +152,16 @@ impl Service {
                     unique_addresses(v, &locality.endpoints, addresses);
                 });
             });
+        }
+    }
+
+    fn validate_fallback(&self, v: &mut Validator) {
+        let mut seen = HashSet::new();
+        for (index, fallback) in self.fallback.iter().enumerate() {
+            if !seen.insert(fallback) {
+                let message = format!("{fallback} is given twice in this list");
+                v.index(index, |v| v.error(message));
+            }
         }
     }
 }

@@ -3,14 +3,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crowfly_model::ResourceType;
-use crowfly_model::grpc::Listener;
-use crowfly_xds::{Snapshot, SnapshotResource};
+use crowfly_xds::Snapshot;
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::config::listener::v3::Listener as ListenerProto;
-use prost::Message;
 use tokio::sync::watch;
 
+use crate::envoy;
 use crate::error::ConfigErrors;
 use crate::metrics::Metrics;
 
@@ -78,9 +75,6 @@ impl Store {
 }
 
 /// One snapshot as each kind of client should see it.
-///
-/// Envoy takes every listener there is, has no use for gRPC's API listeners, and writes a warning
-/// for each that it is sent, at every update.
 #[derive(Clone, Debug)]
 pub(crate) struct Views {
     all: Arc<Snapshot>,
@@ -89,10 +83,9 @@ pub(crate) struct Views {
 
 impl Views {
     fn new(snapshot: Snapshot) -> Self {
-        let envoy = snapshot.filter(|type_url, _, resource| !is_api_listener(type_url, resource));
         Self {
+            envoy: Arc::new(envoy::view(&snapshot)),
             all: Arc::new(snapshot),
-            envoy: Arc::new(envoy),
         }
     }
 
@@ -103,12 +96,6 @@ impl Views {
             _ => self.all.clone(),
         }
     }
-}
-
-fn is_api_listener(type_url: &str, resource: &SnapshotResource) -> bool {
-    type_url == Listener::TYPE_URL
-        && ListenerProto::decode(resource.any.value.as_slice())
-            .is_ok_and(|listener| listener.api_listener.is_some())
 }
 
 fn succeeded() -> Reload {

@@ -3,30 +3,35 @@
 //! Each service becomes four resources of its own name: an API listener, its routes, a cluster and
 //! the cluster's endpoints. They are made so that gRPC clients and Envoys read the same thing out
 //! of them.
+//!
+//! With fallbacks, the cluster is an aggregate (gRFC A37), so whoever is routed to the service, or
+//! names it as a fallback, gets its endpoints first and then its fallbacks. The endpoints are then
+//! those of one more cluster, `NAME/endpoints`, and each DNS name is a cluster `dns:HOST:PORT`.
 
-use std::collections::{BTreeSet, HashMap};
+mod clusters;
 
-use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use crowfly_model::grpc::cluster::DnsName;
+use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_model::{Features, ResourceType};
 use crowfly_xds::{Snapshot, SnapshotBuilder};
-use envoy_types::pb::envoy::config::cluster::v3 as cluster;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::config::route::v3 as route;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
-use envoy_types::pb::envoy::extensions::upstreams::http::v3 as upstream;
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use prost::Message;
 
 use crate::catalog::{Catalog, Origin};
 use crate::error::{ConfigError, ConfigErrors};
+use crate::fallback::{Fallback, ListForm};
 use crate::service::{Endpoint, Health, Locality, Service};
 
 const HCM: &str =
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
-const HTTP_PROTOCOL_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
 /// The resources of a catalog.
@@ -50,19 +55,43 @@ pub fn translate(catalog: &Catalog) -> Result<Snapshot, ConfigErrors> {
 struct Translation<'a> {
     builder: SnapshotBuilder,
     origins: HashMap<(String, String), &'a Origin>,
+    /// Those that have their cluster.
+    dns_names: HashSet<&'a DnsName>,
     errors: Vec<ConfigError>,
 }
 
 impl<'a> Translation<'a> {
-    fn service(&mut self, service: &Service, origin: &'a Origin) {
+    fn service(&mut self, service: &'a Service, origin: &'a Origin) {
         let name = &service.name;
-        self.checked::<Listener>(name, listener_of(service).encode_to_vec(), origin);
-        self.checked::<RouteConfig>(name, routes_of(service).encode_to_vec(), origin);
-        self.checked::<Cluster>(name, cluster_of(service).encode_to_vec(), origin);
-        self.checked::<Endpoints>(name, endpoints_of(service).encode_to_vec(), origin);
+        self.named::<Listener>(name, &listener_of(service), origin);
+        self.named::<RouteConfig>(name, &routes_of(service), origin);
+        self.named::<Cluster>(name, &clusters::of_service(service), origin);
+        self.named::<Endpoints>(name, &endpoints_of(service), origin);
+        if let Some(own) = clusters::own_of(service) {
+            self.named::<Cluster>(&own.name, &own, origin);
+        }
+        if service.fallback_as == ListForm::Resource {
+            let list = self.checked::<ClusterConfig>(&clusters::list_of(service), origin);
+            self.add(name, list, true, origin);
+        }
+        for fallback in &service.fallback {
+            if let Fallback::Dns(name) = fallback
+                && self.dns_names.insert(name)
+            {
+                let cluster = clusters::of_dns(name);
+                self.named::<Cluster>(&cluster.name, &cluster, origin);
+            }
+        }
     }
 
-    fn checked<R: ResourceType>(&mut self, name: &str, value: Vec<u8>, origin: &'a Origin) {
+    /// Adds a resource whose message holds its name.
+    fn named<R: ResourceType>(&mut self, name: &str, message: &impl Message, origin: &'a Origin) {
+        let any = self.checked::<R>(message, origin);
+        self.add(name, any, false, origin);
+    }
+
+    fn checked<R: ResourceType>(&mut self, message: &impl Message, origin: &Origin) -> Any {
+        let value = message.encode_to_vec();
         if let Err(errors) = R::parse(&value, &Features::ALL).value {
             let message = format!(
                 "gRPC would refuse the {} of this service: {errors}",
@@ -70,11 +99,10 @@ impl<'a> Translation<'a> {
             );
             self.errors.push(origin.error(message));
         }
-        let any = Any {
+        Any {
             type_url: R::TYPE_URL.to_owned(),
             value,
-        };
-        self.add(name, any, false, origin);
+        }
     }
 
     fn add(&mut self, name: &str, any: Any, wrapped: bool, origin: &'a Origin) {
@@ -150,47 +178,6 @@ fn routes_of(service: &Service) -> route::RouteConfiguration {
             ..route::VirtualHost::default()
         }],
         ..route::RouteConfiguration::default()
-    }
-}
-
-/// What gRPC does anyway an Envoy has to be told: HTTP/2 to the backends, and locality weights.
-fn cluster_of(service: &Service) -> cluster::Cluster {
-    use upstream::http_protocol_options::{
-        ExplicitHttpConfig, UpstreamProtocolOptions,
-        explicit_http_config::ProtocolConfig::Http2ProtocolOptions,
-    };
-    let http2 = upstream::HttpProtocolOptions {
-        upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
-            ExplicitHttpConfig {
-                protocol_config: Some(Http2ProtocolOptions(core::Http2ProtocolOptions::default())),
-            },
-        )),
-        ..upstream::HttpProtocolOptions::default()
-    };
-    let weighted = cluster::cluster::CommonLbConfig {
-        locality_config_specifier: Some(
-            cluster::cluster::common_lb_config::LocalityConfigSpecifier::LocalityWeightedLbConfig(
-                cluster::cluster::common_lb_config::LocalityWeightedLbConfig {},
-            ),
-        ),
-        ..cluster::cluster::CommonLbConfig::default()
-    };
-    cluster::Cluster {
-        name: service.name.clone(),
-        cluster_discovery_type: Some(cluster::cluster::ClusterDiscoveryType::Type(
-            cluster::cluster::DiscoveryType::Eds.into(),
-        )),
-        eds_cluster_config: Some(cluster::cluster::EdsClusterConfig {
-            eds_config: Some(ads()),
-            ..cluster::cluster::EdsClusterConfig::default()
-        }),
-        lb_policy: cluster::cluster::LbPolicy::RoundRobin.into(),
-        common_lb_config: Some(weighted),
-        typed_extension_protocol_options: HashMap::from([(
-            HTTP_PROTOCOL_OPTIONS.to_owned(),
-            packed(HTTP_PROTOCOL_OPTIONS, &http2),
-        )]),
-        ..cluster::Cluster::default()
     }
 }
 

@@ -4,13 +4,20 @@
 
 mod support;
 
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, LbPolicy};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
+use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::ClusterConfig;
 use envoy_types::pb::envoy::service::discovery::v3::{
     DiscoveryRequest, DiscoveryResponse, Resource,
 };
+use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
-use support::{AdsClient, ENDPOINTS, LISTENER, plane, service, snapshot, soon};
+use support::{
+    AdsClient, CLUSTER, CLUSTER_CONFIG, ENDPOINTS, LISTENER, cluster_lists, plane, service,
+    snapshot, soon,
+};
 use tonic::Code;
 
 const GRPC: &str = "gRPC C-core";
@@ -121,6 +128,86 @@ async fn a_resource_without_a_name_of_its_own_travels_wrapped() {
     let wrapper = Resource::decode(response.resources[0].value.as_slice()).unwrap();
     assert_eq!(wrapper.name, "limits");
     assert_eq!(wrapper.resource.unwrap().type_url, url);
+}
+
+/// gRFC A99: the lists of aggregates.
+#[tokio::test]
+async fn lists_of_clusters_are_named_by_their_wrappers() {
+    let plane = plane(&cluster_lists()).await;
+    let mut client = AdsClient::open(plane.listen_addr()).await;
+    let names = ["payments", "raw"];
+    client.subscribe(GRPC, CLUSTER_CONFIG, &names).await;
+    let first = client.next().await;
+    assert_eq!(first.type_url, CLUSTER_CONFIG);
+    let lists: Vec<_> = first.resources.iter().map(list).collect();
+    let expected = [
+        ("payments", ["payments/endpoints", "other"]),
+        ("raw", ["other", "payments"]),
+    ];
+    let expected = expected.map(|(name, list)| (name.to_owned(), list.map(str::to_owned).to_vec()));
+    assert_eq!(lists, expected);
+    client.ack(&first, &names).await;
+    client.subscribe(GRPC, CLUSTER, &["payments"]).await;
+    let clusters = client.next().await;
+    client.ack(&clusters, &["payments"]).await;
+
+    plane.set_snapshot(snapshot(
+        "services: [{ name: payments, fallback_as: resource, fallback: [{ dns: \"a:1\" }] }]",
+    ));
+    let changed = client.next().await;
+    assert_eq!(changed.type_url, CLUSTER_CONFIG, "the cluster is the same");
+    let dns = ["payments/endpoints", "dns:a:1"]
+        .map(str::to_owned)
+        .to_vec();
+    assert_eq!(list(&changed.resources[0]), ("payments".to_owned(), dns));
+}
+
+/// In whichever order they were asked for, a client hears of clusters before their lists.
+#[tokio::test]
+async fn lists_of_clusters_come_after_clusters() {
+    let plane = plane("").await;
+    let mut client = AdsClient::open(plane.listen_addr()).await;
+    client.subscribe(GRPC, CLUSTER_CONFIG, &["payments"]).await;
+    client.subscribe(GRPC, CLUSTER, &["payments"]).await;
+    let none = client.next().await;
+    assert_eq!((none.type_url.as_str(), none.resources.len()), (CLUSTER, 0));
+    client.ack(&none, &["payments"]).await;
+
+    plane.set_snapshot(snapshot(&cluster_lists()));
+    assert_eq!(client.next().await.type_url, CLUSTER);
+    assert_eq!(client.next().await.type_url, CLUSTER_CONFIG);
+}
+
+/// The name and the clusters of a list.
+fn list(resource: &Any) -> (String, Vec<String>) {
+    let wrapper = Resource::decode(resource.value.as_slice()).unwrap();
+    let inner = wrapper.resource.unwrap();
+    assert_eq!(inner.type_url, CLUSTER_CONFIG);
+    let list = ClusterConfig::decode(inner.value.as_slice()).unwrap();
+    (wrapper.name, list.clusters)
+}
+
+/// Each kind of client is sent aggregates in the form that it accepts.
+#[tokio::test]
+async fn aggregates_differ_by_the_kind_of_client() {
+    let text =
+        "services: [{ name: payments, fallback: [{ dns: \"a:1\" }], fallback_as: resource }]";
+    let plane = plane(text).await;
+    for (agent, policy, config) in [
+        ("envoy", LbPolicy::ClusterProvided, "ClusterConfig"),
+        (GRPC, LbPolicy::RoundRobin, "AggregateClusterResource"),
+    ] {
+        let mut client = AdsClient::open(plane.listen_addr()).await;
+        client.subscribe(agent, CLUSTER, &["payments"]).await;
+        let response = client.next().await;
+        let cluster = Cluster::decode(response.resources[0].value.as_slice()).unwrap();
+        assert_eq!(cluster.lb_policy(), policy, "{agent}");
+        let Some(ClusterDiscoveryType::ClusterType(custom)) = cluster.cluster_discovery_type else {
+            panic!("{agent}: {cluster:?}");
+        };
+        let url = custom.typed_config.unwrap().type_url;
+        assert_eq!(url.rsplit('.').next(), Some(config), "{agent}");
+    }
 }
 
 #[tokio::test]

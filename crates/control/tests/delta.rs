@@ -7,13 +7,16 @@ mod support;
 use std::net::SocketAddr;
 
 use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::ClusterConfig;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse,
 };
 use envoy_types::pb::google::rpc;
+use prost::Message;
 use support::{
-    CLUSTER, ENDPOINTS, LISTENER, channel, get_json, plane, service, services, snapshot, soon,
+    CLUSTER, CLUSTER_CONFIG, ENDPOINTS, LISTENER, channel, cluster_lists, get_json, plane, service,
+    services, snapshot, soon,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -147,6 +150,32 @@ async fn envoys_are_not_sent_api_listeners() {
         assert_eq!(names(&response), expected, "{agent}");
         assert_eq!(response.removed_resources, [""; 0], "{agent}");
     }
+}
+
+/// gRFC A99: the lists of aggregates.
+#[tokio::test]
+async fn lists_of_clusters_are_named_by_their_wrappers() {
+    let plane = plane(&cluster_lists()).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    let wanted = ["payments", "raw"];
+    client.send(subscribe("x", CLUSTER_CONFIG, &wanted)).await;
+    let response = client.next().await;
+    assert_eq!(names(&response), wanted);
+    let lists = response.resources.into_iter().map(|resource| {
+        let list = resource.resource.unwrap();
+        assert_eq!(list.type_url, CLUSTER_CONFIG);
+        ClusterConfig::decode(list.value.as_slice())
+            .unwrap()
+            .clusters
+    });
+    let expected = [["payments/endpoints", "other"], ["other", "payments"]];
+    assert_eq!(lists.collect::<Vec<_>>(), expected);
+
+    // Whose list is no longer a resource, has no use for one.
+    plane.set_snapshot(snapshot(
+        "services: [{ name: payments, fallback: [other] }, { name: other }]",
+    ));
+    assert_eq!(client.next().await.removed_resources, wanted);
 }
 
 /// What a client accepted and refused is seen on the admin port, whichever variant it speaks.

@@ -55,8 +55,8 @@ servces: []
 "#;
     insta::assert_snapshot!(errors_of(&[("a.yaml", a), ("b.yaml", b)]), @r#"
     a.yaml:4:47: services[0].endpoints[0].health: expected one of draining, healthy, unhealthy, unknown, got "great"
-    a.yaml:6:3: services[1].endpoint: unknown field, expected one of name, localities, endpoints
-    a.yaml:7:3: services[2].nam: unknown field, expected one of name, localities, endpoints
+    a.yaml:6:3: services[1].endpoint: unknown field, expected one of name, localities, endpoints, fallback, fallback_as
+    a.yaml:7:3: services[2].nam: unknown field, expected one of name, localities, endpoints, fallback, fallback_as
     b.yaml:3:37: services[0].localities[0].weight: expected a number from 0 to 4294967295, got string "many"
     b.yaml:4:59: services[1].endpoints[0].weight: expected a number from 1 to 4294967295, got integer `0`
     b.yaml:5:26: services[2].endpoints[0]: expected a field `address`
@@ -92,6 +92,84 @@ services:
     control.yaml:14:15: services[1].localities[2].priority: expected at most 128, got 900
     control.yaml:15:3: services[2]: service `payments` is defined twice; first at control.yaml:4:3: services[1]
     "#);
+}
+
+#[test]
+fn bad_fallbacks() {
+    let text = r#"
+services:
+- { name: a, fallback: b }
+- { name: b, fallback: [7] }
+- { name: c, fallback: [{ dns: example.com }] }
+- { name: d, fallback: [e, { dns: 443 }] }
+- { name: e, fallback: [{}] }
+- { name: f, fallback: [{ dns: "example.com:443", port: 443 }] }
+- { name: g, fallback_as: file }
+- name: h
+  fallback:
+  - a
+  - h
+  - lost
+  - dns: "example.com:443"
+  - a
+  - dns: "example.com:443"
+"#;
+    insta::assert_snapshot!(errors(text), @r#"
+    control.yaml:3:24: services[0].fallback: expected a sequence, got string "b"
+    control.yaml:4:25: services[1].fallback[0]: expected the name of a service or {dns: "host:port"}, got integer `7`
+    control.yaml:5:32: services[2].fallback[0].dns: expected "host:port", got "example.com"
+    control.yaml:6:35: services[3].fallback[1].dns: expected "host:port", got integer `443`
+    control.yaml:7:25: services[4].fallback[0]: expected a field `dns`
+    control.yaml:8:51: services[5].fallback[0].port: unknown field, expected one of dns
+    control.yaml:9:27: services[6].fallback_as: expected one of inline, resource, got "file"
+    control.yaml:16:5: services[7].fallback[4]: a is given twice in this list
+    control.yaml:17:5: services[7].fallback[5]: example.com:443 is given twice in this list
+    control.yaml:13:5: services[7].fallback[1]: expected another service, got `h` itself
+    control.yaml:14:5: services[7].fallback[2]: expected the name of a service, got "lost": there is none
+    "#);
+}
+
+/// gRPC would come out of a circle; but nobody means one, and each service has to be the last
+/// resort of something else.
+#[test]
+fn circles_of_fallbacks() {
+    let text = r#"
+services:
+- { name: outside, fallback: [b] }
+- { name: a, fallback: [fine, b] }
+- name: b
+  fallback:
+  - fine
+  - c
+- { name: c, fallback: [a] }
+- { name: fine }
+- { name: x, fallback: [y] }
+"#;
+    let other = "services: [{ name: y, fallback: [x] }]";
+    insta::assert_snapshot!(errors_of(&[("a.yaml", text), ("b.yaml", other)]), @r"
+    a.yaml:4:31: services[1].fallback[1]: expected no circle of fallbacks, got a -> b -> c -> a
+    a.yaml:11:25: services[5].fallback[0]: expected no circle of fallbacks, got x -> y -> x
+    ");
+}
+
+/// gRPC goes 16 levels deep (gRFC A37): 15 services that fall back, and one that does not. However
+/// long a chain is, it is an error and not a crash.
+#[test]
+fn long_chains_of_fallbacks() {
+    let chain = |length: usize| {
+        let mut text = String::from("services:\n");
+        for i in 1..length {
+            text += &format!("- {{ name: s{i}, fallback: [s{}] }}\n", i + 1);
+        }
+        text + &format!("- {{ name: s{length} }}\n")
+    };
+    let read = |text: String| {
+        let path = "control.yaml".into();
+        Catalog::read(&[ConfigFile { path, text }])
+    };
+    read(chain(16)).unwrap();
+    insta::assert_snapshot!(read(chain(17)).unwrap_err(), @"control.yaml:2:26: services[0].fallback[0]: expected at most 16 levels of clusters from `s1` down, got 17");
+    insta::assert_snapshot!(read(chain(3_000)).unwrap_err(), @"control.yaml:2985:29: services[2983].fallback[0]: expected at most 16 levels of clusters from `s2984` down, got 17");
 }
 
 #[test]

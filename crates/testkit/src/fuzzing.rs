@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crowfly_model::bootstrap::Bootstrap;
-use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
+use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_model::{Decoded, Features, ResourceType};
 use crowfly_xds::{DataErrors, Ending, EndingKind, Protocol};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
@@ -17,19 +17,27 @@ use crate::Script;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("bootstrap", bootstrap),
     ("cluster", parser::<Cluster>),
+    ("cluster_config", parser::<ClusterConfig>),
     ("endpoints", parser::<Endpoints>),
     ("listener", parser::<Listener>),
     ("routes", parser::<RouteConfig>),
     ("session", session),
 ];
 
-/// A resource parser: it must be deterministic, and whatever it refuses it must say why.
+/// A resource parser, with experiments and without: it must be deterministic, and whatever it refuses
+/// it must say why.
 pub fn parser<R: ResourceType>(bytes: &[u8]) {
-    let Decoded { name, value } = R::parse(bytes, &Features::ALL);
-    let again = R::parse(bytes, &Features::ALL);
+    for features in [Features::ALL, Features::default()] {
+        parse::<R>(bytes, &features);
+    }
+}
+
+fn parse<R: ResourceType>(bytes: &[u8], features: &Features) {
+    let Decoded { name, value } = R::parse(bytes, features);
+    let again = R::parse(bytes, features);
     assert_eq!(name, again.name);
     match (value, again.value) {
         (Ok(value), Ok(again)) => assert!(value == again, "parsed differently the second time"),

@@ -11,9 +11,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use crowfly_model::grpc::{Cluster, Endpoints};
-use crowfly_testkit::builders::{cluster, endpoint, endpoints, listener, routes};
+use crowfly_testkit::builders::{
+    ClusterBuilder, ClusterConfigBuilder, cluster, cluster_config, endpoint, endpoints, listener,
+    routes,
+};
 use crowfly_testkit::fuzzing::{SeedStep, TARGETS, session_seed};
 use crowfly_testkit::{delta, garbled, removed, report, response, wrapped};
+use envoy_types::pb::envoy::config::cluster::v3::{
+    self as pb, CircuitBreakers, LoadBalancingPolicy, circuit_breakers::Thresholds,
+    load_balancing_policy::Policy,
+};
+use envoy_types::pb::envoy::config::core::v3::{
+    HttpProtocolOptions as CommonOptions, TypedExtensionConfig,
+};
+use envoy_types::pb::envoy::extensions::load_balancing_policies::round_robin::v3::RoundRobin;
+use envoy_types::pb::envoy::extensions::load_balancing_policies::wrr_locality::v3::WrrLocality;
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+use envoy_types::pb::google::protobuf::{Any, Duration, UInt32Value};
+use envoy_types::util::pack_any;
 use prost::Message;
 
 /// Nothing in the corpus makes its target panic, neither as it is, nor cut short, nor with a bit
@@ -89,8 +104,6 @@ fn seeds() -> Vec<Seed> {
     let mut all = vec![
         ("bootstrap", "minimal", MINIMAL.into()),
         ("bootstrap", "federated", FEDERATED.into()),
-        ("cluster", "eds", cluster("c").eds("e").any().value),
-        ("cluster", "invalid", cluster("c").invalid().any().value),
         ("endpoints", "rich", rich.any().value),
         ("endpoints", "invalid", endpoints("e").invalid().any().value),
         ("listener", "rds", listener("l").rds("r").any().value),
@@ -107,6 +120,7 @@ fn seeds() -> Vec<Seed> {
             routes("r").host("*").invalid().any().value,
         ),
     ];
+    all.extend(clusters());
     all.extend([
         ("session", "state-of-the-world", state_of_the_world(0)),
         ("session", "failing", state_of_the_world(0b0110)),
@@ -114,6 +128,68 @@ fn seeds() -> Vec<Seed> {
         ("session", "delta-held", incremental(0b1000_0101)),
     ]);
     all
+}
+
+fn clusters() -> [Seed; 9] {
+    let seed = |name, cluster: ClusterBuilder| ("cluster", name, cluster.any().value);
+    let list = |name, list: ClusterConfigBuilder| ("cluster_config", name, list.any().value);
+    [
+        seed("eds", cluster("c").eds("e")),
+        seed("invalid", cluster("c").invalid()),
+        seed("aggregate", cluster("c").aggregate(["a", "b"])),
+        seed("aggregate-resource", cluster("c").aggregate_resource("l")),
+        seed("logical-dns", cluster("c").logical_dns("host", 443)),
+        seed("settings", cluster("c").edit(set_everything)),
+        seed("nested-policies", cluster("c").edit(nest_policies)),
+        list("list", cluster_config("l").clusters(["a", "b", "a"])),
+        list("invalid", cluster_config("l").clusters(["a", ""])),
+    ]
+}
+
+/// Everything that a leaf says of its calls and connections.
+fn set_everything(cluster: &mut pb::Cluster) {
+    cluster.circuit_breakers = Some(CircuitBreakers {
+        thresholds: vec![Thresholds {
+            max_requests: Some(UInt32Value { value: 7 }),
+            ..Thresholds::default()
+        }],
+        ..CircuitBreakers::default()
+    });
+    let idle_timeout = Some(Duration {
+        seconds: 90,
+        nanos: 5,
+    });
+    let options = HttpProtocolOptions {
+        common_http_protocol_options: Some(CommonOptions {
+            idle_timeout,
+            ..CommonOptions::default()
+        }),
+        ..HttpProtocolOptions::default()
+    };
+    cluster.upstream_config = Some(extension(pack_any(options)));
+}
+
+/// As deep as policies may be, and one more.
+fn nest_policies(cluster: &mut pb::Cluster) {
+    let list = |config: Any| LoadBalancingPolicy {
+        policies: vec![Policy {
+            typed_extension_config: Some(extension(config)),
+        }],
+    };
+    let innermost = list(pack_any(RoundRobin::default()));
+    let nested = (1..17).fold(innermost, |inner, _| {
+        list(pack_any(WrrLocality {
+            endpoint_picking_policy: Some(inner),
+        }))
+    });
+    cluster.load_balancing_policy = Some(nested);
+}
+
+fn extension(config: Any) -> TypedExtensionConfig {
+    TypedExtensionConfig {
+        name: "x".to_owned(),
+        typed_config: Some(config),
+    }
 }
 
 fn state_of_the_world(mode: u8) -> Vec<u8> {

@@ -53,17 +53,22 @@ impl SystemResolver {
         }
     }
 
-    /// How long a lookup may take in all. The default is 30 seconds; it ends earlier when every
-    /// name server has been silent for as long, and as often, as the system's configuration says.
+    /// How long a lookup may take in all. The default is 30 seconds. It ends earlier when every name
+    /// server has been silent for as long, and as often, as the system's configuration says, and
+    /// for half of this time at most.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// What the system's files say now; `read` reads the one about name servers.
-    fn load(&self, host: Name, read: impl FnOnce() -> Configuration) -> Result<Plan, ResolveError> {
-        let hosts = Hosts::from_system().unwrap_or_default();
-        let addresses = in_hosts(&hosts, &host);
+    /// What is to be done for `host`; `read` reads the configuration of the system.
+    fn plan(
+        &self,
+        host: Name,
+        hosts: &Hosts,
+        read: impl FnOnce() -> Configuration,
+    ) -> Result<Plan, ResolveError> {
+        let addresses = in_hosts(hosts, &host);
         if !addresses.is_empty() {
             return Ok(Plan::Known(addresses));
         }
@@ -71,11 +76,7 @@ impl SystemResolver {
             Some(servers) => (explicit(servers), ResolverOpts::default()),
             None => read().map_err(|error| other(CONFIGURATION, &error))?,
         };
-        // There, attempts are attempts; here, they are repetitions.
-        options.attempts = options.attempts.saturating_sub(1);
-        options.cache_size = 0;
-        options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-        options.use_hosts_file = ResolveHosts::Never;
+        self.adjust(&mut options);
         let mut builder =
             TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         *builder.options_mut() = options;
@@ -85,10 +86,26 @@ impl SystemResolver {
         Ok(Plan::Ask(Box::new(resolver), host))
     }
 
+    fn adjust(&self, options: &mut ResolverOpts) {
+        // If one family is never answered, there must be time left to report the other.
+        let attempts = u32::try_from(options.attempts).unwrap_or(u32::MAX).max(1);
+        let share = self.timeout / attempts.saturating_mul(2);
+        options.timeout = options.timeout.min(share);
+        // There, attempts are attempts; here, they are repetitions.
+        options.attempts = options.attempts.saturating_sub(1);
+        options.cache_size = 0;
+        options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+        options.use_hosts_file = ResolveHosts::Never;
+    }
+
     async fn look_up(self, host: String) -> Result<Vec<IpAddr>, ResolveError> {
         let name = Name::from_str_relaxed(&host)
             .map_err(|error| other("not a host name", &error.into()))?;
-        let plan = spawn_blocking(move || self.load(name, read_system_conf)).await;
+        let plan = spawn_blocking(move || {
+            let hosts = Hosts::from_system().unwrap_or_default();
+            self.plan(name, &hosts, read_system_conf)
+        })
+        .await;
         let plan = plan.map_err(|error| ResolveError::Other(error.to_string()))?;
         match plan? {
             Plan::Ask(resolver, name) => ask(&resolver, name).await,
@@ -190,15 +207,36 @@ mod tests {
 
     use super::*;
 
-    fn load(resolv_conf: &str) -> Result<Plan, ResolveError> {
-        let host = Name::from_ascii("backend.test").unwrap();
-        SystemResolver::new().load(host, || parse_resolv_conf(resolv_conf))
+    const HOSTS: &str = "192.0.2.1 One.test\n2001:db8::2 two.test\n192.0.2.2 two.test";
+
+    fn plan(host: &str, resolv_conf: &str) -> Result<Plan, ResolveError> {
+        let host =
+            Name::from_str_relaxed(host).map_err(|error| ResolveError::Other(error.to_string()))?;
+        let mut hosts = Hosts::default();
+        hosts
+            .read_hosts_conf(HOSTS.as_bytes())
+            .map_err(|error| ResolveError::Other(error.to_string()))?;
+        SystemResolver::new().plan(host, &hosts, || parse_resolv_conf(resolv_conf))
+    }
+
+    #[test]
+    fn a_host_in_the_hosts_file_has_the_addresses_that_it_has_there_only() {
+        for (host, expected) in [
+            ("one.test", vec!["192.0.2.1"]),
+            ("Two.Test", vec!["192.0.2.2", "2001:db8::2"]),
+        ] {
+            let Ok(Plan::Known(addresses)) = plan(host, "") else {
+                panic!("expected addresses without a query");
+            };
+            let addresses: Vec<_> = addresses.iter().map(IpAddr::to_string).collect();
+            assert_eq!(addresses, expected);
+        }
     }
 
     #[tokio::test]
     async fn the_systems_options_are_obeyed_and_nothing_is_cached() {
         let text = "nameserver 192.0.2.53\noptions timeout:3 attempts:4 ndots:5";
-        let Ok(Plan::Ask(resolver, _)) = load(text) else {
+        let Ok(Plan::Ask(resolver, _)) = plan("backend.test", text) else {
             panic!("expected a configuration that works");
         };
         let options = resolver.options();
@@ -211,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_configuration_without_name_servers_is_an_error_of_the_lookup() {
-        let Err(error) = load("nonsense") else {
+        let Err(error) = plan("backend.test", "nonsense") else {
             panic!("expected a configuration that does not work");
         };
         let expected = "the system's DNS configuration: io error: no nameservers found in config";

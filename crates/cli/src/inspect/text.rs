@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::view::{Client, Failure, Resource, View};
+use crate::output::printable;
 
 const HEADERS: [&str; 5] = ["TYPE", "NAME", "STATE", "VERSION", "AGE"];
 const NOTHING: &str = "-";
@@ -123,19 +124,6 @@ fn age(since: SystemTime, now: SystemTime) -> String {
         seconds @ 3600..86400 => format!("{}h", seconds / 3600),
         seconds => format!("{}d", seconds / 86400),
     }
-}
-
-/// Text from elsewhere, without what a terminal would obey.
-fn printable(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            clean.extend(character.escape_default());
-        } else {
-            clean.push(character);
-        }
-    }
-    clean
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub struct LoadArgs {
     pub wait_for_ready: bool,
 
     /// Metadata to send with each call; may be given several times
-    #[arg(long, value_name = "KEY=VALUE", value_parser = metadata_entry)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = args::metadata_entry)]
     pub metadata: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
 
     /// Report as one JSON object
@@ -175,32 +175,5 @@ impl Progress {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
         report
-    }
-}
-
-fn metadata_entry(text: &str) -> Result<(AsciiMetadataKey, AsciiMetadataValue), String> {
-    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
-    let key = key
-        .parse()
-        .map_err(|_| format!("{key:?} is not a metadata key"))?;
-    let value = value
-        .parse()
-        .map_err(|_| format!("{value:?} is not a metadata value"))?;
-    Ok((key, value))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metadata_is_a_key_and_a_value() {
-        let (key, value) = metadata_entry("user=a=b").unwrap();
-        assert_eq!((key.as_str(), value.to_str().unwrap()), ("user", "a=b"));
-        assert_eq!(metadata_entry("user").unwrap_err(), "expected KEY=VALUE");
-        assert_eq!(
-            metadata_entry("us er=a").unwrap_err(),
-            "\"us er\" is not a metadata key"
-        );
     }
 }

@@ -7,6 +7,8 @@ use crate::catalog::ConfigFile;
 use crate::descriptors;
 use crate::references::dangling;
 
+mod fallback;
+
 fn catalog(text: &str) -> Catalog {
     let file = ConfigFile {
         path: "control.yaml".into(),

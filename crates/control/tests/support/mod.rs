@@ -28,6 +28,8 @@ use tonic::{Status, Streaming};
 
 pub const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+pub const CLUSTER_CONFIG: &str =
+    "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig";
 pub const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
 /// Everything here happens within milliseconds; this is for a machine that is busy.
@@ -55,6 +57,20 @@ pub fn services(all: &[(&str, u16)]) -> String {
     };
     let all: Vec<String> = all.iter().map(service).collect();
     format!("services: [{}]\n", all.join(", "))
+}
+
+/// Two lists of clusters: one that a service's fallbacks become, and a raw one.
+pub fn cluster_lists() -> String {
+    format!(
+        r#"
+services:
+- {{ name: payments, fallback: [other], fallback_as: resource }}
+- {{ name: other }}
+resources:
+- name: raw
+  resource: {{ "@type": {CLUSTER_CONFIG}, clusters: [other, payments] }}
+"#
+    )
 }
 
 pub fn snapshot(text: &str) -> Snapshot {

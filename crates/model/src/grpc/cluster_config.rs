@@ -43,6 +43,13 @@ pub(super) fn parse(proto: pb::ClusterConfig, v: &mut Validator) -> ClusterConfi
     if proto.clusters.is_empty() {
         v.error_at("clusters", "expected at least one, got none");
     }
+    // No cluster has that name, and to ask a server for it may mean to ask for everything.
+    for (i, name) in proto.clusters.iter().enumerate() {
+        if name.is_empty() {
+            let message = "expected the name of a cluster, got an empty string";
+            v.field("clusters", |v| v.index(i, |v| v.error(message)));
+        }
+    }
     ClusterConfig {
         clusters: proto.clusters,
     }

@@ -1,32 +1,34 @@
-//! Clusters.
+//! Clusters: the kinds that there are, EDS, and what they say of their calls.
+
+use std::time::Duration;
 
 use crowfly_model::grpc::{
     Cluster,
-    cluster::{EndpointPolicy, LbPolicy},
+    cluster::{ClusterKind, EndpointPolicy, EndpointSource, LbPolicy, Leaf},
 };
 use envoy_types::pb::{
     envoy::{
         config::{
             cluster::v3::{
-                self as pb, LoadBalancingPolicy,
+                self as pb, CircuitBreakers,
+                circuit_breakers::Thresholds,
                 cluster::{
                     ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig,
                     LbPolicy as PbLbPolicy,
                 },
-                load_balancing_policy::Policy,
             },
-            core::v3::TypedExtensionConfig,
+            core::v3::{
+                HttpProtocolOptions as CommonOptions, RoutingPriority, TypedExtensionConfig,
+            },
         },
-        extensions::load_balancing_policies::{
-            round_robin::v3::RoundRobin, wrr_locality::v3::WrrLocality,
-        },
+        extensions::upstreams::http::v3::HttpProtocolOptions,
     },
-    google::protobuf::Any,
+    google::protobuf::{self, UInt32Value},
 };
 
 use crate::{
     Case, accept, check_rejections,
-    messages::{ads, any, cluster, file_source, self_source},
+    messages::{ads, aggregate, any, cluster, file_source, self_source},
 };
 
 #[test]
@@ -34,39 +36,40 @@ fn eds_cluster() {
     let mut proto = cluster();
     let parsed = accept::<Cluster>(&proto);
     assert_eq!(parsed.eds_name(), Some("payments"));
-    assert_eq!(parsed.eds_service_name, None);
-    assert_eq!(
-        parsed.lb_policy,
-        LbPolicy::WrrLocality(EndpointPolicy::RoundRobin)
-    );
-    assert!(!parsed.load_reporting);
+    let expected = Leaf {
+        source: EndpointSource::Eds { service_name: None },
+        lb_policy: LbPolicy::WrrLocality(EndpointPolicy::RoundRobin),
+        max_concurrent_requests: 1024,
+        load_reporting: false,
+        session_idle_timeout: Duration::from_secs(3600),
+    };
+    assert_eq!(parsed.kind, ClusterKind::Leaf(expected));
 
     eds(&mut proto).service_name = "payments-eds".to_owned();
     eds(&mut proto).eds_config = Some(self_source());
     proto.lrs_server = Some(self_source());
-    let parsed = accept::<Cluster>(&proto);
-    assert_eq!(parsed.eds_name(), Some("payments-eds"));
-    assert!(parsed.load_reporting);
+    assert_eq!(accept::<Cluster>(&proto).eds_name(), Some("payments-eds"));
+    assert!(leaf(&proto).load_reporting);
 }
 
-/// S3-05, and every other rule of this step: all problems of the resource, each with its path.
+/// S3-05: an unknown type, and EDS that is not from the stream; all problems of the resource, each with its path.
 #[test]
 fn what_is_nacked() {
     let cases: &[Case<pb::Cluster>] = &[
         (
             "no type",
             |p| p.cluster_discovery_type = None,
-            &["type: expected EDS, got none"],
+            &["type: expected EDS or LOGICAL_DNS, got none"],
         ),
         (
             "known type",
             |p| set_type(p, DiscoveryType::StrictDns as i32),
-            &["type: expected EDS, got STRICT_DNS"],
+            &["type: expected EDS or LOGICAL_DNS, got STRICT_DNS"],
         ),
         (
             "unknown type",
             |p| set_type(p, 77),
-            &["type: expected EDS, got 77"],
+            &["type: expected EDS or LOGICAL_DNS, got 77"],
         ),
         (
             "extension",
@@ -77,7 +80,9 @@ fn what_is_nacked() {
                 };
                 p.cluster_discovery_type = Some(ClusterDiscoveryType::ClusterType(custom));
             },
-            &["cluster_type: expected type EDS, got envoy.clusters.fancy"],
+            &["cluster_type.typed_config: expected \
+               envoy.extensions.clusters.aggregate.v3.ClusterConfig or \
+               envoy.extensions.clusters.aggregate.v3.AggregateClusterResource, got none"],
         ),
         (
             "xdstp name without EDS name",
@@ -115,82 +120,159 @@ fn what_is_nacked() {
     check_rejections::<Cluster, _>(cluster, cases);
 }
 
-/// S3-16 (part): the first supported policy is taken, and wins over `lb_policy`.
+/// S3-08: the first threshold of DEFAULT priority is the limit, 0 is one, and 1024 the default.
 #[test]
-fn load_balancing_policy_wins() {
-    let round_robin = || any(&RoundRobin::default());
-    let wrr_locality = |inner: Vec<Any>| {
-        any(&WrrLocality {
-            endpoint_picking_policy: Some(policies(inner)),
-        })
-    };
-    let by_locality = LbPolicy::WrrLocality(EndpointPolicy::RoundRobin);
-    let flat = LbPolicy::Endpoints(EndpointPolicy::RoundRobin);
-    let cases = [
-        (vec![round_robin()], flat),
-        (vec![wrr_locality(vec![round_robin()])], by_locality),
-        (
-            vec![wrr_locality(vec![fancy(), round_robin()])],
-            by_locality,
-        ),
-        (vec![fancy(), round_robin(), wrr_locality(vec![])], flat),
+fn limit_of_concurrent_requests() {
+    let (default, high) = (RoutingPriority::Default, RoutingPriority::High);
+    let cases: &[(&[Limit], u32)] = &[
+        (&[], 1024),
+        (&[(high, Some(5))], 1024),
+        (&[(default, None)], 1024),
+        (&[(default, Some(7))], 7),
+        (&[(default, Some(0))], 0),
+        (&[(high, Some(5)), (default, Some(7))], 7),
+        (&[(default, Some(7)), (default, Some(8))], 7),
+        // The first one counts, also if it says nothing of requests.
+        (&[(default, None), (default, Some(8))], 1024),
     ];
-    for (list, expected) in cases {
+    assert_eq!(leaf(&cluster()).max_concurrent_requests, 1024);
+    for (thresholds, expected) in cases {
+        let threshold = |(priority, limit): &Limit| Thresholds {
+            priority: *priority as i32,
+            max_requests: limit.map(|value| UInt32Value { value }),
+            ..Thresholds::default()
+        };
         let mut proto = cluster();
-        proto.lb_policy = PbLbPolicy::RingHash as i32;
-        proto.load_balancing_policy = Some(policies(list));
-        assert_eq!(accept::<Cluster>(&proto).lb_policy, expected);
+        proto.circuit_breakers = Some(CircuitBreakers {
+            thresholds: thresholds.iter().map(threshold).collect(),
+            ..CircuitBreakers::default()
+        });
+        let limit = leaf(&proto).max_concurrent_requests;
+        assert_eq!(limit, *expected, "{thresholds:?}");
     }
 }
 
-/// S3-16 (part): no supported policy is a NACK.
+/// A threshold: for which calls, and how many of them.
+type Limit = (RoutingPriority, Option<u32>);
+
+/// S3-15: the idle timeout of the HTTP options, an hour wherever it is not set.
 #[test]
-fn load_balancing_policy_without_a_supported_entry() {
+fn idle_timeout_of_sessions() {
+    let hour = Duration::from_secs(3600);
+    let longest = Duration::new(315_576_000_000, 999_999_999);
+    let cases = [
+        (HttpProtocolOptions::default(), hour),
+        (options(None), hour),
+        (options(Some((0, 0))), Duration::ZERO),
+        (options(Some((90, 5))), Duration::new(90, 5)),
+        (options(Some((315_576_000_000, 999_999_999))), longest),
+    ];
+    for (options, expected) in cases {
+        let mut proto = cluster();
+        set_upstream(&mut proto, &options);
+        let timeout = leaf(&proto).session_idle_timeout;
+        assert_eq!(timeout, expected, "{options:?}");
+    }
+}
+
+/// S3-15: gRFC A75 reads `upstream_config` only, whatever else Envoy looks at.
+#[test]
+fn other_places_of_http_options_are_not_read() {
+    let mut proto = cluster();
+    let key = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned();
+    let config = any(&options(Some((-1, 0))));
+    proto.typed_extension_protocol_options.insert(key, config);
+
+    assert_eq!(leaf(&proto).session_idle_timeout, Duration::from_secs(3600));
+}
+
+/// S3-15: an idle timeout out of range, or options of another type; also in an aggregate.
+#[test]
+fn upstream_config_that_is_nacked() {
     let cases: &[Case<pb::Cluster>] = &[
         (
-            "empty",
-            |p| p.load_balancing_policy = Some(policies(vec![])),
-            &["load_balancing_policy.policies: expected a supported policy, got none"],
-        ),
-        (
-            "unknown",
-            |p| p.load_balancing_policy = Some(policies(vec![fancy(), fancy()])),
-            &[
-                "load_balancing_policy.policies: expected a supported policy, got lb.Fancy, lb.Fancy",
-            ],
-        ),
-        (
-            "unknown inside",
-            |p| {
-                let wrr_locality = WrrLocality {
-                    endpoint_picking_policy: Some(policies(vec![fancy()])),
-                };
-                p.load_balancing_policy = Some(policies(vec![any(&wrr_locality)]));
-            },
-            &[
-                "load_balancing_policy.policies[0].typed_extension_config.typed_config\
-               .endpoint_picking_policy.policies: expected a supported policy, got lb.Fancy",
-            ],
-        ),
-        (
-            "nothing inside",
-            |p| p.load_balancing_policy = Some(policies(vec![any(&WrrLocality::default())])),
-            &[
-                "load_balancing_policy.policies[0].typed_extension_config.typed_config\
-               .endpoint_picking_policy: expected a policy, got none",
-            ],
-        ),
-        (
             "no config",
+            |p| p.upstream_config = Some(TypedExtensionConfig::default()),
+            &["upstream_config.typed_config: expected \
+               envoy.extensions.upstreams.http.v3.HttpProtocolOptions, got none"],
+        ),
+        (
+            "another type",
+            |p| upstream(p, any(&CommonOptions::default())),
+            &["upstream_config.typed_config: expected \
+               envoy.extensions.upstreams.http.v3.HttpProtocolOptions, \
+               got envoy.config.core.v3.HttpProtocolOptions"],
+        ),
+        (
+            "garbled",
             |p| {
-                let policies = vec![Policy::default()];
-                p.load_balancing_policy = Some(LoadBalancingPolicy { policies });
+                let mut any = any(&options(None));
+                any.value = vec![0x0f];
+                upstream(p, any);
             },
-            &["load_balancing_policy.policies[0].typed_extension_config: \
-               expected a typed_config, got none"],
+            &["upstream_config.typed_config: \
+               envoy.extensions.upstreams.http.v3.HttpProtocolOptions cannot be decoded: \
+               failed to decode Protobuf message: invalid wire type value: 7"],
+        ),
+        (
+            "no type",
+            |p| upstream(p, protobuf::Any::default()),
+            &["upstream_config.typed_config: \
+               expected a type_url such as type.googleapis.com/NAME, got \"\""],
+        ),
+        (
+            "too small",
+            |p| set_upstream(p, &options(Some((-1, -1)))),
+            &[
+                "upstream_config.typed_config.common_http_protocol_options.idle_timeout.seconds: \
+                 expected 0 to 315576000000, got -1",
+                "upstream_config.typed_config.common_http_protocol_options.idle_timeout.nanos: \
+                 expected 0 to 999999999, got -1",
+            ],
+        ),
+        (
+            "too large",
+            |p| set_upstream(p, &options(Some((315_576_000_001, 1_000_000_000)))),
+            &[
+                "upstream_config.typed_config.common_http_protocol_options.idle_timeout.seconds: \
+                 expected 0 to 315576000000, got 315576000001",
+                "upstream_config.typed_config.common_http_protocol_options.idle_timeout.nanos: \
+                 expected 0 to 999999999, got 1000000000",
+            ],
         ),
     ];
     check_rejections::<Cluster, _>(cluster, cases);
+    check_rejections::<Cluster, _>(aggregate, cases);
+}
+
+fn leaf(proto: &pb::Cluster) -> Leaf {
+    match accept::<Cluster>(proto).kind {
+        ClusterKind::Leaf(leaf) => leaf,
+        ClusterKind::Aggregate(aggregate) => panic!("expected a leaf, got {aggregate:?}"),
+    }
+}
+
+/// HTTP options with an idle timeout, in seconds and nanoseconds.
+fn options(timeout: Option<(i64, i32)>) -> HttpProtocolOptions {
+    let idle_timeout = timeout.map(|(seconds, nanos)| protobuf::Duration { seconds, nanos });
+    HttpProtocolOptions {
+        common_http_protocol_options: Some(CommonOptions {
+            idle_timeout,
+            ..CommonOptions::default()
+        }),
+        ..HttpProtocolOptions::default()
+    }
+}
+
+fn set_upstream(cluster: &mut pb::Cluster, options: &HttpProtocolOptions) {
+    upstream(cluster, any(options));
+}
+
+fn upstream(cluster: &mut pb::Cluster, config: protobuf::Any) {
+    cluster.upstream_config = Some(TypedExtensionConfig {
+        name: "whatever".to_owned(),
+        typed_config: Some(config),
+    });
 }
 
 fn eds(cluster: &mut pb::Cluster) -> &mut EdsClusterConfig {
@@ -199,24 +281,4 @@ fn eds(cluster: &mut pb::Cluster) -> &mut EdsClusterConfig {
 
 fn set_type(cluster: &mut pb::Cluster, kind: i32) {
     cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(kind));
-}
-
-fn fancy() -> Any {
-    Any {
-        type_url: "type.googleapis.com/lb.Fancy".to_owned(),
-        value: vec![],
-    }
-}
-
-fn policies(configs: Vec<Any>) -> LoadBalancingPolicy {
-    let policies = configs
-        .into_iter()
-        .map(|config| Policy {
-            typed_extension_config: Some(TypedExtensionConfig {
-                name: String::new(),
-                typed_config: Some(config),
-            }),
-        })
-        .collect();
-    LoadBalancingPolicy { policies }
 }

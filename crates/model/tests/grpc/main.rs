@@ -7,9 +7,13 @@
     reason = "test code"
 )]
 
+mod aggregate;
 mod cluster;
+mod cluster_config;
+mod cluster_lb_policy;
 mod endpoints;
 mod listener;
+mod logical_dns;
 mod messages;
 mod robustness;
 mod route;

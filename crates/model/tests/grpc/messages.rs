@@ -5,7 +5,9 @@ use envoy_types::pb::{
         config::{
             cluster::v3::{
                 Cluster,
-                cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig},
+                cluster::{
+                    ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig,
+                },
             },
             core::v3::{
                 self as core, Address, AggregatedConfigSource, ConfigSource, SelfConfigSource,
@@ -20,6 +22,7 @@ use envoy_types::pb::{
                 route_action::ClusterSpecifier, route_match::PathSpecifier,
             },
         },
+        extensions::clusters::aggregate::v3::ClusterConfig,
         extensions::filters::{
             http::router::v3::Router,
             network::http_connection_manager::v3::{
@@ -132,6 +135,38 @@ pub(crate) fn cluster() -> Cluster {
             service_name: String::new(),
         }),
         ..Cluster::default()
+    }
+}
+
+/// A cluster that is the host name `host` with port 443.
+pub(crate) fn logical_dns() -> Cluster {
+    Cluster {
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::LogicalDns as i32)),
+        eds_cluster_config: None,
+        load_assignment: Some(ClusterLoadAssignment {
+            endpoints: vec![locality("", 0, vec![endpoint("host", 443)])],
+            ..ClusterLoadAssignment::default()
+        }),
+        ..cluster()
+    }
+}
+
+/// A cluster that stands for `a` and `b`.
+pub(crate) fn aggregate() -> Cluster {
+    let clusters = vec!["a".to_owned(), "b".to_owned()];
+    of_type(any(&ClusterConfig { clusters }))
+}
+
+/// A cluster of an extension type, which `config` configures.
+pub(crate) fn of_type(config: Any) -> Cluster {
+    let custom = CustomClusterType {
+        name: "whatever".to_owned(),
+        typed_config: Some(config),
+    };
+    Cluster {
+        cluster_discovery_type: Some(ClusterDiscoveryType::ClusterType(custom)),
+        eds_cluster_config: None,
+        ..cluster()
     }
 }
 

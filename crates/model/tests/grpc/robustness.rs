@@ -5,7 +5,10 @@
 
 use crowfly_model::{
     Features, ResourceType,
-    grpc::{Cluster, Endpoints, Listener, RouteConfig},
+    grpc::{
+        Cluster, ClusterConfig, Endpoints, Listener, RouteConfig,
+        cluster::{Children, ClusterKind, EndpointSource},
+    },
 };
 use envoy_types::pb::envoy::{
     config::route::v3::RouteConfiguration,
@@ -14,7 +17,10 @@ use envoy_types::pb::envoy::{
 use proptest::{prelude::*, sample::Index};
 use prost::Message;
 
-use crate::messages::{assignment, cluster, listener, manager, route, route_config, virtual_host};
+use crate::messages::{
+    aggregate, assignment, cluster, listener, logical_dns, manager, route, route_config,
+    virtual_host,
+};
 
 /// Changes to make: where, and to which byte.
 type Changes = Vec<(Index, u8)>;
@@ -59,6 +65,27 @@ fn parse_endpoints(bytes: &[u8]) {
     }
 }
 
+fn parse_cluster(bytes: &[u8]) {
+    let Ok(cluster) = Cluster::parse(bytes, &Features::ALL).value else {
+        return;
+    };
+    assert!(!cluster.name.is_empty());
+    match cluster.kind {
+        ClusterKind::Aggregate(aggregate) => match aggregate.children {
+            Children::Inline(list) => {
+                assert!(!list.clusters.is_empty());
+                assert!(list.clusters.iter().all(|name| !name.is_empty()));
+            }
+            Children::Resource(name) => assert!(!name.is_empty()),
+        },
+        ClusterKind::Leaf(leaf) => {
+            if let EndpointSource::Dns(name) = leaf.source {
+                assert!(!name.host.is_empty() && name.port > 0);
+            }
+        }
+    }
+}
+
 fn parse_routes(bytes: &[u8], authority: &str, path: &str) {
     let Ok(config) = RouteConfig::parse(bytes, &Features::ALL).value else {
         return;
@@ -76,7 +103,8 @@ proptest! {
     #[test]
     fn random_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
         let _ = Listener::parse(&bytes, &Features::ALL);
-        let _ = Cluster::parse(&bytes, &Features::ALL);
+        parse_cluster(&bytes);
+        let _ = ClusterConfig::parse(&bytes, &Features::ALL);
         parse_endpoints(&bytes);
         parse_routes(&bytes, "a.x", "/a.A/M");
     }
@@ -92,7 +120,9 @@ proptest! {
 
     #[test]
     fn mutated_clusters(changes in changes()) {
-        let _ = Cluster::parse(&mutate(&cluster(), &changes), &Features::ALL);
+        for valid in [cluster(), aggregate(), logical_dns()] {
+            parse_cluster(&mutate(&valid, &changes));
+        }
     }
 
     #[test]

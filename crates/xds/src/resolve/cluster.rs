@@ -38,11 +38,8 @@ pub(super) fn find(look: &mut Look<'_>, name: &Arc<str>) -> Found {
                 }
             };
             // gRFC A74: no endpoints, and a note that says why.
-            let endpoints = endpoints.map(|found| {
-                found
-                    .map_err(|error| look.notes.push(error))
-                    .ok()
-            });
+            let endpoints =
+                endpoints.map(|found| found.map_err(|error| look.notes.push(error)).ok());
             let state = endpoints.map(|endpoints| {
                 Ok(ClusterState {
                     cluster,
@@ -75,6 +72,14 @@ fn find_leaves(
         too_deep,
         ..
     } = walk;
+    let is_final = list.is_err() || too_deep.as_ref().is_some_and(|deep| deep.is_final);
+    if !look.missing.is_empty() && !is_final {
+        return Found {
+            result: None,
+            leaves,
+        };
+    }
+    look.missing.clear();
     let node = || Arc::clone(look.view.node());
     let cluster_name = Arc::clone(name);
     let error = match (list, too_deep) {
@@ -82,17 +87,11 @@ fn find_leaves(
             cluster: cluster_name,
             error,
         }),
-        (Ok(()), Some(at)) => Some(ClusterError::TooDeep {
+        (Ok(()), Some(deep)) => Some(ClusterError::TooDeep {
             cluster: cluster_name,
-            at,
+            at: deep.at,
             node: node(),
         }),
-        (Ok(()), None) if !look.missing.is_empty() => {
-            return Found {
-                result: None,
-                leaves,
-            };
-        }
         (Ok(()), None) if leaves.is_empty() => Some(ClusterError::NoLeaf {
             cluster: cluster_name,
             missing: absent.clone(),
@@ -101,8 +100,6 @@ fn find_leaves(
         (Ok(()), None) => None,
     };
     if let Some(error) = error {
-        // A verdict that no missing piece can change.
-        look.missing.clear();
         return Found::end(Some(Err(error)));
     }
     let mut notes = std::mem::take(&mut look.notes);
@@ -127,7 +124,15 @@ struct Walk<'a, 'v> {
     /// Clusters that are left out, and why (gRFC A74 leaves the choice between this and a leaf that
     /// always fails).
     absent: Vec<ResourceError>,
-    too_deep: Option<Arc<str>>,
+    too_deep: Option<TooDeep>,
+}
+
+/// Where a walk first came too deep.
+struct TooDeep {
+    at: Arc<str>,
+    /// No missing piece can change it: all that comes before is known. Otherwise a shorter way may
+    /// turn up there.
+    is_final: bool,
 }
 
 impl Walk<'_, '_> {
@@ -149,7 +154,11 @@ impl Walk<'_, '_> {
     /// It goes on where data is missing, so that all watches start at once.
     fn visit(&mut self, name: &str, depth: usize) {
         if depth >= MAX_DEPTH {
-            self.too_deep.get_or_insert_with(|| name.into());
+            let is_final = self.look.missing.is_empty();
+            self.too_deep.get_or_insert_with(|| TooDeep {
+                at: name.into(),
+                is_final,
+            });
             return;
         }
         // The first place that a cluster is seen in is the one that counts (gRFC A37). This ends a

@@ -135,6 +135,8 @@ impl Graph {
         match old {
             Some(old) => {
                 self.reshaped |= old.what.leaves != found.leaves;
+                // An aggregate may be waiting for this one.
+                self.outdated |= old.what.result.is_none() != found.result.is_none();
                 if old.what.result == found.result {
                     // Who compares by address sees that nothing changed.
                     found.result = old.what.result;
@@ -239,9 +241,9 @@ impl Graph {
         let outdated = std::mem::take(&mut self.outdated);
         let changed = std::mem::take(&mut self.changed);
         let clusters = match &self.config {
-            Some(config) if !outdated && changed.is_empty() => return Arc::clone(config),
-            Some(config) if !outdated => {
-                let mut clusters = config.clusters.clone();
+            Some(last) if !outdated && changed.is_empty() => return Arc::clone(last),
+            Some(last) if !outdated => {
+                let mut clusters = last.clusters.clone();
                 for name in changed {
                     match self.result(&name) {
                         Some(result) => clusters.insert(name, result),
@@ -257,20 +259,52 @@ impl Graph {
                     .collect()
             }
         };
-        let config = Arc::new(XdsConfig {
+        let config = XdsConfig {
             listener: base.listener,
             routes: base.routes,
             virtual_host: base.virtual_host,
             clusters,
             notes: self.base_notes.clone(),
-        });
+        };
         match &self.config {
-            Some(last) if *last == config => Arc::clone(last),
-            _ => Arc::clone(self.config.insert(config)),
+            Some(last) if is_same(last, &config) => Arc::clone(last),
+            _ => Arc::clone(self.config.insert(Arc::new(config))),
         }
     }
 
+    /// What is to be said of a cluster: what the last configuration says, if that is equal, so that
+    /// who compares by address sees that nothing changed even if the way to it was lost in between.
+    /// Nothing of an aggregate whose leaves are not all here, which can only be one that is held.
     fn result(&self, name: &str) -> Option<ClusterResult> {
-        self.clusters.get(name)?.what.result.clone()
+        let found = &self.clusters.get(name)?.what;
+        let is_here = |leaf: &Arc<str>| {
+            let leaf = self.clusters.get(leaf);
+            leaf.is_some_and(|leaf| leaf.what.result.is_some())
+        };
+        let result = found.result.as_ref()?;
+        if !found.leaves.iter().all(is_here) {
+            return None;
+        }
+        let last = self.config.as_ref();
+        let last = last.and_then(|last| last.clusters.get(name));
+        let equal = last.filter(|last| *last == result);
+        Some(equal.unwrap_or(result).clone())
     }
+}
+
+/// Whether a configuration says the same as the last, whose clusters it has taken over where they
+/// are equal.
+fn is_same(last: &XdsConfig, config: &XdsConfig) -> bool {
+    let is_same = |(a, b): (&ClusterResult, &ClusterResult)| match (a, b) {
+        (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
+        (Err(a), Err(b)) => Arc::ptr_eq(a, b),
+        (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
+    };
+    let clusters = last.clusters.values().zip(config.clusters.values());
+    last.clusters.keys().eq(config.clusters.keys())
+        && clusters.map(is_same).all(|same| same)
+        && last.notes == config.notes
+        && last.listener == config.listener
+        && last.routes == config.routes
+        && last.virtual_host == config.virtual_host
 }

@@ -48,10 +48,7 @@ impl<'a> Look<'a> {
     }
 
     /// What a DNS name stands for.
-    pub(super) fn name(
-        &mut self,
-        name: &DnsName,
-    ) -> Option<Result<Arc<Endpoints>, ResourceError>> {
+    pub(super) fn name(&mut self, name: &DnsName) -> Option<Result<Arc<Endpoints>, ResourceError>> {
         let seen = self.view.look_up(name);
         self.needs.insert(Need::Name(name.clone()));
         self.take(seen, || format!("DNS name {name}"))

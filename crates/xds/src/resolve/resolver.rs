@@ -46,12 +46,13 @@ pub struct Step {
 
 impl Resolver {
     /// A resolver that knows nothing yet; its first step says what to watch. `node` is named in
-    /// errors.
+    /// errors. What the roots hold is held once.
     pub fn new(roots: Roots, node: impl Into<Arc<str>>) -> Self {
+        let held = roots.held.iter();
         Self {
             view: View::new(node),
+            holds: held.map(|name| (Arc::clone(name), 1)).collect(),
             roots,
-            holds: BTreeMap::new(),
             graph: Graph::default(),
             watches: Watches::default(),
             last: None,

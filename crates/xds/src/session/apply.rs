@@ -63,7 +63,7 @@ impl Verdict {
         let noun = state.kind.noun;
         let Decoded { name, value } = parsed.decoded;
         let Some(name) = name.filter(|name| !name.is_empty()) else {
-            let errors = value.err().unwrap_or_else(|| Errors::whole("has no name"));
+            let errors = value.err().unwrap_or_else(|| Errors::whole(NAMELESS));
             self.errors
                 .push(format!("{noun} at resources[{index}]: {errors}"));
             return None;
@@ -187,6 +187,9 @@ impl Context<'_> {
         }
     }
 }
+
+/// What is wrong with a resource that is not named by its message, and not by a wrapper either.
+const NAMELESS: &str = "has no name, expected a Resource wrapper that names it";
 
 /// A resource of a state-of-the-world response, in a wrapper or not.
 pub(super) fn unwrap(kind: Kind, any: Any, features: &Features) -> Parsed {

@@ -9,7 +9,6 @@
 
 mod data_errors;
 mod fallback;
-mod resolving;
 mod server;
 mod server_deletion;
 mod server_names;

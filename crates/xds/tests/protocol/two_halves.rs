@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crowfly_model::{Features, ResourceType};
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
+use crowfly_model::{Features, ResourceType};
 use crowfly_testkit::Pair;
 use crowfly_testkit::builders::{Resource, Resources, cluster, endpoints, listener, routes};
 use crowfly_xds::{Key, Reason, RequestOutcome, Snapshot};

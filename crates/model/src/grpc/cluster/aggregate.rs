@@ -51,13 +51,9 @@ pub(super) fn parse(
             v.error(format!("expected {}, got none", expected(features)));
             return None;
         };
-        let extension = match Extension::unwrap(any.clone()) {
-            Ok(extension) => extension,
-            Err(error) => {
-                v.error(error);
-                return None;
-            }
-        };
+        let extension = Extension::unwrap(any.clone())
+            .inspect_err(|error| v.error(error))
+            .ok()?;
         let name = &extension.type_name;
         if *name == pb::ClusterConfig::full_name() {
             let proto = extension.decode(v)?;

@@ -4,11 +4,14 @@ use std::fmt;
 
 use envoy_types::pb::envoy::config::{
     cluster::v3 as pb,
-    core::v3::{SocketAddress, address::Address, socket_address::PortSpecifier},
+    core::v3::SocketAddress,
     endpoint::v3::{Endpoint, lb_endpoint::HostIdentifier},
 };
 
-use crate::{Validator, grpc::decode::require_text};
+use crate::{
+    Validator,
+    grpc::{decode::require_text, socket_address},
+};
 
 /// A host to look up, and the port that its addresses get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,55 +77,20 @@ fn only<T, R>(
 }
 
 fn parse_endpoint(proto: &Endpoint, v: &mut Validator) -> Option<DnsName> {
-    v.field("endpoint.address", |v| {
-        let address = proto.address.as_ref();
-        match address.and_then(|address| address.address.as_ref()) {
-            Some(Address::SocketAddress(address)) => {
-                v.field("socket_address", |v| parse_socket_address(address, v))
-            }
-            other => {
-                let got = match other {
-                    Some(Address::Pipe(_)) => "pipe",
-                    Some(Address::EnvoyInternalAddress(_)) => "envoy_internal_address",
-                    Some(Address::SocketAddress(_)) | None => "none",
-                };
-                v.error(format!("expected a socket_address, got {got}"));
-                None
-            }
-        }
+    v.field("endpoint", |v| {
+        socket_address::field(proto.address.as_ref(), v, parse_name)
     })
 }
 
-fn parse_socket_address(proto: &SocketAddress, v: &mut Validator) -> Option<DnsName> {
+fn parse_name(proto: &SocketAddress, v: &mut Validator) -> Option<DnsName> {
     require_text(&proto.address, "address", v);
-    // Not in gRFC A37, but the name would be looked up by something that we do not have.
+    // Not in gRFC A37, but what is to look the name up is nothing that we have.
     if !proto.resolver_name.is_empty() {
         let message = format!("expected none, got {:?}", proto.resolver_name);
         v.error_at("resolver_name", message);
     }
-    let port = match &proto.port_specifier {
-        Some(PortSpecifier::PortValue(port)) => parse_port(*port, v),
-        Some(PortSpecifier::NamedPort(name)) => {
-            v.error(format!("expected port_value, got named_port {name:?}"));
-            None
-        }
-        None => {
-            v.error("expected port_value, got none");
-            None
-        }
-    };
     Some(DnsName {
         host: proto.address.clone(),
-        port: port?,
+        port: socket_address::port(proto, v)?,
     })
-}
-
-fn parse_port(port: u32, v: &mut Validator) -> Option<u16> {
-    match u16::try_from(port) {
-        Ok(port) if port > 0 => Some(port),
-        _ => {
-            v.error_at("port_value", format!("expected 1 to 65535, got {port}"));
-            None
-        }
-    }
 }

@@ -32,10 +32,13 @@ pub enum EndpointPolicy {
     RoundRobin,
 }
 
+/// How many lists of policies may be inside each other (gRFC A52).
+const MAX_DEPTH: usize = 16;
+
 /// The policy of a cluster, or `None` after an error.
 pub(super) fn parse(proto: &pb::Cluster, v: &mut Validator) -> Option<LbPolicy> {
     if let Some(list) = &proto.load_balancing_policy {
-        return v.field("load_balancing_policy", |v| parse_list(list, v));
+        return v.field("load_balancing_policy", |v| parse_list(list, 1, v));
     }
     if proto.lb_policy == cluster::LbPolicy::RoundRobin as i32 {
         return Some(LbPolicy::WrrLocality(EndpointPolicy::RoundRobin));
@@ -48,46 +51,17 @@ pub(super) fn parse(proto: &pb::Cluster, v: &mut Validator) -> Option<LbPolicy> 
     None
 }
 
-fn parse_list(list: &LoadBalancingPolicy, v: &mut Validator) -> Option<LbPolicy> {
-    first_supported(list, v, |name, any, v| {
-        if name == WrrLocality::full_name() {
-            let policy = parse_wrr_locality(any, v);
-            return Some(policy.map(LbPolicy::WrrLocality));
-        }
-        Some(parse_endpoint_policy(name, any, v)?.map(LbPolicy::Endpoints))
-    })
-}
-
-fn parse_wrr_locality(any: &Any, v: &mut Validator) -> Option<EndpointPolicy> {
-    let proto: WrrLocality = decode_config(any, v)?;
-    v.field("endpoint_picking_policy", |v| {
-        let Some(list) = proto.endpoint_picking_policy else {
-            v.error("expected a policy, got none");
-            return None;
-        };
-        first_supported(&list, v, parse_endpoint_policy)
-    })
-}
-
-/// `None` if the policy is not one of these; `Some(None)` after an error.
-fn parse_endpoint_policy(
-    name: &str,
-    any: &Any,
-    v: &mut Validator,
-) -> Option<Option<EndpointPolicy>> {
-    if name != RoundRobin::full_name() {
+/// Reads a list at `depth`, which counts the lists around it and itself.
+///
+/// The first entry that is known here counts; those after it are fallbacks for older clients, and
+/// neither they nor unknown entries are looked into.
+fn parse_list(list: &LoadBalancingPolicy, depth: usize, v: &mut Validator) -> Option<LbPolicy> {
+    if depth > MAX_DEPTH {
+        v.error(format!(
+            "expected at most {MAX_DEPTH} policies inside each other, got more"
+        ));
         return None;
     }
-    let decoded = decode_config::<RoundRobin>(any, v);
-    Some(decoded.map(|_| EndpointPolicy::RoundRobin))
-}
-
-/// Reads the first entry that `parse` knows; entries after it are fallbacks for older clients.
-fn first_supported<T>(
-    list: &LoadBalancingPolicy,
-    v: &mut Validator,
-    mut parse: impl FnMut(&str, &Any, &mut Validator) -> Option<Option<T>>,
-) -> Option<T> {
     v.field("policies", |v| {
         let mut others = Vec::new();
         for (i, policy) in list.policies.iter().enumerate() {
@@ -104,7 +78,7 @@ fn first_supported<T>(
             let name = type_name(&any.type_url).unwrap_or(&any.type_url);
             let parsed = v.index(i, |v| {
                 v.field("typed_extension_config.typed_config", |v| {
-                    parse(name, any, v)
+                    parse_policy(name, any, depth, v)
                 })
             });
             match parsed {
@@ -120,6 +94,38 @@ fn first_supported<T>(
         v.error(format!("expected a supported policy, got {got}"));
         None
     })
+}
+
+/// `None` if the policy is not known; `Some(None)` after an error.
+fn parse_policy(
+    name: &str,
+    any: &Any,
+    depth: usize,
+    v: &mut Validator,
+) -> Option<Option<LbPolicy>> {
+    if name == WrrLocality::full_name() {
+        return Some(parse_wrr_locality(any, depth, v));
+    }
+    if name == RoundRobin::full_name() {
+        let decoded: Option<RoundRobin> = decode_config(any, v);
+        return Some(decoded.map(|_| LbPolicy::Endpoints(EndpointPolicy::RoundRobin)));
+    }
+    None
+}
+
+/// Below the choice of a locality there is but one, so that choosing again changes nothing:
+/// `wrr_locality` in `wrr_locality` is what the inner one is.
+fn parse_wrr_locality(any: &Any, depth: usize, v: &mut Validator) -> Option<LbPolicy> {
+    let proto: WrrLocality = decode_config(any, v)?;
+    let inner = v.field("endpoint_picking_policy", |v| {
+        let Some(list) = proto.endpoint_picking_policy else {
+            v.error("expected a policy, got none");
+            return None;
+        };
+        parse_list(&list, depth + 1, v)
+    })?;
+    let (LbPolicy::WrrLocality(policy) | LbPolicy::Endpoints(policy)) = inner;
+    Some(LbPolicy::WrrLocality(policy))
 }
 
 fn decode_config<P: Message + Default>(any: &Any, v: &mut Validator) -> Option<P> {

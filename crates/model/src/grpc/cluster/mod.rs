@@ -10,18 +10,16 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     self as pb,
-    cluster::{ClusterDiscoveryType, DiscoveryType},
+    cluster::{ClusterDiscoveryType, CustomClusterType, DiscoveryType},
 };
 
+use self::settings::Settings;
 pub use self::{
     aggregate::{Aggregate, Children},
     dns::DnsName,
     lb_policy::{EndpointPolicy, LbPolicy},
 };
-use super::{
-    config_source::{require_ads_or_self, require_self},
-    decode::decode,
-};
+use super::{config_source::require_ads_or_self, decode::decode};
 use crate::{
     Decoded, Features, ResourceType, Validator,
     names::{Authority, authority_of},
@@ -105,23 +103,12 @@ impl ResourceType for Cluster {
 fn parse(proto: pb::Cluster, features: &Features, v: &mut Validator) -> Option<Cluster> {
     let kind = match &proto.cluster_discovery_type {
         Some(ClusterDiscoveryType::ClusterType(custom)) => {
-            let children = aggregate::parse(custom, features, v);
-            // Whatever is wrong with a policy that nobody may ever ask for is no error.
-            let lb_policy = lb_policy::parse(&proto, &mut Validator::default());
-            let aggregate = children.map(|children| Aggregate {
-                children,
-                lb_policy,
-            });
-            let _ = read_settings(&proto, v);
-            aggregate.map(ClusterKind::Aggregate)
+            parse_aggregate(custom, &proto, features, v).map(ClusterKind::Aggregate)
         }
         Some(ClusterDiscoveryType::Type(kind)) => {
-            parse_leaf(*kind, &proto, v).map(ClusterKind::Leaf)
+            parse_leaf(Some(*kind), &proto, v).map(ClusterKind::Leaf)
         }
-        None => {
-            v.error_at("type", "expected EDS or LOGICAL_DNS, got none");
-            None
-        }
+        None => parse_leaf(None, &proto, v).map(ClusterKind::Leaf),
     };
     Some(Cluster {
         name: proto.name,
@@ -129,34 +116,53 @@ fn parse(proto: pb::Cluster, features: &Features, v: &mut Validator) -> Option<C
     })
 }
 
-fn parse_leaf(kind: i32, proto: &pb::Cluster, v: &mut Validator) -> Option<Leaf> {
-    let source = match DiscoveryType::try_from(kind) {
-        Ok(DiscoveryType::Eds) => Some(parse_eds(proto, v)),
-        Ok(DiscoveryType::LogicalDns) => dns::parse(proto, v).map(EndpointSource::Dns),
-        other => {
-            let got = other.map_or_else(|_| kind.to_string(), |kind| kind.as_str_name().to_owned());
-            v.error_at("type", format!("expected EDS or LOGICAL_DNS, got {got}"));
-            None
-        }
-    };
-    let lb_policy = lb_policy::parse(proto, v);
-    let session_idle_timeout = read_settings(proto, v);
-    Some(Leaf {
-        source: source?,
-        lb_policy: lb_policy?,
-        max_concurrent_requests: settings::max_concurrent_requests(proto.circuit_breakers.as_ref()),
-        load_reporting: proto.lrs_server.is_some(),
-        session_idle_timeout,
+fn parse_aggregate(
+    custom: &CustomClusterType,
+    proto: &pb::Cluster,
+    features: &Features,
+    v: &mut Validator,
+) -> Option<Aggregate> {
+    let children = aggregate::parse(custom, features, v);
+    // Each leaf has its own, so nothing is made of them here, but they must be valid.
+    Settings::parse(proto, v);
+    // What is wrong with a policy that counts for nothing is no error.
+    let lb_policy = lb_policy::parse(proto, &mut Validator::default());
+    Some(Aggregate {
+        children: children?,
+        lb_policy,
     })
 }
 
-/// What is validated in a cluster of any kind (gRFC A27, A75), though only leaves use it. Returns the
-/// idle timeout of sessions.
-fn read_settings(proto: &pb::Cluster, v: &mut Validator) -> Duration {
-    if let Some(server) = &proto.lrs_server {
-        require_self(server, "lrs_server", v);
-    }
-    settings::idle_timeout(proto.upstream_config.as_ref(), v)
+fn parse_leaf(kind: Option<i32>, proto: &pb::Cluster, v: &mut Validator) -> Option<Leaf> {
+    let source = parse_source(kind, proto, v);
+    let lb_policy = lb_policy::parse(proto, v);
+    let settings = Settings::parse(proto, v);
+    Some(Leaf {
+        source: source?,
+        lb_policy: lb_policy?,
+        max_concurrent_requests: settings.max_concurrent_requests,
+        load_reporting: settings.load_reporting,
+        session_idle_timeout: settings.session_idle_timeout,
+    })
+}
+
+fn parse_source(
+    kind: Option<i32>,
+    proto: &pb::Cluster,
+    v: &mut Validator,
+) -> Option<EndpointSource> {
+    let known = kind.and_then(|kind| DiscoveryType::try_from(kind).ok());
+    let got = match (known, kind) {
+        (Some(DiscoveryType::Eds), _) => return Some(parse_eds(proto, v)),
+        (Some(DiscoveryType::LogicalDns), _) => {
+            return dns::parse(proto, v).map(EndpointSource::Dns);
+        }
+        (Some(other), _) => other.as_str_name().to_owned(),
+        (None, Some(number)) => number.to_string(),
+        (None, None) => "none".to_owned(),
+    };
+    v.error_at("type", format!("expected EDS or LOGICAL_DNS, got {got}"));
+    None
 }
 
 fn parse_eds(proto: &pb::Cluster, v: &mut Validator) -> EndpointSource {

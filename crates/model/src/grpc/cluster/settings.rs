@@ -1,11 +1,11 @@
-//! What a cluster says about its calls and connections, whichever way it finds its endpoints.
+//! What a cluster says of its calls and connections, wherever its endpoints come from.
 
 use std::time::Duration;
 
 use envoy_types::pb::{
     envoy::{
         config::{
-            cluster::v3::CircuitBreakers,
+            cluster::v3::{self as pb, CircuitBreakers},
             core::v3::{RoutingPriority, TypedExtensionConfig},
         },
         extensions::upstreams::http::v3::HttpProtocolOptions,
@@ -14,7 +14,10 @@ use envoy_types::pb::{
 };
 use prost::Name;
 
-use crate::{Validator, grpc::any::Extension};
+use crate::{
+    Validator,
+    grpc::{any::Extension, config_source::require_self},
+};
 
 /// How many calls a cluster takes at a time if it does not say (gRFC A32).
 const DEFAULT_MAX_REQUESTS: u32 = 1024;
@@ -24,12 +27,35 @@ const DEFAULT_MAX_REQUESTS: u32 = 1024;
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// The longest `google.protobuf.Duration`: about 10,000 years.
-const MAX_SECONDS: i64 = 315_576_000_000;
-const MAX_NANOS: i32 = 999_999_999;
+const MAX_SECONDS: u64 = 315_576_000_000;
+const MAX_NANOS: u32 = 999_999_999;
 
-/// The limit of the first threshold for calls of DEFAULT priority, which all of gRPC's are. 0 is a
-/// limit like any other: no call at all.
-pub(super) fn max_concurrent_requests(breakers: Option<&CircuitBreakers>) -> u32 {
+/// What leaves use. It is validated in a cluster of any kind.
+pub(super) struct Settings {
+    pub(super) max_concurrent_requests: u32,
+    pub(super) load_reporting: bool,
+    pub(super) session_idle_timeout: Duration,
+}
+
+impl Settings {
+    /// Defaults stand in after an error.
+    pub(super) fn parse(proto: &pb::Cluster, v: &mut Validator) -> Self {
+        // gRFC A27: load reports go to the server that the cluster came from, or nowhere.
+        if let Some(server) = &proto.lrs_server {
+            require_self(server, "lrs_server", v);
+        }
+        Self {
+            max_concurrent_requests: max_requests(proto.circuit_breakers.as_ref()),
+            load_reporting: proto.lrs_server.is_some(),
+            session_idle_timeout: idle_timeout(proto.upstream_config.as_ref(), v)
+                .unwrap_or(DEFAULT_IDLE_TIMEOUT),
+        }
+    }
+}
+
+/// The limit of the first threshold for calls of DEFAULT priority, which all of gRPC's are (gRFC
+/// A32). 0 is a limit like any other: no call at all.
+fn max_requests(breakers: Option<&CircuitBreakers>) -> u32 {
     let mut thresholds = breakers.iter().flat_map(|breakers| &breakers.thresholds);
     thresholds
         .find(|threshold| threshold.priority == RoutingPriority::Default as i32)
@@ -37,42 +63,32 @@ pub(super) fn max_concurrent_requests(breakers: Option<&CircuitBreakers>) -> u32
         .map_or(DEFAULT_MAX_REQUESTS, |limit| limit.value)
 }
 
-/// Reads `idle_timeout` of the HTTP options in `upstream_config` (gRFC A75). The default stands in
-/// after an error.
-pub(super) fn idle_timeout(config: Option<&TypedExtensionConfig>, v: &mut Validator) -> Duration {
-    let Some(config) = config else {
-        return DEFAULT_IDLE_TIMEOUT;
-    };
+/// Reads `idle_timeout` of the HTTP options in `upstream_config`, the one place where gRFC A75 looks
+/// for them; `None` if it is not there, or after an error.
+fn idle_timeout(config: Option<&TypedExtensionConfig>, v: &mut Validator) -> Option<Duration> {
+    let config = config?;
     v.field("upstream_config.typed_config", |v| {
-        let options: Option<HttpProtocolOptions> = match &config.typed_config {
-            Some(any) => Extension::expect(any, v),
-            None => {
-                let expected = HttpProtocolOptions::full_name();
-                v.error(format!("expected {expected}, got none"));
-                None
-            }
+        let Some(any) = &config.typed_config else {
+            let expected = HttpProtocolOptions::full_name();
+            v.error(format!("expected {expected}, got none"));
+            return None;
         };
-        let common = options.and_then(|options| options.common_http_protocol_options);
-        let timeout = common.and_then(|common| common.idle_timeout);
+        let options: HttpProtocolOptions = Extension::expect(any, v)?;
+        let timeout = options.common_http_protocol_options?.idle_timeout?;
         v.field("common_http_protocol_options.idle_timeout", |v| {
-            timeout.and_then(|timeout| duration(timeout, v))
+            parse_duration(timeout, v)
         })
     })
-    .unwrap_or(DEFAULT_IDLE_TIMEOUT)
 }
 
-fn duration(proto: protobuf::Duration, v: &mut Validator) -> Option<Duration> {
+fn parse_duration(proto: protobuf::Duration, v: &mut Validator) -> Option<Duration> {
     let protobuf::Duration { seconds, nanos } = proto;
-    let whole = u64::try_from(seconds)
-        .ok()
-        .filter(|_| seconds <= MAX_SECONDS);
+    let whole = u64::try_from(seconds).ok().filter(|s| *s <= MAX_SECONDS);
     if whole.is_none() {
-        v.error_at(
-            "seconds",
-            format!("expected 0 to {MAX_SECONDS}, got {seconds}"),
-        );
+        let message = format!("expected 0 to {MAX_SECONDS}, got {seconds}");
+        v.error_at("seconds", message);
     }
-    let part = u32::try_from(nanos).ok().filter(|_| nanos <= MAX_NANOS);
+    let part = u32::try_from(nanos).ok().filter(|n| *n <= MAX_NANOS);
     if part.is_none() {
         v.error_at("nanos", format!("expected 0 to {MAX_NANOS}, got {nanos}"));
     }

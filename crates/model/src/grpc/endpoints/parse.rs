@@ -124,11 +124,11 @@ impl Priorities {
         proto: pb::Endpoint,
         v: &mut Validator,
     ) -> Option<Vec<SocketAddr>> {
-        let main = self.unique(proto.address, v);
+        let main = self.unique(proto.address.as_ref(), v);
         let additional = v.field("additional_addresses", |v| {
             let additional = proto.additional_addresses.into_iter().enumerate();
             additional
-                .map(|(i, other)| v.index(i, |v| self.unique(other.address, v)))
+                .map(|(i, other)| v.index(i, |v| self.unique(other.address.as_ref(), v)))
                 .collect::<Vec<_>>()
         });
         let addresses: Option<Vec<SocketAddr>> = std::iter::once(main).chain(additional).collect();
@@ -139,7 +139,7 @@ impl Priorities {
     }
 
     /// An address that no other endpoint of the resource has.
-    fn unique(&mut self, proto: Option<Address>, v: &mut Validator) -> Option<SocketAddr> {
+    fn unique(&mut self, proto: Option<&Address>, v: &mut Validator) -> Option<SocketAddr> {
         let address = address::parse(proto, v)?;
         if !self.addresses.insert(address) {
             v.error_at(

@@ -1,0 +1,61 @@
+//! What to look at next, where that is obvious from what is wrong.
+
+use crowfly_xds::{Reason, ResolveError, ResourceError};
+
+/// For a resource or a DNS name in trouble.
+pub(super) fn for_resource(error: &ResourceError) -> Option<String> {
+    let ResourceError {
+        noun,
+        name,
+        reason,
+        node,
+    } = error;
+    let advice = match reason {
+        Reason::Connectivity(_) => {
+            "is the control plane up, and is its address in the bootstrap right?".to_owned()
+        }
+        Reason::Deleted => format!(
+            "the server says that there is none: does the control plane serve {noun} {name} to \
+             node {node}?"
+        ),
+        Reason::Dns(_) => {
+            let host = name.rsplit_once(':').map_or(&**name, |(host, _)| host);
+            format!("does {host} resolve on this machine (getent ahosts {host})?")
+        }
+        Reason::Invalid(_) => {
+            format!("this client refuses the {noun} {name}: correct it in the control plane")
+        }
+        Reason::Name(_) => format!("correct the name of the {noun} where it is referred to"),
+        Reason::Reported { .. } => {
+            format!("the control plane's own log should say more about {noun} {name}")
+        }
+        Reason::Slow(_) => "is the control plane overloaded?".to_owned(),
+        Reason::TimedOut(_) => format!(
+            "the server never sent {noun} {name}: does the control plane serve it to node {node}?"
+        ),
+        Reason::UnknownAuthority(_) => {
+            "add the authority to the bootstrap, or correct the name".to_owned()
+        }
+        // A new kind of trouble that this does not know yet.
+        _ => return None,
+    };
+    Some(advice)
+}
+
+/// For a configuration without a beginning; `domains` are those there are.
+pub(super) fn for_base(error: &ResolveError, domains: &[String]) -> Option<String> {
+    match error {
+        ResolveError::NoVirtualHost { authority, .. } => Some(match domains {
+            [] => format!("the route configuration is empty: add a virtual host for {authority}"),
+            _ => format!(
+                "the domains are {}: add {authority}, or choose one with --authority",
+                domains.join(", ")
+            ),
+        }),
+        ResolveError::Resource(error) => for_resource(error),
+        ResolveError::SocketListener(_) => {
+            Some("it is for servers: give clients a listener with an api_listener".to_owned())
+        }
+        _ => None,
+    }
+}

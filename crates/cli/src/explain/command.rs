@@ -1,0 +1,172 @@
+//! `crowfly explain`.
+
+use std::{collections::BTreeSet, process::ExitCode, time::Duration};
+
+use clap::Args;
+use crowfly::{BuildError, ChannelBuilder};
+use crowfly_xds::{Missing, Resolved};
+use tokio::time::timeout;
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
+
+use super::{Call, Explanation, Header, explain};
+use crate::{args, output};
+
+/// Bad flags, as clap has it.
+const USAGE: u8 = 2;
+
+/// Show where a call would go, or where and why it would end
+///
+/// Asks the control plane of the bootstrap (GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG) and DNS
+/// what a channel would ask, and prints what a call would use: listener, virtual host, route,
+/// cluster, the leaf clusters of aggregates, and endpoints. No call is made, and no backend is
+/// connected to.
+///
+/// A line with ✗ is what keeps the call from going on, a line with ! is trouble that it survives,
+/// and a line with … is still waited for. Something that the server does not send is known not to
+/// exist after 15 seconds.
+///
+/// Exits with 0 if the call has somewhere to go (without --path: if the cluster of every route has
+/// endpoints), with 1 if not, and with 2 if a flag is wrong.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  crowfly explain --target xds:///payments
+  crowfly explain --target xds:///payments --path /pay.Payments/Charge
+  crowfly explain --target xds:///payments --json | jq -r '.stop | \"\\(.at): \\(.why)\"'
+
+JSON, all keys at all times:
+  target, node, authority, path, headers   what was asked
+  reachable, stop {at, why, next}          the verdict
+  waiting_for                              what was not answered in time
+  listener, route_configuration            {name, state, version, refused_version, error, note}
+  virtual_host {name, domains}
+  routes [{index, name, match, cluster, verdict, why, note}]
+  clusters [{uses {cluster, priority, endpoints}, stop, name, state, ..., kind, place, lb_policy,
+             list, children, source, priorities, drops}]")]
+pub struct ExplainArgs {
+    /// What would be called
+    #[arg(long, value_name = "xds:///NAME", value_parser = target, env = "CROWFLY_EXPLAIN_TARGET")]
+    pub target: String,
+
+    /// The method that would be called; without it, all routes are explained
+    #[arg(long, value_name = "/PKG.SERVICE/METHOD", value_parser = path)]
+    pub path: Option<String>,
+
+    /// Metadata that the call would have; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = args::metadata_entry)]
+    pub header: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
+
+    /// Choose the virtual host by this instead of the target's name
+    #[arg(long, value_name = "AUTHORITY", env = "CROWFLY_EXPLAIN_AUTHORITY")]
+    pub authority: Option<String>,
+
+    /// How long to wait for the control plane and DNS
+    #[arg(long, value_name = "DURATION", default_value = "20s",
+          value_parser = args::positive_duration, env = "CROWFLY_EXPLAIN_TIMEOUT")]
+    pub timeout: Duration,
+
+    /// Print one JSON object
+    #[arg(long, env = "CROWFLY_EXPLAIN_JSON")]
+    pub json: bool,
+}
+
+/// Asks, prints the answer, and says by its exit code whether a call has somewhere to go.
+///
+/// # Errors
+/// There is no usable bootstrap.
+pub async fn run(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
+    let mut builder = crowfly::Channel::builder(&args.target);
+    if let Some(authority) = &args.authority {
+        builder = builder.authority(authority);
+    }
+    let explanation = match observe(builder, &args.call(), args.timeout).await {
+        Ok(explanation) => explanation,
+        Err(error @ (BuildError::Authority(_) | BuildError::Target(_))) => {
+            eprintln!("error: {error}");
+            return Ok(ExitCode::from(USAGE));
+        }
+        Err(error) => return Err(ExplainError::Channel(error)),
+    };
+    if args.json {
+        let json = serde_json::to_string_pretty(&explanation).map_err(ExplainError::Render)?;
+        output::line(json);
+    } else {
+        output::line(&explanation);
+    }
+    Ok(if explanation.reachable {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Waits until it is known where `call` goes on a channel with these settings, or that it goes
+/// nowhere, but not for longer than `limit`.
+///
+/// # Errors
+/// There can be no such channel.
+pub async fn observe(
+    builder: ChannelBuilder,
+    call: &Call,
+    limit: Duration,
+) -> Result<Explanation, BuildError> {
+    let mut configs = builder.watch_config()?;
+    let mut last = Resolved::Waiting(Missing(BTreeSet::new()));
+    let settled = async {
+        while let Some(resolved) = configs.next().await {
+            last = resolved;
+            if !matches!(last, Resolved::Waiting(_)) {
+                break;
+            }
+        }
+    };
+    // What is still missing when time is up is part of the answer.
+    let _ = timeout(limit, settled).await;
+    Ok(explain(call, configs.view(), configs.roots(), &last))
+}
+
+impl ExplainArgs {
+    fn call(&self) -> Call {
+        let headers = self.header.iter().map(|(key, value)| Header {
+            name: key.to_string(),
+            value: String::from_utf8_lossy(value.as_bytes()).into_owned(),
+        });
+        Call {
+            target: self.target.clone(),
+            path: self.path.clone(),
+            headers: headers.collect(),
+        }
+    }
+}
+
+/// Why nothing can be explained.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExplainError {
+    /// There is no usable bootstrap.
+    #[error("cannot ask the control plane")]
+    Channel(#[source] BuildError),
+    /// The explanation cannot be written as JSON.
+    #[error("cannot write the answer")]
+    Render(#[source] serde_json::Error),
+}
+
+fn target(text: &str) -> Result<String, String> {
+    if text.starts_with("xds:") {
+        Ok(text.to_owned())
+    } else {
+        Err("expected xds:///NAME".to_owned())
+    }
+}
+
+fn path(text: &str) -> Result<String, String> {
+    let parts = text.strip_prefix('/').and_then(|rest| rest.split_once('/'));
+    match parts {
+        Some((service, method))
+            if !service.is_empty() && !method.is_empty() && !method.contains('/') =>
+        {
+            Ok(text.to_owned())
+        }
+        _ => Err("expected /package.Service/Method".to_owned()),
+    }
+}

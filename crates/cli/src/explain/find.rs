@@ -1,0 +1,254 @@
+//! From what is known to what there is to say about it.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crowfly_model::grpc::{
+    Listener, RouteConfig,
+    endpoints::{Endpoints, Health},
+    listener::{ListenerKind, RouteSource},
+    route::{self, PathMatcher, RouteAction, SkippedRoute},
+};
+use crowfly_xds::{Resolved, Roots, View, XdsConfig};
+
+use super::{
+    Call, Destination, Explanation, Resource, Route, Stop, Uses, Verdict, VirtualHost, cluster,
+    look,
+};
+
+/// Why a route is passed over by mistake, often.
+pub(super) const DIFFERS_IN_CASE: &str = "the path differs in case";
+
+/// Explains where `call` goes, given what `view` holds and what resolution made of it.
+pub fn explain(call: &Call, view: &View, roots: &Roots, resolved: &Resolved) -> Explanation {
+    let (listener, value) = look::resource::<Listener>(view, &roots.listener);
+    let (route_configuration, config) = match &value {
+        Some(value) => routes_of(view, &listener, value),
+        None => (None, None),
+    };
+    let host = config
+        .as_ref()
+        .and_then(|config| config.virtual_host(&roots.authority));
+    let routes = host.map_or_else(Vec::new, |host| table(host, call));
+    let mut explanation = Explanation {
+        target: call.target.clone(),
+        node: view.node().to_string(),
+        authority: roots.authority.to_string(),
+        path: call.path.clone(),
+        headers: call.headers.clone(),
+        reachable: false,
+        stop: None,
+        waiting_for: match resolved {
+            Resolved::Waiting(missing) => missing.0.iter().cloned().collect(),
+            _ => Vec::new(),
+        },
+        listener,
+        route_configuration,
+        virtual_host: host.map(|host| VirtualHost {
+            name: host.name.clone(),
+            domains: host.domains.iter().map(ToString::to_string).collect(),
+        }),
+        clusters: destinations(view, &routes, resolved),
+        routes,
+    };
+    explanation.stop = match resolved {
+        Resolved::Error(error) => Some(Stop::no_config(error, config.as_deref())),
+        Resolved::Ready(_) => explanation.dead_end(),
+        Resolved::Waiting(missing) => Some(Stop::waiting(missing)),
+    };
+    explanation.reachable = explanation.stop.is_none();
+    explanation
+}
+
+impl Explanation {
+    /// Why the call goes nowhere, though there is a configuration.
+    fn dead_end(&self) -> Option<Stop> {
+        let host = self.virtual_host.as_ref()?;
+        if let Some(path) = &self.path {
+            let matching = |route: &&Route| route.verdict == Some(Verdict::Matches);
+            match self.routes.iter().find(matching) {
+                None => return Some(Stop::no_route(host, path, &self.routes)),
+                Some(route) if route.cluster.is_none() => return Some(Stop::not_forwarded(route)),
+                Some(_) => {}
+            }
+        } else if self.clusters.is_empty() {
+            return Some(Stop::no_cluster(host));
+        }
+        self.clusters
+            .iter()
+            .find_map(|cluster| cluster.stop.clone())
+    }
+}
+
+fn routes_of(
+    view: &View,
+    found: &Resource,
+    listener: &Listener,
+) -> (Option<Resource>, Option<Arc<RouteConfig>>) {
+    match &listener.kind {
+        ListenerKind::Socket => (None, None),
+        ListenerKind::Api(api) => match &api.routes {
+            RouteSource::Inline(routes) => {
+                let mut resource = Resource::new(&routes.name, "INLINE");
+                resource.version.clone_from(&found.version);
+                (Some(resource), Some(Arc::clone(routes)))
+            }
+            RouteSource::Rds(name) => {
+                let (resource, routes) = look::resource::<RouteConfig>(view, name);
+                (Some(resource), routes)
+            }
+        },
+    }
+}
+
+/// Every route of the resource in its place, those left out too.
+fn table(host: &route::VirtualHost, call: &Call) -> Vec<Route> {
+    let count = host.routes.len() + host.skipped.len();
+    let mut table = Vec::with_capacity(count);
+    let mut routes = host.routes.iter();
+    let mut skipped = host.skipped.iter().peekable();
+    let mut matched = false;
+    for index in 0..count {
+        if let Some(route) = skipped.next_if(|route| route.index == index) {
+            table.push(left_out(route, call, matched));
+        } else if let Some(route) = routes.next() {
+            let shown = tried(index, route, call, matched);
+            matched |= shown.verdict == Some(Verdict::Matches);
+            table.push(shown);
+        }
+    }
+    table
+}
+
+fn left_out(route: &SkippedRoute, call: &Call, matched: bool) -> Route {
+    let by_headers = !call.headers.is_empty() && route.reason.contains("match.headers");
+    let note = match (matched, &call.path) {
+        (true, _) | (_, None) => None,
+        _ if by_headers => Some("for a client that supports it, the headers might match it"),
+        _ => Some("for a client that supports it, the call might match it"),
+    };
+    Route {
+        index: route.index,
+        name: (!route.name.is_empty()).then(|| route.name.clone()),
+        matcher: None,
+        cluster: None,
+        verdict: Some(Verdict::LeftOut),
+        why: Some(route.reason.clone()),
+        note: note.map(str::to_owned),
+    }
+}
+
+fn tried(index: usize, route: &route::Route, call: &Call, matched: bool) -> Route {
+    let path = call.path.as_deref();
+    let matches = path.map(|path| route.path.matches(path));
+    let verdict = matches.map(|matches| match (matched, matches) {
+        (true, _) => Verdict::NotReached,
+        (false, true) => Verdict::Matches,
+        (false, false) => Verdict::PassedOver,
+    });
+    let why = match (verdict, path) {
+        (Some(Verdict::PassedOver), Some(path)) => Some(mismatch(&route.path, path)),
+        _ => None,
+    };
+    Route {
+        index,
+        name: None,
+        matcher: Some(describe(&route.path)),
+        cluster: match &route.action {
+            RouteAction::Cluster(name) => Some(name.clone()),
+            RouteAction::NonForwarding => None,
+        },
+        verdict,
+        why: why.map(str::to_owned),
+        note: None,
+    }
+}
+
+fn describe(matcher: &PathMatcher) -> String {
+    let (kind, text, case_sensitive) = match matcher {
+        PathMatcher::Exact {
+            text,
+            case_sensitive,
+        } => ("path", text, case_sensitive),
+        PathMatcher::Prefix {
+            text,
+            case_sensitive,
+        } => ("prefix", text, case_sensitive),
+    };
+    let case = if *case_sensitive { "" } else { " in any case" };
+    match &**text {
+        "" => format!("{kind} \"\""),
+        text => format!("{kind} {text}{case}"),
+    }
+}
+
+fn mismatch(matcher: &PathMatcher, path: &str) -> &'static str {
+    let mut lenient = matcher.clone();
+    match &mut lenient {
+        PathMatcher::Exact { case_sensitive, .. } | PathMatcher::Prefix { case_sensitive, .. } => {
+            *case_sensitive = false;
+        }
+    }
+    match matcher {
+        _ if lenient.matches(path) => DIFFERS_IN_CASE,
+        PathMatcher::Exact { .. } => "the path is another",
+        PathMatcher::Prefix { .. } => "the path does not begin with it",
+    }
+}
+
+fn destinations(view: &View, routes: &[Route], resolved: &Resolved) -> Vec<Destination> {
+    let config = match resolved {
+        Resolved::Ready(config) => Some(&**config),
+        _ => None,
+    };
+    let mut seen = BTreeSet::new();
+    let wanted = routes
+        .iter()
+        .filter(|route| matches!(route.verdict, None | Some(Verdict::Matches)))
+        .filter_map(|route| route.cluster.as_deref());
+    wanted
+        .filter(|name| seen.insert(*name))
+        .map(|name| destination(view, name, config))
+        .collect()
+}
+
+fn destination(view: &View, name: &str, config: Option<&XdsConfig>) -> Destination {
+    let found = config.and_then(|config| Some((config, config.clusters.get(name)?)));
+    let (uses, stop) = match found {
+        None => (None, None),
+        Some((_, Err(error))) => (None, Some(Stop::cluster(error))),
+        Some((config, Ok(state))) => match first_choice(name, config) {
+            None => (None, Some(Stop::no_endpoint(state, config))),
+            uses => (uses, None),
+        },
+    };
+    Destination {
+        uses,
+        stop,
+        cluster: cluster::tree(view, name),
+    }
+}
+
+/// The first leaf, and in it the first priority, with an endpoint that may get calls.
+fn first_choice(name: &str, config: &XdsConfig) -> Option<Uses> {
+    let state = config.clusters.get(name)?.as_ref().ok()?;
+    if !state.leaves().is_empty() {
+        let mut leaves = state.leaves().iter();
+        return leaves.find_map(|leaf| first_choice(leaf, config));
+    }
+    let (priority, endpoints) = best_priority(state.endpoints()?)?;
+    Some(Uses {
+        cluster: name.to_owned(),
+        priority,
+        endpoints,
+    })
+}
+
+/// A draining endpoint gets no new calls (gRFC A55).
+fn best_priority(endpoints: &Endpoints) -> Option<(usize, usize)> {
+    let counts = endpoints.priorities.iter().map(|localities| {
+        let all = localities.iter().flat_map(|locality| &locality.endpoints);
+        all.filter(|endpoint| endpoint.health != Health::Draining)
+            .count()
+    });
+    counts.enumerate().find(|(_, count)| *count > 0)
+}

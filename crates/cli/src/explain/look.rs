@@ -1,0 +1,88 @@
+//! One thing as the view knows it.
+
+use std::sync::Arc;
+
+use crowfly_model::{
+    ResourceType,
+    grpc::{Endpoints, cluster::DnsName},
+};
+use crowfly_xds::{Entry, Key, State, View};
+
+use super::Resource;
+
+/// A resource, and its value if there is one.
+pub(super) fn resource<R: ResourceType>(
+    view: &View,
+    name: &str,
+) -> (Resource, Option<Arc<R::Parsed>>) {
+    let key = Key::of::<R>(name);
+    let entry = view.cache().entry(&key);
+    let mut found = Resource {
+        state: state(entry.map(Entry::state).unwrap_or_default()),
+        version: entry
+            .and_then(Entry::received)
+            .map(|received| received.version.to_string()),
+        refused_version: entry.and_then(refused),
+        ..Resource::new(name, "REQUESTED")
+    };
+    let seen = view.read::<R>(&key);
+    let value = seen.and_then(|seen| {
+        found.note = seen.ambient.map(|error| error.reason.to_string());
+        let value = seen.value;
+        value
+            .map_err(|error| found.error = Some(error.reason.to_string()))
+            .ok()
+    });
+    (found, value)
+}
+
+/// A DNS name, and its addresses as an endpoint.
+pub(super) fn dns(view: &View, name: &DnsName) -> (Resource, Option<Arc<Endpoints>>) {
+    let mut found = Resource::new(&name.to_string(), "REQUESTED");
+    let Some(seen) = view.look_up(name) else {
+        return (found, None);
+    };
+    found.note = seen.ambient.map(|error| error.reason.to_string());
+    match seen.value {
+        Ok(endpoints) => {
+            found.state = "RESOLVED";
+            (found, Some(endpoints))
+        }
+        Err(error) => {
+            found.state = "FAILED";
+            found.error = Some(error.reason.to_string());
+            (found, None)
+        }
+    }
+}
+
+impl Resource {
+    /// One that nothing is known of.
+    pub(super) fn new(name: &str, state: &'static str) -> Self {
+        Self {
+            name: name.to_owned(),
+            state,
+            version: None,
+            refused_version: None,
+            error: None,
+            note: None,
+        }
+    }
+}
+
+fn refused(entry: &Entry) -> Option<String> {
+    let failure = entry.failure()?;
+    (!failure.version.is_empty()).then(|| failure.version.to_string())
+}
+
+/// The names that CSDS has for them.
+fn state(state: State) -> &'static str {
+    match state {
+        State::Acked => "ACKED",
+        State::DoesNotExist => "DOES_NOT_EXIST",
+        State::Nacked => "NACKED",
+        State::ReceivedError => "RECEIVED_ERROR",
+        State::Requested => "REQUESTED",
+        State::TimedOut => "TIMEOUT",
+    }
+}

@@ -1,0 +1,29 @@
+//! `crowfly explain`: where a call would go, by what the control plane and DNS say right now, and if
+//! it would go nowhere, where that ends and why.
+//!
+//! ```text
+//! ConfigWatch -- View, Resolved --> explain() --> Explanation --> text | JSON
+//! ```
+//!
+//! Whether a call has somewhere to go is read from the configuration that a channel would use, so
+//! this cannot come to another answer than the channel. The tree around it is read from the view,
+//! which holds pieces even while there is no whole configuration.
+
+mod advice;
+mod cluster;
+mod command;
+mod explanation;
+mod find;
+mod look;
+mod stop;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tree;
+
+pub use command::{ExplainArgs, ExplainError, observe, run};
+pub use explanation::{
+    Call, Cluster, Destination, Drop, Endpoint, Explanation, Header, Locality, Place, Priority,
+    Resource, Route, Stop, Uses, Verdict, VirtualHost,
+};
+pub use find::explain;

@@ -1,0 +1,170 @@
+//! Why a call gets no further.
+
+use crowfly_model::grpc::{Endpoints, RouteConfig};
+use crowfly_xds::{
+    ClusterError, ClusterState, MAX_DEPTH, Missing, ResolveError, ResourceError, XdsConfig,
+};
+
+use super::{Route, Stop, Verdict, VirtualHost, advice, find::DIFFERS_IN_CASE};
+
+impl Stop {
+    /// There is no configuration.
+    pub(super) fn no_config(error: &ResolveError, routes: Option<&RouteConfig>) -> Self {
+        let hosts = routes.map_or(&[][..], |routes| &routes.virtual_hosts);
+        let domains = hosts.iter().flat_map(|host| &host.domains);
+        let domains: Vec<String> = domains.map(ToString::to_string).collect();
+        let next = advice::for_base(error, &domains);
+        match error {
+            ResolveError::Resource(error) => Self::resource(error),
+            ResolveError::NoVirtualHost { routes, authority } => Self {
+                at: format!("route configuration {routes}"),
+                why: format!("no virtual host is for authority {authority}"),
+                next,
+            },
+            ResolveError::SocketListener(name) => Self {
+                at: format!("listener {name}"),
+                why: "is a socket listener, expected an API listener".to_owned(),
+                next,
+            },
+            other => Self {
+                at: "the configuration".to_owned(),
+                why: other.to_string(),
+                next,
+            },
+        }
+    }
+
+    /// Time was up.
+    pub(super) fn waiting(missing: &Missing) -> Self {
+        Self {
+            at: missing.to_string(),
+            why: "still no answer when time was up; calls wait until there is one".to_owned(),
+            next: Some("give it more time with --timeout, or look at the server's log".to_owned()),
+        }
+    }
+
+    /// No route is for this path.
+    pub(super) fn no_route(host: &VirtualHost, path: &str, routes: &[Route]) -> Self {
+        let list = |which: &dyn Fn(&Route) -> bool| {
+            let routes = routes.iter().filter(|route| which(route));
+            let names: Vec<String> = routes.map(|r| format!("routes[{}]", r.index)).collect();
+            names.join(", ")
+        };
+        let by_case = list(&|route| route.why.as_deref() == Some(DIFFERS_IN_CASE));
+        let left_out = list(&|route| route.verdict == Some(Verdict::LeftOut));
+        let next = if !by_case.is_empty() {
+            format!("does --path have the right case? It would match {by_case}")
+        } else if !left_out.is_empty() {
+            format!("it might be meant for {left_out}, which this client cannot honour")
+        } else {
+            "add a route for it, or correct --path".to_owned()
+        };
+        Self {
+            at: format!("virtual host {}", host.name),
+            why: format!("no route matches {path}"),
+            next: Some(next),
+        }
+    }
+
+    /// The route is one that a proxy answers itself.
+    pub(super) fn not_forwarded(route: &Route) -> Self {
+        Self {
+            at: format!("routes[{}]", route.index),
+            why: "does not lead to a cluster".to_owned(),
+            next: Some(
+                "a gRPC client does not redirect or answer by itself: route to a cluster"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// No route leads anywhere at all.
+    pub(super) fn no_cluster(host: &VirtualHost) -> Self {
+        Self {
+            at: format!("virtual host {}", host.name),
+            why: "no route leads to a cluster".to_owned(),
+            next: None,
+        }
+    }
+
+    /// The cluster cannot be used.
+    pub(super) fn cluster(error: &ClusterError) -> Self {
+        match error {
+            ClusterError::List { error, .. } | ClusterError::Resource(error) => {
+                Self::resource(error)
+            }
+            ClusterError::NoLeaf {
+                cluster, missing, ..
+            } => match &**missing {
+                [] => Self {
+                    at: format!("cluster {cluster}"),
+                    why: "is an aggregate that only leads back to itself".to_owned(),
+                    next: Some("give it a cluster that has endpoints".to_owned()),
+                },
+                [first, ..] => Self::resource(first),
+            },
+            ClusterError::TooDeep { cluster, at, .. } => Self {
+                at: format!("cluster {at}"),
+                why: format!("is too deep below the aggregate {cluster}"),
+                next: Some(format!(
+                    "take out aggregates between them: {MAX_DEPTH} levels is the most"
+                )),
+            },
+            other => Self {
+                at: "the cluster".to_owned(),
+                why: other.to_string(),
+                next: None,
+            },
+        }
+    }
+
+    /// The cluster is fine, but neither it nor any leaf of it has an endpoint for calls.
+    pub(super) fn no_endpoint(state: &ClusterState, config: &XdsConfig) -> Self {
+        let leaf = state.leaves().first();
+        let leaf = leaf.and_then(|name| config.clusters.get(name));
+        match leaf {
+            Some(Err(error)) => Self::cluster(error),
+            Some(Ok(leaf)) => Self::bare(leaf),
+            None => Self::bare(state),
+        }
+    }
+
+    fn bare(leaf: &ClusterState) -> Self {
+        match (leaf.endpoints(), leaf.notes.last()) {
+            (Some(endpoints), _) => Self::unusable(endpoints),
+            (None, Some(note)) => Self::resource(note),
+            (None, None) => Self {
+                at: format!("cluster {}", leaf.cluster.name),
+                why: "has no endpoints".to_owned(),
+                next: None,
+            },
+        }
+    }
+
+    fn unusable(endpoints: &Endpoints) -> Self {
+        let (why, next) = if endpoints.priorities.iter().all(Vec::is_empty) {
+            (
+                "lists no localities",
+                "does the control plane know any backends?",
+            )
+        } else {
+            (
+                "lists no endpoint that may get calls",
+                "are all of them unhealthy or draining?",
+            )
+        };
+        Self {
+            at: format!("endpoints {}", endpoints.name),
+            why: why.to_owned(),
+            next: Some(next.to_owned()),
+        }
+    }
+
+    fn resource(error: &ResourceError) -> Self {
+        Self {
+            at: format!("{} {}", error.noun, error.name),
+            why: error.reason.to_string(),
+            next: advice::for_resource(error),
+        }
+    }
+}

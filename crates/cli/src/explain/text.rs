@@ -1,0 +1,311 @@
+//! The explanation for a person: a tree from the listener to the endpoints, and the verdict.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::{
+    Cluster, Destination, Endpoint, Explanation, Place, Priority, Resource, Route, Verdict,
+    tree::Node,
+};
+use crate::output::printable;
+
+/// In front of what keeps a call from going on.
+const BROKEN: &str = "✗";
+/// In front of trouble that calls survive.
+const NOTED: &str = "!";
+/// In front of what is not known yet.
+const WAITING: &str = "…";
+
+impl Display for Explanation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self {
+            target,
+            authority,
+            node,
+            ..
+        } = self;
+        let title = format!("{target} (authority {authority}, node {node})");
+        writeln!(f, "{}", printable(&title))?;
+        if let Some(path) = &self.path {
+            writeln!(f, "call: {}", printable(path))?;
+        }
+        for header in &self.headers {
+            let line = format!("header: {}={}", header.name, header.value);
+            writeln!(f, "{}", printable(&line))?;
+        }
+        writeln!(f, "\n{}", self.tree().draw())?;
+        self.write_verdict(f)
+    }
+}
+
+impl Explanation {
+    fn write_verdict(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Some(stop) = &self.stop else {
+            for (i, cluster) in self.clusters.iter().enumerate() {
+                let separator = if i > 0 { "\n" } else { "" };
+                let line = format!("ok: {}", cluster.summary());
+                write!(f, "{separator}{}", printable(&line))?;
+            }
+            return Ok(());
+        };
+        let line = format!("{BROKEN} stops at {}: {}", stop.at, stop.why);
+        f.write_str(&printable(&line))?;
+        match &stop.next {
+            Some(next) => write!(f, "\n  next: {}", printable(next)),
+            None => Ok(()),
+        }
+    }
+
+    fn tree(&self) -> Node {
+        let mut listener = self.listener.node("listener", "", BROKEN);
+        let Some(config) = &self.route_configuration else {
+            if self.listener.error.is_none() {
+                self.mark(&mut listener, &format!("listener {}", self.listener.name));
+            }
+            return listener;
+        };
+        let inline = if config.state == "INLINE" {
+            " in the listener"
+        } else {
+            ""
+        };
+        let mut routes = config.node("route configuration", inline, BROKEN);
+        if let Some(host) = &self.virtual_host {
+            let domains = host.domains.join(", ");
+            let mut node = Node::new(format!("virtual host {} (domains {domains})", host.name));
+            self.mark(&mut node, &format!("virtual host {}", host.name));
+            self.push_routes(&mut node);
+            routes.push(node);
+        } else if config.error.is_none() {
+            self.mark(&mut routes, &format!("route configuration {}", config.name));
+        }
+        listener.push(routes);
+        listener
+    }
+
+    /// Says so if this is where it ends.
+    fn mark(&self, node: &mut Node, at: &str) {
+        if let Some(stop) = self.stop.as_ref().filter(|stop| stop.at == at) {
+            node.remark(format!("{BROKEN} {}", stop.why));
+        }
+    }
+
+    fn push_routes(&self, host: &mut Node) {
+        let mut clusters: Vec<&Destination> = self.clusters.iter().collect();
+        for route in &self.routes {
+            let mut node = Node::new(route.line());
+            if let Some(note) = &route.note {
+                node.remark(format!("{NOTED} {note}"));
+            }
+            self.mark(&mut node, &format!("routes[{}]", route.index));
+            let is_open = matches!(route.verdict, None | Some(Verdict::Matches));
+            let of_route =
+                |one: &&Destination| Some(&one.cluster.resource.name) == route.cluster.as_ref();
+            if is_open && let Some(i) = clusters.iter().position(of_route) {
+                node.push(clusters.remove(i).node());
+            }
+            host.push(node);
+        }
+    }
+}
+
+impl Route {
+    fn line(&self) -> String {
+        let mut line = format!("routes[{}]", self.index);
+        if let Some(name) = &self.name {
+            line = format!("{line} ({name})");
+        }
+        if let Some(matcher) = &self.matcher {
+            let cluster = self.cluster.as_ref();
+            let leads =
+                cluster.map_or_else(|| "no cluster".to_owned(), |name| format!("cluster {name}"));
+            line = format!("{line} {matcher} -> {leads}");
+        }
+        let verdict = match self.verdict {
+            None => return line,
+            Some(Verdict::LeftOut) => "left out",
+            Some(Verdict::Matches) => "matches",
+            Some(Verdict::NotReached) => "not reached",
+            Some(Verdict::PassedOver) => "passed over",
+        };
+        match &self.why {
+            Some(why) => format!("{line}: {verdict}, {why}"),
+            None => format!("{line}: {verdict}"),
+        }
+    }
+}
+
+impl Destination {
+    fn node(&self) -> Node {
+        let mark = if self.uses.is_some() { NOTED } else { BROKEN };
+        let mut node = self.cluster.node(mark);
+        if let Some(stop) = &self.stop
+            && stop.at == format!("cluster {}", self.cluster.resource.name)
+            && self.cluster.resource.error.is_none()
+        {
+            node.remark(format!("{BROKEN} {}", stop.why));
+        }
+        node
+    }
+
+    /// Where calls go first.
+    fn summary(&self) -> String {
+        let name = &self.cluster.resource.name;
+        let Some(uses) = &self.uses else {
+            return format!("cluster {name}");
+        };
+        let leaf = match &uses.cluster {
+            leaf if leaf == name => String::new(),
+            leaf => format!(" cluster {leaf},"),
+        };
+        let plural = if uses.endpoints == 1 { "" } else { "s" };
+        format!(
+            "calls to cluster {name} go to{leaf} priority {}: {} endpoint{plural}",
+            uses.priority, uses.endpoints
+        )
+    }
+}
+
+impl Cluster {
+    fn node(&self, mark: &str) -> Node {
+        match self.place {
+            Place::Here => {}
+            Place::Repeated => {
+                let name = &self.resource.name;
+                return Node::new(format!("cluster {name}: counts where it is above"));
+            }
+            Place::TooDeep => {
+                let mut node = Node::new(format!("cluster {}", self.resource.name));
+                node.remark(format!("{mark} too deep: aggregates end here"));
+                return node;
+            }
+        }
+        let mut node = self.resource.node("cluster", &self.kind_text(), mark);
+        match &self.list {
+            Some(list) => {
+                let mut list = list.node("cluster list", "", mark);
+                self.push_children(&mut list, mark);
+                node.push(list);
+            }
+            None => self.push_children(&mut node, mark),
+        }
+        if let Some(source) = &self.source {
+            node.push(self.source_node(source, mark));
+        }
+        node
+    }
+
+    fn kind_text(&self) -> String {
+        let kind = match self.kind {
+            None => return String::new(),
+            Some("eds") => "EDS",
+            Some("logical_dns") => "logical DNS",
+            Some(other) => other,
+        };
+        match self.lb_policy {
+            [] => format!(": {kind}"),
+            policies => format!(": {kind}, {}", policies.join("/")),
+        }
+    }
+
+    fn push_children(&self, node: &mut Node, mark: &str) {
+        for child in &self.children {
+            node.push(child.node(mark));
+        }
+    }
+
+    fn source_node(&self, source: &Resource, mark: &str) -> Node {
+        if self.kind == Some("logical_dns") {
+            let mut node = source.node("DNS name", "", mark);
+            let endpoints = self.endpoints();
+            for address in endpoints.flat_map(|endpoint| &endpoint.addresses) {
+                node.push(Node::new(address));
+            }
+            return node;
+        }
+        let mut node = source.node("endpoints", "", mark);
+        if source.state != "REQUESTED" && source.error.is_none() && !self.has_usable() {
+            node.remark(format!("{mark} none that may get calls"));
+        }
+        for drop in &self.drops {
+            let percent = f64::from(drop.per_million) / 10_000.0;
+            node.remark(format!(
+                "{NOTED} {percent} % of calls are to be dropped ({})",
+                drop.category
+            ));
+        }
+        for (i, priority) in self.priorities.iter().enumerate() {
+            node.push(priority.node(i));
+        }
+        node
+    }
+
+    fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        let localities = self.priorities.iter().flat_map(|one| &one.localities);
+        localities.flat_map(|locality| &locality.endpoints)
+    }
+
+    fn has_usable(&self) -> bool {
+        self.endpoints()
+            .any(|endpoint| endpoint.health != "draining")
+    }
+}
+
+impl Priority {
+    fn node(&self, number: usize) -> Node {
+        let mut node = Node::new(format!("priority {number}"));
+        for locality in &self.localities {
+            let mut place = Node::new(format!(
+                "locality {}, weight {}",
+                locality.name, locality.weight
+            ));
+            for endpoint in &locality.endpoints {
+                place.push(Node::new(endpoint.line()));
+            }
+            if locality.endpoints.is_empty() {
+                place.remark("no endpoints that are not called unhealthy");
+            }
+            node.push(place);
+        }
+        node
+    }
+}
+
+impl Endpoint {
+    fn line(&self) -> String {
+        format!(
+            "{}, weight {}, health {}",
+            self.addresses.join(" or "),
+            self.weight,
+            self.health
+        )
+    }
+}
+
+impl Resource {
+    fn node(&self, noun: &str, suffix: &str, mark: &str) -> Node {
+        let Self { name, version, .. } = self;
+        let version = match version {
+            Some(version) => format!(" (version {version})"),
+            None => String::new(),
+        };
+        let name = if name.is_empty() {
+            "without a name"
+        } else {
+            name
+        };
+        let mut node = Node::new(format!("{noun} {name}{version}{suffix}"));
+        let refused = match &self.refused_version {
+            Some(version) => format!("version {version}: "),
+            None => String::new(),
+        };
+        if let Some(error) = &self.error {
+            node.remark(format!("{mark} {refused}{error}"));
+        } else if self.state == "REQUESTED" {
+            node.remark(format!("{WAITING} no answer yet"));
+        }
+        if let Some(note) = &self.note {
+            node.remark(format!("{NOTED} {refused}{note}"));
+        }
+        node
+    }
+}

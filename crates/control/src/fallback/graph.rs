@@ -1,0 +1,175 @@
+//! Who falls back to whom.
+//!
+//! xDS allows circles, and gRPC comes out of them; but an Envoy may not, and nobody means one. So
+//! they are refused here, and so is what gRPC would refuse: a chain that is too long (gRFC A37).
+
+use std::collections::{HashMap, HashSet};
+
+use crowfly_xds::MAX_DEPTH;
+
+use crate::catalog::{Entry, Origin};
+use crate::error::ConfigError;
+use crate::service::Service;
+
+/// A service that names another as its fallback.
+#[derive(Debug)]
+pub(crate) struct Reference {
+    /// The index of the service.
+    pub(crate) from: usize,
+    /// What it names.
+    pub(crate) to: String,
+    /// Where.
+    pub(crate) origin: Origin,
+}
+
+/// Every problem of the references between `services`.
+///
+/// The names in `unread` are services too, of which nothing else is known.
+pub(crate) fn check(
+    services: &[Entry<Service>],
+    references: &[Reference],
+    unread: &HashSet<String>,
+) -> Vec<ConfigError> {
+    let mut graph = Graph::new(services);
+    for reference in references {
+        if !unread.contains(&reference.to) {
+            graph.add(reference);
+        }
+    }
+    let levels = graph.levels();
+    graph.find_circles(&levels);
+    graph.find_depths(&levels);
+    graph.errors
+}
+
+struct Graph<'a> {
+    services: &'a [Entry<Service>],
+    by_name: HashMap<&'a str, usize>,
+    /// For each service, those it falls back to, and where it says so.
+    edges: Vec<Vec<(usize, &'a Origin)>>,
+    errors: Vec<ConfigError>,
+}
+
+impl<'a> Graph<'a> {
+    fn new(services: &'a [Entry<Service>]) -> Self {
+        let mut by_name = HashMap::new();
+        for (index, service) in services.iter().enumerate() {
+            by_name.entry(service.value.name.as_str()).or_insert(index);
+        }
+        Self {
+            services,
+            by_name,
+            edges: vec![Vec::new(); services.len()],
+            errors: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, reference: &'a Reference) {
+        let Reference { from, to, origin } = reference;
+        let error = match self.by_name.get(to.as_str()) {
+            Some(target) if target == from => {
+                format!("expected another service, got `{to}` itself")
+            }
+            Some(target) => {
+                self.edges[*from].push((*target, origin));
+                return;
+            }
+            None => format!("expected the name of a service, got {to:?}: there is none"),
+        };
+        self.errors.push(origin.error(error));
+    }
+
+    /// How many levels of clusters there are from each service down; `None` if there is no end to
+    /// them. A file may chain up any number of services, so this does not recurse.
+    fn levels(&self) -> Vec<Option<usize>> {
+        let mut users = vec![Vec::new(); self.edges.len()];
+        for (user, edges) in self.edges.iter().enumerate() {
+            for (used, _) in edges {
+                users[*used].push(user);
+            }
+        }
+        let mut open: Vec<usize> = self.edges.iter().map(Vec::len).collect();
+        let mut ready: Vec<usize> = (0..open.len()).filter(|i| open[*i] == 0).collect();
+        let mut levels = vec![None; open.len()];
+        while let Some(index) = ready.pop() {
+            levels[index] = Some(self.level(index, &levels));
+            for user in &users[index] {
+                open[*user] -= 1;
+                if open[*user] == 0 {
+                    ready.push(*user);
+                }
+            }
+        }
+        levels
+    }
+
+    fn level(&self, index: usize, levels: &[Option<usize>]) -> usize {
+        if !self.services[index].value.is_aggregate() {
+            return 1;
+        }
+        let used = self.edges[index]
+            .iter()
+            .filter_map(|(used, _)| levels[*used]);
+        // It has a leaf of its own in any case.
+        1 + used.max().unwrap_or(1)
+    }
+
+    /// Of circles that touch each other one is reported; the others show when that is gone.
+    fn find_circles(&mut self, levels: &[Option<usize>]) {
+        let mut walked = vec![false; levels.len()];
+        for start in 0..levels.len() {
+            let mut walk = Vec::new();
+            let mut next = Some(start);
+            while let Some(index) = next.filter(|i| levels[*i].is_none() && !walked[*i]) {
+                walked[index] = true;
+                walk.push(index);
+                let mut used = self.edges[index].iter().map(|(used, _)| *used);
+                next = used.find(|used| levels[*used].is_none());
+            }
+            // A service that was met on an earlier walk was reported, or leads to what was.
+            let first = next.and_then(|index| walk.iter().position(|i| *i == index));
+            if let Some(first) = first {
+                self.report_circle(&mut walk[first..]);
+            }
+        }
+    }
+
+    fn report_circle(&mut self, circle: &mut [usize]) {
+        let first = (0..circle.len()).min_by_key(|i| circle[*i]).unwrap_or(0);
+        circle.rotate_left(first);
+        let [from, to, ..] = circle else { return };
+        let edge = self.edges[*from].iter().find(|(used, _)| used == to);
+        let Some((_, origin)) = edge else { return };
+        let names: Vec<&str> = circle
+            .iter()
+            .chain(circle.first())
+            .map(|i| self.name(*i))
+            .collect();
+        let names = names.join(" -> ");
+        let error = origin.error(format!("expected no circle of fallbacks, got {names}"));
+        self.errors.push(error);
+    }
+
+    /// Reported where the chain becomes too long, not for whoever makes it longer still.
+    fn find_depths(&mut self, levels: &[Option<usize>]) {
+        for (index, level) in levels.iter().enumerate() {
+            if *level != Some(MAX_DEPTH + 1) {
+                continue;
+            }
+            let deepest = self.edges[index]
+                .iter()
+                .find(|(used, _)| levels[*used] == Some(MAX_DEPTH));
+            let Some((_, origin)) = deepest else { continue };
+            let message = format!(
+                "expected at most {MAX_DEPTH} levels of clusters from `{}` down, got {}",
+                self.name(index),
+                MAX_DEPTH + 1
+            );
+            self.errors.push(origin.error(message));
+        }
+    }
+
+    fn name(&self, index: usize) -> &'a str {
+        &self.services[index].value.name
+    }
+}

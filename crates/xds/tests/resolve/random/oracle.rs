@@ -1,0 +1,284 @@
+//! What a configuration is, by the letter of the rules and with no thought of what it costs.
+//!
+//! It shares nothing with the code under test: it knows no resources, only what was heard of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::piece::{Content, Piece};
+
+/// What the resolver has heard, of what it watches.
+pub(crate) type Heard = BTreeMap<Piece, Known>;
+
+/// What is known of a piece. At least one of the two is there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) good: Option<(Content, u16)>,
+    pub(crate) in_trouble: bool,
+}
+
+/// What comes out.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Outcome {
+    Error,
+    Ready {
+        clusters: BTreeMap<u8, State>,
+        notes: usize,
+    },
+    Waiting(BTreeSet<String>),
+}
+
+/// What is said of a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum State {
+    Aggregate {
+        leaves: Vec<u8>,
+        notes: usize,
+    },
+    Leaf {
+        instant: u16,
+        /// The instant that the endpoints are of.
+        endpoints: Option<u16>,
+        notes: usize,
+    },
+    NoCluster,
+    NoLeaf {
+        missing: usize,
+    },
+    NoList,
+    TooDeep {
+        at: u8,
+    },
+}
+
+pub(crate) struct Oracle<'a> {
+    heard: &'a Heard,
+    /// All that was looked at.
+    pub(crate) watches: BTreeSet<Piece>,
+}
+
+/// A cluster by itself.
+struct Found {
+    /// `Err` with what is missing.
+    state: Result<State, BTreeSet<Piece>>,
+    /// Clusters that must be looked at for this one.
+    leads_to: Vec<u8>,
+}
+
+/// A walk below an aggregate.
+#[derive(Default)]
+struct Flat {
+    seen: Vec<u8>,
+    leaves: Vec<u8>,
+    notes: usize,
+    absent: usize,
+    missing: BTreeSet<Piece>,
+    too_deep: Option<u8>,
+    /// What was missing before it became too deep.
+    was_missing: bool,
+}
+
+impl<'a> Oracle<'a> {
+    pub(crate) fn new(heard: &'a Heard) -> Self {
+        Self {
+            heard,
+            watches: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn resolve(&mut self, held: &BTreeSet<u8>) -> Outcome {
+        let base = self.base();
+        let routed = match &base {
+            Ok(Ok((routed, _))) => routed.clone(),
+            _ => Vec::new(),
+        };
+        let routed = self.reach(routed);
+        let held = self.reach(held.iter().copied().collect());
+        let notes = match base {
+            Err(()) => return Outcome::Error,
+            Ok(Err(missing)) => return Outcome::Waiting([missing.to_string()].into()),
+            Ok(Ok((_, notes))) => notes,
+        };
+        let missing = routed
+            .values()
+            .filter_map(|found| found.state.as_ref().err());
+        let missing: BTreeSet<String> = missing.flatten().map(Piece::to_string).collect();
+        if !missing.is_empty() {
+            return Outcome::Waiting(missing);
+        }
+        let all: BTreeMap<u8, Found> = routed.into_iter().chain(held).collect();
+        let is_here = |name: &u8| all[name].state.is_ok();
+        let clusters = all
+            .iter()
+            .filter(|(_, found)| found.leads_to.iter().all(is_here));
+        let clusters = clusters
+            .filter_map(|(name, found)| Some((*name, found.state.as_ref().ok()?.clone())))
+            .collect();
+        Outcome::Ready { clusters, notes }
+    }
+
+    /// The clusters that are routed to, and how much there is to note; or what is missing; or an
+    /// error.
+    #[expect(clippy::type_complexity, reason = "used once")]
+    fn base(&mut self) -> Result<Result<(Vec<u8>, usize), Piece>, ()> {
+        let mut piece = Piece::Listener;
+        let mut notes = 0;
+        loop {
+            let Some(known) = self.look(piece) else {
+                return Ok(Err(piece));
+            };
+            let Some((content, _)) = known.good else {
+                return Err(());
+            };
+            notes += usize::from(known.in_trouble);
+            match content {
+                Content::Rds(routes) => piece = Piece::Routes(routes),
+                Content::Inline(to) | Content::Routes(to) => return Ok(Ok((to, notes))),
+                _ => return Err(()),
+            }
+        }
+    }
+
+    fn reach(&mut self, mut next: Vec<u8>) -> BTreeMap<u8, Found> {
+        let mut reached = BTreeMap::new();
+        while let Some(name) = next.pop() {
+            if !reached.contains_key(&name) {
+                let found = self.cluster(name);
+                next.extend(&found.leads_to);
+                reached.insert(name, found);
+            }
+        }
+        reached
+    }
+
+    fn cluster(&mut self, name: u8) -> Found {
+        let end = |state| Found {
+            state,
+            leads_to: Vec::new(),
+        };
+        let piece = Piece::Cluster(name);
+        let Some(known) = self.look(piece) else {
+            return end(Err([piece].into()));
+        };
+        let Some((content, instant)) = known.good else {
+            return end(Ok(State::NoCluster));
+        };
+        let notes = usize::from(known.in_trouble);
+        let endpoints = match content {
+            Content::Dns(host) => Piece::Host(host),
+            Content::Eds(eds) => Piece::Endpoints(eds),
+            aggregate => return self.aggregate(name, &aggregate, notes),
+        };
+        end(match self.look(endpoints) {
+            None => Err([endpoints].into()),
+            Some(known) => Ok(State::Leaf {
+                instant,
+                endpoints: known.good.map(|(_, instant)| instant),
+                notes: notes + usize::from(known.in_trouble),
+            }),
+        })
+    }
+
+    fn aggregate(&mut self, name: u8, content: &Content, notes: usize) -> Found {
+        let mut flat = Flat {
+            seen: vec![name],
+            notes,
+            ..Flat::default()
+        };
+        let has_list = self.below(content, 1, &mut flat);
+        let settled = !has_list || (flat.too_deep.is_some() && !flat.was_missing);
+        if !settled && !flat.missing.is_empty() {
+            return Found {
+                state: Err(flat.missing),
+                leads_to: flat.leaves,
+            };
+        }
+        let state = match flat.too_deep {
+            _ if !has_list => State::NoList,
+            Some(at) => State::TooDeep { at },
+            None if flat.leaves.is_empty() => State::NoLeaf {
+                missing: flat.absent,
+            },
+            None => State::Aggregate {
+                leaves: flat.leaves.clone(),
+                notes: flat.notes + flat.absent,
+            },
+        };
+        let leads_to = match &state {
+            State::Aggregate { .. } => flat.leaves,
+            _ => Vec::new(),
+        };
+        Found {
+            state: Ok(state),
+            leads_to,
+        }
+    }
+
+    /// Whether there is a list, as far as is known.
+    fn below(&mut self, content: &Content, depth: usize, flat: &mut Flat) -> bool {
+        let children = match content {
+            Content::Aggregate(children) => children.clone(),
+            Content::ByList(list) => {
+                let piece = Piece::List(*list);
+                match self.look(piece) {
+                    None => {
+                        flat.missing.insert(piece);
+                        return true;
+                    }
+                    Some(Known { good: None, .. }) => return false,
+                    Some(known) => {
+                        flat.notes += usize::from(known.in_trouble);
+                        let Some((Content::List(children), _)) = known.good else {
+                            panic!("a list is a list");
+                        };
+                        children
+                    }
+                }
+            }
+            other => panic!("expected an aggregate, got {other:?}"),
+        };
+        for child in children {
+            self.visit(child, depth, flat);
+        }
+        true
+    }
+
+    fn visit(&mut self, name: u8, depth: usize, flat: &mut Flat) {
+        // The sixteenth level is at depth 15.
+        if depth == 16 {
+            if flat.too_deep.is_none() {
+                flat.too_deep = Some(name);
+                flat.was_missing = !flat.missing.is_empty();
+            }
+            return;
+        }
+        if flat.seen.contains(&name) {
+            return;
+        }
+        flat.seen.push(name);
+        let piece = Piece::Cluster(name);
+        match self.look(piece) {
+            None => {
+                flat.missing.insert(piece);
+            }
+            Some(Known { good: None, .. }) => flat.absent += 1,
+            Some(Known {
+                good: Some((Content::Dns(_) | Content::Eds(_), _)),
+                ..
+            }) => flat.leaves.push(name),
+            Some(Known {
+                good: Some((aggregate, _)),
+                in_trouble,
+            }) => {
+                flat.notes += usize::from(in_trouble);
+                if !self.below(&aggregate, depth + 1, flat) {
+                    flat.absent += 1;
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, piece: Piece) -> Option<Known> {
+        self.watches.insert(piece);
+        self.heard.get(&piece).cloned()
+    }
+}

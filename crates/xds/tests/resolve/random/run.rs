@@ -1,0 +1,403 @@
+//! Running a script, and what must hold after each step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crowfly_model::grpc::cluster::ClusterKind;
+use crowfly_testkit::NODE_ID;
+use crowfly_xds::{
+    ClusterError, ClusterResult, Entry, Members, Resolved, Resolver, Roots, Step, View, XdsConfig,
+    resolve,
+};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+use super::oracle::{Heard, Known, Oracle, Outcome, State};
+use super::piece::Piece;
+use super::script::{Event, Said, Script};
+use crate::server::Server;
+
+type Checked = Result<(), TestCaseError>;
+
+pub(crate) struct Run {
+    server: Server,
+    resolver: Resolver,
+    /// What is the case, whether or not the resolver has heard of it.
+    truth: BTreeMap<Piece, Truth>,
+    /// What the resolver watches and has not heard of.
+    news: BTreeSet<Piece>,
+    heard: Heard,
+    holds: BTreeMap<u8, usize>,
+    /// Whether the resolver was told anything since its last step.
+    is_moved: bool,
+    instant: u16,
+    last: Option<Resolved>,
+    config: Option<Arc<XdsConfig>>,
+    /// The newest instant seen in a configuration, by what it is of.
+    newest: BTreeMap<String, u16>,
+    /// What the script has led to.
+    pub(crate) seen: BTreeSet<&'static str>,
+    /// How many configurations were given.
+    pub(crate) configs: usize,
+}
+
+struct Truth {
+    known: Known,
+    /// `None` of a host.
+    entry: Option<Entry>,
+}
+
+impl Run {
+    pub(crate) fn new() -> Self {
+        let roots = Roots {
+            listener: "web".into(),
+            authority: "web".into(),
+            held: BTreeSet::new(),
+        };
+        Self {
+            server: Server::new(),
+            resolver: Resolver::new(roots, NODE_ID),
+            truth: BTreeMap::new(),
+            news: BTreeSet::new(),
+            heard: Heard::new(),
+            holds: BTreeMap::new(),
+            is_moved: true,
+            instant: 0,
+            last: None,
+            config: None,
+            newest: BTreeMap::new(),
+            seen: BTreeSet::new(),
+            configs: 0,
+        }
+    }
+
+    pub(crate) fn all(&mut self, script: &Script) -> Checked {
+        for (index, event) in script.0.iter().enumerate() {
+            self.happen(event).map_err(|error| {
+                TestCaseError::fail(format!("event {index}, {event:?}: {error}"))
+            })?;
+        }
+        self.settle()?;
+        self.check_end()
+    }
+
+    fn happen(&mut self, event: &Event) -> Checked {
+        match event {
+            Event::Hear(which) => {
+                let index = usize::from(*which) % self.news.len().max(1);
+                if let Some(piece) = self.news.iter().nth(index).copied() {
+                    self.hear(piece);
+                }
+            }
+            Event::Hold(cluster) => {
+                self.is_moved = true;
+                *self.holds.entry(*cluster).or_default() += 1;
+                let name = Piece::Cluster(*cluster).name();
+                self.resolver.hold(&name.into());
+            }
+            Event::Release(cluster) => {
+                self.is_moved = true;
+                self.resolver.release(&Piece::Cluster(*cluster).name());
+                if let Some(holds) = self.holds.get_mut(cluster) {
+                    *holds -= 1;
+                }
+                self.holds.retain(|_, holds| *holds > 0);
+            }
+            Event::Say(piece, said) => self.say(*piece, said),
+            Event::Settle => self.settle()?,
+            Event::Step => self.step()?,
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, piece: Piece, said: &Said) {
+        self.instant += 1;
+        let truth = self.truth.remove(&piece);
+        let is_new = truth.is_none();
+        let before = truth.and_then(|truth| truth.known.good);
+        let known = match said {
+            Said::Gone => Known {
+                good: None,
+                in_trouble: true,
+            },
+            Said::Good(content) => Known {
+                good: Some((content.clone(), self.instant)),
+                in_trouble: false,
+            },
+            Said::Invalid => Known {
+                good: before,
+                in_trouble: true,
+            },
+        };
+        let entry = piece.key().map(|key| {
+            let any = match said {
+                Said::Gone => None,
+                Said::Good(content) => Some(piece.resource(content, self.instant)),
+                Said::Invalid => Some(piece.invalid()),
+            };
+            if is_new {
+                self.server.watch(&key);
+            }
+            self.server.say(&key, any.as_ref())
+        });
+        self.truth.insert(piece, Truth { known, entry });
+        if self.is_watched(piece) {
+            self.news.insert(piece);
+        }
+    }
+
+    fn is_watched(&self, piece: Piece) -> bool {
+        let watches = self.resolver.watches();
+        match piece.key() {
+            Some(key) => watches.resources.contains_key(&key),
+            None => watches.names.contains(&piece.dns_name()),
+        }
+    }
+
+    /// What is the case with a piece reaches the resolver.
+    fn hear(&mut self, piece: Piece) {
+        self.news.remove(&piece);
+        self.is_moved = true;
+        let truth = &self.truth[&piece];
+        let mut known = truth.known.clone();
+        if let (Some(key), Some(entry)) = (piece.key(), &truth.entry) {
+            self.resolver.update(key, entry.clone());
+        } else {
+            self.resolver.answer(&piece.dns_name(), outcome(&known));
+            if known.in_trouble {
+                // A lookup that fails leaves the answer before it.
+                let before = self.heard.get(&piece);
+                known.good = before.and_then(|before| before.good.clone());
+            }
+        }
+        self.heard.insert(piece, known);
+    }
+
+    fn settle(&mut self) -> Checked {
+        loop {
+            self.step()?;
+            if self.news.is_empty() {
+                return Ok(());
+            }
+            while let Some(piece) = self.news.first().copied() {
+                self.hear(piece);
+            }
+        }
+    }
+
+    fn step(&mut self) -> Checked {
+        let step = self.resolver.step();
+        if !std::mem::take(&mut self.is_moved) {
+            prop_assert_eq!(step, Step::default(), "nothing has happened");
+            return Ok(());
+        }
+        let ended = step.unwatch.iter().map(|key| Piece::of(&key.name));
+        let ended = ended.chain(step.unwatch_names.iter().map(|name| Piece::of(&name.host)));
+        for piece in ended {
+            self.heard.remove(&piece);
+            self.news.remove(&piece);
+        }
+        let begun = step.watch.iter().map(|(key, _)| Piece::of(&key.name));
+        let begun = begun.chain(step.watch_names.iter().map(|name| Piece::of(&name.host)));
+        self.news
+            .extend(begun.filter(|piece| self.truth.contains_key(piece)));
+        if let Some(resolved) = step.resolved {
+            prop_assert!(
+                self.last.as_ref() != Some(&resolved),
+                "the same was given again"
+            );
+            if let Resolved::Ready(config) = &resolved {
+                self.check_config(config)?;
+                self.configs += 1;
+                self.config = Some(Arc::clone(config));
+            }
+            self.last = Some(resolved);
+        }
+        self.check_scratch(self.resolver.view())?;
+        self.check_oracle()
+    }
+
+    /// What was given last is what comes out from scratch.
+    fn check_scratch(&self, view: &View) -> Checked {
+        let scratch = resolve(view, self.resolver.roots());
+        prop_assert_eq!(self.last.as_ref(), Some(&scratch.resolved));
+        prop_assert_eq!(self.resolver.watches(), &scratch.watches);
+        Ok(())
+    }
+
+    /// So does what the oracle says, which knows what the resolver should have heard.
+    fn check_oracle(&mut self) -> Checked {
+        let mut oracle = Oracle::new(&self.heard);
+        let expected = oracle.resolve(&self.holds.keys().copied().collect());
+        let actual = observe(self.last.as_ref().unwrap());
+        prop_assert_eq!(&actual, &expected);
+        let watches = self.resolver.watches();
+        let resources = watches.resources.keys().map(|key| Piece::of(&key.name));
+        let names = watches.names.iter().map(|name| Piece::of(&name.host));
+        let watched: BTreeSet<String> = resources.chain(names).map(|p| p.to_string()).collect();
+        let expected_watches: BTreeSet<String> =
+            oracle.watches.iter().map(Piece::to_string).collect();
+        prop_assert_eq!(watched, expected_watches);
+        self.remember(&actual);
+        Ok(())
+    }
+
+    /// Each routed cluster is there; what is equal is the same; and no instant goes back.
+    fn check_config(&mut self, config: &Arc<XdsConfig>) -> Checked {
+        for name in config.routed() {
+            prop_assert!(config.clusters.contains_key(name), "{} is not there", name);
+        }
+        for (name, result) in &config.clusters {
+            let before = self.config.as_ref().and_then(|c| c.clusters.get(name));
+            if let Some(before) = before.filter(|before| *before == result) {
+                prop_assert!(is_same(before, result), "{} is another Arc", name);
+                self.seen.insert("same cluster");
+            }
+            if let Ok(cluster) = result
+                && let State::Leaf {
+                    instant, endpoints, ..
+                } = state(result)
+            {
+                self.check_instant(name, instant)?;
+                if let (Some(of), Some(instant)) = (cluster.endpoints(), endpoints) {
+                    self.check_instant(&of.name, instant)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_instant(&mut self, name: &str, instant: u16) -> Checked {
+        let newest = self.newest.entry(name.to_owned()).or_default();
+        prop_assert!(*newest <= instant, "{name} is of {instant}, after {newest}");
+        *newest = instant;
+        Ok(())
+    }
+
+    /// In the end the resolver knows what is the case, and nothing depends on how it came about.
+    fn check_end(&self) -> Checked {
+        let mut view = View::new(NODE_ID);
+        for (piece, truth) in &self.truth {
+            if let (Some(key), Some(entry)) = (piece.key(), &truth.entry) {
+                view.put(key, entry.clone());
+            }
+        }
+        for (piece, known) in self.heard.iter().filter(|(piece, _)| piece.key().is_none()) {
+            // An answer that is older than the trouble is still the answer.
+            let good = Known {
+                in_trouble: false,
+                ..known.clone()
+            };
+            if known.good.is_some() {
+                view.answer(&piece.dns_name(), outcome(&good));
+            }
+            view.answer(&piece.dns_name(), outcome(&self.truth[piece].known));
+        }
+        self.check_scratch(&view)
+    }
+
+    fn remember(&mut self, outcome: &Outcome) {
+        let clusters = match outcome {
+            Outcome::Error => {
+                self.seen.insert("an error");
+                return;
+            }
+            Outcome::Waiting(_) => {
+                self.seen.insert("waiting");
+                return;
+            }
+            Outcome::Ready { clusters, .. } => clusters,
+        };
+        for state in clusters.values() {
+            self.seen.insert(match state {
+                State::Aggregate { notes: 0, .. } => "aggregate",
+                State::Aggregate { .. } => "note",
+                State::Leaf {
+                    endpoints: Some(_), ..
+                } => "leaf with endpoints",
+                State::Leaf { .. } => "leaf without endpoints",
+                State::NoCluster => "no cluster",
+                State::NoLeaf { .. } => "no leaf",
+                State::NoList => "no list",
+                State::TooDeep { .. } => "too deep",
+            });
+        }
+    }
+}
+
+/// How a lookup ends.
+fn outcome(known: &Known) -> Result<Vec<SocketAddr>, Arc<str>> {
+    match &known.good {
+        Some((_, instant)) if !known.in_trouble => {
+            Ok(vec![SocketAddr::from(([127, 0, 0, 1], *instant))])
+        }
+        // The one as good as the other.
+        Some(_) => Ok(Vec::new()),
+        None => Err("no such host".into()),
+    }
+}
+
+fn is_same(a: &ClusterResult, b: &ClusterResult) -> bool {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
+        (Err(a), Err(b)) => Arc::ptr_eq(a, b),
+        _ => false,
+    }
+}
+
+/// An answer in the terms of the oracle.
+fn observe(resolved: &Resolved) -> Outcome {
+    match resolved {
+        Resolved::Error(_) => Outcome::Error,
+        Resolved::Ready(config) => Outcome::Ready {
+            clusters: config
+                .clusters
+                .iter()
+                .map(|(name, result)| (index(name), state(result)))
+                .collect(),
+            notes: config.notes.len(),
+        },
+        Resolved::Waiting(missing) => Outcome::Waiting(missing.0.clone()),
+    }
+}
+
+fn state(result: &ClusterResult) -> State {
+    let cluster = match result {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            return match &**error {
+                ClusterError::List { .. } => State::NoList,
+                ClusterError::NoLeaf { missing, .. } => State::NoLeaf {
+                    missing: missing.len(),
+                },
+                ClusterError::Resource(_) => State::NoCluster,
+                ClusterError::TooDeep { at, .. } => State::TooDeep { at: index(at) },
+                other => panic!("unexpected: {other:?}"),
+            };
+        }
+    };
+    let notes = cluster.notes.len();
+    match (&cluster.members, &cluster.cluster.kind) {
+        (Members::Endpoints(endpoints), ClusterKind::Leaf(leaf)) => State::Leaf {
+            instant: leaf.max_concurrent_requests.try_into().unwrap(),
+            endpoints: endpoints.as_ref().map(|endpoints| {
+                let endpoint = &endpoints.priorities[0][0].endpoints[0];
+                endpoint.addresses[0].port()
+            }),
+            notes,
+        },
+        (Members::Leaves(leaves), ClusterKind::Aggregate(_)) => State::Aggregate {
+            leaves: leaves.iter().map(|leaf| index(leaf)).collect(),
+            notes,
+        },
+        other => panic!("members do not fit: {other:?}"),
+    }
+}
+
+fn index(name: &str) -> u8 {
+    match Piece::of(name) {
+        Piece::Cluster(index) => index,
+        other => panic!("expected a cluster, got {other}"),
+    }
+}
