@@ -89,9 +89,18 @@ fn settings_have_limits() {
         ..RingHash::default()
     };
     let cases = [
-        (any(&ring(0, 20)), at("minimum_ring_size") + "1 to 8388608, got 0"),
-        (any(&ring(1, 9 << 20)), at("maximum_ring_size") + "1 to 8388608, got 9437184"),
-        (any(&ring(30, 20)), at("minimum_ring_size") + "at most maximum_ring_size (20), got 30"),
+        (
+            any(&ring(0, 20)),
+            at("minimum_ring_size") + "1 to 8388608, got 0",
+        ),
+        (
+            any(&ring(1, 9 << 20)),
+            at("maximum_ring_size") + "1 to 8388608, got 9437184",
+        ),
+        (
+            any(&ring(30, 20)),
+            at("minimum_ring_size") + "at most maximum_ring_size (20), got 30",
+        ),
         (any(&murmur), at("hash_function") + "XX_HASH, got another"),
         (any(&choices(1)), at("choice_count") + "at least 2, got 1"),
     ];
