@@ -142,6 +142,15 @@ impl Sim {
         self.flush();
     }
 
+    /// Of several live endpoints at a port, the one that came last is READY.
+    pub(crate) fn ready_newest(&mut self, port: Port) {
+        let mut at_port = self.live.iter().filter(|entry| *entry.1 == port);
+        let id = *at_port.next_back().expect("a live endpoint").0;
+        let state = EndpointState::Ready(port);
+        self.handle(Event::Endpoint { id, state });
+        self.flush();
+    }
+
     /// The live endpoint at a port.
     pub(crate) fn id(&self, port: Port) -> EndpointId {
         let mut found = self.live.iter().filter(|entry| *entry.1 == port);
