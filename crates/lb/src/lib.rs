@@ -80,6 +80,7 @@ pub use math::AliasTable;
 pub use name::{ClusterName, LocalityId};
 pub use picker::{Dropped, Failure, Pick, Picker, Share};
 pub use plan::{
-    Cluster, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority, PriorityChild,
+    ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
+    PriorityChild,
 };
 pub use tree::Tree;

@@ -172,6 +172,8 @@ pub struct Leaf {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Policy {
+    /// `least_request`: the least busy of a few endpoints taken at random.
+    LeastRequest(ChoiceCount),
     /// `round_robin`: each endpoint in turn.
     RoundRobin,
 }
@@ -180,8 +182,35 @@ impl Policy {
     /// The name that gRPC knows it by.
     pub fn name(&self) -> &str {
         match self {
+            Self::LeastRequest(_) => "least_request",
             Self::RoundRobin => "round_robin",
         }
+    }
+}
+
+/// How many endpoints `least_request` compares: 2 to 10 (A48).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChoiceCount(u32);
+
+impl ChoiceCount {
+    /// More are not compared: it would not balance better.
+    pub const MAX: u32 = 10;
+
+    /// As many as the configuration says, at most [`MAX`](Self::MAX). One that asks for less than
+    /// two is not valid.
+    pub fn new(count: u32) -> Option<Self> {
+        (count >= 2).then_some(Self(count.min(Self::MAX)))
+    }
+
+    /// The number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for ChoiceCount {
+    fn default() -> Self {
+        Self(2)
     }
 }
 

@@ -1,12 +1,13 @@
 //! The leaves of a tree: endpoints, and a policy that chooses among them.
 
+mod least_request;
 mod members;
 mod round_robin;
 
 use std::sync::Arc;
 
 use self::members::Members;
-pub(crate) use self::round_robin::ReadyList;
+pub(crate) use self::{least_request::LeastRequest, round_robin::ReadyList};
 use crate::{
     Call, CallContext, ClusterName, Connectivity, EndpointView, Pick, Share, Tree,
     endpoint::{Owner, Pool, Wish},
@@ -47,6 +48,7 @@ pub(crate) struct Outcome<T> {
 #[derive(Debug)]
 pub(crate) enum LeafChoice<T> {
     Fail(Arc<str>),
+    LeastRequest(Arc<LeastRequest<T>>),
     Queue,
     RoundRobin(Arc<ReadyList<T>>),
     /// Nothing is connected until a call comes.
@@ -110,8 +112,10 @@ impl<T> Leaf<T> {
     /// Looks at the endpoints again, and connects those it wants. Returns whether the outcome
     /// changed.
     pub(crate) fn refresh(&mut self, pool: &mut Pool<T>) -> bool {
+        let (members, owner) = (&mut self.members, &self.owner);
         let outcome = match &self.policy {
-            Policy::RoundRobin => round_robin::refresh(&mut self.members, &self.owner, pool),
+            Policy::LeastRequest(choices) => least_request::refresh(*choices, members, owner, pool),
+            Policy::RoundRobin => round_robin::refresh(members, owner, pool),
         };
         let changed = !outcome.same(&self.outcome);
         if changed {
@@ -185,10 +189,11 @@ impl<T> Outcome<T> {
 }
 
 impl<T> LeafChoice<T> {
-    pub(crate) fn pick(&self, _cx: &CallContext) -> Pick<T> {
+    pub(crate) fn pick(&self, cx: &CallContext) -> Pick<T> {
         match self {
             // Failures get their words when the tree is compiled.
             Self::Fail(_) | Self::Queue => Pick::Queue,
+            Self::LeastRequest(least) => Pick::Ready(Call::start(least.choose(cx))),
             Self::RoundRobin(list) => Pick::Ready(Call::start(list.next())),
             Self::Wake(wish) => wish.tell().map_or(Pick::Queue, Pick::Wake),
         }
@@ -197,11 +202,8 @@ impl<T> LeafChoice<T> {
     pub(crate) fn shares(&self, probability: f64, into: &mut Vec<Share>) {
         match self {
             Self::Fail(_) | Self::Queue | Self::Wake(_) => {}
-            Self::RoundRobin(list) => into.push(Share {
-                locality: list.locality().clone(),
-                probability,
-                endpoints: list.endpoints().collect(),
-            }),
+            Self::LeastRequest(least) => into.push(least.list.share(probability)),
+            Self::RoundRobin(list) => into.push(list.share(probability)),
         }
     }
 
@@ -209,6 +211,9 @@ impl<T> LeafChoice<T> {
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fail(left), Self::Fail(right)) => left == right,
+            (Self::LeastRequest(left), Self::LeastRequest(right)) => {
+                Arc::ptr_eq(left, right) || left.same(right)
+            }
             (Self::Queue, Self::Queue) => true,
             (Self::RoundRobin(left), Self::RoundRobin(right)) => {
                 Arc::ptr_eq(left, right) || left.same(right)
@@ -223,6 +228,7 @@ impl<T> Clone for LeafChoice<T> {
     fn clone(&self) -> Self {
         match self {
             Self::Fail(why) => Self::Fail(why.clone()),
+            Self::LeastRequest(least) => Self::LeastRequest(least.clone()),
             Self::Queue => Self::Queue,
             Self::RoundRobin(list) => Self::RoundRobin(list.clone()),
             Self::Wake(wish) => Self::Wake(wish.clone()),

@@ -14,7 +14,7 @@ use super::{
     members::{Members, describe},
 };
 use crate::{
-    Connectivity, EndpointId, LocalityId,
+    Connectivity, Share,
     endpoint::{Failed, Owner, Pool, ReadyEndpoint, State},
     plan::Endpoint,
 };
@@ -89,12 +89,18 @@ impl<T> ReadyList<T> {
         &self.endpoints[(turn % self.endpoints.len() as u32) as usize]
     }
 
-    pub(crate) fn locality(&self) -> &LocalityId {
-        &self.endpoints[0].locality
+    /// The endpoint that a random number stands for.
+    pub(super) fn at(&self, random: u64) -> &Arc<ReadyEndpoint<T>> {
+        let index = u128::from(random) * self.endpoints.len() as u128 >> 64;
+        &self.endpoints[index as usize]
     }
 
-    pub(crate) fn endpoints(&self) -> impl Iterator<Item = EndpointId> + '_ {
-        self.endpoints.iter().map(|endpoint| endpoint.id)
+    pub(super) fn share(&self, probability: f64) -> Share {
+        Share {
+            locality: self.endpoints[0].locality.clone(),
+            probability,
+            endpoints: self.endpoints.iter().map(|endpoint| endpoint.id).collect(),
+        }
     }
 
     pub(super) fn same(&self, other: &Self) -> bool {
