@@ -14,7 +14,8 @@ use std::{
 };
 
 use crate::{
-    CallCounters, ClusterName, EndpointId, EndpointState, EndpointView, Picker, Plan, Tree,
+    CallCounters, ClusterName, Connectivity, EndpointId, EndpointState, EndpointView, Picker, Plan,
+    Tree,
     compile::compile,
     endpoint::Pool,
     leaf::{Leaf, LeafId, Leaves},
@@ -204,6 +205,12 @@ impl<T> Balancer<T> {
                 .with_state(position.state(&self.leaves))
                 .with_note(root.plan.note.clone()),
         )
+    }
+
+    /// The state of a cluster; `None` until it was flushed for the first time.
+    pub fn state(&self, cluster: &str) -> Option<Connectivity> {
+        let position = self.clusters.get(cluster)?.position.as_ref()?;
+        Some(position.state(&self.leaves))
     }
 
     /// The endpoints of a cluster with their states and counters.

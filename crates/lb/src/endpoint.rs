@@ -57,7 +57,7 @@ pub enum Connectivity {
 
 impl Connectivity {
     /// The state of a parent: the best of its children; failing, if there are none.
-    pub(crate) fn aggregate(children: impl IntoIterator<Item = Self>) -> Self {
+    pub fn aggregate(children: impl IntoIterator<Item = Self>) -> Self {
         let mut best = Self::TransientFailure;
         for child in children {
             best = match (child, best) {
