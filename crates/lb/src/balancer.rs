@@ -17,7 +17,7 @@ use crate::{
     CallCounters, ClusterName, Connectivity, EndpointId, EndpointState, EndpointView, Picker, Plan,
     Tree,
     compile::compile,
-    endpoint::Pool,
+    endpoint::{Pool, State},
     leaf::{Leaf, LeafId, Leaves},
     node::{Garden, Place, Position},
     timing::COALESCE,
@@ -71,7 +71,8 @@ pub enum Command<T> {
 /// - *Inputs*: [`handle`](Self::handle), then [`flush`](Self::flush) once per batch.
 /// - *Outputs*: [`poll_command`](Self::poll_command) until `None`, and
 ///   [`next_timeout`](Self::next_timeout).
-/// - *Views*: [`tree`](Self::tree) and [`endpoints`](Self::endpoints).
+/// - *Views*: [`tree`](Self::tree), [`endpoints`](Self::endpoints) and
+///   [`transport`](Self::transport).
 #[derive(Debug)]
 pub struct Balancer<T> {
     clusters: BTreeMap<ClusterName, Root<T>>,
@@ -211,6 +212,14 @@ impl<T> Balancer<T> {
     pub fn state(&self, cluster: &str) -> Option<Connectivity> {
         let position = self.clusters.get(cluster)?.position.as_ref()?;
         Some(position.state(&self.leaves))
+    }
+
+    /// What calls to an endpoint are sent on; `None` if it is not READY.
+    pub fn transport(&self, id: EndpointId) -> Option<&T> {
+        match &self.pool.get(id)?.state {
+            State::Ready(ready) => Some(&ready.transport),
+            State::Connecting | State::Failing(_) | State::Idle(_) => None,
+        }
     }
 
     /// The endpoints of a cluster with their states and counters.

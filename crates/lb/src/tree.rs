@@ -3,7 +3,7 @@
 use std::{fmt, num::NonZeroU32, sync::Arc};
 
 use crate::{
-    ClusterName, Connectivity, LocalityId,
+    ClusterName, Connectivity, EndpointId, LocalityId,
     plan::{DropCategory, Endpoint, Locality, Node, Plan, PriorityChild},
 };
 
@@ -15,8 +15,13 @@ pub struct Tree {
     pub label: String,
     /// Its state; `None` when the tree shows a plan only.
     pub state: Option<Connectivity>,
-    /// How many calls are open on it, for an endpoint.
+    /// The endpoint that it is, in a live tree.
+    pub endpoint: Option<EndpointId>,
+    /// How many calls are open on it, those that wait included, for a cluster or an endpoint.
     pub in_flight: Option<u64>,
+    /// How many calls wait for their turn on its connection. Only a driver knows: a balancer leaves
+    /// it out.
+    pub waiting: Option<u64>,
     /// Why it is in that state, or what else there is to know.
     pub note: Option<Arc<str>>,
     /// What is below it.
@@ -24,11 +29,21 @@ pub struct Tree {
 }
 
 impl Tree {
+    /// Calls `visit` with this node and every node below it.
+    pub fn visit_mut(&mut self, visit: &mut impl FnMut(&mut Self)) {
+        visit(self);
+        for child in &mut self.children {
+            child.visit_mut(visit);
+        }
+    }
+
     pub(crate) fn new(label: impl Into<String>, children: Vec<Self>) -> Self {
         Self {
             label: label.into(),
             state: None,
+            endpoint: None,
             in_flight: None,
+            waiting: None,
             note: None,
             children,
         }
@@ -36,6 +51,11 @@ impl Tree {
 
     pub(crate) fn with_state(mut self, state: Connectivity) -> Self {
         self.state = Some(state);
+        self
+    }
+
+    pub(crate) fn with_endpoint(mut self, endpoint: EndpointId) -> Self {
+        self.endpoint = Some(endpoint);
         self
     }
 
@@ -54,8 +74,12 @@ impl Tree {
         if let Some(state) = self.state {
             write!(f, " {state}")?;
         }
-        if let Some(open) = self.in_flight.filter(|open| *open > 0) {
-            write!(f, " {open} in flight")?;
+        let mut separator = "";
+        for (count, what) in [(self.in_flight, "in flight"), (self.waiting, "waiting")] {
+            if let Some(count) = count.filter(|count| *count > 0) {
+                write!(f, "{separator} {count} {what}")?;
+                separator = ",";
+            }
         }
         if let Some(note) = &self.note {
             write!(f, " ({note})")?;

@@ -217,6 +217,7 @@ fn endpoint_tree<T>(id: EndpointId, record: &Record<T>, role: Role) -> Tree {
     };
     Tree::new(record.endpoint.to_string(), vec![])
         .with_state(record.connectivity())
+        .with_endpoint(id)
         .with_in_flight(record.view(id).in_flight)
         .with_note(note)
 }
