@@ -44,7 +44,11 @@ pub enum Event<T> {
 
 /// What the balancer asks of its driver.
 pub enum Command<T> {
-    /// Connect an endpoint, and report its state from now on; also again after it was idle.
+    /// Connect an endpoint to one of these addresses, and report its state from now on.
+    ///
+    /// It is asked for again after the endpoint was idle, and when its addresses change: an endpoint
+    /// that is connected to one of them stays so, any other starts with the first
+    /// ([`Race`](crate::Race) does that).
     Connect {
         /// Names the endpoint in reports.
         id: EndpointId,
@@ -178,6 +182,9 @@ impl<T> Balancer<T> {
         while let Some(release) = self.pool.next_release() {
             self.commands.push_back(release);
         }
+        while let Some(leaf) = self.pool.next_emptied() {
+            self.look_up_again(leaf);
+        }
         let reresolve = std::mem::take(&mut self.reresolve).into_iter();
         self.commands.extend(reresolve.map(Command::Reresolve));
     }
@@ -208,18 +215,18 @@ impl<T> Balancer<T> {
         )
     }
 
-    /// The state of a cluster; `None` until it was flushed for the first time.
-    pub fn state(&self, cluster: &str) -> Option<Connectivity> {
-        let position = self.clusters.get(cluster)?.position.as_ref()?;
-        Some(position.state(&self.leaves))
-    }
-
     /// What calls to an endpoint are sent on; `None` if it is not READY.
     pub fn transport(&self, id: EndpointId) -> Option<&T> {
         match &self.pool.get(id)?.state {
             State::Ready(ready) => Some(&ready.transport),
             State::Connecting | State::Failing(_) | State::Idle(_) => None,
         }
+    }
+
+    /// The state of a cluster; `None` until it was flushed for the first time.
+    pub fn state(&self, cluster: &str) -> Option<Connectivity> {
+        let position = self.clusters.get(cluster)?.position.as_ref()?;
+        Some(position.state(&self.leaves))
     }
 
     /// The endpoints of a cluster with their states and counters.
@@ -245,6 +252,31 @@ impl<T> Balancer<T> {
         (self.pool.len(), self.leaves.len())
     }
 
+    /// Whether looking at every endpoint again and compiling the whole tree anew gives the picker
+    /// that is in use, for tests of the work that a flush saves.
+    #[doc(hidden)]
+    pub fn is_settled(&mut self, cluster: &str, now: Instant) -> bool {
+        let name = ClusterName::from(cluster);
+        let settled = self.tend(&name, now, |position, garden| {
+            let position = position.as_mut()?;
+            position.each_leaf(&mut |id| _ = garden.dirty.insert(id));
+            position.settle(garden);
+            Some(())
+        });
+        let root = self
+            .clusters
+            .get(&name)
+            .filter(|_| settled.flatten().is_some());
+        let Some((root, position)) = root.and_then(|root| Some((root, root.position.as_ref()?)))
+        else {
+            return false;
+        };
+        let fresh = compile(&root.plan, position.current(), &self.leaves);
+        root.picker
+            .as_ref()
+            .is_some_and(|picker| picker.same(&fresh))
+    }
+
     /// A leaf has to be looked at, and what is above it.
     fn touch(&mut self, id: LeafId) {
         if let Some(leaf) = self.leaves.get(id.0) {
@@ -255,8 +287,13 @@ impl<T> Balancer<T> {
 
     /// An endpoint has no connection: perhaps it has moved.
     fn lost(&mut self, id: EndpointId) {
-        let record = self.pool.get(id);
-        let leaf = record.and_then(|record| self.leaves.get(record.leaf().0));
+        if let Some(leaf) = self.pool.get(id).map(|record| record.leaf()) {
+            self.look_up_again(leaf);
+        }
+    }
+
+    fn look_up_again(&mut self, leaf: LeafId) {
+        let leaf = self.leaves.get(leaf.0);
         if let Some(leaf) = leaf.filter(|leaf| leaf.reresolves) {
             self.reresolve.insert(leaf.tree_name().clone());
         }
