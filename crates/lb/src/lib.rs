@@ -68,6 +68,7 @@ mod name;
 mod node;
 mod picker;
 mod plan;
+mod race;
 mod slots;
 pub mod timing;
 mod tree;
@@ -83,4 +84,5 @@ pub use plan::{
     ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
     PriorityChild,
 };
+pub use race::{Race, RaceAction, RaceEvent};
 pub use tree::Tree;

@@ -174,6 +174,11 @@ pub struct Leaf {
 pub enum Policy {
     /// `least_request`: the least busy of a few endpoints taken at random.
     LeastRequest(ChoiceCount),
+    /// `pick_first`: all calls to one endpoint, the first that can be reached.
+    PickFirst {
+        /// Whether the endpoints are tried in a random order, by weight (A62, A113).
+        shuffle: bool,
+    },
     /// `round_robin`: each endpoint in turn.
     RoundRobin,
 }
@@ -183,6 +188,7 @@ impl Policy {
     pub fn name(&self) -> &str {
         match self {
             Self::LeastRequest(_) => "least_request",
+            Self::PickFirst { .. } => "pick_first",
             Self::RoundRobin => "round_robin",
         }
     }

@@ -17,6 +17,8 @@ pub(crate) struct Pool<T> {
     /// How many failures were reported: orders them, so that the last one is told.
     failures: u64,
     marks: u64,
+    /// Leaves that were left without endpoints.
+    emptied: Vec<LeafId>,
     connects: VecDeque<Command<T>>,
     releases: VecDeque<Command<T>>,
 }
@@ -35,6 +37,7 @@ impl<T> Pool<T> {
             records: Slots::new(),
             failures: 0,
             marks: 0,
+            emptied: Vec::new(),
             connects: VecDeque::new(),
             releases: VecDeque::new(),
         }
@@ -74,6 +77,20 @@ impl<T> Pool<T> {
         }
     }
 
+    /// The endpoint is to be reached at other addresses. The driver hears of it, unless it has
+    /// nothing to do: what is IDLE stays so, and is connected to the new addresses when it is wanted.
+    pub(crate) fn readdress(&mut self, id: EndpointId, endpoint: &Endpoint) {
+        let Some(record) = self.records.get_mut(id.0) else {
+            return;
+        };
+        let moved = record.endpoint.addresses() != endpoint.addresses();
+        record.identity = endpoint.identity();
+        record.endpoint = endpoint.clone();
+        if moved && !matches!(record.state, State::Idle(_)) {
+            self.dial(id);
+        }
+    }
+
     /// A list let go of the endpoint; the driver may release it when the last one did.
     /// Its identity is returned then.
     pub(crate) fn let_go(&mut self, id: EndpointId) -> Option<Arc<[SocketAddr]>> {
@@ -110,6 +127,11 @@ impl<T> Pool<T> {
         record.is_some_and(|record| std::mem::replace(&mut record.mark, mark) != mark)
     }
 
+    /// The same, if it never was connected.
+    pub(crate) fn connect_new(&mut self, id: EndpointId) -> bool {
+        self.get(id).is_some_and(|record| !record.introduced) && self.connect(id)
+    }
+
     /// Asks the driver to connect an endpoint, if it is IDLE. Whether it is.
     pub(crate) fn connect(&mut self, id: EndpointId) -> bool {
         let Some(record) = self.records.get_mut(id.0) else {
@@ -144,6 +166,16 @@ impl<T> Pool<T> {
         };
         let record = self.records.get(id.0)?;
         (first || changed).then_some(record.leaf)
+    }
+
+    /// A plan left a leaf without endpoints.
+    pub(crate) fn empty(&mut self, leaf: LeafId) {
+        self.emptied.push(leaf);
+    }
+
+    /// The leaves that were left without endpoints, since this was last asked.
+    pub(crate) fn next_emptied(&mut self) -> Option<LeafId> {
+        self.emptied.pop()
     }
 
     pub(crate) fn next_connect(&mut self) -> Option<Command<T>> {

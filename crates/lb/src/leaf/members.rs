@@ -68,6 +68,29 @@ impl Members {
         }
     }
 
+    /// Makes the list one endpoint, or none. The endpoint there is follows: its driver keeps the
+    /// connection, if that leads to an address that stays.
+    pub(super) fn update_only<T>(
+        &mut self,
+        owner: &Owner,
+        wanted: Option<&Endpoint>,
+        pool: &mut Pool<T>,
+    ) {
+        self.visits += 1;
+        match (wanted, self.current.endpoints.first()) {
+            (Some(endpoint), Some(&id)) => pool.readdress(id, endpoint),
+            (Some(endpoint), None) => {
+                let id = pool.add(owner, endpoint);
+                pool.hold(id, endpoint);
+                self.current.endpoints.push(id);
+            }
+            (None, _) => {
+                let old = std::mem::take(&mut self.current);
+                self.let_go(old, pool);
+            }
+        }
+    }
+
     /// The pending list, if there is one, takes the place of the one in use.
     pub(super) fn swap<T>(&mut self, pool: &mut Pool<T>) {
         if let Some(pending) = self.pending.take() {

@@ -2,6 +2,7 @@
 
 mod least_request;
 mod members;
+mod pick_first;
 mod round_robin;
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use self::members::Members;
 pub(crate) use self::{least_request::LeastRequest, round_robin::ReadyList};
 use crate::{
     Call, CallContext, ClusterName, Connectivity, EndpointView, Pick, Share, Tree,
-    endpoint::{Owner, Pool, Wish},
+    endpoint::{Owner, Pool, ReadyEndpoint, Wish},
     plan::{self, Endpoint, Policy},
     slots::{Key, Slots},
 };
@@ -49,6 +50,7 @@ pub(crate) struct Outcome<T> {
 pub(crate) enum LeafChoice<T> {
     Fail(Arc<str>),
     LeastRequest(Arc<LeastRequest<T>>),
+    One(Arc<ReadyEndpoint<T>>),
     Queue,
     RoundRobin(Arc<ReadyList<T>>),
     /// Nothing is connected until a call comes.
@@ -105,7 +107,19 @@ impl<T> Leaf<T> {
         }
         self.policy = node.policy.clone();
         self.wanted = node.endpoints.clone();
-        self.members.update(&self.owner, &self.wanted, pool, rng);
+        let (members, owner) = (&mut self.members, &self.owner);
+        if self.wanted.is_empty() {
+            pool.empty(owner.leaf);
+        }
+        match &self.policy {
+            Policy::PickFirst { shuffle } => {
+                let only = pick_first::flatten(&self.wanted, *shuffle, rng);
+                members.update_only(owner, only.as_ref(), pool);
+            }
+            Policy::LeastRequest(_) | Policy::RoundRobin => {
+                members.update(owner, &self.wanted, pool, rng);
+            }
+        }
         true
     }
 
@@ -115,6 +129,7 @@ impl<T> Leaf<T> {
         let (members, owner) = (&mut self.members, &self.owner);
         let outcome = match &self.policy {
             Policy::LeastRequest(choices) => least_request::refresh(*choices, members, owner, pool),
+            Policy::PickFirst { .. } => pick_first::refresh(members, owner, pool),
             Policy::RoundRobin => round_robin::refresh(members, owner, pool),
         };
         let changed = !outcome.same(&self.outcome);
@@ -194,6 +209,7 @@ impl<T> LeafChoice<T> {
             // Failures get their words when the tree is compiled.
             Self::Fail(_) | Self::Queue => Pick::Queue,
             Self::LeastRequest(least) => Pick::Ready(Call::start(least.choose(cx))),
+            Self::One(endpoint) => Pick::Ready(Call::start(endpoint)),
             Self::RoundRobin(list) => Pick::Ready(Call::start(list.next())),
             Self::Wake(wish) => wish.tell().map_or(Pick::Queue, Pick::Wake),
         }
@@ -203,6 +219,11 @@ impl<T> LeafChoice<T> {
         match self {
             Self::Fail(_) | Self::Queue | Self::Wake(_) => {}
             Self::LeastRequest(least) => into.push(least.list.share(probability)),
+            Self::One(endpoint) => into.push(Share {
+                locality: endpoint.locality.clone(),
+                probability,
+                endpoints: vec![endpoint.id],
+            }),
             Self::RoundRobin(list) => into.push(list.share(probability)),
         }
     }
@@ -214,6 +235,7 @@ impl<T> LeafChoice<T> {
             (Self::LeastRequest(left), Self::LeastRequest(right)) => {
                 Arc::ptr_eq(left, right) || left.same(right)
             }
+            (Self::One(left), Self::One(right)) => Arc::ptr_eq(left, right),
             (Self::Queue, Self::Queue) => true,
             (Self::RoundRobin(left), Self::RoundRobin(right)) => {
                 Arc::ptr_eq(left, right) || left.same(right)
@@ -229,6 +251,7 @@ impl<T> Clone for LeafChoice<T> {
         match self {
             Self::Fail(why) => Self::Fail(why.clone()),
             Self::LeastRequest(least) => Self::LeastRequest(least.clone()),
+            Self::One(endpoint) => Self::One(endpoint.clone()),
             Self::Queue => Self::Queue,
             Self::RoundRobin(list) => Self::RoundRobin(list.clone()),
             Self::Wake(wish) => Self::Wake(wish.clone()),
