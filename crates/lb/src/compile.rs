@@ -61,10 +61,8 @@ impl<T> Compiler<'_, T> {
             return self.fail(priority.why(self.leaves));
         };
         let mut choice = self.branch(chosen.current());
-        if chosen.state(self.leaves) == Connectivity::TransientFailure
-            && let Some(failing) = choice.failing()
-        {
-            *failing = self.fail(priority.why(self.leaves));
+        if chosen.state(self.leaves) == Connectivity::TransientFailure {
+            choice.fail_with(&self.failure(priority.why(self.leaves)));
         }
         choice
     }
@@ -93,10 +91,14 @@ impl<T> Compiler<'_, T> {
     }
 
     fn fail(&self, reason: Arc<str>) -> Choice<T> {
-        Choice::Fail(Arc::new(Failure {
+        Choice::Fail(self.failure(reason))
+    }
+
+    fn failure(&self, reason: Arc<str>) -> Arc<Failure> {
+        Arc::new(Failure {
             cluster: self.plan.cluster.clone(),
             reason,
             note: self.note.clone(),
-        }))
+        })
     }
 }

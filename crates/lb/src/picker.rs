@@ -135,12 +135,21 @@ pub(crate) enum Choice<T> {
 }
 
 impl<T> Choice<T> {
-    /// Where a choice that does nothing but fail does so.
-    pub(crate) fn failing(&mut self) -> Option<&mut Self> {
+    /// Where calls fail, they fail like this; those that wait still do.
+    pub(crate) fn fail_with(&mut self, failure: &Arc<Failure>) {
         match self {
-            Self::Fail(_) | Self::Weighted(_) => Some(self),
-            Self::Gate(gate) => gate.child.failing(),
-            Self::Leaf(_) => None,
+            Self::Fail(own) => *own = failure.clone(),
+            Self::Gate(gate) => gate.child.fail_with(failure),
+            Self::Leaf(_) => {}
+            Self::Weighted(weighted) => {
+                let fails = |choice: &Self| matches!(choice, Self::Fail(_));
+                if weighted.choices.iter().all(fails) {
+                    *self = Self::Fail(failure.clone());
+                } else {
+                    let choices = weighted.choices.iter_mut();
+                    choices.for_each(|choice| choice.fail_with(failure));
+                }
+            }
         }
     }
 

@@ -175,6 +175,6 @@ pub(crate) fn impl_label(name: &ClusterName, drops: &[DropCategory], limit: u32)
 pub(crate) fn locality_label(id: &LocalityId, weight: Option<NonZeroU32>) -> String {
     match weight {
         Some(weight) => format!("{id} weight {weight}"),
-        None => format!("{id} removed"),
+        None => id.to_string(),
     }
 }

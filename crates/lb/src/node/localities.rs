@@ -104,13 +104,18 @@ impl Localities {
     }
 
     pub(super) fn why<T>(&self, leaves: &Leaves<T>) -> Arc<str> {
-        let mut children = self.weighted();
-        let Some((_, first)) = children.next() else {
+        let children: Vec<_> = self.weighted().map(|(_, child)| child).collect();
+        let fails = |child: &&&LocalityChild| {
+            child.position.state(leaves) == Connectivity::TransientFailure
+        };
+        let told = children.iter().find(fails).or_else(|| children.first());
+        let Some(told) = told else {
             return "no endpoints".into();
         };
-        let why = first.position.current().why(leaves);
-        match children.count() {
+        let why = told.position.current().why(leaves);
+        match children.len() - 1 {
             0 => why,
+            1 => format!("{why} (and 1 more locality)").into(),
             others => format!("{why} (and {others} more localities)").into(),
         }
     }
@@ -172,6 +177,11 @@ impl LocalityChild {
             Share::Weight(weight) => Some(weight),
         };
         let label = locality_label(&self.id, weight);
-        Tree::new(label, self.position.trees(leaves, pool)).with_state(self.state)
+        let note = weight
+            .is_none()
+            .then(|| "removed, kept in case it returns".into());
+        Tree::new(label, self.position.trees(leaves, pool))
+            .with_state(self.state)
+            .with_note(note)
     }
 }

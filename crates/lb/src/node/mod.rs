@@ -160,7 +160,8 @@ impl Branch {
             Self::Failing(reason) => reason.clone(),
             Self::Leaf(id) => {
                 let why = leaves.get(id.0).and_then(Leaf::why);
-                why.cloned().unwrap_or_else(|| "no endpoints".into())
+                // It failed, and has been given other endpoints since.
+                why.cloned().unwrap_or_else(|| "connecting".into())
             }
             Self::Localities(localities) => localities.why(leaves),
             Self::Priority(priority) => priority.why(leaves),

@@ -88,7 +88,7 @@ impl Position {
         let mut trees = vec![self.current.tree(leaves, pool)];
         if let Some(pending) = &self.pending {
             let tree = pending.tree(leaves, pool);
-            let note = Some("pending".into());
+            let note = Some("takes over when it is READY".into());
             trees.push(tree.with_note(note));
         }
         trees

@@ -250,10 +250,12 @@ impl Child {
     }
 
     fn tree<T>(&self, chosen: bool, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
+        let too_long = self.state == Connectivity::Connecting && self.failover_at.is_none();
         let note = match (chosen, self.kept_until) {
+            (true, _) if too_long => Some("in use, took too long".into()),
             (true, _) => Some("in use".into()),
-            (false, Some(_)) => Some("kept in case it is needed again".into()),
-            (false, None) => None,
+            (false, Some(_)) => Some("kept in case it is needed".into()),
+            (false, None) => too_long.then(|| "took too long".into()),
         };
         Tree::new(&*self.name, self.position.trees(leaves, pool))
             .with_state(self.state)
