@@ -48,6 +48,7 @@ pub(crate) async fn run(
     shared: Arc<Shared>,
     request: Request<Body>,
 ) -> Result<Response<ResponseBody<InFlight>>, Status> {
+    shared.activity.mark();
     let (outgoing, body) = Outgoing::new(&shared, request)?;
     let body = ReplayBody::new(body, DEFAULT_REPLAY_LIMIT);
     let mut refused_before = false;
@@ -127,6 +128,11 @@ impl Outgoing {
             Routing::Broken(reason) => Some(Err(reason.to_string())),
             Routing::Failed(_) if self.wait_for_ready => None,
             Routing::Failed(reason) => Some(Err(reason.to_string())),
+            Routing::Idle => {
+                // The driver is gone when the channel is.
+                let _ = shared.queries.send(Query::Wake);
+                None
+            }
             Routing::Waiting(_) => None,
         };
         let routed = match look(&shared.routing.load()) {
@@ -181,17 +187,19 @@ fn missing(shared: &Shared) -> String {
     match &**shared.routing.load() {
         Routing::Failed(reason) => format!("a configuration: {reason}"),
         Routing::Waiting(missing) => missing.to_string(),
-        Routing::Broken(_) | Routing::Ready(_) => "a configuration".to_owned(),
+        Routing::Broken(_) | Routing::Idle | Routing::Ready(_) => "a configuration".to_owned(),
     }
 }
 
 /// What a call that ran out of time before it was sent was waiting for.
 fn unusable(cluster: &Cluster) -> String {
     let why = match &**cluster.balancing.load() {
-        Balancing::Last(picker) | Balancing::Live(picker) => match picker.pick(&CallContext::new(0)) {
-            Pick::Fail(failure) => failure.to_string(),
-            _ => format!("cluster {}: no connection is ready yet", cluster.name),
-        },
+        Balancing::Last(picker) | Balancing::Live(picker) => {
+            match picker.pick(&CallContext::new(0)) {
+                Pick::Fail(failure) => failure.to_string(),
+                _ => format!("cluster {}: no connection is ready yet", cluster.name),
+            }
+        }
         Balancing::Pending => format!("cluster {}: no connection is ready yet", cluster.name),
     };
     format!("a backend: {why}")

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use http::uri::{Authority, Scheme};
 use http::{Request, Response};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
@@ -16,8 +16,10 @@ use tower_service::Service;
 use crate::builder::ChannelBuilder;
 use crate::call::{self, InFlight};
 use crate::driver::Query;
+use crate::idle::Activity;
 use crate::published::Published;
 use crate::routing::Routing;
+use crate::state::{ConnectivityState, StateWatch};
 use crate::target::TargetError;
 use crate::transport;
 
@@ -47,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
     pub(crate) routing: Arc<Published<Routing>>,
+    pub(crate) states: watch::Receiver<ConnectivityState>,
+    pub(crate) activity: Arc<Activity>,
     /// When this goes, the driver ends.
     pub(crate) queries: mpsc::UnboundedSender<Query>,
 }
@@ -76,6 +80,22 @@ impl Channel {
         // A channel without a driver has no tree.
         let _ = self.shared.queries.send(Query::Tree(reply));
         answer.await.unwrap_or_default()
+    }
+
+    /// What the channel is up to at this moment.
+    pub fn state(&self) -> ConnectivityState {
+        *self.shared.states.borrow()
+    }
+
+    /// Follows what the channel is up to.
+    pub fn watch_state(&self) -> StateWatch {
+        StateWatch::new(self.shared.states.clone())
+    }
+
+    /// Makes a channel that is IDLE connect, as a call would. On any other it has no effect.
+    pub fn request_connection(&self) {
+        // A channel without a driver cannot connect.
+        let _ = self.shared.queries.send(Query::Connect);
     }
 
     pub(crate) fn new(shared: Shared) -> Self {

@@ -40,9 +40,11 @@ mod deadline;
 pub mod dns;
 mod driver;
 mod endpoints;
+mod idle;
 mod plan;
 mod published;
 mod routing;
+mod state;
 mod subchannel;
 mod target;
 #[doc(hidden)] // public for the tests over real sockets only
@@ -57,5 +59,6 @@ pub use crowfly_lb::CallCounters;
 pub use crowfly_model::bootstrap::{
     AuthorityConfig, Bootstrap, BootstrapError, ServerConfig, ServerFeature,
 };
+pub use state::{ConnectivityState, StateWatch};
 pub use target::TargetError;
 pub use transport::{BackendTls, ConnectionLost, TlsError};

@@ -10,7 +10,6 @@ use http_body::{Body, Frame};
 use pin_project_lite::pin_project;
 use tonic::Status;
 
-use super::error::SendError;
 use super::pump::PumpHandle;
 use super::shared::StreamPermit;
 
@@ -143,8 +142,7 @@ impl Open {
             return self.poll_failure(cx);
         }
         let shared = &self.permit.shared;
-        let refused = shared.is_above_goaway(self.recv.stream_id().as_u32());
-        let error = SendError::of_stream(shared.address, error, refused);
+        let error = shared.stream_error(self.recv.stream_id().as_u32(), error);
         Poll::Ready(Some(Err(error.to_status())))
     }
 
