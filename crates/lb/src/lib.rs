@@ -74,7 +74,7 @@ pub mod timing;
 mod tree;
 
 pub use balancer::{Balancer, Command, Event};
-pub use call::{Call, CallContext};
+pub use call::{Call, CallContext, HashHeader, hash_values};
 pub use counters::CallCounters;
 pub use endpoint::{Connectivity, EndpointId, EndpointState, EndpointView};
 pub use math::AliasTable;
@@ -82,7 +82,7 @@ pub use name::{ClusterName, LocalityId};
 pub use picker::{Dropped, Failure, Pick, Picker, Share};
 pub use plan::{
     ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
-    PriorityChild,
+    PriorityChild, RingSize,
 };
 pub use race::{Race, RaceAction, RaceEvent};
 pub use tree::Tree;

@@ -179,6 +179,14 @@ pub enum Policy {
         /// Whether the endpoints are tried in a random order, by weight (A62, A113).
         shuffle: bool,
     },
+    /// `ring_hash`: calls of one hash to one endpoint.
+    RingHash {
+        /// How many entries the ring has.
+        size: RingSize,
+        /// The header whose value is hashed (A76). Without it, the hash is what the channel gives
+        /// the call.
+        request_hash_header: Option<Arc<str>>,
+    },
     /// `round_robin`: each endpoint in turn.
     RoundRobin,
 }
@@ -189,8 +197,46 @@ impl Policy {
         match self {
             Self::LeastRequest(_) => "least_request",
             Self::PickFirst { .. } => "pick_first",
+            Self::RingHash { .. } => "ring_hash",
             Self::RoundRobin => "round_robin",
         }
+    }
+}
+
+/// How many entries the ring of `ring_hash` has (A42).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RingSize {
+    min: u64,
+    max: u64,
+}
+
+impl RingSize {
+    /// What a client allows unless it is told otherwise: a control plane must not fill its memory.
+    pub const CAP: u64 = 4096;
+
+    /// At least `min` and at most `max`, neither of them more than `cap`.
+    pub fn new(min: u64, max: u64, cap: u64) -> Self {
+        let max = max.min(cap).max(1);
+        Self {
+            min: min.clamp(1, max),
+            max,
+        }
+    }
+
+    /// The least number of entries.
+    pub fn min(self) -> u64 {
+        self.min
+    }
+
+    /// The greatest number of entries.
+    pub fn max(self) -> u64 {
+        self.max
+    }
+}
+
+impl Default for RingSize {
+    fn default() -> Self {
+        Self::new(1024, Self::CAP, Self::CAP)
     }
 }
 
@@ -230,6 +276,8 @@ pub struct Endpoint {
     pub weight: NonZeroU64,
     /// Where it is, if not in the locality that the tree has it in.
     pub locality: Option<LocalityId>,
+    /// What decides its place on a hash ring, instead of its first address (A76).
+    pub hash_key: Option<Arc<str>>,
 }
 
 impl Endpoint {
@@ -240,12 +288,21 @@ impl Endpoint {
             addresses,
             weight: NonZeroU64::MIN,
             locality: None,
+            hash_key: None,
         })
     }
 
     /// Its addresses, the main one first.
     pub fn addresses(&self) -> &Arc<[SocketAddr]> {
         &self.addresses
+    }
+
+    /// Writes what decides its place on a hash ring.
+    pub(crate) fn write_hash_key(&self, into: &mut String) {
+        match (self.hash_key.as_deref(), self.addresses.first()) {
+            (Some(key), _) if !key.is_empty() => into.push_str(key),
+            (_, address) => into.extend(address.map(ToString::to_string)),
+        }
     }
 
     /// What identifies the endpoint inside its leaf: A61 treats its addresses as a set.
@@ -266,6 +323,7 @@ impl From<SocketAddr> for Endpoint {
             addresses: Arc::from([address]),
             weight: NonZeroU64::MIN,
             locality: None,
+            hash_key: None,
         }
     }
 }

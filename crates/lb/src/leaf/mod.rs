@@ -3,12 +3,15 @@
 mod least_request;
 mod members;
 mod pick_first;
+mod ring;
+mod ring_hash;
 mod round_robin;
+mod states;
 
 use std::sync::Arc;
 
-use self::members::Members;
-pub(crate) use self::{least_request::LeastRequest, round_robin::ReadyList};
+pub(crate) use self::{least_request::LeastRequest, ring_hash::RingHash, round_robin::ReadyList};
+use self::{members::Members, ring::Ring};
 use crate::{
     Call, CallContext, ClusterName, Connectivity, EndpointView, Pick, Share, Tree,
     endpoint::{Owner, Pool, ReadyEndpoint, Wish},
@@ -35,6 +38,8 @@ pub(crate) struct Leaf<T> {
     policy: Policy,
     wanted: Arc<[Endpoint]>,
     members: Members,
+    /// Where `ring_hash` finds the endpoints of the list.
+    ring: Option<Arc<Ring>>,
     outcome: Outcome<T>,
 }
 
@@ -52,6 +57,7 @@ pub(crate) enum LeafChoice<T> {
     LeastRequest(Arc<LeastRequest<T>>),
     One(Arc<ReadyEndpoint<T>>),
     Queue,
+    RingHash(Arc<RingHash<T>>),
     RoundRobin(Arc<ReadyList<T>>),
     /// Nothing is connected until a call comes.
     Wake(Arc<Wish>),
@@ -66,6 +72,7 @@ impl<T> Leaf<T> {
             policy,
             wanted: Arc::from([]),
             members: Members::default(),
+            ring: None,
             outcome: Outcome {
                 state: Connectivity::Connecting,
                 choice: LeafChoice::Queue,
@@ -116,6 +123,11 @@ impl<T> Leaf<T> {
                 let only = pick_first::flatten(&self.wanted, *shuffle, rng);
                 members.update_only(owner, only.as_ref(), pool);
             }
+            Policy::RingHash { size, .. } => {
+                let merged = ring_hash::merge(&self.wanted);
+                members.update(owner, &merged, pool, rng);
+                self.ring = Some(Arc::new(Ring::new(merged.iter(), *size)));
+            }
             Policy::LeastRequest(_) | Policy::RoundRobin => {
                 members.update(owner, &self.wanted, pool, rng);
             }
@@ -130,6 +142,16 @@ impl<T> Leaf<T> {
         let outcome = match &self.policy {
             Policy::LeastRequest(choices) => least_request::refresh(*choices, members, owner, pool),
             Policy::PickFirst { .. } => pick_first::refresh(members, owner, pool),
+            Policy::RingHash {
+                request_hash_header,
+                ..
+            } => match &self.ring {
+                Some(ring) => {
+                    let header = request_hash_header.as_ref();
+                    ring_hash::refresh(ring, header, members, owner, pool)
+                }
+                None => Outcome::failing("no endpoints"),
+            },
             Policy::RoundRobin => round_robin::refresh(members, owner, pool),
         };
         let changed = !outcome.same(&self.outcome);
@@ -146,10 +168,15 @@ impl<T> Leaf<T> {
 
     /// Connects, if it is IDLE.
     pub(crate) fn exit_idle(&mut self, pool: &mut Pool<T>) -> bool {
-        match &self.outcome.choice {
-            LeafChoice::Wake(wish) => pool.connect(wish.endpoint()),
-            _ => false,
+        if self.outcome.state != Connectivity::Idle {
+            return false;
         }
+        let wish = match &self.outcome.choice {
+            LeafChoice::RingHash(ring) => ring.states.first_idle(),
+            LeafChoice::Wake(wish) => Some(wish),
+            _ => None,
+        };
+        wish.is_some_and(|wish| pool.connect(wish.endpoint()))
     }
 
     /// The leaf goes: lets go of its endpoints.
@@ -178,6 +205,7 @@ impl<T> Leaf<T> {
     pub(crate) fn why(&self) -> Option<&Arc<str>> {
         match &self.outcome.choice {
             LeafChoice::Fail(why) => Some(why),
+            LeafChoice::RingHash(ring) => ring.states.why.as_ref(),
             _ => None,
         }
     }
@@ -204,12 +232,13 @@ impl<T> Outcome<T> {
 }
 
 impl<T> LeafChoice<T> {
-    pub(crate) fn pick(&self, cx: &CallContext) -> Pick<T> {
+    pub(crate) fn pick(&self, cx: &CallContext<'_>) -> Pick<T> {
         match self {
             // Failures get their words when the tree is compiled.
             Self::Fail(_) | Self::Queue => Pick::Queue,
             Self::LeastRequest(least) => Pick::Ready(Call::start(least.choose(cx))),
             Self::One(endpoint) => Pick::Ready(Call::start(endpoint)),
+            Self::RingHash(ring) => ring.pick(cx),
             Self::RoundRobin(list) => Pick::Ready(Call::start(list.next())),
             Self::Wake(wish) => wish.tell().map_or(Pick::Queue, Pick::Wake),
         }
@@ -224,6 +253,7 @@ impl<T> LeafChoice<T> {
                 probability,
                 endpoints: vec![endpoint.id],
             }),
+            Self::RingHash(ring) => ring.shares(probability, into),
             Self::RoundRobin(list) => into.push(list.share(probability)),
         }
     }
@@ -237,6 +267,9 @@ impl<T> LeafChoice<T> {
             }
             (Self::One(left), Self::One(right)) => Arc::ptr_eq(left, right),
             (Self::Queue, Self::Queue) => true,
+            (Self::RingHash(left), Self::RingHash(right)) => {
+                Arc::ptr_eq(left, right) || left.same(right)
+            }
             (Self::RoundRobin(left), Self::RoundRobin(right)) => {
                 Arc::ptr_eq(left, right) || left.same(right)
             }
@@ -253,6 +286,7 @@ impl<T> Clone for LeafChoice<T> {
             Self::LeastRequest(least) => Self::LeastRequest(least.clone()),
             Self::One(endpoint) => Self::One(endpoint.clone()),
             Self::Queue => Self::Queue,
+            Self::RingHash(ring) => Self::RingHash(ring.clone()),
             Self::RoundRobin(list) => Self::RoundRobin(list.clone()),
             Self::Wake(wish) => Self::Wake(wish.clone()),
         }
