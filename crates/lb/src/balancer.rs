@@ -10,7 +10,7 @@ use std::{
     fmt,
     net::SocketAddr,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     endpoint::{Pool, State},
     leaf::{Leaf, LeafId, Leaves},
     node::{Garden, Place, Position},
-    timing::COALESCE,
+    timing::{COALESCE, COALESCE_MAX},
     tree::cluster_label,
 };
 
@@ -93,6 +93,7 @@ pub struct Balancer<T> {
     /// Clusters whose names are to be looked up again.
     reresolve: BTreeSet<ClusterName>,
     flush_by: Option<Instant>,
+    patience: Patience,
     commands: VecDeque<Command<T>>,
 }
 
@@ -111,6 +112,7 @@ impl<T> Balancer<T> {
             timers: BTreeSet::new(),
             reresolve: BTreeSet::new(),
             flush_by: None,
+            patience: Patience::default(),
             commands: VecDeque::new(),
         }
     }
@@ -142,7 +144,7 @@ impl<T> Balancer<T> {
                     self.touch(id);
                     let leaf = self.leaves.get_mut(id.0);
                     if is_ready && leaf.is_some_and(Leaf::gained_little) {
-                        flush_by = now + COALESCE;
+                        flush_by = now + self.patience.wait(now);
                     }
                 }
             }
@@ -168,6 +170,7 @@ impl<T> Balancer<T> {
     /// Pickers are published before the endpoints they no longer use are released.
     pub fn flush(&mut self, now: Instant) {
         self.flush_by = None;
+        self.patience.flushed(now);
         while let Some((at, _)) = self.timers.first()
             && *at <= now
             && let Some((_, name)) = self.timers.pop_first()
@@ -416,6 +419,35 @@ impl<T> Root<T> {
             position: None,
             picker: None,
             wake_at: None,
+        }
+    }
+}
+
+/// How long endpoints that become READY by the thousand wait for the next picker: the work of
+/// making one is worth it less often the longer this goes on.
+#[derive(Debug, Default)]
+struct Patience {
+    /// How often in a row a flush was put off, and when that was last done.
+    waits: u32,
+    last: Option<Instant>,
+    waiting: bool,
+}
+
+impl Patience {
+    fn wait(&mut self, now: Instant) -> Duration {
+        let last = self.last.filter(|_| !self.waiting);
+        if last.is_some_and(|last| now.saturating_duration_since(last) > COALESCE_MAX) {
+            self.waits = 0;
+        }
+        self.waiting = true;
+        let wait = COALESCE.saturating_mul(4_u32.saturating_pow(self.waits));
+        wait.min(COALESCE_MAX)
+    }
+
+    fn flushed(&mut self, now: Instant) {
+        if std::mem::take(&mut self.waiting) {
+            self.waits += 1;
+            self.last = Some(now);
         }
     }
 }

@@ -9,9 +9,13 @@ pub const FAILOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// took over from (A56), a leaf cluster that left an aggregate, a locality that left its priority.
 pub const RETENTION: Duration = Duration::from_secs(15 * 60);
 
-/// How long a call of a channel may wait for a picker that has more of the same: while endpoints
-/// connect by the thousand, not each of them is worth a picker of its own.
+/// How long one more READY endpoint may wait for a picker: while endpoints connect by the thousand,
+/// not each of them is worth a picker of its own. Each such wait is four times as long as the one
+/// before, up to [`COALESCE_MAX`], until there was none for a while.
 pub const COALESCE: Duration = Duration::from_millis(10);
+
+/// The longest such wait, and how long there has to be none.
+pub const COALESCE_MAX: Duration = Duration::from_millis(640);
 
 /// How long an address of an endpoint has to connect before the next one is tried as well (A61).
 pub const HAPPY_EYEBALLS_DELAY: Duration = Duration::from_millis(250);

@@ -115,11 +115,11 @@ impl Members {
         self.ready = ready;
     }
 
-    /// One more endpoint is READY; whether that is so little, next to those that were, that the next
-    /// picker can wait for more of them.
+    /// One more endpoint is READY; whether that is so little, next to the work of looking at all of
+    /// them, that the next picker can wait for more of them. The first one is never little.
     pub(super) fn gained_little(&mut self) -> bool {
         self.gained += 1;
-        self.gained * 8 < self.ready
+        self.ready > 0 && self.gained * 4 < self.current.endpoints.len()
     }
 
     pub(super) fn close<T>(self, pool: &mut Pool<T>) {

@@ -78,6 +78,19 @@ impl Sim {
         sim
     }
 
+    /// The same for plans of many endpoints: the balancer acts once on all reports.
+    pub(crate) fn ready_with_in_one_batch(plan: Plan) -> Self {
+        let mut sim = Self::new();
+        sim.plan(plan);
+        for (id, port) in sim.live.clone() {
+            let state = EndpointState::Ready(port);
+            sim.handle(Event::Endpoint { id, state });
+        }
+        sim.flush();
+        sim.forget();
+        sim
+    }
+
     /// Hands over an event without acting on it.
     pub(crate) fn handle(&mut self, event: Event<Port>) {
         self.balancer.handle(event, self.now);
