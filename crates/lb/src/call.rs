@@ -4,7 +4,7 @@ use std::{cell::Cell, fmt, net::SocketAddr, sync::Arc};
 
 use xxhash_rust::xxh64::Xxh64;
 
-use crate::{EndpointId, LocalityId, endpoint::ReadyEndpoint};
+use crate::{CallOutcome, EndpointId, LocalityId, Selector, endpoint::ReadyEndpoint};
 
 /// What a pick may know about the call.
 ///
@@ -101,6 +101,8 @@ impl<'a> CallContext<'a> {
 pub struct Call<T> {
     endpoint: Arc<ReadyEndpoint<T>>,
     wakes: Option<EndpointId>,
+    /// The policy that wants to hear of the end, and what it calls the endpoint.
+    observer: Option<(Arc<dyn Selector>, usize)>,
 }
 
 impl<T> Call<T> {
@@ -109,14 +111,28 @@ impl<T> Call<T> {
         Self {
             endpoint: endpoint.clone(),
             wakes: None,
+            observer: None,
         }
     }
 
     /// The same call, which asks for another endpoint to be connected.
-    pub(crate) fn waking(self, other: Option<EndpointId>) -> Self {
-        let mut call = self;
-        call.wakes = other;
-        call
+    pub(crate) fn waking(mut self, other: Option<EndpointId>) -> Self {
+        self.wakes = other;
+        self
+    }
+
+    /// The same call, whose end a policy of the user's hears of.
+    pub(crate) fn observed(mut self, selector: &Arc<dyn Selector>, index: usize) -> Self {
+        self.observer = Some((selector.clone(), index));
+        self
+    }
+
+    /// Ends the attempt, and says how: policies may learn from it. A call that is only dropped has an
+    /// outcome that is not known.
+    pub fn finish(mut self, outcome: CallOutcome) {
+        if let Some((selector, index)) = self.observer.take() {
+            selector.finished(index, outcome);
+        }
     }
 
     /// Another endpoint that should be connected for calls to come: tell the balancer
@@ -150,6 +166,9 @@ impl<T> Call<T> {
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
         self.endpoint.finish_call();
+        if let Some((selector, index)) = self.observer.take() {
+            selector.finished(index, CallOutcome::Unknown);
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{ClusterName, LocalityId, Tree};
+use crate::{ClusterName, CustomPolicy, LocalityId, Tree};
 
 /// What one cluster balances over, and how.
 ///
@@ -172,6 +172,8 @@ pub struct Leaf {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Policy {
+    /// One of the user's own.
+    Custom(Arc<dyn CustomPolicy>),
     /// `least_request`: the least busy of a few endpoints taken at random.
     LeastRequest(ChoiceCount),
     /// `pick_first`: all calls to one endpoint, the first that can be reached.
@@ -195,6 +197,7 @@ impl Policy {
     /// The name that gRPC knows it by.
     pub fn name(&self) -> &str {
         match self {
+            Self::Custom(policy) => policy.name(),
             Self::LeastRequest(_) => "least_request",
             Self::PickFirst { .. } => "pick_first",
             Self::RingHash { .. } => "ring_hash",

@@ -1,5 +1,6 @@
 //! The leaves of a tree: endpoints, and a policy that chooses among them.
 
+mod custom;
 mod least_request;
 mod members;
 mod pick_first;
@@ -10,10 +11,12 @@ mod states;
 
 use std::sync::Arc;
 
-pub(crate) use self::{least_request::LeastRequest, ring_hash::RingHash, round_robin::ReadyList};
+pub(crate) use self::{
+    custom::Custom, least_request::LeastRequest, ring_hash::RingHash, round_robin::ReadyList,
+};
 use self::{members::Members, ring::Ring};
 use crate::{
-    Call, CallContext, ClusterName, Connectivity, EndpointView, Pick, Share, Tree,
+    Call, CallContext, ClusterName, Connectivity, EndpointView, Pick, Selector, Share, Tree,
     endpoint::{Owner, Pool, ReadyEndpoint, Wish},
     plan::{self, Endpoint, Policy},
     slots::{Key, Slots},
@@ -40,6 +43,8 @@ pub(crate) struct Leaf<T> {
     members: Members,
     /// Where `ring_hash` finds the endpoints of the list.
     ring: Option<Arc<Ring>>,
+    /// What a policy of the user's knows about the list.
+    selector: Option<Arc<dyn Selector>>,
     outcome: Outcome<T>,
 }
 
@@ -53,6 +58,7 @@ pub(crate) struct Outcome<T> {
 /// What a pick does in a leaf.
 #[derive(Debug)]
 pub(crate) enum LeafChoice<T> {
+    Custom(Arc<Custom<T>>),
     Fail(Arc<str>),
     LeastRequest(Arc<LeastRequest<T>>),
     One(Arc<ReadyEndpoint<T>>),
@@ -73,6 +79,7 @@ impl<T> Leaf<T> {
             wanted: Arc::from([]),
             members: Members::default(),
             ring: None,
+            selector: None,
             outcome: Outcome {
                 state: Connectivity::Connecting,
                 choice: LeafChoice::Queue,
@@ -95,7 +102,8 @@ impl<T> Leaf<T> {
 
     /// Whether a node of the next plan can be followed without starting anew.
     pub(crate) fn fits(&self, node: &plan::Leaf) -> bool {
-        std::mem::discriminant(&self.policy) == std::mem::discriminant(&node.policy)
+        self.policy.name() == node.policy.name()
+            && std::mem::discriminant(&self.policy) == std::mem::discriminant(&node.policy)
     }
 
     /// Takes the next plan. Returns whether it differs from the last one.
@@ -119,6 +127,13 @@ impl<T> Leaf<T> {
             pool.empty(owner.leaf);
         }
         match &self.policy {
+            Policy::Custom(policy) => {
+                members.update(owner, &self.wanted, pool, rng);
+                members.swap(pool);
+                let endpoints = members.current.records(pool);
+                let endpoints: Vec<_> = endpoints.map(|r| r.endpoint.clone()).collect();
+                self.selector = Some(policy.build(&endpoints));
+            }
             Policy::PickFirst { shuffle } => {
                 let only = pick_first::flatten(&self.wanted, *shuffle, rng);
                 members.update_only(owner, only.as_ref(), pool);
@@ -140,6 +155,10 @@ impl<T> Leaf<T> {
     pub(crate) fn refresh(&mut self, pool: &mut Pool<T>) -> bool {
         let (members, owner) = (&mut self.members, &self.owner);
         let outcome = match &self.policy {
+            Policy::Custom(_) => match &self.selector {
+                Some(selector) => custom::refresh(selector, members, owner, pool),
+                None => Outcome::failing("no endpoints"),
+            },
             Policy::LeastRequest(choices) => least_request::refresh(*choices, members, owner, pool),
             Policy::PickFirst { .. } => pick_first::refresh(members, owner, pool),
             Policy::RingHash {
@@ -172,6 +191,7 @@ impl<T> Leaf<T> {
             return false;
         }
         let wish = match &self.outcome.choice {
+            LeafChoice::Custom(custom) => custom.states.first_idle(),
             LeafChoice::RingHash(ring) => ring.states.first_idle(),
             LeafChoice::Wake(wish) => Some(wish),
             _ => None,
@@ -236,6 +256,7 @@ impl<T> LeafChoice<T> {
         match self {
             // Failures get their words when the tree is compiled.
             Self::Fail(_) | Self::Queue => Pick::Queue,
+            Self::Custom(custom) => custom.pick(cx),
             Self::LeastRequest(least) => Pick::Ready(Call::start(least.choose(cx))),
             Self::One(endpoint) => Pick::Ready(Call::start(endpoint)),
             Self::RingHash(ring) => ring.pick(cx),
@@ -247,6 +268,7 @@ impl<T> LeafChoice<T> {
     pub(crate) fn shares(&self, probability: f64, into: &mut Vec<Share>) {
         match self {
             Self::Fail(_) | Self::Queue | Self::Wake(_) => {}
+            Self::Custom(custom) => custom.shares(probability, into),
             Self::LeastRequest(least) => into.push(least.list.share(probability)),
             Self::One(endpoint) => into.push(Share {
                 locality: endpoint.locality.clone(),
@@ -261,6 +283,9 @@ impl<T> LeafChoice<T> {
     /// Whether a pick would have the same outcomes with the same probabilities.
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (self, other) {
+            (Self::Custom(left), Self::Custom(right)) => {
+                Arc::ptr_eq(left, right) || left.same(right)
+            }
             (Self::Fail(left), Self::Fail(right)) => left == right,
             (Self::LeastRequest(left), Self::LeastRequest(right)) => {
                 Arc::ptr_eq(left, right) || left.same(right)
@@ -282,6 +307,7 @@ impl<T> LeafChoice<T> {
 impl<T> Clone for LeafChoice<T> {
     fn clone(&self) -> Self {
         match self {
+            Self::Custom(custom) => Self::Custom(custom.clone()),
             Self::Fail(why) => Self::Fail(why.clone()),
             Self::LeastRequest(least) => Self::LeastRequest(least.clone()),
             Self::One(endpoint) => Self::One(endpoint.clone()),
