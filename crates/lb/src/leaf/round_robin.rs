@@ -91,7 +91,7 @@ impl<T> ReadyList<T> {
 
     /// The endpoint that a random number stands for.
     pub(super) fn at(&self, random: u64) -> &Arc<ReadyEndpoint<T>> {
-        let index = u128::from(random) * self.endpoints.len() as u128 >> 64;
+        let index = (u128::from(random) * self.endpoints.len() as u128) >> 64;
         &self.endpoints[index as usize]
     }
 
