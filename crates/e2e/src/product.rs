@@ -20,7 +20,12 @@ pub struct Crowfly {
 impl Crowfly {
     /// Starts `crowfly backend`, which names itself `name` in its answers.
     pub fn backend(self, name: &str) -> Backend {
-        let process = self.start(&["backend", "--listen", "127.0.0.1:0", "--name", name]);
+        self.backend_on("127.0.0.1:0", name)
+    }
+
+    /// The same, on an address: that of one that is gone.
+    pub fn backend_on(self, listen: &str, name: &str) -> Backend {
+        let process = self.start(&["backend", "--listen", listen, "--name", name]);
         let address = process.wait_for("its address", |line| address(line, "listening on "));
         Backend {
             name: name.to_owned(),
@@ -109,16 +114,28 @@ impl Control {
 /// What a control plane serves.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    services: Vec<(String, Vec<SocketAddr>)>,
+    services: Vec<Service>,
     resources: Vec<Value>,
+}
+
+#[derive(Clone, Debug)]
+struct Service {
+    name: String,
+    addresses: Vec<SocketAddr>,
+    /// In YAML.
+    fallback: Vec<String>,
 }
 
 impl Config {
     /// One service, in one locality.
     pub fn service(name: &str, backends: &[&Backend]) -> Self {
-        let addresses = backends.iter().map(|backend| backend.address).collect();
+        let service = Service {
+            name: name.to_owned(),
+            addresses: backends.iter().map(|backend| backend.address).collect(),
+            fallback: Vec::new(),
+        };
         Self {
-            services: vec![(name.to_owned(), addresses)],
+            services: vec![service],
             resources: Vec::new(),
         }
     }
@@ -130,6 +147,18 @@ impl Config {
         self
     }
 
+    /// The same, with another service in place of the last one when that cannot serve.
+    #[must_use]
+    pub fn with_fallback(self, service: &str) -> Self {
+        self.or(service.to_owned())
+    }
+
+    /// The same, with a host in place of the last service when that cannot serve.
+    #[must_use]
+    pub fn with_dns_fallback(self, host: &str, port: u16) -> Self {
+        self.or(format!("{{ dns: \"{host}:{port}\" }}"))
+    }
+
     /// The same, with raw resources beside it.
     #[must_use]
     pub fn with_resources(mut self, resources: impl IntoIterator<Item = Value>) -> Self {
@@ -137,25 +166,41 @@ impl Config {
         self
     }
 
+    fn or(mut self, fallback: String) -> Self {
+        let last = self.services.last_mut().expect("a service");
+        last.fallback.push(fallback);
+        self
+    }
+
     fn to_yaml(&self) -> String {
         let mut yaml = String::from("services:\n");
-        for (name, addresses) in &self.services {
-            let head = format!("- name: {name}\n  localities:\n  - region: r1\n    zone: z1\n");
-            yaml.push_str(&head);
-            yaml.push_str("    endpoints:\n");
-            for address in addresses {
-                // Writing to a string cannot fail.
-                let _ = writeln!(yaml, "    - address: {address}");
-            }
+        for service in &self.services {
+            service.write(&mut yaml);
         }
         if !self.resources.is_empty() {
             yaml.push_str("resources:\n");
         }
         for resource in &self.resources {
-            // JSON is YAML.
+            // JSON is YAML, and writing to a string cannot fail.
             let _ = writeln!(yaml, "- {resource}");
         }
         yaml
+    }
+}
+
+impl Service {
+    fn write(&self, yaml: &mut String) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(yaml, "- name: {}", self.name);
+        if !self.fallback.is_empty() {
+            let _ = writeln!(yaml, "  fallback: [{}]", self.fallback.join(", "));
+        }
+        if !self.addresses.is_empty() {
+            yaml.push_str("  localities:\n  - region: r1\n    zone: z1\n    endpoints:\n");
+        }
+        for address in &self.addresses {
+            let _ = writeln!(yaml, "    - address: {address}");
+        }
     }
 }
 

@@ -12,13 +12,18 @@
     reason = "test code"
 )]
 
+mod aggregate_phases;
 mod c_core_client;
 mod envoy_delta;
 mod envoy_proxy;
 mod envoy_recording;
+mod failover;
 mod foreign_control_plane;
 mod foreign_delta;
 mod inspect;
+mod load;
+mod reorder;
+mod reserved;
 mod silent_backend;
 mod survival;
 
