@@ -16,8 +16,8 @@ use crowfly_lb::{
     timing::{FAILOVER_TIMEOUT, RETENTION},
 };
 use sim::{
-    Port, Sim, noted,
-    plans::{aggregate, cluster, localities, priorities, priority, tree_of, zone},
+    Picked, Port, Sim, noted,
+    plans::{aggregate, cluster, localities, priorities, priority, ring_hash, tree_of, zone},
 };
 
 /// S6-01, S6-11: every priority of the first leaf is tried before the second leaf, each of them
@@ -165,6 +165,50 @@ fn a_leaf_cluster_becomes_an_aggregate_and_back() {
     sim.failing(1, "connection refused");
     sim.pick_failure();
     assert_eq!(sim.live.len(), 1, "what was replaced is gone");
+}
+
+/// S6-08: each leaf has its own policy.
+#[test]
+fn each_leaf_has_its_own_policy() {
+    let mut sim = Sim::new();
+    let leaves = [("first", zone(&[1, 2])), ("second", ring_hash(&[3, 4]))];
+    sim.plan(tree_of(aggregate(&leaves)));
+    sim.ready(&[1, 2]);
+    assert_eq!(sim.count(10).len(), 2);
+    let tree = sim.tree();
+    assert!(tree.contains("round_robin"), "{tree}");
+    sim.failing(1, "connection reset");
+    sim.failing(2, "connection reset");
+    let tree = sim.tree();
+    assert!(tree.contains("ring_hash IDLE"), "{tree}");
+    assert_eq!(sim.connects, [1, 2], "ring_hash waits for a call");
+    assert!(matches!(sim.pick(), Picked::Wake(_)));
+}
+
+/// S6-12: a ring_hash leaf none of whose endpoints can be reached fails over, though no call ever
+/// asks for most of them.
+#[test]
+fn a_ring_hash_leaf_that_fails_is_fallen_back_from() {
+    let mut sim = Sim::new();
+    let leaves = [("first", ring_hash(&[1, 2, 3, 4])), ("second", zone(&[9]))];
+    sim.plan(tree_of(aggregate(&leaves)));
+    let Picked::Wake(id) = sim.pick() else {
+        panic!("a call wakes it");
+    };
+    sim.handle(Event::Demand(id));
+    sim.flush();
+    for attempt in 0.. {
+        assert!(attempt < 4, "it hangs");
+        let Some(&port) = sim.connects.get(attempt) else {
+            panic!("nothing connects after {attempt} failures");
+        };
+        if port == 9 {
+            break;
+        }
+        sim.failing(port, "connection refused");
+    }
+    sim.ready(&[9]);
+    assert_eq!(sim.pick_port(), 9);
 }
 
 /// S6-10: leaves with localities of the same name share no state.

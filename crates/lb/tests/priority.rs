@@ -16,8 +16,8 @@ use crowfly_lb::{
     timing::{FAILOVER_TIMEOUT, RETENTION},
 };
 use sim::{
-    Port, Sim, flat,
-    plans::{priorities, priority, priority_kept_for, tree_of, zone},
+    Picked, Port, Sim, flat,
+    plans::{priorities, priority, priority_kept_for, ring_hash, tree_of, zone},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -140,6 +140,31 @@ fn a_priority_that_reconnects_in_time_keeps_the_calls() {
     sim.idle(1);
     sim.advance(FAILOVER_TIMEOUT);
     assert!(sim.connects.contains(&2), "this time it took too long");
+}
+
+/// S8-06: a priority that is IDLE is chosen: it connects when a call comes, and is then given its
+/// time like one that lost its connection.
+#[test]
+fn an_idle_priority_is_chosen() {
+    let mut sim = Sim::new();
+    sim.plan(tree_of(priority(&[
+        ("child0", ring_hash(&[1])),
+        ("child1", zone(&[2])),
+    ])));
+    sim.advance(RETENTION);
+    assert_eq!(sim.connects, []);
+    let Picked::Wake(id) = sim.pick() else {
+        panic!("a call wakes it");
+    };
+    sim.handle(Event::Demand(id));
+    sim.flush();
+    assert_eq!(sim.connects, [1]);
+    sim.advance(FAILOVER_TIMEOUT - SECOND);
+    assert_eq!(sim.connects, [1]);
+    sim.advance(SECOND);
+    assert_eq!(sim.connects, [1, 2]);
+    sim.ready(&[1]);
+    assert_eq!(sim.pick_port(), 1);
 }
 
 /// S8-07: a priority that is added below others that are all down is used.

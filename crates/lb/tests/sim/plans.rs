@@ -3,8 +3,8 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use crowfly_lb::{
-    Cluster, DropCategory, Locality, LocalityId, Node, Plan, Priority, PriorityChild,
-    timing::RETENTION,
+    Cluster, DropCategory, Leaf, Locality, LocalityId, Node, Plan, Policy, Priority, PriorityChild,
+    RingSize, timing::RETENTION,
 };
 
 use super::{CLUSTER, Port, endpoints_at};
@@ -33,6 +33,17 @@ pub(crate) fn localities(localities: &[(&str, u32, &[Port])]) -> Node {
         child: Node::round_robin(endpoints_at(ports)),
     });
     Node::Localities(localities.collect())
+}
+
+/// A `ring_hash` leaf.
+pub(crate) fn ring_hash(ports: &[Port]) -> Node {
+    Node::Leaf(Leaf {
+        policy: Policy::RingHash {
+            size: RingSize::default(),
+            request_hash_header: None,
+        },
+        endpoints: endpoints_at(ports),
+    })
 }
 
 /// One locality.

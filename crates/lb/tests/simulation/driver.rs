@@ -8,9 +8,9 @@ use std::{
 };
 
 use crowfly_lb::{
-    Balancer, Call, CallContext, CallCounters, Cluster, Command, Connectivity, DropCategory,
-    Endpoint, EndpointId, EndpointState, Event, Locality, LocalityId, Node, Pick, Picker, Plan,
-    Priority, PriorityChild, timing::RETENTION,
+    Balancer, Call, CallContext, CallCounters, ChoiceCount, Cluster, Command, Connectivity,
+    DropCategory, Endpoint, EndpointId, EndpointState, Event, Leaf, Locality, LocalityId, Node,
+    Pick, Picker, Plan, Policy, Priority, PriorityChild, timing::RETENTION,
 };
 
 use crate::{
@@ -323,7 +323,8 @@ fn cluster(LeafSpec(leaf, drops, children): &LeafSpec, tree: u16) -> Node {
         let zone = |Zone(zone, weight, numbers): &Zone| Locality {
             id: LocalityId::new("", ZONES[*zone], ""),
             weight: (*weight).try_into().expect("a weight"),
-            child: Node::round_robin(
+            child: leaf_of(
+                *leaf,
                 numbers
                     .iter()
                     .map(|&number| {
@@ -356,6 +357,19 @@ fn cluster(LeafSpec(leaf, drops, children): &LeafSpec, tree: u16) -> Node {
         note: None,
         child: priority(children.iter().map(child), Duration::ZERO),
     }))
+}
+
+/// The last leaf cluster has another policy that chooses among all READY endpoints.
+fn leaf_of(leaf: usize, endpoints: Vec<Endpoint>) -> Node {
+    let policy = if leaf + 1 == LEAVES.len() {
+        Policy::LeastRequest(ChoiceCount::default())
+    } else {
+        Policy::RoundRobin
+    };
+    Node::Leaf(Leaf {
+        policy,
+        endpoints: endpoints.into(),
+    })
 }
 
 fn priority(children: impl Iterator<Item = (String, Node)>, keep_removed: Duration) -> Node {
