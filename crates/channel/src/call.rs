@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use crowfly_lb::{Call, CallContext, Pick};
+use crowfly_lb::{Call, CallContext, CallOutcome, EndpointId, Pick};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderValue, Method, Request, Response, header};
 use pin_project_lite::pin_project;
@@ -19,7 +19,7 @@ use crate::deadline::Deadline;
 use crate::driver::Query;
 use crate::routing::Routing;
 use crate::transport::{
-    DEFAULT_REPLAY_LIMIT, Guard, ReplayBody, ResponseBody, SendErrorKind, Sender,
+    DEFAULT_REPLAY_LIMIT, Guard, ReplayBody, ResponseBody, SendErrorKind, Sender, grpc_status,
 };
 
 const USER_AGENT: HeaderValue =
@@ -35,12 +35,25 @@ const USER_AGENT: HeaderValue =
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitForReady(pub bool);
 
+/// A request extension: calls with the same hash go to the same backend, if their cluster balances by
+/// `ring_hash`. A call without one goes anywhere.
+///
+/// ```
+/// let mut request = tonic::Request::new(());
+/// request.extensions_mut().insert(crowfly::RequestHash(42));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHash(pub u64);
+
 /// What all attempts of a call have in common.
 struct Outgoing {
     head: Request<()>,
     path: PathAndQuery,
     deadline: Deadline,
     wait_for_ready: bool,
+    /// The same for all attempts, so that a call without a hash of its own asks for one connection
+    /// at most (gRFC A42).
+    hash: u64,
 }
 
 /// Runs one call to the head of its response.
@@ -68,9 +81,9 @@ pub(crate) async fn run(
         let error = match sent {
             Ok(response) => {
                 body.commit();
-                return Ok(
-                    response.map(|body| body.guarded(InFlight::new(call, outgoing.deadline)))
-                );
+                let status = grpc_status(response.headers());
+                let in_flight = InFlight::new(call, outgoing.deadline, status);
+                return Ok(response.map(|body| body.guarded(in_flight)));
             }
             Err(error) => error,
         };
@@ -91,6 +104,7 @@ impl Outgoing {
         let (mut parts, body) = request.into_parts();
         let deadline = Deadline::of(&parts.headers)?;
         let wait_for_ready = parts.extensions.get().copied().unwrap_or_default();
+        let hash = parts.extensions.get().map(|RequestHash(hash)| *hash);
         let path = match parts.uri.path_and_query() {
             Some(path) => path.clone(),
             None => PathAndQuery::from_static("/"),
@@ -116,6 +130,7 @@ impl Outgoing {
             path,
             deadline,
             wait_for_ready,
+            hash: hash.unwrap_or_else(|| fastrand::u64(..)),
         };
         Ok((outgoing, body))
     }
@@ -153,15 +168,20 @@ impl Outgoing {
                 Balancing::Live(picker) => (picker, self.wait_for_ready),
                 Balancing::Pending => return None,
             };
-            match picker.pick(&CallContext::new(fastrand::u64(..))) {
-                Pick::Ready(call) => Some(Ok(call)),
+            let cx = CallContext::new(fastrand::u64(..)).with_hash(self.hash);
+            match picker.pick(&cx) {
+                Pick::Ready(call) => {
+                    if let Some(endpoint) = call.wakes() {
+                        wake(shared, endpoint);
+                    }
+                    Some(Ok(call))
+                }
                 Pick::Drop(dropped) => Some(Err(dropped.to_string())),
                 Pick::Fail(_) if may_wait => None,
                 Pick::Fail(failure) => Some(Err(failure.to_string())),
                 Pick::Queue => None,
                 Pick::Wake(endpoint) => {
-                    // The driver is gone when the channel is.
-                    let _ = shared.queries.send(Query::Demand(endpoint));
+                    wake(shared, endpoint);
                     None
                 }
             }
@@ -180,6 +200,12 @@ impl Outgoing {
             })
         })
     }
+}
+
+/// Tells the driver that a call wants an endpoint, once.
+fn wake(shared: &Shared, endpoint: EndpointId) {
+    // The driver is gone when the channel is.
+    let _ = shared.queries.send(Query::Demand(endpoint));
 }
 
 /// What a call that ran out of time before it was routed was waiting for.
@@ -208,18 +234,21 @@ fn unusable(cluster: &Cluster) -> String {
 pin_project! {
     /// What lives as long as a call does: its place in the balancer's books, and its deadline.
     pub struct InFlight {
-        call: Call<Sender>,
+        call: Option<Call<Sender>>,
         deadline: Deadline,
+        // What the head of the response says, for one that consists of nothing else.
+        status: Option<i32>,
         #[pin]
         sleep: Option<Sleep>,
     }
 }
 
 impl InFlight {
-    fn new(call: Call<Sender>, deadline: Deadline) -> Self {
+    fn new(call: Call<Sender>, deadline: Deadline, status: Option<i32>) -> Self {
         Self {
-            call,
+            call: Some(call),
             deadline,
+            status,
             sleep: deadline.at().map(sleep_until),
         }
     }
@@ -228,12 +257,20 @@ impl InFlight {
 impl Guard for InFlight {
     fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
         let this = self.project();
-        let Some(sleep) = this.sleep.as_pin_mut() else {
+        let (Some(sleep), Some(call)) = (this.sleep.as_pin_mut(), this.call) else {
             return Poll::Pending;
         };
         ready!(sleep.poll(cx));
-        let address = this.call.transport().address();
+        let address = call.transport().address();
         let what = format!("the rest of a response from {address}");
         Poll::Ready(this.deadline.exceeded(&what))
+    }
+
+    fn ended(self: Pin<&mut Self>, status: Option<i32>) {
+        let this = self.project();
+        let status = status.or(*this.status);
+        if let Some(call) = this.call.take() {
+            call.finish(status.map_or(CallOutcome::Unknown, CallOutcome::Status));
+        }
     }
 }

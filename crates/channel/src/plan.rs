@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crowfly_lb::timing::RETENTION;
 use crowfly_lb::{
-    Cluster, DropCategory, Endpoint, Leaf, Locality, LocalityId, Node, Plan, Policy, Priority,
-    PriorityChild,
+    ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, LocalityId, Node, Plan, Policy,
+    Priority, PriorityChild, RingSize,
 };
 use crowfly_model::bootstrap::is_switched_on;
 use crowfly_model::grpc::cluster::{self, ClusterKind, EndpointPolicy, EndpointSource, LbPolicy};
@@ -114,7 +114,9 @@ impl Planner {
         imposed: Option<(Arc<str>, LbPolicy)>,
     ) -> Node {
         let ClusterKind::Leaf(leaf) = &state.cluster.kind else {
-            return Node::Failing(format!("cluster {name}: is an aggregate in an aggregate").into());
+            return Node::Failing(
+                format!("cluster {name}: is an aggregate in an aggregate").into(),
+            );
         };
         let (aggregate, policy) = imposed.unzip();
         let policy = policy.unwrap_or(leaf.lb_policy);
@@ -240,6 +242,14 @@ fn spread(localities: &[endpoints::Locality], policy: LbPolicy) -> Node {
 
 fn endpoint_policy(policy: EndpointPolicy) -> Policy {
     match policy {
+        EndpointPolicy::LeastRequest { choice_count } => {
+            Policy::LeastRequest(ChoiceCount::new(choice_count).unwrap_or_default())
+        }
+        EndpointPolicy::PickFirst { shuffle } => Policy::PickFirst { shuffle },
+        EndpointPolicy::RingHash(size) => Policy::RingHash {
+            size: RingSize::new(size.min, size.max, RingSize::CAP),
+            request_hash_header: None,
+        },
         EndpointPolicy::RoundRobin => Policy::RoundRobin,
     }
 }
@@ -263,6 +273,7 @@ fn usable(
     endpoints.filter_map(|source| {
         let mut endpoint = Endpoint::new(source.addresses.clone())?;
         endpoint.weight = source.weight.into();
+        endpoint.hash_key = source.hash_key.as_deref().map(Into::into);
         Some((source, endpoint))
     })
 }

@@ -33,9 +33,8 @@ impl ChildNames {
                 continue;
             }
             let mut known = self.known.iter();
-            let moved = known.find(|(number, known)| {
-                !taken.contains(number) && shares(known, priority)
-            });
+            let moved =
+                known.find(|(number, known)| !taken.contains(number) && shares(known, priority));
             let number = moved.map(|(number, _)| *number).unwrap_or_else(|| {
                 self.next += 1;
                 self.next - 1

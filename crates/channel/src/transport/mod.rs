@@ -37,6 +37,7 @@ mod tls;
 
 mod shared;
 
+pub(crate) use body::grpc_status;
 pub use body::{Guard, ResponseBody};
 pub use connection::{Closing, Connection};
 pub use error::{ConnectError, ConnectPhase, ConnectionLost, SendError, SendErrorKind};
