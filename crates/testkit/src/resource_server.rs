@@ -53,6 +53,7 @@ impl ResourceServer {
             service: Service {
                 snapshot: receiver,
                 outcomes: sender,
+                streams: watch::Sender::new(0),
             },
             snapshot,
             outcomes,
@@ -96,6 +97,16 @@ impl ResourceServer {
         }
     }
 
+    /// Waits until this many streams are open.
+    pub async fn has_streams(&self, count: usize) {
+        let mut streams = self.service.streams.subscribe();
+        let reached = streams.wait_for(|streams| *streams == count);
+        let reached = timeout(PATIENCE, reached).await;
+        reached
+            .expect("streams open or end")
+            .expect("the service lives as long as this");
+    }
+
     /// Cuts every connection at once and refuses new ones.
     pub async fn stop(&mut self) {
         self.socket.stop().await;
@@ -121,6 +132,8 @@ type Outgoing<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 struct Service {
     snapshot: watch::Receiver<Arc<Snapshot>>,
     outcomes: mpsc::UnboundedSender<RequestOutcome>,
+    /// How many are open.
+    streams: watch::Sender<usize>,
 }
 
 impl Service {
@@ -139,6 +152,7 @@ impl Service {
         mut requests: Streaming<H::Request>,
         responses: mpsc::UnboundedSender<Result<H::Response, Status>>,
     ) {
+        let _open = Open::new(self.streams.clone());
         let snapshot = Arc::clone(&self.snapshot.borrow_and_update());
         let mut subscription = H::new(snapshot);
         loop {
@@ -163,6 +177,22 @@ impl Service {
                 }
             }
         }
+    }
+}
+
+/// A stream that is open, for as long as this lives.
+struct Open(watch::Sender<usize>);
+
+impl Open {
+    fn new(streams: watch::Sender<usize>) -> Self {
+        streams.send_modify(|count| *count += 1);
+        Self(streams)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 
