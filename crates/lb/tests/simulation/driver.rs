@@ -48,7 +48,7 @@ impl Driver {
             released: Vec::new(),
             calls: Vec::new(),
             model: Model::default(),
-            last: Shape::Failing,
+            last: Shape::Broken,
             next: None,
             start: Instant::now(),
             now: 0,
@@ -290,7 +290,7 @@ fn turned(mut shape: Shape, places: usize) -> Shape {
         list.rotate_left(places);
     }
     match &mut shape {
-        Shape::Failing => {}
+        Shape::Broken => {}
         Shape::Leaf(leaf) => turn(&mut leaf.2, places),
         Shape::Aggregate(leaves) => {
             turn(leaves, places);
@@ -302,7 +302,7 @@ fn turned(mut shape: Shape, places: usize) -> Shape {
 
 fn plan_of(shape: &Shape, tree: u16) -> Plan {
     let root = match shape {
-        Shape::Failing => Node::Failing("no such cluster".into()),
+        Shape::Broken => Node::Failing("no such cluster".into()),
         Shape::Leaf(leaf) => cluster(leaf, tree),
         Shape::Aggregate(leaves) => {
             let leaves = leaves

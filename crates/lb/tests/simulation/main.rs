@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 use self::{
     driver::Driver,
-    script::{Script, script},
+    script::{Child, LeafSpec, Reported::*, Script, Shape::*, Step::*, Zone, script},
 };
 
 proptest! {
@@ -34,6 +34,13 @@ proptest! {
     fn any_script_keeps_the_rules(script in script()) {
         run(script);
     }
+}
+
+/// S6-07: a tree that is replaced takes its timers along. (A script as one that fails is printed.)
+#[test]
+#[rustfmt::skip]
+fn a_replaced_tree_leaves_no_timer() {
+    run(Script(vec![vec![Plan(Aggregate(vec![]))], vec![Plan(Leaf(LeafSpec(0, 0, vec![Child(2, vec![])]))), Turn(1)], vec![Plan(Leaf(LeafSpec(0, 0, vec![Child(1, vec![Zone(1, 1, vec![2])]), Child(2, vec![])])))], vec![Plan(Aggregate(vec![])), Report(0, Ready)]]));
 }
 
 fn run(Script(batches): Script) {

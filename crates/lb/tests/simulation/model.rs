@@ -81,13 +81,13 @@ impl Model {
         let number = self.trees;
         self.trees += 1;
         let mut root = match shape {
-            Shape::Failing => Root::Failing,
+            Shape::Broken => Root::Failing,
             Shape::Leaf(leaf) => Root::Leaf(leaf.0, Cluster::default()),
             Shape::Aggregate(_) => Root::Aggregate(Priorities::default()),
         };
         root.update(shape, At::tree(number), &mut self.states, now);
         let tree = Tree { number, root };
-        let replaced = if self.current.is_none() || matches!(shape, Shape::Failing) {
+        let replaced = if self.current.is_none() || matches!(shape, Shape::Broken) {
             let pending = self.pending.take();
             [self.current.replace(tree), pending]
         } else {
@@ -185,7 +185,7 @@ impl Model {
 impl Root {
     fn fits(&self, shape: &Shape) -> bool {
         match (self, shape) {
-            (Self::Failing, Shape::Failing) | (Self::Aggregate(_), Shape::Aggregate(_)) => true,
+            (Self::Failing, Shape::Broken) | (Self::Aggregate(_), Shape::Aggregate(_)) => true,
             (Self::Leaf(name, _), Shape::Leaf(leaf)) => *name == leaf.0,
             _ => false,
         }

@@ -36,7 +36,8 @@ pub(crate) enum Reported {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
-    Failing,
+    /// Nothing but a reason to fail.
+    Broken,
     Leaf(LeafSpec),
     Aggregate(Vec<LeafSpec>),
 }
@@ -111,7 +112,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     prop_oneof![
         6 => aggregate,
         4 => leaf().prop_map(Shape::Leaf),
-        1 => Just(Shape::Failing),
+        1 => Just(Shape::Broken),
     ]
 }
 
