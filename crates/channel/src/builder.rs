@@ -199,9 +199,10 @@ impl ChannelBuilder {
     /// call.
     pub(crate) fn connect(self) -> Result<Channel, TargetError> {
         let target: Target = self.target.parse()?;
+        let written = self.target.clone();
         Ok(self.start(&target).unwrap_or_else(|error| {
             error!(target = &*target.service, %error, "the channel cannot work");
-            broken(&target, &error)
+            broken(written, &target, &error)
         }))
     }
 
@@ -223,7 +224,9 @@ impl ChannelBuilder {
         let activity = Arc::new(Activity::default());
         let now = time::Instant::now().into_std();
         let idle = IdleTimer::new(self.idle_timeout, Arc::clone(&activity), now);
+        let written = self.target.clone();
         let source = self.source(target, &authority)?;
+        let node = source.node.clone();
         let routing = Arc::new(Published::new(Routing::nothing()));
         let (states, state) = watch::channel(ConnectivityState::Connecting);
         let (queries, asked) = mpsc::unbounded_channel();
@@ -234,6 +237,8 @@ impl ChannelBuilder {
         let driver = Driver::new(outlets, source, counters, endpoints, idle, asked);
         tokio::spawn(driver.run());
         Ok(Channel::new(Shared {
+            target: written,
+            node,
             scheme,
             authority,
             routing,
@@ -303,9 +308,11 @@ impl ChannelBuilder {
 }
 
 /// A channel on which every call fails with `error`.
-fn broken(target: &Target, error: &BuildError) -> Channel {
+fn broken(written: String, target: &Target, error: &BuildError) -> Channel {
     let routing = Routing::Broken(error.to_string().into());
     Channel::new(Shared {
+        target: written,
+        node: String::new(),
         scheme: Scheme::HTTP,
         authority: target.authority.clone(),
         routing: Arc::new(Published::new(routing)),

@@ -6,7 +6,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_lb::{Balancer, CallCounters, Command, Connectivity, EndpointId, Event};
+use crowfly_lb::{Balancer, CallCounters, Command, Connectivity, EndpointId, Event, Tree};
 use crowfly_xds::{
     ClusterError, ClusterResult, Reason, ResolveError, Resolved, ResourceError, XdsConfig,
 };
@@ -32,8 +32,8 @@ pub(crate) enum Query {
     Connect,
     /// A call wants a connection to this endpoint.
     Demand(EndpointId),
-    /// The trees of all clusters, printed.
-    Tree(oneshot::Sender<String>),
+    /// The trees of all clusters.
+    Trees(oneshot::Sender<Vec<Tree>>),
     /// A call found that there is no configuration, because the channel is idle.
     Wake,
 }
@@ -305,14 +305,25 @@ impl Driver {
             Query::Connect if self.configs.is_none() => self.wake(),
             Query::Connect => self.exit_idle(),
             Query::Demand(id) => self.balancer.handle(Event::Demand(id), now()),
-            Query::Tree(reply) => {
-                let trees = self.clusters.names();
-                let trees = trees.filter_map(|name| self.balancer.tree(name));
+            Query::Trees(reply) => {
                 // Whoever asked may have lost interest.
-                let _ = reply.send(trees.map(|tree| tree.to_string()).collect());
+                let _ = reply.send(self.trees());
             }
             Query::Wake => self.wake(),
         }
+    }
+
+    /// The trees, with what only connections know.
+    fn trees(&self) -> Vec<Tree> {
+        let names = self.clusters.names();
+        let mut trees: Vec<Tree> = names.filter_map(|name| self.balancer.tree(name)).collect();
+        for tree in &mut trees {
+            tree.visit_mut(&mut |node| {
+                let sender = node.endpoint.and_then(|id| self.balancer.transport(id));
+                node.waiting = sender.map(|sender| sender.waiting() as u64);
+            });
+        }
+        trees
     }
 }
 
