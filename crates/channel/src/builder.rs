@@ -1,30 +1,43 @@
 //! Putting a channel together.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crowfly_client::metrics::Recorder;
 use crowfly_client::{ConfigError, XdsClient};
+use crowfly_lb::CallCounters;
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
 use crowfly_xds::Roots;
 use http::uri::{Authority, Scheme};
 use thiserror::Error;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::time;
 use tracing::error;
 
 use crate::channel::{Channel, Shared};
-use crate::config_watch::ConfigWatch;
-use crate::dns::{Names, Resolve, SystemResolver};
-use crate::driver::Driver;
+use crate::config_watch::{ConfigSource, ConfigWatch};
+use crate::dns::{Resolve, SystemResolver};
+use crate::driver::{Driver, Outlets};
 use crate::endpoints::Endpoints;
+use crate::idle::{Activity, IdleTimer};
 use crate::published::Published;
 use crate::routing::Routing;
+use crate::state::ConnectivityState;
 use crate::target::{Target, TargetError, parse_authority};
-use crate::transport::{BackendTls, Profile, TlsError};
+use crate::transport::{BackendTls, Keepalive, Profile, TlsError};
 
 /// gRPC's usual limit for TCP, TLS and SETTINGS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// gRPC's usual time without calls after which a channel lets go of everything.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// Under this, an idle timeout is a mistake.
+const LEAST_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The open calls of every cluster, whichever channel they are on (gRFC A32).
+static CALL_COUNTERS: LazyLock<Arc<CallCounters>> = LazyLock::new(Arc::default);
 
 /// The settings of a [`Channel`].
 ///
@@ -47,11 +60,15 @@ pub struct ChannelBuilder {
     authority: Option<String>,
     backend_tls: Option<BackendTls>,
     connect_timeout: Duration,
+    keepalive: Option<(Duration, Duration)>,
+    keepalive_while_idle: bool,
+    idle_timeout: Duration,
     data_error_handling: Option<bool>,
     aggregate_cluster_resources: Option<bool>,
     recorder: Option<Arc<dyn Recorder>>,
     dns_resolver: Option<Arc<dyn Resolve>>,
     dns_refresh: Option<Duration>,
+    call_counters: Option<Arc<CallCounters>>,
 }
 
 impl ChannelBuilder {
@@ -62,11 +79,15 @@ impl ChannelBuilder {
             authority: None,
             backend_tls: None,
             connect_timeout: CONNECT_TIMEOUT,
+            keepalive: None,
+            keepalive_while_idle: false,
+            idle_timeout: IDLE_TIMEOUT,
             data_error_handling: None,
             aggregate_cluster_resources: None,
             recorder: None,
             dns_resolver: None,
             dns_refresh: None,
+            call_counters: None,
         }
     }
 
@@ -92,6 +113,35 @@ impl ChannelBuilder {
     /// The default is 20 seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Finds out that a backend is gone without a word: one that was silent for `interval` while calls
+    /// are open is sent a PING (gRFC A8), and if nothing comes back within `timeout` its connection is
+    /// closed. Open calls then fail UNAVAILABLE, with a [`ConnectionLost`](crate::ConnectionLost).
+    ///
+    /// By default there are no PINGs. Most gRPC servers tell clients off that send them more often than
+    /// every 5 minutes; the connections that follow wait twice as long.
+    pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
+        self.keepalive = Some((interval, timeout));
+        self
+    }
+
+    /// Whether connections without open calls are looked after too; the default is no. It has no effect
+    /// without [`keepalive`](Self::keepalive).
+    pub fn keepalive_while_idle(mut self, on: bool) -> Self {
+        self.keepalive_while_idle = on;
+        self
+    }
+
+    /// A channel on which no call was open for this long lets go of its connections, and of all that it
+    /// watches at the control plane and in DNS. The next call brings it back, and waits as the first
+    /// one does. The default is 30 minutes, the least is a second; [`Duration::MAX`] is never.
+    ///
+    /// Calls do not pay for this: the channel looks once in each interval, and so it becomes IDLE
+    /// between one and two of them after its last call has ended.
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = timeout.max(LEAST_IDLE_TIMEOUT);
         self
     }
 
@@ -130,6 +180,13 @@ impl ChannelBuilder {
         self
     }
 
+    /// Counts open calls apart from the other channels of this process. By default they are counted
+    /// together: the limit of a cluster (its circuit breaker) is one limit, whoever calls.
+    pub fn call_counters(mut self, counters: Arc<CallCounters>) -> Self {
+        self.call_counters = Some(counters);
+        self
+    }
+
     /// The channel, or what is wrong with the settings. It never waits for the network.
     ///
     /// Must be called in a tokio runtime.
@@ -142,9 +199,10 @@ impl ChannelBuilder {
     /// call.
     pub(crate) fn connect(self) -> Result<Channel, TargetError> {
         let target: Target = self.target.parse()?;
+        let written = self.target.clone();
         Ok(self.start(&target).unwrap_or_else(|error| {
             error!(target = &*target.service, %error, "the channel cannot work");
-            broken(&target, &error)
+            broken(written, &target, &error)
         }))
     }
 
@@ -154,29 +212,57 @@ impl ChannelBuilder {
     pub fn watch_config(self) -> Result<ConfigWatch, BuildError> {
         let target: Target = self.target.parse()?;
         let authority = self.authority_for(&target)?;
-        let (configs, _) = self.configs(&target, &authority)?;
-        Ok(configs)
+        Ok(self.source(&target, &authority)?.watch())
     }
 
     fn start(self, target: &Target) -> Result<Channel, BuildError> {
         let authority = self.authority_for(target)?;
+        let (scheme, profile) = self.profile(&authority)?;
+        let endpoints = Endpoints::new(profile, self.connect_timeout);
+        let counters = self.call_counters.clone();
+        let counters = counters.unwrap_or_else(|| Arc::clone(&CALL_COUNTERS));
+        let activity = Arc::new(Activity::default());
+        let now = time::Instant::now().into_std();
+        let idle = IdleTimer::new(self.idle_timeout, Arc::clone(&activity), now);
+        let written = self.target.clone();
+        let source = self.source(target, &authority)?;
+        let node = source.node.clone();
+        let routing = Arc::new(Published::new(Routing::nothing()));
+        let (states, state) = watch::channel(ConnectivityState::Connecting);
+        let (queries, asked) = mpsc::unbounded_channel();
+        let outlets = Outlets {
+            routing: Arc::clone(&routing),
+            states,
+        };
+        let driver = Driver::new(outlets, source, counters, endpoints, idle, asked);
+        tokio::spawn(driver.run());
+        Ok(Channel::new(Shared {
+            target: written,
+            node,
+            scheme,
+            authority,
+            routing,
+            states: state,
+            activity,
+            queries,
+        }))
+    }
+
+    /// How to speak to backends.
+    fn profile(&self, authority: &Authority) -> Result<(Scheme, Profile), BuildError> {
         let (scheme, profile) = match &self.backend_tls {
             Some(tls) => (Scheme::HTTPS, Profile::with_tls(tls, authority.as_str())?),
             None => (Scheme::HTTP, Profile::plaintext()),
         };
-        let endpoints = Endpoints::new(profile, self.connect_timeout);
-        let (configs, node) = self.configs(target, &authority)?;
-        let waiting = Routing::Waiting("a configuration".into());
-        let routing = Arc::new(Published::new(waiting));
-        let (queries, asked) = mpsc::unbounded_channel();
-        let driver = Driver::new(Arc::clone(&routing), node, configs, endpoints, asked);
-        tokio::spawn(driver.run());
-        Ok(Channel::new(Shared {
-            scheme,
-            authority,
-            routing,
-            queries,
-        }))
+        let profile = match self.keepalive {
+            Some((interval, timeout)) => profile.with_keepalive(Keepalive {
+                interval,
+                timeout,
+                while_idle: self.keepalive_while_idle,
+            }),
+            None => profile,
+        };
+        Ok((scheme, profile))
     }
 
     fn authority_for(&self, target: &Target) -> Result<Authority, BuildError> {
@@ -186,12 +272,8 @@ impl ChannelBuilder {
         }
     }
 
-    /// The configurations, and the id of the node that they are for.
-    fn configs(
-        self,
-        target: &Target,
-        authority: &Authority,
-    ) -> Result<(ConfigWatch, String), BuildError> {
+    /// Where configurations come from.
+    fn source(self, target: &Target, authority: &Authority) -> Result<ConfigSource, BuildError> {
         let bootstrap = match self.bootstrap {
             Some(bootstrap) => bootstrap,
             None => Bootstrap::from_env()?,
@@ -215,20 +297,27 @@ impl ChannelBuilder {
             held: BTreeSet::new(),
         };
         let resolver = self.dns_resolver;
-        let resolver = resolver.unwrap_or_else(|| Arc::new(SystemResolver::new()));
-        let names = Names::new(resolver, self.dns_refresh);
-        let subscriber = client.shared()?.subscriber();
-        Ok((ConfigWatch::new(roots, &node, subscriber, names), node))
+        Ok(ConfigSource {
+            client: client.shared()?,
+            roots,
+            node,
+            dns_resolver: resolver.unwrap_or_else(|| Arc::new(SystemResolver::new())),
+            dns_refresh: self.dns_refresh,
+        })
     }
 }
 
 /// A channel on which every call fails with `error`.
-fn broken(target: &Target, error: &BuildError) -> Channel {
+fn broken(written: String, target: &Target, error: &BuildError) -> Channel {
     let routing = Routing::Broken(error.to_string().into());
     Channel::new(Shared {
+        target: written,
+        node: String::new(),
         scheme: Scheme::HTTP,
         authority: target.authority.clone(),
         routing: Arc::new(Published::new(routing)),
+        states: watch::channel(ConnectivityState::TransientFailure).1,
+        activity: Arc::default(),
         queries: mpsc::unbounded_channel().0,
     })
 }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use crowfly_lb::{Call, CallContext, Pick};
+use crowfly_lb::{Call, CallContext, CallOutcome, EndpointId, Pick};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderValue, Method, Request, Response, header};
 use pin_project_lite::pin_project;
@@ -16,9 +16,10 @@ use tonic::body::Body;
 use crate::channel::Shared;
 use crate::clusters::{Balancing, Cluster, Lease};
 use crate::deadline::Deadline;
+use crate::driver::Query;
 use crate::routing::Routing;
 use crate::transport::{
-    DEFAULT_REPLAY_LIMIT, Guard, ReplayBody, ResponseBody, SendErrorKind, Sender,
+    DEFAULT_REPLAY_LIMIT, Guard, ReplayBody, ResponseBody, SendErrorKind, Sender, grpc_status,
 };
 
 const USER_AGENT: HeaderValue =
@@ -34,12 +35,25 @@ const USER_AGENT: HeaderValue =
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitForReady(pub bool);
 
+/// A request extension: calls with the same hash go to the same backend, if their cluster balances by
+/// `ring_hash`. A call without one goes anywhere.
+///
+/// ```
+/// let mut request = tonic::Request::new(());
+/// request.extensions_mut().insert(crowfly::RequestHash(42));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHash(pub u64);
+
 /// What all attempts of a call have in common.
 struct Outgoing {
     head: Request<()>,
     path: PathAndQuery,
     deadline: Deadline,
     wait_for_ready: bool,
+    /// The same for all attempts, so that a call without a hash of its own asks for one connection
+    /// at most (gRFC A42).
+    hash: u64,
 }
 
 /// Runs one call to the head of its response.
@@ -47,6 +61,7 @@ pub(crate) async fn run(
     shared: Arc<Shared>,
     request: Request<Body>,
 ) -> Result<Response<ResponseBody<InFlight>>, Status> {
+    shared.activity.mark();
     let (outgoing, body) = Outgoing::new(&shared, request)?;
     let body = ReplayBody::new(body, DEFAULT_REPLAY_LIMIT);
     let mut refused_before = false;
@@ -66,9 +81,9 @@ pub(crate) async fn run(
         let error = match sent {
             Ok(response) => {
                 body.commit();
-                return Ok(
-                    response.map(|body| body.guarded(InFlight::new(call, outgoing.deadline)))
-                );
+                let status = grpc_status(response.headers());
+                let in_flight = InFlight::new(call, outgoing.deadline, status);
+                return Ok(response.map(|body| body.guarded(in_flight)));
             }
             Err(error) => error,
         };
@@ -89,6 +104,7 @@ impl Outgoing {
         let (mut parts, body) = request.into_parts();
         let deadline = Deadline::of(&parts.headers)?;
         let wait_for_ready = parts.extensions.get().copied().unwrap_or_default();
+        let hash = parts.extensions.get().map(|RequestHash(hash)| *hash);
         let path = match parts.uri.path_and_query() {
             Some(path) => path.clone(),
             None => PathAndQuery::from_static("/"),
@@ -114,6 +130,7 @@ impl Outgoing {
             path,
             deadline,
             wait_for_ready,
+            hash: hash.unwrap_or_else(|| fastrand::u64(..)),
         };
         Ok((outgoing, body))
     }
@@ -126,6 +143,11 @@ impl Outgoing {
             Routing::Broken(reason) => Some(Err(reason.to_string())),
             Routing::Failed(_) if self.wait_for_ready => None,
             Routing::Failed(reason) => Some(Err(reason.to_string())),
+            Routing::Idle => {
+                // The driver is gone when the channel is.
+                let _ = shared.queries.send(Query::Wake);
+                None
+            }
             Routing::Waiting(_) => None,
         };
         let routed = match look(&shared.routing.load()) {
@@ -146,11 +168,22 @@ impl Outgoing {
                 Balancing::Live(picker) => (picker, self.wait_for_ready),
                 Balancing::Pending => return None,
             };
-            match picker.pick(&CallContext::new(fastrand::u64(..))) {
-                Pick::Ready(call) => Some(Ok(call)),
-                Pick::Queue => None,
+            let cx = CallContext::new(fastrand::u64(..)).with_hash(self.hash);
+            match picker.pick(&cx) {
+                Pick::Ready(call) => {
+                    if let Some(endpoint) = call.wakes() {
+                        wake(shared, endpoint);
+                    }
+                    Some(Ok(call))
+                }
+                Pick::Drop(dropped) => Some(Err(dropped.to_string())),
                 Pick::Fail(_) if may_wait => None,
-                Pick::Fail(failure) => Some(Err(failure)),
+                Pick::Fail(failure) => Some(Err(failure.to_string())),
+                Pick::Queue => None,
+                Pick::Wake(endpoint) => {
+                    wake(shared, endpoint);
+                    None
+                }
             }
         };
         let picked = match look(&cluster.balancing.load()) {
@@ -160,8 +193,7 @@ impl Outgoing {
                 self.deadline.bound(found, || unusable(cluster)).await?
             }
         };
-        picked.map_err(|failure| {
-            let text = failure.to_string();
+        picked.map_err(|text| {
             Status::unavailable(match &**shared.routing.load() {
                 Routing::Ready(router) => router.with_notes(text),
                 _ => text,
@@ -170,12 +202,18 @@ impl Outgoing {
     }
 }
 
+/// Tells the driver that a call wants an endpoint, once.
+fn wake(shared: &Shared, endpoint: EndpointId) {
+    // The driver is gone when the channel is.
+    let _ = shared.queries.send(Query::Demand(endpoint));
+}
+
 /// What a call that ran out of time before it was routed was waiting for.
 fn missing(shared: &Shared) -> String {
     match &**shared.routing.load() {
         Routing::Failed(reason) => format!("a configuration: {reason}"),
         Routing::Waiting(missing) => missing.to_string(),
-        Routing::Broken(_) | Routing::Ready(_) => "a configuration".to_owned(),
+        Routing::Broken(_) | Routing::Idle | Routing::Ready(_) => "a configuration".to_owned(),
     }
 }
 
@@ -196,18 +234,21 @@ fn unusable(cluster: &Cluster) -> String {
 pin_project! {
     /// What lives as long as a call does: its place in the balancer's books, and its deadline.
     pub struct InFlight {
-        call: Call<Sender>,
+        call: Option<Call<Sender>>,
         deadline: Deadline,
+        // What the head of the response says, for one that consists of nothing else.
+        status: Option<i32>,
         #[pin]
         sleep: Option<Sleep>,
     }
 }
 
 impl InFlight {
-    fn new(call: Call<Sender>, deadline: Deadline) -> Self {
+    fn new(call: Call<Sender>, deadline: Deadline, status: Option<i32>) -> Self {
         Self {
-            call,
+            call: Some(call),
             deadline,
+            status,
             sleep: deadline.at().map(sleep_until),
         }
     }
@@ -216,12 +257,20 @@ impl InFlight {
 impl Guard for InFlight {
     fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
         let this = self.project();
-        let Some(sleep) = this.sleep.as_pin_mut() else {
+        let (Some(sleep), Some(call)) = (this.sleep.as_pin_mut(), this.call) else {
             return Poll::Pending;
         };
         ready!(sleep.poll(cx));
-        let address = this.call.transport().address();
+        let address = call.transport().address();
         let what = format!("the rest of a response from {address}");
         Poll::Ready(this.deadline.exceeded(&what))
+    }
+
+    fn ended(self: Pin<&mut Self>, status: Option<i32>) {
+        let this = self.project();
+        let status = status.or(*this.status);
+        if let Some(call) = this.call.take() {
+            call.finish(status.map_or(CallOutcome::Unknown, CallOutcome::Status));
+        }
     }
 }

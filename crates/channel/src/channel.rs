@@ -6,18 +6,22 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crowfly_lb::Tree;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
 
 use crate::builder::ChannelBuilder;
 use crate::call::{self, InFlight};
+use crate::debug;
 use crate::driver::Query;
+use crate::idle::Activity;
 use crate::published::Published;
 use crate::routing::Routing;
+use crate::state::{ConnectivityState, StateWatch};
 use crate::target::TargetError;
 use crate::transport;
 
@@ -44,9 +48,15 @@ pub struct Channel {
 /// What the handles of a channel share.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// What the channel was made for, as the program wrote it.
+    pub(crate) target: String,
+    /// The id under which it introduces itself to the control plane.
+    pub(crate) node: String,
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
     pub(crate) routing: Arc<Published<Routing>>,
+    pub(crate) states: watch::Receiver<ConnectivityState>,
+    pub(crate) activity: Arc<Activity>,
     /// When this goes, the driver ends.
     pub(crate) queries: mpsc::UnboundedSender<Query>,
 }
@@ -70,18 +80,45 @@ impl Channel {
     }
 
     /// The balancing trees of this channel as they are now, for a person to read: clusters,
-    /// localities, endpoints and the state of each. Empty while there is no configuration.
+    /// priorities, localities, endpoints and the state of each, with the calls that are open on it
+    /// or wait for their turn. Empty while there is no configuration.
+    ///
+    /// [`debug_service`](crate::debug_service) shows the same to those outside.
     pub async fn tree(&self) -> String {
-        let (reply, answer) = oneshot::channel();
-        // A channel without a driver has no tree.
-        let _ = self.shared.queries.send(Query::Tree(reply));
-        answer.await.unwrap_or_default()
+        let trees = self.shared.trees().await;
+        trees.iter().map(ToString::to_string).collect()
+    }
+
+    /// What the channel is up to at this moment.
+    pub fn state(&self) -> ConnectivityState {
+        *self.shared.states.borrow()
+    }
+
+    /// Follows what the channel is up to.
+    pub fn watch_state(&self) -> StateWatch {
+        StateWatch::new(self.shared.states.clone())
+    }
+
+    /// Makes a channel that is IDLE connect, as a call would. On any other it has no effect.
+    pub fn request_connection(&self) {
+        // A channel without a driver cannot connect.
+        let _ = self.shared.queries.send(Query::Connect);
     }
 
     pub(crate) fn new(shared: Shared) -> Self {
-        Self {
-            shared: Arc::new(shared),
-        }
+        let shared = Arc::new(shared);
+        debug::register(&shared);
+        Self { shared }
+    }
+}
+
+impl Shared {
+    /// The balancing trees as they are now. Waiting for them does not keep the channel alive.
+    pub(crate) fn trees(&self) -> impl Future<Output = Vec<Tree>> + use<> {
+        let (reply, answer) = oneshot::channel();
+        // A channel without a driver has no tree.
+        let _ = self.queries.send(Query::Trees(reply));
+        async { answer.await.unwrap_or_default() }
     }
 }
 

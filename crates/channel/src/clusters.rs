@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use crowfly_lb::Picker;
+use crowfly_lb::{Balancer, Picker};
 use tokio::sync::mpsc;
 
 use crate::published::Published;
@@ -116,6 +116,15 @@ impl Clusters {
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.all.keys()
+    }
+
+    /// Whether calls are open, or wait for a connection.
+    pub(crate) fn have_calls(&self, balancer: &Balancer<Sender>) -> bool {
+        self.all.iter().any(|(name, entry)| {
+            let mut endpoints = balancer.endpoints(name).into_iter();
+            entry.cluster.balancing.waiting() > 0
+                || endpoints.any(|endpoint| endpoint.in_flight > 0)
+        })
     }
 
     /// Calls of this cluster pick from `picker` from now on.

@@ -1,11 +1,12 @@
 //! The configurations of a channel, one after the other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crowfly_client::{Batch, Subscriber};
+use crowfly_client::{Batch, Subscriber, XdsClient};
 use crowfly_xds::{Resolved, Resolver, Roots, View};
 
-use crate::dns::Names;
+use crate::dns::{Names, Resolve};
 
 /// Follows what the control plane and DNS say about a target: each configuration comes whole, or not
 /// at all (gRFC A74).
@@ -22,16 +23,29 @@ pub struct ConfigWatch {
     stale: bool,
 }
 
-impl ConfigWatch {
-    pub(crate) fn new(roots: Roots, node: &str, subscriber: Subscriber, names: Names) -> Self {
-        Self {
-            resolver: Resolver::new(roots, node),
-            subscriber,
-            names,
+/// Where configurations come from. It watches nothing itself.
+#[derive(Debug)]
+pub(crate) struct ConfigSource {
+    pub(crate) client: XdsClient,
+    pub(crate) roots: Roots,
+    pub(crate) node: String,
+    pub(crate) dns_resolver: Arc<dyn Resolve>,
+    pub(crate) dns_refresh: Option<Duration>,
+}
+
+impl ConfigSource {
+    /// Begins to follow the configurations.
+    pub(crate) fn watch(&self) -> ConfigWatch {
+        ConfigWatch {
+            resolver: Resolver::new(self.roots.clone(), self.node.as_str()),
+            subscriber: self.client.subscriber(),
+            names: Names::new(Arc::clone(&self.dns_resolver), self.dns_refresh),
             stale: true,
         }
     }
+}
 
+impl ConfigWatch {
     /// The next answer that differs from the last; the first says what is missing. `None` once the
     /// runtime shuts down. Cancel-safe.
     pub async fn next(&mut self) -> Option<Resolved> {

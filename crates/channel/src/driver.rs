@@ -6,83 +6,120 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_lb::{Balancer, Command, Event};
+use crowfly_lb::{Balancer, CallCounters, Command, Connectivity, EndpointId, Event, Tree};
 use crowfly_xds::{
     ClusterError, ClusterResult, Reason, ResolveError, Resolved, ResourceError, XdsConfig,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{self, sleep_until};
 use tracing::{info, warn};
 
 use crate::clusters::Clusters;
-use crate::config_watch::ConfigWatch;
+use crate::config_watch::{ConfigSource, ConfigWatch};
 use crate::endpoints::{Change, Endpoints};
-use crate::plan::plan;
+use crate::idle::IdleTimer;
+use crate::plan::Planner;
 use crate::published::Published;
 use crate::routing::{Router, Routing};
+use crate::state::ConnectivityState;
 use crate::subchannel::Report;
 use crate::transport::Sender;
 
 /// What a handle asks of the task. The task ends when the last handle is gone.
 #[derive(Debug)]
 pub(crate) enum Query {
-    /// The trees of all clusters, printed.
-    Tree(oneshot::Sender<String>),
+    /// Someone wants the channel not to be IDLE.
+    Connect,
+    /// A call wants a connection to this endpoint.
+    Demand(EndpointId),
+    /// The trees of all clusters.
+    Trees(oneshot::Sender<Vec<Tree>>),
+    /// A call found that there is no configuration, because the channel is idle.
+    Wake,
+}
+
+/// Where handles see what the task has to say.
+#[derive(Debug)]
+pub(crate) struct Outlets {
+    pub(crate) routing: Arc<Published<Routing>>,
+    pub(crate) states: watch::Sender<ConnectivityState>,
 }
 
 pub(crate) struct Driver {
-    routing: Arc<Published<Routing>>,
-    node: String,
-    configs: ConfigWatch,
+    outlets: Outlets,
+    source: ConfigSource,
+    /// `None` while the channel is idle.
+    configs: Option<ConfigWatch>,
     /// The one in use.
     config: Option<Arc<XdsConfig>>,
     clusters: Clusters,
     ended_leases: mpsc::UnboundedReceiver<Arc<str>>,
+    planner: Planner,
     balancer: Balancer<Sender>,
     endpoints: Endpoints,
     reports: mpsc::UnboundedReceiver<Report>,
+    idle: IdleTimer,
     queries: mpsc::UnboundedReceiver<Query>,
 }
 
 impl Driver {
     pub(crate) fn new(
-        routing: Arc<Published<Routing>>,
-        node: String,
-        configs: ConfigWatch,
+        outlets: Outlets,
+        source: ConfigSource,
+        counters: Arc<CallCounters>,
         (endpoints, reports): (Endpoints, mpsc::UnboundedReceiver<Report>),
+        idle: IdleTimer,
         queries: mpsc::UnboundedReceiver<Query>,
     ) -> Self {
         let (clusters, ended_leases) = Clusters::new();
         Self {
-            routing,
-            node,
-            configs,
+            outlets,
+            configs: Some(source.watch()),
             config: None,
             clusters,
             ended_leases,
-            balancer: Balancer::new(fastrand::u64(..)),
+            planner: Planner::new(&source.node),
+            source,
+            balancer: Balancer::new(fastrand::u64(..), counters),
             endpoints,
             reports,
+            idle,
             queries,
         }
     }
 
     pub(crate) async fn run(mut self) {
         loop {
+            let timeouts = [
+                self.next_flush(),
+                self.endpoints.next_timeout(),
+                self.idle.next_timeout(),
+            ];
+            let next_timeout = timeouts.into_iter().flatten().min();
             tokio::select! {
                 query = self.queries.recv() => match query {
                     Some(query) => self.answer(query),
                     None => return,
                 },
-                resolved = self.configs.next() => match resolved {
+                resolved = next_config(&mut self.configs) => match resolved {
                     Some(resolved) => self.resolved(resolved),
                     None => return,
                 },
                 Some(name) = self.ended_leases.recv() => self.lease_ended(&name),
                 Some(report) = self.reports.recv() => self.reported(report),
-                () = until(self.balancer.next_timeout()) => {}
+                () = until(next_timeout) => {}
             }
-            self.flush();
+            let changes = self.endpoints.handle_timeouts(now());
+            tell(&mut self.balancer, changes);
+            if self.next_flush().is_some_and(|at| at <= now()) {
+                self.flush();
+            }
+            let (clusters, balancer) = (&self.clusters, &self.balancer);
+            let routing = &self.outlets.routing;
+            let are_open = || routing.waiting() > 0 || clusters.have_calls(balancer);
+            if self.idle.is_idle(are_open, now()) {
+                self.rest();
+            }
         }
     }
 
@@ -92,8 +129,8 @@ impl Driver {
             Resolved::Error(error) => self.fail(&error),
             Resolved::Ready(config) => self.apply(config),
             Resolved::Waiting(missing) if self.config.is_none() => {
-                let text = format!("{missing} from the xDS server [node {}]", self.node);
-                self.routing.publish(Routing::Waiting(text.into()));
+                let text = format!("{missing} from the xDS server [node {}]", self.source.node);
+                self.publish(Routing::Waiting(text.into()));
             }
             Resolved::Waiting(_) => {}
         }
@@ -103,11 +140,58 @@ impl Driver {
         warn!(target = self.target(), %error, "no configuration");
         let text = match error {
             ResolveError::Resource(error) => error.to_string(),
-            other => format!("{other} [node {}]", self.node),
+            other => format!("{other} [node {}]", self.source.node),
         };
-        self.routing.publish(Routing::Failed(text.into()));
+        self.publish(Routing::Failed(text.into()));
         self.config = None;
         self.clusters.mark_last(|_| true);
+    }
+
+    /// There was no call for a while. Without routes the leases of all clusters end, and with them
+    /// their connections; a call that has a lease yet keeps its own.
+    fn rest(&mut self) {
+        info!(target = self.target(), "idle");
+        self.configs = None;
+        self.config = None;
+        self.idle.stop();
+        self.publish(Routing::Idle);
+    }
+
+    /// Starts again as on the first day.
+    fn wake(&mut self) {
+        if self.configs.is_some() {
+            return;
+        }
+        let mut configs = self.source.watch();
+        for name in self.clusters.names() {
+            configs.hold(name);
+        }
+        self.configs = Some(configs);
+        self.idle.start(now());
+        self.publish(Routing::nothing());
+    }
+
+    fn publish(&self, routing: Routing) {
+        self.outlets.routing.publish(routing);
+        self.tell_state();
+    }
+
+    fn tell_state(&self) {
+        let state = match &**self.outlets.routing.load() {
+            Routing::Broken(_) | Routing::Failed(_) => ConnectivityState::TransientFailure,
+            Routing::Idle => ConnectivityState::Idle,
+            Routing::Ready(_) => {
+                let states = self.clusters.names().map(|name| self.balancer.state(name));
+                let states = states.map(|state| state.unwrap_or(Connectivity::Connecting));
+                Connectivity::aggregate(states).into()
+            }
+            Routing::Waiting(_) => ConnectivityState::Connecting,
+        };
+        self.outlets.states.send_if_modified(|known| {
+            let changed = *known != state;
+            *known = state;
+            changed
+        });
     }
 
     /// The balancer hears of a cluster before a route leads to it (gRFC A31). Clusters that no route
@@ -118,7 +202,9 @@ impl Driver {
         for name in config.routed() {
             let name = name.into();
             if self.clusters.ensure(&name) {
-                self.configs.hold(&name);
+                if let Some(configs) = &mut self.configs {
+                    configs.hold(&name);
+                }
                 new.insert(name);
             }
         }
@@ -127,7 +213,7 @@ impl Driver {
             if let Some(state) = config.clusters.get(name)
                 && known.is_none_or(|known| new.contains(name) || differs(name, known, &config))
             {
-                let plan = plan(name, state, &config, &self.node);
+                let plan = self.planner.plan(name, state, &config);
                 self.balancer.handle(Event::Plan(Arc::new(plan)), now());
             }
         }
@@ -137,22 +223,33 @@ impl Driver {
         self.clusters.mark_last(|name| {
             !routed.contains(name) || config.clusters.get(name).is_some_and(is_deleted)
         });
-        self.routing.publish(Routing::Ready(router));
+        self.publish(Routing::Ready(router));
         info!(target = self.target(), clusters = ?config.clusters.keys(), "configuration applied");
+        self.planner
+            .retain(|name| config.clusters.contains_key(name));
         self.config = Some(config);
     }
 
     /// Neither a route nor a call wants the cluster any more, unless one took it up again.
     fn lease_ended(&mut self, name: &Arc<str>) {
         if self.clusters.remove_unleased(name) {
-            self.configs.release(name);
+            if let Some(configs) = &mut self.configs {
+                configs.release(name);
+            }
             let event = Event::RemoveCluster((&**name).into());
             self.balancer.handle(event, now());
         }
     }
 
+    /// When the balancer wants to draw its conclusions. While endpoints connect by the thousand that
+    /// is a little later than the last of them.
+    fn next_flush(&self) -> Option<Instant> {
+        let times = [self.balancer.flush_by(), self.balancer.next_timeout()];
+        times.into_iter().flatten().min()
+    }
+
     fn target(&self) -> &str {
-        &self.configs.roots().listener
+        &self.source.roots.listener
     }
 
     fn reported(&mut self, report: Report) {
@@ -164,7 +261,7 @@ impl Driver {
     }
 
     fn changed(&mut self, report: Report) {
-        let changes = self.endpoints.handle(report);
+        let changes = self.endpoints.handle(report, now());
         tell(&mut self.balancer, changes);
     }
 
@@ -174,28 +271,62 @@ impl Driver {
         while let Some(command) = self.balancer.poll_command() {
             match command {
                 Command::Connect { id, addresses } => {
-                    let change = self.endpoints.connect(id, &addresses);
-                    tell(&mut self.balancer, change);
+                    let changes = self.endpoints.connect(id, addresses, now());
+                    tell(&mut self.balancer, changes);
                     self.balancer.flush(now());
                 }
                 Command::Publish { cluster, picker } => {
                     self.clusters.publish(cluster.as_str(), picker);
                 }
                 Command::Release(id) => self.endpoints.release(id),
-                Command::Reresolve(_) => self.configs.reresolve(),
+                Command::Reresolve(_) => {
+                    if let Some(configs) = &mut self.configs {
+                        configs.reresolve();
+                    }
+                }
+            }
+        }
+        self.tell_state();
+    }
+
+    /// Connects what waits for a call, in each cluster its first endpoint that does.
+    fn exit_idle(&mut self) {
+        for name in self.clusters.names() {
+            if self.balancer.state(name) != Some(Connectivity::Idle) {
+                continue;
+            }
+            let endpoints = self.balancer.endpoints(name).into_iter();
+            let mut idle = endpoints.filter(|endpoint| endpoint.state == Connectivity::Idle);
+            if let Some(endpoint) = idle.next() {
+                self.balancer.handle(Event::Demand(endpoint.id), now());
             }
         }
     }
 
-    fn answer(&self, query: Query) {
+    fn answer(&mut self, query: Query) {
         match query {
-            Query::Tree(reply) => {
-                let trees = self.clusters.names();
-                let trees = trees.filter_map(|name| self.balancer.tree(name));
+            Query::Connect if self.configs.is_none() => self.wake(),
+            Query::Connect => self.exit_idle(),
+            Query::Demand(id) => self.balancer.handle(Event::Demand(id), now()),
+            Query::Trees(reply) => {
                 // Whoever asked may have lost interest.
-                let _ = reply.send(trees.map(|tree| tree.to_string()).collect());
+                let _ = reply.send(self.trees());
             }
+            Query::Wake => self.wake(),
         }
+    }
+
+    /// The trees, with what only connections know.
+    fn trees(&self) -> Vec<Tree> {
+        let names = self.clusters.names();
+        let mut trees: Vec<Tree> = names.filter_map(|name| self.balancer.tree(name)).collect();
+        for tree in &mut trees {
+            tree.visit_mut(&mut |node| {
+                let sender = node.endpoint.and_then(|id| self.balancer.transport(id));
+                node.waiting = sender.map(|sender| sender.waiting() as u64);
+            });
+        }
+        trees
     }
 }
 
@@ -222,6 +353,14 @@ fn is_deleted(state: &ClusterResult) -> bool {
 fn tell(balancer: &mut Balancer<Sender>, changes: impl IntoIterator<Item = Change>) {
     for (id, state) in changes {
         balancer.handle(Event::Endpoint { id, state }, now());
+    }
+}
+
+/// The next configuration, if there is to be one.
+async fn next_config(configs: &mut Option<ConfigWatch>) -> Option<Resolved> {
+    match configs {
+        Some(configs) => configs.next().await,
+        None => pending().await,
     }
 }
 

@@ -1,15 +1,16 @@
 //! Endpoints on top of subchannels.
 //!
 //! An endpoint belongs to one cluster and locality and is reachable at one or more addresses (gRFC
-//! A61); a subchannel is one address and the way to speak to it. Two endpoints with an address in
-//! common share its connection, and a subchannel lives for as long as an endpoint uses it.
+//! A61); a subchannel is one address and the way to speak to it. Which address of an endpoint is
+//! tried when, and which one is used, a [`Race`] decides for each endpoint. Two endpoints with an
+//! address in common share its connection, and a subchannel lives for as long as an endpoint uses it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crowfly_lb::{EndpointId, EndpointState};
+use crowfly_lb::{EndpointId, EndpointState, Race, RaceAction, RaceEvent};
 use tokio::sync::mpsc;
 
 use crate::subchannel::{Report, Subchannel, SubchannelId};
@@ -25,18 +26,18 @@ pub(crate) struct Endpoints {
     connect_timeout: Duration,
     reports: mpsc::UnboundedSender<Report>,
     endpoints: HashMap<EndpointId, Endpoint>,
+    /// When the next address of an endpoint is to be tried.
+    timers: BTreeSet<(Instant, EndpointId)>,
     subchannels: HashMap<SubchannelId, Shared>,
     by_address: HashMap<SocketAddr, SubchannelId>,
     next_id: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Endpoint {
-    addresses: Arc<[SocketAddr]>,
-    /// The subchannels of the addresses tried so far. They stay, and with them their backoff.
-    subchannels: Vec<SubchannelId>,
-    /// The address in use or being tried.
-    current: usize,
+    race: Race<Sender>,
+    /// Its entry among the timers.
+    timer: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -60,6 +61,7 @@ impl Endpoints {
             connect_timeout,
             reports,
             endpoints: HashMap::new(),
+            timers: BTreeSet::new(),
             subchannels: HashMap::new(),
             by_address: HashMap::new(),
             next_id: 0,
@@ -67,18 +69,17 @@ impl Endpoints {
         (endpoints, receiver)
     }
 
-    /// Connects an endpoint, beginning with its main address. What is known at once is returned.
+    /// Connects an endpoint to one of its addresses. What is known at once is returned.
     pub(crate) fn connect(
         &mut self,
         id: EndpointId,
-        addresses: &Arc<[SocketAddr]>,
-    ) -> Option<Change> {
-        self.endpoints.entry(id).or_insert_with(|| Endpoint {
-            addresses: Arc::clone(addresses),
-            subchannels: Vec::new(),
-            current: 0,
-        });
-        self.try_from(id, 0)
+        addresses: Arc<[SocketAddr]>,
+        now: Instant,
+    ) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.endpoints.entry(id).or_default();
+        self.step(id, RaceEvent::Connect(addresses), now, &mut changes);
+        changes
     }
 
     /// Lets go of an endpoint. Its open calls finish.
@@ -86,73 +87,118 @@ impl Endpoints {
         let Some(endpoint) = self.endpoints.remove(&id) else {
             return;
         };
-        for subchannel in endpoint.subchannels {
-            let Some(shared) = self.subchannels.get_mut(&subchannel) else {
-                continue;
-            };
-            shared.users.remove(&id);
-            if shared.users.is_empty() {
-                self.by_address.remove(&shared.address);
-                self.subchannels.remove(&subchannel);
-            }
+        if let Some(at) = endpoint.timer {
+            self.timers.remove(&(at, id));
+        }
+        for address in endpoint.race.held() {
+            self.abandon(id, address);
         }
     }
 
     /// Takes a subchannel's report, and says what it means for the endpoints that use it.
-    pub(crate) fn handle(&mut self, (subchannel, state): Report) -> Vec<Change> {
+    pub(crate) fn handle(&mut self, (subchannel, state): Report, now: Instant) -> Vec<Change> {
+        let mut changes = Vec::new();
         let Some(shared) = self.subchannels.get_mut(&subchannel) else {
-            return Vec::new();
+            return changes;
         };
+        let address = shared.address;
         shared.state = state.clone();
         let users: Vec<EndpointId> = shared.users.iter().copied().collect();
-        users
-            .into_iter()
-            .filter_map(|id| self.reported(id, subchannel, state.clone()))
-            .collect()
+        for id in users {
+            let state = state.clone();
+            let event = RaceEvent::Subchannel { address, state };
+            self.step(id, event, now, &mut changes);
+        }
+        changes
     }
 
-    /// What happens to an address that is not in use is no news. One that failed is followed by the
-    /// next.
-    fn reported(
+    /// When [`handle_timeouts`](Self::handle_timeouts) is due.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// The turn of the next address of some endpoints may have come.
+    pub(crate) fn handle_timeouts(&mut self, now: Instant) -> Vec<Change> {
+        let mut changes = Vec::new();
+        while let Some(&(at, id)) = self.timers.first()
+            && at <= now
+        {
+            self.timers.pop_first();
+            if let Some(endpoint) = self.endpoints.get_mut(&id) {
+                endpoint.timer = None;
+            }
+            self.step(id, RaceEvent::Timeout, now, &mut changes);
+        }
+        changes
+    }
+
+    /// Tells an endpoint's race what happened, and does what it asks for.
+    fn step(
         &mut self,
         id: EndpointId,
-        subchannel: SubchannelId,
-        state: EndpointState<Sender>,
-    ) -> Option<Change> {
-        let endpoint = self.endpoints.get(&id)?;
-        if endpoint.subchannels.get(endpoint.current) != Some(&subchannel) {
-            return None;
+        event: RaceEvent<Sender>,
+        now: Instant,
+        changes: &mut Vec<Change>,
+    ) {
+        let Some(endpoint) = self.endpoints.get_mut(&id) else {
+            return;
+        };
+        endpoint.race.handle(event, now);
+        while let Some(endpoint) = self.endpoints.get_mut(&id)
+            && let Some(action) = endpoint.race.poll_action()
+        {
+            match action {
+                RaceAction::Abandon(address) => self.abandon(id, address),
+                RaceAction::Dial(address) => self.dial(id, address, now),
+                RaceAction::State(state) => changes.push((id, state)),
+            }
         }
-        match state {
-            EndpointState::TransientFailure(_) => self.try_from(id, endpoint.current),
-            state => Some((id, state)),
+        self.set_timer(id);
+    }
+
+    fn set_timer(&mut self, id: EndpointId) {
+        let Some(endpoint) = self.endpoints.get_mut(&id) else {
+            return;
+        };
+        let at = endpoint.race.next_timeout();
+        let before = std::mem::replace(&mut endpoint.timer, at);
+        if before != at {
+            before.map(|before| self.timers.remove(&(before, id)));
+            self.timers.extend(at.map(|at| (at, id)));
         }
     }
 
-    /// Takes the first address from `first` on that is not waiting out a failure. When all are, the
-    /// endpoint has failed.
-    fn try_from(&mut self, id: EndpointId, first: usize) -> Option<Change> {
-        let addresses = Arc::clone(&self.endpoints.get(&id)?.addresses);
-        let mut failure = None;
-        for (index, address) in addresses.iter().enumerate().skip(first) {
-            let subchannel = self.subchannel(*address);
-            let shared = self.subchannels.get_mut(&subchannel)?;
-            shared.users.insert(id);
-            let endpoint = self.endpoints.get_mut(&id)?;
-            if endpoint.subchannels.len() == index {
-                endpoint.subchannels.push(subchannel);
-            }
-            endpoint.current = index;
-            match shared.state.clone() {
-                EndpointState::Idle => {
-                    shared.subchannel.connect();
-                    return Some((id, EndpointState::Connecting));
-                }
-                state @ EndpointState::TransientFailure(_) => failure = Some((id, state)),
-                state => return Some((id, state)),
-            }
+    /// Takes up the subchannel of an address. If another endpoint has one it is shared, and its state
+    /// is news.
+    fn dial(&mut self, id: EndpointId, address: SocketAddr, now: Instant) {
+        let subchannel = self.subchannel(address);
+        let Some(shared) = self.subchannels.get_mut(&subchannel) else {
+            return;
+        };
+        shared.users.insert(id);
+        if matches!(shared.state, EndpointState::Idle) {
+            shared.subchannel.connect();
+            shared.state = EndpointState::Connecting;
         }
-        failure
+        let state = shared.state.clone();
+        if let Some(endpoint) = self.endpoints.get_mut(&id) {
+            let event = RaceEvent::Subchannel { address, state };
+            endpoint.race.handle(event, now);
+        }
+    }
+
+    fn abandon(&mut self, id: EndpointId, address: SocketAddr) {
+        let Some(subchannel) = self.by_address.get(&address) else {
+            return;
+        };
+        let Some(shared) = self.subchannels.get_mut(subchannel) else {
+            return;
+        };
+        shared.users.remove(&id);
+        if shared.users.is_empty() {
+            self.subchannels.remove(subchannel);
+            self.by_address.remove(&address);
+        }
     }
 
     fn subchannel(&mut self, address: SocketAddr) -> SubchannelId {
@@ -184,14 +230,12 @@ impl Endpoints {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant as StdInstant;
-
     use crowfly_lb::{Balancer, Command, Event, Node, Plan};
     use tokio::time::Instant;
 
     use super::*;
 
-    /// Waits between attempts grow, although each attempt is asked for anew.
+    /// Waits between attempts grow for as long as they fail.
     #[tokio::test(start_paused = true)]
     async fn waits_between_attempts_grow() {
         let address = std::net::TcpListener::bind("127.0.0.1:0")
@@ -201,8 +245,8 @@ mod tests {
         let timeout = Duration::from_secs(20);
         let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
         let mut waits = Vec::new();
+        endpoints.connect(id, addresses, now());
         for _ in 0..3 {
-            endpoints.connect(id, &addresses);
             let failed = until(&mut endpoints, &mut reports, |state| {
                 matches!(state, EndpointState::TransientFailure(_))
             });
@@ -229,22 +273,25 @@ mod tests {
         loop {
             let report = reports.recv().await.unwrap();
             let found = wanted(&report.1);
-            endpoints.handle(report);
+            endpoints.handle(report, now());
             if found {
                 return;
             }
         }
     }
 
+    fn now() -> std::time::Instant {
+        Instant::now().into_std()
+    }
+
     /// An endpoint as a balancer names it.
     fn endpoint(address: SocketAddr) -> (EndpointId, Arc<[SocketAddr]>) {
-        let mut balancer = Balancer::<Sender>::new(7);
-        let now = StdInstant::now();
+        let mut balancer = Balancer::<Sender>::new(7, Arc::default());
+        let now = now();
         let plan = Plan {
             cluster: "payments".into(),
-            root: Node::RoundRobin([address.into()].into()),
+            root: Node::round_robin([address.into()]),
             note: None,
-            reresolves: false,
         };
         balancer.handle(Event::Plan(Arc::new(plan)), now);
         balancer.flush(now);

@@ -29,7 +29,8 @@
 //! - [`WaitForReady`] as a request extension makes a call wait where it would fail.
 //! - Dropping the last clone of a channel lets open calls finish.
 //! - What the xDS clients of a program hold can be seen at any time: mount [`csds_service`] on a server
-//!   of yours, and look with `crowfly inspect --csds`.
+//!   of yours, and look with `crowfly inspect --csds`. What its channels are doing is shown by
+//!   [`debug_service`], and `crowfly inspect --tree`.
 
 mod builder;
 mod call;
@@ -37,12 +38,15 @@ mod channel;
 mod clusters;
 mod config_watch;
 mod deadline;
+pub mod debug;
 pub mod dns;
 mod driver;
 mod endpoints;
+mod idle;
 mod plan;
 mod published;
 mod routing;
+mod state;
 mod subchannel;
 mod target;
 #[doc(hidden)] // public for the tests over real sockets only
@@ -53,8 +57,11 @@ pub use call::WaitForReady;
 pub use channel::{Channel, ResponseBody, ResponseFuture};
 pub use config_watch::ConfigWatch;
 pub use crowfly_client::{csds_service, metrics};
+pub use crowfly_lb::CallCounters;
 pub use crowfly_model::bootstrap::{
     AuthorityConfig, Bootstrap, BootstrapError, ServerConfig, ServerFeature,
 };
+pub use debug::debug_service;
+pub use state::{ConnectivityState, StateWatch};
 pub use target::TargetError;
 pub use transport::{BackendTls, ConnectionLost, TlsError};

@@ -1,140 +1,288 @@
-//! From a cluster's configuration to the tree that balances over it.
+//! From a configuration to the trees that balance over its clusters.
 
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crowfly_lb::{Endpoint, Locality, LocalityId, Node, Plan};
-use crowfly_model::grpc::cluster::{ClusterKind, EndpointSource, LbPolicy};
+use crowfly_lb::timing::RETENTION;
+use crowfly_lb::{
+    ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, LocalityId, Node, Plan, Policy,
+    Priority, PriorityChild, RingSize,
+};
+use crowfly_model::bootstrap::is_switched_on;
+use crowfly_model::grpc::cluster::{self, ClusterKind, EndpointPolicy, EndpointSource, LbPolicy};
 use crowfly_model::grpc::endpoints::{self, Health};
 use crowfly_xds::{ClusterResult, ClusterState, XdsConfig};
 
+use self::names::ChildNames;
 use crate::routing::joined;
 
-/// The plan for one cluster of a config. A cluster in trouble has an empty plan, whose note tells
-/// every call what the trouble is; otherwise the note names the node (gRFC A88).
-pub(crate) fn plan(name: &str, state: &ClusterResult, config: &XdsConfig, node: &str) -> Plan {
-    let leaf = match state {
-        Ok(state) => Leaf::of(state, config),
-        Err(error) => Leaf {
-            note: Some(error.to_string()),
-            ..Leaf::default()
-        },
-    };
-    let root = if leaf.regardless_of_locality {
-        Node::RoundRobin(regardless_of_locality(&leaf.localities))
-    } else {
-        Node::Localities(leaf.localities)
-    };
-    Plan {
-        cluster: name.into(),
-        root,
-        note: Some(leaf.note.unwrap_or_else(|| format!("node {node}")).into()),
-        reresolves: leaf.reresolves,
-    }
+/// Balances leaf clusters by the policy of the aggregate above them, as before A75.
+const BACKWARD_COMPAT: &str = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT";
+
+/// Keeps priorities that left a cluster for a while, as before A115.
+const CHILD_POLICY_CACHE: &str = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE";
+
+/// Makes the plans of one channel. It remembers the last ones, so that a priority that moves keeps
+/// its name, and what did not change is not made again.
+#[derive(Debug)]
+pub(crate) struct Planner {
+    node: String,
+    by_aggregate: bool,
+    keep_priorities: Duration,
+    leaves: BTreeMap<LeafKey, Known>,
 }
 
-/// What is balanced over: a cluster that is no aggregate, or the one that an aggregate uses.
-#[derive(Default)]
-struct Leaf {
-    localities: Vec<Locality>,
-    regardless_of_locality: bool,
-    reresolves: bool,
-    note: Option<String>,
+/// A leaf cluster, and the aggregate that it is balanced by if it is not by its own policy.
+type LeafKey = (Arc<str>, Option<Arc<str>>);
+
+#[derive(Debug)]
+struct Known {
+    state: Arc<ClusterState>,
+    policy: LbPolicy,
+    names: ChildNames,
+    made: Node,
 }
 
-impl Leaf {
-    /// Of an aggregate, the first leaf that has endpoints is used.
-    fn of(state: &ClusterState, config: &XdsConfig) -> Self {
-        let leaves = state.leaves().iter().filter_map(|name| {
-            let leaf = config.clusters.get(name)?.as_ref().ok()?;
-            Some(Self::of_leaf(leaf))
-        });
-        let mut notes = Vec::from_iter(joined(&state.notes));
-        let mut used: Option<Self> = None;
-        for leaf in leaves {
-            if !leaf.localities.is_empty() {
-                used = Some(leaf);
-                break;
-            }
-            notes.extend(leaf.note.clone());
-            used.get_or_insert(leaf);
-        }
-        let Some(mut used) = used else {
-            return Self::of_leaf(state);
-        };
-        if used.localities.is_empty() || used.note.is_none() {
-            used.note = (!notes.is_empty()).then(|| notes.join("; "));
-        }
-        used
-    }
-
-    fn of_leaf(state: &ClusterState) -> Self {
-        let localities = state.endpoints().and_then(|e| usable(e));
-        let note = joined(&state.notes).or_else(|| match (&localities, state.endpoints()) {
-            (None, Some(endpoints)) => Some(nothing_usable(endpoints)),
-            _ => None,
-        });
-        let (by_endpoint, from_dns) = match &state.cluster.kind {
-            ClusterKind::Leaf(leaf) => (
-                matches!(leaf.lb_policy, LbPolicy::Endpoints(_)),
-                matches!(leaf.source, EndpointSource::Dns(_)),
-            ),
-            ClusterKind::Aggregate(_) => (false, false),
-        };
+impl Planner {
+    /// `node` is named in errors.
+    pub(crate) fn new(node: &str) -> Self {
+        let keep = is_switched_on(CHILD_POLICY_CACHE);
         Self {
-            localities: localities.unwrap_or_default(),
-            regardless_of_locality: by_endpoint,
-            reresolves: from_dns,
-            note,
+            node: node.to_owned(),
+            by_aggregate: is_switched_on(BACKWARD_COMPAT),
+            keep_priorities: if keep { RETENTION } else { Duration::ZERO },
+            leaves: BTreeMap::new(),
         }
+    }
+
+    /// The plan for one cluster of a config. The notes say what troubles it or, if nothing does,
+    /// name the node (gRFC A88).
+    pub(crate) fn plan(
+        &mut self,
+        name: &Arc<str>,
+        state: &ClusterResult,
+        config: &XdsConfig,
+    ) -> Plan {
+        let (root, note) = match state {
+            Ok(state) => (self.root(name, state, config), joined(&state.notes)),
+            Err(error) => (Node::Failing(error.to_string().into()), None),
+        };
+        let note = note.unwrap_or_else(|| format!("node {}", self.node));
+        Plan {
+            cluster: Arc::clone(name).into(),
+            root,
+            note: Some(note.into()),
+        }
+    }
+
+    /// Forgets clusters that are no longer in use.
+    pub(crate) fn retain(&mut self, in_use: impl Fn(&str) -> bool) {
+        self.leaves.retain(|(leaf, _), _| in_use(leaf));
+    }
+
+    /// A75: an aggregate is a list of its leaves, each a tree of its own.
+    fn root(&mut self, name: &Arc<str>, state: &Arc<ClusterState>, config: &XdsConfig) -> Node {
+        let ClusterKind::Aggregate(aggregate) = &state.cluster.kind else {
+            return self.leaf(name, state, None);
+        };
+        let imposed = aggregate.lb_policy.filter(|_| self.by_aggregate);
+        let imposed = imposed.map(|policy| (Arc::clone(name), policy));
+        let child = |leaf: &Arc<str>| {
+            let state = config.clusters.get(leaf)?.as_ref().ok()?;
+            Some(PriorityChild {
+                name: Arc::clone(leaf),
+                node: self.leaf(leaf, state, imposed.clone()),
+                ignore_reresolution: false,
+            })
+        };
+        Node::Priority(Arc::new(Priority {
+            children: state.leaves().iter().filter_map(child).collect(),
+            // Its children are clusters, whose names come back (gRFC A115 is about names that do
+            // not).
+            keep_removed: RETENTION,
+        }))
+    }
+
+    fn leaf(
+        &mut self,
+        name: &Arc<str>,
+        state: &Arc<ClusterState>,
+        imposed: Option<(Arc<str>, LbPolicy)>,
+    ) -> Node {
+        let ClusterKind::Leaf(leaf) = &state.cluster.kind else {
+            return Node::Failing(
+                format!("cluster {name}: is an aggregate in an aggregate").into(),
+            );
+        };
+        let (aggregate, policy) = imposed.unzip();
+        let policy = policy.unwrap_or(leaf.lb_policy);
+        let key = (Arc::clone(name), aggregate);
+        let known = self.leaves.remove(&key);
+        let names = match known {
+            Some(known) if Arc::ptr_eq(&known.state, state) && known.policy == policy => {
+                let made = known.made.clone();
+                self.leaves.insert(key, known);
+                return made;
+            }
+            Some(known) => known.names,
+            None => ChildNames::default(),
+        };
+        let (made, names) = self.make(name, state, leaf, policy, names);
+        let known = Known {
+            state: Arc::clone(state),
+            policy,
+            names,
+            made: made.clone(),
+        };
+        self.leaves.insert(key, known);
+        made
+    }
+
+    fn make(
+        &self,
+        name: &Arc<str>,
+        state: &ClusterState,
+        leaf: &cluster::Leaf,
+        policy: LbPolicy,
+        mut names: ChildNames,
+    ) -> (Node, ChildNames) {
+        let endpoints = state.endpoints();
+        let none = Vec::new();
+        let priorities = endpoints.map_or(&none, |endpoints| &endpoints.priorities);
+        // One priority at least, so that there is something to say why there is none.
+        let priorities: Vec<&[endpoints::Locality]> = match priorities.as_slice() {
+            [] => vec![&[]],
+            priorities => priorities.iter().map(Vec::as_slice).collect(),
+        };
+        let localities = priorities.iter().map(|localities| {
+            let ids = localities.iter().map(|locality| locality.id.clone());
+            ids.collect::<BTreeSet<_>>()
+        });
+        let numbers = names.assign(localities.collect());
+        let from_eds = matches!(leaf.source, EndpointSource::Eds { .. });
+        let children = priorities.iter().zip(numbers);
+        let children = children.map(|(localities, number)| PriorityChild {
+            name: format!("child{number}").into(),
+            node: spread(localities, policy),
+            ignore_reresolution: from_eds,
+        });
+        let child = Node::Priority(Arc::new(Priority {
+            children: children.collect(),
+            keep_removed: self.keep_priorities,
+        }));
+        let node = Node::Cluster(Arc::new(Cluster {
+            name: Arc::clone(name).into(),
+            eds_service_name: eds_service_name(leaf),
+            drops: endpoints.map_or_else(|| Arc::from([]), |endpoints| drops(endpoints)),
+            max_concurrent_requests: leaf.max_concurrent_requests,
+            note: note(state).map(Into::into),
+            child,
+        }));
+        (node, names)
     }
 }
 
-/// For a policy that is not below `wrr_locality`: it sees the endpoints, not where they are.
-fn regardless_of_locality(localities: &[Locality]) -> Arc<[Endpoint]> {
-    let lists = localities
-        .iter()
-        .filter_map(|locality| match &locality.child {
-            Node::RoundRobin(endpoints) => Some(endpoints),
-            Node::Localities(_) => None,
-        });
-    lists
-        .flat_map(|endpoints| endpoints.iter().cloned())
+fn eds_service_name(leaf: &cluster::Leaf) -> Option<Arc<str>> {
+    match &leaf.source {
+        EndpointSource::Dns(_) => None,
+        EndpointSource::Eds { service_name } => service_name.as_deref().map(Into::into),
+    }
+}
+
+fn drops(endpoints: &endpoints::Endpoints) -> Arc<[DropCategory]> {
+    let drops = endpoints.drops.iter();
+    drops
+        .map(|drop| DropCategory {
+            name: drop.category.as_str().into(),
+            per_million: drop.per_million,
+        })
         .collect()
 }
 
-/// The localities of the highest priority that has an endpoint to send to.
-fn usable(endpoints: &endpoints::Endpoints) -> Option<Vec<Locality>> {
-    endpoints.priorities.iter().find_map(|localities| {
-        let localities: Vec<Locality> = localities.iter().filter_map(locality).collect();
-        (!localities.is_empty()).then_some(localities)
+/// What calls that fail should know.
+fn note(state: &ClusterState) -> Option<String> {
+    joined(&state.notes).or_else(|| {
+        let endpoints = state.endpoints()?;
+        let localities = || endpoints.priorities.iter().flatten();
+        if localities().any(|locality| locality.endpoints.iter().any(takes_calls)) {
+            return None;
+        }
+        let name = &endpoints.name;
+        Some(match localities().next() {
+            None => format!("endpoints {name}: no localities"),
+            Some(_) => format!("endpoints {name}: no healthy endpoint in any locality"),
+        })
     })
 }
 
-fn locality(locality: &endpoints::Locality) -> Option<Locality> {
-    let members: Vec<Endpoint> = locality
-        .endpoints
-        .iter()
-        // A draining endpoint keeps its sessions (gRFC A55) and gets no others.
-        .filter(|endpoint| endpoint.health != Health::Draining)
-        .filter_map(|endpoint| Endpoint::new(endpoint.addresses.clone()))
-        .collect();
-    let endpoints::LocalityId {
-        region,
-        zone,
-        sub_zone,
-    } = &locality.id;
-    (!members.is_empty()).then(|| Locality {
-        id: LocalityId::new(region, zone, sub_zone),
-        weight: locality.weight,
-        child: Node::RoundRobin(members.into()),
-    })
-}
-
-fn nothing_usable(endpoints: &endpoints::Endpoints) -> String {
-    let name = &endpoints.name;
-    if endpoints.priorities.iter().all(Vec::is_empty) {
-        format!("endpoints {name}: no localities")
-    } else {
-        format!("endpoints {name}: no healthy endpoint in any locality")
+/// One priority: by locality first, or all endpoints alike.
+fn spread(localities: &[endpoints::Locality], policy: LbPolicy) -> Node {
+    match policy {
+        LbPolicy::WrrLocality(policy) => {
+            let localities = localities.iter().map(|locality| Locality {
+                id: place(&locality.id),
+                weight: locality.weight,
+                child: Node::Leaf(Leaf {
+                    policy: endpoint_policy(policy),
+                    endpoints: usable(locality).map(|(_, endpoint)| endpoint).collect(),
+                }),
+            });
+            Node::Localities(localities.collect())
+        }
+        LbPolicy::Endpoints(policy) => Node::Leaf(Leaf {
+            policy: endpoint_policy(policy),
+            endpoints: localities.iter().flat_map(everywhere).collect(),
+        }),
     }
+}
+
+fn endpoint_policy(policy: EndpointPolicy) -> Policy {
+    match policy {
+        EndpointPolicy::LeastRequest { choice_count } => {
+            Policy::LeastRequest(ChoiceCount::new(choice_count).unwrap_or_default())
+        }
+        EndpointPolicy::PickFirst { shuffle } => Policy::PickFirst { shuffle },
+        EndpointPolicy::RingHash(size) => Policy::RingHash {
+            size: RingSize::new(size.min, size.max, RingSize::CAP),
+            request_hash_header: None,
+        },
+        EndpointPolicy::RoundRobin => Policy::RoundRobin,
+    }
+}
+
+/// The endpoints of a locality for a policy that sees those of all: each knows where it is, and
+/// weighs what its locality does (gRFC A42).
+fn everywhere(locality: &endpoints::Locality) -> impl Iterator<Item = Endpoint> {
+    let id = place(&locality.id);
+    let share = NonZeroU64::from(locality.weight);
+    usable(locality).map(move |(source, mut endpoint)| {
+        endpoint.weight = share.saturating_mul(source.weight.into());
+        endpoint.locality = Some(id.clone());
+        endpoint
+    })
+}
+
+fn usable(
+    locality: &endpoints::Locality,
+) -> impl Iterator<Item = (&endpoints::Endpoint, Endpoint)> {
+    let endpoints = locality.endpoints.iter().filter(|e| takes_calls(e));
+    endpoints.filter_map(|source| {
+        let mut endpoint = Endpoint::new(source.addresses.clone())?;
+        endpoint.weight = source.weight.into();
+        endpoint.hash_key = source.hash_key.as_deref().map(Into::into);
+        Some((source, endpoint))
+    })
+}
+
+/// A draining endpoint keeps its sessions (gRFC A55) and gets no other calls.
+fn takes_calls(endpoint: &endpoints::Endpoint) -> bool {
+    endpoint.health != Health::Draining
+}
+
+fn place(id: &endpoints::LocalityId) -> LocalityId {
+    LocalityId::new(&id.region, &id.zone, &id.sub_zone)
 }

@@ -1,6 +1,7 @@
 //! A value that one task publishes and every call reads without a lock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::Notify;
@@ -10,6 +11,7 @@ use tokio::sync::Notify;
 pub(crate) struct Published<T> {
     current: ArcSwap<T>,
     replaced: Notify,
+    waiting: AtomicUsize,
 }
 
 impl<T> Published<T> {
@@ -17,6 +19,7 @@ impl<T> Published<T> {
         Self {
             current: ArcSwap::from_pointee(value),
             replaced: Notify::new(),
+            waiting: AtomicUsize::new(0),
         }
     }
 
@@ -33,6 +36,7 @@ impl<T> Published<T> {
 
     /// Waits until `look` finds what it wants in the current value or one of those that follow.
     pub(crate) async fn find<R>(&self, mut look: impl FnMut(&T) -> Option<R>) -> R {
+        let _waiting = Waiting::new(&self.waiting);
         loop {
             // Before the look: what is published from here on wakes it, so nothing is missed.
             let replaced = self.replaced.notified();
@@ -41,6 +45,26 @@ impl<T> Published<T> {
             }
             replaced.await;
         }
+    }
+
+    /// How many are in [`find`](Self::find).
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+}
+
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 
@@ -59,5 +83,16 @@ mod tests {
             Some(*value)
         });
         assert_eq!(found.await, 1);
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_are_counted() {
+        let published = Published::new(0);
+        let mut found = Box::pin(published.find(|value| (*value > 0).then_some(())));
+        assert!(futures_util::poll!(&mut found).is_pending());
+        assert_eq!(published.waiting(), 1);
+        published.publish(1);
+        found.await;
+        assert_eq!(published.waiting(), 0);
     }
 }

@@ -14,6 +14,8 @@ pub(crate) enum Routing {
     Broken(Arc<str>),
     /// There is no configuration, for this reason; it may heal.
     Failed(Arc<str>),
+    /// There was no call for a while: the next one has to ask for a configuration.
+    Idle,
     /// There is one.
     Ready(Router),
     /// There is none yet: these resources are missing.
@@ -34,6 +36,13 @@ enum Destination {
     Cluster(Arc<Lease>),
     /// A route that a proxy would answer itself (gRFC A28: an inappropriate action).
     NonForwarding,
+}
+
+impl Routing {
+    /// Before anything is known.
+    pub(crate) fn nothing() -> Self {
+        Self::Waiting("a configuration".into())
+    }
 }
 
 impl Router {

@@ -6,6 +6,8 @@ Reads one command per line on stdin and prints one JSON object per line on stdou
 
     call N [TIMEOUT]   N unary calls, one after the other; one line per result:
                        {"code": "OK", "hostname": "b1", "details": ""}
+    try N [TIMEOUT]    the same, but they do not wait for ready: they fail if
+                       they cannot be sent
 
 It ends with its stdin, so it never outlives the test that started it.
 """
@@ -53,10 +55,10 @@ def hostname(message):
     return found.decode()
 
 
-def call(unary_call, timeout):
+def call(unary_call, timeout, wait_for_ready):
     try:
         # An empty message is a valid SimpleRequest.
-        reply = unary_call(b"", timeout=timeout, wait_for_ready=True)
+        reply = unary_call(b"", timeout=timeout, wait_for_ready=wait_for_ready)
     except grpc.RpcError as error:
         return {"code": error.code().name, "hostname": "", "details": error.details()}
     return {"code": "OK", "hostname": hostname(reply), "details": ""}
@@ -67,10 +69,12 @@ def main():
     unary_call = channel.unary_unary(METHOD)
     for line in sys.stdin:
         command, count, *rest = line.split()
-        if command != "call":
+        if command not in ("call", "try"):
             raise ValueError(f"unknown command {line!r}")
+        timeout = float(rest[0]) if rest else 10.0
         for _ in range(int(count)):
-            print(json.dumps(call(unary_call, float(rest[0]) if rest else 10.0)), flush=True)
+            result = call(unary_call, timeout, wait_for_ready=command == "call")
+            print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/py/grpc_client.py");
 /// A C-core channel in a process of its own.
 pub struct CCoreClient {
     process: Process,
+    command: &'static str,
 }
 
 impl CCoreClient {
@@ -34,10 +35,16 @@ impl CCoreClient {
             .env("GRPC_XDS_BOOTSTRAP_CONFIG", bootstrap.to_string())
             .env_remove("GRPC_XDS_BOOTSTRAP")
             // A proxy for the outside is no way to loopback.
-            .env("no_grpc_proxy", "127.0.0.1");
+            .env("no_grpc_proxy", "127.0.0.1,localhost");
         Self {
             process: Process::start("C-core client", command),
+            command: "call",
         }
+    }
+
+    /// From now on calls fail where they would have waited for a backend.
+    pub fn fail_fast(&mut self) {
+        self.command = "try";
     }
 
     /// Makes `count` calls, one after the other, and counts who answered.
@@ -46,7 +53,7 @@ impl CCoreClient {
     ///
     /// If any of them fails.
     pub fn spread(&mut self, count: usize) -> Spread {
-        self.process.send_line(&format!("call {count}"));
+        self.process.send_line(&format!("{} {count}", self.command));
         let mut spread = Spread::new();
         for _ in 0..count {
             let result: Value = self

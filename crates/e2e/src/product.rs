@@ -20,7 +20,12 @@ pub struct Crowfly {
 impl Crowfly {
     /// Starts `crowfly backend`, which names itself `name` in its answers.
     pub fn backend(self, name: &str) -> Backend {
-        let process = self.start(&["backend", "--listen", "127.0.0.1:0", "--name", name]);
+        self.backend_on("127.0.0.1:0", name)
+    }
+
+    /// The same, on an address: that of one that is gone.
+    pub fn backend_on(self, listen: &str, name: &str) -> Backend {
+        let process = self.start(&["backend", "--listen", listen, "--name", name]);
         let address = process.wait_for("its address", |line| address(line, "listening on "));
         Backend {
             name: name.to_owned(),
@@ -148,6 +153,18 @@ impl Config {
             service.fallback.extend(fallback);
         }
         self
+    }
+
+    /// The same, with another service in place of the last one when that cannot serve.
+    #[must_use]
+    pub fn with_fallback(self, service: &str) -> Self {
+        self.falling_back_to([json!(service)])
+    }
+
+    /// The same, with a host in place of the last service when that cannot serve.
+    #[must_use]
+    pub fn with_dns_fallback(self, host: &str, port: u16) -> Self {
+        self.falling_back_to([json!({ "dns": format!("{host}:{port}") })])
     }
 
     /// The same, with raw resources beside it.

@@ -10,7 +10,8 @@ use http::uri::PathAndQuery;
 use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
 use tonic::codegen::{Body as HttpBody, Bytes, StdError};
-use tonic::{Request, Status};
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Request, Status};
 use tonic_prost::ProstCodec;
 
 use crate::process::PATIENCE;
@@ -33,12 +34,26 @@ where
     S::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
     <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
 {
+    unary_call_with(channel, Extensions::new()).await
+}
+
+/// The same, with request extensions, by which some channels take orders.
+///
+/// # Errors
+///
+/// What the call failed with.
+pub async fn unary_call_with<S>(channel: &S, extensions: Extensions) -> Result<String, Status>
+where
+    S: GrpcService<Body> + Clone,
+    S::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
+    <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
+{
     let mut client = Grpc::new(channel.clone());
     client.ready().await.map_err(|error| {
         let error: StdError = error.into();
         Status::unknown(format!("the channel is not ready: {error}"))
     })?;
-    let mut request = Request::new(SimpleRequest {});
+    let mut request = Request::from_parts(MetadataMap::new(), extensions, SimpleRequest {});
     request.set_timeout(TIMEOUT);
     let codec = ProstCodec::<SimpleRequest, SimpleResponse>::default();
     let path = PathAndQuery::from_static(UNARY_CALL);

@@ -5,21 +5,23 @@
 //! it asks for ([`Balancer::poll_command`]). Plans and states that change many times in a batch are
 //! worked on once; a leaf in which nothing changed is not looked at.
 
-mod branch;
-
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     net::SocketAddr,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-pub(crate) use branch::{Branch, Child, Leaves};
-
 use crate::{
-    ClusterName, EndpointId, EndpointState, EndpointView, LocalityId, Picker, Plan, Tree,
-    compile::compile, endpoint::Pool, leaf::LeafId, tree::cluster_label,
+    CallCounters, ClusterName, Connectivity, EndpointId, EndpointState, EndpointView, Picker, Plan,
+    Tree,
+    compile::compile,
+    endpoint::{Pool, State},
+    leaf::{Leaf, LeafId, Leaves},
+    node::{Garden, Place, Position},
+    timing::{COALESCE, COALESCE_MAX},
+    tree::cluster_label,
 };
 
 /// What happened outside of the balancer.
@@ -36,11 +38,17 @@ pub enum Event<T> {
         /// Its new state.
         state: EndpointState<T>,
     },
+    /// A call wants this endpoint ([`Pick::Wake`](crate::Pick::Wake)).
+    Demand(EndpointId),
 }
 
 /// What the balancer asks of its driver.
 pub enum Command<T> {
-    /// Connect an endpoint, and report its state from now on; also again after it was idle.
+    /// Connect an endpoint to one of these addresses, and report its state from now on.
+    ///
+    /// It is asked for again after the endpoint was idle, and when its addresses change: an endpoint
+    /// that is connected to one of them stays so, any other starts with the first
+    /// ([`Race`](crate::Race) does that).
     Connect {
         /// Names the endpoint in reports.
         id: EndpointId,
@@ -49,8 +57,8 @@ pub enum Command<T> {
     },
     /// An endpoint is not wanted any more: no new call goes to it, open ones may finish.
     Release(EndpointId),
-    /// An endpoint of a cluster whose plan [reresolves](Plan::reresolves) was lost or could not be
-    /// reached: look up its addresses again.
+    /// An endpoint of this cluster was lost or could not be reached, and its addresses come from a
+    /// name: look that up again.
     Reresolve(ClusterName),
     /// Calls of a cluster are to be picked by this picker from now on.
     Publish {
@@ -67,33 +75,44 @@ pub enum Command<T> {
 /// - *Inputs*: [`handle`](Self::handle), then [`flush`](Self::flush) once per batch.
 /// - *Outputs*: [`poll_command`](Self::poll_command) until `None`, and
 ///   [`next_timeout`](Self::next_timeout).
-/// - *Views*: [`tree`](Self::tree) and [`endpoints`](Self::endpoints).
+/// - *Views*: [`tree`](Self::tree), [`endpoints`](Self::endpoints) and
+///   [`transport`](Self::transport).
 #[derive(Debug)]
 pub struct Balancer<T> {
-    clusters: BTreeMap<ClusterName, Cluster<T>>,
+    clusters: BTreeMap<ClusterName, Root<T>>,
     leaves: Leaves<T>,
     pool: Pool<T>,
+    counters: Arc<CallCounters>,
     rng: fastrand::Rng,
     /// Leaves to look at in the next flush.
     dirty_leaves: BTreeSet<LeafId>,
-    /// Clusters to plan or to compile in the next flush.
+    /// Clusters to plan, to settle and to compile in the next flush.
     dirty_clusters: BTreeSet<ClusterName>,
+    /// When clusters have to be settled even if nothing happens.
+    timers: BTreeSet<(Instant, ClusterName)>,
     /// Clusters whose names are to be looked up again.
     reresolve: BTreeSet<ClusterName>,
+    flush_by: Option<Instant>,
+    patience: Patience,
     commands: VecDeque<Command<T>>,
 }
 
 impl<T> Balancer<T> {
-    /// A balancer without clusters. The seed decides where round_robin starts.
-    pub fn new(seed: u64) -> Self {
+    /// A balancer without clusters. The seed decides where round_robin starts; `counters` holds the
+    /// open calls of clusters that others balance as well.
+    pub fn new(seed: u64, counters: Arc<CallCounters>) -> Self {
         Self {
             clusters: BTreeMap::new(),
             leaves: Leaves::new(),
             pool: Pool::new(),
+            counters,
             rng: fastrand::Rng::with_seed(seed),
             dirty_leaves: BTreeSet::new(),
             dirty_clusters: BTreeSet::new(),
+            timers: BTreeSet::new(),
             reresolve: BTreeSet::new(),
+            flush_by: None,
+            patience: Patience::default(),
             commands: VecDeque::new(),
         }
     }
@@ -101,21 +120,18 @@ impl<T> Balancer<T> {
     /// Takes note of an event; [`flush`](Self::flush) acts on it.
     ///
     /// Reports about endpoints that were released meanwhile are ignored.
-    pub fn handle(&mut self, event: Event<T>, _now: Instant) {
+    pub fn handle(&mut self, event: Event<T>, now: Instant) {
+        let mut flush_by = now;
         match event {
             Event::Plan(plan) => {
                 self.dirty_clusters.insert(plan.cluster.clone());
-                match self.clusters.get_mut(&plan.cluster) {
-                    Some(cluster) => cluster.next = Next::Plan(plan),
-                    None => {
-                        self.clusters
-                            .insert(plan.cluster.clone(), Cluster::new(plan));
-                    }
-                }
+                let cluster = self.clusters.entry(plan.cluster.clone());
+                let root = cluster.or_insert_with(|| Root::new(plan.clone()));
+                root.next = Next::Plan(plan);
             }
             Event::RemoveCluster(name) => {
-                if let Some(cluster) = self.clusters.get_mut(&name) {
-                    cluster.next = Next::Remove;
+                if let Some(root) = self.clusters.get_mut(&name) {
+                    root.next = Next::Remove;
                     self.dirty_clusters.insert(name);
                 }
             }
@@ -123,20 +139,54 @@ impl<T> Balancer<T> {
                 if let EndpointState::Idle | EndpointState::TransientFailure(_) = &state {
                     self.lost(id);
                 }
-                self.dirty_leaves.extend(self.pool.report(id, state));
+                let is_ready = matches!(state, EndpointState::Ready(_));
+                if let Some(id) = self.pool.report(id, state) {
+                    self.touch(id);
+                    let leaf = self.leaves.get_mut(id.0);
+                    if is_ready && leaf.is_some_and(Leaf::gained_little) {
+                        flush_by = now + self.patience.wait(now);
+                    }
+                }
+            }
+            Event::Demand(id) => {
+                if self.pool.connect(id)
+                    && let Some(leaf) = self.pool.get(id).map(|record| record.leaf())
+                {
+                    self.touch(leaf);
+                }
             }
         }
+        self.flush_by = Some(self.flush_by.map_or(flush_by, |by| by.min(flush_by)));
+    }
+
+    /// When [`flush`](Self::flush) should be called for what was handled: a driver that has time
+    /// may gather more events until then. `None` if there is nothing to act on.
+    pub fn flush_by(&self) -> Option<Instant> {
+        self.flush_by
     }
 
     /// Acts on everything that was handled since the last flush.
     ///
     /// Pickers are published before the endpoints they no longer use are released.
-    pub fn flush(&mut self, _now: Instant) {
-        self.apply_plans();
-        self.refresh_leaves();
-        self.publish();
+    pub fn flush(&mut self, now: Instant) {
+        self.flush_by = None;
+        self.patience.flushed(now);
+        while let Some((at, _)) = self.timers.first()
+            && *at <= now
+            && let Some((_, name)) = self.timers.pop_first()
+        {
+            self.dirty_clusters.insert(name);
+        }
+        for name in std::mem::take(&mut self.dirty_clusters) {
+            self.follow_plan(&name, now);
+            self.settle(&name, now);
+            self.publish(&name);
+        }
         while let Some(release) = self.pool.next_release() {
             self.commands.push_back(release);
+        }
+        while let Some(leaf) = self.pool.next_emptied() {
+            self.look_up_again(leaf);
         }
         let reresolve = std::mem::take(&mut self.reresolve).into_iter();
         self.commands.extend(reresolve.map(Command::Reresolve));
@@ -149,108 +199,194 @@ impl<T> Balancer<T> {
             .or_else(|| self.commands.pop_front())
     }
 
-    /// When to flush even if nothing happens. No node of today's trees has a timer.
+    /// When to flush even if nothing happens.
     pub fn next_timeout(&self) -> Option<Instant> {
-        None
+        self.timers.first().map(|(at, _)| *at)
     }
 
     /// The tree of a cluster with the state of every node.
     pub fn tree(&self, cluster: &str) -> Option<Tree> {
-        let cluster = self.clusters.get(cluster)?;
-        let state = cluster.root.state(&self.leaves);
-        let root = cluster.root.tree(&self.leaves, &self.pool);
+        let root = self.clusters.get(cluster)?;
+        let label = cluster_label(&root.plan);
+        let Some(position) = &root.position else {
+            return Some(Tree::new(label, vec![]));
+        };
         Some(
-            Tree::new(cluster_label(&cluster.plan), vec![root])
-                .with_state(state)
-                .with_note(cluster.plan.note.clone()),
+            Tree::new(label, position.trees(&self.leaves, &self.pool))
+                .with_state(position.state(&self.leaves))
+                .with_note(root.plan.note.clone()),
         )
+    }
+
+    /// What calls to an endpoint are sent on; `None` if it is not READY.
+    pub fn transport(&self, id: EndpointId) -> Option<&T> {
+        match &self.pool.get(id)?.state {
+            State::Ready(ready) => Some(&ready.transport),
+            State::Connecting | State::Failing(_) | State::Idle(_) => None,
+        }
+    }
+
+    /// The state of a cluster; `None` until it was flushed for the first time.
+    pub fn state(&self, cluster: &str) -> Option<Connectivity> {
+        let position = self.clusters.get(cluster)?.position.as_ref()?;
+        Some(position.state(&self.leaves))
     }
 
     /// The endpoints of a cluster with their states and counters.
     pub fn endpoints(&self, cluster: &str) -> Vec<EndpointView> {
-        let Some(cluster) = self.clusters.get(cluster) else {
-            return Vec::new();
+        let root = self.clusters.get(cluster);
+        let mut views = Vec::new();
+        if let Some(position) = root.and_then(|root| root.position.as_ref()) {
+            position.each_leaf(&mut |id| {
+                let leaf = self.leaves.get(id.0);
+                views.extend(leaf.iter().flat_map(|leaf| leaf.views(&self.pool)));
+            });
+        }
+        views
+    }
+
+    /// How many endpoints were looked at so far: what the work is measured by.
+    pub fn visits(&self) -> u64 {
+        self.leaves.iter().map(Leaf::visits).sum()
+    }
+
+    /// How many endpoints and leaves are held, for tests that look for leaks.
+    pub fn held(&self) -> (usize, usize) {
+        (self.pool.len(), self.leaves.len())
+    }
+
+    /// Whether looking at every endpoint again and compiling the whole tree anew gives the picker
+    /// that is in use, for tests of the work that a flush saves.
+    #[doc(hidden)]
+    pub fn is_settled(&mut self, cluster: &str, now: Instant) -> bool {
+        let name = ClusterName::from(cluster);
+        let settled = self.tend(&name, now, |position, garden| {
+            let position = position.as_mut()?;
+            position.each_leaf(&mut |id| _ = garden.dirty.insert(id));
+            position.settle(garden);
+            Some(())
+        });
+        let root = self
+            .clusters
+            .get(&name)
+            .filter(|_| settled.flatten().is_some());
+        let Some((root, position)) = root.and_then(|root| Some((root, root.position.as_ref()?)))
+        else {
+            return false;
         };
-        let leaves = cluster
-            .root
-            .leaves()
-            .into_iter()
-            .filter_map(|id| self.leaves.get(id.0));
-        leaves.flat_map(|leaf| leaf.views(&self.pool)).collect()
+        let fresh = compile(&root.plan, position.current(), &self.leaves);
+        root.picker
+            .as_ref()
+            .is_some_and(|picker| picker.same(&fresh))
+    }
+
+    /// A leaf has to be looked at, and what is above it.
+    fn touch(&mut self, id: LeafId) {
+        if let Some(leaf) = self.leaves.get(id.0) {
+            self.dirty_clusters.insert(leaf.tree_name().clone());
+            self.dirty_leaves.insert(id);
+        }
     }
 
     /// An endpoint has no connection: perhaps it has moved.
     fn lost(&mut self, id: EndpointId) {
-        let leaf = self.pool.get(id).and_then(|e| self.leaves.get(e.leaf().0));
-        let cluster = leaf.and_then(|leaf| self.clusters.get(leaf.cluster()));
-        if let Some(cluster) = cluster
-            && cluster.plan.reresolves
-        {
-            self.reresolve.insert(cluster.plan.cluster.clone());
+        if let Some(leaf) = self.pool.get(id).map(|record| record.leaf()) {
+            self.look_up_again(leaf);
         }
     }
 
-    /// Brings the trees in line with the newest plans.
-    fn apply_plans(&mut self) {
-        for name in std::mem::take(&mut self.dirty_clusters) {
-            let Some(cluster) = self.clusters.get_mut(&name) else {
-                continue;
-            };
-            let mut grower = branch::Grower {
-                cluster: &name,
-                leaves: &mut self.leaves,
-                pool: &mut self.pool,
-                rng: &mut self.rng,
-                dirty: &mut self.dirty_leaves,
-            };
-            match std::mem::replace(&mut cluster.next, Next::Nothing) {
-                Next::Nothing => {}
-                Next::Plan(plan) => {
-                    grower.update(&mut cluster.root, &plan.root, &LocalityId::default());
-                    cluster.plan = plan;
-                    self.dirty_clusters.insert(name);
-                }
-                Next::Remove => {
-                    if let Some(cluster) = self.clusters.remove(&name) {
-                        grower.fell(&cluster.root);
+    fn look_up_again(&mut self, leaf: LeafId) {
+        let leaf = self.leaves.get(leaf.0);
+        if let Some(leaf) = leaf.filter(|leaf| leaf.reresolves) {
+            self.reresolve.insert(leaf.tree_name().clone());
+        }
+    }
+
+    /// Brings the tree in line with its newest plan.
+    fn follow_plan(&mut self, name: &ClusterName, now: Instant) {
+        let Some(root) = self.clusters.get_mut(name) else {
+            return;
+        };
+        match std::mem::replace(&mut root.next, Next::Nothing) {
+            Next::Nothing => {}
+            Next::Plan(plan) => {
+                root.plan = plan.clone();
+                self.tend(name, now, |position, garden| match position {
+                    Some(position) => position.update(&plan.root, garden),
+                    None => *position = Some(Position::plant(&plan.root, garden)),
+                });
+            }
+            Next::Remove => {
+                self.tend(name, now, |position, garden| {
+                    if let Some(position) = position.take() {
+                        position.fell(garden);
                     }
+                });
+                if let Some(root) = self.clusters.remove(name) {
+                    let timer = root.wake_at.map(|at| (at, name.clone()));
+                    timer.map(|timer| self.timers.remove(&timer));
                 }
             }
         }
     }
 
-    fn refresh_leaves(&mut self) {
-        for id in std::mem::take(&mut self.dirty_leaves) {
-            let Some(leaf) = self.leaves.get_mut(id.0) else {
-                continue;
-            };
-            if leaf.refresh(&mut self.pool) {
-                self.dirty_clusters.insert(leaf.cluster().clone());
+    fn settle(&mut self, name: &ClusterName, now: Instant) {
+        let wake_at = self.tend(name, now, |position, garden| {
+            if let Some(position) = position {
+                position.settle(garden);
             }
+            garden.wake_at
+        });
+        let Some(root) = self.clusters.get_mut(name) else {
+            return;
+        };
+        let wake_at = wake_at.flatten();
+        if let Some(before) = std::mem::replace(&mut root.wake_at, wake_at) {
+            self.timers.remove(&(before, name.clone()));
         }
+        self.timers.extend(wake_at.map(|at| (at, name.clone())));
     }
 
-    fn publish(&mut self) {
-        for name in std::mem::take(&mut self.dirty_clusters) {
-            let Some(cluster) = self.clusters.get_mut(&name) else {
-                continue;
-            };
-            cluster.root.settle(&self.leaves);
-            let picker = compile(&cluster.plan, &cluster.root, &self.leaves);
-            if cluster
-                .picker
-                .as_ref()
-                .is_some_and(|published| published.same(&picker))
-            {
-                continue;
-            }
-            let picker = Arc::new(picker);
-            cluster.picker = Some(picker.clone());
-            self.commands.push_back(Command::Publish {
-                cluster: name,
-                picker,
-            });
+    /// Lets `f` change the tree of a cluster.
+    fn tend<R>(
+        &mut self,
+        name: &ClusterName,
+        now: Instant,
+        f: impl FnOnce(&mut Option<Position>, &mut Garden<'_, T>) -> R,
+    ) -> Option<R> {
+        let root = self.clusters.get_mut(name)?;
+        let mut garden = Garden {
+            tree: name,
+            leaves: &mut self.leaves,
+            pool: &mut self.pool,
+            rng: &mut self.rng,
+            counters: &self.counters,
+            dirty: &mut self.dirty_leaves,
+            now,
+            wake_at: None,
+            place: Place::default(),
+        };
+        Some(f(&mut root.position, &mut garden))
+    }
+
+    fn publish(&mut self, name: &ClusterName) {
+        let Some(root) = self.clusters.get_mut(name) else {
+            return;
+        };
+        let Some(position) = &root.position else {
+            return;
+        };
+        let picker = compile(&root.plan, position.current(), &self.leaves);
+        let published = root.picker.as_ref();
+        if published.is_some_and(|published| published.same(&picker)) {
+            return;
         }
+        let picker = Arc::new(picker);
+        root.picker = Some(picker.clone());
+        self.commands.push_back(Command::Publish {
+            cluster: name.clone(),
+            picker,
+        });
     }
 }
 
@@ -267,20 +403,51 @@ impl<T> fmt::Debug for Command<T> {
 
 /// One cluster: its plan, the live tree, and the picker that is in use.
 #[derive(Debug)]
-struct Cluster<T> {
+struct Root<T> {
     plan: Arc<Plan>,
     next: Next,
-    root: Branch,
+    position: Option<Position>,
     picker: Option<Arc<Picker<T>>>,
+    wake_at: Option<Instant>,
 }
 
-impl<T> Cluster<T> {
+impl<T> Root<T> {
     fn new(plan: Arc<Plan>) -> Self {
         Self {
-            next: Next::Plan(plan.clone()),
+            next: Next::Nothing,
             plan,
-            root: Branch::default(),
+            position: None,
             picker: None,
+            wake_at: None,
+        }
+    }
+}
+
+/// How long endpoints that become READY by the thousand wait for the next picker: the work of
+/// making one is worth it less often the longer this goes on.
+#[derive(Debug, Default)]
+struct Patience {
+    /// How often in a row a flush was put off, and when that was last done.
+    waits: u32,
+    last: Option<Instant>,
+    waiting: bool,
+}
+
+impl Patience {
+    fn wait(&mut self, now: Instant) -> Duration {
+        let last = self.last.filter(|_| !self.waiting);
+        if last.is_some_and(|last| now.saturating_duration_since(last) > COALESCE_MAX) {
+            self.waits = 0;
+        }
+        self.waiting = true;
+        let wait = COALESCE.saturating_mul(4_u32.saturating_pow(self.waits));
+        wait.min(COALESCE_MAX)
+    }
+
+    fn flushed(&mut self, now: Instant) {
+        if std::mem::take(&mut self.waiting) {
+            self.waits += 1;
+            self.last = Some(now);
         }
     }
 }

@@ -2,27 +2,91 @@
 
 use std::{cell::Cell, fmt, net::SocketAddr, sync::Arc};
 
-use crate::{EndpointId, LocalityId, endpoint::ReadyEndpoint};
+use xxhash_rust::xxh64::Xxh64;
+
+use crate::{CallOutcome, EndpointId, LocalityId, Selector, endpoint::ReadyEndpoint};
 
 /// What a pick may know about the call.
 ///
 /// It carries the randomness, so that a pick has no hidden input: a channel seeds it from a
 /// thread-local generator, a test with a constant.
-#[derive(Debug)]
-pub struct CallContext {
+#[derive(Clone, Debug)]
+pub struct CallContext<'a> {
     random: Cell<u64>,
+    hash: Option<u64>,
+    headers: Option<&'a dyn HashHeader>,
 }
 
-impl CallContext {
+/// The headers of a call, for policies that hash one of them.
+pub trait HashHeader: fmt::Debug {
+    /// The hash of a header's values ([`hash_values`]), or `None` if the call does not have it.
+    fn hash_header(&self, name: &str) -> Option<u64>;
+}
+
+/// The hash of the values of a header, as if they were joined by commas (A76): XXH64, without a copy.
+/// `None` if there are none, or nothing in them.
+///
+/// ```
+/// use crowfly_lb::hash_values;
+///
+/// assert_eq!(hash_values([&b"a"[..], b"b"]), hash_values([&b"a,b"[..]]));
+/// assert_eq!(hash_values([&b""[..]]), None);
+/// ```
+pub fn hash_values<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<u64> {
+    let mut hash = Xxh64::new(0);
+    let mut is_empty = true;
+    for (index, value) in values.into_iter().enumerate() {
+        if index > 0 {
+            hash.update(b",");
+        }
+        hash.update(value);
+        is_empty &= index == 0 && value.is_empty();
+    }
+    (!is_empty).then(|| hash.digest())
+}
+
+impl<'a> CallContext<'a> {
     /// The context of one attempt, with its own sequence of random numbers.
     pub fn new(seed: u64) -> Self {
         Self {
             random: Cell::new(seed),
+            hash: None,
+            headers: None,
         }
     }
 
+    /// The same for a call with a hash: calls of one hash belong together. It stays the same for
+    /// every pick of the call.
+    pub fn with_hash(self, hash: u64) -> Self {
+        Self {
+            hash: Some(hash),
+            ..self
+        }
+    }
+
+    /// The same for a call with these headers.
+    pub fn with_headers<'b>(self, headers: &'b dyn HashHeader) -> CallContext<'b>
+    where
+        'a: 'b,
+    {
+        CallContext {
+            headers: Some(headers),
+            ..self
+        }
+    }
+
+    /// The hash that the call was given.
+    pub fn hash(&self) -> Option<u64> {
+        self.hash
+    }
+
+    /// The hash of a header of the call.
+    pub fn hash_header(&self, name: &str) -> Option<u64> {
+        self.headers?.hash_header(name)
+    }
+
     /// The next random number: SplitMix64, which makes a good number of any seed, 0 included.
-    pub(crate) fn random(&self) -> u64 {
+    pub fn random(&self) -> u64 {
         let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.random.set(state);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,6 +100,9 @@ impl CallContext {
 /// It costs one reference count and no allocation, whatever it settles when it is dropped.
 pub struct Call<T> {
     endpoint: Arc<ReadyEndpoint<T>>,
+    wakes: Option<EndpointId>,
+    /// The policy that wants to hear of the end, and what it calls the endpoint.
+    observer: Option<(Arc<dyn Selector>, usize)>,
 }
 
 impl<T> Call<T> {
@@ -43,7 +110,36 @@ impl<T> Call<T> {
         endpoint.start_call();
         Self {
             endpoint: endpoint.clone(),
+            wakes: None,
+            observer: None,
         }
+    }
+
+    /// The same call, which asks for another endpoint to be connected.
+    pub(crate) fn waking(mut self, other: Option<EndpointId>) -> Self {
+        self.wakes = other;
+        self
+    }
+
+    /// The same call, whose end a policy of the user's hears of.
+    pub(crate) fn observed(mut self, selector: &Arc<dyn Selector>, index: usize) -> Self {
+        self.observer = Some((selector.clone(), index));
+        self
+    }
+
+    /// Ends the attempt, and says how: policies may learn from it. A call that is only dropped has an
+    /// outcome that is not known.
+    pub fn finish(mut self, outcome: CallOutcome) {
+        if let Some((selector, index)) = self.observer.take() {
+            selector.finished(index, outcome);
+        }
+    }
+
+    /// Another endpoint that should be connected for calls to come: tell the balancer
+    /// ([`Event::Demand`](crate::Event::Demand)). Only `ring_hash` asks for that, for calls without
+    /// a hash (A76).
+    pub fn wakes(&self) -> Option<EndpointId> {
+        self.wakes
     }
 
     /// What to send the call on.
@@ -70,6 +166,9 @@ impl<T> Call<T> {
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
         self.endpoint.finish_call();
+        if let Some((selector, index)) = self.observer.take() {
+            selector.finished(index, CallOutcome::Unknown);
+        }
     }
 }
 

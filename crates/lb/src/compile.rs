@@ -1,55 +1,83 @@
 //! From a tree to a flat picker.
 //!
 //! Compiling reads the choices that [`Balancer::flush`](crate::Balancer::flush) has made (which
-//! list is in use, which locality counts as failing) and makes none itself, so it is a pure
-//! function. A leaf that did not change is reused as it is: the work is O(nodes of the cluster's
-//! tree), not O(endpoints).
+//! priority is in use, which list, which locality counts as failing) and makes none itself, so it is
+//! a pure function. A leaf that did not change is reused as it is: the work is O(nodes on the way to
+//! the leaves in use), not O(endpoints).
 
 use std::sync::Arc;
 
 use crate::{
     Connectivity, Failure, Picker,
-    balancer::{Branch, Child, Leaves},
-    leaf::Outcome,
-    picker::{Choice, Weighted},
+    leaf::{LeafChoice, Leaves},
+    node::{Branch, Localities, LocalityChild, Priorities},
+    picker::{Choice, Gate, Weighted},
     plan::Plan,
 };
 
 /// The picker of a settled tree; `plan` gives its failures their words.
 pub(crate) fn compile<T>(plan: &Plan, root: &Branch, leaves: &Leaves<T>) -> Picker<T> {
+    let mut compiler = Compiler {
+        plan,
+        leaves,
+        note: plan.note.clone(),
+    };
     Picker {
-        root: Compiler { plan, leaves }.branch(root),
+        root: compiler.branch(root),
     }
 }
 
 struct Compiler<'a, T> {
     plan: &'a Plan,
     leaves: &'a Leaves<T>,
+    /// What the resolver has to add, here in the tree.
+    note: Option<Arc<str>>,
 }
 
 impl<T> Compiler<'_, T> {
-    fn branch(&self, branch: &Branch) -> Choice<T> {
+    fn branch(&mut self, branch: &Branch) -> Choice<T> {
         match branch {
-            Branch::Localities(children) => self.localities(children),
-            Branch::Leaf(id) => match self.leaves.get(id.0).map(|leaf| leaf.outcome()) {
-                Some(Outcome::Ready(list)) => Choice::RoundRobin(list.clone()),
-                Some(Outcome::Connecting) => Choice::Queue,
-                Some(Outcome::Failing(reason)) => self.fail(reason.clone()),
+            Branch::Cluster(cluster) => {
+                let note = cluster.plan.note.clone().or_else(|| self.note.clone());
+                let above = std::mem::replace(&mut self.note, note);
+                let child = self.branch(cluster.child.current());
+                self.note = above;
+                Choice::Gate(Box::new(Gate::new(&cluster.plan, &cluster.counter, child)))
+            }
+            Branch::Failing(reason) => self.fail(reason.clone()),
+            Branch::Leaf(id) => match self.leaves.get(id.0).map(|leaf| leaf.choice()) {
+                Some(LeafChoice::Fail(reason)) => self.fail(reason.clone()),
+                Some(choice) => Choice::Leaf(choice.clone()),
                 None => self.fail("no endpoints".into()),
             },
+            Branch::Localities(localities) => self.localities(localities),
+            Branch::Priority(priority) => self.priority(priority),
         }
+    }
+
+    /// The child in use. If that is failing all are, and the call is told of each.
+    fn priority(&mut self, priority: &Priorities) -> Choice<T> {
+        let Some(chosen) = priority.chosen() else {
+            return self.fail(priority.why(self.leaves));
+        };
+        let mut choice = self.branch(chosen.current());
+        if chosen.state(self.leaves) == Connectivity::TransientFailure {
+            choice.fail_with(&self.failure(priority.why(self.leaves)));
+        }
+        choice
     }
 
     /// A weighted choice among the children in the best state that any of them is in: calls go to
     /// the READY ones only, wait if one may become so, and else fail as a random one fails.
-    fn localities(&self, children: &[Child]) -> Choice<T> {
-        let state = Connectivity::aggregate(children.iter().map(|child| child.state));
-        if state == Connectivity::Connecting {
-            return Choice::Queue;
+    fn localities(&mut self, localities: &Localities) -> Choice<T> {
+        let state = localities.state();
+        if let Connectivity::Connecting | Connectivity::Idle = state {
+            return Choice::Leaf(LeafChoice::Queue);
         }
-        let members = children.iter().filter(|child| child.state == state);
+        let in_state = |(_, child): &(_, &LocalityChild)| child.state == state;
+        let members = localities.weighted().filter(in_state);
         let mut members: Vec<_> = members
-            .map(|child| (child.weight, self.branch(&child.branch)))
+            .map(|(weight, child)| (weight, self.branch(child.position.current())))
             .collect();
         if members.len() == 1
             && let Some((_, only)) = members.pop()
@@ -63,10 +91,14 @@ impl<T> Compiler<'_, T> {
     }
 
     fn fail(&self, reason: Arc<str>) -> Choice<T> {
-        Choice::Fail(Arc::new(Failure {
+        Choice::Fail(self.failure(reason))
+    }
+
+    fn failure(&self, reason: Arc<str>) -> Arc<Failure> {
+        Arc::new(Failure {
             cluster: self.plan.cluster.clone(),
             reason,
-            note: self.plan.note.clone(),
-        }))
+            note: self.note.clone(),
+        })
     }
 }

@@ -2,11 +2,13 @@
 
 mod pool;
 mod ready;
+mod wish;
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
-pub(crate) use pool::{Failed, Pool, Record, State};
+pub(crate) use pool::{Failed, Owner, Pool, Record, State};
 pub(crate) use ready::ReadyEndpoint;
+pub(crate) use wish::Wish;
 
 use crate::{LocalityId, slots::Key};
 
@@ -26,7 +28,8 @@ impl fmt::Display for EndpointId {
 /// `T` is what a call is sent on; it is handed out by picks as it was given here.
 #[derive(Clone, Debug)]
 pub enum EndpointState<T> {
-    /// There is no connection and no attempt to make one. The balancer asks for one again.
+    /// There is no connection and no attempt to make one. The balancer asks for one when it wants
+    /// one.
     Idle,
     /// A connection is being made.
     Connecting,
@@ -38,12 +41,14 @@ pub enum EndpointState<T> {
 
 /// The connectivity of an endpoint or of a part of the tree, as balancing sees it.
 ///
-/// It differs from the reported state in two ways: an endpoint that failed counts as failing until
-/// it is ready (A61), and one that is idle is asked to connect at once and counts as connecting.
+/// It differs from the reported state in one way: an endpoint that failed counts as failing until it
+/// is ready (A61).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Connectivity {
     /// No call can be sent yet: calls wait.
     Connecting,
+    /// No connection is made until a call wants one.
+    Idle,
     /// Calls can be sent.
     Ready,
     /// Calls fail.
@@ -52,13 +57,14 @@ pub enum Connectivity {
 
 impl Connectivity {
     /// The state of a parent: the best of its children; failing, if there are none.
-    pub(crate) fn aggregate(children: impl IntoIterator<Item = Self>) -> Self {
+    pub fn aggregate(children: impl IntoIterator<Item = Self>) -> Self {
         let mut best = Self::TransientFailure;
         for child in children {
-            match child {
-                Self::Ready => return Self::Ready,
-                Self::Connecting => best = Self::Connecting,
-                Self::TransientFailure => {}
+            best = match (child, best) {
+                (Self::Ready, _) => return Self::Ready,
+                (Self::Connecting, _) | (_, Self::Connecting) => Self::Connecting,
+                (Self::Idle, _) | (_, Self::Idle) => Self::Idle,
+                (Self::TransientFailure, best) => best,
             }
         }
         best
@@ -67,8 +73,9 @@ impl Connectivity {
     /// The state that follows `self` when a child reports `next`: a failure stays until READY.
     pub(crate) fn sticky(self, next: Self) -> Self {
         match (self, next) {
-            (Self::TransientFailure, Self::Connecting) => Self::TransientFailure,
-            _ => next,
+            (Self::TransientFailure, Self::Ready) => Self::Ready,
+            (Self::TransientFailure, _) => Self::TransientFailure,
+            (_, next) => next,
         }
     }
 }
@@ -77,6 +84,7 @@ impl fmt::Display for Connectivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connecting => "CONNECTING",
+            Self::Idle => "IDLE",
             Self::Ready => "READY",
             Self::TransientFailure => "TRANSIENT_FAILURE",
         })

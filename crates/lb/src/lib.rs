@@ -20,24 +20,23 @@
 //! ```
 //! use std::{num::NonZeroU32, sync::Arc, time::Instant};
 //! use crowfly_lb::{
-//!     Balancer, CallContext, Command, Endpoint, EndpointState, Event, Locality, LocalityId, Node,
+//!     Balancer, CallContext, CallCounters, Command, Endpoint, EndpointState, Event, Locality, LocalityId, Node,
 //!     Pick, Plan,
 //! };
 //!
 //! let endpoint = Endpoint::from(std::net::SocketAddr::from(([127, 0, 0, 1], 50051)));
 //! let plan = Plan {
 //!     cluster: "payments".into(),
-//!     root: Node::Localities(vec![Locality {
+//!     root: Node::Localities(Arc::from([Locality {
 //!         id: LocalityId::new("us", "a", ""),
 //!         weight: NonZeroU32::MIN,
-//!         child: Node::RoundRobin(Arc::from([endpoint])),
-//!     }]),
+//!         child: Node::round_robin(vec![endpoint]),
+//!     }])),
 //!     note: None,
-//!     reresolves: false,
 //! };
 //!
 //! let now = Instant::now();
-//! let mut balancer = Balancer::new(7);
+//! let mut balancer = Balancer::new(7, Arc::new(CallCounters::new()));
 //! balancer.handle(Event::Plan(Arc::new(plan)), now);
 //! balancer.flush(now);
 //! while let Some(command) = balancer.poll_command() {
@@ -49,10 +48,11 @@
 //!         }
 //!         Command::Publish { picker, .. } => match picker.pick(&CallContext::new(1)) {
 //!             Pick::Ready(call) => assert_eq!(*call.transport(), "h2"),
-//!             Pick::Queue => println!("no connection yet: wait for the next picker"),
+//!             Pick::Queue | Pick::Wake(_) => println!("no connection yet: wait for the next picker"),
 //!             Pick::Fail(failure) => println!("UNAVAILABLE: {failure}"),
+//!             Pick::Drop(dropped) => println!("UNAVAILABLE: {dropped}"),
 //!         },
-//!         Command::Release(_) => {}
+//!         Command::Release(_) | Command::Reresolve(_) => {}
 //!     }
 //! }
 //! ```
@@ -60,20 +60,31 @@
 mod balancer;
 mod call;
 mod compile;
+mod counters;
+mod custom;
 mod endpoint;
 mod leaf;
 mod math;
 mod name;
+mod node;
 mod picker;
 mod plan;
+mod race;
 mod slots;
+pub mod timing;
 mod tree;
 
 pub use balancer::{Balancer, Command, Event};
-pub use call::{Call, CallContext};
+pub use call::{Call, CallContext, HashHeader, hash_values};
+pub use counters::CallCounters;
+pub use custom::{CallOutcome, CustomPolicy, ReadyRef, ReadySet, Selection, Selector};
 pub use endpoint::{Connectivity, EndpointId, EndpointState, EndpointView};
 pub use math::AliasTable;
 pub use name::{ClusterName, LocalityId};
-pub use picker::{Failure, Pick, Picker, Share};
-pub use plan::{Endpoint, Locality, Node, Plan};
+pub use picker::{Dropped, Failure, Pick, Picker, Share};
+pub use plan::{
+    ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
+    PriorityChild, RingSize,
+};
+pub use race::{Race, RaceAction, RaceEvent};
 pub use tree::Tree;

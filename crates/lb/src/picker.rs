@@ -2,13 +2,18 @@
 
 use std::{fmt, num::NonZeroU32, sync::Arc};
 
-use crate::{AliasTable, Call, CallContext, ClusterName, EndpointId, LocalityId, leaf::ReadyList};
+use crate::{
+    AliasTable, Call, CallContext, ClusterName, EndpointId, LocalityId,
+    counters::CallCounter,
+    leaf::LeafChoice,
+    plan::{Cluster, DropCategory},
+};
 
 /// Picks endpoints for the calls of one cluster.
 ///
 /// Immutable but for counters: every change of the tree makes a new picker, so a pick sees one
 /// whole state. Nodes that only decide which child is used are compiled away; what remains is at
-/// most one weighted choice and one list.
+/// most one gate, one weighted choice and one list.
 #[derive(Debug)]
 pub struct Picker<T> {
     pub(crate) root: Choice<T>,
@@ -17,15 +22,18 @@ pub struct Picker<T> {
 impl<T> Picker<T> {
     /// Picks an endpoint, or says that the call must wait or fail.
     ///
-    /// Lock-free and allocation-free; O(1) at any number of endpoints and localities.
+    /// Lock-free and allocation-free; the work does not grow with the number of endpoints.
     pub fn pick(&self, cx: &CallContext) -> Pick<T> {
         let mut choice = &self.root;
         loop {
             match choice {
-                Choice::RoundRobin(list) => return Pick::Ready(Call::start(list.next())),
-                Choice::Weighted(weighted) => choice = weighted.choose(cx.random()),
-                Choice::Queue => return Pick::Queue,
                 Choice::Fail(failure) => return Pick::Fail(failure.clone()),
+                Choice::Gate(gate) => match gate.pass(cx) {
+                    Ok(child) => choice = child,
+                    Err(dropped) => return Pick::Drop(dropped),
+                },
+                Choice::Leaf(leaf) => return leaf.pick(cx),
+                Choice::Weighted(weighted) => choice = weighted.choose(cx.random()),
             }
         }
     }
@@ -47,10 +55,41 @@ impl<T> Picker<T> {
 pub enum Pick<T> {
     /// Send the call on this endpoint.
     Ready(Call<T>),
-    /// No endpoint can take the call yet: wait for the next picker.
-    Queue,
+    /// Fail the call with UNAVAILABLE, whether or not it waits for ready.
+    Drop(Dropped),
     /// Fail the call with UNAVAILABLE, unless it waits for ready: then wait for the next picker.
     Fail(Arc<Failure>),
+    /// No endpoint can take the call yet: wait for the next picker.
+    Queue,
+    /// The same, and tell the balancer that a call wants this endpoint
+    /// ([`Event::Demand`](crate::Event::Demand)).
+    Wake(EndpointId),
+}
+
+/// Why a call was dropped (A27, A32).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Dropped {
+    /// The cluster that dropped it.
+    pub cluster: Arc<Cluster>,
+    /// The category that it fell into; `None` if the cluster has too many open calls.
+    pub category: Option<Arc<str>>,
+}
+
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cluster {
+            name,
+            max_concurrent_requests,
+            ..
+        } = &*self.cluster;
+        match &self.category {
+            Some(category) => write!(f, "cluster {name}: dropped by category {category}"),
+            None => write!(
+                f,
+                "cluster {name}: circuit breaker: {max_concurrent_requests} calls are open"
+            ),
+        }
+    }
 }
 
 /// Why no endpoint can take a call. Made when the tree is compiled, so a failing pick allocates
@@ -89,38 +128,110 @@ pub struct Share {
 /// One step of a pick.
 #[derive(Debug)]
 pub(crate) enum Choice<T> {
-    RoundRobin(Arc<ReadyList<T>>),
-    Weighted(Box<Weighted<T>>),
-    Queue,
     Fail(Arc<Failure>),
+    Gate(Box<Gate<T>>),
+    Leaf(LeafChoice<T>),
+    Weighted(Box<Weighted<T>>),
 }
 
 impl<T> Choice<T> {
+    /// Where calls fail, they fail like this; those that wait still do.
+    pub(crate) fn fail_with(&mut self, failure: &Arc<Failure>) {
+        match self {
+            Self::Fail(own) => *own = failure.clone(),
+            Self::Gate(gate) => gate.child.fail_with(failure),
+            Self::Leaf(_) => {}
+            Self::Weighted(weighted) => {
+                let fails = |choice: &Self| matches!(choice, Self::Fail(_));
+                if weighted.choices.iter().all(fails) {
+                    *self = Self::Fail(failure.clone());
+                } else {
+                    let choices = weighted.choices.iter_mut();
+                    choices.for_each(|choice| choice.fail_with(failure));
+                }
+            }
+        }
+    }
+
     /// Whether a pick would have the same outcomes with the same probabilities.
     fn same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::RoundRobin(left), Self::RoundRobin(right)) => Arc::ptr_eq(left, right),
-            (Self::Weighted(left), Self::Weighted(right)) => left.same(right),
-            (Self::Queue, Self::Queue) => true,
             (Self::Fail(left), Self::Fail(right)) => left == right,
+            (Self::Gate(left), Self::Gate(right)) => left.same(right),
+            (Self::Leaf(left), Self::Leaf(right)) => left.same(right),
+            (Self::Weighted(left), Self::Weighted(right)) => left.same(right),
             _ => false,
         }
     }
 
     fn shares(&self, probability: f64, into: &mut Vec<Share>) {
         match self {
-            Self::RoundRobin(list) => into.push(Share {
-                locality: list.locality().clone(),
-                probability,
-                endpoints: list.endpoints().collect(),
-            }),
+            Self::Fail(_) => {}
+            Self::Gate(gate) => gate.child.shares(probability * gate.passing(), into),
+            Self::Leaf(leaf) => leaf.shares(probability, into),
             Self::Weighted(weighted) => {
                 for (index, choice) in weighted.choices.iter().enumerate() {
                     choice.shares(probability * weighted.table.probability(index), into);
                 }
             }
-            Self::Queue | Self::Fail(_) => {}
         }
+    }
+}
+
+/// What every call of a leaf cluster has to pass: its drops, then its limit (A32).
+#[derive(Debug)]
+pub(crate) struct Gate<T> {
+    cluster: Arc<Cluster>,
+    open: Arc<CallCounter>,
+    child: Choice<T>,
+}
+
+impl<T> Gate<T> {
+    pub(crate) fn new(cluster: &Arc<Cluster>, open: &Arc<CallCounter>, child: Choice<T>) -> Self {
+        Self {
+            cluster: cluster.clone(),
+            open: open.clone(),
+            child,
+        }
+    }
+
+    /// Categories are tried one after the other, each for itself. The limit is a soft one: calls
+    /// that start at the same moment may pass it together.
+    fn pass(&self, cx: &CallContext) -> Result<&Choice<T>, Dropped> {
+        for drop in self.cluster.drops.iter() {
+            if cx.random() % u64::from(DropCategory::ALL) < u64::from(drop.per_million) {
+                return Err(self.dropped(Some(drop.name.clone())));
+            }
+        }
+        if self.open.open() >= u64::from(self.cluster.max_concurrent_requests) {
+            return Err(self.dropped(None));
+        }
+        Ok(&self.child)
+    }
+
+    /// The share of calls that no category drops.
+    fn passing(&self) -> f64 {
+        let drops = self.cluster.drops.iter();
+        let passing = |drop: &DropCategory| {
+            let share = f64::from(drop.per_million) / f64::from(DropCategory::ALL);
+            1.0 - share.min(1.0)
+        };
+        drops.map(passing).product()
+    }
+
+    fn dropped(&self, category: Option<Arc<str>>) -> Dropped {
+        Dropped {
+            cluster: self.cluster.clone(),
+            category,
+        }
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        let (left, right) = (&self.cluster, &other.cluster);
+        Arc::ptr_eq(&self.open, &other.open)
+            && left.drops == right.drops
+            && left.max_concurrent_requests == right.max_concurrent_requests
+            && self.child.same(&other.child)
     }
 }
 

@@ -3,10 +3,27 @@
 //! A plan says what should be balanced over and how; it holds no state, so two plans can be
 //! compared, printed and built by a pure function. [`Balancer`](crate::Balancer) turns the
 //! difference between the plan it has and the next one into commands.
+//!
+//! ```text
+//! leaf cluster                    aggregate cluster (A75)
+//! cluster_impl drops, limit       priority
+//! └ priority                      ├ leaf cluster, most preferred
+//!   ├ child0                      │ └ cluster_impl ...
+//!   │ └ localities                └ leaf cluster
+//!   │   └ us/a weight 70            └ cluster_impl ...
+//!   │     └ round_robin
+//!   └ child1 ...
+//! ```
 
-use std::{fmt, net::SocketAddr, num::NonZeroU32, sync::Arc};
+use std::{
+    fmt,
+    net::SocketAddr,
+    num::{NonZeroU32, NonZeroU64},
+    sync::Arc,
+    time::Duration,
+};
 
-use crate::{ClusterName, LocalityId, Tree};
+use crate::{ClusterName, CustomPolicy, LocalityId, Tree};
 
 /// What one cluster balances over, and how.
 ///
@@ -19,16 +36,15 @@ use crate::{ClusterName, LocalityId, Tree};
 /// let locality = |zone, weight, endpoints| Locality {
 ///     id: LocalityId::new("us", zone, ""),
 ///     weight: NonZeroU32::new(weight).unwrap(),
-///     child: Node::RoundRobin(endpoints),
+///     child: Node::round_robin(endpoints),
 /// };
 /// let plan = Plan {
 ///     cluster: "payments".into(),
-///     root: Node::Localities(vec![
-///         locality("a", 70, Arc::from([endpoint(1234), endpoint(1235)])),
-///         locality("b", 30, Arc::from([endpoint(1236)])),
-///     ]),
+///     root: Node::Localities(Arc::from([
+///         locality("a", 70, vec![endpoint(1234), endpoint(1235)]),
+///         locality("b", 30, vec![endpoint(1236)]),
+///     ])),
 ///     note: None,
-///     reresolves: false,
 /// };
 /// assert_eq!(plan.to_string(), "\
 /// cluster payments
@@ -42,31 +58,98 @@ use crate::{ClusterName, LocalityId, Tree};
 ///       └ 127.0.0.1:1236
 /// ");
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
     /// The cluster that the plan is for.
     pub cluster: ClusterName,
-    /// The root of the tree. An empty tree fails every pick.
+    /// The root of the tree.
     pub root: Node,
     /// What the resolver has to add to a failure (A88's resolution note), such as
     /// `EDS resource payments-eds does not exist`.
     pub note: Option<Arc<str>>,
-    /// Whether its endpoints come from a name that can be looked up again when they are lost
-    /// (A37: from DNS, not from EDS).
-    pub reresolves: bool,
 }
 
 /// One node of the tree.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Node {
+    /// `xds_cluster_impl`: a cluster that is no aggregate, with its drops and its limit.
+    Cluster(Arc<Cluster>),
+    /// Nothing can be balanced over, for this reason: every call fails.
+    Failing(Arc<str>),
+    /// Endpoints, and how one of them is chosen.
+    Leaf(Leaf),
     /// `xds_wrr_locality`: a random locality, by weight, among those that can take a call.
-    Localities(Vec<Locality>),
-    /// `round_robin`: each endpoint in turn.
-    RoundRobin(Arc<[Endpoint]>),
+    Localities(Arc<[Locality]>),
+    /// `priority`: the first child that can take a call.
+    Priority(Arc<Priority>),
+}
+
+impl Node {
+    /// A `round_robin` leaf.
+    pub fn round_robin(endpoints: impl Into<Arc<[Endpoint]>>) -> Self {
+        Self::Leaf(Leaf {
+            policy: Policy::RoundRobin,
+            endpoints: endpoints.into(),
+        })
+    }
+}
+
+/// `xds_cluster_impl` (A32, A37): what applies to all calls of a cluster.
+///
+/// Outlier detection will be above it, and session affinity (`xds_override_host`) below (A75).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Cluster {
+    /// The cluster.
+    pub name: ClusterName,
+    /// The name of its endpoints resource, as the cluster gives it. Clusters of one name with other
+    /// endpoints are counted apart.
+    pub eds_service_name: Option<Arc<str>>,
+    /// The shares of calls to be dropped, in the order in which they are tried.
+    pub drops: Arc<[DropCategory]>,
+    /// How many calls may be open at a time; further ones are dropped.
+    pub max_concurrent_requests: u32,
+    /// What the resolver has to add to a failure.
+    pub note: Option<Arc<str>>,
+    /// What is balanced over.
+    pub child: Node,
+}
+
+/// A share of calls that is dropped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DropCategory {
+    /// What load reports call it.
+    pub name: Arc<str>,
+    /// How many of a million calls.
+    pub per_million: u32,
+}
+
+impl DropCategory {
+    /// Every call.
+    pub const ALL: u32 = 1_000_000;
+}
+
+/// The children of a `priority` node (A56).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Priority {
+    /// The most preferred first. No name comes twice.
+    pub children: Vec<PriorityChild>,
+    /// How long a child that is no longer here is kept, in case it comes back.
+    pub keep_removed: Duration,
+}
+
+/// One child of a `priority` node.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PriorityChild {
+    /// Its identity: a child that moves up or down keeps its connections.
+    pub name: Arc<str>,
+    /// What is balanced over.
+    pub node: Node,
+    /// Whether losing its endpoints is no reason to look names up again (A37: they come from EDS).
+    pub ignore_reresolution: bool,
 }
 
 /// A locality and its share of the calls.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Locality {
     /// Its identity: a locality that stays keeps its connections.
     pub id: LocalityId,
@@ -76,19 +159,140 @@ pub struct Locality {
     pub child: Node,
 }
 
+/// Endpoints, and how one of them is chosen.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Leaf {
+    /// How.
+    pub policy: Policy,
+    /// Among which. Two with the same addresses are one.
+    pub endpoints: Arc<[Endpoint]>,
+}
+
+/// How an endpoint is chosen.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum Policy {
+    /// One of the user's own.
+    Custom(Arc<dyn CustomPolicy>),
+    /// `least_request`: the least busy of a few endpoints taken at random.
+    LeastRequest(ChoiceCount),
+    /// `pick_first`: all calls to one endpoint, the first that can be reached.
+    PickFirst {
+        /// Whether the endpoints are tried in a random order, by weight (A62, A113).
+        shuffle: bool,
+    },
+    /// `ring_hash`: calls of one hash to one endpoint.
+    RingHash {
+        /// How many entries the ring has.
+        size: RingSize,
+        /// The header whose value is hashed (A76). Without it, the hash is what the channel gives
+        /// the call.
+        request_hash_header: Option<Arc<str>>,
+    },
+    /// `round_robin`: each endpoint in turn.
+    RoundRobin,
+}
+
+impl Policy {
+    /// The name that gRPC knows it by.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Custom(policy) => policy.name(),
+            Self::LeastRequest(_) => "least_request",
+            Self::PickFirst { .. } => "pick_first",
+            Self::RingHash { .. } => "ring_hash",
+            Self::RoundRobin => "round_robin",
+        }
+    }
+}
+
+/// How many entries the ring of `ring_hash` has (A42).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RingSize {
+    min: u64,
+    max: u64,
+}
+
+impl RingSize {
+    /// What a client allows unless it is told otherwise: a control plane must not fill its memory.
+    pub const CAP: u64 = 4096;
+
+    /// At least `min` and at most `max`, neither of them more than `cap`.
+    pub fn new(min: u64, max: u64, cap: u64) -> Self {
+        let max = max.min(cap).max(1);
+        Self {
+            min: min.clamp(1, max),
+            max,
+        }
+    }
+
+    /// The least number of entries.
+    pub fn min(self) -> u64 {
+        self.min
+    }
+
+    /// The greatest number of entries.
+    pub fn max(self) -> u64 {
+        self.max
+    }
+}
+
+impl Default for RingSize {
+    fn default() -> Self {
+        Self::new(1024, Self::CAP, Self::CAP)
+    }
+}
+
+/// How many endpoints `least_request` compares: 2 to 10 (A48).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChoiceCount(u32);
+
+impl ChoiceCount {
+    /// More are not compared: it would not balance better.
+    pub const MAX: u32 = 10;
+
+    /// As many as the configuration says, at most [`MAX`](Self::MAX). One that asks for less than
+    /// two is not valid.
+    pub fn new(count: u32) -> Option<Self> {
+        (count >= 2).then_some(Self(count.min(Self::MAX)))
+    }
+
+    /// The number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for ChoiceCount {
+    fn default() -> Self {
+        Self(2)
+    }
+}
+
 /// One backend: at least one address, the main one first.
 ///
 /// Several addresses are several ways to reach the same backend (A61), so it counts once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
     addresses: Arc<[SocketAddr]>,
+    /// Its share of the calls, for policies that weigh endpoints.
+    pub weight: NonZeroU64,
+    /// Where it is, if not in the locality that the tree has it in.
+    pub locality: Option<LocalityId>,
+    /// What decides its place on a hash ring, instead of its first address (A76).
+    pub hash_key: Option<Arc<str>>,
 }
 
 impl Endpoint {
     /// An endpoint reachable at any of `addresses`, or `None` if there are none.
     pub fn new(addresses: impl Into<Arc<[SocketAddr]>>) -> Option<Self> {
         let addresses = addresses.into();
-        (!addresses.is_empty()).then_some(Self { addresses })
+        (!addresses.is_empty()).then_some(Self {
+            addresses,
+            weight: NonZeroU64::MIN,
+            locality: None,
+            hash_key: None,
+        })
     }
 
     /// Its addresses, the main one first.
@@ -96,7 +300,15 @@ impl Endpoint {
         &self.addresses
     }
 
-    /// What identifies the endpoint inside its locality: A61 treats its addresses as a set.
+    /// Writes what decides its place on a hash ring.
+    pub(crate) fn write_hash_key(&self, into: &mut String) {
+        match (self.hash_key.as_deref(), self.addresses.first()) {
+            (Some(key), _) if !key.is_empty() => into.push_str(key),
+            (_, address) => into.extend(address.map(ToString::to_string)),
+        }
+    }
+
+    /// What identifies the endpoint inside its leaf: A61 treats its addresses as a set.
     pub(crate) fn identity(&self) -> Arc<[SocketAddr]> {
         if self.addresses.is_sorted_by(|left, right| left < right) {
             return self.addresses.clone();
@@ -112,6 +324,9 @@ impl From<SocketAddr> for Endpoint {
     fn from(address: SocketAddr) -> Self {
         Self {
             addresses: Arc::from([address]),
+            weight: NonZeroU64::MIN,
+            locality: None,
+            hash_key: None,
         }
     }
 }

@@ -20,23 +20,37 @@ impl<V> Slots<V> {
     }
 
     pub(crate) fn insert(&mut self, value: V) -> Key {
+        self.insert_with(|_| value)
+    }
+
+    /// Inserts a value that knows its own key.
+    pub(crate) fn insert_with(&mut self, value: impl FnOnce(Key) -> V) -> Key {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
-            slot.value = Some(value);
-            return Key {
+            let key = Key {
                 index,
                 generation: slot.generation,
             };
+            slot.value = Some(value(key));
+            return key;
         }
-        let index = self.slots.len() as u32;
+        let key = Key {
+            index: self.slots.len() as u32,
+            generation: 0,
+        };
         self.slots.push(Slot {
             generation: 0,
-            value: Some(value),
+            value: Some(value(key)),
         });
-        Key {
-            index,
-            generation: 0,
-        }
+        key
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &V> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<&V> {

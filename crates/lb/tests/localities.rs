@@ -9,9 +9,9 @@
 
 mod sim;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use crowfly_lb::Event;
+use crowfly_lb::{Event, timing::RETENTION};
 use sim::{CLUSTER, Port, Sim, flat, noted, plan};
 
 /// S7-01: a backend is added, removed and replaced; those that stay keep their connections, and
@@ -57,7 +57,9 @@ fn a_locality_is_part_of_an_endpoints_identity() {
     let mut sim = Sim::ready_with(plan(&[("a", 1, &[1]), ("b", 1, &[2])]));
     let before = sim.id(1);
     sim.plan(plan(&[("b", 1, &[2, 1])]));
-    assert_eq!((&sim.connects[..], &sim.releases[..]), (&[1][..], &[1][..]));
+    assert_eq!((&sim.connects[..], &sim.releases[..]), (&[1][..], &[][..]));
+    sim.advance(RETENTION);
+    assert_eq!(sim.releases, [1], "the one in a");
     assert_ne!(sim.id(1), before);
 }
 
@@ -81,13 +83,12 @@ fn localities_share_calls_by_weight() {
     );
 }
 
-/// S7-02: a locality that is removed goes at once; one that is added gets its share when it is
-/// ready, and the others carry the calls until then.
+/// S7-02: a locality that is removed gets no call any more; one that is added gets its share when
+/// it is ready, and the others carry the calls until then.
 #[test]
 fn localities_come_and_go() {
     let mut sim = Sim::ready_with(plan(&[("a", 1, &[1]), ("b", 3, &[2])]));
     sim.plan(plan(&[("a", 1, &[1])]));
-    assert_eq!(sim.releases, [2]);
     assert_eq!(shares(&sim), [("us/a".into(), 1.0)]);
 
     sim.plan(plan(&[("a", 1, &[1]), ("c", 1, &[3])]));
@@ -95,6 +96,44 @@ fn localities_come_and_go() {
     assert_eq!(shares(&sim), [("us/a".into(), 1.0)]);
     sim.ready(&[3]);
     assert_eq!(shares(&sim), [("us/a".into(), 0.5), ("us/c".into(), 0.5)]);
+}
+
+/// S10-03: a locality that is removed is kept for 15 minutes, and used again as it is if it
+/// comes back meanwhile.
+#[test]
+fn a_removed_locality_is_kept_and_used_again() {
+    let mut sim = Sim::ready_with(plan(&[("a", 1, &[1]), ("b", 3, &[2])]));
+    let kept = sim.id(2);
+    sim.plan(plan(&[("a", 1, &[1])]));
+    assert_eq!(sim.releases, []);
+    assert_eq!(sim.count(10), counts(&[(1, 10)]));
+
+    sim.advance(RETENTION - Duration::from_secs(1));
+    sim.plan(plan(&[("a", 1, &[1]), ("b", 1, &[2])]));
+    assert_eq!((&sim.connects[..], sim.id(2)), (&[][..], kept));
+    assert_eq!(shares(&sim), [("us/a".into(), 0.5), ("us/b".into(), 0.5)]);
+    assert_eq!(sim.balancer.next_timeout(), None, "it is needed again");
+
+    sim.plan(plan(&[("a", 1, &[1])]));
+    sim.advance(RETENTION - Duration::from_secs(1));
+    assert_eq!(sim.releases, []);
+    sim.advance_secs(1);
+    assert_eq!(sim.releases, [2]);
+    assert_eq!(sim.balancer.held(), (1, 1));
+}
+
+/// S10-03: the time that a removed locality is kept for does not start anew with every plan.
+#[test]
+fn plans_do_not_prolong_the_life_of_a_removed_locality() {
+    let mut sim = Sim::ready_with(plan(&[("a", 1, &[1]), ("b", 3, &[2])]));
+    sim.plan(plan(&[("a", 1, &[1])]));
+    for weight in 2..=15 {
+        sim.advance_secs(60);
+        sim.plan(plan(&[("a", weight, &[1])]));
+    }
+    assert_eq!(sim.releases, []);
+    sim.advance_secs(60);
+    assert_eq!(sim.releases, [2]);
 }
 
 /// S7-02: weights count among the READY localities only.
@@ -120,8 +159,12 @@ fn an_empty_plan_fails_with_its_note_and_heals() {
         sim.pick_failure(),
         "cluster payments: no endpoints (EDS resource payments-eds has no healthy endpoint)",
     );
-    assert_eq!(sim.releases, [1]);
+    sim.plan(flat(&[1]));
+    assert_eq!(sim.pick_port(), 1, "its connection was kept");
 
+    sim.plan(plan(&[]));
+    sim.advance(RETENTION);
+    assert_eq!(sim.releases, [1]);
     sim.plan(flat(&[1]));
     assert!(sim.is_queued());
     sim.ready(&[1]);

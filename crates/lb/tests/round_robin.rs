@@ -9,7 +9,7 @@
 
 mod sim;
 
-use std::{collections::BTreeSet, num::NonZeroU32};
+use std::{collections::BTreeSet, num::NonZeroU32, sync::Arc};
 
 use crowfly_lb::{Locality, LocalityId, Node, Plan};
 use sim::{CLUSTER, Picked, Sim, endpoint, flat, noted};
@@ -234,13 +234,12 @@ fn a_new_connection_replaces_the_old_one() {
 fn an_endpoint_counts_once() {
     let of = |endpoints: Vec<_>| Plan {
         cluster: CLUSTER.into(),
-        root: Node::Localities(vec![Locality {
+        root: Node::Localities(Arc::from([Locality {
             id: LocalityId::new("us", "a", ""),
             weight: NonZeroU32::MIN,
-            child: Node::RoundRobin(endpoints.into()),
-        }]),
+            child: Node::round_robin(endpoints),
+        }])),
         note: None,
-        reresolves: false,
     };
     let mut sim = Sim::new();
     sim.plan(of(vec![

@@ -56,6 +56,7 @@ impl ResourceServer {
                 snapshot: receiver,
                 outcomes: sender,
                 asked: watch::Sender::default(),
+                streams: watch::Sender::new(0),
             },
             snapshot,
             outcomes,
@@ -115,6 +116,16 @@ impl ResourceServer {
         assert!(waited, "{type_url}: {asked:?} instead of {wanted:?}");
     }
 
+    /// Waits until this many streams are open.
+    pub async fn has_streams(&self, count: usize) {
+        let mut streams = self.service.streams.subscribe();
+        let reached = streams.wait_for(|streams| *streams == count);
+        let reached = timeout(PATIENCE, reached).await;
+        reached
+            .expect("streams open or end")
+            .expect("the service lives as long as this");
+    }
+
     /// Cuts every connection at once and refuses new ones.
     pub async fn stop(&mut self) {
         self.socket.stop().await;
@@ -142,6 +153,8 @@ struct Service {
     outcomes: mpsc::UnboundedSender<RequestOutcome>,
     /// By type, on the newest stream.
     asked: watch::Sender<BTreeMap<String, BTreeSet<String>>>,
+    /// How many are open.
+    streams: watch::Sender<usize>,
 }
 
 impl Service {
@@ -160,6 +173,7 @@ impl Service {
         mut requests: Streaming<H::Request>,
         responses: mpsc::UnboundedSender<Result<H::Response, Status>>,
     ) {
+        let _open = Open::new(self.streams.clone());
         let snapshot = Arc::clone(&self.snapshot.borrow_and_update());
         let mut subscription = H::new(snapshot);
         self.asked.send_modify(BTreeMap::clear);
@@ -188,6 +202,22 @@ impl Service {
                 }
             }
         }
+    }
+}
+
+/// A stream that is open, for as long as this lives.
+struct Open(watch::Sender<usize>);
+
+impl Open {
+    fn new(streams: watch::Sender<usize>) -> Self {
+        streams.send_modify(|count| *count += 1);
+        Self(streams)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 

@@ -6,11 +6,11 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::RecvStream;
+use http::HeaderMap;
 use http_body::{Body, Frame};
 use pin_project_lite::pin_project;
 use tonic::Status;
 
-use super::error::SendError;
 use super::pump::PumpHandle;
 use super::shared::StreamPermit;
 
@@ -61,18 +61,19 @@ impl<G: Guard> Body for ResponseBody<G> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let this = self.project();
+        let mut this = self.project();
         let Some(stream) = this.stream else {
             return Poll::Ready(None);
         };
         // The guard first: a stream that always has data ready must not outlive its deadline.
-        let frame = match this.guard.poll_end(cx) {
+        let frame = match this.guard.as_mut().poll_end(cx) {
             Poll::Ready(status) => Some(Err(status)),
             Poll::Pending => ready!(stream.poll_frame(cx)),
         };
         if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
             // Over: the stream, its pump and its permit go now, not when the reader drops us.
             *this.stream = None;
+            this.guard.ended(status_of(frame.as_ref()));
         }
         Poll::Ready(frame)
     }
@@ -98,6 +99,25 @@ pub trait Guard {
         let _ = cx;
         Poll::Pending
     }
+
+    /// The stream has ended, with this gRPC status if it said one. Not called for a body that is
+    /// dropped before.
+    fn ended(self: Pin<&mut Self>, status: Option<i32>) {
+        let _ = status;
+    }
+}
+
+/// What the last frame of a body says of the call.
+fn status_of(frame: Option<&Result<Frame<Bytes>, Status>>) -> Option<i32> {
+    match frame? {
+        Ok(frame) => grpc_status(frame.trailers_ref()?),
+        Err(status) => Some(status.code().into()),
+    }
+}
+
+/// The gRPC status in the headers or the trailers of a response.
+pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<i32> {
+    headers.get("grpc-status")?.to_str().ok()?.parse().ok()
 }
 
 impl Guard for () {}
@@ -143,8 +163,7 @@ impl Open {
             return self.poll_failure(cx);
         }
         let shared = &self.permit.shared;
-        let refused = shared.is_above_goaway(self.recv.stream_id().as_u32());
-        let error = SendError::of_stream(shared.address, error, refused);
+        let error = shared.stream_error(self.recv.stream_id().as_u32(), error);
         Poll::Ready(Some(Err(error.to_status())))
     }
 

@@ -1,7 +1,7 @@
 //! Connecting, and what ends a connection.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::error::{ConnectError, ConnectPhase};
+use super::keepalive::{self, Heard, Keepalive};
 use super::profile::Profile;
 use super::sender::Sender;
 use super::shared::Shared;
@@ -52,6 +53,7 @@ impl Connection {
             address,
             deadline: Instant::now() + connect_timeout,
             connect_timeout,
+            keepalive: profile.keepalive(),
         };
         let tcp = attempt
             .phase(ConnectPhase::Connect, connect_tcp(address))
@@ -117,6 +119,7 @@ struct Attempt {
     address: SocketAddr,
     deadline: Instant,
     connect_timeout: Duration,
+    keepalive: Option<Keepalive>,
 }
 
 impl Attempt {
@@ -141,7 +144,14 @@ impl Attempt {
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let shared = Arc::new(Shared::new(self.address, Handle::current()));
+        let keepalive = self
+            .keepalive
+            .map(|settings| (settings, Arc::new(Heard::new())));
+        let mut shared = Shared::new(self.address, Handle::current());
+        if let Some((_, heard)) = &keepalive {
+            shared = shared.listening(Arc::clone(heard));
+        }
+        let shared = Arc::new(shared);
         let seen = shared.clone();
         let tap = Tap::new(io, move |frame| seen.handle_seen(frame));
         let handshake = async {
@@ -149,11 +159,21 @@ impl Attempt {
             read_settings(&mut driver, &shared).await?;
             Ok::<_, h2::Error>((send_request, driver))
         };
-        let (send_request, driver) = self.phase(ConnectPhase::Settings, handshake).await?;
+        let (send_request, mut driver) = self.phase(ConnectPhase::Settings, handshake).await?;
         debug!(address = %self.address, "connected");
 
         let closing = shared.watch();
-        tokio::spawn(drive(driver, shared.clone()));
+        let watched = shared.clone();
+        let pings = driver.ping_pong();
+        let unresponsive = async move {
+            match keepalive.zip(pings) {
+                Some(((settings, heard), pings)) => {
+                    keepalive::watch(pings, heard, settings, watched).await
+                }
+                None => pending().await,
+            }
+        };
+        tokio::spawn(drive(driver, unresponsive, shared.clone()));
         Ok(Connection {
             sender: Sender::new(send_request, shared),
             closing,
@@ -201,11 +221,19 @@ where
     .await
 }
 
-async fn drive(driver: impl Future<Output = Result<(), h2::Error>>, shared: Arc<Shared>) {
+async fn drive(
+    driver: impl Future<Output = Result<(), h2::Error>>,
+    unresponsive: impl Future<Output = Arc<str>>,
+    shared: Arc<Shared>,
+) {
     let task = Task { shared };
-    let reason: Arc<str> = match driver.await {
-        Ok(()) => "closed in good order".into(),
-        Err(error) => error.to_string().into(),
+    let reason: Arc<str> = tokio::select! {
+        ended = driver => match ended {
+            Ok(()) => "closed in good order".into(),
+            Err(error) => error.to_string().into(),
+        },
+        // This drops the driver, and with it the connection.
+        reason = unresponsive => reason,
     };
     debug!(address = %task.shared.address, %reason, "disconnected");
     task.shared.handle_closed(reason);

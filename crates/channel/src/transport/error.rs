@@ -110,6 +110,10 @@ impl SendError {
         Self::new(SendErrorKind::NeverSent, address, reason)
     }
 
+    pub(super) fn lost(address: SocketAddr, reason: impl Into<String>) -> Self {
+        Self::new(SendErrorKind::Lost, address, reason)
+    }
+
     pub(super) fn request_body(address: SocketAddr, status: Status) -> Self {
         let mut error = Self::new(SendErrorKind::RequestBody, address, status.message());
         error.status = Some(status);

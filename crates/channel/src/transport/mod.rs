@@ -20,12 +20,14 @@
 //! | `body` | the response body, and what the upper layer ties to it |
 //! | `error` | what went wrong, sorted by what may be done about it |
 //! | `replay` | a request body that can be sent again until its call is committed |
+//! | `keepalive` | asking a silent server for a sign of life |
 //! | `tap` | reading SETTINGS and GOAWAY off the wire |
 //! | `tls`, `profile` | how to speak to an address |
 
 mod body;
 mod connection;
 mod error;
+mod keepalive;
 mod profile;
 mod pump;
 mod replay;
@@ -35,9 +37,11 @@ mod tls;
 
 mod shared;
 
+pub(crate) use body::grpc_status;
 pub use body::{Guard, ResponseBody};
 pub use connection::{Closing, Connection};
 pub use error::{ConnectError, ConnectPhase, ConnectionLost, SendError, SendErrorKind};
+pub use keepalive::Keepalive;
 pub use profile::Profile;
 pub use replay::{AttemptBody, DEFAULT_REPLAY_LIMIT, ReplayBody};
 pub use sender::Sender;

@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use super::keepalive::Keepalive;
 use super::tls::{BackendTls, TlsClient, TlsError};
 
 /// Everything besides the address that makes two connections differ: connections with equal
@@ -13,6 +14,7 @@ use super::tls::{BackendTls, TlsClient, TlsError};
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     tls: Option<Arc<TlsClient>>,
+    keepalive: Option<Keepalive>,
 }
 
 impl Profile {
@@ -26,17 +28,38 @@ impl Profile {
     pub fn with_tls(tls: &BackendTls, authority: &str) -> Result<Self, TlsError> {
         Ok(Self {
             tls: Some(Arc::new(tls.client(authority)?)),
+            keepalive: None,
         })
+    }
+
+    /// Asks silent servers for a sign of life.
+    pub fn with_keepalive(mut self, keepalive: Keepalive) -> Self {
+        self.keepalive = Some(keepalive);
+        self
+    }
+
+    /// The same with half as many PINGs.
+    pub(crate) fn slowed(mut self) -> Self {
+        self.keepalive = self.keepalive.map(Keepalive::slowed);
+        self
+    }
+
+    pub(super) fn keepalive(&self) -> Option<Keepalive> {
+        self.keepalive
     }
 
     pub(super) fn tls(&self) -> Option<&TlsClient> {
         self.tls.as_deref()
     }
+
+    fn key(&self) -> (Option<*const TlsClient>, Option<Keepalive>) {
+        (self.tls.as_ref().map(Arc::as_ptr), self.keepalive)
+    }
 }
 
 impl PartialEq for Profile {
     fn eq(&self, other: &Self) -> bool {
-        self.tls.as_ref().map(Arc::as_ptr) == other.tls.as_ref().map(Arc::as_ptr)
+        self.key() == other.key()
     }
 }
 
@@ -44,7 +67,7 @@ impl Eq for Profile {}
 
 impl Hash for Profile {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.tls.as_ref().map(Arc::as_ptr).hash(state);
+        self.key().hash(state);
     }
 }
 

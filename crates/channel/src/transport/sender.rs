@@ -71,8 +71,7 @@ impl Sender {
                 {
                     return Err(SendError::request_body(shared.address, status));
                 }
-                let refused = shared.is_above_goaway(response.stream_id().as_u32());
-                Err(SendError::of_stream(shared.address, &error, refused))
+                Err(shared.stream_error(response.stream_id().as_u32(), &error))
             }
         }
     }

@@ -1,14 +1,15 @@
 //! What the connection task knows and its senders need: may a stream be opened, and if not, why.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, TryAcquireError, watch};
 
 use super::connection::Closing;
 use super::error::SendError;
+use super::keepalive::Heard;
 use super::tap::Seen;
 
 /// State of one connection, written by its task and read by every call on it.
@@ -31,6 +32,10 @@ pub(super) struct Shared {
     /// [`NO_GOAWAY`] until a GOAWAY is seen. Stream ids have 31 bits, so it collides with none.
     last_stream_id: AtomicU32,
     closing: watch::Sender<Option<Closing>>,
+    /// Written only if someone wants to know.
+    heard: Option<Arc<Heard>>,
+    /// Why we gave up on the server, if we did.
+    unresponsive: OnceLock<Arc<str>>,
 }
 
 impl Shared {
@@ -38,6 +43,8 @@ impl Shared {
         Self {
             address,
             runtime,
+            heard: None,
+            unresponsive: OnceLock::new(),
             streams: Semaphore::new(0),
             granted: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -45,6 +52,12 @@ impl Shared {
             last_stream_id: AtomicU32::new(NO_GOAWAY),
             closing: watch::Sender::new(None),
         }
+    }
+
+    /// Has the time of the server's last sign of life written down.
+    pub(super) fn listening(mut self, heard: Arc<Heard>) -> Self {
+        self.heard = Some(heard);
+        self
     }
 
     /// Takes in what the tap saw.
@@ -58,12 +71,24 @@ impl Shared {
                     .store(goaway.last_stream_id, Ordering::Release);
                 self.close(Closing::Draining(Some(goaway)));
             }
+            Seen::Something => {
+                if let Some(heard) = &self.heard {
+                    heard.beat();
+                }
+            }
         }
     }
 
     /// The connection is over. Later calls change nothing.
     pub(super) fn handle_closed(&self, reason: impl Into<Arc<str>>) {
         self.close(Closing::Closed(reason.into()));
+    }
+
+    /// The server is given up on: its streams are about to fail for this reason.
+    pub(super) fn handle_unresponsive(&self, reason: Arc<str>) {
+        // The first reason is the reason.
+        let _ = self.unresponsive.set(Arc::clone(&reason));
+        self.handle_closed(reason);
     }
 
     /// All stream ids are used up (2^30 calls): nothing is wrong, but a new connection is needed.
@@ -95,6 +120,20 @@ impl Shared {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// How many streams are open.
+    pub(super) fn open_streams(&self) -> usize {
+        let granted = self.granted.load(Ordering::Relaxed);
+        granted.saturating_sub(self.streams.available_permits())
+    }
+
+    /// The error of a stream that was open.
+    pub(super) fn stream_error(&self, stream_id: u32, error: &h2::Error) -> SendError {
+        match self.unresponsive.get() {
+            Some(reason) => SendError::lost(self.address, &**reason),
+            None => SendError::of_stream(self.address, error, self.is_above_goaway(stream_id)),
+        }
+    }
+
     pub(super) fn is_open(&self) -> bool {
         !self.streams.is_closed()
     }
@@ -104,7 +143,7 @@ impl Shared {
     }
 
     /// Whether the server promised never to act on this stream.
-    pub(super) fn is_above_goaway(&self, stream_id: u32) -> bool {
+    fn is_above_goaway(&self, stream_id: u32) -> bool {
         stream_id > self.last_stream_id.load(Ordering::Acquire)
     }
 

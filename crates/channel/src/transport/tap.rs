@@ -24,6 +24,8 @@ pub(super) enum Seen {
         max_concurrent_streams: Option<u32>,
     },
     GoAway(GoAway),
+    /// Bytes, whatever they mean. What they mean comes after.
+    Something,
 }
 
 /// A GOAWAY frame: the server takes no stream above `last_stream_id`.
@@ -61,6 +63,9 @@ impl<IO: AsyncRead + Unpin, F: FnMut(Seen) + Unpin> AsyncRead for Tap<IO, F> {
         let this = self.get_mut();
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            (this.report)(Seen::Something);
+        }
         this.scanner.scan(&buf.filled()[before..], &mut this.report);
         Poll::Ready(Ok(()))
     }

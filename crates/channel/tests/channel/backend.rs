@@ -3,15 +3,19 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::server::{self, SendResponse};
 use h2::{Reason, RecvStream};
 use http::{HeaderMap, Request, Response};
 use prost::Message;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+
+/// Longer than any wait of a test that passes.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Answers every unary call with its own name.
 pub(crate) struct Backend {
@@ -19,6 +23,8 @@ pub(crate) struct Backend {
     shared: Arc<Shared>,
     calls: mpsc::UnboundedReceiver<Held>,
     server: tokio::task::JoinHandle<()>,
+    /// Keeps the port while nobody listens.
+    reserved: Option<TcpSocket>,
 }
 
 struct Shared {
@@ -28,7 +34,9 @@ struct Shared {
     /// How many of the next calls to refuse.
     refusals: AtomicUsize,
     connections: AtomicUsize,
+    open: watch::Sender<usize>,
     go_away: watch::Sender<()>,
+    drain: watch::Sender<()>,
 }
 
 impl Backend {
@@ -62,11 +70,49 @@ impl Backend {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
+    /// Waits until this many connections are open.
+    pub(crate) async fn has_open(&self, count: usize) {
+        let mut open = self.shared.open.subscribe();
+        let reached = open.wait_for(|open| *open == count);
+        let reached = tokio::time::timeout(PATIENCE, reached).await;
+        reached.expect("connections open or close").unwrap();
+    }
+
     /// Cuts every connection at once, and listens no more.
     pub(crate) async fn kill(self) -> SocketAddr {
         self.server.abort();
         let _ = self.server.await;
         self.address
+    }
+
+    /// The same, but it may come back.
+    pub(crate) async fn stop(&mut self) {
+        self.server.abort();
+        self.reserve().await;
+    }
+
+    /// Listens no more, and sends its clients away; no call is lost. It may come back.
+    pub(crate) async fn drain(&mut self) {
+        self.shared.drain.send_replace(());
+        self.reserve().await;
+    }
+
+    async fn reserve(&mut self) {
+        let ended = tokio::time::timeout(PATIENCE, &mut self.server).await;
+        // An error is that it was aborted.
+        let _ = ended.expect("the server ends");
+        let socket = TcpSocket::new_v4().unwrap();
+        // Its former connections may still linger in the kernel.
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(self.address).unwrap();
+        self.reserved = Some(socket);
+    }
+
+    /// Comes back.
+    pub(crate) fn restart(&mut self) {
+        let socket = self.reserved.take().expect("it was stopped");
+        let listener = socket.listen(128).unwrap();
+        self.server = tokio::spawn(accept(listener, Arc::clone(&self.shared)));
     }
 
     async fn new(name: &str, holds: bool) -> Self {
@@ -79,7 +125,9 @@ impl Backend {
             held,
             refusals: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            open: watch::Sender::new(0),
             go_away: watch::Sender::new(()),
+            drain: watch::Sender::new(()),
         });
         let server = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Self {
@@ -87,6 +135,7 @@ impl Backend {
             shared,
             calls,
             server,
+            reserved: None,
         }
     }
 }
@@ -142,13 +191,23 @@ impl Held {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
-    while let Ok((tcp, _)) = listener.accept().await {
-        shared.connections.fetch_add(1, Ordering::SeqCst);
-        connections.spawn(serve(tcp, Arc::clone(&shared)));
+    let mut drained = shared.drain.subscribe();
+    loop {
+        tokio::select! {
+            Ok((tcp, _)) = listener.accept() => {
+                shared.connections.fetch_add(1, Ordering::SeqCst);
+                connections.spawn(serve(tcp, Arc::clone(&shared)));
+            }
+            _ = drained.changed() => break,
+        }
     }
+    drop(listener);
+    shared.go_away.send_replace(());
+    connections.join_all().await;
 }
 
 async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
+    let _open = Open::new(&shared.open);
     let mut told = shared.go_away.subscribe();
     let Ok(mut connection) = server::handshake(tcp).await else {
         return;
@@ -161,6 +220,22 @@ async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
             }
             Ok(()) = told.changed() => connection.graceful_shutdown(),
         }
+    }
+}
+
+/// A connection that is open, for as long as this lives.
+struct Open<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Open<'a> {
+    fn new(open: &'a watch::Sender<usize>) -> Self {
+        open.send_modify(|count| *count += 1);
+        Self(open)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 

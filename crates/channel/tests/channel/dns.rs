@@ -14,7 +14,7 @@ use tokio::time;
 use tonic::{Code, Request};
 
 use crate::backend::Backend;
-use crate::support::{call, call_when_ready, payments, send, spread, spread_until};
+use crate::support::{call, call_when_ready, pass, payments, send, spread, spread_until};
 
 /// The system's resolver with the server of a test, and what it was asked for.
 #[derive(Clone, Debug)]
@@ -72,13 +72,6 @@ fn builder(server: &ResourceServer, dns: &Recorder) -> ChannelBuilder {
 /// The service `payments`, at the port of `backend` on `host`.
 fn payments_at(host: &str, backend: &Backend) -> Resources {
     payments(&[]).with(cluster("payments-cluster").logical_dns(host, backend.address.port()))
-}
-
-/// Lets time pass.
-async fn pass(time: Duration) {
-    time::pause();
-    time::advance(time).await;
-    time::resume();
 }
 
 const WINDOW: Duration = Duration::from_secs(30);

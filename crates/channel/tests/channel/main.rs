@@ -7,6 +7,8 @@
     reason = "test code"
 )]
 
+mod addresses;
+mod aggregate_configs;
 mod aggregates;
 mod backend;
 mod balancing;
@@ -16,6 +18,11 @@ mod deadlines;
 mod dns;
 mod failures;
 mod gates;
+mod idle;
+mod keepalive;
+mod limits;
+mod proxy;
 mod retries;
 mod servers;
+mod state;
 mod support;

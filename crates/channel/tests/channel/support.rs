@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crowfly::{Channel, WaitForReady};
+use crowfly::{Channel, ConnectivityState, StateWatch, WaitForReady};
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::Resources;
 use tonic::client::Grpc;
@@ -90,4 +90,22 @@ pub(crate) async fn spread_until(
     };
     let found = tokio::time::timeout(PATIENCE, looking).await;
     found.expect("the spread changes");
+}
+
+/// Lets time pass.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+/// Waits until the channel is in this state.
+pub(crate) async fn reaches(watch: &mut StateWatch, state: ConnectivityState) {
+    let reached = async {
+        while watch.state() != state {
+            watch.changed().await.expect("the channel lives");
+        }
+    };
+    let reached = tokio::time::timeout(PATIENCE, reached).await;
+    reached.unwrap_or_else(|_| panic!("the channel is {}, not {state}", watch.state()));
 }

@@ -96,7 +96,7 @@ impl Cluster {
             resource,
             kind: None,
             place,
-            lb_policy: &[],
+            lb_policy: Vec::new(),
             list: None,
             children: Vec::new(),
             source: None,
@@ -142,9 +142,15 @@ impl From<&endpoints::DropCategory> for Drop {
     }
 }
 
-fn policies(policy: LbPolicy) -> &'static [&'static str] {
+fn policies(policy: LbPolicy) -> Vec<&'static str> {
+    let name = |policy| match policy {
+        EndpointPolicy::LeastRequest { .. } => "least_request",
+        EndpointPolicy::PickFirst { .. } => "pick_first",
+        EndpointPolicy::RingHash(_) => "ring_hash",
+        EndpointPolicy::RoundRobin => "round_robin",
+    };
     match policy {
-        LbPolicy::Endpoints(EndpointPolicy::RoundRobin) => &["round_robin"],
-        LbPolicy::WrrLocality(EndpointPolicy::RoundRobin) => &["wrr_locality", "round_robin"],
+        LbPolicy::Endpoints(policy) => vec![name(policy)],
+        LbPolicy::WrrLocality(policy) => vec!["wrr_locality", name(policy)],
     }
 }

@@ -163,7 +163,7 @@ pub struct Cluster {
     /// Where it stands below an aggregate.
     pub place: Place,
     /// Of a leaf, how calls are spread inside a priority, the outermost policy first.
-    pub lb_policy: &'static [&'static str],
+    pub lb_policy: Vec<&'static str>,
     /// The resource that holds the list of an aggregate (gRFC A99).
     pub list: Option<Resource>,
     /// The clusters of an aggregate, best first.

@@ -352,7 +352,7 @@ fn a_host_without_routes_is_where_it_ends() {
 #[test]
 fn a_refused_cluster_is_where_it_ends() {
     let explanation = explained(&to_top().with(cluster("top").invalid()), &every_call());
-    let why = "invalid: lb_policy: expected ROUND_ROBIN, got CLUSTER_PROVIDED";
+    let why = "invalid: lb_policy: expected LEAST_REQUEST, RING_HASH or ROUND_ROBIN, got CLUSTER_PROVIDED";
     assert_stops(&explanation, "cluster top", why);
     let found = &explanation.clusters[0].cluster.resource;
     assert_eq!((found.state, &found.version), ("NACKED", &None));
@@ -377,7 +377,7 @@ fn a_refused_update_is_a_note() {
     assert_eq!(found.version, before.clusters[0].cluster.resource.version);
     let refused = found.refused_version.as_ref().unwrap();
     assert_ne!(Some(refused), found.version.as_ref());
-    let expected = format!("! version {refused}: invalid: lb_policy: expected ROUND_ROBIN");
+    let expected = format!("! version {refused}: invalid: lb_policy: expected LEAST_REQUEST");
     let text = explanation.to_string();
     assert!(text.contains(&expected), "{text}");
     assert!(!text.contains('✗'), "{text}");

@@ -201,7 +201,7 @@ impl Cluster {
             Some("logical_dns") => "logical DNS",
             Some(other) => other,
         };
-        match self.lb_policy {
+        match self.lb_policy.as_slice() {
             [] => format!(": {kind}"),
             policies => format!(": {kind}, {}", policies.join("/")),
         }

@@ -12,14 +12,19 @@
     reason = "test code"
 )]
 
+mod aggregate_phases;
 mod c_core_client;
 mod envoy_delta;
 mod envoy_proxy;
 mod envoy_recording;
+mod failover;
 mod fallback;
 mod foreign_control_plane;
 mod foreign_delta;
 mod inspect;
+mod load;
+mod reorder;
+mod reserved;
 mod silent_backend;
 mod survival;
 

@@ -1,8 +1,6 @@
 //! The control plane dies under load, and the calls do not notice.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crowfly::{Bootstrap, Channel};
@@ -11,18 +9,15 @@ use crowfly_e2e::process::PATIENCE;
 use crowfly_e2e::product::Config;
 use crowfly_e2e::resources::{self, ENDPOINTS};
 use crowfly_e2e::{peers, rpc};
-use tokio::net::TcpSocket;
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::CROWFLY;
+use crate::load::Load;
+use crate::reserved::Reserved;
 
 /// Long enough for several attempts to connect: the waits are 1 s, 1.6 s, 2.6 s and so on.
 const RESTART: Duration = Duration::from_secs(10);
 const OUTAGE: Duration = Duration::from_secs(30);
-/// Each caller rests that long between calls: the load is steady, and leaves the machine to others.
-const PACE: Duration = Duration::from_millis(5);
-const CALLERS: usize = 4;
 
 /// S1-17, S1-33: the control plane is killed under load and is back later with another version. No
 /// call fails meanwhile, traffic follows, and the fallback is left alone, for nothing is missing.
@@ -152,89 +147,4 @@ fn channel(target: &str, primary: SocketAddr, fallback: SocketAddr) -> Channel {
         .bootstrap(bootstrap)
         .build()
         .unwrap()
-}
-
-/// Calls that go on until the end, and how they went.
-struct Load {
-    outcome: Arc<Mutex<Outcome>>,
-    stopped: Arc<AtomicBool>,
-    callers: Vec<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Outcome {
-    answered: rpc::Spread,
-    failures: Vec<tonic::Status>,
-}
-
-impl Load {
-    fn start(channel: &Channel) -> Self {
-        let outcome = Arc::<Mutex<Outcome>>::default();
-        let stopped = Arc::<AtomicBool>::default();
-        let caller = |_| {
-            let (channel, outcome, stopped) = (channel.clone(), outcome.clone(), stopped.clone());
-            tokio::spawn(async move {
-                while !stopped.load(Ordering::Relaxed) {
-                    let result = rpc::unary_call(&channel).await;
-                    outcome.lock().unwrap().count(result);
-                    sleep(PACE).await;
-                }
-            })
-        };
-        let callers = (0..CALLERS).map(caller).collect();
-        Self {
-            outcome,
-            stopped,
-            callers,
-        }
-    }
-
-    /// Lets the last calls end; returns who answered.
-    async fn stop_without_failure(self) -> rpc::Spread {
-        self.stopped.store(true, Ordering::Relaxed);
-        for caller in self.callers {
-            caller.await.unwrap();
-        }
-        let outcome = std::mem::take(&mut *self.outcome.lock().unwrap());
-        let failures = outcome.failures;
-        assert!(
-            failures.is_empty(),
-            "{} failed, such as {:?}; answered: {:?}",
-            failures.len(),
-            failures[0],
-            outcome.answered
-        );
-        outcome.answered
-    }
-}
-
-impl Outcome {
-    fn count(&mut self, result: Result<String, tonic::Status>) {
-        match result {
-            Ok(backend) => *self.answered.entry(backend).or_default() += 1,
-            Err(status) => self.failures.push(status),
-        }
-    }
-}
-
-/// A port that nobody else gets while the process that listens there is gone.
-struct Reserved {
-    address: SocketAddr,
-    _socket: TcpSocket,
-}
-
-impl Reserved {
-    fn new() -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_reuseaddr(true).unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        Self {
-            address: socket.local_addr().unwrap(),
-            _socket: socket,
-        }
-    }
-
-    fn listen(&self) -> String {
-        self.address.to_string()
-    }
 }

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use crate::{EndpointId, LocalityId};
+use crate::{EndpointId, LocalityId, counters::CallCounter};
 
 /// An endpoint that can take calls: made when it becomes READY, shared by pickers and calls.
 #[derive(Debug)]
@@ -27,23 +27,31 @@ pub(crate) struct ReadyEndpoint<T> {
     pub(crate) id: EndpointId,
     pub(crate) locality: LocalityId,
     pub(crate) addresses: Arc<[SocketAddr]>,
+    /// Counts the calls of the cluster.
+    cluster: Option<Arc<CallCounter>>,
     ended: Arc<Ended>,
 }
 
 impl<T> ReadyEndpoint<T> {
     pub(crate) fn start_call(&self) {
         self.started.fetch_add(1, Relaxed);
+        if let Some(cluster) = &self.cluster {
+            cluster.start();
+        }
     }
 
     pub(crate) fn finish_call(&self) {
         self.finished.fetch_add(1, Relaxed);
+        if let Some(cluster) = &self.cluster {
+            cluster.finish();
+        }
     }
 
     fn picks(&self) -> u64 {
         self.started.load(Relaxed)
     }
 
-    fn in_flight(&self) -> u64 {
+    pub(crate) fn in_flight(&self) -> u64 {
         // Finished first: a call that ends in between is then counted as open, not as minus one.
         let finished = self.finished.load(Relaxed);
         self.started.load(Relaxed).saturating_sub(finished)
@@ -79,6 +87,7 @@ impl<T> Ledger<T> {
         id: EndpointId,
         locality: &LocalityId,
         addresses: &Arc<[SocketAddr]>,
+        cluster: Option<&Arc<CallCounter>>,
         transport: T,
     ) -> Arc<ReadyEndpoint<T>> {
         let ready = Arc::new(ReadyEndpoint {
@@ -88,6 +97,7 @@ impl<T> Ledger<T> {
             id,
             locality: locality.clone(),
             addresses: addresses.clone(),
+            cluster: cluster.cloned(),
             ended: self.ended.clone(),
         });
         self.connections

@@ -2,18 +2,20 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod plans;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    num::NonZeroU32,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crowfly_lb::{
-    Balancer, Call, CallContext, Command, Endpoint, EndpointId, EndpointState, EndpointView, Event,
-    Locality, LocalityId, Node, Pick, Picker, Plan,
+    Balancer, Call, CallContext, CallCounters, ClusterName, Command, Endpoint, EndpointId,
+    EndpointState, EndpointView, Event, Pick, Picker, Plan,
 };
+use plans::{localities, tree_of};
 
 /// The cluster of every plan made here.
 pub(crate) const CLUSTER: &str = "payments";
@@ -24,15 +26,19 @@ pub(crate) type Port = u16;
 /// A driver that does what the balancer asks and reports what the test says.
 pub(crate) struct Sim {
     pub(crate) balancer: Balancer<Port>,
+    /// The picker of [`CLUSTER`].
     pub(crate) picker: Option<Arc<Picker<Port>>>,
+    /// The pickers of every cluster.
+    pub(crate) pickers: BTreeMap<ClusterName, Arc<Picker<Port>>>,
     /// What was asked since the test last looked.
     pub(crate) connects: Vec<Port>,
     pub(crate) releases: Vec<Port>,
     pub(crate) publishes: usize,
+    pub(crate) reresolves: usize,
     /// Every endpoint that was connected and not released.
     pub(crate) live: BTreeMap<EndpointId, Port>,
     pub(crate) released: BTreeSet<EndpointId>,
-    now: Instant,
+    pub(crate) now: Instant,
     seed: u64,
 }
 
@@ -42,12 +48,19 @@ impl Sim {
     }
 
     pub(crate) fn with_seed(seed: u64) -> Self {
+        Self::with_counters(seed, Arc::default())
+    }
+
+    /// A balancer that shares its counters.
+    pub(crate) fn with_counters(seed: u64, counters: Arc<CallCounters>) -> Self {
         Self {
-            balancer: Balancer::new(seed),
+            balancer: Balancer::new(seed, counters),
             picker: None,
+            pickers: BTreeMap::new(),
             connects: Vec::new(),
             releases: Vec::new(),
             publishes: 0,
+            reresolves: 0,
             live: BTreeMap::new(),
             released: BTreeSet::new(),
             now: Instant::now(),
@@ -65,6 +78,19 @@ impl Sim {
         sim
     }
 
+    /// The same for plans of many endpoints: the balancer acts once on all reports.
+    pub(crate) fn ready_with_in_one_batch(plan: Plan) -> Self {
+        let mut sim = Self::new();
+        sim.plan(plan);
+        for (id, port) in sim.live.clone() {
+            let state = EndpointState::Ready(port);
+            sim.handle(Event::Endpoint { id, state });
+        }
+        sim.flush();
+        sim.forget();
+        sim
+    }
+
     /// Hands over an event without acting on it.
     pub(crate) fn handle(&mut self, event: Event<Port>) {
         self.balancer.handle(event, self.now);
@@ -76,6 +102,28 @@ impl Sim {
         while let Some(command) = self.balancer.poll_command() {
             self.obey(command);
         }
+    }
+
+    /// Lets time pass, with every timer that fires meanwhile.
+    pub(crate) fn advance(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.balancer.next_timeout()
+            && at <= end
+        {
+            self.now = self.now.max(at);
+            self.flush();
+        }
+        self.now = end;
+    }
+
+    pub(crate) fn advance_secs(&mut self, seconds: u64) {
+        self.advance(Duration::from_secs(seconds));
+    }
+
+    /// Stops using a cluster.
+    pub(crate) fn remove(&mut self, cluster: &str) {
+        self.handle(Event::RemoveCluster(cluster.into()));
+        self.flush();
     }
 
     pub(crate) fn plan(&mut self, plan: Plan) {
@@ -107,6 +155,15 @@ impl Sim {
         self.flush();
     }
 
+    /// Of several live endpoints at a port, the one that came last is READY.
+    pub(crate) fn ready_newest(&mut self, port: Port) {
+        let mut at_port = self.live.iter().filter(|entry| *entry.1 == port);
+        let id = *at_port.next_back().expect("a live endpoint").0;
+        let state = EndpointState::Ready(port);
+        self.handle(Event::Endpoint { id, state });
+        self.flush();
+    }
+
     /// The live endpoint at a port.
     pub(crate) fn id(&self, port: Port) -> EndpointId {
         let mut found = self.live.iter().filter(|entry| *entry.1 == port);
@@ -120,11 +177,17 @@ impl Sim {
 
     /// The call that a pick starts, with a random number that no other pick had.
     pub(crate) fn pick(&mut self) -> Picked {
+        self.pick_from(CLUSTER)
+    }
+
+    pub(crate) fn pick_from(&mut self, cluster: &str) -> Picked {
         self.seed += 1;
-        let picker = self.picker.as_ref().expect("no picker was published");
+        let picker = self.pickers.get(cluster).expect("no picker was published");
         match picker.pick(&CallContext::new(self.seed)) {
             Pick::Ready(call) => Picked::Ready(call),
+            Pick::Drop(dropped) => Picked::Drop(dropped.to_string()),
             Pick::Queue => Picked::Queue,
+            Pick::Wake(id) => Picked::Wake(id),
             Pick::Fail(failure) => Picked::Fail(failure.to_string()),
         }
     }
@@ -142,6 +205,22 @@ impl Sim {
         match self.pick() {
             Picked::Fail(text) => text,
             other => panic!("expected a failure, got {other:?}"),
+        }
+    }
+
+    /// The call of a pick that must succeed.
+    pub(crate) fn call(&mut self) -> Call<Port> {
+        match self.pick() {
+            Picked::Ready(call) => call,
+            other => panic!("expected a ready endpoint, got {other:?}"),
+        }
+    }
+
+    /// The text of a pick that must be dropped.
+    pub(crate) fn pick_drop(&mut self) -> String {
+        match self.pick() {
+            Picked::Drop(text) => text,
+            other => panic!("expected a drop, got {other:?}"),
         }
     }
 
@@ -177,6 +256,7 @@ impl Sim {
         self.connects.clear();
         self.releases.clear();
         self.publishes = 0;
+        self.reresolves = 0;
     }
 
     fn obey(&mut self, command: Command<Port>) {
@@ -194,10 +274,12 @@ impl Sim {
                 self.released.insert(id);
                 self.releases.push(port);
             }
-            Command::Reresolve(_) => {}
+            Command::Reresolve(_) => self.reresolves += 1,
             Command::Publish { cluster, picker } => {
-                assert_eq!(cluster.as_str(), CLUSTER);
-                self.picker = Some(picker);
+                if cluster.as_str() == CLUSTER {
+                    self.picker = Some(picker.clone());
+                }
+                self.pickers.insert(cluster, picker);
                 self.publishes += 1;
             }
         }
@@ -209,22 +291,14 @@ impl Sim {
 pub(crate) enum Picked {
     Ready(Call<Port>),
     Queue,
+    Wake(EndpointId),
+    Drop(String),
     Fail(String),
 }
 
 /// A plan of localities `(zone, weight, ports)`.
-pub(crate) fn plan(localities: &[(&str, u32, &[Port])]) -> Plan {
-    let localities = localities.iter().map(|&(zone, weight, ports)| Locality {
-        id: LocalityId::new("us", zone, ""),
-        weight: NonZeroU32::new(weight).expect("a weight"),
-        child: Node::RoundRobin(ports.iter().map(|&port| address(port).into()).collect()),
-    });
-    Plan {
-        cluster: CLUSTER.into(),
-        root: Node::Localities(localities.collect()),
-        note: None,
-        reresolves: false,
-    }
+pub(crate) fn plan(zones: &[(&str, u32, &[Port])]) -> Plan {
+    tree_of(localities(zones))
 }
 
 /// A plan of one locality.
@@ -243,6 +317,10 @@ pub(crate) fn noted(plan: Plan, note: &str) -> Plan {
 pub(crate) fn endpoint(ports: &[Port]) -> Endpoint {
     let addresses: Vec<_> = ports.iter().map(|&port| address(port)).collect();
     Endpoint::new(addresses).expect("an address")
+}
+
+pub(crate) fn endpoints_at(ports: &[Port]) -> Arc<[Endpoint]> {
+    ports.iter().map(|&port| address(port).into()).collect()
 }
 
 pub(crate) fn address(port: Port) -> SocketAddr {

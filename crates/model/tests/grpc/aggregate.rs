@@ -35,7 +35,7 @@ fn every_policy_is_accepted() {
     let round_robin = Some(LbPolicy::WrrLocality(EndpointPolicy::RoundRobin));
     let cases = [
         (PbLbPolicy::ClusterProvided as i32, None),
-        (PbLbPolicy::RingHash as i32, None),
+        (PbLbPolicy::Maglev as i32, None),
         (PbLbPolicy::RoundRobin as i32, round_robin),
         (77, None),
     ];

@@ -106,13 +106,13 @@ fn what_is_nacked() {
             |p| {
                 p.name.clear();
                 eds(p).eds_config = Some(file_source());
-                p.lb_policy = PbLbPolicy::RingHash as i32;
+                p.lb_policy = PbLbPolicy::Maglev as i32;
                 p.lrs_server = Some(ads());
             },
             &[
                 "name: expected a non-empty string, got none",
                 "eds_cluster_config.eds_config: expected ads or self, got path_config_source",
-                "lb_policy: expected ROUND_ROBIN, got RING_HASH",
+                "lb_policy: expected LEAST_REQUEST, RING_HASH or ROUND_ROBIN, got MAGLEV",
                 "lrs_server: expected self, got ads",
             ],
         ),

@@ -150,7 +150,10 @@ fn logical_dns_has_a_policy_as_well() {
 
     proto.lb_policy = PbLbPolicy::Maglev as i32;
     let errors = reject::<Cluster>(&proto);
-    assert_eq!(errors, ["lb_policy: expected ROUND_ROBIN, got MAGLEV"]);
+    assert_eq!(
+        errors,
+        ["lb_policy: expected LEAST_REQUEST, RING_HASH or ROUND_ROBIN, got MAGLEV"]
+    );
 }
 
 fn policy_of(proto: &pb::Cluster) -> LbPolicy {

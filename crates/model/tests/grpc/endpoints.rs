@@ -7,7 +7,9 @@ use crowfly_model::grpc::{
 use envoy_types::pb::{
     envoy::{
         config::{
-            core::v3::{Address, HealthStatus, Pipe, address, socket_address::PortSpecifier},
+            core::v3::{
+                Address, HealthStatus, Metadata, Pipe, address, socket_address::PortSpecifier,
+            },
             endpoint::v3::{
                 self as pb,
                 cluster_load_assignment::{Policy, policy::DropOverload},
@@ -17,7 +19,7 @@ use envoy_types::pb::{
         },
         r#type::v3::{FractionalPercent, fractional_percent::DenominatorType},
     },
-    google::protobuf::UInt32Value,
+    google::protobuf::{Struct, UInt32Value, Value, value::Kind},
 };
 
 use crate::{
@@ -260,6 +262,32 @@ fn no_localities() {
     proto.endpoints = vec![locality("a", 0, vec![])];
     let parsed = accept::<Endpoints>(&proto);
     assert!(parsed.priorities[0][0].endpoints.is_empty());
+}
+
+/// gRFC A76: metadata may say what decides an endpoint's place on a hash ring.
+#[test]
+fn hash_key() {
+    let text = |text: &str| Kind::StringValue(text.to_owned());
+    let cases = [
+        ("envoy.lb", text("backend-7"), Some("backend-7")),
+        ("envoy.lb", text(""), None),
+        ("envoy.lb", Kind::BoolValue(true), None),
+        ("other", text("backend-7"), None),
+    ];
+    for (filter, kind, expected) in cases {
+        let value = Value { kind: Some(kind) };
+        let fields = Struct {
+            fields: [("hash_key".to_owned(), value)].into(),
+        };
+        let mut proto = assignment();
+        proto.endpoints[2].lb_endpoints[0].metadata = Some(Metadata {
+            filter_metadata: [(filter.to_owned(), fields)].into(),
+            ..Metadata::default()
+        });
+        let parsed = accept::<Endpoints>(&proto);
+        let endpoint = &parsed.priorities[1][0].endpoints[0];
+        assert_eq!(endpoint.hash_key.as_deref(), expected, "{filter}");
+    }
 }
 
 /// S7-03 (part): only endpoints that may get calls are kept; the others are not looked at.

@@ -139,6 +139,7 @@ fn endpoints(name: &DnsName, addresses: Vec<SocketAddr>) -> Endpoints {
                 addresses,
                 weight: NonZeroU32::MIN,
                 health: Health::Unknown,
+                hash_key: None,
             }],
         }]],
         drops: Vec::new(),

@@ -1,19 +1,19 @@
 //! How calls are spread over a cluster's endpoints.
 //!
 //! `load_balancing_policy` (gRFC A52) wins over the older `lb_policy` enum, whose ROUND_ROBIN means
-//! `wrr_locality` with `round_robin` inside.
+//! `wrr_locality` with `round_robin` inside, and whose RING_HASH sees all localities at once (gRFC
+//! A42).
 
 use envoy_types::pb::{
     envoy::{
         config::cluster::v3::{self as pb, LoadBalancingPolicy, cluster},
-        extensions::load_balancing_policies::{
-            round_robin::v3::RoundRobin, wrr_locality::v3::WrrLocality,
-        },
+        extensions::load_balancing_policies::wrr_locality::v3::WrrLocality,
     },
     google::protobuf::Any,
 };
-use prost::{Message, Name};
+use prost::Name;
 
+use super::endpoint_policy::{self, EndpointPolicy};
 use crate::{Validator, grpc::any::type_name};
 
 /// How calls are spread inside one priority.
@@ -25,13 +25,6 @@ pub enum LbPolicy {
     Endpoints(EndpointPolicy),
 }
 
-/// How calls are spread over a list of endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndpointPolicy {
-    /// One after the other.
-    RoundRobin,
-}
-
 /// How many lists of policies may be inside each other (gRFC A52).
 const MAX_DEPTH: usize = 16;
 
@@ -40,15 +33,35 @@ pub(super) fn parse(proto: &pb::Cluster, v: &mut Validator) -> Option<LbPolicy> 
     if let Some(list) = &proto.load_balancing_policy {
         return v.field("load_balancing_policy", |v| parse_list(list, 1, v));
     }
-    if proto.lb_policy == cluster::LbPolicy::RoundRobin as i32 {
-        return Some(LbPolicy::WrrLocality(EndpointPolicy::RoundRobin));
+    use cluster::{LbConfig, LbPolicy as Classic};
+    match Classic::try_from(proto.lb_policy) {
+        Ok(Classic::RoundRobin) => Some(LbPolicy::WrrLocality(EndpointPolicy::RoundRobin)),
+        Ok(Classic::LeastRequest) => {
+            let config = match &proto.lb_config {
+                Some(LbConfig::LeastRequestLbConfig(config)) => Some(config),
+                _ => None,
+            };
+            endpoint_policy::classic_least_request(config, v).map(LbPolicy::WrrLocality)
+        }
+        Ok(Classic::RingHash) => {
+            let config = match &proto.lb_config {
+                Some(LbConfig::RingHashLbConfig(config)) => Some(config),
+                _ => None,
+            };
+            endpoint_policy::classic_ring_hash(config, v).map(LbPolicy::Endpoints)
+        }
+        other => {
+            let got = other.map_or_else(
+                |_| proto.lb_policy.to_string(),
+                |policy| policy.as_str_name().to_owned(),
+            );
+            v.error_at(
+                "lb_policy",
+                format!("expected LEAST_REQUEST, RING_HASH or ROUND_ROBIN, got {got}"),
+            );
+            None
+        }
     }
-    let got = cluster::LbPolicy::try_from(proto.lb_policy).map_or_else(
-        |_| proto.lb_policy.to_string(),
-        |policy| policy.as_str_name().to_owned(),
-    );
-    v.error_at("lb_policy", format!("expected ROUND_ROBIN, got {got}"));
-    None
 }
 
 /// Reads a list at `depth`, which counts the lists around it and itself.
@@ -106,17 +119,14 @@ fn parse_policy(
     if name == WrrLocality::full_name() {
         return Some(parse_wrr_locality(any, depth, v));
     }
-    if name == RoundRobin::full_name() {
-        let decoded: Option<RoundRobin> = decode_config(any, v);
-        return Some(decoded.map(|_| LbPolicy::Endpoints(EndpointPolicy::RoundRobin)));
-    }
-    None
+    let parsed = endpoint_policy::parse(name, any, v)?;
+    Some(parsed.map(LbPolicy::Endpoints))
 }
 
 /// Below the choice of a locality there is but one, so that choosing again changes nothing:
 /// `wrr_locality` in `wrr_locality` is what the inner one is.
 fn parse_wrr_locality(any: &Any, depth: usize, v: &mut Validator) -> Option<LbPolicy> {
-    let proto: WrrLocality = decode_config(any, v)?;
+    let proto: WrrLocality = endpoint_policy::decode(any, v)?;
     let inner = v.field("endpoint_picking_policy", |v| {
         let Some(list) = proto.endpoint_picking_policy else {
             v.error("expected a policy, got none");
@@ -126,10 +136,4 @@ fn parse_wrr_locality(any: &Any, depth: usize, v: &mut Validator) -> Option<LbPo
     })?;
     let (LbPolicy::WrrLocality(policy) | LbPolicy::Endpoints(policy)) = inner;
     Some(LbPolicy::WrrLocality(policy))
-}
-
-fn decode_config<P: Message + Default>(any: &Any, v: &mut Validator) -> Option<P> {
-    P::decode(any.value.as_slice())
-        .inspect_err(|error| v.error(format!("cannot be decoded: {error}")))
-        .ok()
 }

@@ -3,6 +3,7 @@
 
 mod aggregate;
 mod dns;
+mod endpoint_policy;
 mod lb_policy;
 mod settings;
 
@@ -17,7 +18,8 @@ use self::settings::Settings;
 pub use self::{
     aggregate::{Aggregate, Children},
     dns::DnsName,
-    lb_policy::{EndpointPolicy, LbPolicy},
+    endpoint_policy::{EndpointPolicy, RingSize},
+    lb_policy::LbPolicy,
 };
 use super::{config_source::require_ads_or_self, decode::decode};
 use crate::{

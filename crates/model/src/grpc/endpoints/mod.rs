@@ -118,6 +118,8 @@ pub struct Endpoint {
     pub weight: NonZeroU32,
     /// What the server says of its health.
     pub health: Health,
+    /// What decides its place on a hash ring, if it is not its main address (gRFC A76).
+    pub hash_key: Option<Box<str>>,
 }
 
 /// What the server says of an endpoint's health; endpoints in any other state are left out.

@@ -8,10 +8,10 @@ use std::{
 
 use envoy_types::pb::{
     envoy::config::{
-        core::v3::{Address, HealthStatus},
+        core::v3::{Address, HealthStatus, Metadata},
         endpoint::v3::{self as pb, lb_endpoint::HostIdentifier},
     },
-    google::protobuf::UInt32Value,
+    google::protobuf::{UInt32Value, value::Kind},
 };
 
 use super::{Endpoint, Endpoints, Health, Locality, LocalityId, address, drops};
@@ -101,6 +101,7 @@ impl Priorities {
         if weight.is_none() {
             v.error_at("load_balancing_weight", "expected at least 1, got 0");
         }
+        let hash_key = proto.metadata.as_ref().and_then(hash_key);
         let addresses = v.field("endpoint", |v| match proto.host_identifier {
             Some(HostIdentifier::Endpoint(endpoint)) => self.parse_addresses(endpoint, v),
             Some(HostIdentifier::EndpointName(name)) => {
@@ -116,6 +117,7 @@ impl Priorities {
             addresses: addresses?,
             weight: weight?,
             health,
+            hash_key,
         })
     }
 
@@ -173,6 +175,15 @@ impl Priorities {
                 localities
             })
             .collect()
+    }
+}
+
+/// The `hash_key` of the metadata that Envoy's balancers read (gRFC A76).
+fn hash_key(metadata: &Metadata) -> Option<Box<str>> {
+    let lb = metadata.filter_metadata.get("envoy.lb")?;
+    match lb.fields.get("hash_key")?.kind.as_ref()? {
+        Kind::StringValue(key) if !key.is_empty() => Some(key.as_str().into()),
+        _ => None,
     }
 }
 

@@ -1,0 +1,52 @@
+//! The channels of this process.
+
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::channel::Shared;
+
+/// In the order in which they were made.
+static CHANNELS: LazyLock<Mutex<Vec<Weak<Shared>>>> = LazyLock::new(Mutex::default);
+
+/// Lists a channel for as long as it lives.
+pub(crate) fn register(channel: &Arc<Shared>) {
+    push(&mut channels(), channel);
+}
+
+/// Every channel that is alive. Whoever holds them keeps them so.
+pub(super) fn all() -> Vec<Arc<Shared>> {
+    channels().iter().filter_map(Weak::upgrade).collect()
+}
+
+fn channels() -> MutexGuard<'static, Vec<Weak<Shared>>> {
+    CHANNELS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds to a list, and forgets those that are gone before it grows. As it then has room for as many
+/// again as are alive, one more costs the same however many there are.
+fn push<T>(list: &mut Vec<Weak<T>>, one: &Arc<T>) {
+    if list.len() == list.capacity() {
+        list.retain(|one| one.strong_count() > 0);
+        list.reserve(list.len());
+    }
+    list.push(Arc::downgrade(one));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_is_forgotten() {
+        let mut list = Vec::new();
+        let alive: Vec<_> = (0..10).map(Arc::new).collect();
+        for one in &alive {
+            push(&mut list, one);
+            for _ in 0..100 {
+                push(&mut list, &Arc::new(0));
+            }
+        }
+        assert!(list.len() <= 40, "{}", list.len());
+        let found = list.iter().filter_map(Weak::upgrade);
+        assert!(found.eq(alive));
+    }
+}

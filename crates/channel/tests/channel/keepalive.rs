@@ -1,0 +1,108 @@
+//! Backends that are gone without a word.
+
+use std::time::Duration;
+
+use crowfly::{Channel, ChannelBuilder, ConnectionLost};
+use crowfly_testkit::ResourceServer;
+use crowfly_testkit::builders::Resources;
+use tokio::time;
+use tonic::Code;
+
+use crate::backend::Backend;
+use crate::proxy::Proxy;
+use crate::support::call;
+
+const INTERVAL: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+fn builder(server: &ResourceServer) -> ChannelBuilder {
+    Channel::builder("xds:///payments").bootstrap(server.bootstrap())
+}
+
+/// A channel that sends PINGs often, and is patient with the answers.
+fn eager(server: &ResourceServer) -> ChannelBuilder {
+    builder(server).keepalive(Duration::from_millis(100), Duration::from_secs(600))
+}
+
+/// Waits for a few PINGs.
+async fn is_pinged(proxy: &Proxy) {
+    let mut sent = proxy.sent();
+    for _ in 0..3 {
+        let next = time::timeout(Duration::from_secs(20), sent.changed()).await;
+        next.expect("a PING").unwrap();
+    }
+}
+
+/// gRFC A8: the connection to a backend that does not answer is given up, its calls fail with the
+/// reason, and a new one is made.
+#[tokio::test]
+async fn a_silent_connection_is_replaced() {
+    let mut a = Backend::holding("a").await;
+    let proxy = Proxy::start(a.address).await;
+    let server = ResourceServer::start(&Resources::service("payments", [proxy.address]));
+    let channel = builder(&server)
+        .keepalive(INTERVAL, TIMEOUT)
+        .build()
+        .unwrap();
+    let caller = {
+        let channel = channel.clone();
+        tokio::spawn(async move { call(&channel).await })
+    };
+    let _held = a.next_call().await;
+    proxy.silence();
+    // Nothing can happen but the PING and the end of its timeout.
+    time::pause();
+    let began = time::Instant::now();
+    let status = caller.await.unwrap().unwrap_err();
+    let took = began.elapsed();
+    time::resume();
+    assert_eq!(status.code(), Code::Unavailable);
+    let lost = ConnectionLost::find(&status).expect("a lost connection");
+    assert_eq!(lost.address(), proxy.address);
+    let message = status.message();
+    assert!(
+        message.contains("keepalive: no answer within 2s"),
+        "{message}"
+    );
+    let difference = took.abs_diff(INTERVAL + TIMEOUT);
+    assert!(difference < Duration::from_secs(1), "{took:?}");
+
+    let caller = tokio::spawn(async move { call(&channel).await });
+    a.next_call().await.answer();
+    assert_eq!(caller.await.unwrap().unwrap(), "a");
+    assert_eq!(a.connections(), 2);
+}
+
+/// A backend that answers PINGs keeps its connection, for as long as a call may take.
+#[tokio::test]
+async fn a_backend_that_answers_keeps_its_connection() {
+    let mut a = Backend::holding("a").await;
+    let proxy = Proxy::start(a.address).await;
+    let server = ResourceServer::start(&Resources::service("payments", [proxy.address]));
+    let channel = eager(&server).build().unwrap();
+    let caller = tokio::spawn(async move { call(&channel).await });
+    let held = a.next_call().await;
+    is_pinged(&proxy).await;
+    held.answer();
+    assert_eq!(caller.await.unwrap().unwrap(), "a");
+    assert_eq!(a.connections(), 1);
+}
+
+/// Without calls nothing is sent, unless the application wants it.
+#[tokio::test]
+async fn connections_without_calls_are_left_alone_unless_asked_for() {
+    let a = Backend::start("a").await;
+    let (quiet, asked) = tokio::join!(Proxy::start(a.address), Proxy::start(a.address));
+    let quiet_server = ResourceServer::start(&Resources::service("payments", [quiet.address]));
+    let asked_server = ResourceServer::start(&Resources::service("payments", [asked.address]));
+    let left_alone = eager(&quiet_server).build().unwrap();
+    let looked_after = eager(&asked_server).keepalive_while_idle(true).build();
+    let looked_after = looked_after.unwrap();
+    for channel in [&left_alone, &looked_after] {
+        assert_eq!(call(channel).await.unwrap(), "a");
+    }
+    let before = *quiet.sent().borrow();
+    is_pinged(&asked).await;
+    assert_eq!(*quiet.sent().borrow(), before);
+    assert_eq!(a.connections(), 2);
+}

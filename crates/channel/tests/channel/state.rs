@@ -1,0 +1,80 @@
+//! What a channel says about itself.
+
+use crowfly::ConnectivityState::{Connecting, Ready, TransientFailure};
+use crowfly::{Bootstrap, Channel};
+use crowfly_testkit::ResourceServer;
+use crowfly_testkit::builders::{Resources, cluster, endpoints, routes};
+use tokio::net::TcpListener;
+
+use crate::backend::Backend;
+use crate::support::{call, channel, payments, reaches};
+
+/// Without a configuration a channel is CONNECTING, with one it is what its backends are, and when
+/// there cannot be one it has failed.
+#[tokio::test]
+async fn the_state_follows_configuration_and_backends() {
+    let mut a = Backend::start("a").await;
+    let server = ResourceServer::start(&payments(&[&a]));
+    let channel = channel(&server);
+    let mut watch = channel.watch_state();
+    assert_eq!((channel.state(), watch.state()), (Connecting, Connecting));
+    reaches(&mut watch, Ready).await;
+    assert_eq!(call(&channel).await.unwrap(), "a");
+
+    server.set(&payments(&[&a]).without("payments"));
+    reaches(&mut watch, TransientFailure).await;
+    call(&channel).await.unwrap_err();
+    server.set(&payments(&[&a]));
+    reaches(&mut watch, Ready).await;
+
+    a.stop().await;
+    reaches(&mut watch, TransientFailure).await;
+    assert_eq!(channel.state(), TransientFailure);
+    call(&channel).await.unwrap_err();
+    a.restart();
+    reaches(&mut watch, Ready).await;
+
+    drop(channel);
+    assert_eq!(watch.changed().await, None);
+}
+
+/// READY before CONNECTING before TRANSIENT_FAILURE: the best of the clusters that calls may go to.
+#[tokio::test]
+async fn the_state_is_that_of_the_best_cluster() {
+    let dead = Backend::start("dead").await.kill().await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let a = Backend::start("a").await;
+    let with = |good: &str| {
+        payments(&[&a])
+            .with(
+                routes("payments-routes")
+                    .host("*")
+                    .route("/dead.", "dead")
+                    .route("/", good),
+            )
+            .with(cluster("dead"))
+            .with(endpoints("dead").locality("eu/a", 1, [dead]))
+            .with(cluster("silent"))
+            .with(endpoints("silent").locality("eu/a", 1, [silent.local_addr().unwrap()]))
+    };
+    let server = ResourceServer::start(&with("dead"));
+    let channel = channel(&server);
+    let mut watch = channel.watch_state();
+    reaches(&mut watch, TransientFailure).await;
+    server.set(&with("silent"));
+    reaches(&mut watch, Connecting).await;
+    server.set(&with("payments-cluster"));
+    reaches(&mut watch, Ready).await;
+}
+
+/// A control plane that cannot be reached, and a channel that cannot work.
+#[tokio::test]
+async fn a_channel_without_a_control_plane_has_failed() {
+    let server = ResourceServer::stopped(&Resources::new());
+    let unreachable = channel(&server);
+    reaches(&mut unreachable.watch_state(), TransientFailure).await;
+
+    let bootstrap = Bootstrap::builder("127.0.0.1:1").unwrap().build();
+    let good = Channel::builder("xds:///payments").bootstrap(bootstrap);
+    assert_eq!(good.build().unwrap().state(), Connecting);
+}

@@ -1,0 +1,103 @@
+//! Calls that go on while something happens, and how each of them went.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crowfly::{Channel, WaitForReady};
+use crowfly_e2e::rpc::{self, Spread};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tonic::{Extensions, Status};
+
+/// Each caller rests that long between calls: the load is steady, and leaves the machine to others.
+const PACE: Duration = Duration::from_millis(5);
+const CALLERS: usize = 4;
+
+/// Callers that call until they are stopped.
+pub(crate) struct Load {
+    ended: Arc<Mutex<Vec<Ended>>>,
+    stopped: Arc<AtomicBool>,
+    callers: Vec<JoinHandle<()>>,
+}
+
+/// A call that is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) begun: Instant,
+    pub(crate) at: Instant,
+    /// Who answered.
+    pub(crate) result: Result<String, Status>,
+}
+
+impl Load {
+    /// Calls that fail if they cannot be sent.
+    pub(crate) fn start(channel: &Channel) -> Self {
+        Self::with(channel, WaitForReady(false))
+    }
+
+    /// Calls that wait until they can be sent.
+    pub(crate) fn start_waiting(channel: &Channel) -> Self {
+        Self::with(channel, WaitForReady(true))
+    }
+
+    fn with(channel: &Channel, wait_for_ready: WaitForReady) -> Self {
+        let ended = Arc::<Mutex<Vec<Ended>>>::default();
+        let stopped = Arc::<AtomicBool>::default();
+        let caller = |_| {
+            let (channel, ended, stopped) = (channel.clone(), ended.clone(), stopped.clone());
+            tokio::spawn(async move {
+                while !stopped.load(Ordering::Relaxed) {
+                    let call = call(&channel, wait_for_ready).await;
+                    ended.lock().unwrap().push(call);
+                    sleep(PACE).await;
+                }
+            })
+        };
+        let callers = (0..CALLERS).map(caller).collect();
+        Self {
+            ended,
+            stopped,
+            callers,
+        }
+    }
+
+    /// Lets the last calls end; returns all of them.
+    pub(crate) async fn stop(self) -> Vec<Ended> {
+        self.stopped.store(true, Ordering::Relaxed);
+        for caller in self.callers {
+            caller.await.unwrap();
+        }
+        std::mem::take(&mut *self.ended.lock().unwrap())
+    }
+
+    /// Lets the last calls end; returns who answered.
+    pub(crate) async fn stop_without_failure(self) -> Spread {
+        let calls = self.stop().await;
+        let failures: Vec<_> = calls.iter().filter(|call| call.result.is_err()).collect();
+        assert!(
+            failures.is_empty(),
+            "{} of {} failed, such as {:?}",
+            failures.len(),
+            calls.len(),
+            failures[0]
+        );
+        let mut spread = Spread::new();
+        for backend in calls.into_iter().filter_map(|call| call.result.ok()) {
+            *spread.entry(backend).or_default() += 1;
+        }
+        spread
+    }
+}
+
+async fn call(channel: &Channel, wait_for_ready: WaitForReady) -> Ended {
+    let mut extensions = Extensions::new();
+    extensions.insert(wait_for_ready);
+    let begun = Instant::now();
+    let result = rpc::unary_call_with(channel, extensions).await;
+    Ended {
+        begun,
+        at: Instant::now(),
+        result,
+    }
+}

@@ -1,0 +1,320 @@
+//! The leaves of a tree: endpoints, and a policy that chooses among them.
+
+mod custom;
+mod least_request;
+mod members;
+mod pick_first;
+mod ring;
+mod ring_hash;
+mod round_robin;
+mod states;
+
+use std::sync::Arc;
+
+pub(crate) use self::{
+    custom::Custom, least_request::LeastRequest, ring_hash::RingHash, round_robin::ReadyList,
+};
+use self::{members::Members, ring::Ring};
+use crate::{
+    Call, CallContext, ClusterName, Connectivity, EndpointView, Pick, Selector, Share, Tree,
+    endpoint::{Owner, Pool, ReadyEndpoint, Wish},
+    plan::{self, Endpoint, Policy},
+    slots::{Key, Slots},
+};
+
+/// The leaves of every cluster. They are apart from the trees, so that a report finds its leaf
+/// without a walk.
+pub(crate) type Leaves<T> = Slots<Leaf<T>>;
+
+/// Names a leaf.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct LeafId(pub(crate) Key);
+
+/// One leaf with its state.
+#[derive(Debug)]
+pub(crate) struct Leaf<T> {
+    /// The cluster whose tree it is in.
+    tree: ClusterName,
+    owner: Owner,
+    /// Whether losing an endpoint is a reason to look names up again.
+    pub(crate) reresolves: bool,
+    policy: Policy,
+    wanted: Arc<[Endpoint]>,
+    members: Members,
+    /// Where `ring_hash` finds the endpoints of the list.
+    ring: Option<Arc<Ring>>,
+    /// What a policy of the user's knows about the list.
+    selector: Option<Arc<dyn Selector>>,
+    outcome: Outcome<T>,
+}
+
+/// What a leaf has to offer.
+#[derive(Debug)]
+pub(crate) struct Outcome<T> {
+    pub(crate) state: Connectivity,
+    pub(crate) choice: LeafChoice<T>,
+}
+
+/// What a pick does in a leaf.
+#[derive(Debug)]
+pub(crate) enum LeafChoice<T> {
+    Custom(Arc<Custom<T>>),
+    Fail(Arc<str>),
+    LeastRequest(Arc<LeastRequest<T>>),
+    One(Arc<ReadyEndpoint<T>>),
+    Queue,
+    RingHash(Arc<RingHash<T>>),
+    RoundRobin(Arc<ReadyList<T>>),
+    /// Nothing is connected until a call comes.
+    Wake(Arc<Wish>),
+}
+
+impl<T> Leaf<T> {
+    pub(crate) fn new(tree: ClusterName, owner: Owner, policy: Policy, reresolves: bool) -> Self {
+        Self {
+            tree,
+            owner,
+            reresolves,
+            policy,
+            wanted: Arc::from([]),
+            members: Members::default(),
+            ring: None,
+            selector: None,
+            outcome: Outcome {
+                state: Connectivity::Connecting,
+                choice: LeafChoice::Queue,
+            },
+        }
+    }
+
+    /// The cluster whose tree it is in.
+    pub(crate) fn tree_name(&self) -> &ClusterName {
+        &self.tree
+    }
+
+    pub(crate) fn state(&self) -> Connectivity {
+        self.outcome.state
+    }
+
+    pub(crate) fn choice(&self) -> &LeafChoice<T> {
+        &self.outcome.choice
+    }
+
+    /// Whether a node of the next plan can be followed without starting anew.
+    pub(crate) fn fits(&self, node: &plan::Leaf) -> bool {
+        self.policy.name() == node.policy.name()
+            && std::mem::discriminant(&self.policy) == std::mem::discriminant(&node.policy)
+    }
+
+    /// Takes the next plan. Returns whether it differs from the last one.
+    ///
+    /// An endpoint that stays keeps its id, its connection and its counters.
+    pub(crate) fn update(
+        &mut self,
+        node: &plan::Leaf,
+        pool: &mut Pool<T>,
+        rng: &mut fastrand::Rng,
+    ) -> bool {
+        let same_endpoints = Arc::ptr_eq(&self.wanted, &node.endpoints)
+            || self.wanted == node.endpoints && !self.wanted.is_empty();
+        if same_endpoints && self.policy == node.policy {
+            return false;
+        }
+        self.policy = node.policy.clone();
+        self.wanted = node.endpoints.clone();
+        let (members, owner) = (&mut self.members, &self.owner);
+        if self.wanted.is_empty() {
+            pool.empty(owner.leaf);
+        }
+        match &self.policy {
+            Policy::Custom(policy) => {
+                members.update(owner, &self.wanted, pool, rng);
+                members.swap(pool);
+                let endpoints = members.current.records(pool);
+                let endpoints: Vec<_> = endpoints.map(|r| r.endpoint.clone()).collect();
+                self.selector = Some(policy.build(&endpoints));
+            }
+            Policy::PickFirst { shuffle } => {
+                let only = pick_first::flatten(&self.wanted, *shuffle, rng);
+                members.update_only(owner, only.as_ref(), pool);
+            }
+            Policy::RingHash { size, .. } => {
+                let merged = ring_hash::merge(&self.wanted);
+                members.update(owner, &merged, pool, rng);
+                self.ring = Some(Arc::new(Ring::new(merged.iter(), *size)));
+            }
+            Policy::LeastRequest(_) | Policy::RoundRobin => {
+                members.update(owner, &self.wanted, pool, rng);
+            }
+        }
+        true
+    }
+
+    /// Looks at the endpoints again, and connects those it wants. Returns whether the outcome
+    /// changed.
+    pub(crate) fn refresh(&mut self, pool: &mut Pool<T>) -> bool {
+        let (members, owner) = (&mut self.members, &self.owner);
+        let outcome = match &self.policy {
+            Policy::Custom(_) => match &self.selector {
+                Some(selector) => custom::refresh(selector, members, owner, pool),
+                None => Outcome::failing("no endpoints"),
+            },
+            Policy::LeastRequest(choices) => least_request::refresh(*choices, members, owner, pool),
+            Policy::PickFirst { .. } => pick_first::refresh(members, owner, pool),
+            Policy::RingHash {
+                request_hash_header,
+                ..
+            } => match &self.ring {
+                Some(ring) => {
+                    let header = request_hash_header.as_ref();
+                    ring_hash::refresh(ring, header, members, owner, pool)
+                }
+                None => Outcome::failing("no endpoints"),
+            },
+            Policy::RoundRobin => round_robin::refresh(members, owner, pool),
+        };
+        let changed = !outcome.same(&self.outcome);
+        if changed {
+            self.outcome = outcome;
+        }
+        changed
+    }
+
+    /// Whether a report that one more endpoint is READY can wait for others of its kind.
+    pub(crate) fn gained_little(&mut self) -> bool {
+        self.members.gained_little()
+    }
+
+    /// Connects, if it is IDLE.
+    pub(crate) fn exit_idle(&mut self, pool: &mut Pool<T>) -> bool {
+        if self.outcome.state != Connectivity::Idle {
+            return false;
+        }
+        let wish = match &self.outcome.choice {
+            LeafChoice::Custom(custom) => custom.states.first_idle(),
+            LeafChoice::RingHash(ring) => ring.states.first_idle(),
+            LeafChoice::Wake(wish) => Some(wish),
+            _ => None,
+        };
+        wish.is_some_and(|wish| pool.connect(wish.endpoint()))
+    }
+
+    /// The leaf goes: lets go of its endpoints.
+    pub(crate) fn close(self, pool: &mut Pool<T>) {
+        self.members.close(pool);
+    }
+
+    /// How many endpoints were visited so far.
+    pub(crate) fn visits(&self) -> u64 {
+        self.members.visits
+    }
+
+    /// Every endpoint once.
+    pub(crate) fn views<'a>(
+        &'a self,
+        pool: &'a Pool<T>,
+    ) -> impl Iterator<Item = EndpointView> + 'a {
+        self.members.views(pool)
+    }
+
+    pub(crate) fn tree(&self, pool: &Pool<T>) -> Tree {
+        Tree::new(self.policy.name(), self.members.trees(pool)).with_state(self.state())
+    }
+
+    /// Why calls fail, if they do.
+    pub(crate) fn why(&self) -> Option<&Arc<str>> {
+        match &self.outcome.choice {
+            LeafChoice::Fail(why) => Some(why),
+            LeafChoice::RingHash(ring) => ring.states.why.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+impl<T> Outcome<T> {
+    pub(crate) fn connecting() -> Self {
+        Self {
+            state: Connectivity::Connecting,
+            choice: LeafChoice::Queue,
+        }
+    }
+
+    pub(crate) fn failing(why: impl Into<Arc<str>>) -> Self {
+        Self {
+            state: Connectivity::TransientFailure,
+            choice: LeafChoice::Fail(why.into()),
+        }
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        self.state == other.state && self.choice.same(&other.choice)
+    }
+}
+
+impl<T> LeafChoice<T> {
+    pub(crate) fn pick(&self, cx: &CallContext<'_>) -> Pick<T> {
+        match self {
+            // Failures get their words when the tree is compiled.
+            Self::Fail(_) | Self::Queue => Pick::Queue,
+            Self::Custom(custom) => custom.pick(cx),
+            Self::LeastRequest(least) => Pick::Ready(Call::start(least.choose(cx))),
+            Self::One(endpoint) => Pick::Ready(Call::start(endpoint)),
+            Self::RingHash(ring) => ring.pick(cx),
+            Self::RoundRobin(list) => Pick::Ready(Call::start(list.next())),
+            Self::Wake(wish) => wish.tell().map_or(Pick::Queue, Pick::Wake),
+        }
+    }
+
+    pub(crate) fn shares(&self, probability: f64, into: &mut Vec<Share>) {
+        match self {
+            Self::Fail(_) | Self::Queue | Self::Wake(_) => {}
+            Self::Custom(custom) => custom.shares(probability, into),
+            Self::LeastRequest(least) => into.push(least.list.share(probability)),
+            Self::One(endpoint) => into.push(Share {
+                locality: endpoint.locality.clone(),
+                probability,
+                endpoints: vec![endpoint.id],
+            }),
+            Self::RingHash(ring) => ring.shares(probability, into),
+            Self::RoundRobin(list) => into.push(list.share(probability)),
+        }
+    }
+
+    /// Whether a pick would have the same outcomes with the same probabilities.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Custom(left), Self::Custom(right)) => {
+                Arc::ptr_eq(left, right) || left.same(right)
+            }
+            (Self::Fail(left), Self::Fail(right)) => left == right,
+            (Self::LeastRequest(left), Self::LeastRequest(right)) => {
+                Arc::ptr_eq(left, right) || left.same(right)
+            }
+            (Self::One(left), Self::One(right)) => Arc::ptr_eq(left, right),
+            (Self::Queue, Self::Queue) => true,
+            (Self::RingHash(left), Self::RingHash(right)) => {
+                Arc::ptr_eq(left, right) || left.same(right)
+            }
+            (Self::RoundRobin(left), Self::RoundRobin(right)) => {
+                Arc::ptr_eq(left, right) || left.same(right)
+            }
+            (Self::Wake(left), Self::Wake(right)) => Arc::ptr_eq(left, right),
+            _ => false,
+        }
+    }
+}
+
+impl<T> Clone for LeafChoice<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Custom(custom) => Self::Custom(custom.clone()),
+            Self::Fail(why) => Self::Fail(why.clone()),
+            Self::LeastRequest(least) => Self::LeastRequest(least.clone()),
+            Self::One(endpoint) => Self::One(endpoint.clone()),
+            Self::Queue => Self::Queue,
+            Self::RingHash(ring) => Self::RingHash(ring.clone()),
+            Self::RoundRobin(list) => Self::RoundRobin(list.clone()),
+            Self::Wake(wish) => Self::Wake(wish.clone()),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `pick_first` (A61, A62, A113): one connection for all calls.
+//!
+//! To the pool all endpoints of the leaf are one endpoint with all of their addresses: which of them
+//! is dialled when is decided by the driver's [`Race`](crate::Race), as for every endpoint. So a new
+//! list of addresses is a new [`Command::Connect`](crate::Command::Connect) for the same endpoint,
+//! which keeps its connection if that leads to an address that stays, and which stays failing, if it
+//! is, until it is READY.
+
+use std::{net::SocketAddr, num::NonZeroU64};
+
+use super::{
+    LeafChoice, Outcome,
+    members::{Members, describe},
+};
+use crate::{
+    Connectivity,
+    endpoint::{Owner, Pool, State},
+    plan::Endpoint,
+};
+
+/// All endpoints as one, in the order in which they are to be tried; `None` if there are none.
+pub(super) fn flatten(
+    endpoints: &[Endpoint],
+    shuffle: bool,
+    rng: &mut fastrand::Rng,
+) -> Option<Endpoint> {
+    let mut order: Vec<(f64, &Endpoint)> = endpoints.iter().map(|e| (0.0, e)).collect();
+    if shuffle {
+        for (key, endpoint) in &mut order {
+            *key = random_key(endpoint.weight, rng);
+        }
+        order.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+    }
+    let addresses = order
+        .iter()
+        .flat_map(|(_, endpoint)| endpoint.addresses().iter());
+    let addresses: Vec<SocketAddr> = addresses.copied().collect();
+    let mut only = Endpoint::new(addresses)?;
+    let first = endpoints.first()?;
+    if endpoints
+        .iter()
+        .all(|endpoint| endpoint.locality == first.locality)
+    {
+        only.locality = first.locality.clone();
+    }
+    Some(only)
+}
+
+/// Connects at once, and after a connection is lost only when a call comes.
+pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T>) -> Outcome<T> {
+    members.looked(0);
+    let only = members.current.endpoints.first().copied();
+    if let Some(id) = only {
+        pool.connect_new(id);
+    }
+    let Some(record) = only.and_then(|id| pool.get(id)) else {
+        return Outcome::failing(describe(owner, None));
+    };
+    match &record.state {
+        State::Connecting => Outcome::connecting(),
+        State::Failing(failed) => {
+            Outcome::failing(describe(owner, Some((&record.endpoint, failed))))
+        }
+        State::Idle(wish) => Outcome {
+            state: Connectivity::Idle,
+            choice: LeafChoice::Wake(wish.clone()),
+        },
+        State::Ready(endpoint) => Outcome {
+            state: Connectivity::Ready,
+            choice: LeafChoice::One(endpoint.clone()),
+        },
+    }
+}
+
+/// The key of A113, `u^(1/weight)` in descending order, by its logarithm: the smallest is that of an
+/// endpoint with the probability of its weight.
+fn random_key(weight: NonZeroU64, rng: &mut fastrand::Rng) -> f64 {
+    // In (0, 1]: the logarithm of 0 is not a number to divide.
+    let uniform = 1.0 - rng.f64();
+    -uniform.ln() / weight.get() as f64
+}

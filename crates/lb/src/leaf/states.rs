@@ -1,0 +1,96 @@
+//! The states of all endpoints of a list, for policies that choose among more than the READY ones.
+
+use std::sync::Arc;
+
+use super::members::{List, describe};
+use crate::{
+    Call, Connectivity, Pick,
+    endpoint::{Failed, Owner, Pool, ReadyEndpoint, State, Wish},
+    plan::Endpoint,
+};
+
+/// One state per endpoint, in the order of the list.
+#[derive(Debug)]
+pub(crate) struct States<T> {
+    pub(super) slots: Box<[Slot<T>]>,
+    /// Why calls would fail, if any endpoint has failed.
+    pub(super) why: Option<Arc<str>>,
+}
+
+/// The state of one endpoint, as a pick needs it.
+#[derive(Debug)]
+pub(super) enum Slot<T> {
+    Connecting,
+    Failing,
+    Idle(Arc<Wish>),
+    Ready(Arc<ReadyEndpoint<T>>),
+}
+
+impl<T> States<T> {
+    pub(super) fn of(list: &List, owner: &Owner, pool: &Pool<T>) -> Self {
+        let mut last_failure: Option<(&Endpoint, &Failed)> = None;
+        let slots = list.records(pool).map(|record| match &record.state {
+            State::Connecting => Slot::Connecting,
+            State::Failing(failed) => {
+                if last_failure.is_none_or(|(_, last)| last.at < failed.at) {
+                    last_failure = Some((&record.endpoint, failed));
+                }
+                Slot::Failing
+            }
+            State::Idle(wish) => Slot::Idle(wish.clone()),
+            State::Ready(endpoint) => Slot::Ready(endpoint.clone()),
+        });
+        Self {
+            slots: slots.collect(),
+            why: last_failure.map(|last| describe(owner, Some(last)).into()),
+        }
+    }
+
+    pub(super) fn count(&self, state: Connectivity) -> usize {
+        let slots = self.slots.iter();
+        slots.filter(|slot| slot.connectivity() == state).count()
+    }
+
+    pub(super) fn first_idle(&self) -> Option<&Arc<Wish>> {
+        self.slots.iter().find_map(|slot| match slot {
+            Slot::Idle(wish) => Some(wish),
+            Slot::Connecting | Slot::Failing | Slot::Ready(_) => None,
+        })
+    }
+
+    pub(super) fn same(&self, other: &Self) -> bool {
+        self.why == other.why
+            && self.slots.len() == other.slots.len()
+            && self.slots.iter().zip(&other.slots).all(|(l, r)| l.same(r))
+    }
+}
+
+impl<T> Slot<T> {
+    pub(super) fn connectivity(&self) -> Connectivity {
+        match self {
+            Self::Connecting => Connectivity::Connecting,
+            Self::Failing => Connectivity::TransientFailure,
+            Self::Idle(_) => Connectivity::Idle,
+            Self::Ready(_) => Connectivity::Ready,
+        }
+    }
+
+    /// What a pick that must have this endpoint does; `None` if it cannot have it.
+    pub(super) fn pick(&self) -> Option<Pick<T>> {
+        match self {
+            Self::Connecting => Some(Pick::Queue),
+            Self::Failing => None,
+            Self::Idle(wish) => Some(wish.tell().map_or(Pick::Queue, Pick::Wake)),
+            Self::Ready(endpoint) => Some(Pick::Ready(Call::start(endpoint))),
+        }
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Connecting, Self::Connecting) | (Self::Failing, Self::Failing) => true,
+            (Self::Idle(left), Self::Idle(right)) => Arc::ptr_eq(left, right),
+            (Self::Ready(left), Self::Ready(right)) => Arc::ptr_eq(left, right),
+            _ => false,
+        }
+    }
+}

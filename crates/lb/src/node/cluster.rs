@@ -1,0 +1,89 @@
+//! `xds_cluster_impl`: drops, and the limit of open calls (A32).
+
+use std::sync::Arc;
+
+use super::{Garden, Position};
+use crate::{
+    Connectivity, Tree,
+    counters::CallCounter,
+    endpoint::Pool,
+    leaf::Leaves,
+    plan::{Cluster, DropCategory},
+    tree::impl_label,
+};
+
+/// A leaf cluster.
+#[derive(Debug)]
+pub(crate) struct ClusterImpl {
+    pub(crate) plan: Arc<Cluster>,
+    pub(crate) counter: Arc<CallCounter>,
+    pub(crate) child: Position,
+}
+
+impl ClusterImpl {
+    pub(super) fn plant<T>(plan: &Arc<Cluster>, garden: &mut Garden<'_, T>) -> Self {
+        let eds_service_name = plan.eds_service_name.as_ref();
+        let counter = garden.counters.counter(&plan.name, eds_service_name);
+        let below = Some(counter.clone());
+        let child = garden.within(
+            |place| place.counter = below,
+            |garden| Position::plant(&plan.child, garden),
+        );
+        Self {
+            plan: plan.clone(),
+            counter,
+            child,
+        }
+    }
+
+    /// Another cluster, and other endpoints, are counted apart.
+    pub(super) fn fits(&self, plan: &Cluster) -> bool {
+        self.plan.name == plan.name && self.plan.eds_service_name == plan.eds_service_name
+    }
+
+    pub(super) fn update<T>(&mut self, plan: &Arc<Cluster>, garden: &mut Garden<'_, T>) {
+        if Arc::ptr_eq(&self.plan, plan) {
+            return;
+        }
+        self.plan = plan.clone();
+        let counter = Some(self.counter.clone());
+        garden.within(
+            |place| place.counter = counter,
+            |garden| self.child.update(&plan.child, garden),
+        );
+    }
+
+    pub(super) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
+        let counter = Some(self.counter.clone());
+        garden.within(
+            |place| place.counter = counter,
+            |garden| self.child.settle(garden),
+        );
+    }
+
+    /// A cluster that drops everything does so at once, whatever its endpoints do.
+    pub(super) fn state<T>(&self, leaves: &Leaves<T>) -> Connectivity {
+        let mut drops = self.plan.drops.iter();
+        if drops.any(|drop| drop.per_million >= DropCategory::ALL) {
+            return Connectivity::Ready;
+        }
+        self.child.state(leaves)
+    }
+
+    pub(super) fn why<T>(&self, leaves: &Leaves<T>) -> Arc<str> {
+        let why = self.child.current().why(leaves);
+        match &self.plan.note {
+            Some(note) => format!("{}: {why} ({note})", self.plan.name).into(),
+            None => format!("{}: {why}", self.plan.name).into(),
+        }
+    }
+
+    pub(super) fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
+        let plan = &self.plan;
+        let label = impl_label(&plan.name, &plan.drops, plan.max_concurrent_requests);
+        Tree::new(label, self.child.trees(leaves, pool))
+            .with_state(self.state(leaves))
+            .with_in_flight(self.counter.open())
+            .with_note(plan.note.clone())
+    }
+}

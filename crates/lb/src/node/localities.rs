@@ -1,0 +1,187 @@
+//! `xds_wrr_locality` with `weighted_target` below it: a random locality, by weight.
+
+use std::{collections::HashMap, num::NonZeroU32, sync::Arc, time::Instant};
+
+use super::{Garden, Position};
+use crate::{
+    Connectivity, LocalityId, Tree,
+    endpoint::Pool,
+    leaf::{LeafId, Leaves},
+    plan::Locality,
+    timing::RETENTION,
+    tree::{LOCALITIES, locality_label},
+};
+
+/// The localities of one priority.
+#[derive(Debug)]
+pub(crate) struct Localities {
+    plan: Arc<[Locality]>,
+    pub(crate) children: Vec<LocalityChild>,
+}
+
+/// A locality with its share.
+#[derive(Debug)]
+pub(crate) struct LocalityChild {
+    id: LocalityId,
+    pub(crate) share: Share,
+    /// What it counts as: a locality that failed counts as failing until it is READY.
+    pub(crate) state: Connectivity,
+    pub(crate) position: Position,
+}
+
+/// What a locality gets of the calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Share {
+    /// Nothing: it left the plan, and is kept until then in case it comes back.
+    KeptUntil(Instant),
+    Weight(NonZeroU32),
+}
+
+impl Localities {
+    pub(super) fn plant<T>(plan: &Arc<[Locality]>, garden: &mut Garden<'_, T>) -> Self {
+        let mut localities = Self {
+            plan: Arc::from([]),
+            children: Vec::new(),
+        };
+        localities.update(plan, garden);
+        localities
+    }
+
+    /// Localities that stay keep their state, in the order of the plan; those that left come last.
+    pub(super) fn update<T>(&mut self, plan: &Arc<[Locality]>, garden: &mut Garden<'_, T>) {
+        if Arc::ptr_eq(&self.plan, plan) {
+            return;
+        }
+        self.plan = plan.clone();
+        let known = self.children.drain(..);
+        let mut known: HashMap<LocalityId, LocalityChild> =
+            known.map(|child| (child.id.clone(), child)).collect();
+        for locality in plan.iter() {
+            let id = locality.id.clone();
+            let child = known.remove(&locality.id);
+            let child = garden.within(
+                |place| place.locality = id,
+                |garden| LocalityChild::follow(child, locality, garden),
+            );
+            self.children.push(child);
+        }
+        let mut left: Vec<_> = known.into_values().collect();
+        left.sort_unstable_by(|left, right| left.id.cmp(&right.id));
+        for child in &mut left {
+            if let Share::Weight(_) = child.share {
+                child.share = Share::KeptUntil(garden.now + RETENTION);
+            }
+        }
+        self.children.append(&mut left);
+    }
+
+    pub(super) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
+        for mut child in std::mem::take(&mut self.children) {
+            match child.share {
+                Share::KeptUntil(until) if until <= garden.now => {
+                    child.position.fell(garden);
+                    continue;
+                }
+                Share::KeptUntil(until) => garden.wake_at(until),
+                Share::Weight(_) => {}
+            }
+            let id = child.id.clone();
+            garden.within(|place| place.locality = id, |garden| child.settle(garden));
+            self.children.push(child);
+        }
+    }
+
+    pub(crate) fn state(&self) -> Connectivity {
+        Connectivity::aggregate(self.weighted().map(|(_, child)| child.state))
+    }
+
+    /// The localities that calls can go to, with their weights.
+    pub(crate) fn weighted(&self) -> impl Iterator<Item = (NonZeroU32, &LocalityChild)> {
+        self.children.iter().filter_map(|child| match child.share {
+            Share::KeptUntil(_) => None,
+            Share::Weight(weight) => Some((weight, child)),
+        })
+    }
+
+    pub(super) fn why<T>(&self, leaves: &Leaves<T>) -> Arc<str> {
+        let children: Vec<_> = self.weighted().map(|(_, child)| child).collect();
+        let fails = |child: &&&LocalityChild| {
+            child.position.state(leaves) == Connectivity::TransientFailure
+        };
+        let told = children.iter().find(fails).or_else(|| children.first());
+        let Some(told) = told else {
+            return "no endpoints".into();
+        };
+        let why = told.position.current().why(leaves);
+        match children.len() - 1 {
+            0 => why,
+            1 => format!("{why} (and 1 more locality)").into(),
+            others => format!("{why} (and {others} more localities)").into(),
+        }
+    }
+
+    /// Which of them is chosen is not known before a call comes: all connect.
+    pub(super) fn exit_idle<T>(&self, garden: &mut Garden<'_, T>) {
+        for child in &self.children {
+            if child.state == Connectivity::Idle {
+                child.position.current().exit_idle(garden);
+            }
+        }
+    }
+
+    pub(super) fn each_leaf(&self, visit: &mut impl FnMut(LeafId)) {
+        for child in &self.children {
+            child.position.each_leaf(visit);
+        }
+    }
+
+    pub(super) fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
+        let children = self.children.iter();
+        let children = children.map(|child| child.tree(leaves, pool)).collect();
+        Tree::new(LOCALITIES, children).with_state(self.state())
+    }
+}
+
+impl LocalityChild {
+    /// The child that follows `locality`: the one there is, or a new one.
+    fn follow<T>(known: Option<Self>, locality: &Locality, garden: &mut Garden<'_, T>) -> Self {
+        let share = Share::Weight(locality.weight);
+        match known {
+            Some(mut child) => {
+                child.share = share;
+                child.position.update(&locality.child, garden);
+                child
+            }
+            None => Self {
+                id: locality.id.clone(),
+                share,
+                state: Connectivity::Connecting,
+                position: Position::plant(&locality.child, garden),
+            },
+        }
+    }
+
+    fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
+        self.position.settle(garden);
+        self.state = self.state.sticky(self.position.state(garden.leaves));
+        // Nobody can ask for it: a locality is chosen by weight among those that are READY.
+        if self.state == Connectivity::Idle {
+            self.position.current().exit_idle(garden);
+            self.state = self.state.sticky(self.position.state(garden.leaves));
+        }
+    }
+
+    fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
+        let weight = match self.share {
+            Share::KeptUntil(_) => None,
+            Share::Weight(weight) => Some(weight),
+        };
+        let label = locality_label(&self.id, weight);
+        let note = weight
+            .is_none()
+            .then(|| "removed, kept in case it returns".into());
+        Tree::new(label, self.position.trees(leaves, pool))
+            .with_state(self.state)
+            .with_note(note)
+    }
+}

@@ -1,0 +1,254 @@
+//! The live tree of a cluster: the shape of its plan, with state.
+//!
+//! Three things happen to a node. It is *updated*: it follows a new plan. It is *settled*: it draws
+//! the conclusions from what is below it, which may create a priority or start a timer. And it is
+//! *compiled* (in [`compile`](crate::compile)): what it has decided becomes part of a picker.
+
+mod cluster;
+mod localities;
+mod position;
+mod priority;
+
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
+
+pub(crate) use self::{
+    cluster::ClusterImpl,
+    localities::{Localities, LocalityChild},
+    position::Position,
+    priority::Priorities,
+};
+use crate::{
+    CallCounters, ClusterName, Connectivity, LocalityId, Tree,
+    counters::CallCounter,
+    endpoint::{Owner, Pool},
+    leaf::{Leaf, LeafId, Leaves},
+    plan::{self, Node},
+    tree::FAILING,
+};
+
+/// One node of a live tree.
+#[derive(Debug)]
+pub(crate) enum Branch {
+    Cluster(Box<ClusterImpl>),
+    Failing(Arc<str>),
+    Leaf(LeafId),
+    Localities(Localities),
+    Priority(Box<Priorities>),
+}
+
+/// What a node needs to change: the rest of the balancer, and where in the tree it is.
+pub(crate) struct Garden<'a, T> {
+    pub(crate) tree: &'a ClusterName,
+    pub(crate) leaves: &'a mut Leaves<T>,
+    pub(crate) pool: &'a mut Pool<T>,
+    pub(crate) rng: &'a mut fastrand::Rng,
+    pub(crate) counters: &'a CallCounters,
+    /// Leaves that have to be looked at.
+    pub(crate) dirty: &'a mut BTreeSet<LeafId>,
+    pub(crate) now: Instant,
+    /// When the tree has to be settled even if nothing happens.
+    pub(crate) wake_at: Option<Instant>,
+    pub(crate) place: Place,
+}
+
+/// Where in the tree a node is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    pub(crate) locality: LocalityId,
+    pub(crate) counter: Option<Arc<CallCounter>>,
+    /// Whether a node above passes over requests to look names up again.
+    pub(crate) ignores_reresolution: bool,
+}
+
+impl<T> Garden<'_, T> {
+    /// Runs `f` one step further down.
+    pub(crate) fn within<R>(
+        &mut self,
+        step: impl FnOnce(&mut Place),
+        f: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let above = self.place.clone();
+        step(&mut self.place);
+        let result = f(self);
+        self.place = above;
+        result
+    }
+
+    /// Asks to be settled again at `at`, or before.
+    pub(crate) fn wake_at(&mut self, at: Instant) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+}
+
+impl Branch {
+    /// A node that follows `node`.
+    pub(crate) fn plant<T>(node: &Node, garden: &mut Garden<'_, T>) -> Self {
+        match node {
+            Node::Cluster(cluster) => Self::Cluster(Box::new(ClusterImpl::plant(cluster, garden))),
+            Node::Failing(reason) => Self::Failing(reason.clone()),
+            Node::Leaf(leaf) => Self::plant_leaf(leaf, garden),
+            Node::Localities(localities) => Self::Localities(Localities::plant(localities, garden)),
+            Node::Priority(priority) => Self::Priority(Box::new(Priorities::plant(priority))),
+        }
+    }
+
+    /// Whether the node can follow `node` without starting anew.
+    pub(crate) fn fits<T>(&self, node: &Node, leaves: &Leaves<T>) -> bool {
+        match (self, node) {
+            (Self::Cluster(cluster), Node::Cluster(node)) => cluster.fits(node),
+            (Self::Leaf(id), Node::Leaf(node)) => {
+                leaves.get(id.0).is_some_and(|leaf| leaf.fits(node))
+            }
+            (Self::Failing(_), Node::Failing(_))
+            | (Self::Localities(_), Node::Localities(_))
+            | (Self::Priority(_), Node::Priority(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// Makes the node follow `node`, which it fits.
+    pub(crate) fn update<T>(&mut self, node: &Node, garden: &mut Garden<'_, T>) {
+        match (self, node) {
+            (Self::Cluster(cluster), Node::Cluster(node)) => cluster.update(node, garden),
+            (Self::Failing(reason), Node::Failing(node)) => *reason = node.clone(),
+            (Self::Leaf(id), Node::Leaf(node)) => update_leaf(*id, node, garden),
+            (Self::Localities(localities), Node::Localities(node)) => {
+                localities.update(node, garden);
+            }
+            (Self::Priority(priority), Node::Priority(node)) => priority.update(node, garden),
+            (branch, node) => {
+                let fresh = Self::plant(node, garden);
+                std::mem::replace(branch, fresh).fell(garden);
+            }
+        }
+    }
+
+    /// Draws the conclusions from what is below. Doing it again changes nothing.
+    pub(crate) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
+        match self {
+            Self::Cluster(cluster) => cluster.settle(garden),
+            Self::Failing(_) => {}
+            Self::Leaf(id) => {
+                if garden.dirty.remove(id)
+                    && let Some(leaf) = garden.leaves.get_mut(id.0)
+                {
+                    leaf.refresh(garden.pool);
+                }
+            }
+            Self::Localities(localities) => localities.settle(garden),
+            Self::Priority(priority) => priority.settle(garden),
+        }
+    }
+
+    /// The state of the node, once it is settled.
+    pub(crate) fn state<T>(&self, leaves: &Leaves<T>) -> Connectivity {
+        match self {
+            Self::Cluster(cluster) => cluster.state(leaves),
+            Self::Failing(_) => Connectivity::TransientFailure,
+            Self::Leaf(id) => leaves
+                .get(id.0)
+                .map_or(Connectivity::TransientFailure, Leaf::state),
+            Self::Localities(localities) => localities.state(),
+            Self::Priority(priority) => priority.state(),
+        }
+    }
+
+    /// Why calls fail, for a node that is failing.
+    pub(crate) fn why<T>(&self, leaves: &Leaves<T>) -> Arc<str> {
+        match self {
+            Self::Cluster(cluster) => cluster.why(leaves),
+            Self::Failing(reason) => reason.clone(),
+            Self::Leaf(id) => {
+                let why = leaves.get(id.0).and_then(Leaf::why);
+                // It failed, and has been given other endpoints since.
+                why.cloned().unwrap_or_else(|| "connecting".into())
+            }
+            Self::Localities(localities) => localities.why(leaves),
+            Self::Priority(priority) => priority.why(leaves),
+        }
+    }
+
+    /// Makes an IDLE node connect.
+    pub(crate) fn exit_idle<T>(&self, garden: &mut Garden<'_, T>) {
+        match self {
+            Self::Cluster(cluster) => cluster.child.current().exit_idle(garden),
+            Self::Failing(_) => {}
+            Self::Leaf(id) => {
+                if let Some(leaf) = garden.leaves.get_mut(id.0)
+                    && leaf.exit_idle(garden.pool)
+                {
+                    leaf.refresh(garden.pool);
+                }
+            }
+            Self::Localities(localities) => localities.exit_idle(garden),
+            Self::Priority(priority) => priority.exit_idle(garden),
+        }
+    }
+
+    /// The node goes, and with it all that is below it.
+    pub(crate) fn fell<T>(self, garden: &mut Garden<'_, T>) {
+        let mut ids = Vec::new();
+        self.each_leaf(&mut |id| ids.push(id));
+        for id in ids {
+            garden.dirty.remove(&id);
+            if let Some(leaf) = garden.leaves.remove(id.0) {
+                leaf.close(garden.pool);
+            }
+        }
+    }
+
+    /// Every leaf below the node, also those that are kept in case they come back.
+    pub(crate) fn each_leaf(&self, visit: &mut impl FnMut(LeafId)) {
+        match self {
+            Self::Cluster(cluster) => cluster.child.each_leaf(visit),
+            Self::Failing(_) => {}
+            Self::Leaf(id) => visit(*id),
+            Self::Localities(localities) => localities.each_leaf(visit),
+            Self::Priority(priority) => priority.each_leaf(visit),
+        }
+    }
+
+    pub(crate) fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
+        match self {
+            Self::Cluster(cluster) => cluster.tree(leaves, pool),
+            Self::Failing(reason) => Tree::new(FAILING, vec![])
+                .with_state(Connectivity::TransientFailure)
+                .with_note(Some(reason.clone())),
+            Self::Leaf(id) => leaves
+                .get(id.0)
+                .map_or_else(|| Tree::new(FAILING, vec![]), |leaf| leaf.tree(pool)),
+            Self::Localities(localities) => localities.tree(leaves, pool),
+            Self::Priority(priority) => priority.tree(leaves, pool),
+        }
+    }
+
+    fn plant_leaf<T>(node: &plan::Leaf, garden: &mut Garden<'_, T>) -> Self {
+        let Place {
+            locality,
+            counter,
+            ignores_reresolution,
+        } = garden.place.clone();
+        let (tree, policy) = (garden.tree.clone(), node.policy.clone());
+        let id = garden.leaves.insert_with(|key| {
+            let owner = Owner {
+                leaf: LeafId(key),
+                locality,
+                counter,
+            };
+            Leaf::new(tree, owner, policy, !ignores_reresolution)
+        });
+        let id = LeafId(id);
+        garden.dirty.insert(id);
+        update_leaf(id, node, garden);
+        Self::Leaf(id)
+    }
+}
+
+fn update_leaf<T>(id: LeafId, node: &plan::Leaf, garden: &mut Garden<'_, T>) {
+    if let Some(leaf) = garden.leaves.get_mut(id.0) {
+        leaf.reresolves = !garden.place.ignores_reresolution;
+        if leaf.update(node, garden.pool, garden.rng) {
+            garden.dirty.insert(id);
+        }
+    }
+}

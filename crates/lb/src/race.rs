@@ -1,0 +1,386 @@
+//! How an endpoint with several addresses gets one connection: `pick_first` with Happy Eyeballs
+//! (A61, A62, RFC 8305), without I/O.
+//!
+//! An endpoint is a `pick_first` over its addresses, so a driver runs one [`Race`] for each. It
+//! passes on what the subchannels report, and does what [`Race::poll_action`] asks. The subchannels
+//! do the backing off: one that failed is in TRANSIENT_FAILURE until it may be dialled again, and
+//! then IDLE.
+//!
+//! ```text
+//!        Connect              all failed
+//!  Idle ────────> first pass ───────────> failing: each address by itself, whenever it may
+//!   ^                 │ one is READY         │ one is READY
+//!   └── lost ── Won <─┴──────────────────────┘
+//! ```
+
+mod order;
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use self::order::race_order;
+use crate::{
+    EndpointState,
+    timing::{HAPPY_EYEBALLS_DELAY, HAPPY_EYEBALLS_DELAY_MAX, HAPPY_EYEBALLS_DELAY_MIN},
+};
+
+/// What happened to an endpoint or to one of its subchannels.
+#[derive(Debug)]
+pub enum RaceEvent<T> {
+    /// The endpoint is to be connected to one of these addresses
+    /// ([`Command::Connect`](crate::Command::Connect)). If it is connected to one of them it stays
+    /// so.
+    Connect(Arc<[SocketAddr]>),
+    /// The subchannel of an address that was asked for reports its state.
+    Subchannel {
+        /// The address.
+        address: SocketAddr,
+        /// Its state.
+        state: EndpointState<T>,
+    },
+    /// [`Race::next_timeout`] has come.
+    Timeout,
+}
+
+/// What is to be done for an endpoint.
+#[derive(Debug)]
+pub enum RaceAction<T> {
+    /// Let go of the subchannel of this address; its reports are of no interest any more.
+    Abandon(SocketAddr),
+    /// Take the subchannel of this address, connect it if it is IDLE, and report its state from now
+    /// on: also the present one, if others have made it connect.
+    Dial(SocketAddr),
+    /// Tell the balancer. A failure that is told again asks for the names to be looked up again.
+    State(EndpointState<T>),
+}
+
+/// Decides which address of an endpoint is dialled when. The first one to connect wins.
+///
+/// ```
+/// use std::{net::SocketAddr, sync::Arc, time::{Duration, Instant}};
+/// use crowfly_lb::{EndpointState, Race, RaceAction, RaceEvent};
+///
+/// let [slow, quick]: [SocketAddr; 2] = [([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 80).into()];
+/// let now = Instant::now();
+/// let mut race = Race::default();
+/// race.handle(RaceEvent::Connect(Arc::from([slow, quick])), now);
+/// assert!(matches!(race.poll_action(), Some(RaceAction::State(EndpointState::Connecting))));
+/// assert!(matches!(race.poll_action(), Some(RaceAction::Dial(address)) if address == slow));
+///
+/// // A quarter of a second is enough: the next one is tried as well.
+/// let later = race.next_timeout().unwrap();
+/// assert_eq!(later, now + Duration::from_millis(250));
+/// race.handle(RaceEvent::Timeout, later);
+/// assert!(matches!(race.poll_action(), Some(RaceAction::Dial(address)) if address == quick));
+///
+/// race.handle(RaceEvent::Subchannel { address: quick, state: EndpointState::Ready("h2") }, later);
+/// assert!(matches!(race.poll_action(), Some(RaceAction::Abandon(address)) if address == slow));
+/// assert!(matches!(race.poll_action(), Some(RaceAction::State(EndpointState::Ready("h2")))));
+/// ```
+#[derive(Debug)]
+pub struct Race<T> {
+    delay: Duration,
+    /// The addresses in the order in which they are tried.
+    lanes: Vec<Lane>,
+    phase: Phase,
+    /// Failing is told until one is READY, whatever is tried meanwhile (A62).
+    failing: bool,
+    actions: VecDeque<RaceAction<T>>,
+}
+
+impl<T> Race<T> {
+    /// A race that gives each address `delay` before the next one is tried as well, but not less
+    /// than 100 ms and not more than 2 s.
+    pub fn new(delay: Duration) -> Self {
+        Self {
+            delay: delay.clamp(HAPPY_EYEBALLS_DELAY_MIN, HAPPY_EYEBALLS_DELAY_MAX),
+            lanes: Vec::new(),
+            phase: Phase::Idle,
+            failing: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Takes what happened.
+    pub fn handle(&mut self, event: RaceEvent<T>, now: Instant) {
+        match event {
+            RaceEvent::Connect(addresses) => self.connect(&addresses, now),
+            RaceEvent::Subchannel { address, state } => {
+                let lane = self.lanes.iter().position(|lane| lane.address == address);
+                if let Some(lane) = lane.filter(|&lane| self.lanes[lane].held) {
+                    self.report(lane, state, now);
+                }
+            }
+            RaceEvent::Timeout => {
+                if self.next_timeout().is_some_and(|at| at <= now) {
+                    self.advance(now);
+                }
+            }
+        }
+    }
+
+    /// The next thing to do, or `None` if there is nothing.
+    pub fn poll_action(&mut self) -> Option<RaceAction<T>> {
+        self.actions.pop_front()
+    }
+
+    /// When [`RaceEvent::Timeout`] is due.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::FirstPass { next_at, .. } => next_at,
+            Phase::Failing { .. } | Phase::Idle | Phase::Won(_) => None,
+        }
+    }
+
+    /// The addresses whose subchannels are held: to be let go of when the endpoint goes.
+    pub fn held(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        let held = self.lanes.iter().filter(|lane| lane.held);
+        held.map(|lane| lane.address)
+    }
+
+    /// The address that is connected.
+    pub fn winner(&self) -> Option<SocketAddr> {
+        match self.phase {
+            Phase::Won(lane) => Some(self.lanes[lane].address),
+            Phase::Failing { .. } | Phase::FirstPass { .. } | Phase::Idle => None,
+        }
+    }
+
+    /// A new list is raced over from its first address, unless the winner is in it.
+    fn connect(&mut self, addresses: &[SocketAddr], now: Instant) {
+        let addresses = race_order(addresses);
+        let same = self
+            .lanes
+            .iter()
+            .map(|lane| lane.address)
+            .eq(addresses.iter().copied());
+        if same && !matches!(self.phase, Phase::Idle) {
+            return;
+        }
+        let winner = self.winner();
+        self.replace_lanes(&addresses);
+        if let Some(winner) = winner
+            && let Some(lane) = addresses.iter().position(|address| *address == winner)
+        {
+            self.phase = Phase::Won(lane);
+            return;
+        }
+        if !self.failing && !matches!(self.phase, Phase::FirstPass { .. }) {
+            self.tell(EndpointState::Connecting);
+        }
+        for lane in &mut self.lanes {
+            lane.failed = false;
+        }
+        self.phase = Phase::FirstPass {
+            next: 0,
+            next_at: None,
+        };
+        self.advance(now);
+    }
+
+    /// What is known of addresses that stay is kept; the subchannels of others are let go.
+    fn replace_lanes(&mut self, addresses: &[SocketAddr]) {
+        let mut known = std::mem::take(&mut self.lanes);
+        for &address in addresses {
+            let lane = known.iter().position(|lane| lane.address == address);
+            let lane = lane.map_or_else(|| Lane::new(address), |lane| known.swap_remove(lane));
+            self.lanes.push(lane);
+        }
+        let gone = known.iter().filter(|lane| lane.held);
+        let abandons = gone.map(|lane| RaceAction::Abandon(lane.address));
+        self.actions.extend(abandons);
+    }
+
+    /// The turn of the next address has come. One that is in backoff has had it.
+    fn advance(&mut self, now: Instant) {
+        let Phase::FirstPass { next, next_at } = &mut self.phase else {
+            return;
+        };
+        *next_at = None;
+        while let Some(lane) = self.lanes.get_mut(*next) {
+            *next += 1;
+            if let Run::Backoff(_) = lane.run {
+                lane.failed = true;
+                continue;
+            }
+            if let Run::Idle = lane.run {
+                lane.dial(&mut self.actions);
+            }
+            if *next < self.lanes.len() {
+                *next_at = Some(now + self.delay);
+            }
+            return;
+        }
+        self.finish_pass();
+    }
+
+    fn report(&mut self, lane: usize, state: EndpointState<T>, now: Instant) {
+        match state {
+            EndpointState::Connecting => {
+                self.lanes[lane].run = Run::Connecting;
+                self.lose(lane);
+            }
+            EndpointState::Idle => {
+                self.lanes[lane].run = Run::Idle;
+                self.lose(lane);
+                if let Phase::Failing { .. } = self.phase {
+                    self.lanes[lane].dial(&mut self.actions);
+                }
+            }
+            EndpointState::Ready(transport) => self.win(lane, transport),
+            EndpointState::TransientFailure(reason) => {
+                self.lanes[lane].run = Run::Backoff(reason);
+                self.lose(lane);
+                self.failed(lane, now);
+            }
+        }
+    }
+
+    /// All others are let go, also those that are about to connect.
+    fn win(&mut self, winner: usize, transport: T) {
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            if index != winner && std::mem::take(&mut lane.held) {
+                lane.run = Run::Idle;
+                self.actions.push_back(RaceAction::Abandon(lane.address));
+            }
+        }
+        self.phase = Phase::Won(winner);
+        self.failing = false;
+        self.tell(EndpointState::Ready(transport));
+    }
+
+    /// A connection that is lost is not made again until it is asked for. The subchannel is kept:
+    /// if it is in backoff, that must not be forgotten.
+    fn lose(&mut self, lane: usize) {
+        if let Phase::Won(winner) = self.phase
+            && winner == lane
+        {
+            self.phase = Phase::Idle;
+            self.tell(EndpointState::Idle);
+        }
+    }
+
+    fn failed(&mut self, index: usize, now: Instant) {
+        match &mut self.phase {
+            Phase::FirstPass { next, .. } => {
+                self.lanes[index].failed = true;
+                // The failure of one that was given up on before does not hurry the others.
+                if index + 1 == *next {
+                    self.advance(now);
+                } else {
+                    self.finish_pass();
+                }
+            }
+            Phase::Failing { failures } => {
+                *failures += 1;
+                if *failures >= self.lanes.len() {
+                    *failures = 0;
+                    self.tell_failure(index);
+                }
+            }
+            Phase::Idle | Phase::Won(_) => {}
+        }
+    }
+
+    /// When every address has failed once, each goes on by itself.
+    fn finish_pass(&mut self) {
+        if !self.lanes.iter().all(|lane| lane.failed) {
+            return;
+        }
+        let Some(last) = self.lanes.len().checked_sub(1) else {
+            self.phase = Phase::Idle;
+            return;
+        };
+        self.phase = Phase::Failing { failures: 0 };
+        self.failing = true;
+        self.tell_failure(last);
+        for lane in &mut self.lanes {
+            if let Run::Idle = lane.run {
+                lane.dial(&mut self.actions);
+            }
+        }
+    }
+
+    fn tell_failure(&mut self, index: usize) {
+        let lanes = &self.lanes;
+        let newest_first = std::iter::once(&lanes[index]).chain(lanes.iter().rev());
+        let mut failed = newest_first.filter_map(|lane| match &lane.run {
+            Run::Backoff(reason) => Some((lane.address, reason)),
+            Run::Connecting | Run::Idle => None,
+        });
+        let reason = match failed.next() {
+            Some((_, reason)) if lanes.len() == 1 => reason.clone(),
+            Some((address, reason)) => format!("{address}: {reason}").into(),
+            None => "no address could be reached".into(),
+        };
+        self.tell(EndpointState::TransientFailure(reason));
+    }
+
+    fn tell(&mut self, state: EndpointState<T>) {
+        self.actions.push_back(RaceAction::State(state));
+    }
+}
+
+impl<T> Default for Race<T> {
+    fn default() -> Self {
+        Self::new(HAPPY_EYEBALLS_DELAY)
+    }
+}
+
+/// One address.
+#[derive(Debug)]
+struct Lane {
+    address: SocketAddr,
+    /// Whether its subchannel is ours to watch.
+    held: bool,
+    run: Run,
+    /// Whether it has failed in this pass.
+    failed: bool,
+}
+
+impl Lane {
+    fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            held: false,
+            run: Run::Idle,
+            failed: false,
+        }
+    }
+
+    fn dial<T>(&mut self, actions: &mut VecDeque<RaceAction<T>>) {
+        self.held = true;
+        self.run = Run::Connecting;
+        actions.push_back(RaceAction::Dial(self.address));
+    }
+}
+
+/// What a subchannel is doing.
+#[derive(Debug)]
+enum Run {
+    /// It failed, for this reason, and may not be dialled yet.
+    Backoff(Arc<str>),
+    Connecting,
+    Idle,
+}
+
+/// How far the race is.
+#[derive(Debug)]
+enum Phase {
+    /// Every address has failed. Failures are counted up to the number of addresses.
+    Failing { failures: usize },
+    /// The addresses get their turns; that of `next` comes when the one before it has failed, or at
+    /// `next_at`.
+    FirstPass {
+        next: usize,
+        next_at: Option<Instant>,
+    },
+    /// Nothing is wanted.
+    Idle,
+    /// This lane is connected.
+    Won(usize),
+}

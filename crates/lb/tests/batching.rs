@@ -1,0 +1,138 @@
+//! The work that many small changes make: it grows with the changes, not with their number times
+//! the size of the tree.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code"
+)]
+
+mod sim;
+
+use std::time::Duration;
+
+use crowfly_lb::{EndpointState, Event, timing::COALESCE_MAX};
+use sim::{
+    Port, Sim,
+    plans::{cluster, localities, priorities, tree_of, zone},
+};
+
+const MANY: Port = 10_000;
+
+/// S10-01: 10,000 endpoints that become READY one by one, all at once or within a second, cost at
+/// most 20 visits each; every one of them is in the picker soon after.
+#[test]
+fn endpoints_that_become_ready_one_by_one_are_gathered() {
+    for micros in [0, 1, 10, 100] {
+        let (sim, pickers) = connect_all(Duration::from_micros(micros));
+        let visits = sim.balancer.visits() / u64::from(MANY);
+        assert!(visits <= 20, "{visits} visits each at {micros} us");
+        assert!(pickers <= 10, "{pickers} pickers at {micros} us");
+        let shares = sim.picker.as_ref().unwrap().shares();
+        assert_eq!(shares[0].endpoints.len(), usize::from(MANY));
+    }
+}
+
+/// S10-01: the first endpoint, and any of a short list, waits for nothing.
+#[test]
+fn the_first_endpoint_waits_for_nothing() {
+    let ports: Vec<_> = (1..=MANY).collect();
+    let mut sim = Sim::new();
+    sim.plan(tree_of(zone(&ports)));
+    report_ready(&mut sim, 7);
+    assert_eq!(sim.balancer.flush_by(), Some(sim.now));
+
+    let mut sim = Sim::new();
+    sim.plan(tree_of(zone(&[1, 2, 3, 4])));
+    for port in 1..=4 {
+        report_ready(&mut sim, port);
+        assert_eq!(sim.balancer.flush_by(), Some(sim.now), "endpoint {port}");
+        sim.flush();
+    }
+    assert_eq!(sim.balancer.flush_by(), None);
+}
+
+/// S8-02: bad news never waits, and takes the good news along.
+#[test]
+fn a_failure_waits_for_nothing() {
+    let ports: Vec<_> = (1..=100).collect();
+    let mut sim = Sim::new();
+    sim.plan(tree_of(cluster("payments", priorities(&[&ports, &[999]]))));
+    sim.ready(&[1]);
+    report_ready(&mut sim, 2);
+    assert!(sim.balancer.flush_by().unwrap() > sim.now);
+    let id = sim.id(1);
+    let state = EndpointState::TransientFailure("connection reset".into());
+    sim.handle(Event::Endpoint { id, state });
+    assert_eq!(sim.balancer.flush_by(), Some(sim.now));
+    sim.flush();
+    assert_eq!(sim.pick_port(), 2);
+}
+
+/// S10-01: after a while without news, the next endpoint waits for as short a time as the first.
+#[test]
+fn patience_ends() {
+    let (mut sim, _) = connect_all(Duration::from_micros(100));
+    let waits: Vec<_> = [2 * COALESCE_MAX, Duration::ZERO]
+        .into_iter()
+        .map(|pause| {
+            sim.advance(pause);
+            report_ready(&mut sim, 1);
+            let wait = sim.balancer.flush_by().unwrap() - sim.now;
+            sim.now += wait;
+            sim.flush();
+            wait
+        })
+        .collect();
+    assert_eq!(waits, [10, 40].map(Duration::from_millis));
+}
+
+/// S7-01: one changed endpoint of many is looked for in its own locality.
+#[test]
+fn one_change_is_looked_for_in_its_locality() {
+    let ports: Vec<_> = (1..=MANY).collect();
+    let (few, many) = ports.split_at(10);
+    let zones = |few: &[Port]| tree_of(localities(&[("few", 1, few), ("many", 1, many)]));
+    let mut sim = Sim::ready_with_in_one_batch(zones(few));
+    let before = sim.balancer.visits();
+    sim.failing(3, "connection reset");
+    assert!(sim.balancer.visits() - before <= 30);
+    sim.plan(zones(&few[1..]));
+    assert!(sim.balancer.visits() - before <= 100);
+}
+
+/// A balancer of many endpoints that became READY so far apart, driven as a channel drives it; and
+/// how many pickers came of it.
+fn connect_all(apart: Duration) -> (Sim, usize) {
+    let ports: Vec<_> = (1..=MANY).collect();
+    let mut sim = Sim::new();
+    sim.plan(tree_of(cluster("payments", priorities(&[&ports]))));
+    sim.forget();
+    let ids: Vec<_> = sim.live.iter().map(|(id, port)| (*id, *port)).collect();
+    for (id, port) in ids {
+        sim.now += apart;
+        flush_if_due(&mut sim);
+        let state = EndpointState::Ready(port);
+        sim.handle(Event::Endpoint { id, state });
+        flush_if_due(&mut sim);
+    }
+    if let Some(by) = sim.balancer.flush_by() {
+        sim.now = by;
+        sim.flush();
+    }
+    let pickers = sim.publishes;
+    (sim, pickers)
+}
+
+fn flush_if_due(sim: &mut Sim) {
+    if sim.balancer.flush_by().is_some_and(|by| by <= sim.now) {
+        sim.flush();
+    }
+}
+
+fn report_ready(sim: &mut Sim, port: Port) {
+    let id = sim.id(port);
+    let state = EndpointState::Ready(port);
+    sim.handle(Event::Endpoint { id, state });
+}

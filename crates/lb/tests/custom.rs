@@ -1,0 +1,161 @@
+//! Policies of the user's own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code"
+)]
+
+mod leaf;
+mod sim;
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use crowfly_lb::{
+    CallContext, CallOutcome, Connectivity, CustomPolicy, Endpoint, Event, Policy, ReadySet,
+    Selection, Selector,
+};
+use leaf::leaf;
+use sim::{Picked, Sim, endpoints_at};
+
+type Ends = Arc<Mutex<Vec<(usize, CallOutcome)>>>;
+
+/// Sends all calls to the last endpoint of the list, and keeps at most one connected.
+#[derive(Debug, Default)]
+struct Last {
+    ends: Ends,
+    builds: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct LastOf {
+    last: usize,
+    ends: Ends,
+}
+
+impl CustomPolicy for Last {
+    fn name(&self) -> &str {
+        "last"
+    }
+
+    fn build(&self, endpoints: &[Endpoint]) -> Arc<dyn Selector> {
+        self.builds.fetch_add(1, Relaxed);
+        Arc::new(LastOf {
+            last: endpoints.len().saturating_sub(1),
+            ends: self.ends.clone(),
+        })
+    }
+}
+
+impl Selector for LastOf {
+    fn wants(&self, _endpoint: usize, _states: &[Connectivity]) -> bool {
+        false
+    }
+
+    fn pick<'a>(&self, _cx: &CallContext<'_>, ready: ReadySet<'a>) -> Selection<'a> {
+        let mut ready = ready.iter();
+        let last = ready.find(|endpoint| endpoint.index() == self.last);
+        last.map_or(Selection::Connect(self.last), Selection::Send)
+    }
+
+    fn finished(&self, endpoint: usize, outcome: CallOutcome) {
+        self.ends.lock().unwrap().push((endpoint, outcome));
+    }
+}
+
+fn ready_at_3(policy: &Arc<Last>) -> Sim {
+    let mut sim = Sim::new();
+    sim.plan(leaf(
+        Policy::Custom(policy.clone()),
+        endpoints_at(&[1, 2, 3]),
+    ));
+    assert!(sim.connects.is_empty(), "it wants nothing by itself");
+    let Picked::Wake(id) = sim.pick() else {
+        panic!("a call makes it connect");
+    };
+    sim.handle(Event::Demand(id));
+    sim.flush();
+    assert_eq!(sim.connects, [3]);
+    assert!(sim.is_queued());
+    sim.ready(&[3]);
+    sim.forget();
+    sim
+}
+
+#[test]
+fn a_policy_decides_what_is_connected_and_where_calls_go() {
+    let mut sim = ready_at_3(&Arc::default());
+    assert_eq!(sim.count(10).into_iter().collect::<Vec<_>>(), [(3, 10)]);
+    assert!(sim.tree().contains("last READY"), "{}", sim.tree());
+    sim.failing(3, "refused");
+    assert!(
+        sim.is_queued(),
+        "the others are idle, and it does not want them"
+    );
+}
+
+/// The policy hears of every end once: how it was, or that nobody knows.
+#[test]
+fn a_policy_hears_how_calls_end() {
+    let policy = Arc::<Last>::default();
+    let mut sim = ready_at_3(&policy);
+    let (Picked::Ready(told), Picked::Ready(dropped)) = (sim.pick(), sim.pick()) else {
+        panic!("3 is ready");
+    };
+    assert_eq!(sim.view(3).in_flight, 2);
+    told.finish(CallOutcome::Status(14));
+    drop(dropped);
+    assert_eq!(sim.view(3).in_flight, 0);
+    let ends = policy.ends.lock().unwrap().clone();
+    assert_eq!(
+        ends,
+        [(2, CallOutcome::Status(14)), (2, CallOutcome::Unknown)]
+    );
+}
+
+/// The same object is the same policy; another one takes over its connections.
+#[test]
+fn policies_are_compared_by_identity() {
+    let policy = Arc::<Last>::default();
+    let mut sim = ready_at_3(&policy);
+    sim.plan(leaf(
+        Policy::Custom(policy.clone()),
+        endpoints_at(&[1, 2, 3]),
+    ));
+    assert_eq!((policy.builds.load(Relaxed), sim.publishes), (1, 0));
+
+    let other = Arc::<Last>::default();
+    sim.plan(leaf(
+        Policy::Custom(other.clone()),
+        endpoints_at(&[1, 2, 3]),
+    ));
+    assert_eq!((other.builds.load(Relaxed), sim.publishes), (1, 1));
+    assert_eq!(sim.pick_port(), 3);
+    assert!(sim.connects.is_empty() && sim.releases.is_empty());
+}
+
+#[test]
+fn a_pick_allocates_nothing() {
+    #[derive(Debug)]
+    struct First;
+    impl CustomPolicy for First {
+        fn name(&self) -> &str {
+            "first"
+        }
+        fn build(&self, _: &[Endpoint]) -> Arc<dyn Selector> {
+            Arc::new(Self)
+        }
+    }
+    impl Selector for First {
+        fn pick<'a>(&self, _: &CallContext<'_>, ready: ReadySet<'a>) -> Selection<'a> {
+            ready.get(0).map_or(Selection::Queue, Selection::Send)
+        }
+    }
+    // All endpoints are connected unless a policy says otherwise.
+    let mut sim = Sim::ready_with(leaf(Policy::Custom(Arc::new(First)), endpoints_at(&[1, 2])));
+    assert_eq!(leaf::allocations_of_picks(&mut sim), 0);
+}

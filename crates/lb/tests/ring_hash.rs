@@ -1,0 +1,402 @@
+//! `ring_hash`: calls with the same hash go to the same endpoint.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code"
+)]
+
+mod leaf;
+mod sim;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU64,
+};
+
+use crowfly_lb::{
+    CallContext, Connectivity, Endpoint, EndpointState, Event, HashHeader, Pick, Plan, Policy,
+    RingSize, hash_values,
+};
+use leaf::leaf;
+use sim::{Port, Sim, address, endpoints_at};
+
+fn ring_hash() -> Policy {
+    Policy::RingHash {
+        size: RingSize::default(),
+        request_hash_header: None,
+    }
+}
+
+/// A ring on which 3 and 4 endpoints have the same number of entries each, 3: then the entries of
+/// one do not depend on how many others there are.
+fn small_ring() -> Policy {
+    Policy::RingHash {
+        size: RingSize::new(9, 100, RingSize::CAP),
+        request_hash_header: None,
+    }
+}
+
+fn by_header() -> Policy {
+    Policy::RingHash {
+        size: RingSize::default(),
+        request_hash_header: Some("session".into()),
+    }
+}
+
+/// A hash for each of many calls.
+fn hash(call: u64) -> u64 {
+    hash_values([&call.to_le_bytes()[..]]).unwrap()
+}
+
+fn pick(sim: &Sim, hash: u64) -> Pick<Port> {
+    let picker = sim.picker.as_ref().unwrap();
+    picker.pick(&CallContext::new(hash).with_hash(hash))
+}
+
+fn port(pick: &Pick<Port>) -> Port {
+    match pick {
+        Pick::Ready(call) => *call.transport(),
+        other => panic!("expected a ready endpoint, got {other:?}"),
+    }
+}
+
+/// The port that each of 2000 hashes leads to, when all endpoints are ready.
+fn hosts(sim: &Sim) -> Vec<Port> {
+    let hashes = (0..2000).map(hash);
+    hashes.map(|hash| port(&pick(sim, hash))).collect()
+}
+
+/// A sim with the plan in which every endpoint was asked for and is ready.
+fn all_ready(endpoints: Vec<Endpoint>) -> Sim {
+    all_ready_with(leaf(ring_hash(), endpoints))
+}
+
+fn all_ready_with(plan: Plan) -> Sim {
+    let mut sim = Sim::new();
+    sim.plan(plan);
+    demand_all(&mut sim);
+    sim.forget();
+    sim
+}
+
+fn demand_all(sim: &mut Sim) {
+    for view in sim.balancer.endpoints(sim::CLUSTER) {
+        if view.state == Connectivity::Idle {
+            sim.handle(Event::Demand(view.id));
+            sim.flush();
+            sim.ready(&[view.addresses[0].port()]);
+        }
+    }
+}
+
+fn at(ports: &[Port]) -> Vec<Endpoint> {
+    endpoints_at(ports).to_vec()
+}
+
+/// The state of the leaf, from the first line of its tree.
+fn state(sim: &Sim) -> String {
+    let tree = sim.tree();
+    let line = tree.lines().next().unwrap();
+    line.rsplit(' ').next().unwrap().to_owned()
+}
+
+fn demand(sim: &mut Sim, port: Port) {
+    let views = sim.balancer.endpoints(sim::CLUSTER);
+    let mut views = views.iter().filter(|view| view.addresses[0].port() == port);
+    sim.handle(Event::Demand(views.next().unwrap().id));
+    sim.flush();
+}
+
+/// S10-08: one hash leads to one endpoint, whatever its siblings do.
+#[test]
+fn a_hash_leads_to_one_endpoint() {
+    let sim = all_ready(at(&[1, 2, 3, 4]));
+    let first = hosts(&sim);
+    assert_eq!(first, hosts(&sim));
+    // Every endpoint has its part.
+    for port in 1..=4 {
+        let calls = first.iter().filter(|host| **host == port).count();
+        assert!((350..650).contains(&calls), "{calls} calls to {port}");
+    }
+    // And every client agrees, however the list is ordered.
+    assert_eq!(first, hosts(&all_ready(at(&[3, 1, 4, 2]))));
+}
+
+/// S10-08: an endpoint that leaves takes its share with it, and nobody else's moves.
+#[test]
+fn only_the_share_of_an_endpoint_that_left_moves() {
+    let mut sim = all_ready_with(leaf(small_ring(), at(&[1, 2, 3, 4])));
+    let before = hosts(&sim);
+    assert!(before.contains(&3));
+    sim.plan(leaf(small_ring(), at(&[1, 2, 4])));
+    assert_eq!((&*sim.connects, &*sim.releases), (&[][..], &[3][..]));
+    for (before, after) in before.into_iter().zip(hosts(&sim)) {
+        assert!(after == before || before == 3, "{before} -> {after}");
+    }
+}
+
+/// A76: an endpoint with a hash key keeps its place when its address changes.
+#[test]
+fn a_hash_key_outlives_an_address() {
+    let keyed = |ports: [Port; 3]| {
+        let keyed = ports.into_iter().zip(["db-0", "db-1", "db-2"]);
+        let keyed = keyed.map(|(port, key)| {
+            let mut endpoint = Endpoint::from(address(port));
+            endpoint.hash_key = Some(key.into());
+            endpoint
+        });
+        keyed.collect::<Vec<_>>()
+    };
+    let before = hosts(&all_ready(keyed([1, 2, 3])));
+    let after = hosts(&all_ready(keyed([11, 12, 13])));
+    let moved: Vec<_> = before.iter().map(|port| port + 10).collect();
+    assert_eq!(after, moved);
+}
+
+/// Weights count, also those of an endpoint that is listed twice; the table says so exactly.
+#[test]
+fn shares_follow_the_weights() {
+    let mut heavy = Endpoint::from(address(1));
+    heavy.weight = NonZeroU64::new(2).unwrap();
+    let sim = all_ready(vec![heavy, address(2).into(), address(1).into()]);
+    let counts = hosts(&sim)
+        .into_iter()
+        .fold(BTreeMap::new(), |mut counts, port| {
+            *counts.entry(port).or_insert(0_u32) += 1;
+            counts
+        });
+    let shares = sim.picker.as_ref().unwrap().shares();
+    let total: f64 = shares.iter().map(|share| share.probability).sum();
+    assert!((total - 1.0).abs() < 1e-9);
+    for share in shares {
+        let port = sim.live[&share.endpoints[0]];
+        let counted = f64::from(counts[&port]) / 2000.0;
+        assert!((counted - share.probability).abs() < 0.05);
+        let expected = if port == 1 { 0.75 } else { 0.25 };
+        assert!((share.probability - expected).abs() < 0.05);
+    }
+}
+
+/// Endpoints are not connected before a call wants them, and one call is enough to ask.
+#[test]
+fn an_endpoint_is_idle_until_a_call_wants_it() {
+    let mut sim = Sim::new();
+    sim.plan(leaf(ring_hash(), at(&[1, 2, 3])));
+    assert!(sim.connects.is_empty());
+    assert_eq!(state(&sim), "IDLE");
+    let Pick::Wake(id) = pick(&sim, 7) else {
+        panic!("the endpoint is idle");
+    };
+    assert!(matches!(pick(&sim, 7), Pick::Queue), "told once");
+    sim.handle(Event::Demand(id));
+    sim.flush();
+    assert_eq!(sim.connects.len(), 1);
+    assert!(matches!(pick(&sim, 7), Pick::Queue), "it is connecting");
+    let wanted = sim.connects[0];
+    sim.ready(&[wanted]);
+    assert_eq!(port(&pick(&sim, 7)), wanted);
+
+    // Lost, it is idle again: calls wait for it, though nothing connects it unasked.
+    sim.forget();
+    sim.idle(wanted);
+    assert!(sim.connects.is_empty());
+    assert!(matches!(pick(&sim, 7), Pick::Wake(_)));
+}
+
+/// S10-09: what cannot be reached is passed over on the way round the ring; a call that belongs to
+/// it goes where it would if it were not there.
+#[test]
+fn a_failing_endpoint_is_passed_over() {
+    let mut sim = all_ready_with(leaf(small_ring(), at(&[1, 2, 3, 4])));
+    let without = hosts(&all_ready_with(leaf(small_ring(), at(&[1, 2, 4]))));
+    sim.failing(3, "refused");
+    assert_eq!(hosts(&sim), without);
+    assert_eq!(state(&sim), "READY");
+}
+
+/// S10-09: when none can be reached calls fail with the reason; a call that waits for ready gets
+/// the next picker, and with it the endpoint that came back.
+#[test]
+fn calls_fail_when_all_endpoints_do() {
+    let mut sim = all_ready(at(&[1, 2]));
+    sim.failing(1, "refused");
+    sim.failing(2, "timed out");
+    let Pick::Fail(failure) = pick(&sim, 7) else {
+        panic!("nothing can be reached");
+    };
+    assert!(
+        failure.to_string().contains("127.0.0.1:2: timed out"),
+        "{failure}"
+    );
+    sim.forget();
+    sim.ready(&[2]);
+    assert_eq!(sim.publishes, 1);
+    assert_eq!(port(&pick(&sim, 7)), 2);
+}
+
+/// S10-10: the six rules of A42, each with the endpoints that it is about.
+#[test]
+fn the_state_follows_the_table() {
+    type Report = (Port, EndpointState<Port>);
+    let failing = |port| (port, EndpointState::TransientFailure("refused".into()));
+    let connecting = |port| (port, EndpointState::Connecting);
+    let ready = |port| (port, EndpointState::Ready(port));
+    let rows: [(&[Port], Vec<Report>, &str); 8] = [
+        (&[1, 2, 3], vec![failing(1), failing(2), ready(3)], "READY"),
+        (
+            &[1, 2, 3],
+            vec![failing(1), failing(2)],
+            "TRANSIENT_FAILURE",
+        ),
+        (
+            &[1, 2, 3],
+            vec![failing(1), failing(2), connecting(3)],
+            "TRANSIENT_FAILURE",
+        ),
+        (&[1, 2, 3], vec![connecting(1)], "CONNECTING"),
+        (&[1, 2, 3], vec![failing(1)], "CONNECTING"),
+        (&[1, 2, 3], vec![], "IDLE"),
+        (&[1], vec![failing(1)], "TRANSIENT_FAILURE"),
+        (&[], vec![], "TRANSIENT_FAILURE"),
+    ];
+    for (ports, reports, expected) in rows {
+        let mut sim = Sim::new();
+        sim.plan(leaf(ring_hash(), at(ports)));
+        for (port, report) in reports.clone() {
+            if !sim.live.values().any(|live| *live == port) {
+                demand(&mut sim, port);
+            }
+            sim.report(port, report);
+        }
+        assert_eq!(state(&sim), expected, "{reports:?}");
+    }
+}
+
+/// A failing ring connects one endpoint after the other without any call: as a priority that is not
+/// in use it would get none.
+#[test]
+fn a_failing_ring_tries_its_endpoints_without_calls() {
+    let mut sim = Sim::new();
+    sim.plan(leaf(ring_hash(), at(&[1, 2, 3, 4])));
+    demand(&mut sim, 2);
+    assert_eq!(sim.connects, [2]);
+    sim.failing(2, "refused");
+    assert_eq!(sim.connects, [2, 1]);
+    sim.failing(1, "refused");
+    assert_eq!(sim.connects, [2, 1, 3]);
+    // One at a time.
+    sim.failing(2, "refused");
+    assert_eq!(sim.connects, [2, 1, 3]);
+    sim.ready(&[3]);
+    assert_eq!(sim.connects, [2, 1, 3]);
+    assert_eq!(state(&sim), "READY");
+}
+
+/// A state change shares the ring; the picker differs nevertheless.
+#[test]
+fn a_change_of_state_is_published_once() {
+    let mut sim = all_ready(at(&[1, 2, 3]));
+    sim.failing(3, "refused");
+    sim.connecting(3);
+    assert_eq!(
+        sim.publishes, 1,
+        "a failing endpoint that is dialled again is no news"
+    );
+}
+
+/// The headers of a call.
+#[derive(Debug)]
+struct Headers(Option<&'static str>);
+
+impl HashHeader for Headers {
+    fn hash_header(&self, name: &str) -> Option<u64> {
+        assert_eq!(name, "session");
+        hash_values(self.0.map(str::as_bytes))
+    }
+}
+
+fn pick_with(sim: &Sim, seed: u64, header: Option<&'static str>) -> Pick<Port> {
+    let headers = Headers(header);
+    let cx = CallContext::new(seed).with_hash(seed);
+    let picker = sim.picker.as_ref().unwrap();
+    picker.pick(&cx.with_headers(&headers))
+}
+
+/// A76, S10-08: with a header to hash, that decides, and not what the call brings.
+#[test]
+fn the_same_header_leads_to_the_same_endpoint() {
+    let mut sim = Sim::new();
+    sim.plan(leaf(by_header(), at(&[1, 2, 3, 4])));
+    demand_all(&mut sim);
+    let alice = port(&pick_with(&sim, 0, Some("alice")));
+    for seed in 1..100 {
+        assert_eq!(port(&pick_with(&sim, seed, Some("alice"))), alice);
+    }
+    let anywhere = (0..100).map(|seed| port(&pick_with(&sim, seed, None)));
+    assert_eq!(anywhere.collect::<BTreeSet<_>>().len(), 4);
+}
+
+/// A76: a call without the header takes what is READY, and makes at most one endpoint connect, if
+/// none is.
+#[test]
+fn a_call_without_a_hash_takes_what_is_ready() {
+    let mut sim = Sim::new();
+    sim.plan(leaf(by_header(), at(&[1, 2, 3, 4])));
+    let Pick::Wake(id) = pick_with(&sim, 1, None) else {
+        panic!("all are idle");
+    };
+    sim.handle(Event::Demand(id));
+    sim.flush();
+    for seed in 0..20 {
+        assert!(
+            matches!(pick_with(&sim, seed, None), Pick::Queue),
+            "one is connecting"
+        );
+    }
+    let first = sim.live[&id];
+    sim.ready(&[first]);
+    let mut woken = BTreeSet::new();
+    for seed in 0..200 {
+        let Pick::Ready(call) = pick_with(&sim, seed, None) else {
+            panic!("one is ready");
+        };
+        assert_eq!(*call.transport(), first);
+        woken.extend(call.wakes());
+    }
+    assert_eq!(woken.len(), 3, "each of the others is asked for once");
+
+    sim.handle(Event::Demand(*woken.first().unwrap()));
+    sim.flush();
+    for seed in 0..200 {
+        let Pick::Ready(call) = pick_with(&sim, seed, None) else {
+            panic!("one is ready");
+        };
+        assert_eq!(call.wakes(), None, "one is connecting");
+    }
+}
+
+#[test]
+fn a_pick_allocates_nothing() {
+    let ports: Vec<_> = (1..=50).collect();
+    let mut sim = all_ready(at(&ports));
+    assert_eq!(leaf::allocations_of_picks(&mut sim), 0);
+    let info = allocation_counter::measure(|| {
+        for seed in 0..1000 {
+            port(&pick(&sim, hash(seed)));
+        }
+    });
+    assert_eq!(info.count_total, 0);
+
+    let mut sim = Sim::new();
+    sim.plan(leaf(by_header(), at(&ports)));
+    demand_all(&mut sim);
+    let info = allocation_counter::measure(|| {
+        for seed in 0..1000 {
+            port(&pick_with(&sim, seed, Some("alice")));
+            port(&pick_with(&sim, seed, None));
+        }
+    });
+    assert_eq!(info.count_total, 0);
+}

@@ -1,0 +1,161 @@
+//! Policies that choose one endpoint of a list, and the limits of their settings.
+
+use envoy_types::pb::{
+    envoy::{
+        config::cluster::v3::cluster::{
+            LeastRequestLbConfig, RingHashLbConfig, ring_hash_lb_config,
+        },
+        extensions::load_balancing_policies::{
+            least_request::v3::LeastRequest,
+            pick_first::v3::PickFirst,
+            ring_hash::v3::{RingHash, ring_hash},
+            round_robin::v3::RoundRobin,
+        },
+    },
+    google::protobuf::Any,
+};
+use prost::{Message, Name};
+
+use crate::Validator;
+
+/// How calls are spread over a list of endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointPolicy {
+    /// The one with the fewest open calls, of some (gRFC A48).
+    LeastRequest {
+        /// How many are compared: 2 to 10.
+        choice_count: u32,
+    },
+    /// The first that can be reached takes all calls (gRFC A62).
+    PickFirst {
+        /// Whether their order is random.
+        shuffle: bool,
+    },
+    /// The one that the call's hash leads to (gRFC A42).
+    RingHash(RingSize),
+    /// One after the other.
+    RoundRobin,
+}
+
+/// How many entries a ring has at least and at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSize {
+    /// At least; not more than `max`.
+    pub min: u64,
+    /// At most; not more than [`RingSize::LIMIT`].
+    pub max: u64,
+}
+
+impl RingSize {
+    /// No ring may be larger (gRFC A42).
+    pub const LIMIT: u64 = 8 * 1024 * 1024;
+    const DEFAULT_MIN: u64 = 1024;
+}
+
+/// More choices cost more than they gain (gRFC A48).
+const MAX_CHOICES: u32 = 10;
+const DEFAULT_CHOICES: u32 = 2;
+
+/// `None` if the policy is not known; `Some(None)` after an error.
+pub(super) fn parse(name: &str, any: &Any, v: &mut Validator) -> Option<Option<EndpointPolicy>> {
+    let parsed = if name == RoundRobin::full_name() {
+        decode::<RoundRobin>(any, v).map(|_| EndpointPolicy::RoundRobin)
+    } else if name == PickFirst::full_name() {
+        decode::<PickFirst>(any, v).map(|proto| EndpointPolicy::PickFirst {
+            shuffle: proto.shuffle_address_list,
+        })
+    } else if name == LeastRequest::full_name() {
+        decode::<LeastRequest>(any, v)
+            .and_then(|proto| least_request(proto.choice_count.map(|count| count.value), v))
+    } else if name == RingHash::full_name() {
+        decode::<RingHash>(any, v).and_then(|proto| parse_ring_hash(&proto, v))
+    } else {
+        return None;
+    };
+    Some(parsed)
+}
+
+/// By the settings that go with `lb_policy`.
+pub(super) fn classic_least_request(
+    proto: Option<&LeastRequestLbConfig>,
+    v: &mut Validator,
+) -> Option<EndpointPolicy> {
+    v.field("least_request_lb_config", |v| {
+        let count = proto.and_then(|proto| proto.choice_count);
+        least_request(count.map(|count| count.value), v)
+    })
+}
+
+/// By the settings that go with `lb_policy`.
+pub(super) fn classic_ring_hash(
+    proto: Option<&RingHashLbConfig>,
+    v: &mut Validator,
+) -> Option<EndpointPolicy> {
+    v.field("ring_hash_lb_config", |v| {
+        let function = proto.map_or(0, |proto| proto.hash_function);
+        if function != ring_hash_lb_config::HashFunction::XxHash as i32 {
+            v.error_at("hash_function", "expected XX_HASH, got another");
+        }
+        let min = proto.and_then(|proto| proto.minimum_ring_size);
+        let max = proto.and_then(|proto| proto.maximum_ring_size);
+        ring_hash(min.map(|min| min.value), max.map(|max| max.value), v)
+    })
+}
+
+fn parse_ring_hash(proto: &RingHash, v: &mut Validator) -> Option<EndpointPolicy> {
+    use ring_hash::HashFunction::{DefaultHash, XxHash};
+    if ![DefaultHash as i32, XxHash as i32].contains(&proto.hash_function) {
+        v.error_at("hash_function", "expected XX_HASH, got another");
+    }
+    let min = proto.minimum_ring_size.map(|min| min.value);
+    let max = proto.maximum_ring_size.map(|max| max.value);
+    ring_hash(min, max, v)
+}
+
+fn ring_hash(min: Option<u64>, max: Option<u64>, v: &mut Validator) -> Option<EndpointPolicy> {
+    let limit = RingSize::LIMIT;
+    let size = RingSize {
+        min: min.unwrap_or(RingSize::DEFAULT_MIN),
+        max: max.unwrap_or(limit),
+    };
+    let RingSize { min, max } = size;
+    if min == 0 || min > limit {
+        v.error_at(
+            "minimum_ring_size",
+            format!("expected 1 to {limit}, got {min}"),
+        );
+    }
+    if max == 0 || max > limit {
+        v.error_at(
+            "maximum_ring_size",
+            format!("expected 1 to {limit}, got {max}"),
+        );
+    }
+    if min > max {
+        v.error_at(
+            "minimum_ring_size",
+            format!("expected at most maximum_ring_size ({max}), got {min}"),
+        );
+    }
+    (!v.has_errors()).then_some(EndpointPolicy::RingHash(size))
+}
+
+fn least_request(choice_count: Option<u32>, v: &mut Validator) -> Option<EndpointPolicy> {
+    let count = choice_count.unwrap_or(DEFAULT_CHOICES);
+    if count < DEFAULT_CHOICES {
+        v.error_at(
+            "choice_count",
+            format!("expected at least {DEFAULT_CHOICES}, got {count}"),
+        );
+        return None;
+    }
+    Some(EndpointPolicy::LeastRequest {
+        choice_count: count.min(MAX_CHOICES),
+    })
+}
+
+pub(super) fn decode<P: Message + Default>(any: &Any, v: &mut Validator) -> Option<P> {
+    P::decode(any.value.as_slice())
+        .inspect_err(|error| v.error(format!("cannot be decoded: {error}")))
+        .ok()
+}
