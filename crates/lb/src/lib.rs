@@ -52,7 +52,7 @@
 //!             Pick::Queue => println!("no connection yet: wait for the next picker"),
 //!             Pick::Fail(failure) => println!("UNAVAILABLE: {failure}"),
 //!         },
-//!         Command::Release(_) => {}
+//!         Command::Release(_) | Command::Reresolve(_) => {}
 //!     }
 //! }
 //! ```
