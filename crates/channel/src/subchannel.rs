@@ -15,13 +15,12 @@ use std::time::Duration;
 
 use crowfly_lb::EndpointState;
 use crowfly_xds::Backoff;
-use h2::Reason;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use crate::transport::{Closing, Connection, GoAway, Profile, Sender};
+use crate::transport::{Connection, Profile, Sender};
 
 /// A connection that does not last this long counts as a failed attempt: otherwise a server that
 /// accepts and closes at once would be dialled in a tight loop.
@@ -108,7 +107,7 @@ impl Machine {
         self.report(EndpointState::Ready(connection.sender().clone()));
         let closing = connection.closing().await;
         info!(address = %self.address, reason = %closing, "no new calls on this connection");
-        if is_told_to_calm_down(&closing) {
+        if connection.has_too_many_pings() {
             self.profile = self.profile.clone().slowed();
         }
         if since.elapsed() < SETTLED {
@@ -127,11 +126,4 @@ impl Machine {
         // The owner is gone only when the channel is.
         let _ = self.reports.send((self.id, state));
     }
-}
-
-/// Whether the server found our PINGs too many (gRFC A8). That is the only use servers have for the
-/// code.
-fn is_told_to_calm_down(closing: &Closing) -> bool {
-    let calm = |goaway: &GoAway| Reason::from(goaway.error_code) == Reason::ENHANCE_YOUR_CALM;
-    matches!(closing, Closing::Draining(Some(goaway)) if calm(goaway))
 }

@@ -32,6 +32,7 @@ use super::tap::{GoAway, Tap};
 #[derive(Debug)]
 pub struct Connection {
     sender: Sender,
+    shared: Arc<Shared>,
     closing: watch::Receiver<Option<Closing>>,
     draining: bool,
 }
@@ -70,6 +71,12 @@ impl Connection {
     /// What calls are sent through; cheap to clone.
     pub fn sender(&self) -> &Sender {
         &self.sender
+    }
+
+    /// Whether the server complained of too many PINGs (gRFC A8): it has no other use for
+    /// ENHANCE_YOUR_CALM.
+    pub fn has_too_many_pings(&self) -> bool {
+        self.shared.too_many_pings()
     }
 
     /// Waits for the end to come nearer: at most one [`Closing::Draining`], then
@@ -164,9 +171,9 @@ impl Attempt {
 
         let closing = shared.watch();
         let watched = shared.clone();
-        let pings = driver.ping_pong();
+        let keepalive = keepalive.and_then(|keepalive| Some((keepalive, driver.ping_pong()?)));
         let unresponsive = async move {
-            match keepalive.zip(pings) {
+            match keepalive {
                 Some(((settings, heard), pings)) => {
                     keepalive::watch(pings, heard, settings, watched).await
                 }
@@ -175,7 +182,8 @@ impl Attempt {
         };
         tokio::spawn(drive(driver, unresponsive, shared.clone()));
         Ok(Connection {
-            sender: Sender::new(send_request, shared),
+            sender: Sender::new(send_request, Arc::clone(&shared)),
+            shared,
             closing,
             draining: false,
         })

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use h2::Reason;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, TryAcquireError, watch};
 
@@ -31,6 +32,9 @@ pub(super) struct Shared {
     settings_seen: AtomicBool,
     /// [`NO_GOAWAY`] until a GOAWAY is seen. Stream ids have 31 bits, so it collides with none.
     last_stream_id: AtomicU32,
+    /// Whether a GOAWAY said that our PINGs are too many. The server may close right after it, and
+    /// then that is all that `closing` has to tell.
+    too_many_pings: AtomicBool,
     closing: watch::Sender<Option<Closing>>,
     /// Written only if someone wants to know.
     heard: Option<Arc<Heard>>,
@@ -50,6 +54,7 @@ impl Shared {
             waiting: AtomicUsize::new(0),
             settings_seen: AtomicBool::new(false),
             last_stream_id: AtomicU32::new(NO_GOAWAY),
+            too_many_pings: AtomicBool::new(false),
             closing: watch::Sender::new(None),
         }
     }
@@ -69,6 +74,9 @@ impl Shared {
             Seen::GoAway(goaway) => {
                 self.last_stream_id
                     .store(goaway.last_stream_id, Ordering::Release);
+                if Reason::from(goaway.error_code) == Reason::ENHANCE_YOUR_CALM {
+                    self.too_many_pings.store(true, Ordering::Release);
+                }
                 self.close(Closing::Draining(Some(goaway)));
             }
             Seen::Something => {
@@ -136,6 +144,10 @@ impl Shared {
 
     pub(super) fn is_open(&self) -> bool {
         !self.streams.is_closed()
+    }
+
+    pub(super) fn too_many_pings(&self) -> bool {
+        self.too_many_pings.load(Ordering::Acquire)
     }
 
     pub(super) fn settings_seen(&self) -> bool {

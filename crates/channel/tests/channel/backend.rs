@@ -35,7 +35,7 @@ struct Shared {
     refusals: AtomicUsize,
     connections: AtomicUsize,
     open: watch::Sender<usize>,
-    go_away: watch::Sender<()>,
+    go_away: watch::Sender<Reason>,
     drain: watch::Sender<()>,
 }
 
@@ -57,7 +57,12 @@ impl Backend {
 
     /// Sends GOAWAY on every connection; open calls go on.
     pub(crate) fn go_away(&self) {
-        self.shared.go_away.send_replace(());
+        self.shared.go_away.send_replace(Reason::NO_ERROR);
+    }
+
+    /// Does the same because of too many PINGs.
+    pub(crate) fn complain_of_pings(&self) {
+        self.shared.go_away.send_replace(Reason::ENHANCE_YOUR_CALM);
     }
 
     /// Refuses the next `count` calls with REFUSED_STREAM.
@@ -126,7 +131,7 @@ impl Backend {
             refusals: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             open: watch::Sender::new(0),
-            go_away: watch::Sender::new(()),
+            go_away: watch::Sender::new(Reason::NO_ERROR),
             drain: watch::Sender::new(()),
         });
         let server = tokio::spawn(accept(listener, Arc::clone(&shared)));
@@ -202,7 +207,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         }
     }
     drop(listener);
-    shared.go_away.send_replace(());
+    shared.go_away.send_replace(Reason::NO_ERROR);
     connections.join_all().await;
 }
 
@@ -218,7 +223,10 @@ async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
                 let Some(Ok((request, respond))) = accepted else { return };
                 shared.take(request, respond);
             }
-            Ok(()) = told.changed() => connection.graceful_shutdown(),
+            Ok(()) = told.changed() => match *told.borrow_and_update() {
+                Reason::NO_ERROR => connection.graceful_shutdown(),
+                reason => connection.abrupt_shutdown(reason),
+            },
         }
     }
 }

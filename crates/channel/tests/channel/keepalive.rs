@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crowfly::{Channel, ChannelBuilder, ConnectionLost};
+use crowfly::{Channel, ChannelBuilder, ConnectionLost, ConnectivityState};
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::Resources;
 use tokio::time;
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::backend::Backend;
 use crate::proxy::Proxy;
-use crate::support::call;
+use crate::support::{call, call_when_ready, reaches};
 
 const INTERVAL: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -22,6 +22,26 @@ fn builder(server: &ResourceServer) -> ChannelBuilder {
 /// A channel that sends PINGs often, and is patient with the answers.
 fn eager(server: &ResourceServer) -> ChannelBuilder {
     builder(server).keepalive(Duration::from_millis(100), Duration::from_secs(600))
+}
+
+/// Makes a call, and the connection silent: what the call ends with, and after how long.
+async fn lose_a_call(channel: &Channel, a: &mut Backend, proxy: &Proxy) -> (Status, Duration) {
+    let channel = channel.clone();
+    let caller = tokio::spawn(async move { call_when_ready(&channel).await });
+    let _held = a.next_call().await;
+    proxy.silence();
+    // Nothing can happen but the PING and the end of its timeout.
+    time::pause();
+    let began = time::Instant::now();
+    let status = caller.await.unwrap().unwrap_err();
+    let took = began.elapsed();
+    time::resume();
+    (status, took)
+}
+
+/// Whether it took this long, give or take what passed by itself.
+fn is_about(took: Duration, expected: Duration) -> bool {
+    took.abs_diff(expected) < Duration::from_secs(1)
 }
 
 /// Waits for a few PINGs.
@@ -44,18 +64,7 @@ async fn a_silent_connection_is_replaced() {
         .keepalive(INTERVAL, TIMEOUT)
         .build()
         .unwrap();
-    let caller = {
-        let channel = channel.clone();
-        tokio::spawn(async move { call(&channel).await })
-    };
-    let _held = a.next_call().await;
-    proxy.silence();
-    // Nothing can happen but the PING and the end of its timeout.
-    time::pause();
-    let began = time::Instant::now();
-    let status = caller.await.unwrap().unwrap_err();
-    let took = began.elapsed();
-    time::resume();
+    let (status, took) = lose_a_call(&channel, &mut a, &proxy).await;
     assert_eq!(status.code(), Code::Unavailable);
     let lost = ConnectionLost::find(&status).expect("a lost connection");
     assert_eq!(lost.address(), proxy.address);
@@ -64,12 +73,29 @@ async fn a_silent_connection_is_replaced() {
         message.contains("keepalive: no answer within 2s"),
         "{message}"
     );
-    let difference = took.abs_diff(INTERVAL + TIMEOUT);
-    assert!(difference < Duration::from_secs(1), "{took:?}");
+    assert!(is_about(took, INTERVAL + TIMEOUT), "{took:?}");
 
     let caller = tokio::spawn(async move { call(&channel).await });
     a.next_call().await.answer();
     assert_eq!(caller.await.unwrap().unwrap(), "a");
+    assert_eq!(a.connections(), 2);
+}
+
+/// gRFC A8: a backend that complains of too many PINGs gets half as many.
+#[tokio::test]
+async fn a_backend_that_complains_gets_fewer_pings() {
+    let mut a = Backend::holding("a").await;
+    let proxy = Proxy::start(a.address).await;
+    let server = ResourceServer::start(&Resources::service("payments", [proxy.address]));
+    let channel = builder(&server).keepalive(INTERVAL, TIMEOUT).build();
+    let channel = channel.unwrap();
+    let mut watch = channel.watch_state();
+    reaches(&mut watch, ConnectivityState::Ready).await;
+    a.has_open(1).await;
+    a.complain_of_pings();
+    a.has_open(0).await;
+    let (_, took) = lose_a_call(&channel, &mut a, &proxy).await;
+    assert!(is_about(took, INTERVAL * 2 + TIMEOUT), "{took:?}");
     assert_eq!(a.connections(), 2);
 }
 

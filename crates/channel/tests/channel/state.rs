@@ -1,9 +1,10 @@
 //! What a channel says about itself.
 
-use crowfly::ConnectivityState::{Connecting, Ready, TransientFailure};
+use crowfly::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crowfly::{Bootstrap, Channel};
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{Resources, cluster, endpoints, routes};
+use envoy_types::pb::envoy::config::cluster::v3::cluster::LbPolicy;
 use tokio::net::TcpListener;
 
 use crate::backend::Backend;
@@ -77,4 +78,21 @@ async fn a_channel_without_a_control_plane_has_failed() {
     let bootstrap = Bootstrap::builder("127.0.0.1:1").unwrap().build();
     let good = Channel::builder("xds:///payments").bootstrap(bootstrap);
     assert_eq!(good.build().unwrap().state(), Connecting);
+}
+
+/// A cluster whose policy waits for the first call does not wait for it when it is told not to.
+#[tokio::test]
+async fn a_lazy_cluster_connects_when_asked_to() {
+    let (a, b) = tokio::join!(Backend::start("a"), Backend::start("b"));
+    let lazy = cluster("payments-cluster")
+        .eds("payments-eds")
+        .edit(|cluster| cluster.lb_policy = LbPolicy::RingHash as i32);
+    let server = ResourceServer::start(&payments(&[&a, &b]).with(lazy));
+    let channel = channel(&server);
+    let mut watch = channel.watch_state();
+    reaches(&mut watch, Idle).await;
+    assert_eq!(a.connections() + b.connections(), 0);
+    channel.request_connection();
+    reaches(&mut watch, Ready).await;
+    assert_eq!(a.connections() + b.connections(), 1);
 }

@@ -1,11 +1,15 @@
 //! `crowfly inspect`.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    future::Future,
+    time::{Duration, SystemTime},
+};
 
 use clap::{ArgGroup, Args, ValueEnum};
+use serde::Serialize;
 use tokio::time::timeout;
 
-use super::{Address, InspectError, csds, envoy, text, view::View};
+use super::{Address, InspectError, csds, envoy, text, tree, view::View};
 use crate::{args, output};
 
 /// Show what an xDS client was told, what it made of it, and since when
@@ -15,11 +19,16 @@ use crate::{args, output};
 ///
 /// A gRPC client is asked for its CSDS, in whatever language it is written; an Envoy, for the
 /// configuration dump of its admin port.
+///
+/// With --tree, what the channels of a program make of all that: the balancing tree of each cluster,
+/// with policies, weights, the priority in use, and each endpoint with its state, its calls and the
+/// last error on connecting.
 #[derive(Args, Clone, Debug)]
 #[command(group(ArgGroup::new("source").required(true)), after_help = "\
 Examples:
   crowfly inspect --csds 127.0.0.1:50051
   crowfly inspect --envoy 127.0.0.1:9901 -o yaml
+  crowfly inspect --tree 127.0.0.1:50051
   crowfly inspect --csds 127.0.0.1:50051 --json | jq '.clients[].resources[] | select(.error)'")]
 pub struct InspectArgs {
     /// A server with CSDS (envoy.service.status.v3.ClientStatusDiscoveryService)
@@ -29,6 +38,10 @@ pub struct InspectArgs {
     /// The admin port of an Envoy
     #[arg(long, value_name = "ADDR", group = "source")]
     pub envoy: Option<Address>,
+
+    /// A server with Crowfly's debug service (crowfly.debug.v1.Debug)
+    #[arg(long, value_name = "ADDR", group = "source")]
+    pub tree: Option<Address>,
 
     /// How to write it
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
@@ -52,7 +65,7 @@ pub enum Format {
     /// For people.
     #[default]
     Text,
-    /// The same as JSON, and the whole configuration.
+    /// The same as JSON, and of a client the whole configuration.
     Yaml,
 }
 
@@ -62,14 +75,15 @@ pub enum Format {
 /// Nobody answers, or what answers is not what was asked for.
 pub async fn run(args: InspectArgs) -> Result<(), InspectError> {
     let format = if args.json { Format::Json } else { args.output };
-    let view = read(&args, format == Format::Yaml).await?;
-    let text = match format {
-        Format::Json => {
-            serde_json::to_string_pretty(&view).map_err(|e| InspectError::Render(e.to_string()))?
+    let text = match &args.tree {
+        Some(address) => {
+            let channels = within(args.timeout, address, tree::read(address)).await?;
+            let view = tree::View::new(&channels);
+            write(format, &view, || tree::render(&channels))?
         }
-        Format::Text => text::render(&view, SystemTime::now()),
-        Format::Yaml => {
-            serde_saphyr::to_string(&view).map_err(|e| InspectError::Render(e.to_string()))?
+        None => {
+            let view = read(&args, format == Format::Yaml).await?;
+            write(format, &view, || text::render(&view, SystemTime::now()))?
         }
     };
     output::line(text.trim_end());
@@ -78,19 +92,40 @@ pub async fn run(args: InspectArgs) -> Result<(), InspectError> {
 
 async fn read(args: &InspectArgs, whole: bool) -> Result<View, InspectError> {
     let limit = args.timeout;
-    let (address, answer) = match (&args.csds, &args.envoy) {
-        (Some(address), _) => (address, timeout(limit, csds::read(address, whole)).await),
-        (None, Some(address)) => (address, timeout(limit, envoy::read(address, whole)).await),
-        (None, None) => {
-            return Ok(View {
-                clients: Vec::new(),
-            });
-        }
-    };
-    answer.unwrap_or_else(|_| {
+    match (&args.csds, &args.envoy) {
+        (Some(address), _) => within(limit, address, csds::read(address, whole)).await,
+        (None, Some(address)) => within(limit, address, envoy::read(address, whole)).await,
+        (None, None) => Ok(View {
+            clients: Vec::new(),
+        }),
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    address: &Address,
+    answer: impl Future<Output = Result<T, InspectError>>,
+) -> Result<T, InspectError> {
+    timeout(limit, answer).await.unwrap_or_else(|_| {
         Err(InspectError::TimedOut {
             address: address.clone(),
             after: limit,
         })
     })
+}
+
+fn write(
+    format: Format,
+    view: &impl Serialize,
+    for_people: impl FnOnce() -> String,
+) -> Result<String, InspectError> {
+    match format {
+        Format::Json => {
+            serde_json::to_string_pretty(view).map_err(|e| InspectError::Render(e.to_string()))
+        }
+        Format::Text => Ok(for_people()),
+        Format::Yaml => {
+            serde_saphyr::to_string(view).map_err(|e| InspectError::Render(e.to_string()))
+        }
+    }
 }

@@ -1,9 +1,6 @@
 //! Reads a client status discovery service (gRFC A40).
 
-use std::{
-    error::Error,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use envoy_types::pb::{
     envoy::{
@@ -18,15 +15,12 @@ use envoy_types::pb::{
     google::protobuf::Timestamp,
 };
 use envoy_types::util::pack_any;
-use tonic::{Code, Status, transport::Endpoint};
 
 use super::{
     Address, InspectError, envoy,
+    grpc::{self, MAX_RESPONSE_BYTES, Service},
     view::{Client, Failure, Node, Resource, View, non_empty},
 };
-
-/// A dump holds all that all clients of a process were ever sent.
-const MAX_RESPONSE_BYTES: usize = 1 << 30;
 
 /// Asks the service at `address`; with every resource's content if `whole`.
 pub(super) async fn read(address: &Address, whole: bool) -> Result<View, InspectError> {
@@ -38,12 +32,7 @@ pub(super) async fn read(address: &Address, whole: bool) -> Result<View, Inspect
 }
 
 async fn fetch(address: &Address, whole: bool) -> Result<ClientStatusResponse, InspectError> {
-    let cannot_connect = |error: tonic::transport::Error| InspectError::Connect {
-        address: address.clone(),
-        cause: innermost(&error),
-    };
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(cannot_connect)?;
-    let channel = endpoint.connect().await.map_err(cannot_connect)?;
+    let channel = grpc::connect(address).await?;
     let mut client = ClientStatusDiscoveryServiceClient::new(channel)
         .max_decoding_message_size(MAX_RESPONSE_BYTES);
     let request = ClientStatusRequest {
@@ -52,34 +41,8 @@ async fn fetch(address: &Address, whole: bool) -> Result<ClientStatusResponse, I
     };
     let response = client.fetch_client_status(request).await;
     Ok(response
-        .map_err(|status| refused(address, status))?
+        .map_err(|status| grpc::refused(address, Service::Csds, status))?
         .into_inner())
-}
-
-fn refused(address: &Address, status: Status) -> InspectError {
-    let address = address.clone();
-    if status.code() == Code::Unimplemented {
-        return InspectError::NoCsds { address };
-    }
-    // Only a status that no server sent has a cause.
-    match status.source() {
-        Some(cause) => InspectError::NotGrpc {
-            address,
-            cause: innermost(cause),
-        },
-        None => InspectError::Refused {
-            address,
-            status: Box::new(status),
-        },
-    }
-}
-
-fn innermost(error: &dyn Error) -> String {
-    let mut error = error;
-    while let Some(cause) = error.source() {
-        error = cause;
-    }
-    error.to_string()
 }
 
 fn client(config: &ClientConfig, whole: bool) -> Client {

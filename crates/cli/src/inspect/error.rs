@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use super::Address;
+use super::{Address, Service};
 
 /// Why a client cannot be looked at.
 #[derive(Debug, thiserror::Error)]
@@ -17,12 +17,12 @@ pub enum InspectError {
         cause: String,
     },
     /// It is a gRPC server, without the service.
-    #[error(
-        "{address} speaks gRPC, but has no CSDS (envoy.service.status.v3.ClientStatusDiscoveryService)"
-    )]
-    NoCsds {
+    #[error("{address} speaks gRPC, but has no {service} {}", .service.details())]
+    NoService {
         /// Where.
         address: Address,
+        /// Which.
+        service: Service,
     },
     /// It is HTTP, but no Envoy's admin port.
     #[error("{address} is not the admin port of an Envoy: {found}")]
@@ -50,10 +50,12 @@ pub enum InspectError {
         cause: io::Error,
     },
     /// The service refused to answer.
-    #[error("CSDS on {address} answers {}: {}", .status.code(), .status.message())]
+    #[error("{service} on {address} answers {}: {}", .status.code(), .status.message())]
     Refused {
         /// Where.
         address: Address,
+        /// Which.
+        service: Service,
         /// Its answer.
         status: Box<tonic::Status>,
     },
