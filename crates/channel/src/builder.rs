@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crowfly_client::metrics::Recorder;
 use crowfly_client::{ConfigError, XdsClient};
-use crowfly_lb::CallCounters;
+use crowfly_lb::{CallCounters, CustomPolicy};
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
 use crowfly_xds::Roots;
 use http::uri::{Authority, Scheme};
@@ -21,6 +21,7 @@ use crate::dns::{Resolve, SystemResolver};
 use crate::driver::{Driver, Outlets};
 use crate::endpoints::Endpoints;
 use crate::idle::{Activity, IdleTimer};
+use crate::plan::EndpointChoice;
 use crate::published::Published;
 use crate::routing::Routing;
 use crate::state::ConnectivityState;
@@ -69,6 +70,7 @@ pub struct ChannelBuilder {
     dns_resolver: Option<Arc<dyn Resolve>>,
     dns_refresh: Option<Duration>,
     call_counters: Option<Arc<CallCounters>>,
+    endpoint_choice: EndpointChoice,
 }
 
 impl ChannelBuilder {
@@ -88,6 +90,7 @@ impl ChannelBuilder {
             dns_resolver: None,
             dns_refresh: None,
             call_counters: None,
+            endpoint_choice: EndpointChoice::default(),
         }
     }
 
@@ -180,6 +183,21 @@ impl ChannelBuilder {
         self
     }
 
+    /// Chooses endpoints by a policy of your own, in place of the one that each cluster names. It is
+    /// used inside of a locality, or for all endpoints of a priority if the cluster does not balance
+    /// by locality.
+    pub fn endpoint_policy(mut self, policy: Arc<dyn CustomPolicy>) -> Self {
+        self.endpoint_choice.policy = Some(policy);
+        self
+    }
+
+    /// Calls with the same value of this request header go to the same backend, where clusters
+    /// balance by `ring_hash` (gRFC A76). Without it, a [`RequestHash`](crate::RequestHash) decides.
+    pub fn request_hash_header(mut self, name: &str) -> Self {
+        self.endpoint_choice.hash_header = Some(name.into());
+        self
+    }
+
     /// Counts open calls apart from the other channels of this process. By default they are counted
     /// together: the limit of a cluster (its circuit breaker) is one limit, whoever calls.
     pub fn call_counters(mut self, counters: Arc<CallCounters>) -> Self {
@@ -221,6 +239,7 @@ impl ChannelBuilder {
         let endpoints = Endpoints::new(profile, self.connect_timeout);
         let counters = self.call_counters.clone();
         let counters = counters.unwrap_or_else(|| Arc::clone(&CALL_COUNTERS));
+        let choice = self.endpoint_choice.clone();
         let activity = Arc::new(Activity::default());
         let now = time::Instant::now().into_std();
         let idle = IdleTimer::new(self.idle_timeout, Arc::clone(&activity), now);
@@ -234,7 +253,7 @@ impl ChannelBuilder {
             routing: Arc::clone(&routing),
             states,
         };
-        let driver = Driver::new(outlets, source, counters, endpoints, idle, asked);
+        let driver = Driver::new(outlets, source, counters, choice, endpoints, idle, asked);
         tokio::spawn(driver.run());
         Ok(Channel::new(Shared {
             target: written,

@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use crowfly_lb::{Call, CallContext, CallOutcome, EndpointId, Pick};
+use crowfly_lb::{Call, CallContext, CallOutcome, EndpointId, HashHeader, Pick, hash_values};
 use http::uri::{PathAndQuery, Uri};
-use http::{HeaderValue, Method, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use pin_project_lite::pin_project;
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep_until};
@@ -162,13 +162,17 @@ impl Outgoing {
 
     /// An endpoint of the cluster.
     async fn pick(&self, cluster: &Cluster, shared: &Shared) -> Result<Call<Sender>, Status> {
+        // One for all looks: a call that waits is not dropped the likelier for looking often.
+        let seed = fastrand::u64(..);
         let look = |balancing: &Balancing| {
             let (picker, may_wait) = match balancing {
                 Balancing::Last(picker) => (picker, false),
                 Balancing::Live(picker) => (picker, self.wait_for_ready),
                 Balancing::Pending => return None,
             };
-            let cx = CallContext::new(fastrand::u64(..)).with_hash(self.hash);
+            let headers = RequestHeaders(self.head.headers());
+            let cx = CallContext::new(seed);
+            let cx = cx.with_hash(self.hash).with_headers(&headers);
             match picker.pick(&cx) {
                 Pick::Ready(call) => {
                     if let Some(endpoint) = call.wakes() {
@@ -199,6 +203,16 @@ impl Outgoing {
                 _ => text,
             })
         })
+    }
+}
+
+/// The headers of a call, as a policy sees them.
+#[derive(Debug)]
+struct RequestHeaders<'a>(&'a HeaderMap);
+
+impl HashHeader for RequestHeaders<'_> {
+    fn hash_header(&self, name: &str) -> Option<u64> {
+        hash_values(self.0.get_all(name).iter().map(HeaderValue::as_bytes))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::clusters::Clusters;
 use crate::config_watch::{ConfigSource, ConfigWatch};
 use crate::endpoints::{Change, Endpoints};
 use crate::idle::IdleTimer;
-use crate::plan::Planner;
+use crate::plan::{EndpointChoice, Planner};
 use crate::published::Published;
 use crate::routing::{Router, Routing};
 use crate::state::ConnectivityState;
@@ -67,6 +67,7 @@ impl Driver {
         outlets: Outlets,
         source: ConfigSource,
         counters: Arc<CallCounters>,
+        choice: EndpointChoice,
         (endpoints, reports): (Endpoints, mpsc::UnboundedReceiver<Report>),
         idle: IdleTimer,
         queries: mpsc::UnboundedReceiver<Query>,
@@ -78,7 +79,7 @@ impl Driver {
             config: None,
             clusters,
             ended_leases,
-            planner: Planner::new(&source.node),
+            planner: Planner::new(&source.node, choice),
             source,
             balancer: Balancer::new(fastrand::u64(..), counters),
             endpoints,

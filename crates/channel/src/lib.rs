@@ -44,6 +44,7 @@ mod driver;
 mod endpoints;
 mod idle;
 mod plan;
+pub mod policy;
 mod published;
 mod routing;
 mod state;
@@ -53,7 +54,7 @@ mod target;
 pub mod transport;
 
 pub use builder::{BuildError, ChannelBuilder};
-pub use call::WaitForReady;
+pub use call::{RequestHash, WaitForReady};
 pub use channel::{Channel, ResponseBody, ResponseFuture};
 pub use config_watch::ConfigWatch;
 pub use crowfly_client::{csds_service, metrics};

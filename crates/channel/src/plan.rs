@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crowfly_lb::timing::RETENTION;
 use crowfly_lb::{
-    ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, LocalityId, Node, Plan, Policy,
-    Priority, PriorityChild, RingSize,
+    ChoiceCount, Cluster, CustomPolicy, DropCategory, Endpoint, Leaf, Locality, LocalityId, Node,
+    Plan, Policy, Priority, PriorityChild, RingSize,
 };
 use crowfly_model::bootstrap::is_switched_on;
 use crowfly_model::grpc::cluster::{self, ClusterKind, EndpointPolicy, EndpointSource, LbPolicy};
@@ -31,9 +31,38 @@ const CHILD_POLICY_CACHE: &str = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POL
 #[derive(Debug)]
 pub(crate) struct Planner {
     node: String,
+    choice: EndpointChoice,
     by_aggregate: bool,
     keep_priorities: Duration,
     leaves: BTreeMap<LeafKey, Known>,
+}
+
+/// What a program has to say about how endpoints are chosen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EndpointChoice {
+    /// A policy of its own, in place of that of each cluster.
+    pub(crate) policy: Option<Arc<dyn CustomPolicy>>,
+    /// The header whose value `ring_hash` goes by (gRFC A76).
+    pub(crate) hash_header: Option<Arc<str>>,
+}
+
+impl EndpointChoice {
+    fn policy(&self, policy: EndpointPolicy) -> Policy {
+        if let Some(policy) = &self.policy {
+            return Policy::Custom(Arc::clone(policy));
+        }
+        match policy {
+            EndpointPolicy::LeastRequest { choice_count } => {
+                Policy::LeastRequest(ChoiceCount::new(choice_count).unwrap_or_default())
+            }
+            EndpointPolicy::PickFirst { shuffle } => Policy::PickFirst { shuffle },
+            EndpointPolicy::RingHash(size) => Policy::RingHash {
+                size: RingSize::new(size.min, size.max, RingSize::CAP),
+                request_hash_header: self.hash_header.clone(),
+            },
+            EndpointPolicy::RoundRobin => Policy::RoundRobin,
+        }
+    }
 }
 
 /// A leaf cluster, and the aggregate that it is balanced by if it is not by its own policy.
@@ -49,10 +78,11 @@ struct Known {
 
 impl Planner {
     /// `node` is named in errors.
-    pub(crate) fn new(node: &str) -> Self {
+    pub(crate) fn new(node: &str, choice: EndpointChoice) -> Self {
         let keep = is_switched_on(CHILD_POLICY_CACHE);
         Self {
             node: node.to_owned(),
+            choice,
             by_aggregate: is_switched_on(BACKWARD_COMPAT),
             keep_priorities: if keep { RETENTION } else { Duration::ZERO },
             leaves: BTreeMap::new(),
@@ -167,7 +197,7 @@ impl Planner {
         let children = priorities.iter().zip(numbers);
         let children = children.map(|(localities, number)| PriorityChild {
             name: format!("child{number}").into(),
-            node: spread(localities, policy),
+            node: self.spread(localities, policy),
             ignore_reresolution: from_eds,
         });
         let child = Node::Priority(Arc::new(Priority {
@@ -183,6 +213,27 @@ impl Planner {
             child,
         }));
         (node, names)
+    }
+
+    /// One priority: by locality first, or all endpoints alike.
+    fn spread(&self, localities: &[endpoints::Locality], policy: LbPolicy) -> Node {
+        match policy {
+            LbPolicy::WrrLocality(policy) => {
+                let localities = localities.iter().map(|locality| Locality {
+                    id: place(&locality.id),
+                    weight: locality.weight,
+                    child: Node::Leaf(Leaf {
+                        policy: self.choice.policy(policy),
+                        endpoints: usable(locality).map(|(_, endpoint)| endpoint).collect(),
+                    }),
+                });
+                Node::Localities(localities.collect())
+            }
+            LbPolicy::Endpoints(policy) => Node::Leaf(Leaf {
+                policy: self.choice.policy(policy),
+                endpoints: localities.iter().flat_map(everywhere).collect(),
+            }),
+        }
     }
 }
 
@@ -217,41 +268,6 @@ fn note(state: &ClusterState) -> Option<String> {
             Some(_) => format!("endpoints {name}: no healthy endpoint in any locality"),
         })
     })
-}
-
-/// One priority: by locality first, or all endpoints alike.
-fn spread(localities: &[endpoints::Locality], policy: LbPolicy) -> Node {
-    match policy {
-        LbPolicy::WrrLocality(policy) => {
-            let localities = localities.iter().map(|locality| Locality {
-                id: place(&locality.id),
-                weight: locality.weight,
-                child: Node::Leaf(Leaf {
-                    policy: endpoint_policy(policy),
-                    endpoints: usable(locality).map(|(_, endpoint)| endpoint).collect(),
-                }),
-            });
-            Node::Localities(localities.collect())
-        }
-        LbPolicy::Endpoints(policy) => Node::Leaf(Leaf {
-            policy: endpoint_policy(policy),
-            endpoints: localities.iter().flat_map(everywhere).collect(),
-        }),
-    }
-}
-
-fn endpoint_policy(policy: EndpointPolicy) -> Policy {
-    match policy {
-        EndpointPolicy::LeastRequest { choice_count } => {
-            Policy::LeastRequest(ChoiceCount::new(choice_count).unwrap_or_default())
-        }
-        EndpointPolicy::PickFirst { shuffle } => Policy::PickFirst { shuffle },
-        EndpointPolicy::RingHash(size) => Policy::RingHash {
-            size: RingSize::new(size.min, size.max, RingSize::CAP),
-            request_hash_header: None,
-        },
-        EndpointPolicy::RoundRobin => Policy::RoundRobin,
-    }
 }
 
 /// The endpoints of a locality for a policy that sees those of all: each knows where it is, and

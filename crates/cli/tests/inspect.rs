@@ -225,7 +225,10 @@ async fn a_silent_server_is_given_up() {
 #[tokio::test]
 async fn one_source_is_named() {
     for (args, expected) in [
-        (&["inspect"][..], "--csds <ADDR>|--envoy <ADDR>|--tree <ADDR>"),
+        (
+            &["inspect"][..],
+            "--csds <ADDR>|--envoy <ADDR>|--tree <ADDR>",
+        ),
         (
             &["inspect", "--csds", "h:1", "--envoy", "h:2"],
             "cannot be used with",

@@ -48,6 +48,29 @@ fn payments_by(name: &str, backend: &Backend) -> Resources {
     payments(&[backend]).with(routes("payments-routes").host("*").route("/", name))
 }
 
+/// S9-01: calls that wait for the first connection look more than once, and are dropped at the rate
+/// of calls that look once.
+#[tokio::test]
+async fn waiting_calls_are_dropped_once() {
+    const CALLS: usize = 2000;
+    let a = Backend::start("a").await;
+    let some = endpoints("payments-eds")
+        .locality("eu/a", 1, [a.address])
+        .drop("some", 100_000);
+    let server = ResourceServer::start(&payments(&[]).with(some));
+    let channel = channel(&server);
+    let calls: Vec<_> = (0..CALLS).map(|_| start(&channel)).collect();
+    let mut dropped = 0;
+    for call in calls {
+        if let Err(status) = call.await.unwrap() {
+            assert!(status.message().contains("category some"), "{status}");
+            dropped += 1;
+        }
+    }
+    // A tenth, give or take six standard deviations; rolled twice it would be 380.
+    assert!((120..=280).contains(&dropped), "{dropped} of {CALLS}");
+}
+
 /// S9-02: a call that is to be dropped fails at once, also when no backend has been reached yet, and
 /// also when it waits for ready.
 #[tokio::test]

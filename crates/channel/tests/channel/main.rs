@@ -21,6 +21,7 @@ mod gates;
 mod idle;
 mod keepalive;
 mod limits;
+mod policies;
 mod proxy;
 mod retries;
 mod servers;

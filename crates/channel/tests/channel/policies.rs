@@ -1,0 +1,180 @@
+//! How endpoints are chosen: by the cluster's policy, or by one of the program's own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use crowfly::policy::{
+    CallContext, CallOutcome, CustomPolicy, Endpoint, ReadySet, Selection, Selector,
+};
+use crowfly::{Channel, RequestHash};
+use crowfly_testkit::ResourceServer;
+use crowfly_testkit::builders::{Resources, cluster};
+use envoy_types::pb::envoy::config::cluster::v3::cluster::LbPolicy;
+use envoy_types::pb::envoy::config::cluster::v3::{
+    LoadBalancingPolicy, load_balancing_policy::Policy,
+};
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
+use envoy_types::pb::google::protobuf::Any;
+use tonic::Request;
+
+use crate::backend::Backend;
+use crate::support::{PATH, channel, payments, send, spread};
+
+/// S10-08: under ring_hash, calls with one hash go to one backend, and calls with many to all. A
+/// header of the program's choice can be the hash (gRFC A76).
+#[tokio::test]
+async fn calls_follow_their_hash() {
+    let backends = backends().await;
+    let server = ResourceServer::start(&by_ring_hash(&backends));
+    let plain = channel(&server);
+    let by_header = Channel::builder("xds:///payments")
+        .bootstrap(server.bootstrap())
+        .request_hash_header("x-user")
+        .build()
+        .unwrap();
+    let mut by_user = BTreeMap::new();
+    for round in 0..3 {
+        for user in 0..30u64 {
+            let mut request = Request::new("hello".to_owned());
+            request.extensions_mut().insert(RequestHash(user << 59));
+            let first = send(&plain, PATH, request).await.unwrap();
+            let mut request = Request::new("hello".to_owned());
+            let name = format!("user-{user}").parse().unwrap();
+            request.metadata_mut().insert("x-user", name);
+            let second = send(&by_header, PATH, request).await.unwrap();
+
+            let answers = by_user
+                .entry(user)
+                .or_insert_with(|| (first.clone(), second.clone()));
+            assert_eq!(*answers, (first, second), "round {round}, user {user}");
+        }
+    }
+    let firsts: std::collections::BTreeSet<_> = by_user.values().map(|(first, _)| first).collect();
+    let seconds: std::collections::BTreeSet<_> =
+        by_user.values().map(|(_, second)| second).collect();
+    assert_eq!((firsts.len(), seconds.len()), (3, 3));
+}
+
+/// S10-04: under pick_first, one backend takes all calls.
+#[tokio::test]
+async fn the_first_takes_all() {
+    let backends = backends().await;
+    let pick_first = Any {
+        type_url:
+            "type.googleapis.com/envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst"
+                .to_owned(),
+        value: Vec::new(),
+    };
+    let resources =
+        payments(&backends.each_ref()).with(cluster("payments-cluster").eds("payments-eds").edit(
+            |proto| {
+                proto.load_balancing_policy = Some(LoadBalancingPolicy {
+                    policies: vec![Policy {
+                        typed_extension_config: Some(TypedExtensionConfig {
+                            name: "pick_first".to_owned(),
+                            typed_config: Some(pick_first),
+                        }),
+                    }],
+                });
+            },
+        ));
+    let server = ResourceServer::start(&resources);
+    let channel = channel(&server);
+    assert_eq!(
+        spread(&channel, 20).await,
+        BTreeMap::from([("a".to_owned(), 20)])
+    );
+    let tree = channel.tree().await;
+    assert!(tree.contains("pick_first"), "{tree}");
+}
+
+/// Under least_request, every backend gets calls.
+#[tokio::test]
+async fn the_least_busy_takes_the_next() {
+    let backends = backends().await;
+    let resources = payments(&backends.each_ref()).with(
+        cluster("payments-cluster")
+            .eds("payments-eds")
+            .edit(|proto| proto.lb_policy = LbPolicy::LeastRequest as i32),
+    );
+    let server = ResourceServer::start(&resources);
+    let channel = channel(&server);
+    crate::support::spread_until(&channel, 60, |answers| answers.len() == 3).await;
+}
+
+/// A policy of the program's own is asked, and told how its calls ended.
+#[tokio::test]
+async fn a_program_has_its_own_policy() {
+    let backends = backends().await;
+    let server = ResourceServer::start(&payments(&backends.each_ref()));
+    let policy = Arc::new(Last::default());
+    let channel = Channel::builder("xds:///payments")
+        .bootstrap(server.bootstrap())
+        .endpoint_policy(Arc::clone(&policy) as Arc<dyn CustomPolicy>)
+        .build()
+        .unwrap();
+    assert_eq!(
+        spread(&channel, 20).await,
+        BTreeMap::from([("c".to_owned(), 20)])
+    );
+    assert_eq!(policy.fine.load(SeqCst), 20);
+    let tree = channel.tree().await;
+    assert!(tree.contains("last"), "{tree}");
+}
+
+/// Sends every call to the last endpoint.
+#[derive(Debug, Default)]
+struct Last {
+    fine: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct LastOf {
+    count: usize,
+    fine: Arc<AtomicUsize>,
+}
+
+impl CustomPolicy for Last {
+    fn name(&self) -> &str {
+        "last"
+    }
+
+    fn build(&self, endpoints: &[Endpoint]) -> Arc<dyn Selector> {
+        Arc::new(LastOf {
+            count: endpoints.len(),
+            fine: Arc::clone(&self.fine),
+        })
+    }
+}
+
+impl Selector for LastOf {
+    fn pick<'a>(&self, _: &CallContext<'_>, ready: ReadySet<'a>) -> Selection<'a> {
+        let mut ready = ready.iter();
+        let last = ready.find(|endpoint| endpoint.index() + 1 == self.count);
+        last.map_or(Selection::Queue, Selection::Send)
+    }
+
+    fn finished(&self, _: usize, outcome: CallOutcome) {
+        if outcome == CallOutcome::Status(0) {
+            self.fine.fetch_add(1, SeqCst);
+        }
+    }
+}
+
+async fn backends() -> [Backend; 3] {
+    let (a, b, c) = tokio::join!(
+        Backend::start("a"),
+        Backend::start("b"),
+        Backend::start("c")
+    );
+    [a, b, c]
+}
+
+fn by_ring_hash(backends: &[Backend; 3]) -> Resources {
+    payments(&backends.each_ref()).with(
+        cluster("payments-cluster")
+            .eds("payments-eds")
+            .edit(|proto| proto.lb_policy = LbPolicy::RingHash as i32),
+    )
+}
