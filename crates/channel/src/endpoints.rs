@@ -231,6 +231,7 @@ impl Endpoints {
 #[cfg(test)]
 mod tests {
     use crowfly_lb::{Balancer, Command, Event, Node, Plan};
+    use tokio::net::TcpListener;
     use tokio::time::Instant;
 
     use super::*;
@@ -241,7 +242,7 @@ mod tests {
         let address = std::net::TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .unwrap();
-        let (id, addresses) = endpoint(address);
+        let (id, addresses) = endpoints_at([address]).remove(0);
         let timeout = Duration::from_secs(20);
         let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
         let mut waits = Vec::new();
@@ -265,17 +266,51 @@ mod tests {
         );
     }
 
+    /// Two endpoints at one address share its connection, and when that is lost it is not made again
+    /// until one of them asks for it.
+    #[tokio::test]
+    async fn an_address_of_two_endpoints_is_dialled_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let ids = endpoints_at([address, address]);
+        let timeout = Duration::from_secs(20);
+        let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
+        for (id, addresses) in &ids {
+            endpoints.connect(*id, Arc::clone(addresses), now());
+        }
+        let serve = async {
+            let (tcp, _) = listener.accept().await.unwrap();
+            h2::server::handshake(tcp).await.unwrap()
+        };
+        let ready = until(&mut endpoints, &mut reports, |state| {
+            matches!(state, EndpointState::Ready(_))
+        });
+        let (server, changes) = tokio::join!(serve, ready);
+        let changed: BTreeSet<EndpointId> = changes.iter().map(|(id, _)| *id).collect();
+        assert_eq!(changed, ids.iter().map(|(id, _)| *id).collect());
+
+        drop(server);
+        let idle = until(&mut endpoints, &mut reports, |state| {
+            matches!(state, EndpointState::Idle)
+        });
+        idle.await;
+        tokio::time::pause();
+        let another = tokio::time::timeout(Duration::from_secs(3600), reports.recv());
+        another.await.expect_err("nobody asked for a connection");
+    }
+
+    /// What the report that was wanted means for the endpoints.
     async fn until(
         endpoints: &mut Endpoints,
         reports: &mut mpsc::UnboundedReceiver<Report>,
         wanted: impl Fn(&EndpointState<Sender>) -> bool,
-    ) {
+    ) -> Vec<Change> {
         loop {
             let report = reports.recv().await.unwrap();
             let found = wanted(&report.1);
-            endpoints.handle(report, now());
+            let changes = endpoints.handle(report, now());
             if found {
-                return;
+                return changes;
             }
         }
     }
@@ -284,21 +319,25 @@ mod tests {
         Instant::now().into_std()
     }
 
-    /// An endpoint as a balancer names it.
-    fn endpoint(address: SocketAddr) -> (EndpointId, Arc<[SocketAddr]>) {
+    /// Endpoints as a balancer names them, each in a cluster of its own.
+    fn endpoints_at<const N: usize>(
+        addresses: [SocketAddr; N],
+    ) -> Vec<(EndpointId, Arc<[SocketAddr]>)> {
         let mut balancer = Balancer::<Sender>::new(7, Arc::default());
-        let now = now();
-        let plan = Plan {
-            cluster: "payments".into(),
-            root: Node::round_robin([address.into()]),
-            note: None,
-        };
-        balancer.handle(Event::Plan(Arc::new(plan)), now);
-        balancer.flush(now);
-        loop {
-            if let Command::Connect { id, addresses } = balancer.poll_command().unwrap() {
-                return (id, addresses);
-            }
+        for (i, address) in addresses.into_iter().enumerate() {
+            let plan = Plan {
+                cluster: format!("payments-{i}").as_str().into(),
+                root: Node::round_robin([address.into()]),
+                note: None,
+            };
+            balancer.handle(Event::Plan(Arc::new(plan)), now());
         }
+        balancer.flush(now());
+        let commands = std::iter::from_fn(|| balancer.poll_command());
+        let named = commands.filter_map(|command| match command {
+            Command::Connect { id, addresses } => Some((id, addresses)),
+            _ => None,
+        });
+        named.collect()
     }
 }

@@ -82,28 +82,49 @@ async fn an_open_call_keeps_the_channel_awake() {
     assert_eq!(channel.state(), Idle);
 }
 
-/// Nor is one that waits for a backend, or for a configuration.
+/// Nor is one that waits for a backend.
 #[tokio::test]
-async fn a_waiting_call_keeps_the_channel_awake() {
+async fn a_call_that_waits_for_a_backend_keeps_the_channel_awake() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let a = Backend::start("a").await;
     let address = silent.local_addr().unwrap();
-    let silent_service = Resources::service("payments", [address]);
-    for resources in [silent_service, Resources::new()] {
-        let server = ResourceServer::start(&resources);
-        let channel = impatient(&server);
-        let caller = {
-            let channel = channel.clone();
-            tokio::spawn(async move { call_when_ready(&channel).await })
-        };
-        server.has_streams(1).await;
-        for _ in 0..4 {
-            tick(&channel, SHORT).await;
-            assert_eq!(channel.state(), Connecting);
+    let server = ResourceServer::start(&Resources::service("payments", [address]));
+    let mut open = None;
+    let dialled = async { open = Some(silent.accept().await.unwrap()) };
+    stays_awake(&server, dialled).await;
+}
+
+/// Nor is one that waits for a configuration.
+#[tokio::test]
+async fn a_call_that_waits_for_a_configuration_keeps_the_channel_awake() {
+    let server = ResourceServer::start(&Resources::new());
+    stays_awake(&server, server.has_streams(1)).await;
+}
+
+/// Lets time pass while a call waits, from the moment when `waiting` is over.
+async fn stays_awake(server: &ResourceServer, waiting: impl Future<Output = ()>) {
+    let a = Backend::start("a").await;
+    let channel = impatient(server);
+    let caller = {
+        let channel = channel.clone();
+        tokio::spawn(async move { call_when_ready(&channel).await })
+    };
+    // The call would wake the channel at once: that it rested may be over in no time.
+    let mut watch = channel.watch_state();
+    let states = tokio::spawn(async move {
+        let mut states = vec![watch.state()];
+        while let Some(state) = watch.changed().await {
+            states.push(state);
         }
-        server.set(&payments(&[&a]));
-        assert_eq!(caller.await.unwrap().unwrap(), "a");
+        states
+    });
+    waiting.await;
+    for _ in 0..4 {
+        tick(&channel, SHORT).await;
     }
+    server.set(&payments(&[&a]));
+    assert_eq!(caller.await.unwrap().unwrap(), "a");
+    drop(channel);
+    assert_eq!(states.await.unwrap(), [Connecting, Ready]);
 }
 
 /// An application that knows that calls are about to come can have the connections made before.
