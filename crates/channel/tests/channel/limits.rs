@@ -1,5 +1,7 @@
 //! Calls that are dropped, and calls that are too many.
 
+use std::sync::Arc;
+
 use crowfly::Channel;
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{ClusterBuilder, Resources, cluster, endpoints, routes};
@@ -52,13 +54,17 @@ fn payments_by(name: &str, backend: &Backend) -> Resources {
 /// of calls that look once.
 #[tokio::test]
 async fn waiting_calls_are_dropped_once() {
-    const CALLS: usize = 2000;
+    const CALLS: usize = 800;
     let a = Backend::start("a").await;
     let some = endpoints("payments-eds")
         .locality("eu/a", 1, [a.address])
         .drop("some", 100_000);
     let server = ResourceServer::start(&payments(&[]).with(some));
-    let channel = channel(&server);
+    let channel = Channel::builder("xds:///payments")
+        .bootstrap(server.bootstrap())
+        .call_counters(Arc::default())
+        .build()
+        .unwrap();
     let calls: Vec<_> = (0..CALLS).map(|_| start(&channel)).collect();
     let mut dropped = 0;
     for call in calls {
@@ -67,8 +73,8 @@ async fn waiting_calls_are_dropped_once() {
             dropped += 1;
         }
     }
-    // A tenth, give or take six standard deviations; rolled twice it would be 380.
-    assert!((120..=280).contains(&dropped), "{dropped} of {CALLS}");
+    // A tenth, give or take five standard deviations; rolled twice it would be 152.
+    assert!((38..=122).contains(&dropped), "{dropped} of {CALLS}");
 }
 
 /// S9-02: a call that is to be dropped fails at once, also when no backend has been reached yet, and
@@ -126,6 +132,68 @@ async fn one_call_too_many_fails_until_another_ends() {
     a.next_call().await.answer();
     assert_eq!(third.await.unwrap().unwrap(), "a");
     held.1.answer();
+}
+
+/// S6-09: each leaf of an aggregate has its own drops and its own limit.
+#[tokio::test]
+async fn leaves_have_drops_and_limits_of_their_own() {
+    let mut b = Backend::holding("b").await;
+    let leaves = |order: [&str; 2]| {
+        payments(&[&b])
+            .with(routes("payments-routes").host("*").route("/", "both"))
+            .with(cluster("both").aggregate(order))
+            .with(cluster("dropping").eds("dropping-eds"))
+            .with(
+                endpoints("dropping-eds")
+                    .locality("eu/a", 1, [b.address])
+                    .drop("overload", 1_000_000),
+            )
+            .with(limited("one-of-two", 1))
+    };
+    let server = ResourceServer::start(&leaves(["dropping", "one-of-two"]));
+    let channel = channel(&server);
+    let outcome = call(&channel).await;
+    expect(outcome, "dropping: dropped by category overload");
+
+    server.set(&leaves(["one-of-two", "dropping"]));
+    let first = loop {
+        let call = start(&channel);
+        tokio::select! {
+            held = b.next_call() => break (call, held),
+            // It was on its way before the order changed.
+            () = ended(&call) => expect(call.await.unwrap(), "dropping: dropped by category"),
+        }
+    };
+    expect(
+        call(&channel).await,
+        "one-of-two: circuit breaker: 1 calls are open",
+    );
+    first.1.answer();
+    assert_eq!(first.0.await.unwrap().unwrap(), "b");
+}
+
+/// S9-07: a cluster by DNS has a limit like any other.
+#[tokio::test]
+async fn a_cluster_by_dns_has_a_limit() {
+    let mut a = Backend::holding("a").await;
+    let by_dns = limited("one-by-dns", 1).logical_dns("127.0.0.1", a.address.port());
+    let server = ResourceServer::start(&payments_by("one-by-dns", &a).with(by_dns));
+    let channel = channel(&server);
+    let first = start(&channel);
+    let held = a.next_call().await;
+    expect(
+        call(&channel).await,
+        "one-by-dns: circuit breaker: 1 calls are open",
+    );
+    held.answer();
+    assert_eq!(first.await.unwrap().unwrap(), "a");
+}
+
+/// Waits until a call has ended.
+async fn ended(call: &JoinHandle<Result<String, Status>>) {
+    while !call.is_finished() {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// S9-05: the limit is that of the cluster, whichever channel the calls are on.
