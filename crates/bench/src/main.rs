@@ -5,6 +5,7 @@
 //! their own, which is why it understands two of the product's commands.
 
 mod rpc;
+mod sidecar;
 
 use std::process::ExitCode;
 

@@ -9,18 +9,26 @@ use tonic_xds::{
     XdsUri,
 };
 
-/// Measures against tonic without xDS, then against tonic-xds behind the same control plane.
+use crate::sidecar::{self, Sidecar};
+
+/// Measures against tonic without xDS, against tonic-xds behind the same control plane, and against
+/// tonic with an Envoy for a sidecar, if one can be had.
 pub(crate) async fn run(args: RpcArgs) -> Result<(), BenchError> {
-    let rig = Rig::start(&Program::current()?).await?;
+    let rig = Rig::start_with(&Program::current()?, &sidecar::resources()).await?;
     let table = Table::new(args.json);
     let ours = rig.crowfly()?;
     let plan = args.plan();
     let row = |run: &_| table.row(run);
 
-    let mut runs = compare("tonic", &ours, &rig.tonic().await?, &plan, row).await?;
+    let mut runs = compare("tonic", &ours, &rig.tonic()?, &plan, row).await?;
     let peer = tonic_xds(&rig)?;
     warm_up(&peer).await?;
     runs.extend(compare("tonic-xds", &ours, &peer, &plan, row).await?);
+    if let Some(sidecar) = Sidecar::start(rig.control()) {
+        let through = sidecar.channel()?;
+        warm_up(&through).await?;
+        runs.extend(compare("envoy", &ours, &through, &plan, row).await?);
+    }
     table.end(runs);
     Ok(())
 }

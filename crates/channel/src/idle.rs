@@ -130,6 +130,12 @@ mod tests {
         assert!(clock.next(false));
     }
 
+    /// Its mark, made while the driver looks, is one of the next interval.
+    #[test]
+    fn a_call_that_starts_at_the_very_end_counts() {
+        assert!(!Clock::new(INTERVAL).next(true));
+    }
+
     #[test]
     fn nothing_is_said_before_the_end_of_an_interval() {
         let mut clock = Clock::new(INTERVAL * 2);

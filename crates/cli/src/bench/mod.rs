@@ -12,7 +12,7 @@ mod rpc;
 
 pub use compare::{BenchError, Plan, Run, compare, warm_up};
 pub use quartiles::Quartiles;
-pub use rig::Rig;
+pub use rig::{Rig, SERVICE, endpoint};
 pub use rpc::{RpcArgs, Table, run};
 
 use clap::{Args, Subcommand};

@@ -6,6 +6,7 @@
 use std::{error::Error, net::SocketAddr};
 
 use crowfly::Bootstrap;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::transport::Endpoint;
 
@@ -15,33 +16,46 @@ use crate::{
     child::{Child, Program},
 };
 
-/// The name that the control plane resolves to the backend.
-const SERVICE: &str = "bench";
+/// The name that the control plane resolves to the backends.
+pub const SERVICE: &str = "bench";
 
-/// One backend, and a control plane that knows it.
+const BACKENDS: usize = 4;
+
+/// Four backends, and a control plane that knows them.
 #[derive(Debug)]
 pub struct Rig {
-    backend: SocketAddr,
+    backends: Vec<SocketAddr>,
     control: SocketAddr,
-    _children: [Child; 2],
+    _children: Vec<Child>,
     _directory: TempDir,
 }
 
 impl Rig {
-    /// Starts both; `program` must understand `backend` and `control` as crowfly does.
+    /// Starts all of them; `program` must understand `backend` and `control` as crowfly does.
     ///
     /// # Errors
     /// One of them does not start.
     pub async fn start(program: &Program) -> Result<Self, BenchError> {
+        Self::start_with(program, &[]).await
+    }
+
+    /// The same; the control plane serves these resources, too.
+    ///
+    /// # Errors
+    /// One of them does not start.
+    pub async fn start_with(program: &Program, resources: &[Value]) -> Result<Self, BenchError> {
         let directory = tempfile::tempdir().map_err(BenchError::Config)?;
         let log = |name: &str| directory.path().join(name).with_extension("log");
-        let args = ["backend", "--name", SERVICE, "--log", "warn"];
-        let mut server = program.spawn("backend", args, Some(&log("backend")))?;
-        let backend = server.announced("listening on").await?;
-
+        let (mut backends, mut children) = (Vec::new(), Vec::new());
+        for number in 1..=BACKENDS {
+            let name = format!("{SERVICE}-{number}");
+            let args = ["backend", "--name", &name, "--log", "warn"];
+            let mut child = program.spawn(&name, args, Some(&log(&name)))?;
+            backends.push(child.announced("listening on").await?);
+            children.push(child);
+        }
         let config = directory.path().join("control.yaml");
-        let text =
-            format!("services:\n- name: {SERVICE}\n  endpoints: [{{ address: \"{backend}\" }}]\n");
+        let text = configuration(&backends, resources);
         std::fs::write(&config, text).map_err(BenchError::Config)?;
         let any = "127.0.0.1:0";
         let args = [
@@ -50,15 +64,16 @@ impl Rig {
         let args = args.iter().map(AsRef::as_ref).chain([config.as_os_str()]);
         let mut plane = program.spawn("control", args, Some(&log("control")))?;
         let control = plane.announced("listening on").await?;
+        children.push(plane);
         Ok(Self {
-            backend,
+            backends,
             control,
-            _children: [server, plane],
+            _children: children,
             _directory: directory,
         })
     }
 
-    /// What resolves to the backend over xDS.
+    /// What resolves to the backends over xDS.
     pub fn target(&self) -> String {
         format!("xds:///{SERVICE}")
     }
@@ -68,15 +83,16 @@ impl Rig {
         self.control
     }
 
-    /// tonic's own channel, straight to the backend.
+    /// tonic's own channel, balanced over the backends.
     ///
     /// # Errors
-    /// The backend cannot be reached.
-    pub async fn tonic(&self) -> Result<tonic::transport::Channel, BenchError> {
-        let channel = |error| BenchError::Channel(chain(&error).to_string());
-        let endpoint =
-            Endpoint::from_shared(format!("http://{}", self.backend)).map_err(channel)?;
-        endpoint.tcp_nodelay(true).connect().await.map_err(channel)
+    /// The address of a backend cannot be used.
+    pub fn tonic(&self) -> Result<tonic::transport::Channel, BenchError> {
+        let endpoints = self.backends.iter().map(|&backend| endpoint(backend));
+        let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
+        Ok(tonic::transport::Channel::balance_list(
+            endpoints.into_iter(),
+        ))
     }
 
     /// Crowfly's channel, by way of the control plane.
@@ -92,4 +108,22 @@ impl Rig {
         let builder = crowfly::Channel::builder(&self.target()).bootstrap(bootstrap);
         builder.build().map_err(|error| channel(&error))
     }
+}
+
+/// One address, for a channel of tonic's.
+///
+/// # Errors
+/// The address cannot be used.
+pub fn endpoint(address: SocketAddr) -> Result<Endpoint, BenchError> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"));
+    let endpoint = endpoint.map_err(|error| BenchError::Channel(chain(&error).to_string()))?;
+    Ok(endpoint.tcp_nodelay(true))
+}
+
+/// JSON, which is YAML as well.
+fn configuration(backends: &[SocketAddr], resources: &[Value]) -> String {
+    let endpoints = backends.iter().map(|address| json!({ "address": address }));
+    let endpoints = endpoints.collect::<Vec<_>>();
+    let service = json!({ "name": SERVICE, "endpoints": endpoints });
+    json!({ "services": [service], "resources": resources }).to_string()
 }

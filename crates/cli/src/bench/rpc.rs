@@ -10,9 +10,9 @@ use crate::{args, child::Program, output};
 
 /// Unary calls through crowfly's channel and through tonic's own
 ///
-/// Both call the same backend, which runs in a process of its own; crowfly's channel is steered by
-/// a control plane. Samples of both alternate, and the result is the median of the ratios within
-/// pairs, with the interquartile range: 1.00 means as fast as tonic without xDS.
+/// Both balance over the same four backends, which run in processes of their own; crowfly's channel
+/// is steered by a control plane. Samples of both alternate, and the result is the median of the
+/// ratios within pairs, with the interquartile range: 1.00 means as fast as tonic without xDS.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -66,7 +66,7 @@ impl RpcArgs {
 pub async fn run(args: RpcArgs) -> Result<(), BenchError> {
     let rig = Rig::start(&Program::current()?).await?;
     let table = Table::new(args.json);
-    let (ours, tonic) = (rig.crowfly()?, rig.tonic().await?);
+    let (ours, tonic) = (rig.crowfly()?, rig.tonic()?);
     let runs = compare("tonic", &ours, &tonic, &args.plan(), |run| table.row(run)).await?;
     table.end(runs);
     Ok(())

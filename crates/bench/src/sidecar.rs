@@ -1,0 +1,44 @@
+//! The path that a proxyless channel replaces: an Envoy next to the client.
+
+use std::net::SocketAddr;
+
+use crowfly_cli::bench::{BenchError, SERVICE, endpoint};
+use crowfly_e2e::{envoy::Envoy, peers, resources};
+use serde_json::Value;
+use tokio::task::block_in_place;
+use tonic::transport::Channel;
+
+const LISTENER: &str = "sidecar";
+
+/// What the control plane has to serve for it: where it listens, and that all calls go to the service.
+pub(crate) fn resources() -> [Value; 2] {
+    [
+        resources::http2_listener(LISTENER),
+        resources::routes(LISTENER, SERVICE),
+    ]
+}
+
+/// An Envoy with one worker, in a process of its own.
+pub(crate) struct Sidecar {
+    address: SocketAddr,
+    _envoy: Envoy,
+}
+
+impl Sidecar {
+    /// Starts it, if there is an Envoy or one can be installed.
+    pub(crate) fn start(control: SocketAddr) -> Option<Self> {
+        block_in_place(|| {
+            let envoy = Envoy::start(peers::envoy()?, control);
+            let address = envoy.listener(LISTENER);
+            Some(Self {
+                address,
+                _envoy: envoy,
+            })
+        })
+    }
+
+    /// tonic's own channel to it.
+    pub(crate) fn channel(&self) -> Result<Channel, BenchError> {
+        Ok(endpoint(self.address)?.connect_lazy())
+    }
+}
