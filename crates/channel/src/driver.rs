@@ -266,28 +266,37 @@ impl Driver {
         tell(&mut self.balancer, changes);
     }
 
-    /// Lets the balancer draw its conclusions, and does what it asks for.
+    /// Lets the balancer draw its conclusions, and does what it asks for, until there is nothing
+    /// more to conclude from what was done.
     fn flush(&mut self) {
-        self.balancer.flush(now());
-        while let Some(command) = self.balancer.poll_command() {
-            match command {
-                Command::Connect { id, addresses } => {
-                    let changes = self.endpoints.connect(id, addresses, now());
-                    tell(&mut self.balancer, changes);
-                    self.balancer.flush(now());
-                }
-                Command::Publish { cluster, picker } => {
-                    self.clusters.publish(cluster.as_str(), picker);
-                }
-                Command::Release(id) => self.endpoints.release(id),
-                Command::Reresolve(_) => {
-                    if let Some(configs) = &mut self.configs {
-                        configs.reresolve();
-                    }
-                }
+        loop {
+            self.balancer.flush(now());
+            while let Some(command) = self.balancer.poll_command() {
+                self.obey(command);
+            }
+            if self.balancer.flush_by().is_none_or(|at| at > now()) {
+                break;
             }
         }
         self.tell_state();
+    }
+
+    fn obey(&mut self, command: Command<Sender>) {
+        match command {
+            Command::Connect { id, addresses } => {
+                let changes = self.endpoints.connect(id, addresses, now());
+                tell(&mut self.balancer, changes);
+            }
+            Command::Publish { cluster, picker } => {
+                self.clusters.publish(cluster.as_str(), picker);
+            }
+            Command::Release(id) => self.endpoints.release(id),
+            Command::Reresolve(_) => {
+                if let Some(configs) = &mut self.configs {
+                    configs.reresolve();
+                }
+            }
+        }
     }
 
     /// Connects what waits for a call, in each cluster its first endpoint that does.

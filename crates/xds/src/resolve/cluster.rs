@@ -9,6 +9,7 @@ use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints};
 use super::config::{ClusterError, ClusterResult, ClusterState, MAX_DEPTH, Members};
 use super::look::Look;
 use crate::error::ResourceError;
+use crate::kind::Key;
 
 /// What a look at one cluster found.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ fn find_leaves(
     aggregate: &Aggregate,
 ) -> Found {
     let mut walk = Walk {
-        seen: HashSet::from([Arc::clone(name)]),
+        seen: HashSet::from([Key::of::<Cluster>(name).name]),
         leaves: Vec::new(),
         absent: Vec::new(),
         too_deep: None,
@@ -163,10 +164,10 @@ impl Walk<'_, '_> {
         }
         // The first place that a cluster is seen in is the one that counts (gRFC A37). This ends a
         // circle, too.
-        let name: Arc<str> = name.into();
-        if !self.seen.insert(Arc::clone(&name)) {
+        if !self.seen.insert(Key::of::<Cluster>(name).name) {
             return;
         }
+        let name: Arc<str> = name.into();
         let notes = self.look.notes.len();
         let cluster = match self.look.resource::<Cluster>(&name) {
             None => return,
