@@ -277,6 +277,8 @@ mod tests {
         let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
         for (id, addresses) in &ids {
             endpoints.connect(*id, Arc::clone(addresses), now());
+            // The subchannel has begun, but what it reported was not read yet.
+            tokio::task::yield_now().await;
         }
         let serve = async {
             let (tcp, _) = listener.accept().await.unwrap();
