@@ -116,6 +116,7 @@ fn spellings_of_a_name_are_one_cluster() {
     let [first, second] = ["x=1&y=2", "y=2&x=1"].map(|context| format!("{name}?{context}"));
     let mut world = World::routed(&["top"]);
     world.give(&cluster("top").aggregate([first.as_str(), second.as_str()]));
+    world.give(&cluster(&first).eds("e"));
 
     match &*world.cluster_error("top") {
         ClusterError::NoLeaf { missing, .. } => assert_eq!(missing.len(), 1, "{missing:?}"),
