@@ -1,0 +1,104 @@
+//! Bytes of heap per idle channel.
+//!
+//! `cargo bench -p crowfly --bench memory`. Each of 1,000 channels has a target of its own, so a client
+//! and an ADS stream of its own, and a connection to one backend, over which one call went: buffers are
+//! as large as use makes them. Servers run on other threads, whose allocations are not counted.
+//!
+//! It runs with the tests, too, and fails if a channel needs more than it does today.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a bench"
+)]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crowfly::Channel;
+use crowfly_testkit::ResourceServer;
+use crowfly_testkit::builders::{Resources, cluster, endpoints, listener, routes};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tonic::client::Grpc;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Code, Request};
+use tonic_prost::ProstCodec;
+
+const CHANNELS: usize = 1_000;
+/// What C-core's developers publish for an xDS channel of theirs. It is not reached.
+const GOAL: u64 = 45_000;
+/// What a channel needs today, and a little more.
+const CEILING: u64 = 210_000;
+/// There is no event for "nothing happens any more".
+const SETTLE: Duration = Duration::from_secs(1);
+
+fn main() {
+    let backends = other_threads();
+    let backend = backends.block_on(backend());
+    let server = ResourceServer::start(&services(backend));
+    // One thread is all that is counted.
+    let clients = Builder::new_current_thread().enable_all().build().unwrap();
+    let mut channels = Vec::with_capacity(CHANNELS);
+    let measured = allocation_counter::measure(|| {
+        channels.extend(clients.block_on(connected(&server)));
+    });
+    let each = u64::try_from(measured.bytes_current).unwrap() / CHANNELS as u64;
+    println!("{each} bytes per idle channel, of {CHANNELS} channels; the goal is {GOAL}");
+    assert!(each <= CEILING, "{each} bytes, more than {CEILING}");
+}
+
+/// A runtime that does nothing on this thread.
+fn other_threads() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().unwrap()
+}
+
+/// A server that knows no method: that is an answer, too.
+async fn backend() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server::builder().add_routes(Routes::default());
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    address
+}
+
+fn name(number: usize) -> String {
+    format!("service-{number}")
+}
+
+/// All with the same backend; channels share no connections.
+fn services(backend: SocketAddr) -> Resources {
+    let names = (0..CHANNELS).map(name);
+    names.fold(Resources::new(), |resources, name| {
+        resources
+            .with(listener(&name).rds(&name))
+            .with(routes(&name).host("*").route("/", &name))
+            .with(cluster(&name))
+            .with(endpoints(&name).locality("region/zone", 1, [backend]))
+    })
+}
+
+async fn connected(server: &ResourceServer) -> Vec<Channel> {
+    let channel = |number| {
+        let builder = Channel::builder(&format!("xds:///{}", name(number)));
+        builder.bootstrap(server.bootstrap()).build().unwrap()
+    };
+    let channels: Vec<Channel> = (0..CHANNELS).map(channel).collect();
+    for channel in &channels {
+        call(channel).await;
+    }
+    tokio::time::sleep(SETTLE).await;
+    channels
+}
+
+async fn call(channel: &Channel) {
+    let mut grpc = Grpc::new(channel.clone());
+    let codec = ProstCodec::<String, String>::default();
+    let path = "/test.Echo/Call".parse().unwrap();
+    let answer = grpc.unary(Request::new(String::new()), path, codec).await;
+    assert_eq!(answer.unwrap_err().code(), Code::Unimplemented);
+}
