@@ -233,15 +233,15 @@ fn missing(shared: &Shared) -> String {
 
 /// What a call that ran out of time before it was sent was waiting for.
 fn unusable(cluster: &Cluster) -> String {
-    let why = match &**cluster.balancing.load() {
-        Balancing::Last(picker) | Balancing::Live(picker) => {
-            match picker.pick(&CallContext::new(0)) {
-                Pick::Fail(failure) => failure.to_string(),
-                _ => format!("cluster {}: no connection is ready yet", cluster.name),
-            }
-        }
-        Balancing::Pending => format!("cluster {}: no connection is ready yet", cluster.name),
+    let balancing = cluster.balancing.load();
+    let failure = match &**balancing {
+        Balancing::Last(picker) | Balancing::Live(picker) => picker.failure(),
+        Balancing::Pending => None,
     };
+    let why = failure.map_or_else(
+        || format!("cluster {}: no connection is ready yet", cluster.name),
+        ToString::to_string,
+    );
     format!("a backend: {why}")
 }
 

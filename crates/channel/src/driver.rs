@@ -299,16 +299,12 @@ impl Driver {
         }
     }
 
-    /// Connects what waits for a call, in each cluster its first endpoint that does.
+    /// Connects clusters that wait for a call.
     fn exit_idle(&mut self) {
         for name in self.clusters.names() {
-            if self.balancer.state(name) != Some(Connectivity::Idle) {
-                continue;
-            }
-            let endpoints = self.balancer.endpoints(name).into_iter();
-            let mut idle = endpoints.filter(|endpoint| endpoint.state == Connectivity::Idle);
-            if let Some(endpoint) = idle.next() {
-                self.balancer.handle(Event::Demand(endpoint.id), now());
+            if self.balancer.state(name) == Some(Connectivity::Idle) {
+                let name = Arc::clone(name).into();
+                self.balancer.exit_idle(&name, now());
             }
         }
     }

@@ -88,7 +88,9 @@ impl Machine {
         loop {
             wanted.notified().await;
             self.report(EndpointState::Connecting);
-            match Connection::connect(self.address, &self.profile, self.connect_timeout).await {
+            // Boxed, so that the task is not as large as a TLS handshake for ever.
+            let connect = Connection::connect(self.address, &self.profile, self.connect_timeout);
+            match Box::pin(connect).await {
                 Ok(connection) => self.serve(connection).await,
                 Err(error) => {
                     debug!(address = %self.address, %error, "cannot connect");

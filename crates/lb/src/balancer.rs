@@ -204,6 +204,17 @@ impl<T> Balancer<T> {
         self.timers.first().map(|(at, _)| *at)
     }
 
+    /// Makes a cluster that is IDLE connect, without a call; [`flush`](Self::flush) acts on it.
+    pub fn exit_idle(&mut self, cluster: &ClusterName, now: Instant) {
+        self.tend(cluster, now, |position, garden| {
+            if let Some(position) = position {
+                position.current().exit_idle(garden);
+            }
+        });
+        self.dirty_clusters.insert(cluster.clone());
+        self.flush_by = Some(now);
+    }
+
     /// The tree of a cluster with the state of every node.
     pub fn tree(&self, cluster: &str) -> Option<Tree> {
         let root = self.clusters.get(cluster)?;

@@ -38,6 +38,11 @@ impl<T> Picker<T> {
         }
     }
 
+    /// Why calls fail, if they do. A look, not a pick: nothing comes of it.
+    pub fn failure(&self) -> Option<&Arc<Failure>> {
+        self.root.failure()
+    }
+
     /// What share of the calls each list of ready endpoints gets; empty if no call can be sent.
     pub fn shares(&self) -> Vec<Share> {
         let mut shares = Vec::new();
@@ -150,6 +155,15 @@ impl<T> Choice<T> {
                     choices.for_each(|choice| choice.fail_with(failure));
                 }
             }
+        }
+    }
+
+    fn failure(&self) -> Option<&Arc<Failure>> {
+        match self {
+            Self::Fail(failure) => Some(failure),
+            Self::Gate(gate) => gate.child.failure(),
+            Self::Leaf(_) => None,
+            Self::Weighted(weighted) => weighted.choices.iter().find_map(Self::failure),
         }
     }
 

@@ -12,12 +12,13 @@ mod sim;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    num::NonZeroU64,
+    num::{NonZeroU32, NonZeroU64},
+    sync::Arc,
 };
 
 use crowfly_lb::{
-    CallContext, Connectivity, Endpoint, EndpointState, Event, HashHeader, Pick, Plan, Policy,
-    RingSize, hash_values,
+    CallContext, Connectivity, Endpoint, EndpointState, Event, HashHeader, Locality, LocalityId,
+    Node, Pick, Plan, Policy, RingSize, hash_values,
 };
 use leaf::leaf;
 use sim::{Port, Sim, address, endpoints_at};
@@ -292,6 +293,96 @@ fn a_failing_ring_tries_its_endpoints_without_calls() {
     sim.ready(&[3]);
     assert_eq!(sim.connects, [2, 1, 3]);
     assert_eq!(state(&sim), "READY");
+}
+
+/// S10-03: a locality that failed and has idle endpoints again connects, although it counts as
+/// failing: no call could ask for it.
+#[test]
+fn a_locality_that_failed_connects_when_it_can() {
+    let zones = |second: &[Port]| {
+        let zone = |zone, ports: &[Port]| Locality {
+            id: LocalityId::new("us", zone, ""),
+            weight: NonZeroU32::MIN,
+            child: leaf(ring_hash(), at(ports)).root,
+        };
+        Plan {
+            root: Node::Localities(Arc::from([zone("a", &[1]), zone("b", second)])),
+            ..leaf(ring_hash(), at(&[]))
+        }
+    };
+    let mut sim = Sim::new();
+    sim.plan(zones(&[2]));
+    assert_eq!(sim.connects, [1, 2], "who is not READY is never chosen");
+    sim.ready(&[1, 2]);
+    sim.plan(zones(&[]));
+    assert_eq!(sim.count(20), BTreeMap::from([(1, 20)]));
+    sim.forget();
+    sim.plan(zones(&[2]));
+    assert_eq!(sim.connects, [2]);
+    sim.ready(&[2]);
+    assert_eq!(sim.count(200).len(), 2);
+}
+
+/// Endpoints that a small ring has no room for are no way to serve a call, and not waited for.
+#[test]
+fn endpoints_without_a_place_do_not_count() {
+    let policy = Policy::RingHash {
+        size: RingSize::new(1, 2, RingSize::CAP),
+        request_hash_header: None,
+    };
+    let mut sim = Sim::new();
+    sim.plan(leaf(policy, at(&[1, 2, 3, 4])));
+    let placed: Vec<Port> = sim
+        .balancer
+        .endpoints(sim::CLUSTER)
+        .iter()
+        .map(|e| e.addresses[0].port())
+        .collect();
+    assert_eq!(placed.len(), 2);
+    for &port in &placed {
+        if sim.view(port).state == Connectivity::Idle {
+            demand(&mut sim, port);
+        }
+        sim.failing(port, "refused");
+    }
+    assert!(matches!(pick(&sim, 7), Pick::Fail(_)));
+}
+
+/// A call may wait for just the endpoint that has become READY: its picker does not wait for others.
+#[test]
+fn a_ready_endpoint_is_published_at_once() {
+    let mut sim = Sim::new();
+    sim.plan(leaf(ring_hash(), at(&[1, 2, 3, 4, 5, 6, 7, 8, 9])));
+    for port in [1, 2] {
+        demand(&mut sim, port);
+        let id = sim.id(port);
+        let state = EndpointState::Ready(port);
+        sim.handle(Event::Endpoint { id, state });
+        assert_eq!(sim.balancer.flush_by(), Some(sim.now()), "{port}");
+        sim.flush();
+    }
+}
+
+/// A look at a failure is no pick: it wakes nobody.
+#[test]
+fn a_look_at_a_failure_uses_up_no_wish() {
+    let mut sim = Sim::new();
+    sim.plan(leaf(ring_hash(), at(&[1])));
+    assert!(sim.picker.as_ref().unwrap().failure().is_none());
+    assert!(matches!(pick(&sim, 7), Pick::Wake(_)));
+}
+
+/// A channel that is to connect without a call connects what calls would go to.
+#[test]
+fn an_idle_ring_connects_on_request() {
+    let mut sim = Sim::new();
+    sim.plan(leaf(ring_hash(), at(&[1, 2])));
+    assert!(sim.connects.is_empty());
+    let now = sim.now();
+    sim.balancer.exit_idle(&sim::CLUSTER.into(), now);
+    sim.flush();
+    assert_eq!(sim.connects.len(), 1);
+    assert_eq!(state(&sim), "CONNECTING");
 }
 
 /// A state change shares the ring; the picker differs nevertheless.

@@ -52,7 +52,7 @@ impl Connection {
     ) -> Result<Self, ConnectError> {
         let attempt = Attempt {
             address,
-            deadline: Instant::now() + connect_timeout,
+            deadline: after(connect_timeout),
             connect_timeout,
             keepalive: profile.keepalive(),
         };
@@ -190,6 +190,13 @@ impl Attempt {
     }
 }
 
+/// The moment a span of time from now; far away, if it is too long to be one.
+fn after(span: Duration) -> Instant {
+    let far_away = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+    let now = Instant::now();
+    now.checked_add(span).unwrap_or(now + far_away)
+}
+
 async fn connect_tcp(address: SocketAddr) -> std::io::Result<TcpStream> {
     let tcp = TcpStream::connect(address).await?;
     // A call is complete in one write; waiting for more to send would only delay it.
@@ -255,5 +262,15 @@ struct Task {
 impl Drop for Task {
     fn drop(&mut self) {
         self.shared.handle_closed("the connection task was stopped");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_span_of_time_is_too_long() {
+        assert!(after(Duration::MAX) > after(Duration::from_secs(1)));
     }
 }

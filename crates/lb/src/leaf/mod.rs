@@ -139,9 +139,11 @@ impl<T> Leaf<T> {
                 members.update_only(owner, only.as_ref(), pool);
             }
             Policy::RingHash { size, .. } => {
-                let merged = ring_hash::merge(&self.wanted);
+                let mut merged = ring_hash::merge(&self.wanted);
+                let mut ring = Ring::new(merged.iter(), *size);
+                ring.drop_unplaced(&mut merged);
                 members.update(owner, &merged, pool, rng);
-                self.ring = Some(Arc::new(Ring::new(merged.iter(), *size)));
+                self.ring = Some(Arc::new(ring));
             }
             Policy::LeastRequest(_) | Policy::RoundRobin => {
                 members.update(owner, &self.wanted, pool, rng);
@@ -180,9 +182,11 @@ impl<T> Leaf<T> {
         changed
     }
 
-    /// Whether a report that one more endpoint is READY can wait for others of its kind.
+    /// Whether a report that one more endpoint is READY can wait for others of its kind. Where calls
+    /// belong to one endpoint, some may wait for just this one.
     pub(crate) fn gained_little(&mut self) -> bool {
-        self.members.gained_little()
+        let any_will_do = matches!(self.policy, Policy::LeastRequest(_) | Policy::RoundRobin);
+        self.members.gained_little() && any_will_do
     }
 
     /// Connects, if it is IDLE.

@@ -51,6 +51,23 @@ impl Ring {
         }
     }
 
+    /// Takes endpoints without an entry out of the list: on a ring that is too small for all of them
+    /// no call ever comes to those, so they must not count as a way to serve calls.
+    pub(super) fn drop_unplaced(&mut self, endpoints: &mut Vec<Endpoint>) {
+        let mut places: Vec<Option<u32>> = vec![None; endpoints.len()];
+        for (_, index) in &self.entries {
+            places[*index as usize] = Some(0);
+        }
+        for (place, number) in places.iter_mut().flatten().zip(0..) {
+            *place = number;
+        }
+        for (_, index) in &mut self.entries {
+            *index = places[*index as usize].unwrap_or_default();
+        }
+        let mut places = places.into_iter();
+        endpoints.retain(|_| places.next().flatten().is_some());
+    }
+
     /// The endpoints from the first entry that is not before the hash, once round the ring.
     pub(super) fn from(&self, hash: u64) -> impl Iterator<Item = usize> {
         let first = self.entries.partition_point(|(entry, _)| *entry < hash);

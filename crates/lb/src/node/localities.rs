@@ -123,7 +123,7 @@ impl Localities {
     /// Which of them is chosen is not known before a call comes: all connect.
     pub(super) fn exit_idle<T>(&self, garden: &mut Garden<'_, T>) {
         for child in &self.children {
-            if child.state == Connectivity::Idle {
+            if child.position.state(garden.leaves) == Connectivity::Idle {
                 child.position.current().exit_idle(garden);
             }
         }
@@ -163,12 +163,12 @@ impl LocalityChild {
 
     fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
         self.position.settle(garden);
-        self.state = self.state.sticky(self.position.state(garden.leaves));
-        // Nobody can ask for it: a locality is chosen by weight among those that are READY.
-        if self.state == Connectivity::Idle {
+        // Nobody can ask for it: a locality is chosen by weight among those that are READY. One that
+        // counts as failing is no exception, or it would do so for ever.
+        if self.position.state(garden.leaves) == Connectivity::Idle {
             self.position.current().exit_idle(garden);
-            self.state = self.state.sticky(self.position.state(garden.leaves));
         }
+        self.state = self.state.sticky(self.position.state(garden.leaves));
     }
 
     fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {

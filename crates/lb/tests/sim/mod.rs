@@ -116,6 +116,10 @@ impl Sim {
         self.now = end;
     }
 
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
     pub(crate) fn advance_secs(&mut self, seconds: u64) {
         self.advance(Duration::from_secs(seconds));
     }
