@@ -307,7 +307,7 @@ impl Driver {
                 }
                 Output::Send(server, request) => {
                     if let Some(stream) = &self.servers[server.0].stream {
-                        stream.send(*request);
+                        stream.send(request);
                     }
                 }
             }

@@ -23,6 +23,7 @@
 //! ```
 
 mod client;
+mod codec;
 mod credentials;
 mod csds;
 mod driver;

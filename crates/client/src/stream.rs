@@ -14,8 +14,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tonic::client::Grpc;
 use tonic::{Code, Status};
-use tonic_prost::ProstCodec;
 
+use crate::codec::AdsCodec;
 use crate::limit::{Limited, TooLarge};
 use crate::transports::{Lease, Transports};
 
@@ -51,7 +51,8 @@ pub(crate) struct AdsStream {
     pub(crate) id: StreamId,
     /// Its last response has been consumed, and it has not been resumed since.
     pub(crate) paused: bool,
-    requests: mpsc::Sender<Request>,
+    /// Boxed, since the queue has room for many, if only for one at a time.
+    requests: mpsc::Sender<Box<Request>>,
     resume: Arc<Notify>,
     task: JoinHandle<()>,
 }
@@ -59,7 +60,7 @@ pub(crate) struct AdsStream {
 impl AdsStream {
     /// Hands over a request. There is room: the session never has two on their way. If the stream is
     /// over, its `Closed` says so.
-    pub(crate) fn send(&self, request: Request) {
+    pub(crate) fn send(&self, request: Box<Request>) {
         let _ = self.requests.try_send(request);
     }
 
@@ -168,7 +169,7 @@ impl Server {
             .map_err(|error| Status::unavailable(error_chain(&error)))?;
         // A server may hold its headers back until its first response, so this does not wait for
         // them before the first request goes out: the request stream is polled meanwhile.
-        let codec = ProstCodec::<Q, P>::default();
+        let codec = AdsCodec::<Q, P>::default();
         let path = PathAndQuery::from_static(path);
         let response = grpc.streaming(request, path, codec).await?;
         let mut responses = response.into_inner();
@@ -205,7 +206,7 @@ impl Server {
     }
 }
 
-type Requests = mpsc::Receiver<Request>;
+type Requests = mpsc::Receiver<Box<Request>>;
 
 /// The way back to the driver.
 #[derive(Clone, Debug)]
@@ -229,7 +230,7 @@ fn announce_sent<Q>(
     link: Link,
 ) -> impl stream::Stream<Item = Q> {
     stream::unfold((to_send, link), move |(mut to_send, link)| async move {
-        let request = unwrap(to_send.recv().await?)?;
+        let request = unwrap(*to_send.recv().await?)?;
         link.tell(StreamEvent::Sent);
         Some((request, (to_send, link)))
     })

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use crowfly_model::bootstrap::ServerConfig;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
@@ -27,16 +29,19 @@ static SHARED: LazyLock<Mutex<HashMap<ServerConfig, Weak<Transports>>>> =
 /// The connections to one server.
 #[derive(Debug)]
 pub(crate) struct Transports {
-    dialer: Dialer,
+    dialer: Arc<Dialer>,
     connections: Mutex<Vec<Connection>>,
 }
 
+/// A connection, or the attempt to make it: who comes meanwhile waits for the same one.
 #[derive(Debug)]
 struct Connection {
-    channel: Channel,
+    dial: Dial,
     id: u64,
     streams: u32,
 }
+
+type Dial = Shared<BoxFuture<'static, Result<Channel, Arc<str>>>>;
 
 impl Transports {
     /// The connections to `server`: the same for all who mean the same server.
@@ -47,7 +52,7 @@ impl Transports {
             return Ok(transports);
         }
         let transports = Arc::new(Self {
-            dialer: Dialer::new(server)?,
+            dialer: Arc::new(Dialer::new(server)?),
             connections: Mutex::default(),
         });
         shared.insert(server.clone(), Arc::downgrade(&transports));
@@ -55,35 +60,47 @@ impl Transports {
     }
 
     /// A place on a connection, which is made if none has room. The error is the reason.
-    pub(crate) async fn lease(self: &Arc<Self>) -> Result<Lease, String> {
-        if let Some(lease) = self.lease_existing() {
-            return Ok(lease);
+    pub(crate) async fn lease(self: &Arc<Self>) -> Result<Lease, Arc<str>> {
+        let (place, dial) = self.place();
+        match dial.await {
+            Ok(channel) => Ok(Lease { place, channel }),
+            Err(reason) => {
+                place.discard();
+                Err(reason)
+            }
         }
-        let channel = self.dialer.connect().await?;
-        let id = fastrand::u64(..);
-        let lease = Lease {
-            transports: Arc::clone(self),
-            channel: channel.clone(),
-            connection: id,
-        };
-        self.connections().push(Connection {
-            channel,
-            id,
-            streams: 1,
-        });
-        Ok(lease)
     }
 
-    fn lease_existing(self: &Arc<Self>) -> Option<Lease> {
+    fn place(self: &Arc<Self>) -> (Place, Dial) {
         let mut connections = self.connections();
         let has_room = |connection: &&mut Connection| connection.streams < STREAMS_PER_CONNECTION;
-        let connection = connections.iter_mut().find(has_room)?;
-        connection.streams += 1;
-        Some(Lease {
+        let (connection, dial) = match connections.iter_mut().find(has_room) {
+            Some(connection) => {
+                connection.streams += 1;
+                (connection.id, connection.dial.clone())
+            }
+            None => {
+                let connection = Connection {
+                    dial: self.dial(),
+                    id: fastrand::u64(..),
+                    streams: 1,
+                };
+                let made = (connection.id, connection.dial.clone());
+                connections.push(connection);
+                made
+            }
+        };
+        let place = Place {
             transports: Arc::clone(self),
-            channel: connection.channel.clone(),
-            connection: connection.id,
-        })
+            connection,
+        };
+        (place, dial)
+    }
+
+    fn dial(&self) -> Dial {
+        let dialer = Arc::clone(&self.dialer);
+        let dial = async move { dialer.connect().await.map_err(Into::into) };
+        dial.boxed().shared()
     }
 
     fn connections(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
@@ -93,12 +110,11 @@ impl Transports {
     }
 }
 
-/// A place on a connection. The connection goes with its last lease.
+/// A place on a connection that works, or did.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    transports: Arc<Transports>,
+    place: Place,
     channel: Channel,
-    connection: u64,
 }
 
 impl Lease {
@@ -108,17 +124,30 @@ impl Lease {
 
     /// Adds what the server wants to see of the caller.
     pub(crate) async fn authorize(&self, metadata: &mut MetadataMap) -> Result<(), Status> {
-        self.transports.dialer.authorize(metadata).await
+        self.place.transports.dialer.authorize(metadata).await
     }
 
     /// The connection does not work: nobody else shall try it.
     pub(crate) fn discard(&self) {
+        self.place.discard();
+    }
+}
+
+/// A place on a connection. The connection goes with its last place.
+#[derive(Debug)]
+struct Place {
+    transports: Arc<Transports>,
+    connection: u64,
+}
+
+impl Place {
+    fn discard(&self) {
         let mut connections = self.transports.connections();
         connections.retain(|connection| connection.id != self.connection);
     }
 }
 
-impl Drop for Lease {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut connections = self.transports.connections();
         let mine = connections.iter_mut().find(|c| c.id == self.connection);

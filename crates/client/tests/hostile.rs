@@ -145,6 +145,27 @@ async fn one_name_many_times_is_a_nack_of_bounded_size() {
     .await;
 }
 
+/// Resources with nothing in them, by the hundred thousand, are refused before each of them takes a
+/// hundred times its size in memory; the next stream heals.
+#[tokio::test]
+async fn empty_resources_are_refused_unread() {
+    let mut server = AdsServer::start();
+    let client = XdsClient::new(&server.bootstrap()).unwrap();
+    let mut watch = client.watch::<Cluster>("a");
+    server.next_request().await;
+
+    let nothing = std::iter::repeat_n(Any::default(), 100_000);
+    server.send(response::<Cluster>("v1", "n1", nothing));
+
+    let error = error(&mut watch).await.to_string();
+    let what = "lists 100000 resources: expected at least 16 bytes of each";
+    assert!(error.contains(what), "{error}");
+    server.next_stream().await;
+    server.next_request().await;
+    server.tell::<Cluster>("v2", [("a", cluster("a").any())]);
+    assert_eq!(value(&mut watch).await.name, "a");
+}
+
 /// A hundred thousand resources that nobody asked for are not kept.
 #[tokio::test]
 async fn unrequested_resources_are_not_kept() {
