@@ -349,7 +349,7 @@ pub enum BuildError {
     #[error("authority: {0}")]
     Authority(String),
     /// There is no usable bootstrap.
-    #[error("xDS bootstrap: {0}")]
+    #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// The bootstrap cannot be used by this client.
     #[error("xDS bootstrap: {0}")]

@@ -27,6 +27,10 @@
 //!   (gRFC A6). A call whose connection died under it is not: its status has a [`ConnectionLost`]
 //!   as its source.
 //! - [`WaitForReady`] as a request extension makes a call wait where it would fail.
+//! - A call that is dropped, or over the limit of its cluster, fails UNAVAILABLE, whether or not it
+//!   waits for ready.
+//! - A channel without calls for half an hour lets go of its connections and of the control plane; the
+//!   next call brings them back. [`Channel::state`] tells.
 //! - Dropping the last clone of a channel lets open calls finish.
 //! - What the xDS clients of a program hold can be seen at any time: mount [`csds_service`] on a server
 //!   of yours, and look with `crowfly inspect --csds`. What its channels are doing is shown by

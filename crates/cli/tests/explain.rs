@@ -191,7 +191,7 @@ async fn without_a_bootstrap_there_is_nobody_to_ask() {
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(
-        said.starts_with("error: cannot ask the control plane: xDS bootstrap: "),
+        said.starts_with("error: cannot ask the control plane: no xDS bootstrap: neither "),
         "{said}"
     );
 }

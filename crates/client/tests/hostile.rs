@@ -7,22 +7,25 @@
     reason = "a panic is how a test fails"
 )]
 
+mod support;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowfly_client::{Watch, WatchEvent, XdsClient};
+use crowfly_client::{WatchEvent, XdsClient};
+use crowfly_model::Bootstrap;
 use crowfly_model::grpc::Cluster;
-use crowfly_model::{Bootstrap, ResourceType};
 use crowfly_testkit::builders::cluster;
 use crowfly_testkit::{AdsServer, NODE_ID, over_both_on_sockets, response, wrapped};
-use crowfly_xds::{Protocol, Reason, ResourceError};
+use crowfly_xds::{Protocol, Reason};
 use envoy_types::pb::google::protobuf::Any;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use support::{ambient, error, next, value};
+
 /// Shorter than the shortest wait before the next stream.
 const NOT_YET: Duration = Duration::from_millis(700);
 
@@ -325,30 +328,4 @@ fn varint(mut value: u64, into: &mut Vec<u8>) {
         value >>= 7;
     }
     into.push(value as u8);
-}
-
-async fn next<R: ResourceType>(watch: &mut Watch<R>) -> WatchEvent<R::Parsed> {
-    let event = timeout(PATIENCE, watch.next()).await;
-    event.expect("an event is due").expect("the client lives")
-}
-
-async fn value<R: ResourceType>(watch: &mut Watch<R>) -> Arc<R::Parsed> {
-    match next(watch).await {
-        WatchEvent::ResourceChanged(Ok(value)) => value,
-        other => panic!("expected a resource, got {other:?}"),
-    }
-}
-
-async fn error<R: ResourceType>(watch: &mut Watch<R>) -> ResourceError {
-    match next(watch).await {
-        WatchEvent::ResourceChanged(Err(error)) => error,
-        other => panic!("expected an error, got {other:?}"),
-    }
-}
-
-async fn ambient<R: ResourceType>(watch: &mut Watch<R>) -> Option<ResourceError> {
-    match next(watch).await {
-        WatchEvent::AmbientError(error) => error,
-        other => panic!("expected an ambient error or its end, got {other:?}"),
-    }
 }

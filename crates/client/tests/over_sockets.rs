@@ -6,16 +6,19 @@
     reason = "a panic is how a test fails"
 )]
 
-use std::sync::Arc;
-use std::time::Duration;
+mod support;
 
-use crowfly_client::{Watch, WatchEvent, XdsClient};
+use std::sync::Arc;
+
+use crowfly_client::XdsClient;
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener};
 use crowfly_testkit::builders::{cluster, listener};
 use crowfly_testkit::{AdsServer, NODE_ID, response};
-use crowfly_xds::{Reason, ResourceError};
+use crowfly_xds::Reason;
 use tonic::Status;
+
+use support::{ambient, error, value};
 
 /// S1-01, S1-02, S1-04: the first request, the ACK and the NACK as a server sees them.
 #[tokio::test]
@@ -292,30 +295,4 @@ async fn stream_ends_with_the_last_handle() {
     drop(watch);
 
     server.stream_end().await;
-}
-
-async fn next<R: ResourceType>(watch: &mut Watch<R>) -> WatchEvent<R::Parsed> {
-    let event = tokio::time::timeout(Duration::from_secs(20), watch.next()).await;
-    event.expect("an event is due").expect("the client lives")
-}
-
-async fn value<R: ResourceType>(watch: &mut Watch<R>) -> Arc<R::Parsed> {
-    match next(watch).await {
-        WatchEvent::ResourceChanged(Ok(value)) => value,
-        other => panic!("expected a resource, got {other:?}"),
-    }
-}
-
-async fn error<R: ResourceType>(watch: &mut Watch<R>) -> ResourceError {
-    match next(watch).await {
-        WatchEvent::ResourceChanged(Err(error)) => error,
-        other => panic!("expected an error, got {other:?}"),
-    }
-}
-
-async fn ambient<R: ResourceType>(watch: &mut Watch<R>) -> Option<ResourceError> {
-    match next(watch).await {
-        WatchEvent::AmbientError(error) => error,
-        other => panic!("expected an ambient error or its end, got {other:?}"),
-    }
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use super::round_robin::Cursor;
 use crate::{
-    Connectivity, EndpointId, EndpointView, Tree,
+    Connectivity, EndpointId, EndpointView, LocalityId, Tree,
     endpoint::{Failed, Owner, Pool, Record, State},
     plan::Endpoint,
 };
@@ -210,11 +210,14 @@ impl List {
 
 /// Why no endpoint of a leaf can take a call, by the failure that came last.
 pub(super) fn describe(owner: &Owner, last_failure: Option<(&Endpoint, &Failed)>) -> String {
-    let locality = &owner.locality;
+    let place = match &owner.locality {
+        nowhere if *nowhere == LocalityId::default() => String::new(),
+        locality => format!(" in {locality}"),
+    };
     match last_failure {
-        None => format!("no endpoints in {locality}"),
+        None => format!("no endpoints{place}"),
         Some((endpoint, failed)) => format!(
-            "no connection to any endpoint in {locality}; last error: {endpoint}: {}",
+            "no connection to any endpoint{place}; last error: {endpoint}: {}",
             failed.reason,
         ),
     }
