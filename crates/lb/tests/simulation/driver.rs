@@ -1,40 +1,50 @@
 //! The balancer and the model, side by side.
 
+mod check;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
+    collections::BTreeMap,
+    net::{Ipv6Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use crowfly_lb::{
-    Balancer, Call, CallContext, CallCounters, ChoiceCount, Cluster, Command, Connectivity,
-    DropCategory, Endpoint, EndpointId, EndpointState, Event, Leaf, Locality, LocalityId, Node,
-    Pick, Picker, Plan, Policy, Priority, PriorityChild, timing::RETENTION,
+    Balancer, Call, CallContext, CallCounters, Command, EndpointId, Event, Pick, Picker, Plan,
 };
 
 use crate::{
-    model::{Model, Name, Time},
-    script::{Child, LEAVES, LeafSpec, Reported, Shape, Step, ZONES, Zone},
+    model::{Endpoint, Model, Name, Time},
+    plans::{CLUSTER, Planner},
+    script::{Reported, Shape, Step},
+    world::{World, state},
 };
-
-const CLUSTER: &str = "root";
 
 pub(crate) struct Driver {
     balancer: Balancer<Name>,
     counters: Arc<CallCounters>,
     picker: Option<Arc<Picker<Name>>>,
-    /// Connected and not released.
-    live: BTreeMap<EndpointId, Name>,
+    world: World,
+    /// Every endpoint that there is.
+    names: BTreeMap<EndpointId, Name>,
     released: Vec<EndpointId>,
     calls: Vec<Call<Name>>,
+    /// What calls want, and the balancer has not heard of.
+    wakes: Vec<EndpointId>,
     model: Model,
+    planner: Planner,
     last: Shape,
-    /// What the model does in the next flush.
-    next: Option<Option<Shape>>,
+    next: Next,
     start: Instant,
     now: Time,
     picks: u64,
+}
+
+/// What the model does in the next flush.
+enum Next {
+    Nothing,
+    Plan(Arc<Plan>, u8),
+    Remove,
 }
 
 impl Driver {
@@ -44,12 +54,15 @@ impl Driver {
             balancer: Balancer::new(1, counters.clone()),
             counters,
             picker: None,
-            live: BTreeMap::new(),
+            world: World::default(),
+            names: BTreeMap::new(),
             released: Vec::new(),
             calls: Vec::new(),
+            wakes: Vec::new(),
             model: Model::default(),
+            planner: Planner::new(),
             last: Shape::Broken,
-            next: None,
+            next: Next::Nothing,
             start: Instant::now(),
             now: 0,
             picks: 0,
@@ -60,78 +73,68 @@ impl Driver {
         match step {
             Step::Plan(shape) => self.plan(shape),
             Step::Turn(places) => self.plan(turned(self.last.clone(), places)),
+            Step::Switch(leaf, spread) => {
+                self.planner.spreads[leaf] = spread;
+                self.plan(self.last.clone());
+            }
             Step::Report(n, reported) => {
-                let ids: Vec<_> = self.live.keys().copied().collect();
-                if let Some(&id) = ids.get(n.checked_rem(ids.len()).unwrap_or(0)) {
-                    self.report(id, reported);
+                let subchannels = self.world.that_may_become(reported);
+                if let Some(n) = n.checked_rem(subchannels.len()) {
+                    self.report(subchannels[n], reported);
                 }
             }
             Step::All(reported) => {
-                for id in self.live.keys().copied().collect::<Vec<_>>() {
-                    self.report(id, reported);
+                for subchannel in self.world.that_may_become(reported) {
+                    // It may have lost the race to the one before it.
+                    if self.world.that_may_become(reported).contains(&subchannel) {
+                        self.report(subchannel, reported);
+                    }
                 }
             }
             Step::Late(n, reported) => {
-                let len = self.released.len();
-                if let Some(&id) = self.released.get(n.checked_rem(len).unwrap_or(0)) {
-                    self.tell(id, name_of(SocketAddr::from(([0; 4], 0))), reported);
+                if let Some(n) = n.checked_rem(self.released.len()) {
+                    let (id, nowhere) = (self.released[n], (Ipv6Addr::UNSPECIFIED, 0));
+                    let state = state(reported, nowhere.into());
+                    self.handle(Event::Endpoint { id, state });
                 }
             }
-            Step::Seconds(seconds) => self.advance(seconds),
-            Step::Hold => {
-                if let Some(Pick::Ready(call)) = self.pick() {
-                    self.calls.push(call);
-                }
-            }
+            Step::Millis(millis) => self.advance(millis),
+            Step::Hold => self.hold(),
             Step::Finish => drop(self.calls.pop()),
+            Step::Demand => self.demand(),
+            Step::ExitIdle => self.exit_idle(),
             Step::Remove => {
                 self.handle(Event::RemoveCluster(CLUSTER.into()));
-                self.next = self.model.exists().then_some(None);
+                self.next = Next::Remove;
             }
         }
     }
 
+    /// As a channel does: until there is nothing more to conclude from what was done.
     pub(crate) fn flush(&mut self) {
-        self.balancer.flush(self.instant());
-        match self.next.take() {
-            Some(Some(shape)) => self.model.plan(&shape, self.now),
-            Some(None) => self.model.remove(),
-            None => {}
+        let now = self.instant();
+        loop {
+            self.balancer.flush(now);
+            while let Some(command) = self.balancer.poll_command() {
+                self.obey(command);
+            }
+            if self.balancer.flush_by().is_none_or(|at| at > now) {
+                break;
+            }
         }
-        self.model.settle(self.now);
-        while let Some(command) = self.balancer.poll_command() {
-            self.obey(command);
+        let now = self.now;
+        match std::mem::replace(&mut self.next, Next::Nothing) {
+            Next::Nothing => {}
+            Next::Plan(plan, number) => self.model.plan(&plan, number, now),
+            Next::Remove => self.model.root = None,
         }
-        if !self.model.exists() {
+        self.model.settle(now);
+        let views = self.balancer.endpoints(CLUSTER).into_iter();
+        let names = views.map(|view| (view.id, name_of(view.addresses[0])));
+        self.names = names.collect();
+        if self.model.root.is_none() {
             self.picker = None;
         }
-    }
-
-    pub(crate) fn check(&mut self) {
-        self.check_held();
-        let Some(picker) = self.picker.clone() else {
-            assert!(!self.model.exists());
-            return;
-        };
-        let shares = self.model.shares();
-        self.check_shares(&picker, &shares);
-        for _ in 0..4 {
-            self.check_pick(&shares);
-        }
-        let now = self.instant();
-        assert!(
-            self.balancer.is_settled(CLUSTER, now),
-            "compiling all anew gives another picker"
-        );
-        assert!(
-            self.balancer.poll_command().is_none(),
-            "nothing was left to do"
-        );
-        let timer = self
-            .model
-            .next_timer()
-            .map(|at| self.start + Duration::from_secs(at));
-        assert_eq!(self.balancer.next_timeout(), timer);
     }
 
     /// Nothing is left when the cluster goes and the calls end.
@@ -142,119 +145,93 @@ impl Driver {
         self.check_held();
         assert_eq!(self.balancer.held(), (0, 0));
         assert_eq!(self.balancer.next_timeout(), None);
-        assert!(self.live.is_empty() && self.counters.is_empty());
-    }
-
-    /// What is held is what the model holds: endpoints with their states, lists, counters, calls.
-    fn check_held(&self) {
-        let views = self.balancer.endpoints(CLUSTER);
-        let shown: BTreeMap<_, _> = views
-            .iter()
-            .map(|view| (name_of(view.addresses[0]), view.state))
-            .collect();
-        let states = self.model.states.iter();
-        let expected: BTreeMap<_, _> = states.map(|(name, state)| (*name, state.view)).collect();
-        assert_eq!(shown, expected, "endpoints and their states");
-        let ids: BTreeSet<_> = views.iter().map(|view| view.id).collect();
-        assert!(
-            ids.iter().eq(self.live.keys()),
-            "connected but not released"
-        );
-        let (lists, leaves) = self.model.census();
-        assert_eq!(self.balancer.held(), (expected.len(), lists));
-
-        let live = |call: &&Call<Name>| self.live.contains_key(&call.endpoint());
-        let open: u64 = views.iter().map(|view| view.in_flight).sum();
-        assert_eq!(open, self.calls.iter().filter(live).count() as u64);
-        let mut counted: BTreeSet<_> = leaves.into_iter().collect();
-        for (leaf, name) in LEAVES.iter().enumerate() {
-            let of_leaf = |call: &&Call<Name>| call.transport().leaf == leaf;
-            let open = self.calls.iter().filter(of_leaf).count();
-            assert_eq!(self.counters.open(&(*name).into(), None), open as u64);
-            if open > 0 {
-                counted.insert(leaf);
-            }
-        }
-        assert_eq!(self.counters.len(), counted.len());
-    }
-
-    fn check_shares(&self, picker: &Picker<Name>, expected: &BTreeMap<Name, f64>) {
-        let mut shown = BTreeMap::<_, f64>::new();
-        for share in picker
-            .shares()
-            .iter()
-            .filter(|share| share.probability > 0.0)
-        {
-            let each = share.probability / share.endpoints.len() as f64;
-            for id in &share.endpoints {
-                *shown.entry(self.live[id]).or_default() += each;
-            }
-        }
-        let close = shown.len() == expected.len()
-            && shown.iter().zip(expected).all(|(shown, expected)| {
-                shown.0 == expected.0 && (shown.1 - expected.1).abs() < 1e-9
-            });
-        assert!(close, "shares are {shown:?}, the model says {expected:?}");
-    }
-
-    fn check_pick(&mut self, shares: &BTreeMap<Name, f64>) {
-        let state = self.model.state();
-        match self.pick().expect("a picker") {
-            Pick::Ready(call) => {
-                assert!(shares.contains_key(call.transport()), "{call:?}");
-                assert_eq!(self.live.get(&call.endpoint()), Some(call.transport()));
-            }
-            Pick::Drop(dropped) => assert!(dropped.category.is_some(), "{dropped}"),
-            Pick::Queue => assert_ne!(state, Connectivity::Ready),
-            Pick::Fail(why) => assert_eq!(state, Connectivity::TransientFailure, "{why}"),
-            Pick::Wake(id) => panic!("round_robin leaves nothing idle: {id}"),
-        }
+        assert_eq!(self.world.endpoints().count(), 0);
+        assert!(self.counters.is_empty());
     }
 
     fn plan(&mut self, shape: Shape) {
-        self.last = shape.clone();
         // A plan that follows another, or a removal, in the same batch is as if there had been none.
-        let tree = self.model.tree_for(&shape);
-        self.handle(Event::Plan(Arc::new(plan_of(&shape, tree))));
-        self.next = Some(Some(shape));
+        let (plan, number) = self.planner.plan(&shape, self.model.root.as_ref());
+        self.last = shape;
+        self.handle(Event::Plan(plan.clone()));
+        self.next = Next::Plan(plan, number);
     }
 
-    fn report(&mut self, id: EndpointId, reported: Reported) {
-        let name = self.live[&id];
-        if let Some(state) = self.model.states.get_mut(&name) {
-            state.report(reported);
+    fn report(&mut self, subchannel: (SocketAddr, EndpointId), reported: Reported) {
+        let (address, now) = (subchannel.0, self.now);
+        self.model.with_endpoint(name_of(address), |endpoint| {
+            endpoint.report(address, reported, now);
+        });
+        self.world.report(subchannel, reported, self.instant());
+        self.tell();
+    }
+
+    /// Tells the balancer what has changed.
+    fn tell(&mut self) {
+        for (id, state) in self.world.changes() {
+            self.handle(Event::Endpoint { id, state });
         }
-        self.tell(id, name, reported);
     }
 
-    fn tell(&mut self, id: EndpointId, name: Name, reported: Reported) {
-        let state = match reported {
-            Reported::Idle => EndpointState::Idle,
-            Reported::Connecting => EndpointState::Connecting,
-            Reported::Ready => EndpointState::Ready(name),
-            Reported::Failing => EndpointState::TransientFailure("refused".into()),
-        };
-        self.handle(Event::Endpoint { id, state });
+    fn hold(&mut self) {
+        match self.pick(Some(self.picks)) {
+            Some(Pick::Ready(call)) => self.calls.push(call),
+            Some(Pick::Wake(id)) => self.wake(id),
+            _ => {}
+        }
+    }
+
+    /// A call was told that it wants an endpoint.
+    fn wake(&mut self, id: EndpointId) {
+        self.wakes.push(id);
+        self.model.with_endpoint(self.names[&id], Endpoint::tell);
+    }
+
+    /// The balancer is told, perhaps when the endpoint is gone.
+    fn demand(&mut self) {
+        for id in std::mem::take(&mut self.wakes) {
+            if let Some(name) = self.names.get(&id) {
+                self.model.with_endpoint(*name, Endpoint::ask);
+            }
+            self.handle(Event::Demand(id));
+        }
+    }
+
+    fn exit_idle(&mut self) {
+        self.flush();
+        self.balancer.exit_idle(&CLUSTER.into(), self.instant());
+        self.model.exit_idle();
     }
 
     /// Time passes, with every timer on the way.
-    fn advance(&mut self, seconds: Time) {
+    fn advance(&mut self, millis: Time) {
         self.flush();
-        let end = self.now + seconds;
-        while let Some(at) = self.model.next_timer()
+        let end = self.now + millis;
+        while let Some(at) = self.next_timer()
             && at <= end
         {
             self.now = at;
+            self.model
+                .each_endpoint(&mut |_, endpoint| endpoint.time_passes(at));
+            self.world.time_passes(self.instant());
+            self.tell();
             self.flush();
             self.check();
         }
         self.now = end;
     }
 
-    fn pick(&mut self) -> Option<Pick<Name>> {
+    fn next_timer(&self) -> Option<Time> {
+        let endpoints = self.model.endpoints();
+        let timers = endpoints.values().filter_map(|endpoint| endpoint.timer);
+        timers.chain(self.model.next_timer()).min()
+    }
+
+    fn pick(&mut self, hash: Option<u64>) -> Option<Pick<Name>> {
         self.picks += 1;
-        let picker = self.picker.as_ref()?;
-        Some(picker.pick(&CallContext::new(self.picks)))
+        let cx = CallContext::new(self.picks);
+        let cx = hash.into_iter().fold(cx, CallContext::with_hash);
+        Some(self.picker.as_ref()?.pick(&cx))
     }
 
     fn handle(&mut self, event: Event<Name>) {
@@ -262,19 +239,22 @@ impl Driver {
     }
 
     fn instant(&self) -> Instant {
-        self.start + Duration::from_secs(self.now)
+        self.at(self.now)
+    }
+
+    fn at(&self, time: Time) -> Instant {
+        self.start + Duration::from_millis(time)
     }
 
     fn obey(&mut self, command: Command<Name>) {
         match command {
             Command::Connect { id, addresses } => {
                 assert!(!self.released.contains(&id), "{id} was released");
-                self.live.insert(id, name_of(addresses[0]));
+                self.world.connect(id, addresses, self.instant());
+                self.tell();
             }
             Command::Release(id) => {
-                self.live
-                    .remove(&id)
-                    .expect("released twice, or never connected");
+                self.world.release(id);
                 self.released.push(id);
             }
             Command::Reresolve(_) => panic!("nothing here has a name"),
@@ -291,116 +271,20 @@ fn turned(mut shape: Shape, places: usize) -> Shape {
     }
     match &mut shape {
         Shape::Broken => {}
-        Shape::Leaf(leaf) => turn(&mut leaf.2, places),
+        Shape::Leaf(leaf) => turn(&mut leaf.children, places),
         Shape::Aggregate(leaves) => {
             turn(leaves, places);
-            leaves.iter_mut().for_each(|leaf| turn(&mut leaf.2, places));
+            for leaf in leaves {
+                turn(&mut leaf.children, places);
+            }
         }
     }
     shape
 }
 
-fn plan_of(shape: &Shape, tree: u16) -> Plan {
-    let root = match shape {
-        Shape::Broken => Node::Failing("no such cluster".into()),
-        Shape::Leaf(leaf) => cluster(leaf, tree),
-        Shape::Aggregate(leaves) => {
-            let leaves = leaves
-                .iter()
-                .map(|leaf| (LEAVES[leaf.0].into(), cluster(leaf, tree)));
-            priority(leaves, RETENTION)
-        }
-    };
-    Plan {
-        cluster: CLUSTER.into(),
-        root,
-        note: None,
-    }
-}
-
-fn cluster(LeafSpec(leaf, drops, children): &LeafSpec, tree: u16) -> Node {
-    let child = |Child(child, zones): &Child| {
-        let zone = |Zone(zone, weight, numbers): &Zone| Locality {
-            id: LocalityId::new("", ZONES[*zone], ""),
-            weight: (*weight).try_into().expect("a weight"),
-            child: leaf_of(
-                *leaf,
-                numbers
-                    .iter()
-                    .map(|&number| {
-                        let (leaf, child, zone) = (*leaf, *child, *zone);
-                        Endpoint::from(address(Name {
-                            tree,
-                            leaf,
-                            child,
-                            zone,
-                            number,
-                        }))
-                    })
-                    .collect::<Vec<_>>(),
-            ),
-        };
-        (
-            child.to_string(),
-            Node::Localities(zones.iter().map(zone).collect()),
-        )
-    };
-    let drop = DropCategory {
-        name: "lb".into(),
-        per_million: *drops,
-    };
-    Node::Cluster(Arc::new(Cluster {
-        name: LEAVES[*leaf].into(),
-        eds_service_name: None,
-        drops: Arc::from([drop]),
-        max_concurrent_requests: 1024,
-        note: None,
-        child: priority(children.iter().map(child), Duration::ZERO),
-    }))
-}
-
-/// The last leaf cluster has another policy that chooses among all READY endpoints.
-fn leaf_of(leaf: usize, endpoints: Vec<Endpoint>) -> Node {
-    let policy = if leaf + 1 == LEAVES.len() {
-        Policy::LeastRequest(ChoiceCount::default())
-    } else {
-        Policy::RoundRobin
-    };
-    Node::Leaf(Leaf {
-        policy,
-        endpoints: endpoints.into(),
-    })
-}
-
-fn priority(children: impl Iterator<Item = (String, Node)>, keep_removed: Duration) -> Node {
-    let children = children.map(|(name, node)| PriorityChild {
-        name: name.into(),
-        node,
-        ignore_reresolution: true,
-    });
-    Node::Priority(Arc::new(Priority {
-        children: children.collect(),
-        keep_removed,
-    }))
-}
-
-/// An address that says where its endpoint is in the tree.
-fn address(name: Name) -> SocketAddr {
-    let [high, low] = name.tree.to_be_bytes();
-    let place = (name.leaf * 16 + name.child) as u8;
-    ([10, high, low, place], name.zone as u16 * 10 + name.number).into()
-}
-
 fn name_of(address: SocketAddr) -> Name {
-    let SocketAddr::V4(address) = address else {
-        panic!("an IPv4 address");
-    };
-    let [_, high, low, place] = address.ip().octets();
-    Name {
-        tree: u16::from_be_bytes([high, low]),
-        leaf: usize::from(place / 16),
-        child: usize::from(place % 16),
-        zone: usize::from(address.port() / 10),
-        number: address.port() % 10,
+    match address {
+        SocketAddr::V4(_) => panic!("an IPv6 address"),
+        SocketAddr::V6(address) => *address.ip(),
     }
 }

@@ -1,0 +1,183 @@
+//! One node of the tree, of any kind.
+
+use std::sync::Arc;
+
+use crowfly_lb::{
+    Cluster, ClusterName,
+    Connectivity::{self, Ready, TransientFailure},
+    Node,
+};
+
+use super::{Outcome, Position, Shares, Time, leaf::Leaf, priority::Priorities, zones::Zones};
+
+/// One node.
+pub(crate) enum Branch {
+    Cluster(Arc<Cluster>, Box<Position>),
+    Failing,
+    Leaf(Leaf),
+    Priority(Priorities),
+    Zones(Zones),
+}
+
+impl Branch {
+    pub(super) fn plant(node: &Node, number: u8, now: Time) -> Self {
+        let mut branch = match node {
+            Node::Cluster(plan) => {
+                let child = Position::plant(&plan.child, number, now);
+                return Self::Cluster(plan.clone(), Box::new(child));
+            }
+            Node::Failing(_) => Self::Failing,
+            Node::Leaf(leaf) => Self::Leaf(Leaf::new(leaf)),
+            Node::Localities(_) => Self::Zones(Zones::default()),
+            Node::Priority(_) => Self::Priority(Priorities::default()),
+        };
+        branch.update(node, number, now);
+        branch
+    }
+
+    pub(super) fn update(&mut self, node: &Node, number: u8, now: Time) {
+        match (self, node) {
+            (Self::Cluster(plan, child), Node::Cluster(next)) => {
+                *plan = next.clone();
+                child.update(&next.child, number, now);
+            }
+            (Self::Leaf(leaf), Node::Leaf(next)) => leaf.update(next),
+            (Self::Priority(priorities), Node::Priority(next)) => {
+                priorities.update(next, number, now);
+            }
+            (Self::Zones(zones), Node::Localities(next)) => zones.update(next, number, now),
+            _ => {}
+        }
+    }
+
+    pub(super) fn settle(&mut self, now: Time) {
+        match self {
+            Self::Cluster(_, child) => child.settle(now),
+            Self::Failing => {}
+            Self::Leaf(leaf) => leaf.settle(),
+            Self::Priority(priorities) => priorities.settle(now),
+            Self::Zones(zones) => zones.settle(now),
+        }
+    }
+
+    pub(super) fn exit_idle(&mut self) {
+        match self {
+            Self::Cluster(_, child) => child.current.exit_idle(),
+            Self::Failing => {}
+            Self::Leaf(leaf) => leaf.exit_idle(),
+            Self::Priority(priorities) => {
+                if let Some(chosen) = priorities.chosen_mut() {
+                    chosen.current.exit_idle();
+                }
+            }
+            Self::Zones(_) => {} // Its leaves never stay IDLE.
+        }
+    }
+
+    /// A cluster that drops everything does not need its endpoints (A27).
+    pub(super) fn state(&self) -> Connectivity {
+        match self {
+            Self::Cluster(plan, _) if drops(plan) >= 1_000_000 => Ready,
+            Self::Cluster(_, child) => child.state(),
+            Self::Failing => TransientFailure,
+            Self::Leaf(leaf) => leaf.state(),
+            Self::Priority(priorities) => priorities.state(),
+            Self::Zones(zones) => zones.state(),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Cluster(plan, _) => {
+                Kind::Cluster(plan.name.clone(), plan.eds_service_name.clone())
+            }
+            Self::Failing => Kind::Failing,
+            Self::Leaf(leaf) => Kind::Leaf(leaf.policy.name().to_owned()),
+            Self::Priority(_) => Kind::Priority,
+            Self::Zones(_) => Kind::Localities,
+        }
+    }
+
+    /// What is below it, by name; that of a cluster has none.
+    pub(crate) fn child(&self, name: &str) -> Option<&Position> {
+        match self {
+            Self::Cluster(_, child) => Some(child),
+            Self::Failing | Self::Leaf(_) => None,
+            Self::Priority(priorities) => priorities.child(name),
+            Self::Zones(zones) => zones.child(name),
+        }
+    }
+
+    pub(super) fn shares(&self, of: f64, into: &mut Shares) {
+        match self {
+            Self::Cluster(plan, child) => {
+                let passing = 1.0 - f64::from(drops(plan)) / 1e6;
+                child.current.shares(of * passing, into);
+            }
+            Self::Failing => {}
+            Self::Leaf(leaf) => leaf.shares(of, into),
+            Self::Priority(priorities) => {
+                if let Some(chosen) = priorities.chosen() {
+                    chosen.current.shares(of, into);
+                }
+            }
+            Self::Zones(zones) => zones.shares(of, into),
+        }
+    }
+
+    /// A32: drops come first, then the limit, and what is below only then.
+    pub(super) fn outcomes(
+        &self,
+        hash: Option<u64>,
+        open: &dyn Fn(&Cluster) -> u64,
+        into: &mut Vec<Outcome>,
+    ) {
+        match self {
+            Self::Cluster(plan, child) => {
+                if drops(plan) > 0 {
+                    into.push(Outcome::Drop { category: true });
+                }
+                if drops(plan) >= 1_000_000 {
+                } else if open(plan) >= u64::from(plan.max_concurrent_requests) {
+                    into.push(Outcome::Drop { category: false });
+                } else {
+                    child.current.outcomes(hash, open, into);
+                }
+            }
+            Self::Failing => into.push(Outcome::Fail),
+            Self::Leaf(leaf) => leaf.outcomes(hash, into),
+            Self::Priority(priorities) => match priorities.chosen() {
+                Some(chosen) => chosen.current.outcomes(hash, open, into),
+                None => into.push(Outcome::Fail),
+            },
+            Self::Zones(zones) => zones.outcomes(hash, into),
+        }
+    }
+}
+
+/// What a node of another kind replaces gracefully.
+#[derive(PartialEq)]
+pub(crate) enum Kind {
+    Cluster(ClusterName, Option<Arc<str>>),
+    Failing,
+    /// By the name of its policy.
+    Leaf(String),
+    Localities,
+    Priority,
+}
+
+impl Kind {
+    pub(super) fn of(node: &Node) -> Self {
+        match node {
+            Node::Cluster(plan) => Self::Cluster(plan.name.clone(), plan.eds_service_name.clone()),
+            Node::Failing(_) => Self::Failing,
+            Node::Leaf(leaf) => Self::Leaf(leaf.policy.name().to_owned()),
+            Node::Localities(_) => Self::Localities,
+            Node::Priority(_) => Self::Priority,
+        }
+    }
+}
+
+fn drops(plan: &Cluster) -> u32 {
+    plan.drops[0].per_million
+}

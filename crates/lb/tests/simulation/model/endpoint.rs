@@ -1,0 +1,198 @@
+//! `pick_first` over the addresses of one endpoint (A61, A62): below every policy there is one for
+//! each endpoint, and the policy `pick_first` is one for all of them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
+
+use crowfly_lb::Connectivity::{self, Connecting, Idle, Ready, TransientFailure};
+
+use super::Time;
+use crate::script::Reported;
+
+/// "The default Connection Attempt Delay value is 250ms."
+const DELAY: Time = 250;
+
+pub(crate) struct Endpoint {
+    /// What the policy above knows it by.
+    addresses: Vec<SocketAddr>,
+    /// What the policy above has asked it to connect to, and it did not do yet.
+    asked: Vec<Vec<SocketAddr>>,
+    /// What attempts are made with; empty, if it was never connected.
+    list: Vec<SocketAddr>,
+    /// The subchannels that it holds.
+    pub(crate) subchannels: BTreeMap<SocketAddr, Reported>,
+    stage: Stage,
+    /// How many addresses have had their turn in the first pass.
+    turns: usize,
+    /// Which of them have failed in it.
+    failed: BTreeSet<SocketAddr>,
+    /// When the next one has its turn.
+    pub(crate) timer: Option<Time>,
+    /// "We will stay in TRANSIENT_FAILURE until we become connected."
+    failing: bool,
+    /// A call wants it, and was told to say so.
+    told: bool,
+}
+
+#[derive(PartialEq)]
+enum Stage {
+    Idle,
+    FirstPass,
+    /// "We keep trying to connect to all addresses at all times."
+    AllTheTime,
+    Selected(SocketAddr),
+}
+
+impl Endpoint {
+    pub(super) fn new(addresses: Vec<SocketAddr>) -> Self {
+        Self {
+            addresses,
+            asked: vec![],
+            list: vec![],
+            subchannels: BTreeMap::new(),
+            stage: Stage::Idle,
+            turns: 0,
+            failed: BTreeSet::new(),
+            timer: None,
+            failing: false,
+            told: false,
+        }
+    }
+
+    pub(crate) fn state(&self) -> Connectivity {
+        match self.stage {
+            Stage::Selected(_) => Ready,
+            _ if self.failing => TransientFailure,
+            Stage::Idle if self.asked.is_empty() => Idle,
+            _ => Connecting,
+        }
+    }
+
+    /// Whether it was ever connected.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.list.is_empty()
+    }
+
+    pub(crate) fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// A call was told to say that it wants the endpoint.
+    pub(crate) fn tell(&mut self) {
+        self.told |= self.state() == Idle;
+    }
+
+    /// Asks it to connect, if it is IDLE.
+    pub(crate) fn ask(&mut self) {
+        if self.state() == Idle {
+            self.told = false;
+            self.asked.push(self.addresses.clone());
+        }
+    }
+
+    /// "Every time the LB policy receives a new address list, it will start an initial Happy Eyeballs
+    /// pass over the new list", unless it has no reason to connect.
+    pub(super) fn readdress(&mut self, addresses: Vec<SocketAddr>) {
+        if self.addresses != addresses {
+            self.addresses = addresses;
+            if self.state() != Idle {
+                self.asked.push(self.addresses.clone());
+            }
+        }
+    }
+
+    /// Does what it was asked to. Whether it was.
+    pub(crate) fn obey(&mut self, now: Time) -> bool {
+        let asked = std::mem::take(&mut self.asked);
+        let was_asked = !asked.is_empty();
+        for list in asked {
+            self.connect(list, now);
+        }
+        was_asked
+    }
+
+    pub(crate) fn time_passes(&mut self, now: Time) {
+        if self.timer.is_some_and(|at| at <= now) {
+            self.next_turn(now);
+        }
+    }
+
+    pub(crate) fn report(&mut self, address: SocketAddr, reported: Reported, now: Time) {
+        self.subchannels.insert(address, reported);
+        if reported == Reported::Ready {
+            self.subchannels.retain(|other, _| *other == address);
+            self.stage = Stage::Selected(address);
+            self.timer = None;
+            self.failing = false;
+        } else if self.stage == Stage::Selected(address) {
+            self.stage = Stage::Idle;
+        } else if self.stage == Stage::AllTheTime {
+            self.dial_all();
+        } else if self.stage == Stage::FirstPass && reported == Reported::Failing {
+            self.failed.insert(address);
+            if address == self.list[self.turns - 1] {
+                self.next_turn(now);
+            } else {
+                self.end_pass();
+            }
+        }
+    }
+
+    /// A connection that leads to an address of the list is kept.
+    fn connect(&mut self, list: Vec<SocketAddr>, now: Time) {
+        self.list = list;
+        self.subchannels
+            .retain(|address, _| self.list.contains(address));
+        if let Stage::Selected(address) = self.stage
+            && self.list.contains(&address)
+        {
+            return;
+        }
+        self.stage = Stage::FirstPass;
+        self.turns = 0;
+        self.failed.clear();
+        self.next_turn(now);
+    }
+
+    /// "If the subchannel is in state TRANSIENT_FAILURE, we will immediately move on to the next."
+    fn next_turn(&mut self, now: Time) {
+        self.timer = None;
+        while let Some(&address) = self.list.get(self.turns) {
+            self.turns += 1;
+            if self.subchannels.get(&address) == Some(&Reported::Failing) {
+                self.failed.insert(address);
+                continue;
+            }
+            self.subchannels.insert(address, Reported::Connecting);
+            if self.turns < self.list.len() {
+                self.timer = Some(now + DELAY);
+            }
+            return;
+        }
+        self.end_pass();
+    }
+
+    /// "We will wait for at least one connection attempt on every address to fail."
+    fn end_pass(&mut self) {
+        if self
+            .list
+            .iter()
+            .all(|address| self.failed.contains(address))
+        {
+            self.stage = Stage::AllTheTime;
+            self.failing = true;
+            self.dial_all();
+        }
+    }
+
+    /// "Automatically request a connection whenever a subchannel reports IDLE."
+    fn dial_all(&mut self) {
+        for state in self.subchannels.values_mut() {
+            if *state == Reported::Idle {
+                *state = Reported::Connecting;
+            }
+        }
+    }
+}

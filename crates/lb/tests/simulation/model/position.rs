@@ -1,0 +1,106 @@
+//! A place in the tree whose node may be replaced by one of another kind.
+
+use crowfly_lb::{
+    Connectivity::{self, Connecting, Ready},
+    Node,
+};
+
+use super::{Branch, Endpoint, Kind, Name, Time};
+
+/// The node in use, and one of another kind that is to replace it.
+pub(crate) struct Position {
+    /// The number of the plan that the newer one comes from.
+    pub(crate) planted_by: u8,
+    pub(super) current: Branch,
+    pending: Option<Branch>,
+}
+
+impl Position {
+    pub(super) fn plant(node: &Node, number: u8, now: Time) -> Self {
+        Self {
+            planted_by: number,
+            current: Branch::plant(node, number, now),
+            pending: None,
+        }
+    }
+
+    pub(crate) fn newest(&self) -> &Branch {
+        self.pending.as_ref().unwrap_or(&self.current)
+    }
+
+    pub(super) fn update(&mut self, node: &Node, number: u8, now: Time) {
+        let newest = self.pending.as_mut().unwrap_or(&mut self.current);
+        if newest.kind() == Kind::of(node) {
+            return newest.update(node, number, now);
+        }
+        self.planted_by = number;
+        let fresh = Branch::plant(node, number, now);
+        if matches!(fresh, Branch::Failing) {
+            self.current = fresh;
+            self.pending = None;
+        } else {
+            self.pending = Some(fresh);
+        }
+    }
+
+    /// The new one takes over, unless it is CONNECTING while the old one is READY.
+    pub(super) fn settle(&mut self, now: Time) {
+        self.current.settle(now);
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        pending.settle(now);
+        if pending.state() != Connecting || self.current.state() != Ready {
+            self.current = self.pending.take().expect("it is there");
+        }
+    }
+
+    pub(super) fn state(&self) -> Connectivity {
+        self.current.state()
+    }
+
+    pub(super) fn timers(&self, into: &mut Vec<Time>) {
+        self.each(&mut |branch| match branch {
+            Branch::Priority(priorities) => priorities.timers(into),
+            Branch::Zones(zones) => zones.timers(into),
+            _ => {}
+        });
+    }
+
+    /// Every node, also those that are not in use.
+    pub(super) fn each<'a>(&'a self, visit: &mut dyn FnMut(&'a Branch)) {
+        for branch in std::iter::once(&self.current).chain(&self.pending) {
+            visit(branch);
+            match branch {
+                Branch::Cluster(_, child) => child.each(visit),
+                Branch::Priority(priorities) => {
+                    priorities.positions().for_each(|child| child.each(visit));
+                }
+                Branch::Zones(zones) => zones.positions().for_each(|child| child.each(visit)),
+                Branch::Failing | Branch::Leaf(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn each_endpoint(&mut self, visit: &mut dyn FnMut(Name, &mut Endpoint)) {
+        for branch in std::iter::once(&mut self.current).chain(&mut self.pending) {
+            match branch {
+                Branch::Cluster(_, child) => child.each_endpoint(visit),
+                Branch::Failing => {}
+                Branch::Leaf(leaf) => {
+                    for (name, endpoint) in &mut leaf.endpoints {
+                        visit(*name, endpoint);
+                    }
+                }
+                Branch::Priority(priorities) => {
+                    let children = priorities.positions_mut();
+                    children.for_each(|child| child.each_endpoint(visit));
+                }
+                Branch::Zones(zones) => {
+                    let children = zones.positions_mut();
+                    children.for_each(|child| child.each_endpoint(visit));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! From a shape to the plan of a cluster, as a channel makes it from a configuration.
+//!
+//! An address says where its endpoint is in the tree. Where a node of one kind replaces another both
+//! are there for a while, perhaps with the same endpoints: so it also says which plan has planted
+//! each node on the way to it.
+
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    num::NonZeroU64,
+    sync::Arc,
+    time::Duration,
+};
+
+use crowfly_lb::{
+    CallContext, ChoiceCount, Cluster, CustomPolicy, DropCategory, Endpoint, Leaf, Locality,
+    LocalityId, Node, Plan, Policy, Priority, PriorityChild, ReadySet, RingSize, Selection,
+    Selector, timing::RETENTION,
+};
+
+use crate::{
+    model::{Branch, Kind, Name, Position},
+    script::{Child, Choice, LEAVES, LeafSpec, Shape, Spread, ZONES, Zone},
+};
+
+pub(crate) const CLUSTER: &str = "root";
+
+/// What the bytes of an address stand for.
+const ROOT: usize = 1;
+const LEAF: usize = 2;
+const EDS: usize = 3;
+const CHILD: usize = 5;
+const ZONE: usize = 7;
+const NUMBER: usize = 9;
+
+/// The zone byte of a policy that sees all zones.
+const EVERYWHERE: u8 = 0xff;
+
+/// Makes the plans of one cluster.
+pub(crate) struct Planner {
+    /// How each leaf cluster is balanced.
+    pub(crate) spreads: [Spread; LEAVES.len()],
+    custom: Arc<dyn CustomPolicy>,
+    /// How many plans were made.
+    plans: u8,
+}
+
+impl Planner {
+    pub(crate) fn new() -> Self {
+        Self {
+            spreads: [Spread::Zones(Choice::RoundRobin); LEAVES.len()],
+            custom: Arc::new(Last),
+            plans: 0,
+        }
+    }
+
+    /// The next plan with its number, for a tree as it is known to be.
+    pub(crate) fn plan(&mut self, shape: &Shape, known: Option<&Position>) -> (Arc<Plan>, u8) {
+        self.plans += 1;
+        let plan = Plan {
+            cluster: CLUSTER.into(),
+            root: self.root(shape, known),
+            note: None,
+        };
+        (Arc::new(plan), self.plans)
+    }
+
+    fn root(&self, shape: &Shape, known: Option<&Position>) -> Node {
+        let octets = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0).octets();
+        let at = At(octets, self.plans);
+        match shape {
+            Shape::Broken => Node::Failing("no such cluster".into()),
+            Shape::Leaf(leaf) => self.cluster(leaf, known, at, ROOT),
+            Shape::Aggregate(leaves) => {
+                let (at, known) = at.below(ROOT, known, &Kind::Priority);
+                let leaves = leaves.iter().map(|leaf| {
+                    let name = LEAVES[leaf.name];
+                    let known = known.and_then(|known| known.child(name));
+                    (name.into(), self.cluster(leaf, known, at, EDS + 1))
+                });
+                priority(leaves, RETENTION)
+            }
+        }
+    }
+
+    fn cluster(&self, leaf: &LeafSpec, known: Option<&Position>, at: At, byte: usize) -> Node {
+        let name = LEAVES[leaf.name].into();
+        let eds_service_name = eds_service_name(leaf.eds);
+        let kind = Kind::Cluster(LEAVES[leaf.name].into(), eds_service_name.clone());
+        let (at, known) = at.below(byte, known, &kind);
+        let at = at.with(LEAF, leaf.name as u8).with(EDS, leaf.eds);
+        let priorities = known.and_then(|known| known.child(""));
+        let known = priorities.map(Position::newest);
+        let children = leaf.children.iter().map(|Child(child, zones)| {
+            let name = child.to_string();
+            let known = known.and_then(|known| known.child(&name));
+            let at = at.with(CHILD, *child as u8);
+            let node = match self.spreads[leaf.name] {
+                Spread::Zones(choice) => self.zones(zones, choice, known, at),
+                Spread::Whole(choice) => self.whole(zones, choice, known, at),
+            };
+            (name, node)
+        });
+        let drop = DropCategory {
+            name: "lb".into(),
+            per_million: leaf.drops,
+        };
+        Node::Cluster(Arc::new(Cluster {
+            name,
+            eds_service_name,
+            drops: Arc::from([drop]),
+            max_concurrent_requests: leaf.limit,
+            note: None,
+            child: priority(children, Duration::ZERO),
+        }))
+    }
+
+    fn zones(&self, zones: &[Zone], choice: Choice, known: Option<&Position>, at: At) -> Node {
+        let (at, known) = at.below(CHILD + 1, known, &Kind::Localities);
+        let zones = zones.iter().map(|zone @ Zone(index, weight, _)| {
+            let policy = self.policy(choice);
+            let kind = Kind::Leaf(policy.name().to_owned());
+            let known = known.and_then(|known| known.child(ZONES[*index]));
+            let (at, _) = at.below(ZONE + 1, known, &kind);
+            let at = at.with(ZONE, *index as u8);
+            Locality {
+                id: LocalityId::new("", ZONES[*index], ""),
+                weight: (*weight).try_into().expect("a weight"),
+                child: Node::Leaf(Leaf {
+                    endpoints: endpoints(zone, choice, at).collect(),
+                    policy,
+                }),
+            }
+        });
+        Node::Localities(zones.collect())
+    }
+
+    fn whole(&self, zones: &[Zone], choice: Choice, known: Option<&Position>, at: At) -> Node {
+        let policy = self.policy(choice);
+        let kind = Kind::Leaf(policy.name().to_owned());
+        let (at, _) = at.below(CHILD + 1, known, &kind);
+        let at = at.with(ZONE, EVERYWHERE);
+        let endpoints = zones.iter().flat_map(|zone| {
+            let share = NonZeroU64::new(zone.1.into()).expect("a weight");
+            endpoints(zone, choice, at).map(move |mut endpoint| {
+                endpoint.weight = endpoint.weight.saturating_mul(share);
+                endpoint.locality = Some(LocalityId::new("", ZONES[zone.0], ""));
+                endpoint
+            })
+        });
+        Node::Leaf(Leaf {
+            endpoints: endpoints.collect(),
+            policy,
+        })
+    }
+
+    fn policy(&self, choice: Choice) -> Policy {
+        match choice {
+            Choice::RoundRobin => Policy::RoundRobin,
+            Choice::LeastRequest => Policy::LeastRequest(ChoiceCount::default()),
+            Choice::PickFirst => Policy::PickFirst { shuffle: false },
+            Choice::RingHash(min, max) => Policy::RingHash {
+                size: RingSize::new(min, max, RingSize::CAP),
+                request_hash_header: None,
+            },
+            Choice::Last => Policy::Custom(self.custom.clone()),
+        }
+    }
+}
+
+/// The leaf cluster that an endpoint is in: an index into [`LEAVES`], and its endpoints resource.
+pub(crate) fn cluster_of(name: Name) -> (usize, u8) {
+    let octets = name.octets();
+    (octets[LEAF].into(), octets[EDS])
+}
+
+/// The locality of an endpoint, if it is in one.
+pub(crate) fn zone_of(name: Name) -> Option<LocalityId> {
+    let octets = name.octets();
+    let zone = match (octets[ZONE], octets[NUMBER]) {
+        (EVERYWHERE, 0) => return None,
+        (EVERYWHERE, number) => number / 8,
+        (zone, _) => zone,
+    };
+    Some(LocalityId::new("", ZONES[usize::from(zone)], ""))
+}
+
+pub(crate) fn eds_service_name(eds: u8) -> Option<Arc<str>> {
+    (eds > 0).then(|| eds.to_string().into())
+}
+
+/// The way to a node, and the number of the plan that is being made.
+#[derive(Clone, Copy)]
+struct At([u8; 16], u8);
+
+impl At {
+    fn with(mut self, byte: usize, value: u8) -> Self {
+        self.0[byte] = value;
+        self
+    }
+
+    /// The way to a node of a kind, and the node, if there is one that it will be.
+    fn below<'a>(
+        self,
+        byte: usize,
+        known: Option<&'a Position>,
+        kind: &Kind,
+    ) -> (Self, Option<&'a Branch>) {
+        let known = known.filter(|known| known.newest().kind() == *kind);
+        let planted_by = known.map_or(self.1, |known| known.planted_by);
+        (self.with(byte, planted_by), known.map(Position::newest))
+    }
+}
+
+/// The endpoints of a zone. The third one has two addresses, the second one a hash key, and each
+/// weighs what its number says. To `pick_first` all endpoints are one.
+fn endpoints(zone: &Zone, choice: Choice, at: At) -> impl Iterator<Item = Endpoint> {
+    let Zone(zone, _, numbers) = zone;
+    let index = *zone as u8;
+    numbers.iter().map(move |&number| {
+        let name = match choice {
+            Choice::PickFirst => at,
+            _ => at.with(NUMBER, index * 8 + number),
+        };
+        let port = u16::from(index) * 16 + u16::from(number) * 2;
+        let ports = if number == 3 { 2 } else { 1 };
+        let addresses = (port..port + ports).map(|port| SocketAddr::from((name.0, port)));
+        let mut endpoint = Endpoint::new(addresses.collect::<Vec<_>>()).expect("an address");
+        endpoint.weight = NonZeroU64::new(number.into()).expect("a weight");
+        endpoint.hash_key = (number == 2).then(|| format!("key-{index}").into());
+        endpoint
+    })
+}
+
+fn priority(children: impl Iterator<Item = (String, Node)>, keep_removed: Duration) -> Node {
+    let children = children.map(|(name, node)| PriorityChild {
+        name: name.into(),
+        node,
+        ignore_reresolution: true,
+    });
+    Node::Priority(Arc::new(Priority {
+        children: children.collect(),
+        keep_removed,
+    }))
+}
+
+/// Sends calls to the last endpoint that is READY.
+#[derive(Debug)]
+struct Last;
+
+impl CustomPolicy for Last {
+    fn name(&self) -> &str {
+        "last"
+    }
+
+    fn build(&self, _endpoints: &[Endpoint]) -> Arc<dyn Selector> {
+        Arc::new(Self)
+    }
+}
+
+impl Selector for Last {
+    fn pick<'a>(&self, _cx: &CallContext<'_>, ready: ReadySet<'a>) -> Selection<'a> {
+        let last = ready.iter().last();
+        last.map_or(Selection::Queue, Selection::Send)
+    }
+}
