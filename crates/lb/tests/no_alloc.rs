@@ -1,4 +1,4 @@
-//! A pick allocates nothing, and neither does the end of its call.
+//! A pick allocates nothing, whatever comes of it, and neither does the end of its call.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,49 +9,242 @@
 
 mod sim;
 
-use std::hint::black_box;
+use std::{
+    hint::black_box,
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
-use crowfly_lb::{CallContext, Pick};
-use sim::{Sim, flat, noted, plan};
+use crowfly_lb::{
+    CallContext, CallOutcome, ChoiceCount, CustomPolicy, Endpoint, EndpointState, Event,
+    HashHeader, Leaf, Locality, LocalityId, Node, Pick, Policy, ReadySet, RingSize, Selection,
+    Selector, hash_values,
+};
+use sim::{
+    CLUSTER, Port, Sim, endpoints_at,
+    plans::{aggregate, cluster, gate, priority, tree_of},
+};
 
+/// In a whole tree: an aggregate of two leaf clusters, each with two priorities, whose endpoints are
+/// in three localities or all alike; the second priority of the first cluster is in use.
 #[test]
 fn a_pick_and_the_end_of_its_call_allocate_nothing() {
-    let ports: Vec<_> = (1..=300).collect();
-    let localities = [
-        ("a", 7, &ports[..100]),
-        ("b", 2, &ports[100..200]),
-        ("c", 1, &ports[200..]),
-    ];
-    let mut sim = Sim::ready_with(plan(&localities));
-    let picked = allocations_of(&sim, |pick| matches!(pick, Pick::Ready(_)));
-    assert_eq!(picked, 0);
-
-    sim.plan(noted(flat(&[]), "no healthy endpoint"));
-    assert_eq!(
-        allocations_of(&sim, |pick| matches!(pick, Pick::Fail(_))),
-        0
-    );
-
-    sim.plan(plan(&[("z", 1, &[301])]));
-    assert_eq!(allocations_of(&sim, |pick| matches!(pick, Pick::Queue)), 0);
+    for policy in policies() {
+        for spread in [by_locality, all_alike] {
+            let lower = || priority(&[("child0", spread(&policy, 90))]);
+            let none = all_alike(&policy, 0);
+            let both = priority(&[("child0", none), ("child1", spread(&policy, 90))]);
+            let sim = ready(aggregate(&[("x", both), ("y", lower())]));
+            let sent = allocations_of(&sim, 1000, |pick| matches!(pick, Pick::Ready(_)));
+            assert_eq!(sent, 0, "{policy:?}");
+        }
+    }
 }
 
-/// The measure itself sees an allocation: otherwise the test above could not fail.
+#[test]
+fn a_pick_that_is_dropped_allocates_nothing() {
+    let endpoints = || by_locality(&Policy::RoundRobin, 90);
+    let all = [("throttle", 10), ("lb", 1_000_000)];
+    let sim = ready(gate("x", &all, 1024, endpoints()));
+    let by_category =
+        |pick: &Pick<Port>| matches!(pick, Pick::Drop(dropped) if dropped.category.is_some());
+    assert_eq!(allocations_of(&sim, 1000, by_category), 0);
+
+    let mut sim = ready(gate("x", &[("lb", 0)], 1, endpoints()));
+    let open = sim.call();
+    let by_limit =
+        |pick: &Pick<Port>| matches!(pick, Pick::Drop(dropped) if dropped.category.is_none());
+    assert_eq!(allocations_of(&sim, 1000, by_limit), 0);
+    drop(open);
+    let sent = allocations_of(&sim, 1000, |pick| matches!(pick, Pick::Ready(_)));
+    assert_eq!(sent, 0);
+}
+
+#[test]
+fn a_pick_that_waits_or_fails_allocates_nothing() {
+    for policy in policies() {
+        let leaves = |count| aggregate(&[("x", all_alike(&policy, count))]);
+        let mut sim = Sim::new();
+        sim.plan(tree_of(leaves(90)));
+        // Of all calls that want an endpoint that is IDLE, the first is told to say so.
+        if let Policy::RingHash { .. } = policy {
+            let woken = allocations_of(&sim, 1, |pick| matches!(pick, Pick::Wake(_)));
+            assert_eq!(woken, 0, "{policy:?}");
+            demand_all(&mut sim);
+        }
+        let waits = |pick: &Pick<Port>| matches!(pick, Pick::Queue);
+        assert_eq!(allocations_of(&sim, 1000, waits), 0, "{policy:?}");
+
+        sim.plan(tree_of(leaves(0)));
+        let fails = |pick: &Pick<Port>| matches!(pick, Pick::Fail(_));
+        assert_eq!(allocations_of(&sim, 1000, fails), 0, "{policy:?}");
+    }
+}
+
+/// The connection of `pick_first` was lost; one endpoint of `ring_hash` is READY, and a call without
+/// a hash goes there, and makes another one connect (A76).
+#[test]
+fn a_pick_that_wakes_allocates_nothing() {
+    let mut sim = ready(cluster("x", all_alike(&PICK_FIRST, 3)));
+    let only = sim.balancer.endpoints(CLUSTER)[0].id;
+    sim.handle(Event::Endpoint {
+        id: only,
+        state: EndpointState::Idle,
+    });
+    sim.flush();
+    let woken = allocations_of(&sim, 1, |pick| matches!(pick, Pick::Wake(_)));
+    assert_eq!(woken, 0);
+
+    let mut sim = Sim::new();
+    sim.plan(tree_of(cluster(
+        "x",
+        all_alike(&ring_hash(Some("user")), 2),
+    )));
+    let first = sim.balancer.endpoints(CLUSTER)[0].id;
+    sim.handle(Event::Demand(first));
+    sim.flush();
+    sim.ready(&[1]);
+    let picker = sim.picker.as_ref().unwrap();
+    let mut woke = 0;
+    let info = allocation_counter::measure(|| {
+        for seed in 0..1000 {
+            let Pick::Ready(call) = picker.pick(&CallContext::new(seed)) else {
+                panic!("one endpoint is READY");
+            };
+            woke += u32::from(call.wakes().is_some());
+        }
+    });
+    assert_eq!((info.count_total, woke), (0, 1));
+}
+
+/// The measure itself sees an allocation: otherwise the tests above could not fail.
 #[test]
 fn the_measure_sees_allocations() {
     let info = allocation_counter::measure(|| drop(black_box(Box::new(1))));
     assert_eq!(info.count_total, 1);
 }
 
-fn allocations_of(sim: &Sim, expected: impl Fn(&Pick<u16>) -> bool) -> u64 {
+const PICK_FIRST: Policy = Policy::PickFirst { shuffle: true };
+
+fn policies() -> [Policy; 6] {
+    [
+        Policy::Custom(Arc::new(LastReady::default())),
+        Policy::LeastRequest(ChoiceCount::default()),
+        PICK_FIRST,
+        ring_hash(None),
+        ring_hash(Some("user")),
+        Policy::RoundRobin,
+    ]
+}
+
+fn ring_hash(header: Option<&str>) -> Policy {
+    Policy::RingHash {
+        size: RingSize::default(),
+        request_hash_header: header.map(Into::into),
+    }
+}
+
+/// So many endpoints.
+fn all_alike(policy: &Policy, count: Port) -> Node {
+    let ports: Vec<_> = (1..=count).collect();
+    Node::Leaf(Leaf {
+        policy: policy.clone(),
+        endpoints: endpoints_at(&ports),
+    })
+}
+
+/// The same in three localities.
+fn by_locality(policy: &Policy, count: Port) -> Node {
+    let zones = [("a", 7, 0), ("b", 2, 1), ("c", 1, 2)];
+    let localities = zones.map(|(zone, weight, rest)| {
+        let ports: Vec<_> = (1..=count).filter(|port| port % 3 == rest).collect();
+        Locality {
+            id: LocalityId::new("us", zone, ""),
+            weight: NonZeroU32::new(weight).unwrap(),
+            child: Node::Leaf(Leaf {
+                policy: policy.clone(),
+                endpoints: endpoints_at(&ports),
+            }),
+        }
+    });
+    Node::Localities(Arc::new(localities))
+}
+
+/// A balancer of a tree in which every endpoint that is in use is READY.
+fn ready(root: Node) -> Sim {
+    let mut sim = Sim::new();
+    sim.plan(tree_of(root));
+    demand_all(&mut sim);
+    for view in sim.balancer.endpoints(CLUSTER) {
+        let state = EndpointState::Ready(view.addresses[0].port());
+        sim.handle(Event::Endpoint { id: view.id, state });
+    }
+    sim.flush();
+    sim
+}
+
+fn demand_all(sim: &mut Sim) {
+    for view in sim.balancer.endpoints(CLUSTER) {
+        sim.handle(Event::Demand(view.id));
+    }
+    sim.flush();
+}
+
+/// How often so many picks, all of which come to what is expected, and the ends of their calls
+/// allocate.
+fn allocations_of(sim: &Sim, picks: u64, expected: impl Fn(&Pick<Port>) -> bool) -> u64 {
     let picker = sim.picker.as_ref().unwrap();
     let mut as_expected = 0;
     let info = allocation_counter::measure(|| {
-        for seed in 0..1000 {
-            let pick = picker.pick(&CallContext::new(seed));
-            as_expected += u32::from(expected(&pick));
+        for seed in 0..picks {
+            let user = User(CallContext::new(seed).random());
+            let cx = CallContext::new(seed).with_hash(user.0).with_headers(&user);
+            let pick = picker.pick(&cx);
+            as_expected += u64::from(expected(&pick));
+            if let Pick::Ready(call) = pick {
+                call.finish(CallOutcome::Status(0));
+            }
         }
     });
-    assert_eq!(as_expected, 1000);
+    assert_eq!(as_expected, picks);
     info.count_total
+}
+
+/// A call with a header that can be hashed.
+#[derive(Debug)]
+struct User(u64);
+
+impl HashHeader for User {
+    fn hash_header(&self, name: &str) -> Option<u64> {
+        assert_eq!(name, "user");
+        hash_values([&self.0.to_be_bytes()[..]])
+    }
+}
+
+/// Sends calls to the last endpoint that is READY, and counts those that end.
+#[derive(Debug, Default)]
+struct LastReady(AtomicU64);
+
+impl CustomPolicy for LastReady {
+    fn name(&self) -> &str {
+        "last_ready"
+    }
+
+    fn build(&self, _endpoints: &[Endpoint]) -> Arc<dyn Selector> {
+        Arc::new(Self::default())
+    }
+}
+
+impl Selector for LastReady {
+    fn pick<'a>(&self, _cx: &CallContext<'_>, ready: ReadySet<'a>) -> Selection<'a> {
+        let last = ready.iter().last();
+        last.map_or(Selection::Queue, Selection::Send)
+    }
+
+    fn finished(&self, _endpoint: usize, _outcome: CallOutcome) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }
