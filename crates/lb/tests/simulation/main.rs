@@ -34,16 +34,18 @@ proptest! {
     })]
 
     /// Whatever the script:
-    /// - Calls go to READY endpoints of the priority that A56 chooses, and of the leaf cluster that is
-    ///   preferred, with the exact shares of the weights, and wait or fail when the rules say so (S6-01,
-    ///   S6-06, S6-10 to S6-13, S7-01, S7-02, S7-05, S8-01 to S8-10, S8-14).
+    /// - Calls go to READY endpoints of the leaf cluster and the priority that A56 chooses, with the
+    ///   exact shares of the weights, and wait or fail when the rules say so; what stays in the plan
+    ///   keeps its connections (S6-01, S6-06, S6-10, S6-11, S6-12, S6-13, S6-18, S7-01, S7-02, S7-05,
+    ///   S8-01, S8-02, S8-03, S8-04, S8-05, S8-06, S8-07, S8-08, S8-09, S8-10).
     /// - Timers are those of the rules, what is not needed is kept and goes when its time is up, and
     ///   nothing is leaked (S8-12, S8-15).
-    /// - A node of another kind takes over gracefully: an aggregate, another name of the endpoints, a
-    ///   policy of a priority or a locality (S6-07, S6-08, S7-04, S8-11).
-    /// - Drops come first and then the limit, each of its own leaf cluster (S6-09, S9-02 to S9-04).
+    /// - A node of another kind takes over gracefully: an aggregate, another name of the endpoints,
+    ///   another policy of a priority or a locality (S6-07, S6-08, S7-04, S8-11).
+    /// - Drops come first and then the limit, each of its own leaf cluster (S6-09, S9-02, S9-03,
+    ///   S9-04).
     /// - Each policy connects what A61, A62 and A42 say, address by address, and chooses by its own
-    ///   rule (S7-08, S10-01 to S10-06, S10-08 to S10-10).
+    ///   rule (S7-08, S10-01, S10-02, S10-03, S10-04, S10-05, S10-06, S10-08, S10-09, S10-10).
     #[test]
     fn any_script_keeps_the_rules(script in script()) {
         run(script);

@@ -211,19 +211,24 @@ impl At {
     }
 }
 
-/// The endpoints of a zone. The third one has two addresses, the second one a hash key, and each
-/// weighs what its number says. To `pick_first` all endpoints are one.
+/// The endpoints of a zone. The third one has two addresses, and the fourth one is the same with its
+/// addresses in the other order; the second one has a hash key, and each weighs what its number says.
+/// To `pick_first` all endpoints are one.
 fn endpoints(zone: &Zone, choice: Choice, at: At) -> impl Iterator<Item = Endpoint> {
     let Zone(zone, _, numbers) = zone;
     let index = *zone as u8;
     numbers.iter().map(move |&number| {
         let name = match choice {
             Choice::PickFirst => at,
-            _ => at.with(NUMBER, index * 8 + number),
+            _ => at.with(NUMBER, index * 8 + number.min(3)),
         };
-        let port = u16::from(index) * 16 + u16::from(number) * 2;
-        let ports = if number == 3 { 2 } else { 1 };
-        let addresses = (port..port + ports).map(|port| SocketAddr::from((name.0, port)));
+        let ports: &[u8] = match number {
+            3 => &[3, 4],
+            4 => &[4, 3],
+            _ => &[number],
+        };
+        let port = |port: &u8| u16::from(index * 8 + port);
+        let addresses = ports.iter().map(|at| SocketAddr::from((name.0, port(at))));
         let mut endpoint = Endpoint::new(addresses.collect::<Vec<_>>()).expect("an address");
         endpoint.weight = NonZeroU64::new(number.into()).expect("a weight");
         endpoint.hash_key = (number == 2).then(|| format!("key-{index}").into());

@@ -224,7 +224,7 @@ fn leaf() -> impl Strategy<Value = LeafSpec> {
 }
 
 fn zones() -> impl Strategy<Value = Vec<Zone>> {
-    let numbers = || orders(&[1, 2, 3]);
+    let numbers = || orders(&[1, 2, 3, 4]);
     (
         orders(&[0, 1]),
         [(1..4_u32, numbers()), (1..4_u32, numbers())],

@@ -8,12 +8,19 @@ use std::{
     time::Instant,
 };
 
-use crowfly_lb::{EndpointId, EndpointState, Race, RaceAction, RaceEvent};
+use crowfly_lb::{Connectivity, EndpointId, EndpointState, Race, RaceAction, RaceEvent};
 
 use crate::{model::Name, script::Reported};
 
 /// What the balancer must hear of.
 pub(crate) type Change = (EndpointId, EndpointState<Name>);
+
+/// How an endpoint is from afar.
+pub(crate) type Remotely<'a> = (
+    &'a BTreeMap<SocketAddr, Reported>,
+    Option<Instant>,
+    Option<Connectivity>,
+);
 
 /// What a balancer has asked for and not released.
 #[derive(Default)]
@@ -26,6 +33,8 @@ pub(crate) struct World {
 struct Remote {
     race: Race<Name>,
     subchannels: BTreeMap<SocketAddr, Reported>,
+    /// What the balancer was told last.
+    told: Option<Connectivity>,
 }
 
 impl World {
@@ -76,12 +85,13 @@ impl World {
         found
     }
 
-    /// The endpoints with their subchannels and timers.
-    pub(crate) fn endpoints(
-        &self,
-    ) -> impl Iterator<Item = (EndpointId, &BTreeMap<SocketAddr, Reported>, Option<Instant>)> {
+    /// The endpoints with their subchannels, when the next one is dialled, and what was told.
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = (EndpointId, Remotely<'_>)> {
         let endpoints = self.endpoints.iter();
-        endpoints.map(|(id, remote)| (*id, &remote.subchannels, remote.race.next_timeout()))
+        endpoints.map(|(id, remote)| {
+            let timer = remote.race.next_timeout();
+            (*id, (&remote.subchannels, timer, remote.told))
+        })
     }
 
     fn step(&mut self, id: EndpointId, event: RaceEvent<Name>, now: Instant) {
@@ -103,7 +113,15 @@ impl World {
                     let event = RaceEvent::Subchannel { address, state };
                     endpoint.race.handle(event, now);
                 }
-                RaceAction::State(state) => self.changes.push((id, state)),
+                RaceAction::State(state) => {
+                    endpoint.told = Some(match state {
+                        EndpointState::Idle => Connectivity::Idle,
+                        EndpointState::Connecting => Connectivity::Connecting,
+                        EndpointState::Ready(_) => Connectivity::Ready,
+                        EndpointState::TransientFailure(_) => Connectivity::TransientFailure,
+                    });
+                    self.changes.push((id, state));
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crowfly_lb::{Call, CallContext, Cluster, Pick, Picker};
+use crowfly_lb::{Call, CallContext, Cluster, Connectivity, Pick, Picker};
 
 use super::Driver;
 use crate::{
@@ -53,14 +53,15 @@ impl Driver {
         let known = endpoints.iter().filter(|(_, endpoint)| endpoint.is_known());
         let known = known.map(|(name, endpoint)| {
             let timer = endpoint.timer.map(|at| self.at(at));
-            (*name, (&endpoint.subchannels, timer))
+            let told = Some(endpoint.state());
+            (*name, (&endpoint.subchannels, timer, told))
         });
         let remote = self.world.endpoints();
-        let remote = remote.map(|(id, held, timer)| (self.names[&id], (held, timer)));
+        let remote = remote.map(|(id, remotely)| (self.names[&id], remotely));
         assert_eq!(
             remote.collect::<BTreeMap<_, _>>(),
             known.collect(),
-            "subchannels and when the next is dialled"
+            "subchannels, when the next is dialled, and what was told"
         );
 
         let live = |call: &&Call<Name>| self.names.contains_key(&call.endpoint());
@@ -112,6 +113,8 @@ impl Driver {
                 assert!(zone_of(name).is_none_or(|zone| zone == *call.locality()));
                 if let Some(id) = call.wakes() {
                     assert_eq!(hash, None, "a call that has one waits for its endpoint");
+                    let wanted = self.model.endpoints()[&self.names[&id]];
+                    assert!(wanted.state() == Connectivity::Idle && !wanted.is_told());
                     self.wake(id);
                 }
                 Outcome::Send(name)

@@ -15,8 +15,8 @@ use crate::script::Reported;
 const DELAY: Time = 250;
 
 pub(crate) struct Endpoint {
-    /// What the policy above knows it by.
-    addresses: Vec<SocketAddr>,
+    /// What the policy above will ask it to connect to.
+    pub(super) addresses: Vec<SocketAddr>,
     /// What the policy above has asked it to connect to, and it did not do yet.
     asked: Vec<Vec<SocketAddr>>,
     /// What attempts are made with; empty, if it was never connected.
@@ -176,11 +176,8 @@ impl Endpoint {
 
     /// "We will wait for at least one connection attempt on every address to fail."
     fn end_pass(&mut self) {
-        if self
-            .list
-            .iter()
-            .all(|address| self.failed.contains(address))
-        {
+        let mut list = self.list.iter();
+        if list.all(|address| self.failed.contains(address)) {
             self.stage = Stage::AllTheTime;
             self.failing = true;
             self.dial_all();

@@ -36,9 +36,12 @@ impl Leaf {
         match &self.policy {
             // One list of addresses (A61), whose subchannels stay if their addresses do.
             Policy::PickFirst { .. } => {
-                let listed = plan.endpoints.iter();
-                let flat = listed.flat_map(|endpoint| endpoint.addresses().iter().copied());
-                let flat: Vec<_> = flat.collect();
+                let mut flat = Vec::new();
+                for address in plan.endpoints.iter().flat_map(|e| e.addresses().iter()) {
+                    if !flat.contains(address) {
+                        flat.push(*address);
+                    }
+                }
                 self.current = plan.endpoints.iter().take(1).map(name_of).collect();
                 if let Some(only) = self.current.first() {
                     let known = self.endpoints.entry(*only);
@@ -163,14 +166,12 @@ impl Leaf {
     /// The six rules of A42.
     fn ring_state(&self) -> Connectivity {
         let count = |wanted| self.states().filter(|state| *state == wanted).count();
+        let failing = count(TransientFailure);
         let rules = [
             (count(Ready) > 0, Ready),
-            (count(TransientFailure) >= 2, TransientFailure),
+            (failing >= 2, TransientFailure),
             (count(Connecting) > 0, Connecting),
-            (
-                count(TransientFailure) == 1 && self.current.len() > 1,
-                Connecting,
-            ),
+            (failing == 1 && self.current.len() > 1, Connecting),
             (count(Idle) > 0, Idle),
         ];
         let rule = rules.into_iter().find(|rule| rule.0);
@@ -198,13 +199,17 @@ impl Leaf {
         }
     }
 
+    /// Two endpoints with the same addresses are one, which is the first of them.
     fn add(&mut self, endpoints: &[lb::Endpoint]) -> Vec<Name> {
         let mut names = Vec::new();
         for endpoint in endpoints {
-            let name = name_of(endpoint);
-            let known = self.endpoints.entry(name);
-            known.or_insert_with(|| Endpoint::new(endpoint.addresses().to_vec()));
-            names.push(name);
+            let (name, addresses) = (name_of(endpoint), endpoint.addresses().to_vec());
+            if !names.contains(&name) {
+                let known = self.endpoints.entry(name);
+                let known = known.or_insert_with(|| Endpoint::new(vec![]));
+                known.addresses = addresses;
+                names.push(name);
+            }
         }
         names
     }

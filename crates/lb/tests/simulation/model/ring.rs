@@ -14,15 +14,15 @@ impl Ring {
     /// such that the subchannel with the smallest weight has a whole number of entries, clamped to
     /// max_ring_size." In fractions, as other clients do: where rounding matters they are to agree.
     pub(super) fn new(endpoints: &[Endpoint], size: RingSize) -> Self {
-        let weight = |endpoint: &Endpoint| endpoint.weight.get() as f64;
-        let total: f64 = endpoints.iter().map(weight).sum();
-        let parts = || endpoints.iter().map(|endpoint| weight(endpoint) / total);
+        let endpoints = merge(endpoints);
+        let total: f64 = endpoints.iter().map(|(_, weight)| weight).sum();
+        let parts = || endpoints.iter().map(|(_, weight)| weight / total);
         let least = parts().fold(1.0, f64::min);
         let whole = (least * size.min() as f64).ceil() / least;
         let scale = whole.min(size.max() as f64);
         let mut entries = Vec::new();
         let mut until = 0.0;
-        for (endpoint, part) in endpoints.iter().zip(parts()) {
+        for ((endpoint, _), part) in endpoints.iter().zip(parts()) {
             until += part * scale;
             let mut copy = 0;
             while (entries.len() as f64) < until {
@@ -58,14 +58,25 @@ impl Ring {
                 arc => arc as f64 / 2_f64.powi(64),
             };
             before = *hash;
-            arcs.extend(
-                self.from(*hash)
-                    .find(|name| is_good(*name))
-                    .map(|name| (share, name)),
-            );
+            let taker = self.from(*hash).find(|name| is_good(*name));
+            arcs.extend(taker.map(|taker| (share, taker)));
         }
         arcs
     }
+}
+
+/// Those that come twice once, with both weights.
+fn merge(endpoints: &[Endpoint]) -> Vec<(&Endpoint, f64)> {
+    let mut merged: Vec<(&Endpoint, f64)> = Vec::new();
+    for endpoint in endpoints {
+        let weight = endpoint.weight.get() as f64;
+        let name = name_of(endpoint);
+        match merged.iter_mut().find(|(known, _)| name_of(known) == name) {
+            Some((_, known)) => *known += weight,
+            None => merged.push((endpoint, weight)),
+        }
+    }
+    merged
 }
 
 /// Its hash key, or else its first address.
