@@ -1,0 +1,3 @@
+//! A small HTTP/2 client for gRPC.
+
+mod hpack;
