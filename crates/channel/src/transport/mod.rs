@@ -21,7 +21,6 @@
 //! | `error` | what went wrong, sorted by what may be done about it |
 //! | `replay` | a request body that can be sent again until its call is committed |
 //! | `keepalive` | asking a silent server for a sign of life |
-//! | `tap` | reading SETTINGS and GOAWAY off the wire |
 //! | `tls`, `profile` | how to speak to an address |
 
 mod body;
@@ -32,7 +31,6 @@ mod profile;
 mod pump;
 mod replay;
 mod sender;
-mod tap;
 mod tls;
 
 mod shared;
@@ -40,10 +38,10 @@ mod shared;
 pub(crate) use body::grpc_status;
 pub use body::{Guard, ResponseBody};
 pub use connection::{Closing, Connection};
+pub use crowfly_http2::{GoAway, Reason};
 pub use error::{ConnectError, ConnectPhase, ConnectionLost, SendError, SendErrorKind};
 pub use keepalive::Keepalive;
 pub use profile::Profile;
 pub use replay::{AttemptBody, DEFAULT_REPLAY_LIMIT, ReplayBody};
 pub use sender::Sender;
-pub use tap::GoAway;
 pub use tls::{BackendTls, TlsError};

@@ -1,7 +1,8 @@
 //! How calls and connections end when the server wants them to, and what that lets a caller do.
 
+use crowfly::transport::Reason;
 use crowfly::transport::{Closing, ConnectionLost, GoAway, SendErrorKind};
-use h2::{Reason, server};
+use h2::server;
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 use tonic::{Code, Status};
@@ -240,7 +241,7 @@ async fn dropping_every_handle_closes_the_connection_after_its_last_call() {
 
 fn reset_with(reason: Reason) -> impl Fn(Call) -> std::future::Ready<()> {
     move |mut call| {
-        call.respond.send_reset(reason);
+        call.respond.send_reset(u32::from(reason).into());
         std::future::ready(())
     }
 }

@@ -157,3 +157,116 @@ const CODE: [(u32, &[u8]); 21] = [
     ),
     (EOS_BITS, b"\x0a\x0d\x16"),
 ];
+
+/// For tests: what a peer sends.
+#[cfg(test)]
+pub(super) fn encode(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut window = 0_u64;
+    let mut held = 0;
+    for symbol in text {
+        let (code, bits) = tests::code(*symbol);
+        window = window << bits | u64::from(code);
+        held += bits;
+        while held >= 8 {
+            held -= 8;
+            out.push((window >> held) as u8);
+        }
+    }
+    if held > 0 {
+        out.push((window << (8 - held)) as u8 | 0xff >> held);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The code of a symbol, and its length.
+    pub(super) fn code(symbol: u8) -> (u32, u32) {
+        let mut start = 0;
+        for range in &RANGES {
+            if let Some(place) = range.symbols.iter().position(|&other| other == symbol) {
+                return ((start >> (32 - range.bits)) + place as u32, range.bits);
+            }
+            start = range.end;
+        }
+        panic!("{symbol} has no code");
+    }
+
+    fn decoded(code: &[u8]) -> Result<Vec<u8>, HpackError> {
+        let mut out = Vec::new();
+        decode(code, &mut out).map(|()| out)
+    }
+
+    /// Some of Appendix B: both ends of some lengths.
+    #[test]
+    fn codes_are_those_of_the_rfc() {
+        for (symbol, expected) in [
+            (b'0', (0x0, 5)),
+            (b't', (0x9, 5)),
+            (b' ', (0x14, 6)),
+            (b'u', (0x2d, 6)),
+            (b':', (0x5c, 7)),
+            (b'z', (0x7b, 7)),
+            (b'&', (0xf8, 8)),
+            (b'Z', (0xfd, 8)),
+            (b'!', (0x3f8, 10)),
+            (b'{', (0x7ffe, 15)),
+            (b'\\', (0x7fff0, 19)),
+            (0, (0x1ff8, 13)),
+            (9, (0xff_ffea, 24)),
+            (239, (0x7f_fff4, 23)),
+            (255, (0x3ff_ffee, 26)),
+            (249, (0xfff_fffe, 28)),
+            (b'\n', (0x3fff_fffc, 30)),
+            (22, (0x3fff_fffe, 30)),
+        ] {
+            assert_eq!(code(symbol), expected, "{symbol}");
+        }
+    }
+
+    #[test]
+    fn the_code_is_complete_and_canonical() {
+        let mut symbols: Vec<u8> = CODE
+            .iter()
+            .flat_map(|(_, symbols)| *symbols)
+            .copied()
+            .collect();
+        symbols.sort_unstable();
+        assert_eq!(symbols, (0..=255).collect::<Vec<_>>());
+        assert!(CODE.iter().all(|(_, symbols)| symbols.is_sorted()));
+        let eos = u32::MAX << (32 - EOS_BITS);
+        assert_eq!(RANGES[RANGES.len() - 1].end, eos);
+    }
+
+    #[test]
+    fn every_symbol_is_decoded() {
+        for symbol in 0..=255 {
+            let text = [symbol, b'a', symbol];
+            assert_eq!(decoded(&encode(&text)), Ok(text.to_vec()));
+        }
+    }
+
+    #[test]
+    fn padding_is_less_than_a_byte_of_ones() {
+        for (code, expected) in [
+            (&[][..], Ok(&b""[..])),
+            (&[0b00011_111], Ok(b"a")),
+            (&[0b00011_110], Err(HpackError::HUFFMAN_PADDING)),
+            (&[0b00011_011], Err(HpackError::HUFFMAN_PADDING)),
+            (&[0b00011_111, 0xff], Err(HpackError::HUFFMAN_PADDING)),
+            (&[0xff], Err(HpackError::HUFFMAN_PADDING)),
+            (&[0xff, 0xff, 0xff], Err(HpackError::HUFFMAN_PADDING)),
+            (&[0xff, 0xff, 0xff, 0xff], Err(HpackError::HUFFMAN_EOS)),
+            (
+                &[0b00011_111, 0xff, 0xff, 0xff, 0xff],
+                Err(HpackError::HUFFMAN_EOS),
+            ),
+            (&[0xff, 0xff, 0xff, 0xf2], Err(HpackError::HUFFMAN_PADDING)),
+        ] {
+            assert_eq!(decoded(code).as_deref(), expected.as_deref(), "{code:x?}");
+        }
+    }
+}

@@ -21,6 +21,8 @@ mod decoder;
 mod encoder;
 mod huffman;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 

@@ -1,0 +1,198 @@
+//! The task of a connection: it moves bytes between the protocol and the socket.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+
+use crate::client::{Client, Shared};
+use crate::core::Core;
+use crate::error::Error;
+use crate::{Config, Event, Reason, frame};
+
+/// What is read at once, at first. It grows while reads fill it.
+const MIN_READ: usize = 4 * 1024;
+const MAX_READ: usize = 64 * 1024;
+
+/// The future that drives a connection to its end. Dropping it ends the connection at once.
+///
+/// It ends in good order when the server does so with no stream open, or when the last [`Client`]
+/// and the last stream are gone.
+pub struct Connection<IO, F> {
+    io: IO,
+    shared: Shared,
+    observe: F,
+    input: BytesMut,
+    read_size: usize,
+    /// Output that is being written.
+    writing: BytesMut,
+    state: State,
+}
+
+enum State {
+    Open,
+    /// The last is being written.
+    Closing(Result<(), Error>),
+    Closed,
+}
+
+impl<IO, F> Connection<IO, F>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    F: FnMut(Event) + Unpin,
+{
+    /// A connection over a socket that is connected. `observe` hears what concerns it as a whole; it
+    /// must not act on the connection from within.
+    pub fn new(io: IO, config: Config, observe: F) -> (Client, Self) {
+        let shared = Shared::new(Core::new(config));
+        let client = Client::new(shared.clone());
+        let connection = Self {
+            io,
+            shared,
+            observe,
+            input: BytesMut::new(),
+            read_size: MIN_READ,
+            writing: BytesMut::new(),
+            state: State::Open,
+        };
+        (client, connection)
+    }
+
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if let Poll::Ready(ended) = self.poll_read(cx) {
+            return Poll::Ready(ended);
+        }
+        ready!(self.poll_write(cx))?;
+        let mut core = self.shared.lock();
+        if !core.is_done() {
+            return Poll::Pending;
+        }
+        frame::put_go_away(&mut core.output, Reason::NO_ERROR, "");
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads until nothing comes, or until the server has closed.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        loop {
+            if self.input.capacity() - self.input.len() < self.read_size / 2 {
+                self.input.reserve(self.read_size);
+            }
+            let room = self.input.capacity() - self.input.len();
+            let Poll::Ready(read) = pin!(self.io.read_buf(&mut self.input)).poll(cx) else {
+                if self.input.is_empty() && self.shared.lock().is_idle() {
+                    self.input = BytesMut::new();
+                    self.read_size = MIN_READ;
+                }
+                return Poll::Pending;
+            };
+            let read = read?;
+            if read == 0 {
+                return Poll::Ready(self.hung_up());
+            }
+            if read == room {
+                self.read_size = (self.read_size * 2).min(MAX_READ);
+            }
+            (self.observe)(Event::Received);
+            let mut core = self.shared.lock();
+            core.receive(&mut self.input, &mut self.observe)?;
+        }
+    }
+
+    /// The server closed its side. That is in order if nobody waits for it.
+    fn hung_up(&self) -> Result<(), Error> {
+        if self.shared.lock().is_quiet() {
+            return Ok(());
+        }
+        let text = "the server closed the connection";
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, text).into())
+    }
+
+    /// Writes until there is nothing to write.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        loop {
+            while !self.writing.is_empty() {
+                match ready!(Pin::new(&mut self.io).poll_write(cx, &self.writing))? {
+                    0 => return Poll::Ready(Err(io::Error::from(io::ErrorKind::WriteZero).into())),
+                    written => self.writing.advance(written),
+                }
+            }
+            self.writing.clear();
+            let output = self.shared.lock().poll_output(&mut self.writing, cx);
+            if output.is_pending() {
+                return Pin::new(&mut self.io).poll_flush(cx).map_err(Error::from);
+            }
+        }
+    }
+
+    /// The end has come: streams fail, and the server is told.
+    fn begin_to_close(&mut self, ended: Result<(), Error>) {
+        let mut core = self.shared.lock();
+        match &ended {
+            Ok(()) => {
+                let last = std::mem::take(&mut core.output);
+                core.close("closed in good order", 0);
+                self.writing.unsplit(last);
+            }
+            Err(Error::Io(error)) => {
+                core.close(error.to_string(), self.writing.len());
+                self.writing = BytesMut::new();
+            }
+            // A frame that is half written has to be ended before another.
+            Err(error @ Error::Protocol { reason, text }) => {
+                core.close(error.to_string(), 0);
+                frame::put_go_away(&mut self.writing, *reason, text);
+            }
+        }
+        drop(core);
+        self.state = State::Closing(ended);
+    }
+
+    /// Writes the last, as far as the server takes it, and closes.
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.writing.is_empty() {
+            match ready!(Pin::new(&mut self.io).poll_write(cx, &self.writing)) {
+                Ok(written) if written > 0 => self.writing.advance(written),
+                _ => return Poll::Ready(()),
+            }
+        }
+        Pin::new(&mut self.io).poll_shutdown(cx).map(drop)
+    }
+}
+
+impl<IO, F> Future for Connection<IO, F>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    F: FnMut(Event) + Unpin,
+{
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if matches!(this.state, State::Open) {
+            let ended = ready!(this.poll_open(cx));
+            this.begin_to_close(ended);
+        }
+        ready!(this.poll_close(cx));
+        match std::mem::replace(&mut this.state, State::Closed) {
+            State::Closing(ended) => Poll::Ready(ended),
+            State::Open | State::Closed => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+impl<IO, F> Drop for Connection<IO, F> {
+    fn drop(&mut self) {
+        let mut core = self.shared.lock();
+        core.close("the connection was given up", self.writing.len());
+    }
+}
+
+impl<IO, F> fmt::Debug for Connection<IO, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
