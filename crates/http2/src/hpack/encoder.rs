@@ -224,12 +224,18 @@ impl Seen {
 /// A hash of eight bytes at a time. Fields that collide are still told apart, so it need not
 /// withstand an attack.
 fn hash(name: &[u8], value: &[u8]) -> u32 {
-    let mut hash = name.len() as u64;
-    for chunk in name.chunks(8).chain(value.chunks(8)) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        hash =
-            (hash.rotate_left(23) ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let add =
+        |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut hash = 0;
+    for text in [name, value] {
+        let (words, rest) = text.as_chunks();
+        for &word in words {
+            hash = add(hash, u64::from_le_bytes(word));
+        }
+        let rest = rest
+            .iter()
+            .fold(text.len() as u64, |word, &byte| word << 8 | u64::from(byte));
+        hash = add(hash, rest);
     }
     (hash >> 32) as u32
 }
@@ -272,4 +278,32 @@ fn integer((first_bits, prefix): Kind, mut value: usize, out: &mut BytesMut) {
         value >>= 7;
     }
     out.put_u8(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn fields_with_the_same_hash_are_told_apart() {
+        let name = HeaderName::from_static("x");
+        let mut values = HashMap::new();
+        let (one, other) = (0..)
+            .find_map(|i: u32| {
+                let value = i.to_string();
+                let hash = hash(name.as_str().as_bytes(), value.as_bytes());
+                Some((values.insert(hash, value.clone())?, value))
+            })
+            .unwrap();
+        let mut encoder = Encoder::new();
+        let mut is_indexed = |value: &str| {
+            let mut out = BytesMut::new();
+            encoder.field(&name, &HeaderValue::try_from(value).unwrap(), &mut out);
+            out.len() == 1
+        };
+        let sent = [&one, &one, &one, &other, &other].map(|value| is_indexed(value));
+        assert_eq!(sent, [false, false, true, false, true], "{one} {other}");
+    }
 }

@@ -85,6 +85,23 @@ fn the_table_is_never_larger_than_allowed() {
     assert_eq!(too_large, Err(HpackError::TABLE_TOO_LARGE));
 }
 
+/// RFC 9113 4.3.1: our SETTINGS allow more than the default, they do not ask for it.
+#[test]
+fn a_table_larger_than_the_default_is_the_peers_choice() {
+    let mut decoder = Decoder::new(8192);
+    let large = [hex("7c 7f 892e"), vec![b'a'; 6024]].concat();
+    decode(&mut decoder, &large).unwrap();
+    assert_eq!(
+        decode(&mut decoder, &hex("be")),
+        Err(HpackError::NO_SUCH_FIELD)
+    );
+    decode(&mut decoder, &[hex("3fe13f"), large].concat()).unwrap();
+    assert_eq!(
+        decode(&mut decoder, &hex("be")).map(|fields| fields.len()),
+        Ok(1)
+    );
+}
+
 /// RFC 7541 4.4: not an error.
 #[test]
 fn an_entry_larger_than_the_table_empties_it() {

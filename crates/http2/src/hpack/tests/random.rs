@@ -99,20 +99,20 @@ fn header() -> impl Strategy<Value = (HeaderName, HeaderValue)> {
         8 => select(vec!["", "a", "b", "ab"]).prop_map(Vec::from),
         1 => (128..=255_u8, 0..1200_usize).prop_map(|(byte, len)| vec![byte; len]),
     ];
-    (name, value, any::<bool>()).prop_map(|(name, value, is_sensitive)| {
+    (name, value, 0..6_u8).prop_map(|(name, value, die)| {
         let mut value = HeaderValue::from_bytes(&value).unwrap();
-        value.set_sensitive(is_sensitive && value.len() % 3 == 0);
+        value.set_sensitive(die == 0);
         (HeaderName::from_static(name), value)
     })
 }
 
 /// Bytes that are often nearly right.
 fn block() -> impl Strategy<Value = Vec<u8>> {
-    let string = (0..20_usize, any::<bool>()).prop_map(|(len, is_huffman)| {
-        let text = vec![b'a' + len as u8; len];
+    let string = (0..20_u8, any::<bool>()).prop_map(|(len, is_huffman)| {
+        let text = vec![b'a' + len; len.into()];
         match is_huffman {
-            true => prefixed(0x80, huffman::encode(&text)),
-            false => prefixed(0, text),
+            true => prefixed(0x80, &huffman::encode(&text)),
+            false => prefixed(0, &text),
         }
     });
     let string = string.boxed();
@@ -132,11 +132,11 @@ fn block() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![6 => named, 6 => name_indexed, 1 => noise],
         0..20,
     )
-    .prop_map(|p| p.concat())
+    .prop_map(|parts| parts.concat())
 }
 
-fn prefixed(flag: u8, string: Vec<u8>) -> Vec<u8> {
-    [vec![flag | string.len() as u8], string].concat()
+fn prefixed(flag: u8, string: &[u8]) -> Vec<u8> {
+    [&[flag | string.len() as u8], string].concat()
 }
 
 fn list_size(decoded: &Decoded) -> usize {
