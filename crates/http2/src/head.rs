@@ -59,7 +59,9 @@ impl Block {
                 self.fail("a header field about the connection");
             }
             Decoded::Field(name, value) => {
-                self.fields.append(name, value);
+                if self.fields.try_append(name, value).is_err() {
+                    self.fail("more header fields than a map can hold");
+                }
             }
             Decoded::Malformed(why) => self.fail(why),
             Decoded::Status(_) if self.status.is_some() => self.fail("two :status fields"),
