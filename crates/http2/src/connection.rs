@@ -10,7 +10,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use crate::client::{Client, Shared};
-use crate::core::Core;
+use crate::core::{Core, HungUp};
 use crate::error::Error;
 use crate::{Config, Event, Reason, frame};
 
@@ -26,6 +26,7 @@ pub struct Connection<IO, F> {
     io: IO,
     shared: Shared,
     observe: F,
+    probe: fn(&IO) -> bool,
     input: BytesMut,
     read_size: usize,
     /// Output that is being written.
@@ -54,6 +55,7 @@ where
             io,
             shared,
             observe,
+            probe: |_| false,
             input: BytesMut::new(),
             read_size: MIN_READ,
             writing: BytesMut::new(),
@@ -62,11 +64,21 @@ where
         (client, connection)
     }
 
+    /// Has a look at the socket before a stream is begun on a connection that has been silent:
+    /// `probe` says whether the server is known to have closed it. The runtime may not have told us
+    /// yet, and what is written in the meantime is lost without need.
+    #[must_use]
+    pub fn probing(mut self, probe: fn(&IO) -> bool) -> Self {
+        self.probe = probe;
+        self
+    }
+
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        if let Poll::Ready(ended) = self.poll_read(cx) {
+        let mut was_silent = true;
+        if let Poll::Ready(ended) = self.poll_read(&mut was_silent, cx) {
             return Poll::Ready(ended);
         }
-        ready!(self.poll_write(cx))?;
+        ready!(self.poll_write(was_silent, cx))?;
         let mut core = self.shared.lock();
         if !core.is_done() {
             return Poll::Pending;
@@ -76,7 +88,11 @@ where
     }
 
     /// Reads until nothing comes, or until the server has closed.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_read(
+        &mut self,
+        was_silent: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
         loop {
             if self.input.capacity() - self.input.len() < self.read_size / 2 {
                 self.input.reserve(self.read_size);
@@ -96,6 +112,7 @@ where
             if read == room {
                 self.read_size = (self.read_size * 2).min(MAX_READ);
             }
+            *was_silent = false;
             (self.observe)(Event::Received);
             let mut core = self.shared.lock();
             core.receive(&mut self.input, &mut self.observe)?;
@@ -107,12 +124,11 @@ where
         if self.shared.lock().is_quiet() {
             return Ok(());
         }
-        let text = "the server closed the connection";
-        Err(io::Error::new(io::ErrorKind::UnexpectedEof, text).into())
+        Err(HungUp.into())
     }
 
     /// Writes until there is nothing to write.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_write(&mut self, was_silent: bool, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         loop {
             while !self.writing.is_empty() {
                 match ready!(Pin::new(&mut self.io).poll_write(cx, &self.writing))? {
@@ -121,9 +137,14 @@ where
                 }
             }
             self.writing.clear();
-            let output = self.shared.lock().poll_output(&mut self.writing, cx);
-            if output.is_pending() {
-                return Pin::new(&mut self.io).poll_flush(cx).map_err(Error::from);
+            let is_gone = || was_silent && (self.probe)(&self.io);
+            let mut core = self.shared.lock();
+            match core.poll_output(&mut self.writing, is_gone, cx) {
+                Poll::Ready(output) => output?,
+                Poll::Pending => {
+                    drop(core);
+                    return Pin::new(&mut self.io).poll_flush(cx).map_err(Error::from);
+                }
             }
         }
     }

@@ -5,13 +5,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request};
 
-use crate::error::{OpenError, StreamError};
+use crate::error::{Error, OpenError, StreamError};
 use crate::frame::{
     self, DEFAULT_MAX_FRAME_SIZE, DEFAULT_WINDOW, STREAM_ID_MASK, put_header_block, setting,
 };
@@ -53,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) output: BytesMut,
     /// How much output the socket's side has taken.
     taken: u64,
+    /// Whether a stream begins in the output.
+    begins_stream: bool,
     /// Answers that the server made us put into the output since it was last taken.
     pub(crate) replies: usize,
     task: Option<Waker>,
@@ -102,6 +105,7 @@ impl Core {
             closed: None,
             output,
             taken: 0,
+            begins_stream: false,
             replies: 0,
             task: None,
             config,
@@ -130,6 +134,7 @@ impl Core {
         let mut block = BytesMut::new();
         head::encode_request(request, &mut self.encoder, &mut block);
         self.put_header_block(id, is_ended, &block);
+        self.begins_stream = true;
         self.streams.insert(id, stream);
         Ok(id)
     }
@@ -312,7 +317,14 @@ impl Core {
 
     /// The next output, in exchange for a buffer that is empty. Without any, the task is woken when
     /// there is.
-    pub(crate) fn poll_output(&mut self, buffer: &mut BytesMut, cx: &Context<'_>) -> Poll<()> {
+    ///
+    /// It stays here if a stream begins in it and `is_gone` says that it is too late for one.
+    pub(crate) fn poll_output(
+        &mut self,
+        buffer: &mut BytesMut,
+        is_gone: impl FnOnce() -> bool,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), HungUp>> {
         self.go_on();
         if self.output.is_empty() {
             if self.is_idle() {
@@ -322,10 +334,13 @@ impl Core {
             set(&mut self.task, cx);
             return Poll::Pending;
         }
+        if std::mem::take(&mut self.begins_stream) && is_gone() {
+            return Poll::Ready(Err(HungUp));
+        }
         self.replies = 0;
         self.taken += self.output.len() as u64;
         std::mem::swap(&mut self.output, buffer);
-        Poll::Ready(())
+        Poll::Ready(Ok(()))
     }
 
     /// Whether nothing is going on.
@@ -369,6 +384,17 @@ impl Core {
         self.pings.close();
         self.queued = VecDeque::new();
         self.output = BytesMut::new();
+    }
+}
+
+/// The server has closed the connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HungUp;
+
+impl From<HungUp> for Error {
+    fn from(_: HungUp) -> Self {
+        let text = "the server closed the connection";
+        io::Error::new(io::ErrorKind::UnexpectedEof, text).into()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
-use std::io;
+use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crowfly_http2::{Config, Error, GoAway, Reason};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -59,10 +61,12 @@ impl Connection {
             .phase(ConnectPhase::Connect, connect_tcp(address))
             .await?;
         match profile.tls() {
-            None => attempt.http2(tcp).await,
+            None => attempt.http2(tcp, is_hung_up).await,
             Some(tls) => {
                 let stream = attempt.phase(ConnectPhase::Tls, tls.handshake(tcp)).await?;
-                attempt.http2(stream).await
+                attempt
+                    .http2(stream, |stream| is_hung_up(stream.get_ref().0))
+                    .await
             }
         }
     }
@@ -146,7 +150,7 @@ impl Attempt {
         })
     }
 
-    async fn http2<IO>(&self, io: IO) -> Result<Connection, ConnectError>
+    async fn http2<IO>(&self, io: IO, probe: fn(&IO) -> bool) -> Result<Connection, ConnectError>
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -161,6 +165,7 @@ impl Attempt {
         let listener = shared.clone();
         let observe = move |event| listener.handle_event(event);
         let (client, mut driver) = crowfly_http2::Connection::new(io, Config::default(), observe);
+        driver = driver.probing(probe);
         let settings = read_settings(&mut driver, &shared);
         self.phase(ConnectPhase::Settings, settings).await?;
         debug!(address = %self.address, "connected");
@@ -200,6 +205,14 @@ async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
+/// Whether the server has closed the connection and there is nothing left to read.
+fn is_hung_up(tcp: &TcpStream) -> bool {
+    match SockRef::from(tcp).peek(&mut [MaybeUninit::uninit()]) {
+        Ok(len) => len == 0,
+        Err(error) => !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock),
+    }
+}
+
 /// Drives the connection in place until the server's SETTINGS have come.
 ///
 /// It is not spawned before that, so an attempt that times out or is dropped leaves nothing behind.
@@ -212,7 +225,7 @@ where
         // Closed in good order, but closed.
         Poll::Ready(Ok(())) => {
             let text = "the server closed the connection";
-            let error = io::Error::new(io::ErrorKind::UnexpectedEof, text);
+            let error = io::Error::new(ErrorKind::UnexpectedEof, text);
             Poll::Ready(Err(error.into()))
         }
         Poll::Pending if shared.settings_seen() => Poll::Ready(Ok(())),
