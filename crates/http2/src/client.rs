@@ -209,7 +209,7 @@ impl Drop for ReceiveStream {
 }
 
 /// Asks the server for signs of life.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PingSender {
     shared: Shared,
 }

@@ -31,14 +31,6 @@ pub struct Connection<IO, F> {
     read_size: usize,
     /// Output that is being written.
     writing: BytesMut,
-    state: State,
-}
-
-enum State {
-    Open,
-    /// The last is being written.
-    Closing(Result<(), Error>),
-    Closed,
 }
 
 impl<IO, F> Connection<IO, F>
@@ -59,7 +51,6 @@ where
             input: BytesMut::new(),
             read_size: MIN_READ,
             writing: BytesMut::new(),
-            state: State::Open,
         };
         (client, connection)
     }
@@ -79,12 +70,10 @@ where
             return Poll::Ready(ended);
         }
         ready!(self.poll_write(was_silent, cx))?;
-        let mut core = self.shared.lock();
-        if !core.is_done() {
-            return Poll::Pending;
+        match self.shared.lock().is_done() {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
         }
-        frame::put_go_away(&mut core.output, Reason::NO_ERROR, "");
-        Poll::Ready(Ok(()))
     }
 
     /// Reads until nothing comes, or until the server has closed.
@@ -99,7 +88,7 @@ where
             }
             let room = self.input.capacity() - self.input.len();
             let Poll::Ready(read) = pin!(self.io.read_buf(&mut self.input)).poll(cx) else {
-                if self.input.is_empty() && self.shared.lock().is_idle() {
+                if self.input.is_empty() && self.shared.lock().is_quiet() {
                     self.input = BytesMut::new();
                     self.read_size = MIN_READ;
                 }
@@ -149,14 +138,17 @@ where
         }
     }
 
-    /// The end has come: streams fail, and the server is told.
-    fn begin_to_close(&mut self, ended: Result<(), Error>) {
+    /// The end has come: streams fail, and the server is told, if it takes it: it is not waited for.
+    fn close(&mut self, ended: &Result<(), Error>, cx: &mut Context<'_>) {
         let mut core = self.shared.lock();
-        match &ended {
+        match ended {
             Ok(()) => {
-                let last = std::mem::take(&mut core.output);
+                // A stream may have been opened meanwhile, by someone who does not know.
+                if core.is_quiet() {
+                    frame::put_go_away(&mut core.output, Reason::NO_ERROR, "");
+                    self.writing.unsplit(std::mem::take(&mut core.output));
+                }
                 core.close("closed in good order", 0);
-                self.writing.unsplit(last);
             }
             Err(Error::Io(error)) => {
                 core.close(error.to_string(), self.writing.len());
@@ -169,18 +161,13 @@ where
             }
         }
         drop(core);
-        self.state = State::Closing(ended);
-    }
-
-    /// Writes the last, as far as the server takes it, and closes.
-    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.writing.is_empty() {
-            match ready!(Pin::new(&mut self.io).poll_write(cx, &self.writing)) {
-                Ok(written) if written > 0 => self.writing.advance(written),
-                _ => return Poll::Ready(()),
+            match Pin::new(&mut self.io).poll_write(cx, &self.writing) {
+                Poll::Ready(Ok(written)) if written > 0 => self.writing.advance(written),
+                _ => return,
             }
         }
-        Pin::new(&mut self.io).poll_shutdown(cx).map(drop)
+        let _ = Pin::new(&mut self.io).poll_shutdown(cx);
     }
 }
 
@@ -192,16 +179,9 @@ where
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if matches!(this.state, State::Open) {
-            let ended = ready!(this.poll_open(cx));
-            this.begin_to_close(ended);
-        }
-        ready!(this.poll_close(cx));
-        match std::mem::replace(&mut this.state, State::Closed) {
-            State::Closing(ended) => Poll::Ready(ended),
-            State::Open | State::Closed => Poll::Ready(Ok(())),
-        }
+        let ended = ready!(self.poll_open(cx));
+        self.close(&ended, cx);
+        Poll::Ready(ended)
     }
 }
 

@@ -14,7 +14,8 @@ use http::{HeaderMap, Request};
 
 use crate::error::{Error, OpenError, StreamError};
 use crate::frame::{
-    self, DEFAULT_MAX_FRAME_SIZE, DEFAULT_WINDOW, STREAM_ID_MASK, put_header_block, setting,
+    self, DEFAULT_MAX_FRAME_SIZE, DEFAULT_WINDOW, MAX_WINDOW, STREAM_ID_MASK, put_header_block,
+    setting,
 };
 use crate::hpack::{Decoder, Encoder};
 use crate::ping::Pings;
@@ -27,6 +28,8 @@ use crate::{Config, GoAway, Reason, head};
 const OUTPUT_LIMIT: usize = 64 * 1024;
 /// Buffers that are at most as large are kept while there is nothing to do.
 const KEPT_BUFFER: usize = 512;
+/// As is room for so many streams.
+const KEPT_STREAMS: usize = 8;
 /// What HPACK may remember of the server's headers, unless we say otherwise: we do not.
 const HEADER_TABLE_SIZE: usize = 4096;
 
@@ -70,7 +73,9 @@ pub(crate) struct ServerSettings {
 }
 
 impl Core {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(mut config: Config) -> Self {
+        config.stream_window = config.stream_window.min(MAX_WINDOW as u32);
+        config.connection_window = config.connection_window.min(MAX_WINDOW as u32);
         let mut output = BytesMut::with_capacity(128);
         output.extend_from_slice(frame::PREFACE);
         frame::put_settings(
@@ -285,11 +290,16 @@ impl Core {
         self.forget_if_dropped(id);
     }
 
+    /// A request that nobody can end any more is cancelled.
     pub(crate) fn drop_sender(&mut self, id: u32) {
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.has_sender = false;
-            self.forget_if_dropped(id);
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.has_sender = false;
+        if matches!(stream.send.end, End::Open) {
+            self.reset(id, Reason::CANCEL, StreamError::Cancelled);
         }
+        self.forget_if_dropped(id);
     }
 
     fn forget_if_dropped(&mut self, id: u32) {
@@ -297,7 +307,19 @@ impl Core {
             && !stream.has_sender
             && !stream.has_receiver
         {
+            if stream.send.is_queued {
+                self.queued.retain(|queued| *queued != id);
+            }
             self.streams.remove(&id);
+            self.shrink();
+        }
+    }
+
+    /// Gives back what many streams have needed once they are gone.
+    fn shrink(&mut self) {
+        if self.streams.is_empty() && self.streams.capacity() > KEPT_STREAMS {
+            self.streams = HashMap::default();
+            self.queued = VecDeque::new();
         }
     }
 
@@ -327,7 +349,7 @@ impl Core {
     ) -> Poll<Result<(), HungUp>> {
         self.go_on();
         if self.output.is_empty() {
-            if self.is_idle() {
+            if self.is_quiet() {
                 shrink(&mut self.output);
                 shrink(buffer);
             }
@@ -341,11 +363,6 @@ impl Core {
         self.taken += self.output.len() as u64;
         std::mem::swap(&mut self.output, buffer);
         Poll::Ready(Ok(()))
-    }
-
-    /// Whether nothing is going on.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.streams.is_empty()
     }
 
     /// Whether nobody waits for the server.
