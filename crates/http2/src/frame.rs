@@ -46,6 +46,7 @@ impl Head {
 pub(crate) mod kind {
     pub(crate) const DATA: u8 = 0x0;
     pub(crate) const HEADERS: u8 = 0x1;
+    pub(crate) const PRIORITY: u8 = 0x2;
     pub(crate) const RST_STREAM: u8 = 0x3;
     pub(crate) const SETTINGS: u8 = 0x4;
     pub(crate) const PUSH_PROMISE: u8 = 0x5;

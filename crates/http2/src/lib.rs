@@ -6,6 +6,8 @@
 //!  call ─ ReceiveStream ┘   (no I/O in it)       └─ Event: SETTINGS, GOAWAY
 //! ```
 //!
+//! # Why not the `h2` crate
+//!
 //! A channel has many connections that do nothing most of the time, and it must know exactly what
 //! became of a call. So this one
 //!

@@ -19,8 +19,8 @@ use crate::{Event, GoAway, Reason};
 const COPIED: usize = 1024;
 /// How many answers (to PING and SETTINGS) wait for a server that does not read them.
 const MAX_REPLIES: usize = 1_000;
-/// How many CONTINUATION frames a header block may have.
-const MAX_CONTINUATIONS: u32 = 16;
+/// How many CONTINUATION frames a header block may have beyond those that its size needs.
+const MAX_CONTINUATIONS: usize = 16;
 
 /// A header block that has not come to its end.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct HeaderBlock {
     stream: u32,
     is_end: bool,
     bytes: BytesMut,
-    continuations: u32,
+    continuations: usize,
 }
 
 impl Core {
@@ -59,7 +59,8 @@ impl Core {
 
     /// Whether a frame may come now.
     fn check(&self, head: Head) -> Result<(), Error> {
-        if !self.server.are_known && head.kind != kind::SETTINGS {
+        let is_settings = head.kind == kind::SETTINGS && !head.has(flag::ACK);
+        if !self.server.are_known && !is_settings {
             return Err(Error::protocol("the first frame is not SETTINGS"));
         }
         if head.len > DEFAULT_MAX_FRAME_SIZE {
@@ -87,11 +88,12 @@ impl Core {
             kind::GOAWAY => self.handle_go_away(head, payload, observe),
             kind::HEADERS => self.handle_headers(head, payload),
             kind::PING => self.handle_ping(head, payload),
+            kind::PRIORITY => self.handle_priority(head),
             kind::PUSH_PROMISE => Err(Error::protocol("PUSH_PROMISE, which was not allowed")),
             kind::RST_STREAM => self.handle_reset(head, payload),
             kind::SETTINGS => self.handle_settings(head, payload, observe),
             kind::WINDOW_UPDATE => self.handle_window_update(head, payload),
-            // PRIORITY is deprecated; unknown frames must be ignored (section 5.5).
+            // Section 5.5: unknown frames must be ignored.
             _ => Ok(()),
         }
     }
@@ -114,9 +116,14 @@ impl Core {
             self.release(head.stream, len);
             return Ok(());
         }
-        if stream.receive.is_ended || matches!(stream.receive.head, stream::Head::Awaited) {
+        if stream.receive.is_ended {
             self.release(head.stream, len);
-            self.malformed(head.stream, "DATA that is not between head and end");
+            self.late(head.stream, "DATA after the end");
+            return Ok(());
+        }
+        if matches!(stream.receive.head, stream::Head::Awaited) {
+            self.release(head.stream, len);
+            self.malformed(head.stream, "DATA before the head");
             return Ok(());
         }
         if !stream.receive.window.receive(len) {
@@ -165,7 +172,8 @@ impl Core {
         block.continuations += 1;
         // Compressed headers that are longer than headers may be: nothing good can come of them.
         let max_len = (self.config.max_header_list_size as usize).max(DEFAULT_MAX_FRAME_SIZE) * 2;
-        if block.continuations > MAX_CONTINUATIONS || block.bytes.len() > max_len {
+        let max_continuations = MAX_CONTINUATIONS + max_len / DEFAULT_MAX_FRAME_SIZE;
+        if block.continuations > max_continuations || block.bytes.len() > max_len {
             return Err(Error::calm("a header block without an end"));
         }
         if head.has(flag::END_HEADERS)
@@ -194,9 +202,12 @@ impl Core {
         if stream.failed.is_some() {
             return Ok(());
         }
-        let taken = match (&stream.receive.head, stream.receive.is_ended) {
-            (_, true) => Err("HEADERS after the end"),
-            (stream::Head::Awaited, false) => match block.into_response() {
+        if stream.receive.is_ended {
+            self.late(id, "HEADERS after the end");
+            return Ok(());
+        }
+        let taken = match &stream.receive.head {
+            stream::Head::Awaited => match block.into_response() {
                 // Section 8.1: a final one follows.
                 Ok(response) if response.status().is_informational() => match is_end {
                     true => Err("an informational response that ends the stream"),
@@ -211,8 +222,8 @@ impl Core {
                 }
                 Err(why) => Err(why),
             },
-            (_, false) if !is_end => Err("trailers that do not end the stream"),
-            (_, false) => block
+            _ if !is_end => Err("trailers that do not end the stream"),
+            _ => block
                 .into_trailers()
                 .map(|trailers| stream.receive.end(Some(trailers))),
         };
@@ -225,6 +236,23 @@ impl Core {
     /// Section 8.1.1: a malformed response is a stream error.
     fn malformed(&mut self, id: u32, why: &'static str) {
         self.reset(id, Reason::PROTOCOL_ERROR, StreamError::Malformed(why));
+    }
+
+    /// Section 5.1: what comes after the end is a stream error, as long as the stream is not closed.
+    fn late(&mut self, id: u32, why: &'static str) {
+        self.reset(id, Reason::STREAM_CLOSED, StreamError::Malformed(why));
+    }
+
+    /// Section 6.3: priorities are deprecated and ignored; their frames must still be well formed.
+    fn handle_priority(&mut self, head: Head) -> Result<(), Error> {
+        if head.stream == 0 {
+            return Err(Error::protocol("PRIORITY on no stream"));
+        }
+        if head.len != 5 {
+            let error = StreamError::Malformed("PRIORITY of a wrong size");
+            self.reset(head.stream, Reason::FRAME_SIZE_ERROR, error);
+        }
+        Ok(())
     }
 
     fn handle_reset(&mut self, head: Head, payload: &[u8]) -> Result<(), Error> {
@@ -292,7 +320,9 @@ impl Core {
                 self.server.initial_window = value;
                 let ids: Vec<u32> = self.streams.keys().copied().collect();
                 for id in ids {
-                    self.widen(id, change)?;
+                    if !self.widen(id, change) {
+                        return Err(Error::flow_control("settings that make a window too large"));
+                    }
                 }
             }
             setting::MAX_FRAME_SIZE => {
@@ -316,7 +346,11 @@ impl Core {
                 self.malformed(head.stream, "WINDOW_UPDATE of nothing");
                 return Ok(());
             }
-            return self.widen(head.stream, increment.into());
+            if !self.widen(head.stream, increment.into()) {
+                let error = StreamError::Malformed("a window that is too large");
+                self.reset(head.stream, Reason::FLOW_CONTROL_ERROR, error);
+            }
+            return Ok(());
         }
         if increment == 0 {
             return Err(Error::protocol("WINDOW_UPDATE of nothing"));
@@ -329,16 +363,21 @@ impl Core {
         Ok(())
     }
 
-    fn widen(&mut self, id: u32, change: i64) -> Result<(), Error> {
+    /// Changes what may be sent on a stream; whether it may be so much (section 6.9.1).
+    #[must_use]
+    fn widen(&mut self, id: u32, change: i64) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else {
-            return Ok(());
+            return true;
         };
+        if stream.is_over() {
+            return true;
+        }
         stream.send.window += change;
         if stream.send.window > MAX_WINDOW {
-            return Err(Error::flow_control("a stream window that is too large"));
+            return false;
         }
         self.go_on_with(id);
-        Ok(())
+        true
     }
 
     fn handle_ping(&mut self, head: Head, payload: &[u8]) -> Result<(), Error> {

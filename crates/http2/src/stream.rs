@@ -10,6 +10,9 @@ use crate::error::StreamError;
 use crate::frame::put_data;
 use crate::window::ReceiveWindow;
 
+/// DATA that comes before the last was read is joined with it up to this length.
+const JOINED: usize = 1024;
+
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) send: SendSide,
@@ -73,21 +76,22 @@ impl SendSide {
         self.window > 0 && (!self.queue.is_empty() || self.waker.is_some())
     }
 
-    /// Sends a frame from the queue: at most `limit` bytes.
+    /// Sends a frame from the queue, if the window allows: at most `limit` bytes.
     pub(crate) fn put_frame(&mut self, id: u32, limit: usize, out: &mut BytesMut) -> usize {
+        let is_last_chunk = self.queue.len() == 1;
+        let window = usize::try_from(self.window).unwrap_or(0);
         let Some(data) = self.queue.front_mut() else {
             return 0;
         };
-        let window = usize::try_from(self.window).unwrap_or(0);
         let len = data.len().min(limit).min(window);
-        let is_last_of_chunk = len == data.len();
-        let is_last = is_last_of_chunk && self.queue.len() == 1;
-        let ends = is_last && matches!(self.end, End::AfterQueue);
-        if let Some(data) = self.queue.front_mut() {
-            put_data(out, id, ends, &data[..len]);
-            data.advance(len);
+        if len == 0 {
+            return 0;
         }
-        if is_last_of_chunk {
+        let is_whole = len == data.len();
+        let ends = is_whole && is_last_chunk && matches!(self.end, End::AfterQueue);
+        put_data(out, id, ends, &data[..len]);
+        data.advance(len);
+        if is_whole {
             self.queue.pop_front();
         }
         if ends {
@@ -151,8 +155,17 @@ impl ReceiveSide {
         self.wake();
     }
 
+    /// Takes DATA. A few bytes after a few are put together: a server that sends a byte at a time
+    /// must not make us hold many times what its window allows.
     pub(crate) fn push(&mut self, data: Bytes) {
-        self.data.push_back(data);
+        match self.data.back_mut() {
+            Some(last) if last.len() + data.len() <= JOINED => {
+                let mut joined = BytesMut::from(std::mem::take(last));
+                joined.extend_from_slice(&data);
+                *last = joined.freeze();
+            }
+            _ => self.data.push_back(data),
+        }
         self.wake();
     }
 

@@ -33,7 +33,7 @@ impl ReceiveWindow {
     pub(crate) fn release(&mut self, len: usize) -> Option<u32> {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.read = self.read.saturating_add(len);
-        if self.read < self.size / 2 {
+        if self.read < (self.size / 2).max(1) {
             return None;
         }
         self.left += self.read;

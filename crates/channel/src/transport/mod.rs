@@ -1,14 +1,10 @@
 //! One HTTP/2 connection to one address: the bottom layer of the channel.
 //!
-//! # Why `h2` directly, and not hyper
-//!
-//! A balancer needs three facts that hyper's client keeps to itself: that the server's SETTINGS
-//! have arrived (only then is a connection READY), that GOAWAY has arrived (from then on no call
-//! may pick the connection), and whether a failed call ever left this process (only then may it be
-//! retried without limit, gRFC A6). A read `tap` would give the first two under hyper as well;
-//! the third it hides behind its dispatch task. That task is also a hop every request and every
-//! response takes through a queue. With `h2` a call opens its stream from the caller's own task,
-//! and a unary call is one HEADERS and one DATA frame with no task spawned.
+//! A balancer needs three facts about its connections: that the server's SETTINGS have arrived (only
+//! then is a connection READY), that GOAWAY has arrived (from then on no call may pick it), and
+//! whether a failed call ever left this process (only then may it be repeated without limit, gRFC
+//! A6). `crowfly-http2` tells all three. A call opens its stream from the caller's own task, and a
+//! unary call is one HEADERS and one DATA frame in one write, with no task spawned.
 //!
 //! # The parts
 //!
