@@ -140,27 +140,37 @@ where
 
     /// The end has come: streams fail, and the server is told, if it takes it: it is not waited for.
     fn close(&mut self, ended: &Result<(), Error>, cx: &mut Context<'_>) {
-        let mut core = self.shared.lock();
         match ended {
             Ok(()) => {
+                let mut core = self.shared.lock();
                 // A stream may have been opened meanwhile, by someone who does not know.
                 if core.is_quiet() {
                     frame::put_go_away(&mut core.output, Reason::NO_ERROR, "");
                     self.writing.unsplit(std::mem::take(&mut core.output));
                 }
                 core.close("closed in good order", 0);
+                drop(core);
+                self.write_last(cx);
             }
             Err(Error::Io(error)) => {
+                let mut core = self.shared.lock();
                 core.close(error.to_string(), self.writing.len());
-                self.writing = BytesMut::new();
             }
-            // A frame that is half written has to be ended before another.
             Err(error @ Error::Protocol { reason, text }) => {
-                core.close(error.to_string(), 0);
+                // A frame that is half written has to be ended before another.
+                let before = self.writing.len();
                 frame::put_go_away(&mut self.writing, *reason, text);
+                let go_away = self.writing.len() - before;
+                self.write_last(cx);
+                let unwritten = self.writing.len().saturating_sub(go_away);
+                let mut core = self.shared.lock();
+                core.close(error.to_string(), unwritten);
             }
         }
-        drop(core);
+    }
+
+    /// Writes as much as the socket takes at once. If that is all, the server hears that it is.
+    fn write_last(&mut self, cx: &mut Context<'_>) {
         while !self.writing.is_empty() {
             match Pin::new(&mut self.io).poll_write(cx, &self.writing) {
                 Poll::Ready(Ok(written)) if written > 0 => self.writing.advance(written),

@@ -14,8 +14,7 @@ use http::{HeaderMap, Request};
 
 use crate::error::{Error, OpenError, StreamError};
 use crate::frame::{
-    self, DEFAULT_MAX_FRAME_SIZE, DEFAULT_WINDOW, MAX_WINDOW, STREAM_ID_MASK, put_header_block,
-    setting,
+    self, DEFAULT_WINDOW, MAX_FRAME_SIZE, MAX_WINDOW, STREAM_ID_MASK, put_header_block, setting,
 };
 use crate::hpack::{Decoder, Encoder};
 use crate::ping::Pings;
@@ -69,7 +68,6 @@ pub(crate) struct Core {
 pub(crate) struct ServerSettings {
     pub(crate) are_known: bool,
     pub(crate) initial_window: u32,
-    pub(crate) max_frame_size: usize,
 }
 
 impl Core {
@@ -99,7 +97,6 @@ impl Core {
             server: ServerSettings {
                 are_known: false,
                 initial_window: DEFAULT_WINDOW,
-                max_frame_size: DEFAULT_MAX_FRAME_SIZE,
             },
             send_window: DEFAULT_WINDOW.into(),
             receive_window: ReceiveWindow::new(config.connection_window.max(DEFAULT_WINDOW)),
@@ -138,15 +135,10 @@ impl Core {
         };
         let mut block = BytesMut::new();
         head::encode_request(request, &mut self.encoder, &mut block);
-        self.put_header_block(id, is_ended, &block);
+        put_header_block(&mut self.output, id, is_ended, &block);
         self.begins_stream = true;
         self.streams.insert(id, stream);
         Ok(id)
-    }
-
-    fn put_header_block(&mut self, id: u32, is_ended: bool, block: &[u8]) {
-        let max_frame_size = self.server.max_frame_size;
-        put_header_block(&mut self.output, id, is_ended, block, max_frame_size);
     }
 
     /// Sends DATA as far as windows allow; the rest follows as they open.
@@ -198,7 +190,7 @@ impl Core {
         if let End::Trailers(trailers) = std::mem::replace(&mut stream.send.end, End::Sent) {
             let mut block = BytesMut::new();
             head::encode_fields(&trailers, &mut self.encoder, &mut block);
-            self.put_header_block(id, true, &block);
+            put_header_block(&mut self.output, id, true, &block);
         }
     }
 
@@ -236,7 +228,7 @@ impl Core {
                 continue;
             };
             let window = usize::try_from(self.send_window).unwrap_or(0);
-            let limit = self.server.max_frame_size.min(window);
+            let limit = MAX_FRAME_SIZE.min(window);
             let sent = stream.send.put_frame(id, limit, &mut self.output);
             self.send_window -= sent as i64;
             stream.send.is_queued = !stream.send.is_empty() && stream.send.window > 0;

@@ -78,8 +78,8 @@ pub(crate) mod setting {
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) const STREAM_ID_MASK: u32 = 0x7fff_ffff;
-/// The largest payload that either side may send unless the other allows more.
-pub(crate) const DEFAULT_MAX_FRAME_SIZE: usize = 16_384;
+/// The largest payload of a frame: we allow no more, and make no use of it if the server does.
+pub(crate) const MAX_FRAME_SIZE: usize = 16_384;
 pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
 pub(crate) const MAX_WINDOW: i64 = (1 << 31) - 1;
 
@@ -125,18 +125,12 @@ pub(crate) fn put_data(out: &mut BytesMut, stream: u32, end: bool, payload: &[u8
 }
 
 /// A header block, in as many frames as it takes.
-pub(crate) fn put_header_block(
-    out: &mut BytesMut,
-    stream: u32,
-    end: bool,
-    block: &[u8],
-    max_frame_size: usize,
-) {
+pub(crate) fn put_header_block(out: &mut BytesMut, stream: u32, end: bool, block: &[u8]) {
     let mut kind = kind::HEADERS;
     let mut flags = if end { flag::END_STREAM } else { 0 };
     let mut rest = block;
     loop {
-        let (part, more) = rest.split_at(rest.len().min(max_frame_size));
+        let (part, more) = rest.split_at(rest.len().min(MAX_FRAME_SIZE));
         if more.is_empty() {
             flags |= flag::END_HEADERS;
         }

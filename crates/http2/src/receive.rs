@@ -7,9 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::core::Core;
 use crate::error::{Error, StreamError};
-use crate::frame::{
-    self, DEFAULT_MAX_FRAME_SIZE, Head, MAX_WINDOW, STREAM_ID_MASK, flag, kind, setting,
-};
+use crate::frame::{self, Head, MAX_FRAME_SIZE, MAX_WINDOW, STREAM_ID_MASK, flag, kind, setting};
 use crate::head::Block;
 use crate::hpack::ListSize;
 use crate::stream;
@@ -63,7 +61,7 @@ impl Core {
         if !self.server.are_known && !is_settings {
             return Err(Error::protocol("the first frame is not SETTINGS"));
         }
-        if head.len > DEFAULT_MAX_FRAME_SIZE {
+        if head.len > MAX_FRAME_SIZE {
             return Err(Error::frame_size("a frame is larger than was allowed"));
         }
         match &self.block {
@@ -171,8 +169,8 @@ impl Core {
         block.bytes.extend_from_slice(payload);
         block.continuations += 1;
         // Compressed headers that are longer than headers may be: nothing good can come of them.
-        let max_len = (self.config.max_header_list_size as usize).max(DEFAULT_MAX_FRAME_SIZE) * 2;
-        let max_continuations = MAX_CONTINUATIONS + max_len / DEFAULT_MAX_FRAME_SIZE;
+        let max_len = (self.config.max_header_list_size as usize).max(MAX_FRAME_SIZE) * 2;
+        let max_continuations = MAX_CONTINUATIONS + max_len / MAX_FRAME_SIZE;
         if block.continuations > max_continuations || block.bytes.len() > max_len {
             return Err(Error::calm("a header block without an end"));
         }
@@ -326,12 +324,11 @@ impl Core {
                 }
             }
             setting::MAX_FRAME_SIZE => {
-                let size = value as usize;
-                if !(DEFAULT_MAX_FRAME_SIZE..1 << 24).contains(&size) {
+                if !(MAX_FRAME_SIZE..1 << 24).contains(&(value as usize)) {
                     return Err(Error::protocol("a maximum frame size out of range"));
                 }
-                // What is gained by larger ones does not make up for the turns that others lose.
-                self.server.max_frame_size = size.min(DEFAULT_MAX_FRAME_SIZE);
+                // Larger ones are not made use of: what is gained by them does not make up for the
+                // turns that other streams lose.
             }
             _ => {}
         }
