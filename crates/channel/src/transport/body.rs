@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::RecvStream;
+use crowfly_http2::{ReceiveStream, StreamError};
 use http::HeaderMap;
 use http_body::{Body, Frame};
 use pin_project_lite::pin_project;
@@ -30,9 +30,13 @@ pin_project! {
 }
 
 impl ResponseBody {
-    pub(super) fn new(recv: RecvStream, pump: Option<PumpHandle>, permit: StreamPermit) -> Self {
+    pub(super) fn new(
+        receive: ReceiveStream,
+        pump: Option<PumpHandle>,
+        permit: StreamPermit,
+    ) -> Self {
         let stream = Open {
-            recv,
+            receive,
             data_read: false,
             pump,
             permit,
@@ -123,7 +127,7 @@ pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<i32> {
 impl Guard for () {}
 
 struct Open {
-    recv: RecvStream,
+    receive: ReceiveStream,
     data_read: bool,
     pump: Option<PumpHandle>,
     permit: StreamPermit,
@@ -137,17 +141,13 @@ impl Open {
             return self.poll_failure(cx);
         }
         if !self.data_read {
-            match ready!(self.recv.poll_data(cx)) {
-                Some(Ok(data)) => {
-                    // It fails only if the stream is gone, which the next poll reports.
-                    let _ = self.recv.flow_control().release_capacity(data.len());
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
-                }
+            match ready!(self.receive.poll_data(cx)) {
+                Some(Ok(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Some(Err(error)) => return self.handle_error(&error, cx),
                 None => self.data_read = true,
             }
         }
-        match ready!(self.recv.poll_trailers(cx)) {
+        match ready!(self.receive.poll_trailers(cx)) {
             Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
             Err(error) => self.handle_error(&error, cx),
         }
@@ -155,15 +155,14 @@ impl Open {
 
     fn handle_error(
         &mut self,
-        error: &h2::Error,
+        error: &StreamError,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if self.pump.is_some() && PumpHandle::has_reset(error) {
             self.failing = true;
             return self.poll_failure(cx);
         }
-        let shared = &self.permit.shared;
-        let error = shared.stream_error(self.recv.stream_id().as_u32(), error);
+        let error = self.permit.shared.stream_error(error);
         Poll::Ready(Some(Err(error.to_status())))
     }
 

@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
+use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::{Reason, client};
+use crowfly_http2::{Config, Error, GoAway, Reason};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -22,7 +24,6 @@ use super::keepalive::{self, Heard, Keepalive};
 use super::profile::Profile;
 use super::sender::Sender;
 use super::shared::Shared;
-use super::tap::{GoAway, Tap};
 
 /// One HTTP/2 connection that is ready for calls.
 ///
@@ -60,10 +61,12 @@ impl Connection {
             .phase(ConnectPhase::Connect, connect_tcp(address))
             .await?;
         match profile.tls() {
-            None => attempt.http2(tcp).await,
+            None => attempt.http2(tcp, is_hung_up).await,
             Some(tls) => {
                 let stream = attempt.phase(ConnectPhase::Tls, tls.handshake(tcp)).await?;
-                attempt.http2(stream).await
+                attempt
+                    .http2(stream, |stream| is_hung_up(stream.get_ref().0))
+                    .await
             }
         }
     }
@@ -147,7 +150,7 @@ impl Attempt {
         })
     }
 
-    async fn http2<IO>(&self, io: IO) -> Result<Connection, ConnectError>
+    async fn http2<IO>(&self, io: IO, probe: fn(&IO) -> bool) -> Result<Connection, ConnectError>
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -159,19 +162,17 @@ impl Attempt {
             shared = shared.listening(Arc::clone(heard));
         }
         let shared = Arc::new(shared);
-        let seen = shared.clone();
-        let tap = Tap::new(io, move |frame| seen.handle_seen(frame));
-        let handshake = async {
-            let (send_request, mut driver) = http2_settings().handshake::<_, Bytes>(tap).await?;
-            read_settings(&mut driver, &shared).await?;
-            Ok::<_, h2::Error>((send_request, driver))
-        };
-        let (send_request, mut driver) = self.phase(ConnectPhase::Settings, handshake).await?;
+        let listener = shared.clone();
+        let observe = move |event| listener.handle_event(event);
+        let (client, mut driver) = crowfly_http2::Connection::new(io, Config::default(), observe);
+        driver = driver.probing(probe);
+        let settings = read_settings(&mut driver, &shared);
+        self.phase(ConnectPhase::Settings, settings).await?;
         debug!(address = %self.address, "connected");
 
         let closing = shared.watch();
         let watched = shared.clone();
-        let keepalive = keepalive.and_then(|keepalive| Some((keepalive, driver.ping_pong()?)));
+        let keepalive = keepalive.map(|keepalive| (keepalive, client.pings()));
         let unresponsive = async move {
             match keepalive {
                 Some(((settings, heard), pings)) => {
@@ -182,7 +183,7 @@ impl Attempt {
         };
         tokio::spawn(drive(driver, unresponsive, shared.clone()));
         Ok(Connection {
-            sender: Sender::new(send_request, Arc::clone(&shared)),
+            sender: Sender::new(client, Arc::clone(&shared)),
             shared,
             closing,
             draining: false,
@@ -197,39 +198,36 @@ fn after(span: Duration) -> Instant {
     now.checked_add(span).unwrap_or(now + far_away)
 }
 
-async fn connect_tcp(address: SocketAddr) -> std::io::Result<TcpStream> {
+async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     let tcp = TcpStream::connect(address).await?;
     // A call is complete in one write; waiting for more to send would only delay it.
     tcp.set_nodelay(true)?;
     Ok(tcp)
 }
 
-/// The windows and limits that tonic's and hyper's clients use, so that a channel behaves the same
-/// whichever of them carries it.
-fn http2_settings() -> client::Builder {
-    let mut builder = client::Builder::new();
-    builder
-        .initial_window_size(2 * 1024 * 1024)
-        .initial_connection_window_size(5 * 1024 * 1024)
-        .max_frame_size(16 * 1024)
-        .max_header_list_size(16 * 1024)
-        .max_send_buffer_size(1024 * 1024)
-        .max_local_error_reset_streams(Some(1024))
-        .enable_push(false);
-    builder
+/// Whether the server has closed the connection and there is nothing left to read.
+fn is_hung_up(tcp: &TcpStream) -> bool {
+    match SockRef::from(tcp).peek(&mut [MaybeUninit::uninit()]) {
+        Ok(len) => len == 0,
+        Err(error) => !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock),
+    }
 }
 
-/// Drives the connection in place until the tap has seen SETTINGS.
+/// Drives the connection in place until the server's SETTINGS have come.
 ///
 /// It is not spawned before that, so an attempt that times out or is dropped leaves nothing behind.
-async fn read_settings<D>(driver: &mut D, shared: &Shared) -> Result<(), h2::Error>
+async fn read_settings<D>(driver: &mut D, shared: &Shared) -> Result<(), Error>
 where
-    D: Future<Output = Result<(), h2::Error>> + Unpin,
+    D: Future<Output = Result<(), Error>> + Unpin,
 {
     poll_fn(|cx| match Pin::new(&mut *driver).poll(cx) {
         Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
         // Closed in good order, but closed.
-        Poll::Ready(Ok(())) => Poll::Ready(Err(Reason::NO_ERROR.into())),
+        Poll::Ready(Ok(())) => {
+            let text = "the server closed the connection";
+            let error = io::Error::new(ErrorKind::UnexpectedEof, text);
+            Poll::Ready(Err(error.into()))
+        }
         Poll::Pending if shared.settings_seen() => Poll::Ready(Ok(())),
         Poll::Pending => Poll::Pending,
     })
@@ -237,7 +235,7 @@ where
 }
 
 async fn drive(
-    driver: impl Future<Output = Result<(), h2::Error>>,
+    driver: impl Future<Output = Result<(), Error>>,
     unresponsive: impl Future<Output = Arc<str>>,
     shared: Arc<Shared>,
 ) {

@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use h2::Reason;
+use crowfly_http2::{OpenError, Reason, StreamError};
 use thiserror::Error;
 use tonic::{Code, Status};
 
@@ -120,27 +120,24 @@ impl SendError {
         error
     }
 
-    /// An error of a request that `h2` did not take.
-    pub(super) fn not_opened(address: SocketAddr, error: &h2::Error) -> Self {
-        let kind = if is_usage(error) {
-            SendErrorKind::Invalid
-        } else {
-            SendErrorKind::NeverSent
+    /// An error of a request that the connection did not take.
+    pub(super) fn not_opened(address: SocketAddr, error: &OpenError) -> Self {
+        let kind = match error {
+            OpenError::Closed | OpenError::IdsExhausted => SendErrorKind::NeverSent,
+            OpenError::Invalid(_) => SendErrorKind::Invalid,
         };
         Self::new(kind, address, error.to_string())
     }
 
-    /// An error of an open stream. `refused`: its id is above GOAWAY's last stream id.
-    pub(super) fn of_stream(address: SocketAddr, error: &h2::Error, refused: bool) -> Self {
-        let kind = match error.reason() {
-            Some(Reason::REFUSED_STREAM) if error.is_reset() && error.is_remote() => {
-                SendErrorKind::Refused
-            }
-            Some(reason) if error.is_reset() => SendErrorKind::Stream(reason),
-            // h2 fails only streams above the last stream id with the server's GOAWAY.
-            Some(_) if error.is_go_away() && error.is_remote() && refused => SendErrorKind::Refused,
-            _ if is_usage(error) => SendErrorKind::Invalid,
-            _ => SendErrorKind::Lost,
+    /// An error of an open stream.
+    pub(super) fn of_stream(address: SocketAddr, error: &StreamError) -> Self {
+        let kind = match error {
+            StreamError::Cancelled => SendErrorKind::Stream(Reason::CANCEL),
+            StreamError::Lost(_) => SendErrorKind::Lost,
+            StreamError::Malformed(_) => SendErrorKind::Stream(Reason::PROTOCOL_ERROR),
+            StreamError::NeverSent(_) => SendErrorKind::NeverSent,
+            StreamError::Refused(_) => SendErrorKind::Refused,
+            StreamError::Reset(reason) => SendErrorKind::Stream(*reason),
         };
         Self::new(kind, address, error.to_string())
     }
@@ -174,7 +171,7 @@ impl SendError {
             SendErrorKind::NeverSent => format!("request not sent to {address}: {reason}"),
             SendErrorKind::Refused => format!("{address} refused the stream: {reason}"),
             SendErrorKind::RequestBody => format!("request body for {address} failed: {reason}"),
-            SendErrorKind::Stream(_) => format!("{address} reset the stream: {reason}"),
+            SendErrorKind::Stream(_) => format!("stream to {address} ended: {reason}"),
         }
     }
 }
@@ -217,11 +214,6 @@ impl ConnectionLost {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-}
-
-/// An error of how `h2` was used, not of the connection: it has neither a cause nor a code.
-pub(super) fn is_usage(error: &h2::Error) -> bool {
-    !error.is_io() && error.reason().is_none()
 }
 
 /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors>, and INTERNAL for the

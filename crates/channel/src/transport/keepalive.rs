@@ -1,11 +1,11 @@
 //! Finding out that the other side is gone although nobody said so (gRFC A8).
 
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use h2::{Ping, PingPong};
+use crowfly_http2::PingSender;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::shared::Shared;
@@ -63,7 +63,7 @@ impl Heard {
 ///
 /// It has to run next to the connection, which carries the PINGs.
 pub(super) async fn watch(
-    mut pings: PingPong,
+    pings: PingSender,
     heard: Arc<Heard>,
     keepalive: Keepalive,
     shared: Arc<Shared>,
@@ -81,11 +81,8 @@ pub(super) async fn watch(
             sleep(keepalive.interval).await;
             continue;
         }
-        if pings.send_ping(Ping::opaque()).is_err() {
-            // The connection is at its end, and says why.
-            return pending().await;
-        }
-        if !is_answered(&mut pings, &heard, keepalive.timeout).await {
+        pings.send();
+        if !is_answered(&pings, &heard, keepalive.timeout).await {
             let reason = format!("keepalive: no answer within {:?}", keepalive.timeout);
             let reason: Arc<str> = reason.into();
             // Before the streams fail, since they tell it.
@@ -96,17 +93,17 @@ pub(super) async fn watch(
 }
 
 /// Waits for the answer to a PING. Whatever else comes is a sign of life too.
-async fn is_answered(pings: &mut PingPong, heard: &Heard, timeout: Duration) -> bool {
+async fn is_answered(pings: &PingSender, heard: &Heard, timeout: Duration) -> bool {
     let asked = Instant::now();
     loop {
         let last = heard.last().max(asked);
         let Some(deadline) = last.checked_add(timeout) else {
             return pending().await;
         };
-        match timeout_at(deadline, poll_fn(|cx| pings.poll_pong(cx))).await {
-            Ok(Ok(_)) => return true,
+        match timeout_at(deadline, pings.answer()).await {
+            Ok(true) => return true,
             // The connection is at its end, and says why.
-            Ok(Err(_)) => return pending().await,
+            Ok(false) => return pending().await,
             Err(_) if heard.last() > last => {}
             Err(_) => return false,
         }

@@ -1,14 +1,10 @@
 //! One HTTP/2 connection to one address: the bottom layer of the channel.
 //!
-//! # Why `h2` directly, and not hyper
-//!
-//! A balancer needs three facts that hyper's client keeps to itself: that the server's SETTINGS
-//! have arrived (only then is a connection READY), that GOAWAY has arrived (from then on no call
-//! may pick the connection), and whether a failed call ever left this process (only then may it be
-//! retried without limit, gRFC A6). A read `tap` would give the first two under hyper as well;
-//! the third it hides behind its dispatch task. That task is also a hop every request and every
-//! response takes through a queue. With `h2` a call opens its stream from the caller's own task,
-//! and a unary call is one HEADERS and one DATA frame with no task spawned.
+//! A balancer needs three facts about its connections: that the server's SETTINGS have arrived (only
+//! then is a connection READY), that GOAWAY has arrived (from then on no call may pick it), and
+//! whether a failed call ever left this process (only then may it be repeated without limit, gRFC
+//! A6). `crowfly-http2` tells all three. A call opens its stream from the caller's own task, and a
+//! unary call is one HEADERS and one DATA frame in one write, with no task spawned.
 //!
 //! # The parts
 //!
@@ -21,7 +17,6 @@
 //! | `error` | what went wrong, sorted by what may be done about it |
 //! | `replay` | a request body that can be sent again until its call is committed |
 //! | `keepalive` | asking a silent server for a sign of life |
-//! | `tap` | reading SETTINGS and GOAWAY off the wire |
 //! | `tls`, `profile` | how to speak to an address |
 
 mod body;
@@ -32,7 +27,6 @@ mod profile;
 mod pump;
 mod replay;
 mod sender;
-mod tap;
 mod tls;
 
 mod shared;
@@ -40,10 +34,10 @@ mod shared;
 pub(crate) use body::grpc_status;
 pub use body::{Guard, ResponseBody};
 pub use connection::{Closing, Connection};
+pub use crowfly_http2::{GoAway, Reason};
 pub use error::{ConnectError, ConnectPhase, ConnectionLost, SendError, SendErrorKind};
 pub use keepalive::Keepalive;
 pub use profile::Profile;
 pub use replay::{AttemptBody, DEFAULT_REPLAY_LIMIT, ReplayBody};
 pub use sender::Sender;
-pub use tap::GoAway;
 pub use tls::{BackendTls, TlsError};

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::{Reason, SendStream};
+use crowfly_http2::{SendStream, StreamError};
 use http::HeaderMap;
 use http_body::Body;
 use tokio::runtime::Handle;
@@ -21,7 +21,7 @@ use tonic::Status;
 /// It fails only if the body does. A stream that the server or the connection ended is no failure
 /// of the request side: the response tells.
 pub(super) struct Pump<B> {
-    stream: SendStream<Bytes>,
+    stream: SendStream,
     body: B,
     /// DATA to send next.
     held: Option<Bytes>,
@@ -40,13 +40,18 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    pub(super) fn new(stream: SendStream<Bytes>, body: B) -> Self {
+    pub(super) fn new(stream: SendStream, body: B) -> Self {
         Self {
             stream,
             body,
             held: None,
             ahead: None,
         }
+    }
+
+    /// Sends the head of the request if no DATA has.
+    pub(super) fn flush(&mut self) {
+        self.stream.flush();
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
@@ -61,7 +66,7 @@ where
             match (self.held.take(), self.ahead.take()) {
                 (None, Some(Ahead::Data(data))) => self.held = Some(data),
                 // The last DATA: nothing follows that could pile up, so it need not wait here for
-                // a window that h2 waits for as well.
+                // a window that the connection waits for as well.
                 (held, Some(Ahead::End)) => {
                     self.stream.send_data(held.unwrap_or_default(), true)?;
                     return Poll::Ready(Ok(()));
@@ -73,10 +78,11 @@ where
                     self.stream.send_trailers(trailers)?;
                     return Poll::Ready(Ok(()));
                 }
+                // The whole chunk goes out once there is room for a byte: it is in memory already.
                 (Some(data), ahead) => {
                     self.ahead = ahead;
-                    match self.poll_capacity(cx) {
-                        Poll::Ready(granted) => granted?,
+                    match self.stream.poll_room(cx) {
+                        Poll::Ready(room) => room?,
                         Poll::Pending => {
                             self.held = Some(data);
                             return Poll::Pending;
@@ -106,23 +112,6 @@ where
             }
         }
     }
-
-    /// Waits until the stream may send at least a byte. The whole chunk goes out then: it is in
-    /// memory already, and asking for its full length would tie up the connection's window while
-    /// other streams could use it.
-    fn poll_capacity(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
-        if self.stream.capacity() > 0 {
-            return Poll::Ready(Ok(()));
-        }
-        self.stream.reserve_capacity(1);
-        while self.stream.capacity() == 0 {
-            match ready!(self.stream.poll_capacity(cx)) {
-                Some(granted) => granted.map(drop)?,
-                None => return Poll::Ready(Err(Stopped::Stream)),
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
 }
 
 impl<B> Future for Pump<B>
@@ -137,11 +126,11 @@ where
         match this.poll_send(cx) {
             Poll::Ready(Ok(()) | Err(Stopped::Stream)) => Poll::Ready(Ok(())),
             Poll::Ready(Err(Stopped::Body(status))) => {
-                this.stream.send_reset(Reason::CANCEL);
+                this.stream.cancel();
                 Poll::Ready(Err(status))
             }
             // While the body has nothing to send, the stream may end.
-            Poll::Pending => this.stream.poll_reset(cx).map(|_| Ok(())),
+            Poll::Pending => this.stream.poll_stopped(cx).map(Ok),
         }
     }
 }
@@ -151,8 +140,8 @@ enum Stopped {
     Stream,
 }
 
-impl From<h2::Error> for Stopped {
-    fn from(_: h2::Error) -> Self {
+impl From<StreamError> for Stopped {
+    fn from(_: StreamError) -> Self {
         Self::Stream
     }
 }
@@ -176,8 +165,8 @@ impl PumpHandle {
 
     /// Whether a stream's error is the trace of a pump whose body failed: nothing else on this
     /// side resets streams.
-    pub(super) fn has_reset(error: &h2::Error) -> bool {
-        error.is_reset() && !error.is_remote() && !error.is_library()
+    pub(super) fn has_reset(error: &StreamError) -> bool {
+        matches!(error, StreamError::Cancelled)
     }
 
     /// What the body failed with. To be asked after [`has_reset`](Self::has_reset), when the pump

@@ -5,16 +5,15 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
 use bytes::Bytes;
-use h2::SendStream;
-use h2::client::{ResponseFuture, SendRequest};
+use crowfly_http2::{Client, OpenError, ResponseFuture, SendStream};
 use http::{Request, Response, Version};
 use http_body::Body;
 
 use super::body::ResponseBody;
-use super::error::{SendError, is_usage};
+use super::error::SendError;
 use super::pump::{Pump, PumpHandle};
 use super::shared::Shared;
 
@@ -25,16 +24,15 @@ pub struct Sender {
 }
 
 struct Inner {
-    /// While one of these exists, `h2` keeps the connection open: it must not be held by the
-    /// connection's own task.
-    h2: SendRequest<Bytes>,
+    /// While one of these exists the connection stays open: its own task must not hold one.
+    client: Client,
     shared: Arc<Shared>,
 }
 
 impl Sender {
-    pub(super) fn new(h2: SendRequest<Bytes>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(client: Client, shared: Arc<Shared>) -> Self {
         Self {
-            inner: Arc::new(Inner { h2, shared }),
+            inner: Arc::new(Inner { client, shared }),
         }
     }
 
@@ -57,21 +55,21 @@ impl Sender {
         let (mut head, body) = request.into_parts();
         head.version = Version::HTTP_2;
         let is_bodiless = body.is_end_stream();
-        let (mut response, stream) = self.open(Request::from_parts(head, ()), is_bodiless)?;
+        let (response, stream) = self.open(&Request::from_parts(head, ()), is_bodiless)?;
         let mut pump = if is_bodiless {
             None
         } else {
             self.start(Pump::new(stream, body)).await?
         };
-        match (&mut response).await {
-            Ok(response) => Ok(response.map(|recv| ResponseBody::new(recv, pump, permit))),
+        match response.await {
+            Ok(response) => Ok(response.map(|receive| ResponseBody::new(receive, pump, permit))),
             Err(error) => {
                 if let Some(pump) = pump.as_mut().filter(|_| PumpHandle::has_reset(&error))
                     && let Some(status) = pump.failure().await
                 {
                     return Err(SendError::request_body(shared.address, status));
                 }
-                Err(shared.stream_error(response.stream_id().as_u32(), &error))
+                Err(shared.stream_error(&error))
             }
         }
     }
@@ -93,20 +91,18 @@ impl Sender {
 
     fn open(
         &self,
-        head: Request<()>,
+        head: &Request<()>,
         end_of_stream: bool,
-    ) -> Result<(ResponseFuture, SendStream<Bytes>), SendError> {
-        let shared = &self.inner.shared;
-        // A fresh clone has no pending stream, so it may send without asking `poll_ready`.
-        let mut h2 = self.inner.h2.clone();
-        h2.send_request(head, end_of_stream).map_err(|error| {
-            if are_ids_exhausted(&mut h2) {
+    ) -> Result<(ResponseFuture, SendStream), SendError> {
+        let Inner { client, shared } = &*self.inner;
+        client.open(head, end_of_stream).map_err(|error| {
+            if matches!(error, OpenError::IdsExhausted) {
                 shared.handle_ids_exhausted();
             }
-            if shared.is_open() {
-                return SendError::not_opened(shared.address, &error);
+            match error {
+                OpenError::Invalid(_) => SendError::not_opened(shared.address, &error),
+                OpenError::Closed | OpenError::IdsExhausted => shared.never_sent(),
             }
-            shared.never_sent()
         })
     }
 
@@ -120,16 +116,13 @@ impl Sender {
         match poll_fn(|cx| Poll::Ready(Pin::new(&mut pump).poll(cx))).await {
             Poll::Ready(Ok(())) => Ok(None),
             Poll::Ready(Err(status)) => Err(SendError::request_body(shared.address, status)),
-            Poll::Pending => Ok(Some(PumpHandle::spawn(pump, &shared.runtime))),
+            Poll::Pending => {
+                // The server may answer before the body has anything to send.
+                pump.flush();
+                Ok(Some(PumpHandle::spawn(pump, &shared.runtime)))
+            }
         }
     }
-}
-
-/// Whether a request failed for want of a stream id. `h2` has no code for it, but in that state its
-/// readiness check fails the same way, while a malformed request does not affect it.
-fn are_ids_exhausted(h2: &mut SendRequest<Bytes>) -> bool {
-    let mut cx = Context::from_waker(Waker::noop());
-    matches!(h2.poll_ready(&mut cx), Poll::Ready(Err(error)) if is_usage(&error))
 }
 
 impl fmt::Debug for Sender {
@@ -144,36 +137,34 @@ impl fmt::Debug for Sender {
 
 #[cfg(test)]
 mod tests {
-    use h2::client;
+    use crowfly_http2::{Config, Connection, Event};
     use tokio::runtime::Handle;
 
     use super::*;
     use crate::transport::connection::Closing;
     use crate::transport::error::SendErrorKind;
-    use crate::transport::tap::Seen;
 
     /// Stream ids have 31 bits: a busy connection uses them up within hours. The call that finds
     /// none goes elsewhere, and the connection makes room for a new one.
     #[tokio::test]
     async fn a_connection_out_of_stream_ids_drains() {
         let (io, _server) = tokio::io::duplex(1024);
-        let mut builder = client::Builder::new();
-        let (h2, _driver) = builder
-            .initial_stream_id((1 << 31) - 1)
-            .handshake(io)
-            .await
-            .unwrap();
+        let config = Config {
+            first_stream_id: (1 << 31) - 1,
+            ..Config::default()
+        };
+        let (client, _driver) = Connection::new(io, config, |_| ());
         let shared = Arc::new(Shared::new(([127, 0, 0, 1], 1).into(), Handle::current()));
         let unlimited = None;
-        shared.handle_seen(Seen::Settings {
+        shared.handle_event(Event::Settings {
             max_concurrent_streams: unlimited,
         });
-        let sender = Sender::new(h2, shared.clone());
+        let sender = Sender::new(client, shared.clone());
 
-        let head = || Request::get("http://payments/").body(()).unwrap();
-        let _last = sender.open(head(), true).unwrap();
+        let head = Request::get("http://payments/").body(()).unwrap();
+        let _last = sender.open(&head, true).unwrap();
         assert!(sender.is_open());
-        let error = sender.open(head(), true).unwrap_err();
+        let error = sender.open(&head, true).unwrap_err();
         assert_eq!(error.kind(), SendErrorKind::NeverSent);
         assert_eq!(*shared.watch().borrow(), Some(Closing::Draining(None)));
         assert!(!sender.is_open());

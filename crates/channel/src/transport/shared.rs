@@ -1,24 +1,21 @@
 //! What the connection task knows and its senders need: may a stream be opened, and if not, why.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use h2::Reason;
+use crowfly_http2::{Event, Reason, StreamError};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, TryAcquireError, watch};
 
 use super::connection::Closing;
 use super::error::SendError;
 use super::keepalive::Heard;
-use super::tap::Seen;
 
 /// State of one connection, written by its task and read by every call on it.
 ///
-/// `streams` holds one permit per stream the server lets us open. `h2` would queue surplus streams
-/// by itself, but without telling anyone, and such a stream would look "sent" when a GOAWAY comes.
-/// Closing the semaphore is what "no new streams" means: waiters and later callers fail at once,
-/// as calls that never left.
+/// `streams` holds one permit per stream the server lets us open. Closing the semaphore is what "no
+/// new streams" means: waiters and later callers fail at once, as calls that never left.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: SocketAddr,
@@ -30,8 +27,6 @@ pub(super) struct Shared {
     granted: AtomicUsize,
     waiting: AtomicUsize,
     settings_seen: AtomicBool,
-    /// [`NO_GOAWAY`] until a GOAWAY is seen. Stream ids have 31 bits, so it collides with none.
-    last_stream_id: AtomicU32,
     /// Whether a GOAWAY said that our PINGs are too many. The server may close right after it, and
     /// then that is all that `closing` has to tell.
     too_many_pings: AtomicBool,
@@ -53,7 +48,6 @@ impl Shared {
             granted: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             settings_seen: AtomicBool::new(false),
-            last_stream_id: AtomicU32::new(NO_GOAWAY),
             too_many_pings: AtomicBool::new(false),
             closing: watch::Sender::new(None),
         }
@@ -65,21 +59,19 @@ impl Shared {
         self
     }
 
-    /// Takes in what the tap saw.
-    pub(super) fn handle_seen(&self, seen: Seen) {
-        match seen {
-            Seen::Settings {
+    /// Takes in what the server said.
+    pub(super) fn handle_event(&self, event: Event) {
+        match event {
+            Event::Settings {
                 max_concurrent_streams,
             } => self.handle_settings(max_concurrent_streams),
-            Seen::GoAway(goaway) => {
-                self.last_stream_id
-                    .store(goaway.last_stream_id, Ordering::Release);
+            Event::GoAway(goaway) => {
                 if Reason::from(goaway.error_code) == Reason::ENHANCE_YOUR_CALM {
                     self.too_many_pings.store(true, Ordering::Release);
                 }
                 self.close(Closing::Draining(Some(goaway)));
             }
-            Seen::Something => {
+            Event::Received => {
                 if let Some(heard) = &self.heard {
                     heard.beat();
                 }
@@ -135,10 +127,10 @@ impl Shared {
     }
 
     /// The error of a stream that was open.
-    pub(super) fn stream_error(&self, stream_id: u32, error: &h2::Error) -> SendError {
+    pub(super) fn stream_error(&self, error: &StreamError) -> SendError {
         match self.unresponsive.get() {
             Some(reason) => SendError::lost(self.address, &**reason),
-            None => SendError::of_stream(self.address, error, self.is_above_goaway(stream_id)),
+            None => SendError::of_stream(self.address, error),
         }
     }
 
@@ -152,11 +144,6 @@ impl Shared {
 
     pub(super) fn settings_seen(&self) -> bool {
         self.settings_seen.load(Ordering::Acquire)
-    }
-
-    /// Whether the server promised never to act on this stream.
-    fn is_above_goaway(&self, stream_id: u32) -> bool {
-        stream_id > self.last_stream_id.load(Ordering::Acquire)
     }
 
     pub(super) fn watch(&self) -> watch::Receiver<Option<Closing>> {
@@ -196,7 +183,7 @@ impl Shared {
             self.streams.add_permits(limit - granted);
             limit
         } else {
-            // Permits held by open streams cannot be called back: h2 queues what they let through.
+            // Permits held by open streams cannot be called back; they are not given out again.
             granted - self.streams.forget_permits(granted - limit)
         };
         self.granted.store(now, Ordering::Relaxed);
@@ -230,19 +217,16 @@ impl Drop for Waiting<'_> {
     }
 }
 
-const NO_GOAWAY: u32 = u32::MAX;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::GoAway;
 
     /// RFC 9113, section 6.5.2: there is no limit until the server sets one.
     #[tokio::test]
     async fn without_a_limit_streams_are_free() {
         let shared = shared();
         assert!(!shared.settings_seen());
-        shared.handle_seen(settings(None));
+        shared.handle_event(settings(None));
         assert!(shared.settings_seen());
         let _permit = shared.permit().await.unwrap();
         assert_eq!(
@@ -254,8 +238,8 @@ mod tests {
     #[tokio::test]
     async fn settings_that_do_not_name_the_limit_leave_it_alone() {
         let shared = shared();
-        shared.handle_seen(settings(Some(3)));
-        shared.handle_seen(settings(None));
+        shared.handle_event(settings(Some(3)));
+        shared.handle_event(settings(None));
         assert_eq!(shared.streams.available_permits(), 3);
     }
 
@@ -263,29 +247,17 @@ mod tests {
     #[tokio::test]
     async fn the_limit_follows_the_servers_settings() {
         let shared = shared();
-        shared.handle_seen(settings(Some(3)));
+        shared.handle_event(settings(Some(3)));
         let open = [
             shared.permit().await.unwrap(),
             shared.permit().await.unwrap(),
         ];
-        shared.handle_seen(settings(Some(1)));
+        shared.handle_event(settings(Some(1)));
         assert_eq!(shared.streams.available_permits(), 0);
-        shared.handle_seen(settings(Some(4)));
+        shared.handle_event(settings(Some(4)));
         assert_eq!(shared.streams.available_permits(), 2);
         drop(open);
         assert_eq!(shared.streams.available_permits(), 4);
-    }
-
-    #[tokio::test]
-    async fn only_streams_above_the_last_stream_id_are_above_a_goaway() {
-        let shared = shared();
-        assert!(!shared.is_above_goaway(u32::MAX >> 1));
-        shared.handle_seen(Seen::GoAway(GoAway {
-            last_stream_id: 5,
-            error_code: 0,
-        }));
-        assert!(!shared.is_above_goaway(5));
-        assert!(shared.is_above_goaway(7));
     }
 
     #[tokio::test]
@@ -310,8 +282,8 @@ mod tests {
         Arc::new(Shared::new(([127, 0, 0, 1], 1).into(), Handle::current()))
     }
 
-    fn settings(max_concurrent_streams: Option<u32>) -> Seen {
-        Seen::Settings {
+    fn settings(max_concurrent_streams: Option<u32>) -> Event {
+        Event::Settings {
             max_concurrent_streams,
         }
     }

@@ -1,11 +1,9 @@
 //! The first cluster of an aggregate dies under load, and comes back.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crowfly::{Channel, ConnectionLost};
-use crowfly_e2e::process::PATIENCE;
-use crowfly_e2e::product::{Backend, Config};
+use crowfly_e2e::product::{Backend, Config, Control};
 use crowfly_e2e::rpc;
 
 use crate::load::{Ended, Load};
@@ -21,64 +19,121 @@ const FAILOVER_TIMER: Duration = Duration::from_secs(10);
 /// the backends are back so is the traffic, without an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_second_leaf_serves_while_the_first_is_dead() {
-    let places = [Reserved::new(), Reserved::new()];
-    let start = || {
-        let named = places.iter().zip(["first-1", "first-2"]);
-        let started = named.map(|(place, name)| CROWFLY.backend_on(&place.listen(), name));
-        started.collect::<Vec<_>>()
-    };
-    let mut first = start();
-    let second = ["second-1", "second-2"].map(|name| CROWFLY.backend(name));
-    let control = CROWFLY.control(
-        &Config::service("svc", &first.iter().collect::<Vec<_>>())
-            .with_fallback("other")
-            .and_service("other", &second.each_ref()),
-    );
-    let channel = channel(control.address);
-    rpc::until_served_by(&channel, &["first-1", "first-2"]).await;
-    let addresses = places.each_ref().map(|place| place.address);
-    assert_eq!(connected(&channel, &addresses).await, 2);
-    let loads = [Load::start(&channel), Load::start_waiting(&channel)];
-
-    let killed = Instant::now();
-    first.iter_mut().for_each(|backend| backend.process.kill());
-    // The moment at which the channel knows.
-    while connected(&channel, &addresses).await > 0 {
-        assert!(killed.elapsed() < PATIENCE, "still connected");
-    }
-    let lost = Instant::now();
-    rpc::until_served_by(&channel, &["second-1", "second-2"]).await;
-
-    let _first: Vec<Backend> = start();
-    rpc::until_served_by(&channel, &["first-1", "first-2"]).await;
-    let back = Instant::now();
-    // Time for the loads to call, too.
-    rpc::spread(&channel, 40).await;
+    let mut leaves = Leaves::start().await;
+    let loads = [
+        Load::start(&leaves.channel),
+        Load::start_waiting(&leaves.channel),
+    ];
+    let killed = leaves.kill_the_first();
+    leaves.until_served_by("second").await;
+    let back = leaves.restart_the_first().await;
 
     for (load, kind) in loads.into_iter().zip(["ordinary", "wait-for-ready"]) {
         let calls = load.stop().await;
-        let failover = time_to_the_second_leaf(&calls, killed);
         let failed = calls.iter().filter(|call| call.result.is_err());
         let failed = failed
-            .inspect(|call| assert_was_cut_off(call, lost))
+            .inspect(|call| assert_was_cut_off(call, killed))
             .count();
-        println!(
-            "{kind}: the second leaf served {failover:?} after the kill; {} calls, {failed} cut off",
-            calls.len()
-        );
-        assert!(failover < FAILOVER_TIMER, "the timer was waited for");
-        let late = calls
-            .iter()
-            .find(|call| call.begun > back && !is_of(call, "first"));
-        assert!(late.is_none(), "{late:?}");
+        check_times(kind, &calls, killed, back);
+        println!("{kind}: {} calls, {failed} cut off", calls.len());
     }
 }
 
-/// To how many of these the channel is connected.
-async fn connected(channel: &Channel, addresses: &[SocketAddr]) -> usize {
-    let tree = channel.tree().await;
-    let is_ready = |address: &&SocketAddr| tree.contains(&format!("{address} READY"));
-    addresses.iter().filter(is_ready).count()
+/// S6-01: all calls that begin after the connections to the first leaf broke succeed, whether they wait
+/// for ready or not, and whether or not the channel knows yet: the first of them begin as soon as the
+/// processes are gone. When the first leaf is back it gets the traffic, without an error.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_begin_after_the_connections_broke_succeed() {
+    let mut leaves = Leaves::start().await;
+    for _ in 0..3 {
+        let killed = leaves.kill_the_first();
+        let loads = [
+            Load::start(&leaves.channel),
+            Load::start_waiting(&leaves.channel),
+        ];
+        leaves.until_served_by("second").await;
+        let back = leaves.restart_the_first().await;
+        for (load, kind) in loads.into_iter().zip(["ordinary", "wait-for-ready"]) {
+            let calls = load.stop().await;
+            let failed = calls.iter().find(|call| call.result.is_err());
+            assert!(failed.is_none(), "{kind}: {failed:?}");
+            check_times(kind, &calls, killed, back);
+        }
+    }
+}
+
+/// An aggregate of two leaves with two backends each.
+struct Leaves {
+    channel: Channel,
+    places: [Reserved; 2],
+    first: Vec<Backend>,
+    _second: [Backend; 2],
+    _control: Control,
+}
+
+impl Leaves {
+    /// The first leaf serves.
+    async fn start() -> Self {
+        let places = [Reserved::new(), Reserved::new()];
+        let first = start_first(&places);
+        let second = ["second-1", "second-2"].map(|name| CROWFLY.backend(name));
+        let control = CROWFLY.control(
+            &Config::service("svc", &first.iter().collect::<Vec<_>>())
+                .with_fallback("other")
+                .and_service("other", &second.each_ref()),
+        );
+        let leaves = Self {
+            channel: channel(control.address),
+            places,
+            first,
+            _second: second,
+            _control: control,
+        };
+        leaves.until_served_by("first").await;
+        leaves
+    }
+
+    /// Kills the backends of the first leaf; the moment at which they are gone, and their sockets
+    /// with them.
+    fn kill_the_first(&mut self) -> Instant {
+        let first = std::mem::take(&mut self.first);
+        first
+            .into_iter()
+            .for_each(|mut backend| backend.process.kill());
+        Instant::now()
+    }
+
+    /// Starts them again; the moment at which they have the traffic.
+    async fn restart_the_first(&mut self) -> Instant {
+        self.first = start_first(&self.places);
+        self.until_served_by("first").await;
+        let back = Instant::now();
+        // Time for loads to call, too.
+        rpc::spread(&self.channel, 40).await;
+        back
+    }
+
+    async fn until_served_by(&self, leaf: &str) {
+        let names = [format!("{leaf}-1"), format!("{leaf}-2")];
+        rpc::until_served_by(&self.channel, &names.each_ref().map(String::as_str)).await;
+    }
+}
+
+fn start_first(places: &[Reserved; 2]) -> Vec<Backend> {
+    let named = places.iter().zip(["first-1", "first-2"]);
+    let started = named.map(|(place, name)| CROWFLY.backend_on(&place.listen(), name));
+    started.collect()
+}
+
+/// How long the second leaf took to serve, and that the first leaf has all calls once it is back.
+fn check_times(kind: &str, calls: &[Ended], killed: Instant, back: Instant) {
+    let failover = time_to_the_second_leaf(calls, killed);
+    println!("{kind}: the second leaf served {failover:?} after the kill");
+    assert!(failover < FAILOVER_TIMER, "the timer was waited for");
+    let late = calls
+        .iter()
+        .find(|call| call.begun > back && !is_of(call, "first"));
+    assert!(late.is_none(), "{late:?}");
 }
 
 fn time_to_the_second_leaf(calls: &[Ended], killed: Instant) -> Duration {
@@ -92,9 +147,12 @@ fn is_of(call: &Ended, leaf: &str) -> bool {
     matches!(&call.result, Ok(name) if name.starts_with(leaf))
 }
 
-/// A failed call must have been under way when its connection broke.
-fn assert_was_cut_off(call: &Ended, lost: Instant) {
+/// A failed call must have been under way when its backend was killed.
+fn assert_was_cut_off(call: &Ended, killed: Instant) {
     let Err(status) = &call.result else { return };
     let is_lost = ConnectionLost::find(status).is_some();
-    assert!(is_lost && call.begun < lost, "lost at {lost:?}: {call:?}");
+    assert!(
+        is_lost && call.begun < killed,
+        "killed at {killed:?}: {call:?}"
+    );
 }

@@ -1,0 +1,209 @@
+//! The task of a connection: it moves bytes between the protocol and the socket.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+
+use crate::client::{Client, Shared};
+use crate::core::{Core, HungUp};
+use crate::error::Error;
+use crate::{Config, Event, Reason, frame};
+
+/// What is read at once, at first. It grows while reads fill it.
+const MIN_READ: usize = 4 * 1024;
+const MAX_READ: usize = 64 * 1024;
+
+/// The future that drives a connection to its end. Dropping it ends the connection at once.
+///
+/// It ends in good order when the server does so with no stream open, or when the last [`Client`]
+/// and the last stream are gone.
+pub struct Connection<IO, F> {
+    io: IO,
+    shared: Shared,
+    observe: F,
+    probe: fn(&IO) -> bool,
+    input: BytesMut,
+    read_size: usize,
+    /// Output that is being written.
+    writing: BytesMut,
+}
+
+impl<IO, F> Connection<IO, F>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    F: FnMut(Event) + Unpin,
+{
+    /// A connection over a socket that is connected. `observe` hears what concerns it as a whole; it
+    /// must not act on the connection from within.
+    pub fn new(io: IO, config: Config, observe: F) -> (Client, Self) {
+        let shared = Shared::new(Core::new(config));
+        let client = Client::new(shared.clone());
+        let connection = Self {
+            io,
+            shared,
+            observe,
+            probe: |_| false,
+            input: BytesMut::new(),
+            read_size: MIN_READ,
+            writing: BytesMut::new(),
+        };
+        (client, connection)
+    }
+
+    /// Has a look at the socket before a stream is begun on a connection that has been silent:
+    /// `probe` says whether the server is known to have closed it. The runtime may not have told us
+    /// yet, and what is written in the meantime is lost without need.
+    #[must_use]
+    pub fn probing(mut self, probe: fn(&IO) -> bool) -> Self {
+        self.probe = probe;
+        self
+    }
+
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let mut was_silent = true;
+        if let Poll::Ready(ended) = self.poll_read(&mut was_silent, cx) {
+            return Poll::Ready(ended);
+        }
+        ready!(self.poll_write(was_silent, cx))?;
+        match self.shared.lock().is_done() {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Reads until nothing comes, or until the server has closed.
+    fn poll_read(
+        &mut self,
+        was_silent: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        loop {
+            if self.input.capacity() - self.input.len() < self.read_size / 2 {
+                self.input.reserve(self.read_size);
+            }
+            let room = self.input.capacity() - self.input.len();
+            let Poll::Ready(read) = pin!(self.io.read_buf(&mut self.input)).poll(cx) else {
+                if self.input.is_empty() && self.shared.lock().is_quiet() {
+                    self.input = BytesMut::new();
+                    self.read_size = MIN_READ;
+                }
+                return Poll::Pending;
+            };
+            let read = read?;
+            if read == 0 {
+                return Poll::Ready(self.hung_up());
+            }
+            if read == room {
+                self.read_size = (self.read_size * 2).min(MAX_READ);
+            }
+            *was_silent = false;
+            (self.observe)(Event::Received);
+            let mut core = self.shared.lock();
+            core.receive(&mut self.input, &mut self.observe)?;
+        }
+    }
+
+    /// The server closed its side. That is in order if nobody waits for it.
+    fn hung_up(&self) -> Result<(), Error> {
+        if self.shared.lock().is_quiet() {
+            return Ok(());
+        }
+        Err(HungUp.into())
+    }
+
+    /// Writes until there is nothing to write.
+    fn poll_write(&mut self, was_silent: bool, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        loop {
+            while !self.writing.is_empty() {
+                match ready!(Pin::new(&mut self.io).poll_write(cx, &self.writing))? {
+                    0 => return Poll::Ready(Err(io::Error::from(io::ErrorKind::WriteZero).into())),
+                    written => self.writing.advance(written),
+                }
+            }
+            self.writing.clear();
+            let is_gone = || was_silent && (self.probe)(&self.io);
+            let mut core = self.shared.lock();
+            match core.poll_output(&mut self.writing, is_gone, cx) {
+                Poll::Ready(output) => output?,
+                Poll::Pending => {
+                    drop(core);
+                    return Pin::new(&mut self.io).poll_flush(cx).map_err(Error::from);
+                }
+            }
+        }
+    }
+
+    /// The end has come: streams fail, and the server is told, if it takes it: it is not waited for.
+    fn close(&mut self, ended: &Result<(), Error>, cx: &mut Context<'_>) {
+        match ended {
+            Ok(()) => {
+                let mut core = self.shared.lock();
+                // A stream may have been opened meanwhile, by someone who does not know.
+                if core.is_quiet() {
+                    frame::put_go_away(&mut core.output, Reason::NO_ERROR, "");
+                    self.writing.unsplit(std::mem::take(&mut core.output));
+                }
+                core.close("closed in good order", 0);
+                drop(core);
+                self.write_last(cx);
+            }
+            Err(Error::Io(error)) => {
+                let mut core = self.shared.lock();
+                core.close(error.to_string(), self.writing.len());
+            }
+            Err(error @ Error::Protocol { reason, text }) => {
+                // A frame that is half written has to be ended before another.
+                let before = self.writing.len();
+                frame::put_go_away(&mut self.writing, *reason, text);
+                let go_away = self.writing.len() - before;
+                self.write_last(cx);
+                let unwritten = self.writing.len().saturating_sub(go_away);
+                let mut core = self.shared.lock();
+                core.close(error.to_string(), unwritten);
+            }
+        }
+    }
+
+    /// Writes as much as the socket takes at once. If that is all, the server hears that it is.
+    fn write_last(&mut self, cx: &mut Context<'_>) {
+        while !self.writing.is_empty() {
+            match Pin::new(&mut self.io).poll_write(cx, &self.writing) {
+                Poll::Ready(Ok(written)) if written > 0 => self.writing.advance(written),
+                _ => return,
+            }
+        }
+        let _ = Pin::new(&mut self.io).poll_shutdown(cx);
+    }
+}
+
+impl<IO, F> Future for Connection<IO, F>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    F: FnMut(Event) + Unpin,
+{
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let ended = ready!(self.poll_open(cx));
+        self.close(&ended, cx);
+        Poll::Ready(ended)
+    }
+}
+
+impl<IO, F> Drop for Connection<IO, F> {
+    fn drop(&mut self) {
+        let mut core = self.shared.lock();
+        core.close("the connection was given up", self.writing.len());
+    }
+}
+
+impl<IO, F> fmt::Debug for Connection<IO, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,448 @@
+//! The protocol without I/O: what is said on a connection, and what is heard.
+//!
+//! Calls act on it from their own tasks, under a lock that is held for as long as it takes to copy
+//! a frame; the task of the connection moves bytes between it and the socket.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Request};
+
+use crate::error::{Error, OpenError, StreamError};
+use crate::frame::{
+    self, DEFAULT_WINDOW, MAX_FRAME_SIZE, MAX_WINDOW, STREAM_ID_MASK, put_header_block, setting,
+};
+use crate::hpack::{Decoder, Encoder};
+use crate::ping::Pings;
+use crate::receive::HeaderBlock;
+use crate::stream::{End, ReceiveSide, SendSide, Stream, set};
+use crate::window::ReceiveWindow;
+use crate::{Config, GoAway, Reason, head};
+
+/// While so much waits to be written to the socket, streams wait too.
+const OUTPUT_LIMIT: usize = 64 * 1024;
+/// Buffers that are at most as large are kept while there is nothing to do.
+const KEPT_BUFFER: usize = 512;
+/// As is room for so many streams.
+const KEPT_STREAMS: usize = 8;
+/// What HPACK may remember of the server's headers, unless we say otherwise: we do not.
+const HEADER_TABLE_SIZE: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) config: Config,
+    pub(crate) streams: HashMap<u32, Stream, BuildHasherDefault<IdHasher>>,
+    pub(crate) next_id: u32,
+    /// How many can still open streams.
+    pub(crate) clients: usize,
+    pub(crate) encoder: Encoder,
+    pub(crate) decoder: Decoder,
+    pub(crate) server: ServerSettings,
+    /// What the server lets us send on all streams together.
+    pub(crate) send_window: i64,
+    pub(crate) receive_window: ReceiveWindow,
+    /// Streams that wait for the connection: for its window, or for room in the output.
+    queued: VecDeque<u32>,
+    /// HEADERS that go on in CONTINUATION.
+    pub(crate) block: Option<HeaderBlock>,
+    pub(crate) pings: Pings,
+    pub(crate) go_away: Option<GoAway>,
+    /// Why it is over, if it is.
+    closed: Option<Arc<str>>,
+    pub(crate) output: BytesMut,
+    /// How much output the socket's side has taken.
+    taken: u64,
+    /// Whether a stream begins in the output.
+    begins_stream: bool,
+    /// Answers that the server made us put into the output since it was last taken.
+    pub(crate) replies: usize,
+    task: Option<Waker>,
+}
+
+/// What the server's SETTINGS say about what we send.
+#[derive(Debug)]
+pub(crate) struct ServerSettings {
+    pub(crate) are_known: bool,
+    pub(crate) initial_window: u32,
+}
+
+impl Core {
+    pub(crate) fn new(mut config: Config) -> Self {
+        config.stream_window = config.stream_window.min(MAX_WINDOW as u32);
+        config.connection_window = config.connection_window.min(MAX_WINDOW as u32);
+        let mut output = BytesMut::with_capacity(128);
+        output.extend_from_slice(frame::PREFACE);
+        frame::put_settings(
+            &mut output,
+            &[
+                (setting::ENABLE_PUSH, 0),
+                (setting::INITIAL_WINDOW_SIZE, config.stream_window),
+                (setting::MAX_HEADER_LIST_SIZE, config.max_header_list_size),
+            ],
+        );
+        let more = config.connection_window.saturating_sub(DEFAULT_WINDOW);
+        if more > 0 {
+            frame::put_window_update(&mut output, 0, more);
+        }
+        Self {
+            streams: HashMap::default(),
+            next_id: config.first_stream_id,
+            clients: 1,
+            encoder: Encoder::new(),
+            decoder: Decoder::new(HEADER_TABLE_SIZE),
+            server: ServerSettings {
+                are_known: false,
+                initial_window: DEFAULT_WINDOW,
+            },
+            send_window: DEFAULT_WINDOW.into(),
+            receive_window: ReceiveWindow::new(config.connection_window.max(DEFAULT_WINDOW)),
+            queued: VecDeque::new(),
+            block: None,
+            pings: Pings::default(),
+            go_away: None,
+            closed: None,
+            output,
+            taken: 0,
+            begins_stream: false,
+            replies: 0,
+            task: None,
+            config,
+        }
+    }
+
+    /// Opens a stream. It is written with the next [`flush`](Self::flush).
+    pub(crate) fn open(&mut self, request: &Request<()>, is_ended: bool) -> Result<u32, OpenError> {
+        head::check(request).map_err(OpenError::Invalid)?;
+        if self.closed.is_some() || self.go_away.is_some() {
+            return Err(OpenError::Closed);
+        }
+        let id = self.next_id;
+        if id > STREAM_ID_MASK {
+            return Err(OpenError::IdsExhausted);
+        }
+        self.next_id += 2;
+        let stream = Stream {
+            send: SendSide::new(self.server.initial_window.into(), is_ended),
+            receive: ReceiveSide::new(self.config.stream_window),
+            failed: None,
+            begins_at: self.taken + self.output.len() as u64,
+            has_sender: true,
+            has_receiver: true,
+        };
+        let mut block = BytesMut::new();
+        head::encode_request(request, &mut self.encoder, &mut block);
+        put_header_block(&mut self.output, id, is_ended, &block);
+        self.begins_stream = true;
+        self.streams.insert(id, stream);
+        Ok(id)
+    }
+
+    /// Sends DATA as far as windows allow; the rest follows as they open.
+    pub(crate) fn send_data(
+        &mut self,
+        id: u32,
+        data: Bytes,
+        is_last: bool,
+    ) -> Result<(), StreamError> {
+        let stream = open_stream(&mut self.streams, id)?;
+        if data.is_empty() && is_last && stream.send.is_empty() {
+            stream.send.end = End::Sent;
+            frame::put_data(&mut self.output, id, true, &[]);
+            return Ok(());
+        }
+        if !data.is_empty() {
+            stream.send.push(data);
+        }
+        if is_last {
+            stream.send.end = End::AfterQueue;
+        }
+        self.go_on_with(id);
+        Ok(())
+    }
+
+    pub(crate) fn send_trailers(
+        &mut self,
+        id: u32,
+        trailers: HeaderMap,
+    ) -> Result<(), StreamError> {
+        let stream = open_stream(&mut self.streams, id)?;
+        if head::check_fields(&trailers).is_err() {
+            self.reset(id, Reason::CANCEL, StreamError::Cancelled);
+            return Err(StreamError::Cancelled);
+        }
+        stream.send.end = End::Trailers(trailers);
+        self.end_with_trailers(id);
+        Ok(())
+    }
+
+    /// Ends a request whose queue is empty with its trailers, if it has some.
+    fn end_with_trailers(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        if !stream.send.is_empty() || !matches!(stream.send.end, End::Trailers(_)) {
+            return;
+        }
+        if let End::Trailers(trailers) = std::mem::replace(&mut stream.send.end, End::Sent) {
+            let mut block = BytesMut::new();
+            head::encode_fields(&trailers, &mut self.encoder, &mut block);
+            put_header_block(&mut self.output, id, true, &block);
+        }
+    }
+
+    /// Waits until more DATA would not pile up.
+    pub(crate) fn poll_room(&mut self, id: u32, cx: &Context<'_>) -> Poll<Result<(), StreamError>> {
+        let has_room = self.send_window > 0 && self.output.len() < OUTPUT_LIMIT;
+        let stream = open_stream(&mut self.streams, id)?;
+        if has_room && stream.send.is_empty() && stream.send.window > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        stream.send.wait(cx);
+        self.go_on_with(id);
+        Poll::Pending
+    }
+
+    /// Gives a stream its turn, if it can use it.
+    pub(crate) fn go_on_with(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && stream.send.can_go_on()
+            && !stream.send.is_queued
+        {
+            stream.send.is_queued = true;
+            self.queued.push_back(id);
+        }
+        self.go_on();
+    }
+
+    /// Moves DATA of waiting streams into the output, a frame of each in turn.
+    pub(crate) fn go_on(&mut self) {
+        while self.output.len() < OUTPUT_LIMIT
+            && self.send_window > 0
+            && let Some(id) = self.queued.pop_front()
+        {
+            let Some(stream) = self.streams.get_mut(&id) else {
+                continue;
+            };
+            let window = usize::try_from(self.send_window).unwrap_or(0);
+            let limit = MAX_FRAME_SIZE.min(window);
+            let sent = stream.send.put_frame(id, limit, &mut self.output);
+            self.send_window -= sent as i64;
+            stream.send.is_queued = !stream.send.is_empty() && stream.send.window > 0;
+            if stream.send.is_queued {
+                self.queued.push_back(id);
+            } else if stream.send.is_empty() {
+                stream.send.wake();
+                self.end_with_trailers(id);
+            }
+        }
+    }
+
+    /// Ends a stream at once and tells the server, unless both are done with it.
+    pub(crate) fn reset(&mut self, id: u32, reason: Reason, error: StreamError) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && !stream.is_over()
+        {
+            stream.fail(error);
+            if self.closed.is_none() {
+                frame::put_reset(&mut self.output, id, reason);
+            }
+        }
+    }
+
+    /// Gives window back for what was read, or thrown away.
+    pub(crate) fn release(&mut self, id: u32, len: usize) {
+        if self.closed.is_some() {
+            return;
+        }
+        if let Some(increment) = self.receive_window.release(len) {
+            frame::put_window_update(&mut self.output, 0, increment);
+        }
+        if let Some(stream) = self.streams.get_mut(&id)
+            && stream.failed.is_none()
+            && !stream.receive.is_ended
+            && let Some(increment) = stream.receive.window.release(len)
+        {
+            frame::put_window_update(&mut self.output, id, increment);
+        }
+    }
+
+    /// A handle is gone. A response that nobody waits for is cancelled.
+    pub(crate) fn drop_receiver(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.has_receiver = false;
+        let unread = stream.receive.discard();
+        self.reset(id, Reason::CANCEL, StreamError::Cancelled);
+        self.release(id, unread);
+        self.forget_if_dropped(id);
+    }
+
+    /// A request that nobody can end any more is cancelled.
+    pub(crate) fn drop_sender(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.has_sender = false;
+        if matches!(stream.send.end, End::Open) {
+            self.reset(id, Reason::CANCEL, StreamError::Cancelled);
+        }
+        self.forget_if_dropped(id);
+    }
+
+    fn forget_if_dropped(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get(&id)
+            && !stream.has_sender
+            && !stream.has_receiver
+        {
+            if stream.send.is_queued {
+                self.queued.retain(|queued| *queued != id);
+            }
+            self.streams.remove(&id);
+            self.shrink();
+        }
+    }
+
+    /// Gives back what many streams have needed once they are gone.
+    fn shrink(&mut self) {
+        if self.streams.is_empty() && self.streams.capacity() > KEPT_STREAMS {
+            self.streams = HashMap::default();
+            self.queued = VecDeque::new();
+        }
+    }
+
+    /// Has the task of the connection look what there is to do.
+    pub(crate) fn flush(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.wake();
+        }
+    }
+
+    /// The same, if there is anything.
+    pub(crate) fn flush_output(&mut self) {
+        if !self.output.is_empty() || self.is_done() {
+            self.flush();
+        }
+    }
+
+    /// The next output, in exchange for a buffer that is empty. Without any, the task is woken when
+    /// there is.
+    ///
+    /// It stays here if a stream begins in it and `is_gone` says that it is too late for one.
+    pub(crate) fn poll_output(
+        &mut self,
+        buffer: &mut BytesMut,
+        is_gone: impl FnOnce() -> bool,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), HungUp>> {
+        self.go_on();
+        if self.output.is_empty() {
+            if self.is_quiet() {
+                shrink(&mut self.output);
+                shrink(buffer);
+            }
+            set(&mut self.task, cx);
+            return Poll::Pending;
+        }
+        if std::mem::take(&mut self.begins_stream) && is_gone() {
+            return Poll::Ready(Err(HungUp));
+        }
+        self.replies = 0;
+        self.taken += self.output.len() as u64;
+        std::mem::swap(&mut self.output, buffer);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether nobody waits for the server.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.streams.values().all(Stream::is_over)
+    }
+
+    /// Whether nothing is going on, and nothing more will.
+    pub(crate) fn is_done(&self) -> bool {
+        (self.clients == 0 || self.go_away.is_some()) && self.is_quiet()
+    }
+
+    pub(crate) fn ping(&mut self) {
+        if self.closed.is_none() {
+            self.pings.send(&mut self.output);
+        }
+    }
+
+    /// The connection is over. `unwritten`: how much of the output that was taken did not get out.
+    pub(crate) fn close(&mut self, reason: impl Into<Arc<str>>, unwritten: usize) {
+        if self.closed.is_some() {
+            return;
+        }
+        let reason: Arc<str> = reason.into();
+        let written = self.taken - unwritten as u64;
+        for stream in self.streams.values_mut() {
+            let is_unsent = stream.begins_at >= written;
+            if !stream.is_over() {
+                stream.fail(match is_unsent {
+                    true => StreamError::NeverSent(Arc::clone(&reason)),
+                    false => StreamError::Lost(Arc::clone(&reason)),
+                });
+            }
+        }
+        self.closed = Some(reason);
+        self.pings.close();
+        self.queued = VecDeque::new();
+        self.output = BytesMut::new();
+    }
+}
+
+/// The server has closed the connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HungUp;
+
+impl From<HungUp> for Error {
+    fn from(_: HungUp) -> Self {
+        let text = "the server closed the connection";
+        io::Error::new(io::ErrorKind::UnexpectedEof, text).into()
+    }
+}
+
+/// A stream that more of its request can be sent on.
+fn open_stream<'a, S: std::hash::BuildHasher>(
+    streams: &'a mut HashMap<u32, Stream, S>,
+    id: u32,
+) -> Result<&'a mut Stream, StreamError> {
+    let stream = streams.get_mut(&id).ok_or(StreamError::Cancelled)?;
+    match &stream.failed {
+        Some(error) => Err(error.clone()),
+        None if matches!(stream.send.end, End::Open) => Ok(stream),
+        None => Err(StreamError::Cancelled),
+    }
+}
+
+fn shrink(buffer: &mut BytesMut) {
+    if buffer.capacity() > KEPT_BUFFER {
+        *buffer = BytesMut::new();
+    }
+}
+
+/// Stream ids are odd numbers in order: they need no mixing but for the bit that they share.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 << 8) | u64::from(*byte);
+        }
+    }
+
+    /// The table uses the low bits for the place and the high ones to tell entries apart.
+    fn write_u32(&mut self, id: u32) {
+        self.0 = u64::from(id >> 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}

@@ -1,0 +1,65 @@
+//! Header compression (RFC 7541), for a client: requests are encoded, responses are decoded.
+//!
+//! An idle connection should hold almost nothing, so neither half allocates before its first use,
+//! and neither keeps a buffer between blocks: what stays is the dynamic tables, 4 kB at most by
+//! the accounting of RFC 7541 4.1.
+//!
+//! - [`Encoder`] writes one field at a time into the caller's buffer. The calls between two
+//!   changes of the table size make up whole blocks; a size change is announced by the first field
+//!   after it, so change it between blocks only.
+//! - [`Decoder::decode`] reads one whole block (HEADERS and its CONTINUATIONs joined) and emits the
+//!   fields as typed values. It also keeps the limit on the list's size (name + value + 32 per
+//!   field, RFC 9113 6.5.2): past it nothing more is emitted, the block is still read to its end
+//!   because the tables of both sides must stay in step, and the answer is
+//!   [`ListSize::Exceeded`]. A caller needs no sum of its own.
+//!
+//! Two kinds of badness are told apart. [`HpackError`] means that the tables are out of step: the
+//! connection is lost (COMPRESSION_ERROR). [`Decoded::Malformed`] means that the compression is
+//! sound but the field has no place in a response: only that stream is lost (RFC 9113 8.1.1).
+
+mod decoder;
+mod encoder;
+mod huffman;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use http::{HeaderName, HeaderValue, StatusCode};
+
+pub(crate) use decoder::Decoder;
+pub(crate) use encoder::{Encoder, Pseudo};
+
+/// A field of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decoded {
+    /// A header or a trailer.
+    Field(HeaderName, HeaderValue),
+    /// A field that makes the whole response malformed, and why.
+    Malformed(&'static str),
+    /// The `:status` pseudo header. Whether it comes first and once is for the caller to check.
+    Status(StatusCode),
+}
+
+/// Whether a block kept to the limit on the size of its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListSize {
+    /// It did not: the fields from the first one over the limit on were not emitted.
+    Exceeded,
+    /// It did: all fields were emitted.
+    Within,
+}
+
+/// Why a block cannot be read. The tables are out of step, so no later block can be either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct HpackError(pub(crate) &'static str);
+
+impl HpackError {
+    const HUFFMAN_EOS: Self = Self("a header block with an end of string inside a string");
+    const HUFFMAN_PADDING: Self = Self("a header block with wrong padding of a string");
+    const INTEGER_TOO_LARGE: Self = Self("a header block with an integer that is too large");
+    const LATE_TABLE_SIZE: Self = Self("a header block with a table size after its first field");
+    const NO_SUCH_FIELD: Self = Self("a header block with an index that is in no table");
+    const TABLE_TOO_LARGE: Self = Self("a header block with a table size over the limit");
+    const TRUNCATED: Self = Self("a header block that ends inside a field");
+}

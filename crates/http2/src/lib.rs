@@ -1,0 +1,87 @@
+//! A small HTTP/2 client for gRPC.
+//!
+//! ```text
+//!  call ─ Client::open ─┐                        ┌─ Connection (a task) ─ socket
+//!  call ─ SendStream ───┼─> Core, under a lock <─┤
+//!  call ─ ReceiveStream ┘   (no I/O in it)       └─ Event: SETTINGS, GOAWAY
+//! ```
+//!
+//! # Why not the `h2` crate
+//!
+//! A channel has many connections that do nothing most of the time, and it must know exactly what
+//! became of a call. So this one
+//!
+//! - holds next to nothing while it is idle: buffers are there while they are in use;
+//! - knows of every stream whether a byte of it was handed to the socket: only if not, the call may
+//!   be repeated without limit (gRFC A6);
+//! - tells SETTINGS and GOAWAY as they come: only then is a connection ready, or no longer so.
+//!
+//! It speaks what gRPC needs of RFC 9113 and RFC 7541: no server side, no push, no priorities, no
+//! CONNECT.
+
+mod client;
+mod connection;
+mod core;
+mod error;
+mod frame;
+mod head;
+mod hpack;
+mod ping;
+mod read;
+mod reason;
+mod receive;
+mod stream;
+mod window;
+
+pub use client::{Client, PingSender, ReceiveStream, ResponseFuture, SendStream};
+pub use connection::Connection;
+pub use error::{Error, OpenError, StreamError};
+pub use reason::Reason;
+
+/// What a connection allows the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How much the server may send on a stream before it is read.
+    pub stream_window: u32,
+    /// How much the server may send on all streams together before it is read.
+    pub connection_window: u32,
+    /// How large the head of a response may be, as HPACK counts.
+    pub max_header_list_size: u32,
+    /// The id of the first stream: 1, unless a test wants to come to the end of all ids soon.
+    pub first_stream_id: u32,
+}
+
+impl Default for Config {
+    /// The windows and limits of hyper's and tonic's clients.
+    fn default() -> Self {
+        Self {
+            stream_window: 2 * 1024 * 1024,
+            connection_window: 5 * 1024 * 1024,
+            max_header_list_size: 16 * 1024,
+            first_stream_id: 1,
+        }
+    }
+}
+
+/// What the server says about the connection as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is going away.
+    GoAway(GoAway),
+    /// Bytes came, whatever they mean. What they mean comes after.
+    Received,
+    /// Its SETTINGS. The first ones make the connection ready.
+    Settings {
+        /// SETTINGS_MAX_CONCURRENT_STREAMS, if this frame sets it.
+        max_concurrent_streams: Option<u32>,
+    },
+}
+
+/// A GOAWAY frame: the server takes no stream above `last_stream_id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoAway {
+    /// The highest stream the server may have acted on. A graceful shutdown first sends 2^31-1.
+    pub last_stream_id: u32,
+    /// The HTTP/2 error code, `NO_ERROR` for a graceful shutdown.
+    pub error_code: u32,
+}

@@ -1,0 +1,468 @@
+//! What the server says, frame by frame.
+//!
+//! A server that violates the protocol ends the connection; one that only sends a response that is
+//! none ends that stream. What a server can make us remember or answer is bounded.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::core::Core;
+use crate::error::{Error, StreamError};
+use crate::frame::{self, Head, MAX_FRAME_SIZE, MAX_WINDOW, STREAM_ID_MASK, flag, kind, setting};
+use crate::head::Block;
+use crate::hpack::ListSize;
+use crate::stream;
+use crate::{Event, GoAway, Reason};
+
+/// Smaller DATA is copied: so that a few bytes do not keep a whole buffer.
+const COPIED: usize = 1024;
+/// How many answers (to PING and SETTINGS) wait for a server that does not read them.
+const MAX_REPLIES: usize = 1_000;
+/// How many CONTINUATION frames a header block may have beyond those that its size needs.
+const MAX_CONTINUATIONS: usize = 16;
+
+/// A header block that has not come to its end.
+#[derive(Debug)]
+pub(crate) struct HeaderBlock {
+    stream: u32,
+    is_end: bool,
+    bytes: BytesMut,
+    continuations: usize,
+}
+
+impl Core {
+    /// Takes whole frames out of `input`, and leaves what is not one yet.
+    pub(crate) fn receive(
+        &mut self,
+        input: &mut BytesMut,
+        observe: &mut impl FnMut(Event),
+    ) -> Result<(), Error> {
+        while let Some(head) = Head::parse(input) {
+            self.check(head)?;
+            let Some(rest) = input.len().checked_sub(Head::LEN + head.len) else {
+                input.reserve(Head::LEN + head.len - input.len());
+                return Ok(());
+            };
+            input.advance(Head::LEN);
+            if head.kind == kind::DATA {
+                let payload = take(input, head.len);
+                self.handle_data(head, payload)?;
+            } else {
+                self.handle(head, &input[..head.len], observe)?;
+                input.advance(head.len);
+            }
+            debug_assert_eq!(input.len(), rest);
+        }
+        Ok(())
+    }
+
+    /// Whether a frame may come now.
+    fn check(&self, head: Head) -> Result<(), Error> {
+        let is_settings = head.kind == kind::SETTINGS && !head.has(flag::ACK);
+        if !self.server.are_known && !is_settings {
+            return Err(Error::protocol("the first frame is not SETTINGS"));
+        }
+        if head.len > MAX_FRAME_SIZE {
+            return Err(Error::frame_size("a frame is larger than was allowed"));
+        }
+        match &self.block {
+            Some(block) if head.kind != kind::CONTINUATION || head.stream != block.stream => Err(
+                Error::protocol("another frame in the middle of a header block"),
+            ),
+            None if head.kind == kind::CONTINUATION => {
+                Err(Error::protocol("CONTINUATION without HEADERS"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn handle(
+        &mut self,
+        head: Head,
+        payload: &[u8],
+        observe: &mut impl FnMut(Event),
+    ) -> Result<(), Error> {
+        match head.kind {
+            kind::CONTINUATION => self.handle_continuation(head, payload),
+            kind::GOAWAY => self.handle_go_away(head, payload, observe),
+            kind::HEADERS => self.handle_headers(head, payload),
+            kind::PING => self.handle_ping(head, payload),
+            kind::PRIORITY => self.handle_priority(head),
+            kind::PUSH_PROMISE => Err(Error::protocol("PUSH_PROMISE, which was not allowed")),
+            kind::RST_STREAM => self.handle_reset(head, payload),
+            kind::SETTINGS => self.handle_settings(head, payload, observe),
+            kind::WINDOW_UPDATE => self.handle_window_update(head, payload),
+            // Section 5.5: unknown frames must be ignored.
+            _ => Ok(()),
+        }
+    }
+
+    fn handle_data(&mut self, head: Head, mut payload: Bytes) -> Result<(), Error> {
+        self.check_stream(head)?;
+        let len = payload.len();
+        if !self.receive_window.receive(len) {
+            return Err(Error::flow_control("DATA above the connection's window"));
+        }
+        let unpadded = unpad(head, &payload)?;
+        let (start, end) = (unpadded.start, unpadded.end);
+        payload.truncate(end);
+        payload.advance(start);
+        let Some(stream) = self.streams.get_mut(&head.stream) else {
+            self.release(head.stream, len);
+            return Ok(());
+        };
+        if stream.failed.is_some() || !stream.has_receiver {
+            self.release(head.stream, len);
+            return Ok(());
+        }
+        if stream.receive.is_ended {
+            self.release(head.stream, len);
+            self.late(head.stream, "DATA after the end");
+            return Ok(());
+        }
+        if matches!(stream.receive.head, stream::Head::Awaited) {
+            self.release(head.stream, len);
+            self.malformed(head.stream, "DATA before the head");
+            return Ok(());
+        }
+        if !stream.receive.window.receive(len) {
+            return Err(Error::flow_control("DATA above the stream's window"));
+        }
+        let padding = len - payload.len();
+        if !payload.is_empty() {
+            stream.receive.push(payload);
+        }
+        if head.has(flag::END_STREAM) {
+            stream.receive.end(None);
+        }
+        if padding > 0 {
+            self.release(head.stream, padding);
+        }
+        Ok(())
+    }
+
+    fn handle_headers(&mut self, head: Head, payload: &[u8]) -> Result<(), Error> {
+        self.check_stream(head)?;
+        let mut range = unpad(head, payload)?;
+        if head.has(flag::PRIORITY) {
+            range.start += 5;
+        }
+        let block = payload
+            .get(range)
+            .ok_or(Error::frame_size("HEADERS without its priority"))?;
+        let is_end = head.has(flag::END_STREAM);
+        if head.has(flag::END_HEADERS) {
+            return self.handle_block(head.stream, is_end, block);
+        }
+        self.block = Some(HeaderBlock {
+            stream: head.stream,
+            is_end,
+            bytes: block.into(),
+            continuations: 0,
+        });
+        Ok(())
+    }
+
+    fn handle_continuation(&mut self, head: Head, payload: &[u8]) -> Result<(), Error> {
+        let Some(block) = &mut self.block else {
+            return Ok(());
+        };
+        block.bytes.extend_from_slice(payload);
+        block.continuations += 1;
+        // Compressed headers that are longer than headers may be: nothing good can come of them.
+        let max_len = (self.config.max_header_list_size as usize).max(MAX_FRAME_SIZE) * 2;
+        let max_continuations = MAX_CONTINUATIONS + max_len / MAX_FRAME_SIZE;
+        if block.continuations > max_continuations || block.bytes.len() > max_len {
+            return Err(Error::calm("a header block without an end"));
+        }
+        if head.has(flag::END_HEADERS)
+            && let Some(block) = self.block.take()
+        {
+            return self.handle_block(block.stream, block.is_end, &block.bytes);
+        }
+        Ok(())
+    }
+
+    /// A whole header block: the head of a response, or its trailers. It is decoded in any case, since
+    /// the compression of later ones depends on it.
+    fn handle_block(&mut self, id: u32, is_end: bool, bytes: &[u8]) -> Result<(), Error> {
+        let mut block = Block::default();
+        let limit = self.config.max_header_list_size as usize;
+        let size = self
+            .decoder
+            .decode(bytes, limit, |decoded| block.add(decoded))
+            .map_err(|error| Error::new(Reason::COMPRESSION_ERROR, error.to_string()))?;
+        if size == ListSize::Exceeded {
+            block.fail("more headers than are allowed");
+        }
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
+        if stream.failed.is_some() {
+            return Ok(());
+        }
+        if stream.receive.is_ended {
+            self.late(id, "HEADERS after the end");
+            return Ok(());
+        }
+        let taken = match &stream.receive.head {
+            stream::Head::Awaited => match block.into_response() {
+                // Section 8.1: a final one follows.
+                Ok(response) if response.status().is_informational() => match is_end {
+                    true => Err("an informational response that ends the stream"),
+                    false => return Ok(()),
+                },
+                Ok(response) => {
+                    stream.receive.set_head(response);
+                    if is_end {
+                        stream.receive.end(None);
+                    }
+                    Ok(())
+                }
+                Err(why) => Err(why),
+            },
+            _ if !is_end => Err("trailers that do not end the stream"),
+            _ => block
+                .into_trailers()
+                .map(|trailers| stream.receive.end(Some(trailers))),
+        };
+        if let Err(why) = taken {
+            self.malformed(id, why);
+        }
+        Ok(())
+    }
+
+    /// Section 8.1.1: a malformed response is a stream error.
+    fn malformed(&mut self, id: u32, why: &'static str) {
+        self.reset(id, Reason::PROTOCOL_ERROR, StreamError::Malformed(why));
+    }
+
+    /// Section 5.1: what comes after the end is a stream error, as long as the stream is not closed.
+    fn late(&mut self, id: u32, why: &'static str) {
+        self.reset(id, Reason::STREAM_CLOSED, StreamError::Malformed(why));
+    }
+
+    /// Section 6.3: priorities are deprecated and ignored; their frames must still be well formed.
+    fn handle_priority(&mut self, head: Head) -> Result<(), Error> {
+        if head.stream == 0 {
+            return Err(Error::protocol("PRIORITY on no stream"));
+        }
+        if head.len != 5 {
+            let error = StreamError::Malformed("PRIORITY of a wrong size");
+            self.reset(head.stream, Reason::FRAME_SIZE_ERROR, error);
+        }
+        Ok(())
+    }
+
+    fn handle_reset(&mut self, head: Head, payload: &[u8]) -> Result<(), Error> {
+        self.check_stream(head)?;
+        let reason = Reason::from(word(payload, "RST_STREAM of a wrong size")?);
+        let Some(stream) = self.streams.get_mut(&head.stream) else {
+            return Ok(());
+        };
+        if stream.receive.is_ended {
+            // Section 8.1: the answer is whole; the rest of the request is not wanted.
+            stream.send.stop();
+        } else {
+            stream.fail(match reason {
+                Reason::REFUSED_STREAM => StreamError::Refused(reason),
+                _ => StreamError::Reset(reason),
+            });
+        }
+        Ok(())
+    }
+
+    fn handle_settings(
+        &mut self,
+        head: Head,
+        payload: &[u8],
+        observe: &mut impl FnMut(Event),
+    ) -> Result<(), Error> {
+        if head.stream != 0 {
+            return Err(Error::protocol("SETTINGS on a stream"));
+        }
+        let (settings, rest) = payload.as_chunks::<{ setting::LEN }>();
+        if !rest.is_empty() || head.has(flag::ACK) && !payload.is_empty() {
+            return Err(Error::frame_size("SETTINGS of a wrong size"));
+        }
+        if head.has(flag::ACK) {
+            return Ok(());
+        }
+        let mut max_concurrent_streams = None;
+        for [a, b, value @ ..] in settings {
+            let value = u32::from_be_bytes(*value);
+            match u16::from_be_bytes([*a, *b]) {
+                setting::MAX_CONCURRENT_STREAMS => max_concurrent_streams = Some(value),
+                id => self.handle_setting(id, value)?,
+            }
+        }
+        self.server.are_known = true;
+        self.reply(frame::put_settings_ack)?;
+        observe(Event::Settings {
+            max_concurrent_streams,
+        });
+        self.go_on();
+        Ok(())
+    }
+
+    fn handle_setting(&mut self, id: u16, value: u32) -> Result<(), Error> {
+        match id {
+            setting::ENABLE_PUSH if value != 0 => {
+                return Err(Error::protocol("a server that wants pushes"));
+            }
+            setting::HEADER_TABLE_SIZE => self.encoder.set_max_table_size(value),
+            setting::INITIAL_WINDOW_SIZE => {
+                if i64::from(value) > MAX_WINDOW {
+                    return Err(Error::flow_control("an initial window that is too large"));
+                }
+                let change = i64::from(value) - i64::from(self.server.initial_window);
+                self.server.initial_window = value;
+                let ids: Vec<u32> = self.streams.keys().copied().collect();
+                for id in ids {
+                    if !self.widen(id, change) {
+                        return Err(Error::flow_control("settings that make a window too large"));
+                    }
+                }
+            }
+            setting::MAX_FRAME_SIZE => {
+                if !(MAX_FRAME_SIZE..1 << 24).contains(&(value as usize)) {
+                    return Err(Error::protocol("a maximum frame size out of range"));
+                }
+                // Larger ones are not made use of: what is gained by them does not make up for the
+                // turns that other streams lose.
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn handle_window_update(&mut self, head: Head, payload: &[u8]) -> Result<(), Error> {
+        let increment = word(payload, "WINDOW_UPDATE of a wrong size")? & STREAM_ID_MASK;
+        if head.stream != 0 {
+            self.check_stream(head)?;
+            if increment == 0 {
+                self.malformed(head.stream, "WINDOW_UPDATE of nothing");
+                return Ok(());
+            }
+            if !self.widen(head.stream, increment.into()) {
+                let error = StreamError::Malformed("a window that is too large");
+                self.reset(head.stream, Reason::FLOW_CONTROL_ERROR, error);
+            }
+            return Ok(());
+        }
+        if increment == 0 {
+            return Err(Error::protocol("WINDOW_UPDATE of nothing"));
+        }
+        self.send_window += i64::from(increment);
+        if self.send_window > MAX_WINDOW {
+            return Err(Error::flow_control("a connection window that is too large"));
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    /// Changes what may be sent on a stream; whether it may be so much (section 6.9.1).
+    #[must_use]
+    fn widen(&mut self, id: u32, change: i64) -> bool {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return true;
+        };
+        if stream.is_over() {
+            return true;
+        }
+        stream.send.window += change;
+        if stream.send.window > MAX_WINDOW {
+            return false;
+        }
+        self.go_on_with(id);
+        true
+    }
+
+    fn handle_ping(&mut self, head: Head, payload: &[u8]) -> Result<(), Error> {
+        if head.stream != 0 {
+            return Err(Error::protocol("PING on a stream"));
+        }
+        let payload: [u8; 8] = payload
+            .try_into()
+            .map_err(|_| Error::frame_size("PING of a wrong size"))?;
+        if head.has(flag::ACK) {
+            self.pings.answered(payload);
+            return Ok(());
+        }
+        self.reply(|output| frame::put_ping(output, flag::ACK, payload))
+    }
+
+    /// Answers, as the protocol demands; but not without bounds.
+    fn reply(&mut self, put: impl FnOnce(&mut BytesMut)) -> Result<(), Error> {
+        self.replies += 1;
+        if self.replies > MAX_REPLIES {
+            return Err(Error::calm("answers are demanded and not read"));
+        }
+        put(&mut self.output);
+        Ok(())
+    }
+
+    fn handle_go_away(
+        &mut self,
+        head: Head,
+        payload: &[u8],
+        observe: &mut impl FnMut(Event),
+    ) -> Result<(), Error> {
+        if head.stream != 0 {
+            return Err(Error::protocol("GOAWAY on a stream"));
+        }
+        let (Ok(last), Ok(code)) = (word(part(payload, 0), ""), word(part(payload, 4), "")) else {
+            return Err(Error::frame_size("GOAWAY of a wrong size"));
+        };
+        let go_away = GoAway {
+            last_stream_id: last & STREAM_ID_MASK,
+            error_code: code,
+        };
+        self.go_away = Some(go_away);
+        observe(Event::GoAway(go_away));
+        for (id, stream) in &mut self.streams {
+            if *id > go_away.last_stream_id && !stream.is_over() {
+                stream.fail(StreamError::Refused(code.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Frames come on streams that we have opened; some of them may be over.
+    fn check_stream(&self, head: Head) -> Result<(), Error> {
+        match head.stream % 2 == 1 && head.stream < self.next_id {
+            true => Ok(()),
+            false => Err(Error::protocol("a frame on a stream that nobody opened")),
+        }
+    }
+}
+
+fn take(input: &mut BytesMut, len: usize) -> Bytes {
+    if len > COPIED {
+        return input.split_to(len).freeze();
+    }
+    let copy = Bytes::copy_from_slice(&input[..len]);
+    input.advance(len);
+    copy
+}
+
+/// Where in a payload its contents are.
+fn unpad(head: Head, payload: &[u8]) -> Result<std::ops::Range<usize>, Error> {
+    if !head.has(flag::PADDED) {
+        return Ok(0..payload.len());
+    }
+    let padding = payload.first().map(|padding| usize::from(*padding));
+    let end = padding.and_then(|padding| payload.len().checked_sub(padding));
+    match end {
+        Some(end) if end > 0 => Ok(1..end),
+        _ => Err(Error::protocol("more padding than payload")),
+    }
+}
+
+fn part(payload: &[u8], at: usize) -> &[u8] {
+    payload.get(at..at + 4).unwrap_or_default()
+}
+
+fn word(payload: &[u8], wrong: &'static str) -> Result<u32, Error> {
+    let bytes = payload.try_into().map_err(|_| Error::frame_size(wrong))?;
+    Ok(u32::from_be_bytes(bytes))
+}

@@ -1,0 +1,23 @@
+//! The client against servers of three kinds: one that is right (h2's), ones that are not (frames
+//! written by hand), and one of a small model that says what comes to its mind.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code"
+)]
+
+mod ending;
+mod flow_control;
+mod frames;
+mod framing;
+
+mod going_away;
+mod headers;
+
+mod never_sent;
+
+mod raw;
+mod settings;
+mod streams;
+mod wire;
