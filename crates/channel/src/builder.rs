@@ -254,7 +254,7 @@ impl ChannelBuilder {
             states,
         };
         let driver = Driver::new(outlets, source, counters, choice, endpoints, idle, asked);
-        tokio::spawn(driver.run());
+        driver.start();
         Ok(Channel::new(Shared {
             target: written,
             node,

@@ -89,7 +89,13 @@ impl Driver {
         }
     }
 
-    pub(crate) async fn run(mut self) {
+    /// Runs until the last handle is gone.
+    pub(crate) fn start(mut self) {
+        // An async function that takes the driver by value would have room for it twice.
+        tokio::spawn(async move { self.run().await });
+    }
+
+    async fn run(&mut self) {
         loop {
             let timeouts = [
                 self.next_flush(),

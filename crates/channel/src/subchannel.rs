@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use crate::transport::{Connection, Profile, Sender};
+use crate::transport::{Closing, Connection, Profile, Sender};
 
 /// A connection that does not last this long counts as a failed attempt: otherwise a server that
 /// accepts and closes at once would be dialled in a tight loop.
@@ -50,7 +50,7 @@ impl Subchannel {
         reports: mpsc::UnboundedSender<Report>,
     ) -> Self {
         let wanted = Arc::new(Notify::new());
-        let machine = Machine {
+        let mut machine = Machine {
             id,
             address,
             profile,
@@ -58,7 +58,8 @@ impl Subchannel {
             reports,
             backoff: Backoff::new(fastrand::u64(..)),
         };
-        let task = tokio::spawn(machine.run(Arc::clone(&wanted)));
+        let wish = Arc::clone(&wanted);
+        let task = tokio::spawn(async move { machine.run(&wish).await });
         Self { wanted, task }
     }
 
@@ -84,44 +85,55 @@ struct Machine {
 }
 
 impl Machine {
-    async fn run(mut self, wanted: Arc<Notify>) {
+    async fn run(&mut self, wanted: &Notify) {
         loop {
             wanted.notified().await;
             self.report(EndpointState::Connecting);
             // Boxed, so that the task is not as large as a TLS handshake for ever.
             let connect = Connection::connect(self.address, &self.profile, self.connect_timeout);
-            match Box::pin(connect).await {
-                Ok(connection) => self.serve(connection).await,
+            let failure = match Box::pin(connect).await {
+                Ok(mut connection) => {
+                    let since = self.connected(&connection);
+                    let closing = connection.closing().await;
+                    self.closed(&connection, &closing, since)
+                }
                 Err(error) => {
                     debug!(address = %self.address, %error, "cannot connect");
-                    self.wait_out(format!("{}: {}", error.phase, error.reason).into())
-                        .await;
+                    Some(format!("{}: {}", error.phase, error.reason).into())
                 }
+            };
+            if let Some(reason) = failure {
+                self.report(EndpointState::TransientFailure(reason));
+                sleep(self.backoff.next_wait()).await;
             }
             self.report(EndpointState::Idle);
         }
     }
 
-    /// Offers the connection until it takes no more calls. Open ones go on without us.
-    async fn serve(&mut self, mut connection: Connection) {
-        let since = Instant::now();
+    /// Offers the connection; since when.
+    fn connected(&self, connection: &Connection) -> Instant {
         info!(address = %self.address, "connected");
         self.report(EndpointState::Ready(connection.sender().clone()));
-        let closing = connection.closing().await;
+        Instant::now()
+    }
+
+    /// The connection takes no more calls; open ones go on without us. If that was too soon, the
+    /// reason.
+    fn closed(
+        &mut self,
+        connection: &Connection,
+        closing: &Closing,
+        since: Instant,
+    ) -> Option<Arc<str>> {
         info!(address = %self.address, reason = %closing, "no new calls on this connection");
         if connection.has_too_many_pings() {
             self.profile = self.profile.clone().slowed();
         }
         if since.elapsed() < SETTLED {
-            self.wait_out(closing.to_string().into()).await;
-        } else {
-            self.backoff.reset();
+            return Some(closing.to_string().into());
         }
-    }
-
-    async fn wait_out(&mut self, reason: Arc<str>) {
-        self.report(EndpointState::TransientFailure(reason));
-        sleep(self.backoff.next_wait()).await;
+        self.backoff.reset();
+        None
     }
 
     fn report(&self, state: EndpointState<Sender>) {
