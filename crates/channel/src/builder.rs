@@ -9,9 +9,10 @@ use crowfly_client::{ConfigError, XdsClient};
 use crowfly_lb::{CallCounters, CustomPolicy};
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
 use crowfly_xds::Roots;
+use futures_channel::mpsc;
 use http::uri::{Authority, Scheme};
 use thiserror::Error;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time;
 use tracing::error;
 
@@ -248,7 +249,7 @@ impl ChannelBuilder {
         let node = source.node.clone();
         let routing = Arc::new(Published::new(Routing::nothing()));
         let (states, state) = watch::channel(ConnectivityState::Connecting);
-        let (queries, asked) = mpsc::unbounded_channel();
+        let (queries, asked) = mpsc::unbounded();
         let outlets = Outlets {
             routing: Arc::clone(&routing),
             states,
@@ -337,7 +338,7 @@ fn broken(written: String, target: &Target, error: &BuildError) -> Channel {
         routing: Arc::new(Published::new(routing)),
         states: watch::channel(ConnectivityState::TransientFailure).1,
         activity: Arc::default(),
-        queries: mpsc::unbounded_channel().0,
+        queries: mpsc::unbounded().0,
     })
 }
 

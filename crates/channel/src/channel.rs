@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crowfly_lb::Tree;
+use futures_channel::mpsc;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
@@ -102,7 +103,7 @@ impl Channel {
     /// Makes a channel that is IDLE connect, as a call would. On any other it has no effect.
     pub fn request_connection(&self) {
         // A channel without a driver cannot connect.
-        let _ = self.shared.queries.send(Query::Connect);
+        let _ = self.shared.queries.unbounded_send(Query::Connect);
     }
 
     pub(crate) fn new(shared: Shared) -> Self {
@@ -117,7 +118,7 @@ impl Shared {
     pub(crate) fn trees(&self) -> impl Future<Output = Vec<Tree>> + use<> {
         let (reply, answer) = oneshot::channel();
         // A channel without a driver has no tree.
-        let _ = self.queries.send(Query::Trees(reply));
+        let _ = self.queries.unbounded_send(Query::Trees(reply));
         async { answer.await.unwrap_or_default() }
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use crowfly_lb::{Balancer, Picker};
-use tokio::sync::mpsc;
+use futures_channel::mpsc;
 
 use crate::published::Published;
 use crate::transport::Sender;
@@ -49,7 +49,7 @@ impl Deref for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         // The driver is gone when the channel is.
-        let _ = self.ended.send(Arc::clone(&self.cluster.name));
+        let _ = self.ended.unbounded_send(Arc::clone(&self.cluster.name));
     }
 }
 
@@ -71,7 +71,7 @@ struct Entry {
 impl Clusters {
     /// None yet. The names of those whose leases have ended come out of the receiver.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Arc<str>>) {
-        let (ended, receiver) = mpsc::unbounded_channel();
+        let (ended, receiver) = mpsc::unbounded();
         let all = BTreeMap::new();
         (Self { all, ended }, receiver)
     }

@@ -1,5 +1,8 @@
 //! The task behind a channel: it moves values from the xDS client through `resolve()` and `plan()`
 //! to the balancer, and from the connections back to it. All mutable state of a channel is here.
+//!
+//! What it is told comes through queues of `futures-channel`: those hold nothing while they are empty,
+//! and tokio's keep room for 32 messages.
 
 use std::collections::HashSet;
 use std::future::pending;
@@ -10,7 +13,8 @@ use crowfly_lb::{Balancer, CallCounters, Command, Connectivity, EndpointId, Even
 use crowfly_xds::{
     ClusterError, ClusterResult, Reason, ResolveError, Resolved, ResourceError, XdsConfig,
 };
-use tokio::sync::{mpsc, oneshot, watch};
+use futures_channel::mpsc;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{self, sleep_until};
 use tracing::{info, warn};
 
@@ -105,15 +109,15 @@ impl Driver {
             let next_timeout = timeouts.into_iter().flatten().min();
             tokio::select! {
                 query = self.queries.recv() => match query {
-                    Some(query) => self.answer(query),
-                    None => return,
+                    Ok(query) => self.answer(query),
+                    Err(_) => return,
                 },
                 resolved = next_config(&mut self.configs) => match resolved {
                     Some(resolved) => self.resolved(resolved),
                     None => return,
                 },
-                Some(name) = self.ended_leases.recv() => self.lease_ended(&name),
-                Some(report) = self.reports.recv() => self.reported(report),
+                Ok(name) = self.ended_leases.recv() => self.lease_ended(&name),
+                Ok(report) = self.reports.recv() => self.reported(report),
                 () = until(next_timeout) => {}
             }
             let changes = self.endpoints.handle_timeouts(now());

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowfly_lb::{EndpointId, EndpointState, Race, RaceAction, RaceEvent};
-use tokio::sync::mpsc;
+use futures_channel::mpsc;
 
 use crate::subchannel::{Report, Subchannel, SubchannelId};
 use crate::transport::{Profile, Sender};
@@ -55,7 +55,7 @@ impl Endpoints {
         profile: Profile,
         connect_timeout: Duration,
     ) -> (Self, mpsc::UnboundedReceiver<Report>) {
-        let (reports, receiver) = mpsc::unbounded_channel();
+        let (reports, receiver) = mpsc::unbounded();
         let endpoints = Self {
             profile,
             connect_timeout,

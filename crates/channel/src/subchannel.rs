@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use crowfly_lb::EndpointState;
 use crowfly_xds::Backoff;
-use tokio::sync::{Notify, mpsc};
+use futures_channel::mpsc;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
@@ -138,6 +139,6 @@ impl Machine {
 
     fn report(&self, state: EndpointState<Sender>) {
         // The owner is gone only when the channel is.
-        let _ = self.reports.send((self.id, state));
+        let _ = self.reports.unbounded_send((self.id, state));
     }
 }
