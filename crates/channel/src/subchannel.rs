@@ -28,11 +28,23 @@ use crate::transport::{Closing, Connection, Profile, Sender};
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// Names a subchannel for as long as the channel lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SubchannelId(pub(crate) u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SubchannelId {
+    pub(crate) address: SocketAddr,
+    /// Tells it apart from those that the address had before.
+    pub(crate) serial: u64,
+}
 
 /// What a subchannel reports.
 pub(crate) type Report = (SubchannelId, EndpointState<Sender>);
+
+/// How the subchannels of a channel connect.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialling {
+    pub(crate) profile: Profile,
+    /// For TCP, TLS and SETTINGS together.
+    pub(crate) timeout: Duration,
+}
 
 /// The handle of a subchannel; dropping it abandons an attempt to connect and lets open calls
 /// finish.
@@ -45,17 +57,13 @@ pub(crate) struct Subchannel {
 impl Subchannel {
     pub(crate) fn start(
         id: SubchannelId,
-        address: SocketAddr,
-        profile: Profile,
-        connect_timeout: Duration,
+        dialling: Arc<Dialling>,
         reports: mpsc::UnboundedSender<Report>,
     ) -> Self {
         let wanted = Arc::new(Notify::new());
         let mut machine = Machine {
             id,
-            address,
-            profile,
-            connect_timeout,
+            dialling,
             reports,
             backoff: Backoff::new(fastrand::u64(..)),
         };
@@ -78,9 +86,7 @@ impl Drop for Subchannel {
 
 struct Machine {
     id: SubchannelId,
-    address: SocketAddr,
-    profile: Profile,
-    connect_timeout: Duration,
+    dialling: Arc<Dialling>,
     reports: mpsc::UnboundedSender<Report>,
     backoff: Backoff,
 }
@@ -91,7 +97,8 @@ impl Machine {
             wanted.notified().await;
             self.report(EndpointState::Connecting);
             // Boxed, so that the task is not as large as a TLS handshake for ever.
-            let connect = Connection::connect(self.address, &self.profile, self.connect_timeout);
+            let Dialling { profile, timeout } = &*self.dialling;
+            let connect = Connection::connect(self.id.address, profile, *timeout);
             let failure = match Box::pin(connect).await {
                 Ok(mut connection) => {
                     let since = self.connected(&connection);
@@ -99,7 +106,7 @@ impl Machine {
                     self.closed(&connection, &closing, since)
                 }
                 Err(error) => {
-                    debug!(address = %self.address, %error, "cannot connect");
+                    debug!(address = %self.id.address, %error, "cannot connect");
                     Some(format!("{}: {}", error.phase, error.reason).into())
                 }
             };
@@ -113,7 +120,7 @@ impl Machine {
 
     /// Offers the connection; since when.
     fn connected(&self, connection: &Connection) -> Instant {
-        info!(address = %self.address, "connected");
+        info!(address = %self.id.address, "connected");
         self.report(EndpointState::Ready(connection.sender().clone()));
         Instant::now()
     }
@@ -126,9 +133,10 @@ impl Machine {
         closing: &Closing,
         since: Instant,
     ) -> Option<Arc<str>> {
-        info!(address = %self.address, reason = %closing, "no new calls on this connection");
+        info!(address = %self.id.address, reason = %closing, "no new calls on this connection");
         if connection.has_too_many_pings() {
-            self.profile = self.profile.clone().slowed();
+            let dialling = Arc::make_mut(&mut self.dialling);
+            dialling.profile = dialling.profile.clone().slowed();
         }
         if since.elapsed() < SETTLED {
             return Some(closing.to_string().into());
