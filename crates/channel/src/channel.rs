@@ -10,7 +10,7 @@ use crowfly_lb::Tree;
 use futures_channel::mpsc;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
     pub(crate) routing: Arc<Published<Routing>>,
-    pub(crate) states: watch::Receiver<ConnectivityState>,
+    pub(crate) states: StateWatch,
     pub(crate) activity: Arc<Activity>,
     /// When this goes, the driver ends.
     pub(crate) queries: mpsc::UnboundedSender<Query>,
@@ -92,12 +92,12 @@ impl Channel {
 
     /// What the channel is up to at this moment.
     pub fn state(&self) -> ConnectivityState {
-        *self.shared.states.borrow()
+        self.shared.states.present()
     }
 
     /// Follows what the channel is up to.
     pub fn watch_state(&self) -> StateWatch {
-        StateWatch::new(self.shared.states.clone())
+        self.shared.states.renewed()
     }
 
     /// Makes a channel that is IDLE connect, as a call would. On any other it has no effect.

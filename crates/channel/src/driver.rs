@@ -14,7 +14,7 @@ use crowfly_xds::{
     ClusterError, ClusterResult, Reason, ResolveError, Resolved, ResourceError, XdsConfig,
 };
 use futures_channel::mpsc;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::time::{self, sleep_until};
 use tracing::{info, warn};
 
@@ -25,7 +25,7 @@ use crate::idle::IdleTimer;
 use crate::plan::{EndpointChoice, Planner};
 use crate::published::Published;
 use crate::routing::{Router, Routing};
-use crate::state::ConnectivityState;
+use crate::state::{ConnectivityState, StateTeller};
 use crate::subchannel::Report;
 use crate::transport::Sender;
 
@@ -46,7 +46,7 @@ pub(crate) enum Query {
 #[derive(Debug)]
 pub(crate) struct Outlets {
     pub(crate) routing: Arc<Published<Routing>>,
-    pub(crate) states: watch::Sender<ConnectivityState>,
+    pub(crate) states: StateTeller,
 }
 
 pub(crate) struct Driver {
@@ -198,11 +198,7 @@ impl Driver {
             }
             Routing::Waiting(_) => ConnectivityState::Connecting,
         };
-        self.outlets.states.send_if_modified(|known| {
-            let changed = *known != state;
-            *known = state;
-            changed
-        });
+        self.outlets.states.tell(state);
     }
 
     /// The balancer hears of a cluster before a route leads to it (gRFC A31). Clusters that no route
