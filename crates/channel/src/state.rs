@@ -145,6 +145,8 @@ struct Known {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use super::*;
     use ConnectivityState::{Connecting, Ready, TransientFailure};
 
@@ -172,6 +174,6 @@ mod tests {
         teller.tell(Connecting);
         assert!(futures_util::poll!(&mut changed).is_pending());
         drop(teller);
-        assert_eq!(changed.await, None);
+        assert_eq!(futures_util::poll!(&mut changed), Poll::Ready(None));
     }
 }
