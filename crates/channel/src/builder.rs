@@ -9,9 +9,9 @@ use crowfly_client::{ConfigError, XdsClient};
 use crowfly_lb::{CallCounters, CustomPolicy};
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
 use crowfly_xds::Roots;
+use futures_channel::mpsc;
 use http::uri::{Authority, Scheme};
 use thiserror::Error;
-use tokio::sync::{mpsc, watch};
 use tokio::time;
 use tracing::error;
 
@@ -24,7 +24,7 @@ use crate::idle::{Activity, IdleTimer};
 use crate::plan::EndpointChoice;
 use crate::published::Published;
 use crate::routing::Routing;
-use crate::state::ConnectivityState;
+use crate::state::{ConnectivityState, StateTeller};
 use crate::target::{Target, TargetError, parse_authority};
 use crate::transport::{BackendTls, Keepalive, Profile, TlsError};
 
@@ -247,14 +247,15 @@ impl ChannelBuilder {
         let source = self.source(target, &authority)?;
         let node = source.node.clone();
         let routing = Arc::new(Published::new(Routing::nothing()));
-        let (states, state) = watch::channel(ConnectivityState::Connecting);
-        let (queries, asked) = mpsc::unbounded_channel();
+        let states = StateTeller::new(ConnectivityState::Connecting);
+        let state = states.watch();
+        let (queries, asked) = mpsc::unbounded();
         let outlets = Outlets {
             routing: Arc::clone(&routing),
             states,
         };
         let driver = Driver::new(outlets, source, counters, choice, endpoints, idle, asked);
-        tokio::spawn(driver.run());
+        driver.start();
         Ok(Channel::new(Shared {
             target: written,
             node,
@@ -335,9 +336,9 @@ fn broken(written: String, target: &Target, error: &BuildError) -> Channel {
         scheme: Scheme::HTTP,
         authority: target.authority.clone(),
         routing: Arc::new(Published::new(routing)),
-        states: watch::channel(ConnectivityState::TransientFailure).1,
+        states: StateTeller::new(ConnectivityState::TransientFailure).watch(),
         activity: Arc::default(),
-        queries: mpsc::unbounded_channel().0,
+        queries: mpsc::unbounded().0,
     })
 }
 

@@ -145,7 +145,7 @@ impl Outgoing {
             Routing::Failed(reason) => Some(Err(reason.to_string())),
             Routing::Idle => {
                 // The driver is gone when the channel is.
-                let _ = shared.queries.send(Query::Wake);
+                let _ = shared.queries.unbounded_send(Query::Wake);
                 None
             }
             Routing::Waiting(_) => None,
@@ -219,7 +219,7 @@ impl HashHeader for RequestHeaders<'_> {
 /// Tells the driver that a call wants an endpoint, once.
 fn wake(shared: &Shared, endpoint: EndpointId) {
     // The driver is gone when the channel is.
-    let _ = shared.queries.send(Query::Demand(endpoint));
+    let _ = shared.queries.unbounded_send(Query::Demand(endpoint));
 }
 
 /// What a call that ran out of time before it was routed was waiting for.

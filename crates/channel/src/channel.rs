@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crowfly_lb::Tree;
+use futures_channel::mpsc;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::oneshot;
 use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
@@ -55,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
     pub(crate) routing: Arc<Published<Routing>>,
-    pub(crate) states: watch::Receiver<ConnectivityState>,
+    pub(crate) states: StateWatch,
     pub(crate) activity: Arc<Activity>,
     /// When this goes, the driver ends.
     pub(crate) queries: mpsc::UnboundedSender<Query>,
@@ -91,18 +92,18 @@ impl Channel {
 
     /// What the channel is up to at this moment.
     pub fn state(&self) -> ConnectivityState {
-        *self.shared.states.borrow()
+        self.shared.states.present()
     }
 
     /// Follows what the channel is up to.
     pub fn watch_state(&self) -> StateWatch {
-        StateWatch::new(self.shared.states.clone())
+        self.shared.states.renewed()
     }
 
     /// Makes a channel that is IDLE connect, as a call would. On any other it has no effect.
     pub fn request_connection(&self) {
         // A channel without a driver cannot connect.
-        let _ = self.shared.queries.send(Query::Connect);
+        let _ = self.shared.queries.unbounded_send(Query::Connect);
     }
 
     pub(crate) fn new(shared: Shared) -> Self {
@@ -117,7 +118,7 @@ impl Shared {
     pub(crate) fn trees(&self) -> impl Future<Output = Vec<Tree>> + use<> {
         let (reply, answer) = oneshot::channel();
         // A channel without a driver has no tree.
-        let _ = self.queries.send(Query::Trees(reply));
+        let _ = self.queries.unbounded_send(Query::Trees(reply));
         async { answer.await.unwrap_or_default() }
     }
 }

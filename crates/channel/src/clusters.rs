@@ -3,12 +3,11 @@
 //! A cluster is wanted for as long as a route leads to it or a call that was routed to it may still
 //! pick from it (gRFC A31): both hold a [`Lease`], and when the last one goes the driver hears of it.
 
-use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use crowfly_lb::{Balancer, Picker};
-use tokio::sync::mpsc;
+use futures_channel::mpsc;
 
 use crate::published::Published;
 use crate::transport::Sender;
@@ -49,14 +48,15 @@ impl Deref for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         // The driver is gone when the channel is.
-        let _ = self.ended.send(Arc::clone(&self.cluster.name));
+        let _ = self.ended.unbounded_send(Arc::clone(&self.cluster.name));
     }
 }
 
 /// The clusters of a channel.
 #[derive(Debug)]
 pub(crate) struct Clusters {
-    all: BTreeMap<Arc<str>, Entry>,
+    /// By name.
+    all: Vec<Entry>,
     ended: mpsc::UnboundedSender<Arc<str>>,
 }
 
@@ -71,16 +71,16 @@ struct Entry {
 impl Clusters {
     /// None yet. The names of those whose leases have ended come out of the receiver.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Arc<str>>) {
-        let (ended, receiver) = mpsc::unbounded_channel();
-        let all = BTreeMap::new();
+        let (ended, receiver) = mpsc::unbounded();
+        let all = Vec::new();
         (Self { all, ended }, receiver)
     }
 
     /// Makes sure that there is a cluster of this name; whether it is new.
     pub(crate) fn ensure(&mut self, name: &Arc<str>) -> bool {
-        if self.all.contains_key(name) {
+        let Err(place) = self.place(name) else {
             return false;
-        }
+        };
         let cluster = Cluster {
             name: Arc::clone(name),
             balancing: Published::new(Balancing::Pending),
@@ -91,13 +91,14 @@ impl Clusters {
             picker: None,
             is_last: false,
         };
-        self.all.insert(Arc::clone(name), entry);
+        self.all.insert(place, entry);
         true
     }
 
     /// A lease for the cluster of this name, if there is one.
     pub(crate) fn lease(&mut self, name: &str) -> Option<Arc<Lease>> {
-        let entry = self.all.get_mut(name)?;
+        let place = self.place(name).ok()?;
+        let entry = &mut self.all[place];
         let lease = entry.lease.upgrade().unwrap_or_else(|| {
             Arc::new(Lease {
                 cluster: Arc::clone(&entry.cluster),
@@ -110,18 +111,24 @@ impl Clusters {
 
     /// Removes the cluster, unless there is a newer lease than the one that ended.
     pub(crate) fn remove_unleased(&mut self, name: &str) -> bool {
-        let unleased = |entry: &Entry| entry.lease.strong_count() == 0;
-        self.all.get(name).is_some_and(unleased) && self.all.remove(name).is_some()
+        let Ok(place) = self.place(name) else {
+            return false;
+        };
+        let is_unleased = self.all[place].lease.strong_count() == 0;
+        if is_unleased {
+            self.all.remove(place);
+        }
+        is_unleased
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.all.keys()
+        self.all.iter().map(|entry| &entry.cluster.name)
     }
 
     /// Whether calls are open, or wait for a connection.
     pub(crate) fn have_calls(&self, balancer: &Balancer<Sender>) -> bool {
-        self.all.iter().any(|(name, entry)| {
-            let mut endpoints = balancer.endpoints(name).into_iter();
+        self.all.iter().any(|entry| {
+            let mut endpoints = balancer.endpoints(&entry.cluster.name).into_iter();
             entry.cluster.balancing.waiting() > 0
                 || endpoints.any(|endpoint| endpoint.in_flight > 0)
         })
@@ -129,7 +136,7 @@ impl Clusters {
 
     /// Calls of this cluster pick from `picker` from now on.
     pub(crate) fn publish(&mut self, name: &str, picker: Arc<Picker<Sender>>) {
-        if let Some(entry) = self.all.get_mut(name) {
+        if let Some(entry) = self.entry(name) {
             entry.picker = Some(picker);
             entry.publish();
         }
@@ -137,13 +144,24 @@ impl Clusters {
 
     /// Says of each cluster whether calls can still hope for it.
     pub(crate) fn mark_last(&mut self, is_last: impl Fn(&str) -> bool) {
-        for (name, entry) in &mut self.all {
-            let is_last = is_last(name);
+        for entry in &mut self.all {
+            let is_last = is_last(&entry.cluster.name);
             if entry.is_last != is_last {
                 entry.is_last = is_last;
                 entry.publish();
             }
         }
+    }
+
+    fn entry(&mut self, name: &str) -> Option<&mut Entry> {
+        let place = self.place(name).ok()?;
+        self.all.get_mut(place)
+    }
+
+    /// Where a cluster is, or belongs.
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        self.all
+            .binary_search_by(|entry| (*entry.cluster.name).cmp(name))
     }
 }
 

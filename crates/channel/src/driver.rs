@@ -1,5 +1,8 @@
 //! The task behind a channel: it moves values from the xDS client through `resolve()` and `plan()`
 //! to the balancer, and from the connections back to it. All mutable state of a channel is here.
+//!
+//! What it is told comes through queues of `futures-channel`: those hold nothing while they are empty,
+//! and tokio's keep room for 32 messages.
 
 use std::collections::HashSet;
 use std::future::pending;
@@ -10,7 +13,8 @@ use crowfly_lb::{Balancer, CallCounters, Command, Connectivity, EndpointId, Even
 use crowfly_xds::{
     ClusterError, ClusterResult, Reason, ResolveError, Resolved, ResourceError, XdsConfig,
 };
-use tokio::sync::{mpsc, oneshot, watch};
+use futures_channel::mpsc;
+use tokio::sync::oneshot;
 use tokio::time::{self, sleep_until};
 use tracing::{info, warn};
 
@@ -21,7 +25,7 @@ use crate::idle::IdleTimer;
 use crate::plan::{EndpointChoice, Planner};
 use crate::published::Published;
 use crate::routing::{Router, Routing};
-use crate::state::ConnectivityState;
+use crate::state::{ConnectivityState, StateTeller};
 use crate::subchannel::Report;
 use crate::transport::Sender;
 
@@ -42,7 +46,7 @@ pub(crate) enum Query {
 #[derive(Debug)]
 pub(crate) struct Outlets {
     pub(crate) routing: Arc<Published<Routing>>,
-    pub(crate) states: watch::Sender<ConnectivityState>,
+    pub(crate) states: StateTeller,
 }
 
 pub(crate) struct Driver {
@@ -89,7 +93,13 @@ impl Driver {
         }
     }
 
-    pub(crate) async fn run(mut self) {
+    /// Runs until the last handle is gone.
+    pub(crate) fn start(mut self) {
+        // An async function that takes the driver by value would have room for it twice.
+        tokio::spawn(async move { self.run().await });
+    }
+
+    async fn run(&mut self) {
         loop {
             let timeouts = [
                 self.next_flush(),
@@ -99,15 +109,15 @@ impl Driver {
             let next_timeout = timeouts.into_iter().flatten().min();
             tokio::select! {
                 query = self.queries.recv() => match query {
-                    Some(query) => self.answer(query),
-                    None => return,
+                    Ok(query) => self.answer(query),
+                    Err(_) => return,
                 },
                 resolved = next_config(&mut self.configs) => match resolved {
                     Some(resolved) => self.resolved(resolved),
                     None => return,
                 },
-                Some(name) = self.ended_leases.recv() => self.lease_ended(&name),
-                Some(report) = self.reports.recv() => self.reported(report),
+                Ok(name) = self.ended_leases.recv() => self.lease_ended(&name),
+                Ok(report) = self.reports.recv() => self.reported(report),
                 () = until(next_timeout) => {}
             }
             let changes = self.endpoints.handle_timeouts(now());
@@ -188,11 +198,7 @@ impl Driver {
             }
             Routing::Waiting(_) => ConnectivityState::Connecting,
         };
-        self.outlets.states.send_if_modified(|known| {
-            let changed = *known != state;
-            *known = state;
-            changed
-        });
+        self.outlets.states.tell(state);
     }
 
     /// The balancer hears of a cluster before a route leads to it (gRFC A31). Clusters that no route

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowfly_lb::{EndpointId, EndpointState, Race, RaceAction, RaceEvent};
-use tokio::sync::mpsc;
+use futures_channel::mpsc;
 
-use crate::subchannel::{Report, Subchannel, SubchannelId};
+use crate::subchannel::{Dialling, Report, Subchannel, SubchannelId};
 use crate::transport::{Profile, Sender};
 
 /// A change that the balancer must hear of.
@@ -22,15 +22,14 @@ pub(crate) type Change = (EndpointId, EndpointState<Sender>);
 /// The endpoints a channel is connected to, or tries to be.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
-    profile: Profile,
-    connect_timeout: Duration,
+    dialling: Arc<Dialling>,
     reports: mpsc::UnboundedSender<Report>,
-    endpoints: HashMap<EndpointId, Endpoint>,
+    /// Boxed, as a table has room for more than there are.
+    endpoints: HashMap<EndpointId, Box<Endpoint>>,
     /// When the next address of an endpoint is to be tried.
     timers: BTreeSet<(Instant, EndpointId)>,
-    subchannels: HashMap<SubchannelId, Shared>,
-    by_address: HashMap<SocketAddr, SubchannelId>,
-    next_id: u64,
+    subchannels: HashMap<SocketAddr, Box<Shared>>,
+    next_serial: u64,
 }
 
 #[derive(Debug, Default)]
@@ -42,10 +41,11 @@ struct Endpoint {
 
 #[derive(Debug)]
 struct Shared {
-    address: SocketAddr,
+    id: SubchannelId,
     subchannel: Subchannel,
     state: EndpointState<Sender>,
-    users: BTreeSet<EndpointId>,
+    /// In order.
+    users: Vec<EndpointId>,
 }
 
 impl Endpoints {
@@ -53,18 +53,16 @@ impl Endpoints {
     /// [`handle`](Self::handle).
     pub(crate) fn new(
         profile: Profile,
-        connect_timeout: Duration,
+        timeout: Duration,
     ) -> (Self, mpsc::UnboundedReceiver<Report>) {
-        let (reports, receiver) = mpsc::unbounded_channel();
+        let (reports, receiver) = mpsc::unbounded();
         let endpoints = Self {
-            profile,
-            connect_timeout,
+            dialling: Arc::new(Dialling { profile, timeout }),
             reports,
             endpoints: HashMap::new(),
             timers: BTreeSet::new(),
             subchannels: HashMap::new(),
-            by_address: HashMap::new(),
-            next_id: 0,
+            next_serial: 0,
         };
         (endpoints, receiver)
     }
@@ -98,13 +96,13 @@ impl Endpoints {
     /// Takes a subchannel's report, and says what it means for the endpoints that use it.
     pub(crate) fn handle(&mut self, (subchannel, state): Report, now: Instant) -> Vec<Change> {
         let mut changes = Vec::new();
-        let Some(shared) = self.subchannels.get_mut(&subchannel) else {
+        let address = subchannel.address;
+        let known = self.subchannels.get_mut(&address);
+        let Some(shared) = known.filter(|shared| shared.id == subchannel) else {
             return changes;
         };
-        let address = shared.address;
         shared.state = state.clone();
-        let users: Vec<EndpointId> = shared.users.iter().copied().collect();
-        for id in users {
+        for id in shared.users.clone() {
             let state = state.clone();
             let event = RaceEvent::Subchannel { address, state };
             self.step(id, event, now, &mut changes);
@@ -171,11 +169,10 @@ impl Endpoints {
     /// Takes up the subchannel of an address. If another endpoint has one it is shared, and its state
     /// is news.
     fn dial(&mut self, id: EndpointId, address: SocketAddr, now: Instant) {
-        let subchannel = self.subchannel(address);
-        let Some(shared) = self.subchannels.get_mut(&subchannel) else {
-            return;
-        };
-        shared.users.insert(id);
+        let shared = self.subchannel(address);
+        if let Err(place) = shared.users.binary_search(&id) {
+            shared.users.insert(place, id);
+        }
         if matches!(shared.state, EndpointState::Idle) {
             shared.subchannel.connect();
             shared.state = EndpointState::Connecting;
@@ -188,43 +185,31 @@ impl Endpoints {
     }
 
     fn abandon(&mut self, id: EndpointId, address: SocketAddr) {
-        let Some(subchannel) = self.by_address.get(&address) else {
+        let Some(shared) = self.subchannels.get_mut(&address) else {
             return;
         };
-        let Some(shared) = self.subchannels.get_mut(subchannel) else {
-            return;
-        };
-        shared.users.remove(&id);
+        if let Ok(place) = shared.users.binary_search(&id) {
+            shared.users.remove(place);
+        }
         if shared.users.is_empty() {
-            self.subchannels.remove(subchannel);
-            self.by_address.remove(&address);
+            self.subchannels.remove(&address);
         }
     }
 
-    fn subchannel(&mut self, address: SocketAddr) -> SubchannelId {
-        if let Some(id) = self.by_address.get(&address) {
-            return *id;
-        }
-        let id = SubchannelId(self.next_id);
-        self.next_id += 1;
-        let subchannel = Subchannel::start(
-            id,
-            address,
-            self.profile.clone(),
-            self.connect_timeout,
-            self.reports.clone(),
-        );
-        self.by_address.insert(address, id);
-        self.subchannels.insert(
-            id,
-            Shared {
-                address,
-                subchannel,
+    /// The subchannel of an address; a new one, if there is none.
+    fn subchannel(&mut self, address: SocketAddr) -> &mut Shared {
+        self.subchannels.entry(address).or_insert_with(|| {
+            let serial = self.next_serial;
+            self.next_serial += 1;
+            let id = SubchannelId { address, serial };
+            let dialling = Arc::clone(&self.dialling);
+            Box::new(Shared {
+                id,
+                subchannel: Subchannel::start(id, dialling, self.reports.clone()),
                 state: EndpointState::Idle,
-                users: BTreeSet::new(),
-            },
-        );
-        id
+                users: Vec::new(),
+            })
+        })
     }
 }
 

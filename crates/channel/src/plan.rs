@@ -2,7 +2,7 @@
 
 mod names;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) struct Planner {
     choice: EndpointChoice,
     by_aggregate: bool,
     keep_priorities: Duration,
-    leaves: BTreeMap<LeafKey, Known>,
+    leaves: HashMap<LeafKey, Box<Known>>,
 }
 
 /// What a program has to say about how endpoints are chosen.
@@ -85,7 +85,7 @@ impl Planner {
             choice,
             by_aggregate: is_switched_on(BACKWARD_COMPAT),
             keep_priorities: if keep { RETENTION } else { Duration::ZERO },
-            leaves: BTreeMap::new(),
+            leaves: HashMap::new(),
         }
     }
 
@@ -168,7 +168,7 @@ impl Planner {
             names,
             made: made.clone(),
         };
-        self.leaves.insert(key, known);
+        self.leaves.insert(key, Box::new(known));
         made
     }
 
@@ -189,7 +189,7 @@ impl Planner {
             priorities => priorities.iter().map(Vec::as_slice).collect(),
         };
         let localities = priorities.iter().map(|localities| {
-            let ids = localities.iter().map(|locality| locality.id.clone());
+            let ids = localities.iter().map(|locality| place(&locality.id));
             ids.collect::<BTreeSet<_>>()
         });
         let numbers = names.assign(localities.collect());

@@ -26,7 +26,7 @@ pub(crate) enum Routing {
 #[derive(Debug)]
 pub(crate) struct Router {
     virtual_host: String,
-    routes: Vec<(PathMatcher, Destination)>,
+    routes: Box<[(PathMatcher, Destination)]>,
     skipped: Vec<String>,
     notes: Option<String>,
 }

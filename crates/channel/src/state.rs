@@ -1,9 +1,11 @@
 //! What a channel is up to, for those who want to know without making a call.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crowfly_lb::Connectivity;
-use tokio::sync::watch;
+
+use crate::published::Published;
 
 /// The state of a [`Channel`](crate::Channel), as gRPC in any language has it.
 ///
@@ -58,14 +60,22 @@ impl fmt::Display for ConnectivityState {
 /// ```
 #[derive(Clone, Debug)]
 pub struct StateWatch {
-    states: watch::Receiver<ConnectivityState>,
+    known: Arc<Published<Known>>,
     last: ConnectivityState,
 }
 
 impl StateWatch {
-    pub(crate) fn new(states: watch::Receiver<ConnectivityState>) -> Self {
-        let last = *states.borrow();
-        Self { states, last }
+    /// Another watch, from the present state on.
+    pub(crate) fn renewed(&self) -> Self {
+        Self {
+            known: Arc::clone(&self.known),
+            last: self.present(),
+        }
+    }
+
+    /// The present state, told or not.
+    pub(crate) fn present(&self) -> ConnectivityState {
+        self.known.load().state
     }
 
     /// The state that was told last.
@@ -77,28 +87,93 @@ impl StateWatch {
     /// may be passed over. `None` once the channel is gone. Cancel-safe.
     pub async fn changed(&mut self) -> Option<ConnectivityState> {
         let last = self.last;
-        let other = self.states.wait_for(|state| *state != last).await;
-        self.last = *other.ok()?;
+        let found = self.known.find(|known| match known.state {
+            state if state != last => Some(Some(state)),
+            _ => known.is_final.then_some(None),
+        });
+        self.last = found.await?;
         Some(self.last)
     }
 }
 
+/// Tells those who watch. The state it tells last is final.
+#[derive(Debug)]
+pub(crate) struct StateTeller(Arc<Published<Known>>);
+
+impl StateTeller {
+    pub(crate) fn new(state: ConnectivityState) -> Self {
+        let known = Known {
+            state,
+            is_final: false,
+        };
+        Self(Arc::new(Published::new(known)))
+    }
+
+    pub(crate) fn watch(&self) -> StateWatch {
+        StateWatch {
+            known: Arc::clone(&self.0),
+            last: self.0.load().state,
+        }
+    }
+
+    pub(crate) fn tell(&self, state: ConnectivityState) {
+        if self.0.load().state != state {
+            self.0.publish(Known {
+                state,
+                is_final: false,
+            });
+        }
+    }
+}
+
+impl Drop for StateTeller {
+    fn drop(&mut self) {
+        let state = self.0.load().state;
+        self.0.publish(Known {
+            state,
+            is_final: true,
+        });
+    }
+}
+
+/// The state of a channel, and whether it can change.
+#[derive(Debug)]
+struct Known {
+    state: ConnectivityState,
+    is_final: bool,
+}
+
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use super::*;
     use ConnectivityState::{Connecting, Ready, TransientFailure};
 
     #[tokio::test]
     async fn a_watch_tells_what_it_has_not_told() {
-        let states = watch::Sender::new(Connecting);
-        states.send_replace(Ready);
-        let mut watch = StateWatch::new(states.subscribe());
+        let teller = StateTeller::new(Connecting);
+        teller.tell(Ready);
+        let mut watch = teller.watch();
         assert_eq!(watch.state(), Ready);
-        states.send_replace(Connecting);
-        states.send_replace(TransientFailure);
+        teller.tell(Connecting);
+        teller.tell(TransientFailure);
         assert_eq!(watch.changed().await, Some(TransientFailure));
         assert_eq!(watch.state(), TransientFailure);
-        drop(states);
+        teller.tell(Ready);
+        drop(teller);
+        assert_eq!(watch.changed().await, Some(Ready));
         assert_eq!(watch.changed().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_waits_hears_of_the_end() {
+        let teller = StateTeller::new(Connecting);
+        let mut watch = teller.watch();
+        let mut changed = Box::pin(watch.changed());
+        teller.tell(Connecting);
+        assert!(futures_util::poll!(&mut changed).is_pending());
+        drop(teller);
+        assert_eq!(futures_util::poll!(&mut changed), Poll::Ready(None));
     }
 }

@@ -15,23 +15,36 @@ use std::time::Duration;
 
 use crowfly_lb::EndpointState;
 use crowfly_xds::Backoff;
-use tokio::sync::{Notify, mpsc};
+use futures_channel::mpsc;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use crate::transport::{Connection, Profile, Sender};
+use crate::transport::{Closing, Connection, Profile, Sender};
 
 /// A connection that does not last this long counts as a failed attempt: otherwise a server that
 /// accepts and closes at once would be dialled in a tight loop.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// Names a subchannel for as long as the channel lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SubchannelId(pub(crate) u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SubchannelId {
+    pub(crate) address: SocketAddr,
+    /// Tells it apart from those that the address had before.
+    pub(crate) serial: u64,
+}
 
 /// What a subchannel reports.
 pub(crate) type Report = (SubchannelId, EndpointState<Sender>);
+
+/// How the subchannels of a channel connect.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialling {
+    pub(crate) profile: Profile,
+    /// For TCP, TLS and SETTINGS together.
+    pub(crate) timeout: Duration,
+}
 
 /// The handle of a subchannel; dropping it abandons an attempt to connect and lets open calls
 /// finish.
@@ -44,21 +57,18 @@ pub(crate) struct Subchannel {
 impl Subchannel {
     pub(crate) fn start(
         id: SubchannelId,
-        address: SocketAddr,
-        profile: Profile,
-        connect_timeout: Duration,
+        dialling: Arc<Dialling>,
         reports: mpsc::UnboundedSender<Report>,
     ) -> Self {
         let wanted = Arc::new(Notify::new());
-        let machine = Machine {
+        let mut machine = Machine {
             id,
-            address,
-            profile,
-            connect_timeout,
+            dialling,
             reports,
             backoff: Backoff::new(fastrand::u64(..)),
         };
-        let task = tokio::spawn(machine.run(Arc::clone(&wanted)));
+        let wish = Arc::clone(&wanted);
+        let task = tokio::spawn(async move { machine.run(&wish).await });
         Self { wanted, task }
     }
 
@@ -76,56 +86,67 @@ impl Drop for Subchannel {
 
 struct Machine {
     id: SubchannelId,
-    address: SocketAddr,
-    profile: Profile,
-    connect_timeout: Duration,
+    dialling: Arc<Dialling>,
     reports: mpsc::UnboundedSender<Report>,
     backoff: Backoff,
 }
 
 impl Machine {
-    async fn run(mut self, wanted: Arc<Notify>) {
+    async fn run(&mut self, wanted: &Notify) {
         loop {
             wanted.notified().await;
             self.report(EndpointState::Connecting);
             // Boxed, so that the task is not as large as a TLS handshake for ever.
-            let connect = Connection::connect(self.address, &self.profile, self.connect_timeout);
-            match Box::pin(connect).await {
-                Ok(connection) => self.serve(connection).await,
-                Err(error) => {
-                    debug!(address = %self.address, %error, "cannot connect");
-                    self.wait_out(format!("{}: {}", error.phase, error.reason).into())
-                        .await;
+            let Dialling { profile, timeout } = &*self.dialling;
+            let connect = Connection::connect(self.id.address, profile, *timeout);
+            let failure = match Box::pin(connect).await {
+                Ok(mut connection) => {
+                    let since = self.connected(&connection);
+                    let closing = connection.closing().await;
+                    self.closed(&connection, &closing, since)
                 }
+                Err(error) => {
+                    debug!(address = %self.id.address, %error, "cannot connect");
+                    Some(format!("{}: {}", error.phase, error.reason).into())
+                }
+            };
+            if let Some(reason) = failure {
+                self.report(EndpointState::TransientFailure(reason));
+                sleep(self.backoff.next_wait()).await;
             }
             self.report(EndpointState::Idle);
         }
     }
 
-    /// Offers the connection until it takes no more calls. Open ones go on without us.
-    async fn serve(&mut self, mut connection: Connection) {
-        let since = Instant::now();
-        info!(address = %self.address, "connected");
+    /// Offers the connection; since when.
+    fn connected(&self, connection: &Connection) -> Instant {
+        info!(address = %self.id.address, "connected");
         self.report(EndpointState::Ready(connection.sender().clone()));
-        let closing = connection.closing().await;
-        info!(address = %self.address, reason = %closing, "no new calls on this connection");
-        if connection.has_too_many_pings() {
-            self.profile = self.profile.clone().slowed();
-        }
-        if since.elapsed() < SETTLED {
-            self.wait_out(closing.to_string().into()).await;
-        } else {
-            self.backoff.reset();
-        }
+        Instant::now()
     }
 
-    async fn wait_out(&mut self, reason: Arc<str>) {
-        self.report(EndpointState::TransientFailure(reason));
-        sleep(self.backoff.next_wait()).await;
+    /// The connection takes no more calls; open ones go on without us. If that was too soon, the
+    /// reason.
+    fn closed(
+        &mut self,
+        connection: &Connection,
+        closing: &Closing,
+        since: Instant,
+    ) -> Option<Arc<str>> {
+        info!(address = %self.id.address, reason = %closing, "no new calls on this connection");
+        if connection.has_too_many_pings() {
+            let dialling = Arc::make_mut(&mut self.dialling);
+            dialling.profile = dialling.profile.clone().slowed();
+        }
+        if since.elapsed() < SETTLED {
+            return Some(closing.to_string().into());
+        }
+        self.backoff.reset();
+        None
     }
 
     fn report(&self, state: EndpointState<Sender>) {
         // The owner is gone only when the channel is.
-        let _ = self.reports.send((self.id, state));
+        let _ = self.reports.unbounded_send((self.id, state));
     }
 }

@@ -184,7 +184,9 @@ impl XdsClientBuilder {
     pub fn shared(self) -> Result<XdsClient, ConfigError> {
         let (target, bootstrap) = (Arc::clone(&self.target), Arc::clone(&self.bootstrap));
         let settings = self.settings();
-        registry::find_or_insert(&target, &bootstrap, settings, || self.start())
+        registry::find_or_insert(&target, &bootstrap, settings, |bootstrap| {
+            Self { bootstrap, ..self }.start()
+        })
     }
 
     /// A client of its own.

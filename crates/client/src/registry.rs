@@ -25,12 +25,13 @@ pub(crate) fn insert(client: &XdsClient) {
 }
 
 /// The client for a target and bootstrap, made if there is none. The lock is held meanwhile, so that
-/// two channels that start together find one client.
+/// two channels that start together find one client. Clients with equal bootstraps hold one: most
+/// programs have no other.
 pub(crate) fn find_or_insert(
     target: &str,
     bootstrap: &Arc<Bootstrap>,
     settings: Settings,
-    make: impl FnOnce() -> Result<XdsClient, ConfigError>,
+    make: impl FnOnce(Arc<Bootstrap>) -> Result<XdsClient, ConfigError>,
 ) -> Result<XdsClient, ConfigError> {
     let mut clients = clients();
     clients.retain(|client| client.strong_count() > 0);
@@ -41,11 +42,40 @@ pub(crate) fn find_or_insert(
     if let Some(inner) = clients.iter().filter_map(Weak::upgrade).find(same) {
         return Ok(XdsClient::from_inner(inner));
     }
-    let client = make()?;
+    let mut alive = clients.iter().filter_map(Weak::upgrade);
+    let alike = alive.find(|inner| inner.bootstrap == *bootstrap);
+    let held = alike.map_or_else(
+        || Arc::clone(bootstrap),
+        |inner| Arc::clone(&inner.bootstrap),
+    );
+    let client = make(held)?;
     clients.push(Arc::downgrade(client.inner()));
     Ok(client)
 }
 
 fn clients() -> MutexGuard<'static, Vec<Weak<Inner>>> {
     CLIENTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn equal_bootstraps_are_held_once() {
+        let client = |target: &str| {
+            let bootstrap = Bootstrap::builder("127.0.0.1:1").unwrap();
+            let bootstrap = Arc::new(bootstrap.node_id("held-once").build());
+            XdsClient::builder(bootstrap)
+                .target(target)
+                .shared()
+                .unwrap()
+        };
+        let (one, other) = (client("xds:///one"), client("xds:///other"));
+        assert!(!Arc::ptr_eq(one.inner(), other.inner()));
+        assert!(Arc::ptr_eq(
+            &one.inner().bootstrap,
+            &other.inner().bootstrap
+        ));
+    }
 }

@@ -6,7 +6,7 @@
 //! worked on once; a leaf in which nothing changed is not looked at.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     fmt,
     net::SocketAddr,
     sync::Arc,
@@ -79,7 +79,7 @@ pub enum Command<T> {
 ///   [`transport`](Self::transport).
 #[derive(Debug)]
 pub struct Balancer<T> {
-    clusters: BTreeMap<ClusterName, Root<T>>,
+    clusters: HashMap<ClusterName, Box<Root<T>>>,
     leaves: Leaves<T>,
     pool: Pool<T>,
     counters: Arc<CallCounters>,
@@ -102,7 +102,7 @@ impl<T> Balancer<T> {
     /// open calls of clusters that others balance as well.
     pub fn new(seed: u64, counters: Arc<CallCounters>) -> Self {
         Self {
-            clusters: BTreeMap::new(),
+            clusters: HashMap::new(),
             leaves: Leaves::new(),
             pool: Pool::new(),
             counters,
@@ -126,7 +126,7 @@ impl<T> Balancer<T> {
             Event::Plan(plan) => {
                 self.dirty_clusters.insert(plan.cluster.clone());
                 let cluster = self.clusters.entry(plan.cluster.clone());
-                let root = cluster.or_insert_with(|| Root::new(plan.clone()));
+                let root = cluster.or_insert_with(|| Box::new(Root::new(plan.clone())));
                 root.next = Next::Plan(plan);
             }
             Event::RemoveCluster(name) => {
@@ -194,9 +194,12 @@ impl<T> Balancer<T> {
 
     /// The next thing to do, or `None` if there is nothing.
     pub fn poll_command(&mut self) -> Option<Command<T>> {
-        self.pool
-            .next_connect()
-            .or_else(|| self.commands.pop_front())
+        let connect = self.pool.next_connect();
+        let command = connect.or_else(|| self.commands.pop_front());
+        if command.is_none() {
+            self.tidy();
+        }
+        command
     }
 
     /// When to flush even if nothing happens.
@@ -289,6 +292,18 @@ impl<T> Balancer<T> {
         root.picker
             .as_ref()
             .is_some_and(|picker| picker.same(&fresh))
+    }
+
+    /// Gives back what held the last batch: a channel is idle for most of its life.
+    fn tidy(&mut self) {
+        self.commands.shrink_to_fit();
+        self.pool.tidy();
+        if self.dirty_leaves.is_empty() {
+            self.dirty_leaves = BTreeSet::new();
+        }
+        if self.timers.is_empty() {
+            self.timers = BTreeSet::new();
+        }
     }
 
     /// A leaf has to be looked at, and what is above it.

@@ -125,7 +125,12 @@ impl<T> Race<T> {
 
     /// The next thing to do, or `None` if there is nothing.
     pub fn poll_action(&mut self) -> Option<RaceAction<T>> {
-        self.actions.pop_front()
+        let action = self.actions.pop_front();
+        if action.is_none() {
+            // There is nothing more to do for most of an endpoint's life.
+            self.actions.shrink_to_fit();
+        }
+        action
     }
 
     /// When [`RaceEvent::Timeout`] is due.
@@ -184,7 +189,8 @@ impl<T> Race<T> {
 
     /// What is known of addresses that stay is kept; the subchannels of others are let go.
     fn replace_lanes(&mut self, addresses: &[SocketAddr]) {
-        let mut known = std::mem::take(&mut self.lanes);
+        let lanes = Vec::with_capacity(addresses.len());
+        let mut known = std::mem::replace(&mut self.lanes, lanes);
         for &address in addresses {
             let lane = known.iter().position(|lane| lane.address == address);
             let lane = lane.map_or_else(|| Lane::new(address), |lane| known.swap_remove(lane));

@@ -38,6 +38,10 @@ impl<V> Slots<V> {
             index: self.slots.len() as u32,
             generation: 0,
         };
+        // From one to two, to four and so on: most channels have one, and `push` begins with four.
+        if self.slots.len() == self.slots.capacity() {
+            self.slots.reserve_exact(self.slots.len().max(1));
+        }
         self.slots.push(Slot {
             generation: 0,
             value: Some(value(key)),

@@ -63,7 +63,7 @@ fn describe(channel: &Shared) -> impl Future<Output = v1::Channel> + use<> {
     let mut described = v1::Channel {
         target: channel.target.clone(),
         node_id: channel.node.clone(),
-        state: v1::State::from(*channel.states.borrow()).into(),
+        state: v1::State::from(channel.states.present()).into(),
         note: note(&channel.routing.load()),
         clusters: Vec::new(),
     };

@@ -127,7 +127,8 @@ fn deliver(name: DnsName, outcome: Result<Vec<IpAddr>, ResolveError>) -> (DnsNam
 
 async fn until(deadline: Option<Instant>) {
     match deadline {
-        Some(deadline) => sleep_until(deadline.into()).await,
+        // Boxed, so that channels that look nothing up have no room for it.
+        Some(deadline) => Box::pin(sleep_until(deadline.into())).await,
         None => pending().await,
     }
 }

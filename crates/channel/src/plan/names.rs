@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crowfly_model::grpc::endpoints::LocalityId;
+use crowfly_lb::LocalityId;
 
 /// The numbers that the priorities of one cluster have, and the localities each of them stands for.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ mod tests {
     fn priorities(zones: &[&str]) -> Vec<BTreeSet<LocalityId>> {
         let localities = |zones: &str| {
             let zones = zones.chars().map(|zone| zone.to_string());
-            zones.map(|zone| LocalityId::new("us", zone, "")).collect()
+            zones.map(|zone| LocalityId::new("us", &zone, "")).collect()
         };
         zones.iter().map(|zones| localities(zones)).collect()
     }

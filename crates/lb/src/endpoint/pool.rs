@@ -186,6 +186,13 @@ impl<T> Pool<T> {
         self.releases.pop_front()
     }
 
+    /// Gives back what held the last batch.
+    pub(crate) fn tidy(&mut self) {
+        self.emptied.shrink_to_fit();
+        self.connects.shrink_to_fit();
+        self.releases.shrink_to_fit();
+    }
+
     /// How many endpoints there are.
     pub(crate) fn len(&self) -> usize {
         self.records.len()

@@ -56,6 +56,7 @@ impl Localities {
         let known = self.children.drain(..);
         let mut known: HashMap<LocalityId, LocalityChild> =
             known.map(|child| (child.id.clone(), child)).collect();
+        self.children.reserve_exact(plan.len());
         for locality in plan.iter() {
             let id = locality.id.clone();
             let child = known.remove(&locality.id);
@@ -76,18 +77,17 @@ impl Localities {
     }
 
     pub(super) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
-        for mut child in std::mem::take(&mut self.children) {
-            match child.share {
-                Share::KeptUntil(until) if until <= garden.now => {
-                    child.position.fell(garden);
-                    continue;
-                }
-                Share::KeptUntil(until) => garden.wake_at(until),
-                Share::Weight(_) => {}
+        let now = garden.now;
+        let is_over =
+            |child: &mut LocalityChild| matches!(child.share, Share::KeptUntil(at) if at <= now);
+        let over = self.children.extract_if(.., is_over);
+        over.for_each(|child| child.position.fell(garden));
+        for child in &mut self.children {
+            if let Share::KeptUntil(until) = child.share {
+                garden.wake_at(until);
             }
             let id = child.id.clone();
             garden.within(|place| place.locality = id, |garden| child.settle(garden));
-            self.children.push(child);
         }
     }
 

@@ -40,7 +40,8 @@ impl Priorities {
     pub(super) fn plant(plan: &Arc<Priority>) -> Self {
         Self {
             plan: plan.clone(),
-            children: Vec::new(),
+            // Most trees need one.
+            children: Vec::with_capacity(1),
             chosen: None,
         }
     }
@@ -53,28 +54,29 @@ impl Priorities {
         }
         self.plan = plan.clone();
         self.chosen = None;
-        for mut child in std::mem::take(&mut self.children) {
-            match plan.children.iter().find(|next| next.name == child.name) {
+        let planned = |child: &Child| plan.children.iter().find(|next| next.name == child.name);
+        if plan.keep_removed.is_zero() {
+            let removed = self
+                .children
+                .extract_if(.., |child| planned(child).is_none());
+            removed.for_each(|child| child.position.fell(garden));
+        }
+        for child in &mut self.children {
+            match planned(child) {
                 Some(next) => child.update(next, garden),
-                None if plan.keep_removed.is_zero() => {
-                    child.position.fell(garden);
-                    continue;
-                }
                 None => child.keep_until(garden.now + plan.keep_removed),
             }
-            self.children.push(child);
         }
     }
 
     pub(super) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
-        for mut child in std::mem::take(&mut self.children) {
-            if child.kept_until.is_some_and(|until| until <= garden.now) {
-                child.position.fell(garden);
-                continue;
-            }
+        let now = garden.now;
+        let is_over = |child: &mut Child| child.kept_until.is_some_and(|until| until <= now);
+        let over = self.children.extract_if(.., is_over);
+        over.for_each(|child| child.position.fell(garden));
+        for child in &mut self.children {
             let next = self.plan.children.iter().find(|c| c.name == child.name);
             child.settle(next, garden);
-            self.children.push(child);
         }
         self.choose(garden);
         for child in &self.children {
