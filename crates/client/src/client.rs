@@ -9,11 +9,12 @@ use crowfly_xds::{
     Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ServerId, SessionConfig,
 };
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::credentials::CredentialsError;
 use crate::driver::{Command, Driver};
 use crate::metrics::Recorder;
+use crate::queue::{Sender, queue};
 use crate::registry;
 use crate::stream::Server;
 use crate::subscriber::Subscriber;
@@ -41,7 +42,7 @@ pub(crate) struct Inner {
     pub(crate) target: Arc<str>,
     pub(crate) bootstrap: Arc<Bootstrap>,
     pub(crate) settings: Settings,
-    commands: mpsc::UnboundedSender<Command>,
+    commands: Sender<Command>,
 }
 
 /// What two clients must have in common, beside target and bootstrap, to be one.
@@ -120,7 +121,7 @@ impl XdsClient {
 
     pub(crate) fn command(&self, command: Command) {
         // The task ends only after the last handle, or with its runtime; then nobody can be told.
-        let _ = self.inner.commands.send(command);
+        self.inner.commands.send(command);
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -214,7 +215,7 @@ impl XdsClientBuilder {
             })
         };
         let servers: Result<Vec<Server>, ConfigError> = configs.into_iter().map(server).collect();
-        let (commands, receiver) = mpsc::unbounded_channel();
+        let (commands, receiver) = queue();
         let target = Arc::clone(&self.target);
         let driver = Driver::new(target, servers?, discovery, receiver, self.recorder);
         tokio::spawn(driver.run());

@@ -8,12 +8,13 @@ use std::time::Instant;
 
 use crowfly_xds::discovery::{Discovery, Output};
 use crowfly_xds::{Changed, Entry, Input, Key, Kind, ServerId};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{self, sleep_until};
 use tracing::trace;
 
 use crate::flow::Unconsumed;
 use crate::metrics::{self, Health, Recorder, ResourceLabels, ServerLabels};
+use crate::queue::{Receiver, Sender, queue};
 use crate::stream::{AdsStream, Server, StreamEvent, StreamId};
 use crate::subscriber::{Batch, SubscriberId, Update};
 
@@ -24,7 +25,7 @@ pub(crate) enum Command {
     Dump(oneshot::Sender<Vec<(Key, Entry)>>),
     Join {
         id: SubscriberId,
-        sender: mpsc::UnboundedSender<Batch>,
+        sender: Sender<Batch>,
     },
     Leave {
         id: SubscriberId,
@@ -48,13 +49,11 @@ pub(crate) struct Driver {
     target: Arc<str>,
     servers: Vec<Link>,
     discovery: Discovery,
-    commands: mpsc::UnboundedReceiver<Command>,
-    events: mpsc::UnboundedReceiver<(StreamId, StreamEvent)>,
-    to_events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
-    consumed: mpsc::UnboundedReceiver<StreamId>,
-    to_consumed: mpsc::UnboundedSender<StreamId>,
+    commands: Receiver<Command>,
+    events: Receiver<(StreamId, StreamEvent)>,
+    to_events: Sender<(StreamId, StreamEvent)>,
     streams_opened: u64,
-    subscribers: HashMap<SubscriberId, mpsc::UnboundedSender<Batch>>,
+    subscribers: HashMap<SubscriberId, Sender<Batch>>,
     watched: HashMap<Key, Watchers>,
     whole_types: BTreeMap<&'static str, Watchers>,
     recorder: Option<Arc<dyn Recorder>>,
@@ -80,11 +79,10 @@ impl Driver {
         target: Arc<str>,
         servers: Vec<Server>,
         discovery: Discovery,
-        commands: mpsc::UnboundedReceiver<Command>,
+        commands: Receiver<Command>,
         recorder: Option<Arc<dyn Recorder>>,
     ) -> Self {
-        let (to_events, events) = mpsc::unbounded_channel();
-        let (to_consumed, consumed) = mpsc::unbounded_channel();
+        let (to_events, events) = queue();
         let link = |server| Link {
             server,
             stream: None,
@@ -97,8 +95,6 @@ impl Driver {
             commands,
             events,
             to_events,
-            consumed,
-            to_consumed,
             streams_opened: 0,
             subscribers: HashMap::new(),
             watched: HashMap::new(),
@@ -120,7 +116,6 @@ impl Driver {
                     Some(command) => self.commanded(command, &mut batches),
                     None => return,
                 },
-                Some(stream) = self.consumed.recv() => self.consumed(stream),
                 Some((stream, event)) = self.events.recv() => spoke = self.event(stream, event),
                 () = until(self.discovery.next_timeout()) => self.discovery.handle_timeout(now()),
             }
@@ -135,7 +130,7 @@ impl Driver {
 
     fn commanded(&mut self, first: Command, batches: &mut Batches) {
         self.command(first, batches);
-        while let Ok(command) = self.commands.try_recv() {
+        while let Some(command) = self.commands.try_recv() {
             self.command(command, batches);
         }
     }
@@ -229,15 +224,6 @@ impl Driver {
         }
     }
 
-    fn consumed(&mut self, id: StreamId) {
-        let (server, _) = id;
-        let stream = self.servers[server.0].stream.as_mut();
-        if let Some(stream) = stream.filter(|stream| stream.id == id) {
-            stream.paused = true;
-            self.discovery.handle(server, Input::Consumed, now());
-        }
-    }
-
     /// Reads on where the last response has been consumed, and answered as far as needs be.
     fn resume(&mut self) {
         for (index, link) in self.servers.iter_mut().enumerate() {
@@ -254,13 +240,15 @@ impl Driver {
     fn event(&mut self, id: StreamId, event: StreamEvent) -> Option<StreamId> {
         let (server, _) = id;
         let link = &mut self.servers[server.0];
-        if link.stream.as_ref().is_none_or(|stream| stream.id != id) {
-            return None;
-        }
+        let stream = link.stream.as_mut().filter(|stream| stream.id == id)?;
         let (input, spoke) = match event {
             StreamEvent::Closed(ending) => {
                 link.stream = None;
                 (Input::Closed(ending), None)
+            }
+            StreamEvent::Consumed => {
+                stream.paused = true;
+                (Input::Consumed, None)
             }
             StreamEvent::DeltaResponse(response) => (Input::DeltaResponse(*response), Some(id)),
             StreamEvent::Opened => (Input::Opened, None),
@@ -335,13 +323,12 @@ impl Driver {
     /// Hands out the batches. Those of a response hold back the next one of its stream; if there are
     /// none, it may be read at once.
     fn deliver(&mut self, batches: Batches, spoke: Option<StreamId>) {
-        let unconsumed = spoke.map(|(server, number)| {
-            Arc::new(Unconsumed::new(server, number, self.to_consumed.clone()))
-        });
+        let events = || self.to_events.clone();
+        let unconsumed = spoke.map(|stream| Arc::new(Unconsumed::new(stream, events())));
         for (id, updates) in batches {
             if let Some(subscriber) = self.subscribers.get(&id) {
                 // A subscriber that is gone has a `Leave` on its way.
-                let _ = subscriber.send(Batch {
+                subscriber.send(Batch {
                     updates,
                     unconsumed: unconsumed.clone(),
                 });

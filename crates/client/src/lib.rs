@@ -30,6 +30,7 @@ mod driver;
 mod flow;
 mod limit;
 pub mod metrics;
+mod queue;
 mod registry;
 mod stream;
 mod subscriber;

@@ -10,13 +10,14 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 use futures_util::stream;
 use http::uri::PathAndQuery;
 use prost::Message;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tonic::client::Grpc;
 use tonic::{Code, Status};
 
 use crate::codec::AdsCodec;
 use crate::limit::{Limited, TooLarge};
+use crate::queue::{Receiver, Sender, queue};
 use crate::transports::{Lease, Transports};
 
 const SOTW: &str =
@@ -39,6 +40,8 @@ pub(crate) type StreamId = (ServerId, u64);
 #[derive(Debug)]
 pub(crate) enum StreamEvent {
     Closed(Ending),
+    /// Every watcher has taken what the last response changed.
+    Consumed,
     DeltaResponse(Box<DeltaDiscoveryResponse>),
     Opened,
     Response(Box<DiscoveryResponse>),
@@ -51,17 +54,15 @@ pub(crate) struct AdsStream {
     pub(crate) id: StreamId,
     /// Its last response has been consumed, and it has not been resumed since.
     pub(crate) paused: bool,
-    /// Boxed, since the queue has room for many, if only for one at a time.
-    requests: mpsc::Sender<Box<Request>>,
+    requests: Sender<Box<Request>>,
     resume: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
 impl AdsStream {
-    /// Hands over a request. There is room: the session never has two on their way. If the stream is
-    /// over, its `Closed` says so.
+    /// Hands over a request. If the stream is over, its `Closed` says so.
     pub(crate) fn send(&self, request: Box<Request>) {
-        let _ = self.requests.try_send(request);
+        self.requests.send(request);
     }
 
     /// Lets the next response be read.
@@ -84,9 +85,9 @@ impl Server {
         &self,
         id: StreamId,
         protocol: Protocol,
-        events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
+        events: Sender<(StreamId, StreamEvent)>,
     ) -> AdsStream {
-        let (requests, to_send) = mpsc::channel(1);
+        let (requests, to_send) = queue();
         let resume = Arc::new(Notify::new());
         let link = Link {
             id,
@@ -206,20 +207,19 @@ impl Server {
     }
 }
 
-type Requests = mpsc::Receiver<Box<Request>>;
+type Requests = Receiver<Box<Request>>;
 
 /// The way back to the driver.
 #[derive(Clone, Debug)]
 struct Link {
     id: StreamId,
-    events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
+    events: Sender<(StreamId, StreamEvent)>,
     resume: Arc<Notify>,
 }
 
 impl Link {
     fn tell(&self, event: StreamEvent) {
-        // The driver is gone only when the client is.
-        let _ = self.events.send((self.id, event));
+        self.events.send((self.id, event));
     }
 }
 
