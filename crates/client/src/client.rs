@@ -84,7 +84,7 @@ impl XdsClient {
     /// Watches the resource of type `R` named `name`. Dropping the watch ends it.
     pub fn watch<R: ResourceType>(&self, name: &str) -> Watch<R> {
         let subscriber = self.subscriber();
-        subscriber.watch(Key::of::<R>(name), Kind::of::<R>());
+        subscriber.watch(Key::of::<R>(name));
         Watch::new(subscriber)
     }
 

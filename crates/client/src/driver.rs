@@ -37,7 +37,6 @@ pub(crate) enum Command {
     Watch {
         id: SubscriberId,
         key: Key,
-        kind: Kind,
     },
     WatchAll {
         id: SubscriberId,
@@ -55,7 +54,7 @@ pub(crate) struct Driver {
     streams_opened: u64,
     subscribers: HashMap<SubscriberId, Sender<Batch>>,
     watched: HashMap<Key, Watchers>,
-    whole_types: BTreeMap<&'static str, Watchers>,
+    whole_types: BTreeMap<Kind, Watchers>,
     recorder: Option<Arc<dyn Recorder>>,
     counts: BTreeMap<(String, &'static str, &'static str), u64>,
 }
@@ -66,10 +65,8 @@ struct Link {
     health: Health,
 }
 
-struct Watchers {
-    kind: Kind,
-    by: BTreeSet<SubscriberId>,
-}
+/// Few, and each once.
+type Watchers = Vec<SubscriberId>;
 
 /// What to tell whom, gathered until the protocol has nothing more to say.
 type Batches = BTreeMap<SubscriberId, Vec<Update>>;
@@ -147,55 +144,41 @@ impl Driver {
             }
             Command::Leave { id } => self.leave(id),
             Command::Unwatch { id, key } => self.unwatch(id, &key),
-            Command::Watch { id, key, kind } => self.watch(id, &key, kind, batches),
+            Command::Watch { id, key } => self.watch(id, &key, batches),
             Command::WatchAll { id, kind } => self.watch_all(id, kind, batches),
         }
     }
 
     fn leave(&mut self, id: SubscriberId) {
         self.subscribers.remove(&id);
-        let theirs = self.watched.iter().filter(|(_, w)| w.by.contains(&id));
+        let theirs = self.watched.iter().filter(|(_, by)| by.contains(&id));
         let keys: Vec<Key> = theirs.map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.unwatch(id, &key);
         }
-        self.whole_types.retain(|_, watchers| {
-            if watchers.by.remove(&id) && watchers.by.is_empty() {
-                self.discovery.unwatch_all(watchers.kind, now());
+        self.whole_types.retain(|kind, watchers| {
+            watchers.retain(|watcher| *watcher != id);
+            if watchers.is_empty() {
+                self.discovery.unwatch_all(*kind, now());
             }
-            !watchers.by.is_empty()
+            !watchers.is_empty()
         });
     }
 
-    fn watch(&mut self, id: SubscriberId, key: &Key, kind: Kind, batches: &mut Batches) {
-        let key = self.discovery.watch(kind, &key.name, now());
-        let new = || Watchers {
-            kind,
-            by: BTreeSet::new(),
-        };
-        self.watched
-            .entry(key.clone())
-            .or_insert_with(new)
-            .by
-            .insert(id);
+    fn watch(&mut self, id: SubscriberId, key: &Key, batches: &mut Batches) {
+        let key = self.discovery.watch(key.kind, &key.name, now());
+        add(id, self.watched.entry(key.clone()).or_default());
         self.tell_known(id, key, batches);
     }
 
     fn watch_all(&mut self, id: SubscriberId, kind: Kind, batches: &mut Batches) {
-        let new = || Watchers {
-            kind,
-            by: BTreeSet::new(),
-        };
-        let watchers = self.whole_types.entry(kind.type_url).or_insert_with(new);
-        if watchers.by.is_empty() {
+        let watchers = self.whole_types.entry(kind).or_default();
+        if watchers.is_empty() {
             self.discovery.watch_all(kind, now());
         }
-        watchers.by.insert(id);
+        add(id, watchers);
         let cached = self.discovery.cache().iter().map(|(key, _)| key);
-        let of_type: Vec<Key> = cached
-            .filter(|k| k.type_url == kind.type_url)
-            .cloned()
-            .collect();
+        let of_type: Vec<Key> = cached.filter(|key| key.kind == kind).cloned().collect();
         for key in of_type {
             self.tell_known(id, key, batches);
         }
@@ -217,8 +200,8 @@ impl Driver {
         let Some(watchers) = self.watched.get_mut(key) else {
             return;
         };
-        watchers.by.remove(&id);
-        if watchers.by.is_empty() {
+        watchers.retain(|watcher| *watcher != id);
+        if watchers.is_empty() {
             self.watched.remove(key);
             self.discovery.unwatch(key, now());
         }
@@ -308,9 +291,9 @@ impl Driver {
             return;
         };
         let by_name = self.watched.get(key);
-        let by_type = self.whole_types.get(key.type_url);
+        let by_type = self.whole_types.get(&key.kind);
         let watchers = by_name.into_iter().chain(by_type);
-        let ids: BTreeSet<SubscriberId> = watchers.flat_map(|w| w.by.iter().copied()).collect();
+        let ids: BTreeSet<SubscriberId> = watchers.flatten().copied().collect();
         for id in ids {
             batches.entry(id).or_default().push(Update {
                 key: key.clone(),
@@ -370,7 +353,9 @@ impl Driver {
         for (key, entry) in self.discovery.cache().iter() {
             let authority = metrics::authority(&key.name);
             let state = metrics::cache_state(entry);
-            *counts.entry((authority, state, key.type_url)).or_default() += 1;
+            *counts
+                .entry((authority, state, key.kind.type_url))
+                .or_default() += 1;
         }
         for key in self.counts.keys() {
             counts.entry(key.clone()).or_insert(0);
@@ -388,6 +373,13 @@ impl Driver {
             }
         }
         self.counts = counts;
+    }
+}
+
+fn add(id: SubscriberId, watchers: &mut Watchers) {
+    if !watchers.contains(&id) {
+        watchers.reserve_exact(1);
+        watchers.push(id);
     }
 }
 

@@ -55,12 +55,8 @@ impl Subscriber {
     }
 
     /// Begins to watch a resource. What is already known of it comes with the next batch.
-    pub fn watch(&self, key: Key, kind: Kind) {
-        self.client.command(Command::Watch {
-            id: self.id,
-            key,
-            kind,
-        });
+    pub fn watch(&self, key: Key) {
+        self.client.command(Command::Watch { id: self.id, key });
     }
 
     /// Begins to watch every resource of a type.

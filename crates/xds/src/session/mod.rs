@@ -26,7 +26,7 @@ mod refusal;
 mod sotw;
 mod type_state;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,7 @@ use crate::backoff::Backoff;
 use crate::cache::{Cache, Changed, Failure, State};
 use crate::error::{Reason, ResourceError};
 use crate::kind::{Key, Kind};
+use crate::sorted::SortedSet;
 use apply::Verdict;
 use type_state::TypeState;
 
@@ -57,7 +58,7 @@ pub struct Session {
     stream: Stream,
     types: Vec<TypeState>,
     /// When to give up on which resource: timers are data.
-    deadlines: BTreeSet<(Instant, Key)>,
+    deadlines: SortedSet<(Instant, Key)>,
     backoff: Backoff,
     last_end: Option<Instant>,
     outputs: VecDeque<Output>,
@@ -90,7 +91,7 @@ impl Session {
             config,
             stream: Stream::Idle,
             types: Vec::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: SortedSet::default(),
             last_end: None,
             outputs: VecDeque::new(),
         }
@@ -166,7 +167,7 @@ impl Session {
 
     /// Whether the server takes this for wanted by its name, or soon will.
     pub(crate) fn names(&self, key: &Key) -> bool {
-        let of_type = |state: &&TypeState| state.kind.type_url == key.type_url;
+        let of_type = |state: &&TypeState| state.kind == key.kind;
         let state = self.types.iter().find(of_type);
         state.is_some_and(|state| state.names.by_name.contains_key(&key.name))
     }
@@ -220,7 +221,7 @@ impl Session {
         }
         self.outputs.push_back(Output::Close);
         self.stream = Stream::Idle;
-        self.deadlines.clear();
+        self.deadlines = SortedSet::default();
         self.release(cache);
         self.types.clear();
     }
@@ -271,7 +272,7 @@ impl Session {
         let of_type = |state: &&mut TypeState| state.kind.type_url == type_url;
         let state = self.types.iter_mut().find(of_type);
         for key in state.into_iter().flat_map(|s| s.sent(cache, deadline)) {
-            self.deadlines.insert((deadline, key));
+            self.deadlines.add((deadline, key));
         }
     }
 
@@ -320,7 +321,7 @@ impl Session {
         state.answer_delta(nonce, &verdict.errors);
         let deadline = now + self.config.data_errors.resource_timeout();
         for key in state.leftovers(cache) {
-            self.deadlines.insert((deadline, key));
+            self.deadlines.add((deadline, key));
         }
         self.judged(index, &version, verdict);
     }
@@ -375,7 +376,7 @@ impl Session {
             Stream::Idle | Stream::Waiting { .. } => return,
         };
         let reason = self.explain(ending);
-        self.deadlines.clear();
+        self.deadlines = SortedSet::default();
         for state in &mut self.types {
             state.end_stream();
         }
@@ -435,7 +436,7 @@ impl Session {
     }
 
     fn give_up_on(&mut self, key: Key, cache: &mut Cache, now: Instant) {
-        let of_type = |state: &&mut TypeState| state.kind.type_url == key.type_url;
+        let of_type = |state: &&mut TypeState| state.kind == key.kind;
         let Some(state) = self.types.iter_mut().find(of_type) else {
             return;
         };
@@ -478,7 +479,7 @@ impl Session {
             features: self.config.features,
             now,
         };
-        let of_type = |state: &&mut TypeState| state.kind.type_url == key.type_url;
+        let of_type = |state: &&mut TypeState| state.kind == key.kind;
         if let Some(state) = self.types.iter_mut().find(of_type) {
             let mut verdict = Verdict::default();
             verdict.delete(&key.name, state, cache, &context);
