@@ -215,25 +215,31 @@ impl Discovery {
             }
             let cache = &self.cache;
             let mut sessions = self.sessions.iter_mut().enumerate();
-            let (server, output) = sessions.find_map(|(index, session)| {
-                Some((ServerId(index), session.poll_output(cache)?))
-            })?;
-            self.take(server, output, now);
+            let next = sessions
+                .find_map(|(index, session)| Some((ServerId(index), session.poll_output(cache)?)));
+            let Some((server, output)) = next else {
+                self.outputs = VecDeque::new();
+                return None;
+            };
+            if let Some(output) = self.take(server, output, now) {
+                return Some(output);
+            }
         }
     }
 
-    fn take(&mut self, server: ServerId, output: session::Output, now: Instant) {
-        let output = match output {
-            session::Output::Answered => return self.answered(server),
+    /// Deals with what a session wants done, as far as it is not for others to do.
+    fn take(&mut self, server: ServerId, output: session::Output, now: Instant) -> Option<Output> {
+        match output {
+            session::Output::Answered => self.answered(server),
             session::Output::Changed { key, changed } => {
                 if self.is_gone(&key) {
                     self.gone.push(key.clone());
                 }
-                Output::Changed { key, changed }
+                return Some(Output::Changed { key, changed });
             }
-            session::Output::Close => Output::Close(server),
-            session::Output::Failed(reason) => return self.failed(server, &reason, now),
-            session::Output::Open(protocol) => Output::Open(server, protocol),
+            session::Output::Close => return Some(Output::Close(server)),
+            session::Output::Failed(reason) => self.failed(server, &reason, now),
+            session::Output::Open(protocol) => return Some(Output::Open(server, protocol)),
             session::Output::Received {
                 kind,
                 valid,
@@ -242,17 +248,17 @@ impl Discovery {
                 if let Some((_, known)) = self.default.whole_types.get_mut(kind.type_url) {
                     *known = true;
                 }
-                Output::Received {
+                return Some(Output::Received {
                     server,
                     kind,
                     valid,
                     invalid,
-                }
+                });
             }
-            session::Output::Released(key) => return self.released(&key),
-            session::Output::Send(request) => Output::Send(server, request),
-        };
-        self.outputs.push_back(output);
+            session::Output::Released(key) => self.released(&key),
+            session::Output::Send(request) => return Some(Output::Send(server, request)),
+        }
+        None
     }
 
     /// Whether only a wildcard wanted it, and there is nothing left to want. A name that a server has

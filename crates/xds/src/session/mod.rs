@@ -133,11 +133,16 @@ impl Session {
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
-        match self.next_request(cache) {
-            Some(request) => Some(Output::Send(Box::new(request))),
-            // Nothing to send, but looking for it may have let go of something.
-            None => self.outputs.pop_front(),
+        if let Some(request) = self.next_request(cache) {
+            return Some(Output::Send(Box::new(request)));
         }
+        // Nothing to send, but looking for it may have let go of something.
+        let output = self.outputs.pop_front();
+        if output.is_none() {
+            // It may be long until there is something again.
+            self.outputs = VecDeque::new();
+        }
+        output
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
@@ -196,6 +201,7 @@ impl Session {
         }
         let known = self.types.iter().position(|state| state.kind == kind);
         let index = known.unwrap_or_else(|| {
+            self.types.reserve_exact(1);
             self.types.push(TypeState::new(kind, self.config.protocol));
             self.types.len() - 1
         });
