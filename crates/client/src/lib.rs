@@ -28,7 +28,7 @@ mod credentials;
 mod csds;
 mod driver;
 mod flow;
-mod limit;
+mod messages;
 pub mod metrics;
 mod queue;
 mod registry;

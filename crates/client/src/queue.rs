@@ -71,7 +71,7 @@ impl<T> Receiver<T> {
         self.0.lock().take()
     }
 
-    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
+    pub(crate) fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = self.0.lock();
         let message = state.take();
         if message.is_some() || state.senders == 0 {
