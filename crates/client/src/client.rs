@@ -217,8 +217,9 @@ impl XdsClientBuilder {
         let servers: Result<Vec<Server>, ConfigError> = configs.into_iter().map(server).collect();
         let (commands, receiver) = queue();
         let target = Arc::clone(&self.target);
-        let driver = Driver::new(target, servers?, discovery, receiver, self.recorder);
-        tokio::spawn(driver.run());
+        let mut driver = Driver::new(target, servers?, discovery, receiver, self.recorder);
+        // By reference: a future has two places for what it is handed.
+        tokio::spawn(async move { driver.run().await });
         Ok(XdsClient::from_inner(Arc::new(Inner {
             target: self.target,
             bootstrap: self.bootstrap,

@@ -102,7 +102,7 @@ impl Driver {
     }
 
     /// Runs until the last handle is gone.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(&mut self) {
         loop {
             let mut batches = Batches::new();
             let mut spoke = None;
