@@ -200,7 +200,7 @@ impl XdsClientBuilder {
         let settings = self.settings();
         let uniform = settings.data_error_handling;
         let session = |config: &&ServerConfig| SessionConfig {
-            node: self.bootstrap.node.clone(),
+            node: Arc::clone(&self.bootstrap.node),
             protocol: protocol(config),
             data_errors: data_errors(config, uniform),
             features: settings.features,

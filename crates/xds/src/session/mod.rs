@@ -505,7 +505,7 @@ impl Session {
             return None;
         };
         let state = &mut self.types[index];
-        let node = (!open.node_told).then(|| self.config.node.clone());
+        let node = (!open.node_told).then(|| (*self.config.node).clone());
         open.node_told = true;
         open.sending = Some(state.kind.type_url);
         Some(state.request(node))
