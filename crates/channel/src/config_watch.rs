@@ -102,8 +102,8 @@ impl ConfigWatch {
     fn step(&mut self) -> Option<Resolved> {
         self.stale = false;
         let step = self.resolver.step();
-        for (key, kind) in step.watch {
-            self.subscriber.watch(key, kind);
+        for key in step.watch {
+            self.subscriber.watch(key);
         }
         for key in step.unwatch {
             self.subscriber.unwatch(key);

@@ -9,11 +9,12 @@ use crowfly_xds::{
     Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ServerId, SessionConfig,
 };
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::credentials::CredentialsError;
 use crate::driver::{Command, Driver};
 use crate::metrics::Recorder;
+use crate::queue::{Sender, queue};
 use crate::registry;
 use crate::stream::Server;
 use crate::subscriber::Subscriber;
@@ -41,7 +42,7 @@ pub(crate) struct Inner {
     pub(crate) target: Arc<str>,
     pub(crate) bootstrap: Arc<Bootstrap>,
     pub(crate) settings: Settings,
-    commands: mpsc::UnboundedSender<Command>,
+    commands: Sender<Command>,
 }
 
 /// What two clients must have in common, beside target and bootstrap, to be one.
@@ -83,7 +84,7 @@ impl XdsClient {
     /// Watches the resource of type `R` named `name`. Dropping the watch ends it.
     pub fn watch<R: ResourceType>(&self, name: &str) -> Watch<R> {
         let subscriber = self.subscriber();
-        subscriber.watch(Key::of::<R>(name), Kind::of::<R>());
+        subscriber.watch(Key::of::<R>(name));
         Watch::new(subscriber)
     }
 
@@ -120,7 +121,7 @@ impl XdsClient {
 
     pub(crate) fn command(&self, command: Command) {
         // The task ends only after the last handle, or with its runtime; then nobody can be told.
-        let _ = self.inner.commands.send(command);
+        self.inner.commands.send(command);
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -201,7 +202,7 @@ impl XdsClientBuilder {
         let settings = self.settings();
         let uniform = settings.data_error_handling;
         let session = |config: &&ServerConfig| SessionConfig {
-            node: self.bootstrap.node.clone(),
+            node: Arc::clone(&self.bootstrap.node),
             protocol: protocol(config),
             data_errors: data_errors(config, uniform),
             features: settings.features,
@@ -216,10 +217,11 @@ impl XdsClientBuilder {
             })
         };
         let servers: Result<Vec<Server>, ConfigError> = configs.into_iter().map(server).collect();
-        let (commands, receiver) = mpsc::unbounded_channel();
+        let (commands, receiver) = queue();
         let target = Arc::clone(&self.target);
-        let driver = Driver::new(target, servers?, discovery, receiver, self.recorder);
-        tokio::spawn(driver.run());
+        let mut driver = Driver::new(target, servers?, discovery, receiver, self.recorder);
+        // By reference: a future has two places for what it is handed.
+        tokio::spawn(async move { driver.run().await });
         Ok(XdsClient::from_inner(Arc::new(Inner {
             target: self.target,
             bootstrap: self.bootstrap,

@@ -1,79 +1,44 @@
 //! How ADS messages are written and read.
 //!
-//! Buffers are small at first: a stream lives as long as its client, is idle most of the time, and
-//! there may be a thousand of them. And a response is looked at before it is decoded: an empty
-//! resource is two bytes on the wire and hundreds in memory, so a few megabytes of them could take
-//! gigabytes.
+//! A response is looked at before it is decoded: an empty resource is two bytes on the wire and hundreds
+//! in memory, so a few megabytes of them could take gigabytes.
 
-use std::marker::PhantomData;
-
-use bytes::Buf;
+use bytes::Bytes;
+use crowfly_xds::Request;
 use prost::Message;
 use tonic::Status;
-use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
-use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// Protobuf for requests `Q` and responses `P`.
-pub(crate) struct AdsCodec<Q, P>(PhantomData<(Q, P)>);
+/// A flag and the length come before each message (gRPC over HTTP/2).
+pub(crate) const HEADER: usize = 5;
 
-impl<Q, P> AdsCodec<Q, P> {
-    const BUFFER: usize = 256;
-    /// tonic's default: how much is gathered before it is handed on.
-    const YIELD_THRESHOLD: usize = 32 * 1024;
-
-    fn buffers() -> BufferSettings {
-        BufferSettings::new(Self::BUFFER, Self::YIELD_THRESHOLD)
+/// A request as it goes out, with its header.
+pub(crate) fn encode(request: &Request) -> Bytes {
+    match request {
+        Request::Delta(request) => with_header(&request.encode_to_vec()),
+        Request::Sotw(request) => with_header(&request.encode_to_vec()),
     }
 }
 
-impl<Q, P> Default for AdsCodec<Q, P> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
+fn with_header(message: &[u8]) -> Bytes {
+    const NOT_COMPRESSED: &[u8] = &[0];
+    // A request of 4 GiB would be refused, however its length is told.
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    [NOT_COMPRESSED, &length.to_be_bytes(), message]
+        .concat()
+        .into()
 }
 
-impl<Q, P> Codec for AdsCodec<Q, P>
-where
-    Q: Message + 'static,
-    P: Message + Default + 'static,
-{
-    type Encode = Q;
-    type Decode = P;
-    type Encoder = ProstEncoder<Q>;
-    type Decoder = CheckedDecoder<P>;
-
-    fn encoder(&mut self) -> ProstEncoder<Q> {
-        ProstCodec::<Q, P>::raw_encoder(Self::buffers())
+/// Reads a response, unless it is one of many resources with nothing in them.
+pub(crate) fn decode<P: Message + Default>(bytes: &[u8]) -> Result<P, Status> {
+    let resources = count_resources(bytes);
+    if resources > FEW && bytes.len() / resources < LEAST_BYTES {
+        return Err(Status::out_of_range(format!(
+            "a response of {} bytes lists {resources} resources: expected at least {LEAST_BYTES} \
+             bytes of each",
+            bytes.len()
+        )));
     }
-
-    fn decoder(&mut self) -> CheckedDecoder<P> {
-        CheckedDecoder(ProstCodec::<Q, P>::raw_decoder(Self::buffers()))
-    }
-}
-
-/// Refuses a response of many resources with nothing in them before it is decoded.
-pub(crate) struct CheckedDecoder<P>(ProstDecoder<P>);
-
-impl<P: Message + Default + 'static> Decoder for CheckedDecoder<P> {
-    type Item = P;
-    type Error = Status;
-
-    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<P>, Status> {
-        let bytes = src.chunk();
-        let resources = count_resources(bytes);
-        if resources > FEW && bytes.len() / resources < LEAST_BYTES {
-            return Err(Status::out_of_range(format!(
-                "a response of {} bytes lists {resources} resources: expected at least \
-                 {LEAST_BYTES} bytes of each",
-                bytes.len()
-            )));
-        }
-        self.0.decode(src)
-    }
-
-    fn buffer_settings(&self) -> BufferSettings {
-        self.0.buffer_settings()
-    }
+    P::decode(bytes).map_err(|error| Status::internal(error.to_string()))
 }
 
 /// The name of its type alone is longer, where it has one.

@@ -119,7 +119,7 @@ async fn client_config(client: &XdsClient, without_contents: bool) -> Option<Cli
 
 fn generic_config(key: &Key, entry: &Entry, clock: Clock) -> GenericXdsConfig {
     let mut config = GenericXdsConfig {
-        type_url: key.type_url.to_owned(),
+        type_url: key.kind.type_url.to_owned(),
         name: key.name.to_string(),
         client_status: client_status(entry.state()).into(),
         error_state: entry.failure().map(|failure| error_state(failure, clock)),
@@ -129,7 +129,7 @@ fn generic_config(key: &Key, entry: &Entry, clock: Clock) -> GenericXdsConfig {
         config.version_info = received.version.to_string();
         config.last_updated = Some(clock.timestamp(received.at));
         config.xds_config = Some(Any {
-            type_url: key.type_url.to_owned(),
+            type_url: key.kind.type_url.to_owned(),
             value: received.raw.to_vec(),
         });
     }

@@ -8,12 +8,13 @@ use std::time::Instant;
 
 use crowfly_xds::discovery::{Discovery, Output};
 use crowfly_xds::{Changed, Entry, Input, Key, Kind, ServerId};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{self, sleep_until};
 use tracing::trace;
 
 use crate::flow::Unconsumed;
 use crate::metrics::{self, Health, Recorder, ResourceLabels, ServerLabels};
+use crate::queue::{Receiver, Sender, queue};
 use crate::stream::{AdsStream, Server, StreamEvent, StreamId};
 use crate::subscriber::{Batch, SubscriberId, Update};
 
@@ -24,7 +25,7 @@ pub(crate) enum Command {
     Dump(oneshot::Sender<Vec<(Key, Entry)>>),
     Join {
         id: SubscriberId,
-        sender: mpsc::UnboundedSender<Batch>,
+        sender: Sender<Batch>,
     },
     Leave {
         id: SubscriberId,
@@ -36,7 +37,6 @@ pub(crate) enum Command {
     Watch {
         id: SubscriberId,
         key: Key,
-        kind: Kind,
     },
     WatchAll {
         id: SubscriberId,
@@ -48,15 +48,13 @@ pub(crate) struct Driver {
     target: Arc<str>,
     servers: Vec<Link>,
     discovery: Discovery,
-    commands: mpsc::UnboundedReceiver<Command>,
-    events: mpsc::UnboundedReceiver<(StreamId, StreamEvent)>,
-    to_events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
-    consumed: mpsc::UnboundedReceiver<StreamId>,
-    to_consumed: mpsc::UnboundedSender<StreamId>,
+    commands: Receiver<Command>,
+    events: Receiver<(StreamId, StreamEvent)>,
+    to_events: Sender<(StreamId, StreamEvent)>,
     streams_opened: u64,
-    subscribers: HashMap<SubscriberId, mpsc::UnboundedSender<Batch>>,
+    subscribers: HashMap<SubscriberId, Sender<Batch>>,
     watched: HashMap<Key, Watchers>,
-    whole_types: BTreeMap<&'static str, Watchers>,
+    whole_types: BTreeMap<Kind, Watchers>,
     recorder: Option<Arc<dyn Recorder>>,
     counts: BTreeMap<(String, &'static str, &'static str), u64>,
 }
@@ -67,10 +65,8 @@ struct Link {
     health: Health,
 }
 
-struct Watchers {
-    kind: Kind,
-    by: BTreeSet<SubscriberId>,
-}
+/// Few, and each once.
+type Watchers = Vec<SubscriberId>;
 
 /// What to tell whom, gathered until the protocol has nothing more to say.
 type Batches = BTreeMap<SubscriberId, Vec<Update>>;
@@ -80,11 +76,10 @@ impl Driver {
         target: Arc<str>,
         servers: Vec<Server>,
         discovery: Discovery,
-        commands: mpsc::UnboundedReceiver<Command>,
+        commands: Receiver<Command>,
         recorder: Option<Arc<dyn Recorder>>,
     ) -> Self {
-        let (to_events, events) = mpsc::unbounded_channel();
-        let (to_consumed, consumed) = mpsc::unbounded_channel();
+        let (to_events, events) = queue();
         let link = |server| Link {
             server,
             stream: None,
@@ -97,8 +92,6 @@ impl Driver {
             commands,
             events,
             to_events,
-            consumed,
-            to_consumed,
             streams_opened: 0,
             subscribers: HashMap::new(),
             watched: HashMap::new(),
@@ -109,7 +102,7 @@ impl Driver {
     }
 
     /// Runs until the last handle is gone.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(&mut self) {
         loop {
             let mut batches = Batches::new();
             let mut spoke = None;
@@ -120,7 +113,6 @@ impl Driver {
                     Some(command) => self.commanded(command, &mut batches),
                     None => return,
                 },
-                Some(stream) = self.consumed.recv() => self.consumed(stream),
                 Some((stream, event)) = self.events.recv() => spoke = self.event(stream, event),
                 () = until(self.discovery.next_timeout()) => self.discovery.handle_timeout(now()),
             }
@@ -135,7 +127,7 @@ impl Driver {
 
     fn commanded(&mut self, first: Command, batches: &mut Batches) {
         self.command(first, batches);
-        while let Ok(command) = self.commands.try_recv() {
+        while let Some(command) = self.commands.try_recv() {
             self.command(command, batches);
         }
     }
@@ -152,55 +144,41 @@ impl Driver {
             }
             Command::Leave { id } => self.leave(id),
             Command::Unwatch { id, key } => self.unwatch(id, &key),
-            Command::Watch { id, key, kind } => self.watch(id, &key, kind, batches),
+            Command::Watch { id, key } => self.watch(id, &key, batches),
             Command::WatchAll { id, kind } => self.watch_all(id, kind, batches),
         }
     }
 
     fn leave(&mut self, id: SubscriberId) {
         self.subscribers.remove(&id);
-        let theirs = self.watched.iter().filter(|(_, w)| w.by.contains(&id));
+        let theirs = self.watched.iter().filter(|(_, by)| by.contains(&id));
         let keys: Vec<Key> = theirs.map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.unwatch(id, &key);
         }
-        self.whole_types.retain(|_, watchers| {
-            if watchers.by.remove(&id) && watchers.by.is_empty() {
-                self.discovery.unwatch_all(watchers.kind, now());
+        self.whole_types.retain(|kind, watchers| {
+            watchers.retain(|watcher| *watcher != id);
+            if watchers.is_empty() {
+                self.discovery.unwatch_all(*kind, now());
             }
-            !watchers.by.is_empty()
+            !watchers.is_empty()
         });
     }
 
-    fn watch(&mut self, id: SubscriberId, key: &Key, kind: Kind, batches: &mut Batches) {
-        let key = self.discovery.watch(kind, &key.name, now());
-        let new = || Watchers {
-            kind,
-            by: BTreeSet::new(),
-        };
-        self.watched
-            .entry(key.clone())
-            .or_insert_with(new)
-            .by
-            .insert(id);
+    fn watch(&mut self, id: SubscriberId, key: &Key, batches: &mut Batches) {
+        let key = self.discovery.watch(key.kind, &key.name, now());
+        add(id, self.watched.entry(key.clone()).or_default());
         self.tell_known(id, key, batches);
     }
 
     fn watch_all(&mut self, id: SubscriberId, kind: Kind, batches: &mut Batches) {
-        let new = || Watchers {
-            kind,
-            by: BTreeSet::new(),
-        };
-        let watchers = self.whole_types.entry(kind.type_url).or_insert_with(new);
-        if watchers.by.is_empty() {
+        let watchers = self.whole_types.entry(kind).or_default();
+        if watchers.is_empty() {
             self.discovery.watch_all(kind, now());
         }
-        watchers.by.insert(id);
+        add(id, watchers);
         let cached = self.discovery.cache().iter().map(|(key, _)| key);
-        let of_type: Vec<Key> = cached
-            .filter(|k| k.type_url == kind.type_url)
-            .cloned()
-            .collect();
+        let of_type: Vec<Key> = cached.filter(|key| key.kind == kind).cloned().collect();
         for key in of_type {
             self.tell_known(id, key, batches);
         }
@@ -222,19 +200,10 @@ impl Driver {
         let Some(watchers) = self.watched.get_mut(key) else {
             return;
         };
-        watchers.by.remove(&id);
-        if watchers.by.is_empty() {
+        watchers.retain(|watcher| *watcher != id);
+        if watchers.is_empty() {
             self.watched.remove(key);
             self.discovery.unwatch(key, now());
-        }
-    }
-
-    fn consumed(&mut self, id: StreamId) {
-        let (server, _) = id;
-        let stream = self.servers[server.0].stream.as_mut();
-        if let Some(stream) = stream.filter(|stream| stream.id == id) {
-            stream.paused = true;
-            self.discovery.handle(server, Input::Consumed, now());
         }
     }
 
@@ -254,13 +223,15 @@ impl Driver {
     fn event(&mut self, id: StreamId, event: StreamEvent) -> Option<StreamId> {
         let (server, _) = id;
         let link = &mut self.servers[server.0];
-        if link.stream.as_ref().is_none_or(|stream| stream.id != id) {
-            return None;
-        }
+        let stream = link.stream.as_mut().filter(|stream| stream.id == id)?;
         let (input, spoke) = match event {
             StreamEvent::Closed(ending) => {
                 link.stream = None;
                 (Input::Closed(ending), None)
+            }
+            StreamEvent::Consumed => {
+                stream.paused = true;
+                (Input::Consumed, None)
             }
             StreamEvent::DeltaResponse(response) => (Input::DeltaResponse(*response), Some(id)),
             StreamEvent::Opened => (Input::Opened, None),
@@ -320,9 +291,9 @@ impl Driver {
             return;
         };
         let by_name = self.watched.get(key);
-        let by_type = self.whole_types.get(key.type_url);
+        let by_type = self.whole_types.get(&key.kind);
         let watchers = by_name.into_iter().chain(by_type);
-        let ids: BTreeSet<SubscriberId> = watchers.flat_map(|w| w.by.iter().copied()).collect();
+        let ids: BTreeSet<SubscriberId> = watchers.flatten().copied().collect();
         for id in ids {
             batches.entry(id).or_default().push(Update {
                 key: key.clone(),
@@ -335,13 +306,12 @@ impl Driver {
     /// Hands out the batches. Those of a response hold back the next one of its stream; if there are
     /// none, it may be read at once.
     fn deliver(&mut self, batches: Batches, spoke: Option<StreamId>) {
-        let unconsumed = spoke.map(|(server, number)| {
-            Arc::new(Unconsumed::new(server, number, self.to_consumed.clone()))
-        });
+        let events = || self.to_events.clone();
+        let unconsumed = spoke.map(|stream| Arc::new(Unconsumed::new(stream, events())));
         for (id, updates) in batches {
             if let Some(subscriber) = self.subscribers.get(&id) {
                 // A subscriber that is gone has a `Leave` on its way.
-                let _ = subscriber.send(Batch {
+                subscriber.send(Batch {
                     updates,
                     unconsumed: unconsumed.clone(),
                 });
@@ -383,7 +353,9 @@ impl Driver {
         for (key, entry) in self.discovery.cache().iter() {
             let authority = metrics::authority(&key.name);
             let state = metrics::cache_state(entry);
-            *counts.entry((authority, state, key.type_url)).or_default() += 1;
+            *counts
+                .entry((authority, state, key.kind.type_url))
+                .or_default() += 1;
         }
         for key in self.counts.keys() {
             counts.entry(key.clone()).or_insert(0);
@@ -401,6 +373,13 @@ impl Driver {
             }
         }
         self.counts = counts;
+    }
+}
+
+fn add(id: SubscriberId, watchers: &mut Watchers) {
+    if !watchers.contains(&id) {
+        watchers.reserve_exact(1);
+        watchers.push(id);
     }
 }
 

@@ -1,22 +1,28 @@
 //! One ADS stream over tonic, as events.
 
+use std::convert::Infallible;
 use std::error::Error as _;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use crowfly_xds::{Ending, EndingKind, Protocol, Request, ServerId};
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-};
-use futures_util::stream;
-use http::uri::PathAndQuery;
-use prost::Message;
-use tokio::sync::{Notify, mpsc};
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
+use http::header::{CONTENT_TYPE, HeaderValue, TE};
+use http::{Method, Uri, Version};
+use http_body::Frame;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tonic::client::Grpc;
+use tonic::body::Body;
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
+use tower_service::Service as _;
 
-use crate::codec::AdsCodec;
-use crate::limit::{Limited, TooLarge};
+use crate::codec;
+use crate::messages::{Messages, TooLarge};
+use crate::queue::{Receiver, Sender, queue};
 use crate::transports::{Lease, Transports};
 
 const SOTW: &str =
@@ -39,6 +45,8 @@ pub(crate) type StreamId = (ServerId, u64);
 #[derive(Debug)]
 pub(crate) enum StreamEvent {
     Closed(Ending),
+    /// Every watcher has taken what the last response changed.
+    Consumed,
     DeltaResponse(Box<DeltaDiscoveryResponse>),
     Opened,
     Response(Box<DiscoveryResponse>),
@@ -51,17 +59,15 @@ pub(crate) struct AdsStream {
     pub(crate) id: StreamId,
     /// Its last response has been consumed, and it has not been resumed since.
     pub(crate) paused: bool,
-    /// Boxed, since the queue has room for many, if only for one at a time.
-    requests: mpsc::Sender<Box<Request>>,
+    requests: Sender<Box<Request>>,
     resume: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
 impl AdsStream {
-    /// Hands over a request. There is room: the session never has two on their way. If the stream is
-    /// over, its `Closed` says so.
+    /// Hands over a request. If the stream is over, its `Closed` says so.
     pub(crate) fn send(&self, request: Box<Request>) {
-        let _ = self.requests.try_send(request);
+        self.requests.send(request);
     }
 
     /// Lets the next response be read.
@@ -84,9 +90,9 @@ impl Server {
         &self,
         id: StreamId,
         protocol: Protocol,
-        events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
+        events: Sender<(StreamId, StreamEvent)>,
     ) -> AdsStream {
-        let (requests, to_send) = mpsc::channel(1);
+        let (requests, to_send) = queue();
         let resume = Arc::new(Notify::new());
         let link = Link {
             id,
@@ -117,22 +123,7 @@ impl Server {
             }
         };
         link.tell(StreamEvent::Opened);
-        let ended = match protocol {
-            Protocol::Delta => {
-                let wrap = |response| StreamEvent::DeltaResponse(Box::new(response));
-                self.converse::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>(
-                    &lease, DELTA, to_send, as_delta, wrap, link,
-                )
-                .await
-            }
-            Protocol::StateOfTheWorld => {
-                let wrap = |response| StreamEvent::Response(Box::new(response));
-                self.converse::<DiscoveryRequest, DiscoveryResponse>(
-                    &lease, SOTW, to_send, as_sotw, wrap, link,
-                )
-                .await
-            }
-        };
+        let ended = self.converse(&lease, protocol, to_send, link).await;
         match ended {
             Ok(()) => Ending::ordinary(format!("{} ended the stream", self.uri)),
             Err(status) => {
@@ -144,37 +135,24 @@ impl Server {
         }
     }
 
-    async fn converse<Q, P>(
+    async fn converse(
         &self,
         lease: &Lease,
-        path: &'static str,
+        protocol: Protocol,
         to_send: Requests,
-        unwrap: fn(Request) -> Option<Q>,
-        wrap: fn(P) -> StreamEvent,
         link: &Link,
-    ) -> Result<(), Status>
-    where
-        Q: Message + 'static,
-        P: Message + Default + 'static,
-    {
-        let mut request = tonic::Request::new(announce_sent(to_send, unwrap, link.clone()));
-        lease.authorize(request.metadata_mut()).await?;
-        let channel = Limited {
-            channel: lease.channel(),
-            limit: self.max_response_bytes,
+    ) -> Result<(), Status> {
+        let request = Outgoing {
+            to_send,
+            link: link.clone(),
         };
-        let mut grpc = Grpc::new(channel).max_decoding_message_size(self.max_response_bytes);
-        grpc.ready()
-            .await
-            .map_err(|error| Status::unavailable(error_chain(&error)))?;
-        // A server may hold its headers back until its first response, so this does not wait for
-        // them before the first request goes out: the request stream is polled meanwhile.
-        let codec = AdsCodec::<Q, P>::default();
-        let path = PathAndQuery::from_static(path);
-        let response = grpc.streaming(request, path, codec).await?;
-        let mut responses = response.into_inner();
-        while let Some(response) = responses.message().await? {
-            link.tell(wrap(response));
+        // Boxed, for it is large, and done when the conversation has begun.
+        let response = Box::pin(call(lease, protocol, request)).await?;
+        let Some(mut messages) = Messages::of(response, self.max_response_bytes)? else {
+            return Ok(());
+        };
+        while let Some(event) = messages.next(|message| read(message, protocol)).await? {
+            link.tell(event);
             link.resume.notified().await;
         }
         Ok(())
@@ -206,48 +184,78 @@ impl Server {
     }
 }
 
-type Requests = mpsc::Receiver<Box<Request>>;
+type Requests = Receiver<Box<Request>>;
 
 /// The way back to the driver.
 #[derive(Clone, Debug)]
 struct Link {
     id: StreamId,
-    events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
+    events: Sender<(StreamId, StreamEvent)>,
     resume: Arc<Notify>,
 }
 
 impl Link {
     fn tell(&self, event: StreamEvent) {
-        // The driver is gone only when the client is.
-        let _ = self.events.send((self.id, event));
+        self.events.send((self.id, event));
     }
 }
 
-/// Tells when the transport takes a request: the deadline of what it asks for begins then.
-fn announce_sent<Q>(
+/// The body of the request. It tells when the transport takes a message: the deadline of what that asks
+/// for begins then.
+struct Outgoing {
     to_send: Requests,
-    unwrap: fn(Request) -> Option<Q>,
     link: Link,
-) -> impl stream::Stream<Item = Q> {
-    stream::unfold((to_send, link), move |(mut to_send, link)| async move {
-        let request = unwrap(*to_send.recv().await?)?;
-        link.tell(StreamEvent::Sent);
-        Some((request, (to_send, link)))
+}
+
+impl http_body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(request) = ready!(self.to_send.poll_recv(cx)) else {
+            return Poll::Ready(None);
+        };
+        self.link.tell(StreamEvent::Sent);
+        Poll::Ready(Some(Ok(Frame::data(codec::encode(&request)))))
+    }
+}
+
+/// Begins a conversation. A server may hold its headers back until its first response: requests go out
+/// meanwhile.
+async fn call(
+    lease: &Lease,
+    protocol: Protocol,
+    outgoing: Outgoing,
+) -> Result<http::Response<Body>, Status> {
+    let mut metadata = MetadataMap::new();
+    lease.authorize(&mut metadata).await?;
+    let mut request = http::Request::new(Body::new(outgoing));
+    *request.method_mut() = Method::POST;
+    *request.version_mut() = Version::HTTP_2;
+    *request.uri_mut() = Uri::from_static(match protocol {
+        Protocol::Delta => DELTA,
+        Protocol::StateOfTheWorld => SOTW,
+    });
+    *request.headers_mut() = metadata.into_headers();
+    let headers = request.headers_mut();
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    let mut channel = lease.channel();
+    poll_fn(|cx| channel.poll_ready(cx))
+        .await
+        .map_err(|error| Status::unavailable(error_chain(&error)))?;
+    let response = channel.call(request).await;
+    response.map_err(|error| Status::from_error(error.into()))
+}
+
+fn read(message: &[u8], protocol: Protocol) -> Result<StreamEvent, Status> {
+    Ok(match protocol {
+        Protocol::Delta => StreamEvent::DeltaResponse(Box::new(codec::decode(message)?)),
+        Protocol::StateOfTheWorld => StreamEvent::Response(Box::new(codec::decode(message)?)),
     })
-}
-
-fn as_delta(request: Request) -> Option<DeltaDiscoveryRequest> {
-    match request {
-        Request::Delta(request) => Some(request),
-        Request::Sotw(_) => None,
-    }
-}
-
-fn as_sotw(request: Request) -> Option<DiscoveryRequest> {
-    match request {
-        Request::Delta(_) => None,
-        Request::Sotw(request) => Some(request),
-    }
 }
 
 /// An error with everything that caused it; tonic's own text is often only "transport error".

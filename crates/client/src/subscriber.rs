@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crowfly_xds::{Changed, Entry, Key, Kind};
-use tokio::sync::mpsc;
 
 use crate::client::XdsClient;
 use crate::driver::Command;
 use crate::flow::Unconsumed;
+use crate::queue::{Receiver, queue};
 
 /// What has become of one resource.
 #[derive(Clone, Debug)]
@@ -37,14 +37,14 @@ pub struct Batch {
 pub struct Subscriber {
     id: SubscriberId,
     client: XdsClient,
-    batches: mpsc::UnboundedReceiver<Batch>,
+    batches: Receiver<Batch>,
 }
 
 impl Subscriber {
     pub(crate) fn new(client: XdsClient) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = SubscriberId(NEXT.fetch_add(1, Ordering::Relaxed));
-        let (sender, batches) = mpsc::unbounded_channel();
+        let (sender, batches) = queue();
         let subscriber = Self {
             id,
             client,
@@ -55,12 +55,8 @@ impl Subscriber {
     }
 
     /// Begins to watch a resource. What is already known of it comes with the next batch.
-    pub fn watch(&self, key: Key, kind: Kind) {
-        self.client.command(Command::Watch {
-            id: self.id,
-            key,
-            kind,
-        });
+    pub fn watch(&self, key: Key) {
+        self.client.command(Command::Watch { id: self.id, key });
     }
 
     /// Begins to watch every resource of a type.

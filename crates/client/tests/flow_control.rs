@@ -17,7 +17,7 @@ use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::builders::{cluster, endpoints};
 use crowfly_testkit::{AdsServer, over_both_on_sockets};
-use crowfly_xds::{Key, Kind, Protocol};
+use crowfly_xds::{Key, Protocol};
 use envoy_types::pb::google::protobuf::Any;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -127,7 +127,7 @@ async fn held_stream_still_sends() {
         server.next_asked().await;
         tell(&server, "2");
 
-        subscriber.watch(Key::of::<Cluster>("b"), Kind::of::<Cluster>());
+        subscriber.watch(Key::of::<Cluster>("b"));
 
         let request = server.next_asked().await;
         match protocol {
@@ -229,7 +229,7 @@ impl Recorder for Read {
 
 fn watching<R: ResourceType>(client: &XdsClient, name: &str) -> Subscriber {
     let subscriber = client.subscriber();
-    subscriber.watch(Key::of::<R>(name), Kind::of::<R>());
+    subscriber.watch(Key::of::<R>(name));
     subscriber
 }
 

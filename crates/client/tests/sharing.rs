@@ -16,7 +16,7 @@ use crowfly_model::Bootstrap;
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::builders::{Resources, cluster, endpoints};
 use crowfly_testkit::{AdsServer, ResourceServer, response};
-use crowfly_xds::{Key, Kind};
+use crowfly_xds::Key;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -102,7 +102,7 @@ async fn a_paused_stream_does_not_starve_another() {
         builder.target(target).build().unwrap()
     };
     let mut busy = client("xds:///busy").subscriber();
-    busy.watch(Key::of::<Endpoints>("many"), Kind::of::<Endpoints>());
+    busy.watch(Key::of::<Endpoints>("many"));
     let held = timeout(PATIENCE, busy.next()).await.unwrap().unwrap();
     let mut lively = client("xds:///lively").watch::<Endpoints>("many");
     assert!(lively.next().await.is_some());

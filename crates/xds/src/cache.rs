@@ -62,12 +62,14 @@ impl Cache {
 /// What is known of one resource.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
-    resource: Option<Received>,
+    /// Shared by all who were told of it.
+    resource: Option<Arc<Received>>,
     state: State,
-    failure: Option<Failure>,
-    /// What watchers were last told is wrong: the failure, or that the server is out of reach.
-    trouble: Option<ResourceError>,
     deletion_ignored: bool,
+    /// Rare, so it is elsewhere.
+    failure: Option<Box<Failure>>,
+    /// What watchers were last told is wrong: the failure, or that the server is out of reach.
+    trouble: Option<Box<ResourceError>>,
 }
 
 /// A good resource, as it came.
@@ -116,24 +118,24 @@ impl Entry {
     pub fn read<R: ResourceType>(&self) -> Option<Result<Arc<R::Parsed>, ResourceError>> {
         match (&self.resource, &self.trouble) {
             (Some(received), _) => Arc::clone(&received.value).downcast().ok().map(Ok),
-            (None, Some(error)) => Some(Err(error.clone())),
+            (None, Some(error)) => Some(Err((**error).clone())),
             (None, None) => None,
         }
     }
 
     /// Trouble that leaves the value standing.
     pub fn ambient(&self) -> Option<&ResourceError> {
-        self.trouble.as_ref().filter(|_| self.has_value())
+        self.trouble.as_deref().filter(|_| self.has_value())
     }
 
     /// The last good resource.
     pub fn received(&self) -> Option<&Received> {
-        self.resource.as_ref()
+        self.resource.as_deref()
     }
 
     /// The last thing that went wrong with the resource itself; `None` once a good one came.
     pub fn failure(&self) -> Option<&Failure> {
-        self.failure.as_ref()
+        self.failure.as_deref()
     }
 
     /// Where it stands.
@@ -171,9 +173,9 @@ impl Entry {
             (Some(_), false) => Changed::Nothing,
         };
         if let Some(held) = equal {
-            received.value = held.value;
+            received.value = Arc::clone(&held.value);
         }
-        self.resource = Some(received);
+        self.resource = Some(Arc::new(received));
         changed
     }
 
@@ -181,7 +183,7 @@ impl Entry {
     pub(crate) fn fail(&mut self, state: State, failure: Failure, keep: bool) -> Changed {
         self.state = state;
         let error = failure.error.clone();
-        self.failure = Some(failure);
+        self.failure = Some(Box::new(failure));
         let withdrawn = !keep && self.resource.take().is_some();
         let changed = self.tell(error);
         if withdrawn { Changed::Data } else { changed }
@@ -200,18 +202,20 @@ impl Entry {
     /// The server has spoken again.
     pub(crate) fn reconnected(&mut self) -> Changed {
         let out_of_reach = |error: &ResourceError| matches!(error.reason, Reason::Connectivity(_));
-        if !self.has_value() || !self.trouble.as_ref().is_some_and(out_of_reach) {
+        if !self.has_value() || !self.trouble.as_deref().is_some_and(out_of_reach) {
             return Changed::Nothing;
         }
-        self.trouble = self.failure.as_ref().map(|failure| failure.error.clone());
+        self.trouble = self
+            .failure()
+            .map(|failure| Box::new(failure.error.clone()));
         Changed::Ambient
     }
 
     fn tell(&mut self, error: ResourceError) -> Changed {
-        if self.trouble.as_ref() == Some(&error) {
+        if self.trouble.as_deref() == Some(&error) {
             return Changed::Nothing;
         }
-        self.trouble = Some(error);
+        self.trouble = Some(Box::new(error));
         if self.has_value() {
             Changed::Ambient
         } else {

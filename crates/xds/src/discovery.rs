@@ -16,6 +16,7 @@ use crate::cache::{Cache, Changed, Failure, State};
 use crate::error::{Reason, ResourceError};
 use crate::kind::{Key, Kind};
 use crate::session::{self, Input, Protocol, Request, Session, SessionConfig, Want};
+use crate::sorted::SortedSet;
 
 /// One of the servers that [`Discovery::new`] was given, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,7 +80,7 @@ struct Authority {
     servers: Vec<ServerId>,
     /// The position in `servers` of the last one that is asked.
     last: usize,
-    watched: BTreeMap<Key, Kind>,
+    watched: SortedSet<Key>,
     /// Types of which everything is wanted; whether anything is known of one.
     whole_types: BTreeMap<&'static str, (Kind, bool)>,
 }
@@ -116,17 +117,17 @@ impl Discovery {
             Ok(canonical) => canonical,
             Err(error) => {
                 let key = kind.key(&name.into());
-                self.refuse(kind, &key, Reason::Name(error.to_string()), now);
+                self.refuse(&key, Reason::Name(error.to_string()), now);
                 return key;
             }
         };
         let key = kind.key(&(&*name).into());
         let Some(authority) = authority_of(&mut self.default, &mut self.named, &name) else {
             let unknown = names::authority_of(&name).to_string();
-            self.refuse(kind, &key, Reason::UnknownAuthority(unknown), now);
+            self.refuse(&key, Reason::UnknownAuthority(unknown), now);
             return key;
         };
-        if authority.watched.insert(key.clone(), kind).is_some() {
+        if !authority.watched.add(key.clone()) {
             return key;
         }
         let want = Want::Named(Arc::clone(&key.name));
@@ -158,17 +159,16 @@ impl Discovery {
     /// Stops watching a resource.
     pub fn unwatch(&mut self, key: &Key, now: Instant) {
         let found = authority_of(&mut self.default, &mut self.named, &key.name);
-        let Some((authority, kind)) = found.and_then(|a| {
-            let kind = a.watched.remove(key)?;
-            Some((a, kind))
-        }) else {
+        let watched = found.filter(|authority| authority.watched.contains_key(key));
+        let Some(authority) = watched else {
             self.cache.remove(key);
             return;
         };
+        authority.watched.remove(key);
         let want = Want::Named(Arc::clone(&key.name));
         let asked = authority.asked();
         authority.rest();
-        self.unsubscribe(&asked, kind, &want, now);
+        self.unsubscribe(&asked, key.kind, &want, now);
     }
 
     /// Stops watching a whole type.
@@ -215,25 +215,31 @@ impl Discovery {
             }
             let cache = &self.cache;
             let mut sessions = self.sessions.iter_mut().enumerate();
-            let (server, output) = sessions.find_map(|(index, session)| {
-                Some((ServerId(index), session.poll_output(cache)?))
-            })?;
-            self.take(server, output, now);
+            let next = sessions
+                .find_map(|(index, session)| Some((ServerId(index), session.poll_output(cache)?)));
+            let Some((server, output)) = next else {
+                self.outputs = VecDeque::new();
+                return None;
+            };
+            if let Some(output) = self.take(server, output, now) {
+                return Some(output);
+            }
         }
     }
 
-    fn take(&mut self, server: ServerId, output: session::Output, now: Instant) {
-        let output = match output {
-            session::Output::Answered => return self.answered(server),
+    /// Deals with what a session wants done, as far as it is not for others to do.
+    fn take(&mut self, server: ServerId, output: session::Output, now: Instant) -> Option<Output> {
+        match output {
+            session::Output::Answered => self.answered(server),
             session::Output::Changed { key, changed } => {
                 if self.is_gone(&key) {
                     self.gone.push(key.clone());
                 }
-                Output::Changed { key, changed }
+                return Some(Output::Changed { key, changed });
             }
-            session::Output::Close => Output::Close(server),
-            session::Output::Failed(reason) => return self.failed(server, &reason, now),
-            session::Output::Open(protocol) => Output::Open(server, protocol),
+            session::Output::Close => return Some(Output::Close(server)),
+            session::Output::Failed(reason) => self.failed(server, &reason, now),
+            session::Output::Open(protocol) => return Some(Output::Open(server, protocol)),
             session::Output::Received {
                 kind,
                 valid,
@@ -242,17 +248,17 @@ impl Discovery {
                 if let Some((_, known)) = self.default.whole_types.get_mut(kind.type_url) {
                     *known = true;
                 }
-                Output::Received {
+                return Some(Output::Received {
                     server,
                     kind,
                     valid,
                     invalid,
-                }
+                });
             }
-            session::Output::Released(key) => return self.released(&key),
-            session::Output::Send(request) => Output::Send(server, request),
-        };
-        self.outputs.push_back(output);
+            session::Output::Released(key) => self.released(&key),
+            session::Output::Send(request) => return Some(Output::Send(server, request)),
+        }
+        None
     }
 
     /// Whether only a wildcard wanted it, and there is nothing left to want. A name that a server has
@@ -326,9 +332,7 @@ impl Discovery {
         {
             return;
         }
-        let kind = authority.watched.get(key);
-        let noun = kind.map_or("resource", |kind| kind.noun);
-        let error = unreachable(noun, key, &reason, &self.node);
+        let error = unreachable(key, &reason, &self.node);
         let changed = self.cache.entry_mut(key).disconnected(error);
         push_change(&mut self.outputs, key, changed);
     }
@@ -355,9 +359,9 @@ impl Discovery {
     }
 
     /// No server can be asked for this.
-    fn refuse(&mut self, kind: Kind, key: &Key, reason: Reason, now: Instant) {
+    fn refuse(&mut self, key: &Key, reason: Reason, now: Instant) {
         let error = ResourceError {
-            noun: kind.noun,
+            noun: key.kind.noun,
             name: Arc::clone(&key.name),
             reason,
             node: Arc::clone(&self.node),
@@ -394,12 +398,12 @@ impl Authority {
             .whole_types
             .values()
             .map(|(kind, _)| (*kind, Want::All));
-        let named = self.watched.iter();
-        whole.chain(named.map(|(key, kind)| (*kind, Want::Named(Arc::clone(&key.name)))))
+        let named = self.watched.keys();
+        whole.chain(named.map(|key| (key.kind, Want::Named(Arc::clone(&key.name)))))
     }
 
     fn wants_type(&self, key: &Key) -> bool {
-        self.whole_types.contains_key(key.type_url)
+        self.whole_types.contains_key(key.kind.type_url)
     }
 
     /// All that is watched, and all that came because a whole type is, which is the default
@@ -458,13 +462,7 @@ impl Authority {
         outputs: &mut VecDeque<Output>,
     ) {
         for key in self.keys(cache) {
-            let whole = self.whole_types.get(key.type_url).map(|(kind, _)| kind);
-            let noun = self
-                .watched
-                .get(&key)
-                .or(whole)
-                .map_or("resource", |kind| kind.noun);
-            let error = unreachable(noun, &key, reason, node);
+            let error = unreachable(&key, reason, node);
             let changed = cache.entry_mut(&key).disconnected(error);
             push_change(outputs, &key, changed);
         }
@@ -482,9 +480,9 @@ fn authority_of<'a>(
     }
 }
 
-fn unreachable(noun: &'static str, key: &Key, reason: &Arc<str>, node: &Arc<str>) -> ResourceError {
+fn unreachable(key: &Key, reason: &Arc<str>, node: &Arc<str>) -> ResourceError {
     ResourceError {
-        noun,
+        noun: key.kind.noun,
         name: Arc::clone(&key.name),
         reason: Reason::Connectivity(Arc::clone(reason)),
         node: Arc::clone(node),

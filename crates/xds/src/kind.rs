@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crowfly_model::{Decoded, Features, ResourceType, names};
@@ -10,9 +12,12 @@ use crowfly_model::{Decoded, Features, ResourceType, names};
 /// A parsed resource of any type.
 pub type Erased = Arc<dyn Any + Send + Sync>;
 
-/// A [`ResourceType`] as a value.
+/// A [`ResourceType`] as a value: the address of what is to be said of the type.
 #[derive(Clone, Copy)]
-pub struct Kind {
+pub struct Kind(&'static Traits);
+
+/// What is to be said of a [`ResourceType`].
+pub struct Traits {
     /// The full type URL.
     pub type_url: &'static str,
     /// What a message calls it.
@@ -26,29 +31,41 @@ pub struct Kind {
 impl Kind {
     /// The value for type `R`.
     pub const fn of<R: ResourceType>() -> Self {
-        Self {
-            type_url: R::TYPE_URL,
-            noun: R::NOUN,
-            all_in_sotw: R::ALL_IN_SOTW,
-            decode: decode::<R>,
-            equal: equal::<R>,
-        }
+        Self(
+            const {
+                &Traits {
+                    type_url: R::TYPE_URL,
+                    noun: R::NOUN,
+                    all_in_sotw: R::ALL_IN_SOTW,
+                    decode: decode::<R>,
+                    equal: equal::<R>,
+                }
+            },
+        )
     }
 
     /// The key of the resource of this type named `name`.
     pub fn key(&self, name: &Arc<str>) -> Key {
         Key {
-            type_url: self.type_url,
+            kind: *self,
             name: Arc::clone(name),
         }
     }
 
     pub(crate) fn decode(&self, bytes: &[u8], features: &Features) -> Decoded<Erased> {
-        (self.decode)(bytes, features)
+        (self.0.decode)(bytes, features)
     }
 
     pub(crate) fn equal(&self, a: &Erased, b: &Erased) -> bool {
-        (self.equal)(a, b)
+        (self.0.equal)(a, b)
+    }
+}
+
+impl Deref for Kind {
+    type Target = Traits;
+
+    fn deref(&self) -> &Traits {
+        self.0
     }
 }
 
@@ -60,7 +77,7 @@ impl fmt::Debug for Kind {
 
 impl PartialEq for Kind {
     fn eq(&self, other: &Self) -> bool {
-        self.type_url == other.type_url
+        self.cmp(other) == Ordering::Equal
     }
 }
 
@@ -74,15 +91,19 @@ impl PartialOrd for Kind {
 
 impl Ord for Kind {
     fn cmp(&self, other: &Self) -> Ordering {
+        // One type may be described in more than one place, but seldom is.
+        if std::ptr::eq(self.0, other.0) {
+            return Ordering::Equal;
+        }
         self.type_url.cmp(other.type_url)
     }
 }
 
 /// Which resource: its type and its name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The full type URL.
-    pub type_url: &'static str,
+    /// Its type.
+    pub kind: Kind,
     /// The name within that type.
     pub name: Arc<str>,
 }
@@ -91,9 +112,16 @@ impl Key {
     /// The key of the resource of type `R` named `name`, in whatever spelling (gRFC A47).
     pub fn of<R: ResourceType>(name: &str) -> Self {
         Self {
-            type_url: R::TYPE_URL,
+            kind: Kind::of::<R>(),
             name: canonical(name),
         }
+    }
+}
+
+impl Hash for Key {
+    /// Few names are those of more than a few types.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
     }
 }
 

@@ -14,6 +14,7 @@ mod kind;
 mod resolve;
 pub mod session;
 mod snapshot;
+mod sorted;
 mod subscription;
 
 pub use backoff::Backoff;
@@ -21,7 +22,7 @@ pub use cache::{Cache, Changed, Entry, Failure, Received, State};
 pub use data_errors::DataErrors;
 pub use discovery::{Authorities, Discovery, ServerId};
 pub use error::{Reason, ResourceError};
-pub use kind::{Erased, Key, Kind};
+pub use kind::{Erased, Key, Kind, Traits};
 pub use resolve::{
     ClusterError, ClusterResult, ClusterState, MAX_DEPTH, Members, Missing, Resolution,
     ResolveError, Resolved, Resolver, Roots, Seen, Step, View, Watches, XdsConfig, resolve,

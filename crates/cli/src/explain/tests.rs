@@ -56,7 +56,7 @@ impl World {
             if is_done {
                 return;
             }
-            for (key, _) in &step.watch {
+            for key in &step.watch {
                 self.subscribe(key);
             }
             for name in &step.watch_names {
@@ -88,7 +88,7 @@ impl World {
     }
 
     fn subscribe(&mut self, key: &Key) {
-        match key.type_url {
+        match key.kind.type_url {
             grpc::Cluster::TYPE_URL => self.pair.subscribe::<grpc::Cluster>(&key.name),
             ClusterConfig::TYPE_URL => self.pair.subscribe::<ClusterConfig>(&key.name),
             Endpoints::TYPE_URL => self.pair.subscribe::<Endpoints>(&key.name),

@@ -117,7 +117,7 @@ impl BootstrapBuilder {
             servers: self.servers,
             authorities: self.authorities,
             listener_template: self.listener_template,
-            node: node::introduce(self.node),
+            node: node::introduce(self.node).into(),
         }
     }
 }

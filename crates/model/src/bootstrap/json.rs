@@ -64,7 +64,7 @@ fn parse_root(json: &Json, guards: Guards, v: &mut Validator) -> Bootstrap {
         servers,
         authorities: parse_authorities(json, guards, v),
         listener_template,
-        node: node::introduce(node),
+        node: node::introduce(node).into(),
     }
 }
 

@@ -65,7 +65,7 @@ pub struct Bootstrap {
     /// Makes a listener's name of a target without an authority.
     pub listener_template: String,
     /// How the client introduces itself, complete as it is sent.
-    pub node: Node,
+    pub node: Arc<Node>,
 }
 
 impl Bootstrap {

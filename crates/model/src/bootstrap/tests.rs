@@ -45,7 +45,7 @@ fn file_beats_inline() {
     let inline = (INLINE_VARIABLE, valid("inline").into());
     let no_file = (FILE_VARIABLE, OsString::new());
 
-    let id = |variables: &[_]| from_env(variables).unwrap().node.id;
+    let id = |variables: &[_]| from_env(variables).unwrap().node.id.clone();
     assert_eq!(id(&[file.clone(), inline.clone()]), "file");
     assert_eq!(id(&[file]), "file");
     assert_eq!(id(std::slice::from_ref(&inline)), "inline");
@@ -197,7 +197,7 @@ fn node_is_read_whole() {
         sub_zone: "rack-1".to_owned(),
     };
     assert_eq!(node.locality, Some(locality));
-    let metadata = node.metadata.unwrap().fields;
+    let metadata = node.metadata.clone().unwrap().fields;
     let kind = |name: &str| metadata[name].kind.clone().unwrap();
     assert_eq!(kind("n"), Kind::NumberValue(1.5));
     assert_eq!(kind("b"), Kind::BoolValue(true));
@@ -246,8 +246,8 @@ fn sub_zone_in_either_spelling() {
     for field in ["sub_zone", "subZone"] {
         let node = format!(r#""locality": {{"{field}": "r"}}"#);
         let text = valid("x").replace(r#""id": "x""#, &node);
-        let locality = Bootstrap::from_json(&text).unwrap().node.locality.unwrap();
-        assert_eq!(locality.sub_zone, "r");
+        let node = Bootstrap::from_json(&text).unwrap().node;
+        assert_eq!(node.locality.as_ref().unwrap().sub_zone, "r");
     }
 }
 

@@ -1,7 +1,7 @@
 //! What was found of each cluster, and what each finding depends on, so that a change is followed by
 //! as much work as it is worth.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::base::Base;
@@ -9,8 +9,9 @@ use super::cluster::{self, Found};
 use super::config::{ClusterResult, Missing, ResolveError, XdsConfig, routed};
 use super::look::{Look, Need};
 use super::view::View;
-use super::{Resolved, Roots};
+use super::{Resolved, Roots, Watches};
 use crate::error::ResourceError;
+use crate::sorted::{Sorted, SortedSet};
 
 /// Somebody who needs something.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,11 +25,11 @@ enum Dependent {
 pub(super) struct Graph {
     base: Option<Finding<Result<Option<Base>, ResolveError>>>,
     base_notes: Vec<ResourceError>,
-    clusters: HashMap<Arc<str>, Finding<Found>>,
+    clusters: Sorted<Arc<str>, Finding<Found>>,
     /// Clusters that a configuration cannot do without: those routed to, and their leaves.
-    required: BTreeSet<Arc<str>>,
-    dependents: BTreeMap<Need, BTreeSet<Dependent>>,
-    /// What came into or went out of `dependents` since [`take_moved`](Self::take_moved).
+    required: SortedSet<Arc<str>>,
+    dependents: Sorted<Need, SortedSet<Dependent>>,
+    /// What came into `dependents` or went out of it since [`take_moved`](Self::take_moved).
     moved: BTreeSet<Need>,
     stale: BTreeSet<Dependent>,
     /// Whether other clusters are needed than in the last pass.
@@ -44,16 +45,17 @@ pub(super) struct Graph {
 #[derive(Debug)]
 struct Finding<T> {
     what: T,
-    needs: BTreeSet<Need>,
+    needs: SortedSet<Need>,
     missing: BTreeSet<String>,
 }
 
 impl Graph {
-    /// Something that findings may depend on is not what it was.
-    pub(super) fn touch(&mut self, need: &Need) {
-        if let Some(dependents) = self.dependents.get(need) {
-            self.stale.extend(dependents.iter().cloned());
-        }
+    /// Something that findings may depend on is not what it was; `false` if none does.
+    pub(super) fn touch(&mut self, need: &Need) -> bool {
+        let dependents = self.dependents.get(need);
+        let touched = dependents.into_iter().flat_map(SortedSet::keys);
+        self.stale.extend(touched.cloned());
+        dependents.is_some()
     }
 
     /// The roots are not what they were.
@@ -79,12 +81,22 @@ impl Graph {
     }
 
     /// Everything that must be watched.
-    pub(super) fn needs(&self) -> impl Iterator<Item = &Need> {
-        self.dependents.keys()
+    pub(super) fn watches(&self) -> Watches {
+        let mut watches = Watches::default();
+        for need in self.dependents.keys() {
+            match need {
+                Need::Name(name) => {
+                    watches.names.insert(name.clone());
+                }
+                Need::Resource(key) => {
+                    watches.resources.insert(key.clone());
+                }
+            }
+        }
+        watches
     }
 
-    /// What is needed since the last call (`true`), or needed no more (`false`), and may have come
-    /// and gone in between.
+    /// What is needed and was not at the last call (`true`), or the other way round (`false`).
     pub(super) fn take_moved(&mut self) -> Vec<(Need, bool)> {
         let moved = std::mem::take(&mut self.moved).into_iter();
         moved
@@ -164,23 +176,26 @@ impl Graph {
         };
         self.required = self.reach(routed, view);
         let reached = self.reach(roots.held.clone(), view);
-        let gone = |name: &Arc<str>| !self.required.contains(name) && !reached.contains(name);
+        let gone = |name: &Arc<str>| {
+            let name: &str = name;
+            !self.required.contains_key(name) && !reached.contains_key(name)
+        };
         let gone: Vec<Arc<str>> = self.clusters.keys().filter(|n| gone(n)).cloned().collect();
         for name in gone {
             if let Some(finding) = self.clusters.remove(&name) {
                 let dependent = Dependent::Cluster(name);
-                self.depend(&dependent, Some(&finding.needs), &BTreeSet::new());
+                self.depend(&dependent, Some(&finding.needs), &SortedSet::default());
                 self.outdated = true;
             }
         }
     }
 
     /// These clusters and their leaves.
-    fn reach(&mut self, roots: BTreeSet<Arc<str>>, view: &View) -> BTreeSet<Arc<str>> {
-        let mut reached = BTreeSet::new();
+    fn reach(&mut self, roots: BTreeSet<Arc<str>>, view: &View) -> SortedSet<Arc<str>> {
+        let mut reached = SortedSet::default();
         let mut next: Vec<Arc<str>> = roots.into_iter().collect();
         while let Some(name) = next.pop() {
-            if reached.contains(&name) {
+            if reached.contains_key(&name) {
                 continue;
             }
             if !self.clusters.contains_key(&name) {
@@ -188,7 +203,7 @@ impl Graph {
             }
             let leaves = self.clusters.get(&name).map(|found| &found.what.leaves);
             next.extend(leaves.into_iter().flatten().cloned());
-            reached.insert(name);
+            reached.add(name);
         }
         reached
     }
@@ -196,25 +211,35 @@ impl Graph {
     fn depend(
         &mut self,
         dependent: &Dependent,
-        old: Option<&BTreeSet<Need>>,
-        new: &BTreeSet<Need>,
+        old: Option<&SortedSet<Need>>,
+        new: &SortedSet<Need>,
     ) {
-        for need in old.into_iter().flatten().filter(|need| !new.contains(need)) {
+        let old = old.into_iter().flat_map(SortedSet::keys);
+        for need in old.filter(|need| !new.contains_key(*need)) {
             let Some(dependents) = self.dependents.get_mut(need) else {
                 continue;
             };
             dependents.remove(dependent);
             if dependents.is_empty() {
                 self.dependents.remove(need);
-                self.moved.insert(need.clone());
+                self.move_over(need);
             }
         }
-        for need in new {
-            let dependents = self.dependents.entry(need.clone()).or_insert_with(|| {
-                self.moved.insert(need.clone());
-                BTreeSet::new()
-            });
-            dependents.insert(dependent.clone());
+        for need in new.keys() {
+            if !self.dependents.contains_key(need) {
+                self.move_over(need);
+            }
+            let dependents = self
+                .dependents
+                .get_or_insert_with(need.clone(), Sorted::default);
+            dependents.add(dependent.clone());
+        }
+    }
+
+    /// What moves there and back has not moved.
+    fn move_over(&mut self, need: &Need) {
+        if !self.moved.remove(need) {
+            self.moved.insert(need.clone());
         }
     }
 
@@ -227,7 +252,7 @@ impl Graph {
             Ok(None) => return Resolved::Waiting(Missing(finding.missing.clone())),
             Ok(Some(base)) => base.clone(),
         };
-        let required = self.required.iter();
+        let required = self.required.keys();
         let findings = required.filter_map(|name| self.clusters.get(name));
         let missing: BTreeSet<String> = findings.flat_map(|f| &f.missing).cloned().collect();
         if !missing.is_empty() {

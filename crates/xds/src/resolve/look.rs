@@ -10,18 +10,19 @@ use crowfly_model::grpc::cluster::DnsName;
 
 use super::view::{Seen, View};
 use crate::error::ResourceError;
-use crate::kind::{Key, Kind};
+use crate::kind::Key;
+use crate::sorted::SortedSet;
 
 /// Something that an answer depends on, and that must be watched for the answer to stay true.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
     Name(DnsName),
-    Resource(Key, Kind),
+    Resource(Key),
 }
 
 pub(super) struct Look<'a> {
     pub(super) view: &'a View,
-    pub(super) needs: BTreeSet<Need>,
+    pub(super) needs: SortedSet<Need>,
     pub(super) missing: BTreeSet<String>,
     pub(super) notes: Vec<ResourceError>,
 }
@@ -30,7 +31,7 @@ impl<'a> Look<'a> {
     pub(super) fn at(view: &'a View) -> Self {
         Self {
             view,
-            needs: BTreeSet::new(),
+            needs: SortedSet::default(),
             missing: BTreeSet::new(),
             notes: Vec::new(),
         }
@@ -43,14 +44,14 @@ impl<'a> Look<'a> {
     ) -> Option<Result<Arc<R::Parsed>, ResourceError>> {
         let key = Key::of::<R>(name);
         let seen = self.view.read::<R>(&key);
-        self.needs.insert(Need::Resource(key, Kind::of::<R>()));
+        self.needs.add(Need::Resource(key));
         self.take(seen, || format!("{} {name}", R::NOUN))
     }
 
     /// What a DNS name stands for.
     pub(super) fn name(&mut self, name: &DnsName) -> Option<Result<Arc<Endpoints>, ResourceError>> {
         let seen = self.view.look_up(name);
-        self.needs.insert(Need::Name(name.clone()));
+        self.needs.add(Need::Name(name.clone()));
         self.take(seen, || format!("DNS name {name}"))
     }
 

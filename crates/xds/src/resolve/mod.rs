@@ -36,7 +36,7 @@ mod look;
 mod resolver;
 mod view;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crowfly_model::grpc::cluster::DnsName;
@@ -45,10 +45,9 @@ pub use self::config::{
     ClusterError, ClusterResult, ClusterState, MAX_DEPTH, Members, Missing, ResolveError, XdsConfig,
 };
 use self::graph::Graph;
-use self::look::Need;
 pub use self::resolver::{Resolver, Step};
 pub use self::view::{Seen, View};
-use crate::kind::{Key, Kind};
+use crate::kind::Key;
 
 /// Where resolution begins.
 #[derive(Clone, Debug)]
@@ -75,7 +74,7 @@ pub struct Resolution {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Watches {
     /// Resources.
-    pub resources: BTreeMap<Key, Kind>,
+    pub resources: BTreeSet<Key>,
     /// DNS names.
     pub names: BTreeSet<DnsName>,
 }
@@ -95,16 +94,6 @@ pub enum Resolved {
 pub fn resolve(view: &View, roots: &Roots) -> Resolution {
     let mut graph = Graph::default();
     let resolved = graph.resolve(view, roots);
-    let mut watches = Watches::default();
-    for need in graph.needs() {
-        match need {
-            Need::Name(name) => {
-                watches.names.insert(name.clone());
-            }
-            Need::Resource(key, kind) => {
-                watches.resources.insert(key.clone(), *kind);
-            }
-        }
-    }
+    let watches = graph.watches();
     Resolution { watches, resolved }
 }

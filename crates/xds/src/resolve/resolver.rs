@@ -1,6 +1,5 @@
 //! The resolver that keeps up with changes.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -11,7 +10,8 @@ use super::look::Need;
 use super::view::View;
 use super::{Resolved, Roots, Watches};
 use crate::cache::Entry;
-use crate::kind::{Key, Kind};
+use crate::kind::Key;
+use crate::sorted::Sorted;
 
 /// Resolves one channel's roots, again and again, as what is known changes.
 ///
@@ -23,9 +23,8 @@ use crate::kind::{Key, Kind};
 pub struct Resolver {
     view: View,
     roots: Roots,
-    holds: BTreeMap<Arc<str>, usize>,
+    holds: Sorted<Arc<str>, usize>,
     graph: Graph,
-    watches: Watches,
     last: Option<Resolved>,
 }
 
@@ -33,7 +32,7 @@ pub struct Resolver {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     /// Resources to watch from now on.
-    pub watch: Vec<(Key, Kind)>,
+    pub watch: Vec<Key>,
     /// Resources to watch no longer.
     pub unwatch: Vec<Key>,
     /// DNS names to look up.
@@ -48,13 +47,15 @@ impl Resolver {
     /// A resolver that knows nothing yet; its first step says what to watch. `node` is named in
     /// errors. What the roots hold is held once.
     pub fn new(roots: Roots, node: impl Into<Arc<str>>) -> Self {
-        let held = roots.held.iter();
+        let mut holds = Sorted::default();
+        for name in &roots.held {
+            holds.insert(Arc::clone(name), 1);
+        }
         Self {
             view: View::new(node),
-            holds: held.map(|name| (Arc::clone(name), 1)).collect(),
+            holds,
             roots,
             graph: Graph::default(),
-            watches: Watches::default(),
             last: None,
         }
     }
@@ -69,9 +70,9 @@ impl Resolver {
         &self.roots
     }
 
-    /// What is watched.
-    pub fn watches(&self) -> &Watches {
-        &self.watches
+    /// What is watched, as of the last step.
+    pub fn watches(&self) -> Watches {
+        self.graph.watches()
     }
 
     /// How many times a cluster was worked out: what the work is measured by.
@@ -81,16 +82,14 @@ impl Resolver {
 
     /// A resource is not what it was. News of one that is not watched came too late, and is dropped.
     pub fn update(&mut self, key: Key, entry: Entry) {
-        if let Some(kind) = self.watches.resources.get(&key) {
-            self.graph.touch(&Need::Resource(key.clone(), *kind));
+        if self.graph.touch(&Need::Resource(key.clone())) {
             self.view.put(key, entry);
         }
     }
 
     /// A lookup has ended.
     pub fn answer(&mut self, name: &DnsName, outcome: Result<Vec<SocketAddr>, Arc<str>>) {
-        if self.watches.names.contains(name) {
-            self.graph.touch(&Need::Name(name.clone()));
+        if self.graph.touch(&Need::Name(name.clone())) {
             self.view.answer(name, outcome);
         }
     }
@@ -98,7 +97,7 @@ impl Resolver {
     /// Somebody wants this cluster, whether or not a route leads to it, until it is
     /// [released](Self::release) as often as it was held (gRFC A74's dynamic subscription).
     pub fn hold(&mut self, cluster: &Arc<str>) {
-        *self.holds.entry(Arc::clone(cluster)).or_default() += 1;
+        *self.holds.get_or_insert_with(Arc::clone(cluster), || 0) += 1;
         if self.roots.held.insert(Arc::clone(cluster)) {
             self.graph.reshape();
         }
@@ -123,9 +122,16 @@ impl Resolver {
         let mut step = Step::default();
         for (need, is_needed) in self.graph.take_moved() {
             match need {
-                Need::Name(name) => self.watch_name(name, is_needed, &mut step),
-                Need::Resource(key, kind) if is_needed => self.watch(key, kind, &mut step),
-                Need::Resource(key, _) => self.unwatch(key, &mut step),
+                Need::Name(name) if is_needed => step.watch_names.push(name),
+                Need::Name(name) => {
+                    self.view.remove_name(&name);
+                    step.unwatch_names.push(name);
+                }
+                Need::Resource(key) if is_needed => step.watch.push(key),
+                Need::Resource(key) => {
+                    self.view.remove(&key);
+                    step.unwatch.push(key);
+                }
             }
         }
         if self.last.as_ref().is_none_or(|last| !last.is(&resolved)) {
@@ -133,30 +139,6 @@ impl Resolver {
             step.resolved = Some(resolved);
         }
         step
-    }
-
-    fn watch(&mut self, key: Key, kind: Kind, step: &mut Step) {
-        if self.watches.resources.insert(key.clone(), kind).is_none() {
-            step.watch.push((key, kind));
-        }
-    }
-
-    fn unwatch(&mut self, key: Key, step: &mut Step) {
-        if self.watches.resources.remove(&key).is_some() {
-            self.view.remove(&key);
-            step.unwatch.push(key);
-        }
-    }
-
-    fn watch_name(&mut self, name: DnsName, is_needed: bool, step: &mut Step) {
-        if is_needed {
-            if self.watches.names.insert(name.clone()) {
-                step.watch_names.push(name);
-            }
-        } else if self.watches.names.remove(&name) {
-            self.view.remove_name(&name);
-            step.unwatch_names.push(name);
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is particular to delta: a request says what changed in the names, each resource has its own
 //! version, and the server names what is gone.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::Node;
@@ -15,11 +15,12 @@ use super::refusal::Refusal;
 use super::type_state::{Names, TypeState, WILDCARD, Wire};
 use crate::cache::Cache;
 use crate::kind::{Kind, canonical};
+use crate::sorted::Sorted;
 
 #[derive(Debug, Default)]
 pub(super) struct DeltaWire {
     /// What was accepted of this server, told to it on the next stream. It outlives the stream.
-    versions: BTreeMap<Arc<str>, String>,
+    versions: Sorted<Arc<str>, Arc<str>>,
     stream: OnStream,
 }
 
@@ -89,10 +90,11 @@ impl DeltaWire {
         }
         let is_first = !std::mem::replace(&mut self.stream.asked, true);
         self.stream.returned.clear();
-        let known = is_first.then_some(&self.versions).into_iter().flatten();
+        let known = is_first.then(|| self.versions.iter());
+        let known = known.into_iter().flatten();
         let known = known.filter(|(name, _)| names.has(name));
         let initial_resource_versions = known
-            .map(|(name, version)| (name.to_string(), version.clone()))
+            .map(|(name, version)| (name.to_string(), version.to_string()))
             .collect();
         let answer = self.stream.answers.pop_front();
         let (response_nonce, error_detail) =
@@ -140,7 +142,7 @@ impl DeltaWire {
     }
 
     pub(super) fn forget_versions(&mut self) {
-        self.versions.clear();
+        self.versions = Sorted::default();
     }
 }
 
@@ -161,7 +163,7 @@ pub(super) fn apply(
         let parsed = apply::from_wrapper(state.kind, resource, &context.features);
         let taken = verdict.take(index, parsed, &version, &mut seen, state, cache, context);
         if let (Some(name), Wire::Delta(wire)) = (taken, &mut state.wire) {
-            wire.versions.insert(name, version.to_string());
+            wire.versions.insert(name, version);
         }
     }
     for error in response.resource_errors {

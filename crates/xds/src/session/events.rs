@@ -16,7 +16,7 @@ use crate::kind::{Key, Kind};
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
     /// Who this client is; sent in the first request of each stream.
-    pub node: Node,
+    pub node: Arc<Node>,
     /// Which variant of the protocol to speak.
     pub protocol: Protocol,
     /// What to do about errors in the data.
@@ -29,9 +29,9 @@ pub struct SessionConfig {
 
 impl SessionConfig {
     /// State of the world, with the classic treatment of data errors and without experiments, for `node`.
-    pub fn new(node: Node, seed: u64) -> Self {
+    pub fn new(node: impl Into<Arc<Node>>, seed: u64) -> Self {
         Self {
-            node,
+            node: node.into(),
             protocol: Protocol::StateOfTheWorld,
             data_errors: DataErrors::default(),
             features: Features::default(),

@@ -26,7 +26,7 @@ mod refusal;
 mod sotw;
 mod type_state;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,7 @@ use crate::backoff::Backoff;
 use crate::cache::{Cache, Changed, Failure, State};
 use crate::error::{Reason, ResourceError};
 use crate::kind::{Key, Kind};
+use crate::sorted::SortedSet;
 use apply::Verdict;
 use type_state::TypeState;
 
@@ -57,7 +58,7 @@ pub struct Session {
     stream: Stream,
     types: Vec<TypeState>,
     /// When to give up on which resource: timers are data.
-    deadlines: BTreeSet<(Instant, Key)>,
+    deadlines: SortedSet<(Instant, Key)>,
     backoff: Backoff,
     last_end: Option<Instant>,
     outputs: VecDeque<Output>,
@@ -90,7 +91,7 @@ impl Session {
             config,
             stream: Stream::Idle,
             types: Vec::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: SortedSet::default(),
             last_end: None,
             outputs: VecDeque::new(),
         }
@@ -132,11 +133,16 @@ impl Session {
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
-        match self.next_request(cache) {
-            Some(request) => Some(Output::Send(Box::new(request))),
-            // Nothing to send, but looking for it may have let go of something.
-            None => self.outputs.pop_front(),
+        if let Some(request) = self.next_request(cache) {
+            return Some(Output::Send(Box::new(request)));
         }
+        // Nothing to send, but looking for it may have let go of something.
+        let output = self.outputs.pop_front();
+        if output.is_none() {
+            // It may be long until there is something again.
+            self.outputs = VecDeque::new();
+        }
+        output
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
@@ -166,7 +172,7 @@ impl Session {
 
     /// Whether the server takes this for wanted by its name, or soon will.
     pub(crate) fn names(&self, key: &Key) -> bool {
-        let of_type = |state: &&TypeState| state.kind.type_url == key.type_url;
+        let of_type = |state: &&TypeState| state.kind == key.kind;
         let state = self.types.iter().find(of_type);
         state.is_some_and(|state| state.names.by_name.contains_key(&key.name))
     }
@@ -195,6 +201,7 @@ impl Session {
         }
         let known = self.types.iter().position(|state| state.kind == kind);
         let index = known.unwrap_or_else(|| {
+            self.types.reserve_exact(1);
             self.types.push(TypeState::new(kind, self.config.protocol));
             self.types.len() - 1
         });
@@ -220,7 +227,7 @@ impl Session {
         }
         self.outputs.push_back(Output::Close);
         self.stream = Stream::Idle;
-        self.deadlines.clear();
+        self.deadlines = SortedSet::default();
         self.release(cache);
         self.types.clear();
     }
@@ -271,7 +278,7 @@ impl Session {
         let of_type = |state: &&mut TypeState| state.kind.type_url == type_url;
         let state = self.types.iter_mut().find(of_type);
         for key in state.into_iter().flat_map(|s| s.sent(cache, deadline)) {
-            self.deadlines.insert((deadline, key));
+            self.deadlines.add((deadline, key));
         }
     }
 
@@ -320,7 +327,7 @@ impl Session {
         state.answer_delta(nonce, &verdict.errors);
         let deadline = now + self.config.data_errors.resource_timeout();
         for key in state.leftovers(cache) {
-            self.deadlines.insert((deadline, key));
+            self.deadlines.add((deadline, key));
         }
         self.judged(index, &version, verdict);
     }
@@ -375,7 +382,7 @@ impl Session {
             Stream::Idle | Stream::Waiting { .. } => return,
         };
         let reason = self.explain(ending);
-        self.deadlines.clear();
+        self.deadlines = SortedSet::default();
         for state in &mut self.types {
             state.end_stream();
         }
@@ -435,7 +442,7 @@ impl Session {
     }
 
     fn give_up_on(&mut self, key: Key, cache: &mut Cache, now: Instant) {
-        let of_type = |state: &&mut TypeState| state.kind.type_url == key.type_url;
+        let of_type = |state: &&mut TypeState| state.kind == key.kind;
         let Some(state) = self.types.iter_mut().find(of_type) else {
             return;
         };
@@ -478,7 +485,7 @@ impl Session {
             features: self.config.features,
             now,
         };
-        let of_type = |state: &&mut TypeState| state.kind.type_url == key.type_url;
+        let of_type = |state: &&mut TypeState| state.kind == key.kind;
         if let Some(state) = self.types.iter_mut().find(of_type) {
             let mut verdict = Verdict::default();
             verdict.delete(&key.name, state, cache, &context);
@@ -498,7 +505,7 @@ impl Session {
             return None;
         };
         let state = &mut self.types[index];
-        let node = (!open.node_told).then(|| self.config.node.clone());
+        let node = (!open.node_told).then(|| (*self.config.node).clone());
         open.node_told = true;
         open.sending = Some(state.kind.type_url);
         Some(state.request(node))

@@ -30,7 +30,7 @@ struct OnStream {
     asked: bool,
     due: bool,
     /// What to say in the next request's `error_detail`.
-    rejection: Option<Status>,
+    rejection: Option<Box<Status>>,
     /// The names that requests since the last response left out. If that response was on its way
     /// before such a request arrived, the request was void, and the server still believes that we
     /// hold what we have forgotten.
@@ -87,7 +87,7 @@ impl SotwWire {
             resource_names: wildcard.into_iter().chain(told).collect(),
             type_url: kind.type_url.to_owned(),
             response_nonce: self.stream.nonce.clone(),
-            error_detail: self.stream.rejection.take(),
+            error_detail: self.stream.rejection.take().map(|status| *status),
             ..DiscoveryRequest::default()
         }
     }
@@ -105,7 +105,7 @@ impl SotwWire {
     ) {
         self.stream.nonce = nonce;
         self.stream.due = true;
-        self.stream.rejection = errors.to_status();
+        self.stream.rejection = errors.to_status().map(Box::new);
         let mut doubtful = std::mem::take(&mut self.stream.doubtful);
         doubtful.retain(|name| !has_value(name));
         self.stream.withheld.append(&mut doubtful);

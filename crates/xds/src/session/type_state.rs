@@ -1,6 +1,5 @@
 //! What a session wants of one type, and how far it has come with that.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,6 +12,7 @@ use super::sotw::SotwWire;
 use super::{Protocol, Request, Want};
 use crate::cache::{Cache, Entry};
 use crate::kind::{Key, Kind};
+use crate::sorted::Sorted;
 
 pub(super) const WILDCARD: &str = "*";
 
@@ -31,7 +31,7 @@ pub(super) struct Names {
     all_leaving: bool,
     /// Something is no longer wanted.
     pub(super) leaving: bool,
-    pub(super) by_name: BTreeMap<Arc<str>, Name>,
+    pub(super) by_name: Sorted<Arc<str>, Name>,
     /// Those in the request on its way that no request had before, so that one changed resource
     /// among many costs no look at the others.
     sending: Vec<Arc<str>>,
@@ -77,11 +77,14 @@ impl TypeState {
                 std::mem::replace(&mut self.names.all, true),
             ),
             Want::Named(name) => {
-                let entry = self.names.by_name.entry(Arc::clone(&name));
-                let entry = entry.or_insert(Name {
+                let new = || Name {
                     progress: Progress::Unsent,
                     wanted: false,
-                });
+                };
+                let entry = self
+                    .names
+                    .by_name
+                    .get_or_insert_with(Arc::clone(&name), new);
                 (name, std::mem::replace(&mut entry.wanted, true))
             }
         };
@@ -161,7 +164,7 @@ impl TypeState {
 
     /// Every resource of this type in the cache, in order.
     pub(super) fn keys(&self, cache: &Cache) -> Vec<Key> {
-        let of_type = |key: &&Key| key.type_url == self.kind.type_url;
+        let of_type = |key: &&Key| key.kind == self.kind;
         let mut keys: Vec<Key> = cache
             .iter()
             .map(|(key, _)| key)

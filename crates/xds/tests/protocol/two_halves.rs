@@ -324,7 +324,8 @@ impl History {
         let held: BTreeSet<Key> = held.collect();
         prop_assert!(held.is_superset(&self.wanted), "{held:?}");
         let unnamed = held.difference(&self.wanted);
-        let unasked = unnamed.filter(|key| !self.whole.iter().any(|k| TYPES[*k] == key.type_url));
+        let unasked =
+            unnamed.filter(|key| !self.whole.iter().any(|k| TYPES[*k] == key.kind.type_url));
         prop_assert_eq!(unasked.count(), 0, "{:?}", &held);
         for kind in 0..TYPES.len() {
             for name in NAMES {
@@ -340,7 +341,12 @@ impl History {
         server: &Snapshot,
     ) -> Result<(), TestCaseError> {
         let named = self.wanted.contains(key);
-        if !named && !self.whole.iter().any(|kind| TYPES[*kind] == key.type_url) {
+        if !named
+            && !self
+                .whole
+                .iter()
+                .any(|kind| TYPES[*kind] == key.kind.type_url)
+        {
             return Ok(());
         }
         let held = self.pair.cache().read::<R>(&key.name);
@@ -371,7 +377,10 @@ impl History {
     /// What was refused while it was not named is forgotten, and in state of the world not sent again
     /// when it is: the server has sent it.
     fn may_be_silent(&self, key: &Key) -> bool {
-        let was_whole = self.was_whole.iter().any(|k| TYPES[*k] == key.type_url);
+        let was_whole = self
+            .was_whole
+            .iter()
+            .any(|k| TYPES[*k] == key.kind.type_url);
         self.protocol == Protocol::StateOfTheWorld && was_whole
     }
 
@@ -391,10 +400,7 @@ impl History {
 }
 
 fn key(kind: usize, name: &str) -> Key {
-    Key {
-        type_url: TYPES[kind],
-        name: name.into(),
-    }
+    by_kind!(kind, R => Key::of::<R>(name))
 }
 
 /// What the server has: of each type and name, nothing or one of three forms, the last invalid.

@@ -45,7 +45,7 @@ impl Server {
     }
 
     fn act(&mut self, key: &Key, act: Act<'_>) {
-        match key.type_url {
+        match key.kind.type_url {
             Listener::TYPE_URL => self.act_on::<Listener>(&key.name, act),
             RouteConfig::TYPE_URL => self.act_on::<RouteConfig>(&key.name, act),
             Cluster::TYPE_URL => self.act_on::<Cluster>(&key.name, act),

@@ -41,8 +41,8 @@ fn clusters_share_a_watch_of_endpoints() {
     let mut world = World::routed(&["a", "b"]);
     world.give(&cluster("a").eds("shared"));
     world.give(&cluster("b").eds("shared"));
-    let watches = &world.resolver.watches().resources;
-    let of_endpoints = watches.values().filter(|kind| kind.noun == "endpoints");
+    let watches = world.resolver.watches().resources;
+    let of_endpoints = watches.iter().filter(|key| key.kind.noun == "endpoints");
     assert_eq!(of_endpoints.count(), 1);
 
     world.give(&endpoints("shared"));

@@ -189,7 +189,7 @@ impl World {
     pub(crate) fn watched(&self) -> BTreeSet<String> {
         let watches = self.resolver.watches();
         let resources = watches.resources.iter();
-        let resources = resources.map(|(key, kind)| format!("{} {}", kind.noun, key.name));
+        let resources = resources.map(|key| format!("{} {}", key.kind.noun, key.name));
         let names = watches.names.iter();
         resources
             .chain(names.map(|name| format!("DNS name {name}")))
@@ -208,7 +208,7 @@ impl World {
 
     fn say(&mut self, key: &Key, what: Option<Any>) {
         self.said.insert(key.clone(), what);
-        if self.resolver.watches().resources.contains_key(key) {
+        if self.resolver.watches().resources.contains(key) {
             self.send(key);
             self.settle();
         }
@@ -234,16 +234,15 @@ impl World {
     /// Steps until there is nothing more to ask for.
     fn settle(&mut self) {
         loop {
-            let watched = self.resolver.watches().resources.clone();
             let step = self.resolver.step();
             for key in &step.unwatch {
                 self.server.unwatch(key);
-                let text = format!("{} {}", watched[key].noun, key.name);
+                let text = format!("{} {}", key.kind.noun, key.name);
                 self.moves.unwatched.insert(text);
             }
-            for (key, kind) in &step.watch {
+            for key in &step.watch {
                 self.server.watch(key);
-                let text = format!("{} {}", kind.noun, key.name);
+                let text = format!("{} {}", key.kind.noun, key.name);
                 self.moves.watched.insert(text);
             }
             for name in &step.unwatch_names {
@@ -257,7 +256,7 @@ impl World {
                 self.last = Some(resolved);
             }
             self.check();
-            for (key, _) in &step.watch {
+            for key in &step.watch {
                 self.send(key);
             }
             for name in &step.watch_names {
@@ -274,7 +273,7 @@ impl World {
     /// The step gave what comes out from scratch.
     fn check(&self) {
         let scratch = resolve(self.resolver.view(), self.resolver.roots());
-        assert_eq!(self.resolver.watches(), &scratch.watches);
+        assert_eq!(self.resolver.watches(), scratch.watches);
         assert_eq!(self.last.as_ref(), Some(&scratch.resolved));
     }
 }

@@ -150,7 +150,7 @@ impl Run {
     fn is_watched(&self, piece: Piece) -> bool {
         let watches = self.resolver.watches();
         match piece.key() {
-            Some(key) => watches.resources.contains_key(&key),
+            Some(key) => watches.resources.contains(&key),
             None => watches.names.contains(&piece.dns_name()),
         }
     }
@@ -198,7 +198,7 @@ impl Run {
             self.heard.remove(&piece);
             self.news.remove(&piece);
         }
-        let begun = step.watch.iter().map(|(key, _)| Piece::of(&key.name));
+        let begun = step.watch.iter().map(|key| Piece::of(&key.name));
         let begun = begun.chain(step.watch_names.iter().map(|name| Piece::of(&name.host)));
         self.news
             .extend(begun.filter(|piece| self.truth.contains_key(piece)));
@@ -222,7 +222,7 @@ impl Run {
     fn check_scratch(&self, view: &View) -> Checked {
         let scratch = resolve(view, self.resolver.roots());
         prop_assert_eq!(self.last.as_ref(), Some(&scratch.resolved));
-        prop_assert_eq!(self.resolver.watches(), &scratch.watches);
+        prop_assert_eq!(self.resolver.watches(), scratch.watches);
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Run {
         let actual = observe(self.last.as_ref().unwrap());
         prop_assert_eq!(&actual, &expected);
         let watches = self.resolver.watches();
-        let resources = watches.resources.keys().map(|key| Piece::of(&key.name));
+        let resources = watches.resources.iter().map(|key| Piece::of(&key.name));
         let names = watches.names.iter().map(|name| Piece::of(&name.host));
         let watched: BTreeSet<String> = resources.chain(names).map(|p| p.to_string()).collect();
         let expected_watches: BTreeSet<String> =

@@ -1,0 +1,188 @@
+//! The messages in the body of a response.
+//!
+//! They are read here and not by tonic for two reasons. tonic refuses a message for its length before
+//! anybody can see what it is, and an operator wants to know which type has grown. And it keeps a buffer
+//! as large as the largest message for as long as the stream lives, of which there may be a thousand.
+
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+
+use http::{HeaderMap, Response, StatusCode};
+use http_body::{Body as _, Frame};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::codec::HEADER;
+
+/// How much of a message is looked at for its type: the first resource has it.
+const BEGINNING: usize = 1024;
+const TYPE_PREFIX: &[u8] = b"type.googleapis.com/";
+const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
+
+/// A message was longer than it may be.
+#[derive(Debug)]
+pub(crate) struct TooLarge {
+    limit: usize,
+    /// The type of its resources, if its beginning says so.
+    pub(crate) of_type: Option<String>,
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = self.limit;
+        match &self.of_type {
+            Some(of_type) => write!(f, "a response of {of_type} over the limit of {limit} bytes"),
+            None => write!(f, "a response over the limit of {limit} bytes"),
+        }
+    }
+}
+
+impl Error for TooLarge {}
+
+/// What is still to come of a response.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    body: Body,
+    http_status: StatusCode,
+    limit: usize,
+    /// What has come of the next message, its header included.
+    gathered: Vec<u8>,
+}
+
+impl Messages {
+    /// The messages of `response`, each of which may be `limit` bytes long; `None` if it says at once
+    /// that there are none.
+    pub(crate) fn of(response: Response<Body>, limit: usize) -> Result<Option<Self>, Status> {
+        if let Some(status) = Status::from_header_map(response.headers()) {
+            return ended_with(status);
+        }
+        Ok(Some(Self {
+            http_status: response.status(),
+            body: response.into_body(),
+            limit,
+            gathered: Vec::new(),
+        }))
+    }
+
+    /// The next message, as `read` understands it; `None` once the server has ended the stream in good
+    /// order. An error is the end, too; its source may be [`TooLarge`].
+    pub(crate) async fn next<T>(
+        &mut self,
+        read: impl Fn(&[u8]) -> Result<T, Status>,
+    ) -> Result<Option<T>, Status> {
+        loop {
+            if let Some(message) = self.whole_message()? {
+                let (end, read) = (HEADER + message.len(), read(message));
+                self.forget(end);
+                return read.map(Some);
+            }
+            let next = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
+            match next.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => self.gathered.extend_from_slice(&data),
+                Some(Ok(Err(last))) => return self.ended(last.into_trailers().ok().as_ref()),
+                Some(Err(_)) | None if self.is_too_large() => return Err(self.too_large()),
+                Some(Err(status)) => return Err(status),
+                None => return self.ended(None),
+            }
+        }
+    }
+
+    /// What is gathered, if it is all of a message.
+    fn whole_message(&self) -> Result<Option<&[u8]>, Status> {
+        let Some((compressed, length, rest)) = self.begun() else {
+            return Ok(None);
+        };
+        if length > self.limit && rest.len() >= BEGINNING.min(length) {
+            return Err(self.too_large());
+        }
+        if compressed {
+            return Err(Status::internal("a message is compressed, expected none"));
+        }
+        Ok(rest.get(..length))
+    }
+
+    /// Whether the next message is compressed, how long it is, and what there is of it.
+    fn begun(&self) -> Option<(bool, usize, &[u8])> {
+        let (header, rest) = self.gathered.split_first_chunk::<HEADER>()?;
+        let [compressed, length @ ..] = *header;
+        Some((compressed != 0, u32::from_be_bytes(length) as usize, rest))
+    }
+
+    fn is_too_large(&self) -> bool {
+        self.begun()
+            .is_some_and(|(_, length, _)| length > self.limit)
+    }
+
+    fn too_large(&self) -> Status {
+        let beginning = self.gathered.iter().skip(HEADER).take(BEGINNING);
+        let beginning: Vec<u8> = beginning.copied().collect();
+        Status::from_error(Box::new(TooLarge {
+            limit: self.limit,
+            of_type: type_of(&beginning),
+        }))
+    }
+
+    /// Drops the beginning of what is gathered, and the buffer if that was all.
+    fn forget(&mut self, end: usize) {
+        if end == self.gathered.len() {
+            self.gathered = Vec::new();
+        } else {
+            self.gathered.drain(..end);
+        }
+    }
+
+    /// Nothing more comes.
+    fn ended<T>(&self, trailers: Option<&HeaderMap>) -> Result<Option<T>, Status> {
+        if self.is_too_large() {
+            return Err(self.too_large());
+        }
+        match trailers.and_then(Status::from_header_map) {
+            Some(status) => ended_with(status),
+            None if self.gathered.is_empty() => Err(without_status(self.http_status)),
+            None => Err(Status::internal("the stream ended within a message")),
+        }
+    }
+}
+
+fn ended_with<T>(status: Status) -> Result<Option<T>, Status> {
+    match status.code() {
+        Code::Ok => Ok(None),
+        _ => Err(status),
+    }
+}
+
+/// What it means if a response has an HTTP status alone (gRPC's HTTP to gRPC status code mapping).
+fn without_status(http_status: StatusCode) -> Status {
+    let code = match http_status {
+        StatusCode::BAD_REQUEST => Code::Internal,
+        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+        StatusCode::FORBIDDEN => Code::PermissionDenied,
+        StatusCode::NOT_FOUND => Code::Unimplemented,
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
+        _ => Code::Unknown,
+    };
+    Status::new(
+        code,
+        format!("HTTP status {http_status} and no gRPC status"),
+    )
+}
+
+/// The first type that is named, but for the wrapper of a resource.
+fn type_of(beginning: &[u8]) -> Option<String> {
+    let positions = 0..beginning.len();
+    let mut names = positions.filter_map(|at| {
+        let name = beginning[at..].strip_prefix(TYPE_PREFIX)?;
+        let of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_');
+        let end = name.iter().position(|byte| !of_name(byte))?;
+        String::from_utf8(name[..end].to_vec()).ok()
+    });
+    names.find(|name| name != WRAPPER)
+}
+
+#[cfg(test)]
+mod tests;

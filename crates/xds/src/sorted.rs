@@ -1,0 +1,262 @@
+//! A sorted map that takes no more memory than its entries need.
+//!
+//! A process may have a thousand channels, each of which knows a handful of resources. A `BTreeMap` takes
+//! room for eleven entries at once, and keeps it when the last one goes.
+
+use std::borrow::Borrow;
+
+/// The longest run: what an insertion may have to move.
+const RUN: usize = 64;
+/// As long as a run is shorter than this, it grows by one entry at a time.
+const SHORT: usize = 8;
+
+/// Entries in the order of their keys, in runs of which none is empty.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sorted<K, V> {
+    runs: Vec<Vec<(K, V)>>,
+}
+
+/// Keys alone.
+pub(crate) type SortedSet<K> = Sorted<K, ()>;
+
+impl<K: Ord, V> Sorted<K, V> {
+    pub(crate) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        let (run, at) = self.find(key).ok()?;
+        let (_, value) = &self.runs[run][at];
+        Some(value)
+    }
+
+    pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        let (run, at) = self.find(key).ok()?;
+        let (_, value) = &mut self.runs[run][at];
+        Some(value)
+    }
+
+    pub(crate) fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.get(key).is_some()
+    }
+
+    /// Returns the value that was there.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        match self.find(&key) {
+            Ok((run, at)) => Some(std::mem::replace(&mut self.runs[run][at].1, value)),
+            Err((run, at)) => {
+                self.insert_at(run, at, (key, value));
+                None
+            }
+        }
+    }
+
+    /// The value of `key`, made if there is none.
+    pub(crate) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
+        let (run, at) = match self.find(&key) {
+            Ok((run, at)) => (run, at),
+            Err((run, at)) => self.insert_at(run, at, (key, make())),
+        };
+        &mut self.runs[run][at].1
+    }
+
+    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let (run, at) = self.find(key).ok()?;
+        Some(self.remove_at(run, at))
+    }
+
+    pub(crate) fn pop_first(&mut self) -> Option<V> {
+        (!self.is_empty()).then(|| self.remove_at(0, 0))
+    }
+
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        for run in &mut self.runs {
+            run.retain_mut(|(key, value)| keep(key, value));
+        }
+        self.runs.retain(|run| !run.is_empty());
+        self.trim();
+    }
+
+    /// Where `key` is, or belongs: in which run, and at which place there.
+    fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<(usize, usize), (usize, usize)>
+    where
+        K: Borrow<Q>,
+    {
+        let later = self.runs.partition_point(|run| run[0].0.borrow() <= key);
+        let run = later.saturating_sub(1);
+        let entries = self.runs.get(run).map_or(&[][..], Vec::as_slice);
+        let found = entries.binary_search_by(|(other, _)| other.borrow().cmp(key));
+        found.map(|at| (run, at)).map_err(|at| (run, at))
+    }
+
+    /// Returns where the entry has come to be.
+    fn insert_at(&mut self, run: usize, at: usize, entry: (K, V)) -> (usize, usize) {
+        if self.runs.is_empty() {
+            self.runs.reserve_exact(1);
+            self.runs.push(Vec::new());
+        }
+        let entries = &mut self.runs[run];
+        if entries.len() == RUN {
+            // Keys often come in order: then each run stays full.
+            let middle = if at == RUN { RUN } else { RUN / 2 };
+            let rest = entries.split_off(middle);
+            self.runs.insert(run + 1, rest);
+            return if at < middle {
+                self.insert_at(run, at, entry)
+            } else {
+                self.insert_at(run + 1, at - middle, entry)
+            };
+        }
+        if entries.len() < SHORT {
+            entries.reserve_exact(1);
+        }
+        entries.insert(at, entry);
+        (run, at)
+    }
+
+    fn remove_at(&mut self, run: usize, at: usize) -> V {
+        let (_, value) = self.runs[run].remove(at);
+        if self.runs[run].is_empty() {
+            self.runs.remove(run);
+            self.trim();
+        }
+        value
+    }
+
+    /// With nothing left, no room is kept.
+    fn trim(&mut self) {
+        if self.runs.is_empty() {
+            self.runs = Vec::new();
+        }
+    }
+}
+
+impl<K, V> Sorted<K, V> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    pub(crate) fn first(&self) -> Option<&K> {
+        self.keys().next()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.runs.iter().flatten().map(|(key, value)| (key, value))
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.runs.iter_mut().flatten().map(|(_, value)| value)
+    }
+}
+
+impl<K: Ord> SortedSet<K> {
+    /// Whether the key is new.
+    pub(crate) fn add(&mut self, key: K) -> bool {
+        self.insert(key, ()).is_none()
+    }
+}
+
+impl<K, V> Default for Sorted<K, V> {
+    fn default() -> Self {
+        Self { runs: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Insert(u16),
+        Drop(u16),
+        DropFirst,
+        Retain(u16),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        let key = 0..400u16;
+        prop_oneof![
+            20 => key.clone().prop_map(Act::Insert),
+            8 => key.prop_map(Act::Drop),
+            2 => Just(Act::DropFirst),
+            1 => (2..5u16).prop_map(Act::Retain),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_sorted_map(acts in prop::collection::vec(act(), 0..1_500)) {
+            let (mut sorted, mut model) = (Sorted::default(), BTreeMap::new());
+            for (i, act) in acts.into_iter().enumerate() {
+                match act {
+                    Act::Insert(key) if i % 2 == 0 => {
+                        prop_assert_eq!(sorted.insert(key, i), model.insert(key, i));
+                    }
+                    Act::Insert(key) => {
+                        let made = *sorted.get_or_insert_with(key, || i);
+                        prop_assert_eq!(made, *model.entry(key).or_insert(i));
+                    }
+                    Act::Drop(key) => prop_assert_eq!(sorted.remove(&key), model.remove(&key)),
+                    Act::DropFirst => {
+                        prop_assert_eq!(sorted.first(), model.keys().next());
+                        let first = model.pop_first().map(|(_, value)| value);
+                        prop_assert_eq!(sorted.pop_first(), first);
+                    }
+                    Act::Retain(part) => {
+                        sorted.retain(|key, _| key % part == 0);
+                        model.retain(|key, _| key % part == 0);
+                    }
+                }
+                prop_assert!(sorted.runs.iter().all(|run| (1..=RUN).contains(&run.len())));
+            }
+            prop_assert!(sorted.iter().eq(&model));
+            for key in 0..400 {
+                prop_assert_eq!(sorted.get(&key), model.get(&key));
+            }
+        }
+    }
+
+    #[test]
+    fn keys_in_order_fill_their_runs() {
+        let mut sorted = SortedSet::default();
+        for key in 0..10 * RUN {
+            assert!(sorted.add(key));
+        }
+        assert_eq!(sorted.runs.len(), 10);
+    }
+
+    #[test]
+    fn what_is_gone_takes_no_room() {
+        let mut sorted = SortedSet::default();
+        for key in 0..10 * RUN {
+            sorted.add(key);
+        }
+        for key in 0..10 * RUN {
+            sorted.remove(&key);
+        }
+        assert_eq!(sorted.runs.capacity(), 0);
+        sorted.add(1);
+        assert_eq!((sorted.runs.capacity(), sorted.runs[0].capacity()), (1, 1));
+    }
+}
