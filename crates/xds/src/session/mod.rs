@@ -288,7 +288,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
-            features: self.config.features,
+            features: &self.config.features,
             now,
         };
         let state = &mut self.types[index];
@@ -310,7 +310,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
-            features: self.config.features,
+            features: &self.config.features,
             now,
         };
         let state = &mut self.types[index];
@@ -475,7 +475,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
-            features: self.config.features,
+            features: &self.config.features,
             now,
         };
         let of_type = |state: &&mut TypeState| state.kind.type_url == key.type_url;
