@@ -17,7 +17,7 @@ use crowfly_model::grpc::cluster::{self, ClusterKind, EndpointPolicy, EndpointSo
 use crowfly_model::grpc::endpoints as model;
 use crowfly_xds::{ClusterResult, ClusterState, XdsConfig};
 
-use self::endpoints::{everywhere, inside, place, takes_calls};
+use self::endpoints::{Weighing, place, takes_calls};
 use self::names::ChildNames;
 use crate::policy;
 use crate::routing::joined;
@@ -35,6 +35,7 @@ pub(crate) struct Planner {
     node: String,
     choice: EndpointChoice,
     by_aggregate: bool,
+    weighing: Weighing,
     keep_priorities: Duration,
     leaves: BTreeMap<LeafKey, Known>,
 }
@@ -86,6 +87,7 @@ impl Planner {
             node: node.to_owned(),
             choice,
             by_aggregate: is_switched_on(BACKWARD_COMPAT),
+            weighing: Weighing::from_env(),
             keep_priorities: if keep { RETENTION } else { Duration::ZERO },
             leaves: BTreeMap::new(),
         }
@@ -228,6 +230,7 @@ impl Planner {
             Ok(chosen) => chosen,
             Err(why) => return Node::Failing(why.into()),
         };
+        let weighing = self.weighing.under(&chosen);
         let leaf = |endpoints: Vec<Endpoint>| {
             Node::Leaf(Leaf {
                 policy: chosen.clone(),
@@ -239,11 +242,11 @@ impl Planner {
                 let localities = localities.iter().map(|locality| Locality {
                     id: place(&locality.id),
                     weight: locality.weight,
-                    child: leaf(inside(locality).collect()),
+                    child: leaf(weighing.inside(locality)),
                 });
                 Node::Localities(localities.collect())
             }
-            LbPolicy::Endpoints(_) => leaf(localities.iter().flat_map(everywhere).collect()),
+            LbPolicy::Endpoints(_) => leaf(weighing.everywhere(localities)),
         }
     }
 }
@@ -280,3 +283,6 @@ fn note(state: &ClusterState) -> Option<String> {
         })
     })
 }
+
+#[cfg(test)]
+mod tests;
