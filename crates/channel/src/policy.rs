@@ -43,7 +43,7 @@
 //! let channel = crowfly::Channel::builder("xds:///payments").policies(&policies);
 //! ```
 //!
-//! This is how a cluster names it, and who does not have it:
+//! In a cluster, with something for clients that do not have it:
 //!
 //! ```yaml
 //! load_balancing_policy:
@@ -61,7 +61,7 @@
 //! ```
 //!
 //! Inside a `WrrLocality` the policy is used once for each locality, else once for all endpoints of a
-//! priority.
+//! priority. The example `custom_policy` has a whole program.
 
 use std::fmt::Display;
 use std::sync::Arc;
