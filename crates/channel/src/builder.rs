@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crowfly_client::metrics::Recorder;
 use crowfly_client::{ConfigError, XdsClient};
-use crowfly_lb::{CallCounters, CustomPolicy};
+use crowfly_lb::CallCounters;
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
 use crowfly_xds::Roots;
 use futures_channel::mpsc;
@@ -22,6 +22,7 @@ use crate::driver::{Driver, Outlets};
 use crate::endpoints::Endpoints;
 use crate::idle::{Activity, IdleTimer};
 use crate::plan::EndpointChoice;
+use crate::policy::PolicyRegistry;
 use crate::published::Published;
 use crate::routing::Routing;
 use crate::state::{ConnectivityState, StateTeller};
@@ -70,6 +71,7 @@ pub struct ChannelBuilder {
     dns_resolver: Option<Arc<dyn Resolve>>,
     dns_refresh: Option<Duration>,
     call_counters: Option<Arc<CallCounters>>,
+    policies: PolicyRegistry,
     endpoint_choice: EndpointChoice,
 }
 
@@ -90,6 +92,7 @@ impl ChannelBuilder {
             dns_resolver: None,
             dns_refresh: None,
             call_counters: None,
+            policies: PolicyRegistry::new(),
             endpoint_choice: EndpointChoice::default(),
         }
     }
@@ -183,11 +186,10 @@ impl ChannelBuilder {
         self
     }
 
-    /// Chooses endpoints by a policy of your own, in place of the one that each cluster names. It is
-    /// used inside of a locality, or for all endpoints of a priority if the cluster does not balance
-    /// by locality.
-    pub fn endpoint_policy(mut self, policy: Arc<dyn CustomPolicy>) -> Self {
-        self.endpoint_choice.policy = Some(policy);
+    /// Balancing policies of your own, which clusters may name (gRFC A52): see [`policy`](crate::policy).
+    /// Without it, a cluster that names nothing else is refused.
+    pub fn policies(mut self, policies: &PolicyRegistry) -> Self {
+        self.policies = policies.clone();
         self
     }
 
@@ -301,7 +303,9 @@ impl ChannelBuilder {
         let xds_authority = target.xds_authority.as_deref();
         let listener = bootstrap.listener_name(xds_authority, &target.service)?;
         let node = bootstrap.node.id.clone();
-        let mut client = XdsClient::builder(Arc::new(bootstrap)).target(&self.target);
+        let mut client = XdsClient::builder(Arc::new(bootstrap))
+            .target(&self.target)
+            .custom_policies(self.policies.into());
         if let Some(on) = self.data_error_handling {
             client = client.data_error_handling(on);
         }

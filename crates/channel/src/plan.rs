@@ -1,23 +1,25 @@
 //! From a configuration to the trees that balance over its clusters.
 
+mod endpoints;
 mod names;
 
 use std::collections::{BTreeSet, HashMap};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowfly_lb::timing::RETENTION;
 use crowfly_lb::{
-    ChoiceCount, Cluster, CustomPolicy, DropCategory, Endpoint, Leaf, Locality, LocalityId, Node,
-    Plan, Policy, Priority, PriorityChild, RingSize,
+    ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
+    PriorityChild, RingSize,
 };
 use crowfly_model::bootstrap::is_switched_on;
 use crowfly_model::grpc::cluster::{self, ClusterKind, EndpointPolicy, EndpointSource, LbPolicy};
-use crowfly_model::grpc::endpoints::{self, Health};
+use crowfly_model::grpc::endpoints as model;
 use crowfly_xds::{ClusterResult, ClusterState, XdsConfig};
 
+use self::endpoints::{Weighing, place, takes_calls};
 use self::names::ChildNames;
+use crate::policy;
 use crate::routing::joined;
 
 /// Balances leaf clusters by the policy of the aggregate above them, as before A75.
@@ -33,6 +35,7 @@ pub(crate) struct Planner {
     node: String,
     choice: EndpointChoice,
     by_aggregate: bool,
+    weighing: Weighing,
     keep_priorities: Duration,
     leaves: HashMap<LeafKey, Box<Known>>,
 }
@@ -40,28 +43,28 @@ pub(crate) struct Planner {
 /// What a program has to say about how endpoints are chosen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndpointChoice {
-    /// A policy of its own, in place of that of each cluster.
-    pub(crate) policy: Option<Arc<dyn CustomPolicy>>,
     /// The header whose value `ring_hash` goes by (gRFC A76).
     pub(crate) hash_header: Option<Arc<str>>,
 }
 
 impl EndpointChoice {
-    fn policy(&self, policy: EndpointPolicy) -> Policy {
-        if let Some(policy) = &self.policy {
-            return Policy::Custom(Arc::clone(policy));
-        }
-        match policy {
+    /// Why not, if the program knows no more of a policy than its name.
+    fn policy(&self, policy: &EndpointPolicy) -> Result<Policy, String> {
+        Ok(match policy {
+            EndpointPolicy::Custom(policy) => match policy::made(policy) {
+                Some(made) => Policy::Custom(made),
+                None => return Err(format!("this program has no policy {}", policy.name)),
+            },
             EndpointPolicy::LeastRequest { choice_count } => {
-                Policy::LeastRequest(ChoiceCount::new(choice_count).unwrap_or_default())
+                Policy::LeastRequest(ChoiceCount::new(*choice_count).unwrap_or_default())
             }
-            EndpointPolicy::PickFirst { shuffle } => Policy::PickFirst { shuffle },
+            EndpointPolicy::PickFirst { shuffle } => Policy::PickFirst { shuffle: *shuffle },
             EndpointPolicy::RingHash(size) => Policy::RingHash {
                 size: RingSize::new(size.min, size.max, RingSize::CAP),
                 request_hash_header: self.hash_header.clone(),
             },
             EndpointPolicy::RoundRobin => Policy::RoundRobin,
-        }
+        })
     }
 }
 
@@ -84,6 +87,7 @@ impl Planner {
             node: node.to_owned(),
             choice,
             by_aggregate: is_switched_on(BACKWARD_COMPAT),
+            weighing: Weighing::from_env(),
             keep_priorities: if keep { RETENTION } else { Duration::ZERO },
             leaves: HashMap::new(),
         }
@@ -119,7 +123,7 @@ impl Planner {
         let ClusterKind::Aggregate(aggregate) = &state.cluster.kind else {
             return self.leaf(name, state, None);
         };
-        let imposed = aggregate.lb_policy.filter(|_| self.by_aggregate);
+        let imposed = aggregate.lb_policy.as_ref().filter(|_| self.by_aggregate);
         let imposed = imposed.map(|policy| (Arc::clone(name), policy));
         let child = |leaf: &Arc<str>| {
             let state = config.clusters.get(leaf)?.as_ref().ok()?;
@@ -141,7 +145,7 @@ impl Planner {
         &mut self,
         name: &Arc<str>,
         state: &Arc<ClusterState>,
-        imposed: Option<(Arc<str>, LbPolicy)>,
+        imposed: Option<(Arc<str>, &LbPolicy)>,
     ) -> Node {
         let ClusterKind::Leaf(leaf) = &state.cluster.kind else {
             return Node::Failing(
@@ -149,19 +153,23 @@ impl Planner {
             );
         };
         let (aggregate, policy) = imposed.unzip();
-        let policy = policy.unwrap_or(leaf.lb_policy);
+        let policy = policy.unwrap_or(&leaf.lb_policy);
         let key = (Arc::clone(name), aggregate);
-        let known = self.leaves.remove(&key);
-        let names = match known {
-            Some(known) if Arc::ptr_eq(&known.state, state) && known.policy == policy => {
-                let made = known.made.clone();
-                self.leaves.insert(key, known);
-                return made;
+        let (policy, names) = match self.leaves.remove(&key) {
+            Some(known) if known.policy == *policy => {
+                if Arc::ptr_eq(&known.state, state) {
+                    let made = known.made.clone();
+                    self.leaves.insert(key, known);
+                    return made;
+                }
+                // Policies of the program's own are compared by identity further on: one that was
+                // read again from the same configuration is still the one in use.
+                (known.policy, known.names)
             }
-            Some(known) => known.names,
-            None => ChildNames::default(),
+            Some(known) => (policy.clone(), known.names),
+            None => (policy.clone(), ChildNames::default()),
         };
-        let (made, names) = self.make(name, state, leaf, policy, names);
+        let (made, names) = self.make(name, state, leaf, &policy, names);
         let known = Known {
             state: Arc::clone(state),
             policy,
@@ -177,14 +185,14 @@ impl Planner {
         name: &Arc<str>,
         state: &ClusterState,
         leaf: &cluster::Leaf,
-        policy: LbPolicy,
+        policy: &LbPolicy,
         mut names: ChildNames,
     ) -> (Node, ChildNames) {
         let endpoints = state.endpoints();
         let none = Vec::new();
         let priorities = endpoints.map_or(&none, |endpoints| &endpoints.priorities);
         // One priority at least, so that there is something to say why there is none.
-        let priorities: Vec<&[endpoints::Locality]> = match priorities.as_slice() {
+        let priorities: Vec<&[model::Locality]> = match priorities.as_slice() {
             [] => vec![&[]],
             priorities => priorities.iter().map(Vec::as_slice).collect(),
         };
@@ -216,23 +224,29 @@ impl Planner {
     }
 
     /// One priority: by locality first, or all endpoints alike.
-    fn spread(&self, localities: &[endpoints::Locality], policy: LbPolicy) -> Node {
+    fn spread(&self, localities: &[model::Locality], policy: &LbPolicy) -> Node {
+        let (LbPolicy::WrrLocality(chosen) | LbPolicy::Endpoints(chosen)) = policy;
+        let chosen = match self.choice.policy(chosen) {
+            Ok(chosen) => chosen,
+            Err(why) => return Node::Failing(why.into()),
+        };
+        let weighing = self.weighing.under(&chosen);
+        let leaf = |endpoints: Vec<Endpoint>| {
+            Node::Leaf(Leaf {
+                policy: chosen.clone(),
+                endpoints: endpoints.into(),
+            })
+        };
         match policy {
-            LbPolicy::WrrLocality(policy) => {
+            LbPolicy::WrrLocality(_) => {
                 let localities = localities.iter().map(|locality| Locality {
                     id: place(&locality.id),
                     weight: locality.weight,
-                    child: Node::Leaf(Leaf {
-                        policy: self.choice.policy(policy),
-                        endpoints: usable(locality).map(|(_, endpoint)| endpoint).collect(),
-                    }),
+                    child: leaf(weighing.inside(locality)),
                 });
                 Node::Localities(localities.collect())
             }
-            LbPolicy::Endpoints(policy) => Node::Leaf(Leaf {
-                policy: self.choice.policy(policy),
-                endpoints: localities.iter().flat_map(everywhere).collect(),
-            }),
+            LbPolicy::Endpoints(_) => leaf(weighing.everywhere(localities)),
         }
     }
 }
@@ -244,7 +258,7 @@ fn eds_service_name(leaf: &cluster::Leaf) -> Option<Arc<str>> {
     }
 }
 
-fn drops(endpoints: &endpoints::Endpoints) -> Arc<[DropCategory]> {
+fn drops(endpoints: &model::Endpoints) -> Arc<[DropCategory]> {
     let drops = endpoints.drops.iter();
     drops
         .map(|drop| DropCategory {
@@ -270,35 +284,5 @@ fn note(state: &ClusterState) -> Option<String> {
     })
 }
 
-/// The endpoints of a locality for a policy that sees those of all: each knows where it is, and
-/// weighs what its locality does (gRFC A42).
-fn everywhere(locality: &endpoints::Locality) -> impl Iterator<Item = Endpoint> {
-    let id = place(&locality.id);
-    let share = NonZeroU64::from(locality.weight);
-    usable(locality).map(move |(source, mut endpoint)| {
-        endpoint.weight = share.saturating_mul(source.weight.into());
-        endpoint.locality = Some(id.clone());
-        endpoint
-    })
-}
-
-fn usable(
-    locality: &endpoints::Locality,
-) -> impl Iterator<Item = (&endpoints::Endpoint, Endpoint)> {
-    let endpoints = locality.endpoints.iter().filter(|e| takes_calls(e));
-    endpoints.filter_map(|source| {
-        let mut endpoint = Endpoint::new(source.addresses.clone())?;
-        endpoint.weight = source.weight.into();
-        endpoint.hash_key = source.hash_key.as_deref().map(Into::into);
-        Some((source, endpoint))
-    })
-}
-
-/// A draining endpoint keeps its sessions (gRFC A55) and gets no other calls.
-fn takes_calls(endpoint: &endpoints::Endpoint) -> bool {
-    endpoint.health != Health::Draining
-}
-
-fn place(id: &endpoints::LocalityId) -> LocalityId {
-    LocalityId::new(&id.region, &id.zone, &id.sub_zone)
-}
+#[cfg(test)]
+mod tests;

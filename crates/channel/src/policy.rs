@@ -1,39 +1,132 @@
-//! Balancing policies of your own: what [`ChannelBuilder::endpoint_policy`] takes.
+//! Balancing policies of your own, which the clusters of a control plane may name (gRFC A52).
 //!
 //! A policy is asked what it needs to know about a list of endpoints, which of them to connect, and
 //! where a call goes. Connections, states, localities, priorities and counters are taken care of.
 //!
+//! It is registered under a name, with a function that reads its configuration. A cluster asks for it
+//! by an entry of `load_balancing_policy` that is a `TypedStruct` of that name; the first entry of the
+//! list that a client has is used, so one that has no such policy goes on to the next.
+//!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use crowfly::policy::{CallContext, CustomPolicy, Endpoint, ReadySet, Selection, Selector};
+//! use crowfly::policy::{
+//!     CallContext, CustomPolicy, Endpoint, PolicyRegistry, ReadySet, Selection, Selector,
+//! };
 //!
-//! /// Sends every call to the first backend that is ready.
+//! /// Sends every call to the first backend that is ready, after `skip` others.
 //! #[derive(Debug)]
-//! struct First;
+//! struct First {
+//!     skip: usize,
+//! }
 //!
 //! impl CustomPolicy for First {
 //!     fn name(&self) -> &str {
-//!         "first"
+//!         "myorg.First"
 //!     }
 //!
 //!     fn build(&self, _: &[Endpoint]) -> Arc<dyn Selector> {
-//!         Arc::new(Self)
+//!         Arc::new(Self { skip: self.skip })
 //!     }
 //! }
 //!
 //! impl Selector for First {
 //!     fn pick<'a>(&self, _: &CallContext<'_>, ready: ReadySet<'a>) -> Selection<'a> {
-//!         ready.get(0).map_or(Selection::Queue, Selection::Send)
+//!         ready.get(self.skip).map_or(Selection::Queue, Selection::Send)
 //!     }
 //! }
 //!
-//! let channel = crowfly::Channel::builder("xds:///payments").endpoint_policy(Arc::new(First));
+//! let policies = PolicyRegistry::new().with("myorg.First", |config| {
+//!     let skip = config["skip"].as_u64().ok_or("skip: expected a number")?;
+//!     Ok::<_, &str>(First { skip: skip as usize })
+//! });
+//! let channel = crowfly::Channel::builder("xds:///payments").policies(&policies);
 //! ```
 //!
-//! [`ChannelBuilder::endpoint_policy`]: crate::ChannelBuilder::endpoint_policy
+//! In a cluster, with something for clients that do not have it:
+//!
+//! ```yaml
+//! load_balancing_policy:
+//!   policies:
+//!   - typed_extension_config:
+//!       name: ours
+//!       typed_config:
+//!         "@type": type.googleapis.com/xds.type.v3.TypedStruct
+//!         type_url: type.googleapis.com/myorg.First
+//!         value: { skip: 1 }
+//!   - typed_extension_config:
+//!       name: everybody else's
+//!       typed_config:
+//!         "@type": type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin
+//! ```
+//!
+//! Inside a `WrrLocality` the policy is used once for each locality, else once for all endpoints of a
+//! priority. The example `custom_policy` has a whole program.
+
+use std::fmt::Display;
+use std::sync::Arc;
 
 pub use crowfly_lb::{
     CallContext, CallOutcome, Connectivity, CustomPolicy, Endpoint, ReadyRef, ReadySet, Selection,
     Selector,
 };
+use crowfly_model::grpc::cluster::{self, CustomPolicies, MadePolicy};
+use serde_json::Value;
+
+/// The policies of a program, by the names that clusters use for them.
+///
+/// Channels to one target share what they hear of the control plane only if their registries are
+/// clones of one: make it once, and give it to every channel.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyRegistry(CustomPolicies);
+
+impl PolicyRegistry {
+    /// No policy.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Every policy, whatever its name and configuration: for tools that show configurations. On a
+    /// channel, calls of clusters with such a policy fail.
+    pub fn of_all_names() -> Self {
+        let nothing = |_: &Value| Ok(Arc::new(()) as MadePolicy);
+        Self(CustomPolicies::NONE.with_all_others(Arc::new(nothing)))
+    }
+
+    /// Adds a policy, in place of one of the same name. The name should be that of a protobuf message
+    /// in a package of yours, such as `myorg.MyPolicy`, and what the policy calls itself.
+    ///
+    /// `read` is given the configuration, which is an object, and must not panic. If it returns an
+    /// error, the cluster is refused: the control plane is told the error and where it is, and the last
+    /// good version of the cluster stays in use. A policy stays as it is while its configuration does.
+    pub fn with<P, E>(
+        self,
+        name: &str,
+        read: impl Fn(&Value) -> Result<P, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        P: CustomPolicy + 'static,
+        E: Display,
+    {
+        let read = move |config: &Value| match read(config) {
+            Ok(policy) => Ok(Arc::new(Made(Arc::new(policy))) as MadePolicy),
+            Err(error) => Err(error.to_string()),
+        };
+        Self(self.0.with(name, Arc::new(read)))
+    }
+}
+
+impl From<PolicyRegistry> for CustomPolicies {
+    fn from(registry: PolicyRegistry) -> Self {
+        registry.0
+    }
+}
+
+/// A policy on its way through resources that know nothing about it.
+struct Made(Arc<dyn CustomPolicy>);
+
+/// The policy that a cluster names; `None` if it was not read by a registry with such a policy.
+pub(crate) fn made(policy: &cluster::CustomPolicy) -> Option<Arc<dyn CustomPolicy>> {
+    let made = policy.made.downcast_ref::<Made>()?;
+    Some(Arc::clone(&made.0))
+}

@@ -18,7 +18,10 @@ use crowfly::{
 use crowfly_cli::explain::{Call, Explanation, Header, observe};
 use crowfly_testkit::{
     DnsAnswer, DnsServer, NODE_ID, ResourceServer,
-    builders::{Resources, cluster, cluster_config, endpoint, endpoints, listener, routes},
+    builders::{
+        Resources, cluster, cluster_config, custom_policy, endpoint, endpoints, listener, routes,
+        wrr_locality,
+    },
 };
 use envoy_types::pb::envoy::config::{core::v3::HealthStatus, route::v3::HeaderMatcher};
 use serde_json::{Value, json};
@@ -131,6 +134,37 @@ async fn the_exit_code_is_the_verdict() {
     let found: Value = serde_json::from_slice(&slow.stdout).unwrap();
     assert_eq!(found["waiting_for"].as_array().unwrap().len(), 1, "{found}");
     assert_eq!(found["authority"], "other");
+}
+
+/// Which policies a program has is not known here: one that a cluster names is shown, and that it is
+/// not for every program (gRFC A52).
+#[tokio::test]
+async fn a_policy_of_the_programs_own() {
+    let policy = custom_policy("myorg.Sticky", &json!({ "seconds": 5 }));
+    let resources = Resources::service("shop", ["10.0.0.1:80"]).with(
+        cluster("shop-cluster")
+            .eds("shop-eds")
+            .policies([wrr_locality([policy])]),
+    );
+    let server = ResourceServer::start(&resources);
+    let found = run(server.address(), &["--target", "xds:///shop"]).await;
+    let shown = text(&found.stdout);
+    assert!(found.status.success(), "{shown}");
+    assert!(
+        shown.contains("EDS, wrr_locality/myorg.Sticky\n"),
+        "{shown}"
+    );
+    let note = "! myorg.Sticky is for programs that have such a policy: to others, the next one";
+    assert!(shown.contains(note), "{shown}");
+
+    let found = run(server.address(), &["--target", "xds:///shop", "--json"]).await;
+    let shown: Value = serde_json::from_slice(&found.stdout).unwrap();
+    let cluster = &shown["clusters"][0];
+    assert_eq!(
+        cluster["lb_policy"],
+        json!(["wrr_locality", "myorg.Sticky"])
+    );
+    assert_eq!(cluster["is_custom"], json!(true));
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowfly_model::bootstrap::{Bootstrap, Node, ServerConfig, ServerFeature, is_switched_on};
+use crowfly_model::grpc::cluster::CustomPolicies;
 use crowfly_model::{Features, ResourceType};
 use crowfly_xds::{
     Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ServerId, SessionConfig,
@@ -46,7 +47,7 @@ pub(crate) struct Inner {
 }
 
 /// What two clients must have in common, beside target and bootstrap, to be one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     max_response_bytes: usize,
     data_error_handling: bool,
@@ -77,6 +78,7 @@ impl XdsClient {
             max_response_bytes: MAX_RESPONSE_BYTES,
             data_error_handling: None,
             aggregate_cluster_resources: None,
+            custom_policies: CustomPolicies::NONE,
             recorder: None,
         }
     }
@@ -142,6 +144,7 @@ pub struct XdsClientBuilder {
     max_response_bytes: usize,
     data_error_handling: Option<bool>,
     aggregate_cluster_resources: Option<bool>,
+    custom_policies: CustomPolicies,
     recorder: Option<Arc<dyn Recorder>>,
 }
 
@@ -174,6 +177,13 @@ impl XdsClientBuilder {
         self
     }
 
+    /// The balancing policies of the program, which clusters may name (gRFC A52). Clients that do not
+    /// have the same ones are not shared.
+    pub fn custom_policies(mut self, policies: CustomPolicies) -> Self {
+        self.custom_policies = policies;
+        self
+    }
+
     /// Where to report metrics.
     pub fn recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
         self.recorder = Some(recorder);
@@ -185,7 +195,7 @@ impl XdsClientBuilder {
     pub fn shared(self) -> Result<XdsClient, ConfigError> {
         let (target, bootstrap) = (Arc::clone(&self.target), Arc::clone(&self.bootstrap));
         let settings = self.settings();
-        registry::find_or_insert(&target, &bootstrap, settings, |bootstrap| {
+        registry::find_or_insert(&target, &bootstrap, &settings, |bootstrap| {
             Self { bootstrap, ..self }.start()
         })
     }
@@ -205,7 +215,7 @@ impl XdsClientBuilder {
             node: Arc::clone(&self.bootstrap.node),
             protocol: protocol(config),
             data_errors: data_errors(config, uniform),
-            features: settings.features,
+            features: settings.features.clone(),
             seed: fastrand::u64(..),
         };
         let discovery = Discovery::new(configs.iter().map(session).collect(), authorities);
@@ -241,6 +251,7 @@ impl XdsClientBuilder {
 
     fn features(&self) -> Features {
         let mut features = Features::from_env();
+        features.custom_policies = self.custom_policies.clone();
         if let Some(on) = self.aggregate_cluster_resources {
             features.aggregate_cluster_resource = on;
         }

@@ -30,13 +30,13 @@ pub(crate) fn insert(client: &XdsClient) {
 pub(crate) fn find_or_insert(
     target: &str,
     bootstrap: &Arc<Bootstrap>,
-    settings: Settings,
+    settings: &Settings,
     make: impl FnOnce(Arc<Bootstrap>) -> Result<XdsClient, ConfigError>,
 ) -> Result<XdsClient, ConfigError> {
     let mut clients = clients();
     clients.retain(|client| client.strong_count() > 0);
     let same = |inner: &Arc<Inner>| {
-        let theirs = (&*inner.target, &inner.bootstrap, inner.settings);
+        let theirs = (&*inner.target, &inner.bootstrap, &inner.settings);
         !inner.is_gone() && theirs == (target, bootstrap, settings)
     };
     if let Some(inner) = clients.iter().filter_map(Weak::upgrade).find(same) {

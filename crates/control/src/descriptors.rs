@@ -7,15 +7,20 @@
 use std::sync::LazyLock;
 
 use envoy_types::pb::google::protobuf::Any;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use prost_reflect::prost_types::{
+    DescriptorProto, FieldDescriptorProto, FileDescriptorProto,
+    field_descriptor_proto::{Label, Type},
+};
+use prost_reflect::{
+    DescriptorError, DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions,
+};
 use serde_json::{Value, json};
 
 /// The serialized `FileDescriptorSet` of all xDS messages and services.
 pub(crate) const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../proto/envoy-types.bin");
 
-static POOL: LazyLock<Result<DescriptorPool, String>> = LazyLock::new(|| {
-    DescriptorPool::decode(FILE_DESCRIPTOR_SET).map_err(|error| error.to_string())
-});
+static POOL: LazyLock<Result<DescriptorPool, String>> =
+    LazyLock::new(|| pool().map_err(|error| error.to_string()));
 
 /// The descriptor of the message that a type URL names.
 pub(crate) fn of_type_url(type_url: &str) -> Result<MessageDescriptor, String> {
@@ -35,6 +40,40 @@ pub fn to_json(any: &Any) -> Value {
     try_to_json(any).unwrap_or_else(
         |error| json!({ "@type": any.type_url, "undecodable": error, "bytes": any.value.len() }),
     )
+}
+
+fn pool() -> Result<DescriptorPool, DescriptorError> {
+    let mut pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)?;
+    pool.add_file_descriptor_protos(["udpa.type.v1", "xds.type.v3"].map(typed_struct))?;
+    Ok(pool)
+}
+
+/// `TypedStruct` of a package, which the set has not: JSON, and the type that it is of. Filters and
+/// balancing policies that no proto file describes are configured by it (gRFC A39, A52).
+fn typed_struct(package: &str) -> FileDescriptorProto {
+    let field = |name: &str, number, kind: Type| FieldDescriptorProto {
+        name: Some(name.to_owned()),
+        number: Some(number),
+        label: Some(Label::Optional.into()),
+        r#type: Some(kind.into()),
+        ..FieldDescriptorProto::default()
+    };
+    let value = FieldDescriptorProto {
+        type_name: Some(".google.protobuf.Struct".to_owned()),
+        ..field("value", 2, Type::Message)
+    };
+    FileDescriptorProto {
+        name: Some(format!("{}/typed_struct.proto", package.replace('.', "/"))),
+        package: Some(package.to_owned()),
+        dependency: vec!["google/protobuf/struct.proto".to_owned()],
+        message_type: vec![DescriptorProto {
+            name: Some("TypedStruct".to_owned()),
+            field: vec![field("type_url", 1, Type::String), value],
+            ..DescriptorProto::default()
+        }],
+        syntax: Some("proto3".to_owned()),
+        ..FileDescriptorProto::default()
+    }
 }
 
 fn try_to_json(any: &Any) -> Result<Value, String> {

@@ -153,6 +153,46 @@ fn endpoints_are_shuffled_by_weight() {
     );
 }
 
+/// S10-07: an endpoint is the first with the probability of its weight, then the next among those that
+/// are left (A113). Weights may be of any size, such as shares of 2^31.
+#[test]
+fn each_place_is_given_by_weight() {
+    let order = |unit: u64, seed| {
+        let weights = [2, 1, 1].map(|weight| NonZeroU64::new(weight * unit).unwrap());
+        let mut endpoints = [1, 2, 3].map(|port| Endpoint::from(address(port)));
+        for (endpoint, weight) in endpoints.iter_mut().zip(weights) {
+            endpoint.weight = weight;
+        }
+        let mut sim = Sim::with_seed(seed);
+        sim.plan(leaf(SHUFFLED, endpoints));
+        let addresses = sim.view(sim.connects[0]).addresses;
+        let ports: Vec<_> = addresses.iter().map(|address| address.port()).collect();
+        ports
+    };
+    let mut counts = BTreeMap::new();
+    for seed in 0..3000 {
+        let shares = order(1 << 29, seed);
+        assert_eq!(shares, order(1, seed), "seed {seed}");
+        *counts.entry(shares).or_insert(0) += 1;
+    }
+    // 1 is first in half of all cases, and second in two of three of the others.
+    let expected = [
+        ([1, 2, 3], 750),
+        ([1, 3, 2], 750),
+        ([2, 1, 3], 500),
+        ([2, 3, 1], 250),
+        ([3, 1, 2], 500),
+        ([3, 2, 1], 250),
+    ];
+    for (order, expected) in expected {
+        let counted = counts[order.as_slice()];
+        assert!(
+            (expected - 75..expected + 75).contains(&counted),
+            "{counts:?}"
+        );
+    }
+}
+
 #[test]
 fn a_pick_allocates_nothing() {
     let mut sim = Sim::ready_with(leaf(IN_ORDER, endpoints_at(&[1, 2, 3])));

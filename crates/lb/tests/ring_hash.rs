@@ -180,6 +180,24 @@ fn shares_follow_the_weights() {
     }
 }
 
+/// A113: what counts is the ratio of weights. Shares of 2^31 make the same ring as small weights.
+#[test]
+fn shares_make_the_same_ring_as_weights() {
+    let weighted = |unit: u64| {
+        let endpoints = [(1, 2), (2, 1), (3, 5)].map(|(port, weight)| {
+            let mut endpoint = Endpoint::from(address(port));
+            endpoint.weight = NonZeroU64::new(weight * unit).unwrap();
+            endpoint
+        });
+        hosts(&all_ready(endpoints.to_vec()))
+    };
+    let small = weighted(1);
+    assert_eq!(weighted(1 << 28), small);
+    let heaviest = small.iter().filter(|port| **port == 3).count();
+    let share = heaviest as f64 / small.len() as f64;
+    assert!((share - 0.625).abs() < 0.05, "{share}");
+}
+
 /// Endpoints are not connected before a call wants them, and one call is enough to ask.
 #[test]
 fn an_endpoint_is_idle_until_a_call_wants_it() {

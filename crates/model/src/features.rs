@@ -1,21 +1,25 @@
-//! Which experimental parts of xDS are read, and which are still unknown to the reader.
+//! Which parts of xDS that not every client knows are read, and which are unknown to the reader.
 
-use crate::bootstrap::is_switched_on;
+use crate::{bootstrap::is_switched_on, grpc::cluster::CustomPolicies};
 
-/// The gates of experimental gRFCs. By default all are closed.
+/// The gates of experimental gRFCs, and what the program adds to gRPC. By default all gates are
+/// closed, and nothing is added.
 ///
-/// A parser is told of them, rather than asking the environment itself, so that two clients of one
-/// process may differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A parser is told of them, rather than asking the environment or a registry of the process itself,
+/// so that two clients of one process may differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// gRFC A99: the children of an aggregate cluster may be a resource of their own.
     pub aggregate_cluster_resource: bool,
+    /// gRFC A52: the balancing policies of the program, which clusters may name.
+    pub custom_policies: CustomPolicies,
 }
 
 impl Features {
-    /// All gates open.
+    /// All gates open; nothing is added.
     pub const ALL: Self = Self {
         aggregate_cluster_resource: true,
+        custom_policies: CustomPolicies::NONE,
     };
 
     /// What the environment variables of the gRFCs say.
@@ -26,6 +30,7 @@ impl Features {
     fn read(is_on: impl Fn(&str) -> bool) -> Self {
         Self {
             aggregate_cluster_resource: is_on(AGGREGATE_CLUSTER_RESOURCE),
+            custom_policies: CustomPolicies::NONE,
         }
     }
 }

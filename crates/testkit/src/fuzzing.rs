@@ -2,9 +2,11 @@
 //!
 //! Each takes any bytes and must not panic.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crowfly_model::bootstrap::Bootstrap;
+use crowfly_model::grpc::cluster::CustomPolicies;
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_model::{Decoded, Features, ResourceType};
 use crowfly_xds::{DataErrors, Ending, EndingKind, Protocol};
@@ -30,7 +32,11 @@ pub const TARGETS: [Target; 7] = [
 /// A resource parser, with experiments and without: it must be deterministic, and whatever it refuses
 /// it must say why.
 pub fn parser<R: ResourceType>(bytes: &[u8]) {
-    for features in [Features::ALL, Features::default()] {
+    let everything = Features {
+        custom_policies: CustomPolicies::NONE.with_all_others(Arc::new(|_| Ok(Arc::new(())))),
+        ..Features::ALL
+    };
+    for features in [everything, Features::default()] {
         parse::<R>(bytes, &features);
     }
 }

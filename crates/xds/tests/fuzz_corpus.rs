@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::builders::{
-    ClusterBuilder, ClusterConfigBuilder, cluster, cluster_config, endpoint, endpoints, listener,
-    routes,
+    ClusterBuilder, ClusterConfigBuilder, cluster, cluster_config, custom_policy, endpoint,
+    endpoints, listener, routes,
 };
 use crowfly_testkit::fuzzing::{SeedStep, TARGETS, session_seed};
 use crowfly_testkit::{delta, garbled, removed, report, response, wrapped};
@@ -30,6 +30,7 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions
 use envoy_types::pb::google::protobuf::{Any, Duration, UInt32Value};
 use envoy_types::util::pack_any;
 use prost::Message;
+use serde_json::json;
 
 /// Nothing in the corpus makes its target panic, neither as it is, nor cut short, nor with a bit
 /// turned over.
@@ -130,7 +131,7 @@ fn seeds() -> Vec<Seed> {
     all
 }
 
-fn clusters() -> [Seed; 9] {
+fn clusters() -> [Seed; 10] {
     let seed = |name, cluster: ClusterBuilder| ("cluster", name, cluster.any().value);
     let list = |name, list: ClusterConfigBuilder| ("cluster_config", name, list.any().value);
     [
@@ -141,9 +142,18 @@ fn clusters() -> [Seed; 9] {
         seed("logical-dns", cluster("c").logical_dns("host", 443)),
         seed("settings", cluster("c").edit(set_everything)),
         seed("nested-policies", cluster("c").edit(nest_policies)),
+        seed("custom-policy", cluster("c").policies([custom()])),
         list("list", cluster_config("l").clusters(["a", "b", "a"])),
         list("invalid", cluster_config("l").clusters(["a", ""])),
     ]
+}
+
+/// One field at each level: the order of several is not the same every time.
+fn custom() -> Any {
+    custom_policy(
+        "lb.Mine",
+        &json!({ "a": [1, -2.5, "b", null, true, { "c": {} }] }),
+    )
 }
 
 /// Everything that a leaf says of its calls and connections.

@@ -14,6 +14,7 @@ mod backend;
 mod balancing;
 mod configs;
 mod contract;
+mod custom_policies;
 mod deadlines;
 mod dns;
 mod failures;

@@ -1,20 +1,11 @@
-//! How endpoints are chosen: by the cluster's policy, or by one of the program's own.
+//! How endpoints are chosen: by the policy of the cluster.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use crowfly::policy::{
-    CallContext, CallOutcome, CustomPolicy, Endpoint, ReadySet, Selection, Selector,
-};
 use crowfly::{Channel, RequestHash};
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{Resources, cluster};
 use envoy_types::pb::envoy::config::cluster::v3::cluster::LbPolicy;
-use envoy_types::pb::envoy::config::cluster::v3::{
-    LoadBalancingPolicy, load_balancing_policy::Policy,
-};
-use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::google::protobuf::Any;
 use tonic::Request;
 
@@ -66,19 +57,11 @@ async fn the_first_takes_all() {
                 .to_owned(),
         value: Vec::new(),
     };
-    let resources =
-        payments(&backends.each_ref()).with(cluster("payments-cluster").eds("payments-eds").edit(
-            |proto| {
-                proto.load_balancing_policy = Some(LoadBalancingPolicy {
-                    policies: vec![Policy {
-                        typed_extension_config: Some(TypedExtensionConfig {
-                            name: "pick_first".to_owned(),
-                            typed_config: Some(pick_first),
-                        }),
-                    }],
-                });
-            },
-        ));
+    let resources = payments(&backends.each_ref()).with(
+        cluster("payments-cluster")
+            .eds("payments-eds")
+            .policies([pick_first]),
+    );
     let server = ResourceServer::start(&resources);
     let channel = channel(&server);
     assert_eq!(
@@ -103,66 +86,7 @@ async fn the_least_busy_takes_the_next() {
     crate::support::spread_until(&channel, 60, |answers| answers.len() == 3).await;
 }
 
-/// A policy of the program's own is asked, and told how its calls ended.
-#[tokio::test]
-async fn a_program_has_its_own_policy() {
-    let backends = backends().await;
-    let server = ResourceServer::start(&payments(&backends.each_ref()));
-    let policy = Arc::new(Last::default());
-    let channel = Channel::builder("xds:///payments")
-        .bootstrap(server.bootstrap())
-        .endpoint_policy(Arc::clone(&policy) as Arc<dyn CustomPolicy>)
-        .build()
-        .unwrap();
-    assert_eq!(
-        spread(&channel, 20).await,
-        BTreeMap::from([("c".to_owned(), 20)])
-    );
-    assert_eq!(policy.fine.load(SeqCst), 20);
-    let tree = channel.tree().await;
-    assert!(tree.contains("last"), "{tree}");
-}
-
-/// Sends every call to the last endpoint.
-#[derive(Debug, Default)]
-struct Last {
-    fine: Arc<AtomicUsize>,
-}
-
-#[derive(Debug)]
-struct LastOf {
-    count: usize,
-    fine: Arc<AtomicUsize>,
-}
-
-impl CustomPolicy for Last {
-    fn name(&self) -> &str {
-        "last"
-    }
-
-    fn build(&self, endpoints: &[Endpoint]) -> Arc<dyn Selector> {
-        Arc::new(LastOf {
-            count: endpoints.len(),
-            fine: Arc::clone(&self.fine),
-        })
-    }
-}
-
-impl Selector for LastOf {
-    fn pick<'a>(&self, _: &CallContext<'_>, ready: ReadySet<'a>) -> Selection<'a> {
-        let mut ready = ready.iter();
-        let last = ready.find(|endpoint| endpoint.index() + 1 == self.count);
-        last.map_or(Selection::Queue, Selection::Send)
-    }
-
-    fn finished(&self, _: usize, outcome: CallOutcome) {
-        if outcome == CallOutcome::Status(0) {
-            self.fine.fetch_add(1, SeqCst);
-        }
-    }
-}
-
-async fn backends() -> [Backend; 3] {
+pub(crate) async fn backends() -> [Backend; 3] {
     let (a, b, c) = tokio::join!(
         Backend::start("a"),
         Backend::start("b"),

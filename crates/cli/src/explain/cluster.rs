@@ -76,7 +76,8 @@ impl Walk<'_> {
                 look::resource::<grpc::Endpoints>(self.view, name)
             }
         };
-        shown.lb_policy = policies(leaf.lb_policy);
+        shown.lb_policy = policies(&leaf.lb_policy);
+        shown.is_custom = is_custom(&leaf.lb_policy);
         shown.source = Some(source);
         if let Some(endpoints) = endpoints {
             let priorities = endpoints.priorities.iter();
@@ -97,6 +98,7 @@ impl Cluster {
             kind: None,
             place,
             lb_policy: Vec::new(),
+            is_custom: false,
             list: None,
             children: Vec::new(),
             source: None,
@@ -142,15 +144,21 @@ impl From<&endpoints::DropCategory> for Drop {
     }
 }
 
-fn policies(policy: LbPolicy) -> Vec<&'static str> {
-    let name = |policy| match policy {
-        EndpointPolicy::LeastRequest { .. } => "least_request",
-        EndpointPolicy::PickFirst { .. } => "pick_first",
-        EndpointPolicy::RingHash(_) => "ring_hash",
-        EndpointPolicy::RoundRobin => "round_robin",
+fn policies(policy: &LbPolicy) -> Vec<String> {
+    let name = |policy: &EndpointPolicy| match policy {
+        EndpointPolicy::Custom(policy) => policy.name.clone(),
+        EndpointPolicy::LeastRequest { .. } => "least_request".to_owned(),
+        EndpointPolicy::PickFirst { .. } => "pick_first".to_owned(),
+        EndpointPolicy::RingHash(_) => "ring_hash".to_owned(),
+        EndpointPolicy::RoundRobin => "round_robin".to_owned(),
     };
     match policy {
         LbPolicy::Endpoints(policy) => vec![name(policy)],
-        LbPolicy::WrrLocality(policy) => vec!["wrr_locality", name(policy)],
+        LbPolicy::WrrLocality(policy) => vec!["wrr_locality".to_owned(), name(policy)],
     }
+}
+
+fn is_custom(policy: &LbPolicy) -> bool {
+    let (LbPolicy::Endpoints(policy) | LbPolicy::WrrLocality(policy)) = policy;
+    matches!(policy, EndpointPolicy::Custom(_))
 }

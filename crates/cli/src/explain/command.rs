@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, process::ExitCode, time::Duration};
 
 use clap::Args;
-use crowfly::{BuildError, ChannelBuilder};
+use crowfly::{BuildError, ChannelBuilder, policy::PolicyRegistry};
 use crowfly_xds::{Missing, Resolved};
 use tokio::time::timeout;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
@@ -25,6 +25,9 @@ const USAGE: u8 = 2;
 /// and a line with … is still waited for. Something that the server does not send is known not to
 /// exist after 15 seconds.
 ///
+/// A balancing policy of a program's own counts as one that the program has, and its configuration as
+/// good: neither is known here.
+///
 /// Exits with 0 if the call has somewhere to go (without --path: if the cluster of every route has
 /// endpoints), with 1 if not, and with 2 if a flag is wrong.
 #[derive(Args, Clone, Debug)]
@@ -42,7 +45,7 @@ JSON, all keys at all times:
   virtual_host {name, domains}
   routes [{index, name, match, cluster, verdict, why, note}]
   clusters [{uses {cluster, priority, endpoints}, stop, name, state, ..., kind, place, lb_policy,
-             list, children, source, priorities, drops}]")]
+             is_custom, list, children, source, priorities, drops}]")]
 pub struct ExplainArgs {
     /// What would be called
     #[arg(long, value_name = "xds:///NAME", value_parser = target, env = "CROWFLY_EXPLAIN_TARGET")]
@@ -75,7 +78,9 @@ pub struct ExplainArgs {
 /// # Errors
 /// There is no usable bootstrap.
 pub async fn run(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
-    let mut builder = crowfly::Channel::builder(&args.target);
+    // Which policies the program has is not known here: it is shown as one that has all of them.
+    let policies = PolicyRegistry::of_all_names();
+    let mut builder = crowfly::Channel::builder(&args.target).policies(&policies);
     if let Some(authority) = &args.authority {
         builder = builder.authority(authority);
     }

@@ -163,7 +163,10 @@ pub struct Cluster {
     /// Where it stands below an aggregate.
     pub place: Place,
     /// Of a leaf, how calls are spread inside a priority, the outermost policy first.
-    pub lb_policy: Vec<&'static str>,
+    pub lb_policy: Vec<String>,
+    /// Whether the last of these is a policy of the program's own (gRFC A52). Which ones a program has
+    /// is not known here, nor what it makes of their configuration: every one is taken for good.
+    pub is_custom: bool,
     /// The resource that holds the list of an aggregate (gRFC A99).
     pub list: Option<Resource>,
     /// The clusters of an aggregate, best first.

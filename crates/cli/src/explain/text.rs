@@ -180,6 +180,12 @@ impl Cluster {
             }
         }
         let mut node = self.resource.node("cluster", &self.kind_text(), mark);
+        if let Some(custom) = self.lb_policy.last().filter(|_| self.is_custom) {
+            node.remark(format!(
+                "{NOTED} {custom} is for programs that have such a policy: to others, the next one \
+                 in the list counts"
+            ));
+        }
         match &self.list {
             Some(list) => {
                 let mut list = list.node("cluster list", "", mark);

@@ -179,12 +179,24 @@ pub fn is_switched_on(variable: &str) -> bool {
     is_true(process_env(variable))
 }
 
+/// Whether the environment variable that guards a feature which is on by default turns it off.
+pub fn is_switched_off(variable: &str) -> bool {
+    is_false(process_env(variable))
+}
+
 /// As gRPC reads such variables.
 fn is_true(value: Option<OsString>) -> bool {
+    is_one_of(&["1", "t", "true", "y", "yes"], value)
+}
+
+/// What is neither leaves a feature as it is.
+fn is_false(value: Option<OsString>) -> bool {
+    is_one_of(&["0", "f", "false", "n", "no"], value)
+}
+
+fn is_one_of(words: &[&str], value: Option<OsString>) -> bool {
     let value = value.unwrap_or_default().to_ascii_lowercase();
-    ["1", "t", "true", "y", "yes"]
-        .iter()
-        .any(|truth| value == **truth)
+    words.iter().any(|word| value == **word)
 }
 
 fn read(path: &Path, origin: &Origin, guards: Guards) -> Result<Bootstrap, BootstrapError> {

@@ -8,7 +8,10 @@ use envoy_types::pb::{
     google::protobuf::value::Kind,
 };
 
-use super::{Bootstrap, BootstrapError, ChannelCredentials, FILE_VARIABLE, INLINE_VARIABLE};
+use super::{
+    Bootstrap, BootstrapError, ChannelCredentials, FILE_VARIABLE, INLINE_VARIABLE, is_false,
+    is_true,
+};
 use crate::grpc::endpoints::LocalityId;
 
 fn valid(node_id: &str) -> String {
@@ -358,5 +361,23 @@ proptest::proptest! {
         let valid = valid("web-1");
         let at = at.index(valid.len());
         let _ = Bootstrap::from_json(&format!("{}{text}{}", &valid[..at], &valid[at + 1..]));
+    }
+}
+
+/// Guards are read as gRPC reads them: what says neither yes nor no changes nothing.
+#[test]
+fn guards_say_yes_or_no() {
+    let value = |text: &str| Some(OsString::from(text));
+    for yes in ["1", "t", "true", "TRUE", "y", "Yes"] {
+        assert!(is_true(value(yes)) && !is_false(value(yes)), "{yes}");
+    }
+    for no in ["0", "f", "false", "FALSE", "n", "No"] {
+        assert!(is_false(value(no)) && !is_true(value(no)), "{no}");
+    }
+    for neither in [None, value(""), value("on"), value("2")] {
+        assert!(
+            !is_true(neither.clone()) && !is_false(neither.clone()),
+            "{neither:?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Extensions, which xDS carries in an `Any`: of which type is it really?
 
-use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::google::protobuf::{Any, Struct};
 use prost::{Message, Name};
 
 use crate::Validator;
@@ -28,18 +28,14 @@ pub(super) enum Form {
 impl Extension {
     /// Names the type of `any`, unwrapping a `TypedStruct` before any lookup (gRFC A39).
     pub(super) fn unwrap(any: Any) -> Result<Self, String> {
-        let name = type_name(&any.type_url)?;
-        if !TYPED_STRUCTS.contains(&name) {
-            return Ok(Self {
-                type_name: name.to_owned(),
-                form: Form::Proto(any.value),
-            });
+        if let Some(inner) = typed_struct(&any) {
+            let (type_name, _) = inner?;
+            let form = Form::Struct;
+            return Ok(Self { type_name, form });
         }
-        let inner = TypedStruct::decode(any.value.as_slice())
-            .map_err(|error| format!("{name} cannot be decoded: {error}"))?;
         Ok(Self {
-            type_name: type_name(&inner.type_url)?.to_owned(),
-            form: Form::Struct,
+            type_name: type_name(&any.type_url)?.to_owned(),
+            form: Form::Proto(any.value),
         })
     }
 
@@ -71,11 +67,27 @@ impl Extension {
     }
 }
 
-/// The part of a `TypedStruct` that names the type; its `value` is JSON that no one reads yet.
+/// JSON, and the type that it is of.
 #[derive(Clone, PartialEq, prost::Message)]
 struct TypedStruct {
     #[prost(string, tag = "1")]
     type_url: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<Struct>,
+}
+
+/// What a `TypedStruct` holds: the name of a type, and JSON. `None` if `any` is something else.
+pub(super) fn typed_struct(any: &Any) -> Option<Result<(String, Struct), String>> {
+    let name = type_name(&any.type_url).ok()?;
+    if !TYPED_STRUCTS.contains(&name) {
+        return None;
+    }
+    let inner = TypedStruct::decode(any.value.as_slice())
+        .map_err(|error| format!("{name} cannot be decoded: {error}"));
+    Some(inner.and_then(|inner| {
+        let name = type_name(&inner.type_url)?.to_owned();
+        Ok((name, inner.value.unwrap_or_default()))
+    }))
 }
 
 /// The message name in a type URL: what follows its last slash.

@@ -14,6 +14,7 @@ mod any;
 mod cluster_config;
 mod config_source;
 mod decode;
+mod json;
 mod socket_address;
 
 pub use cluster::Cluster;

@@ -40,10 +40,10 @@ fn every_policy_is_accepted() {
         (77, None),
     ];
     for make in [aggregate, aggregate_resource] {
-        for (policy, expected) in cases {
+        for (policy, expected) in &cases {
             let mut proto = make();
-            proto.lb_policy = policy;
-            assert_eq!(parsed(&proto).lb_policy, expected, "{policy}");
+            proto.lb_policy = *policy;
+            assert_eq!(parsed(&proto).lb_policy, *expected, "{policy}");
 
             // It wins over the enum, and here there is none that we have.
             proto.load_balancing_policy = Some(LoadBalancingPolicy::default());

@@ -38,23 +38,23 @@ fn load_balancing_policy_wins() {
     let by_locality = LbPolicy::WrrLocality(EndpointPolicy::RoundRobin);
     let flat = LbPolicy::Endpoints(EndpointPolicy::RoundRobin);
     let cases = [
-        (vec![round_robin()], flat),
-        (vec![wrr_locality(vec![round_robin()])], by_locality),
+        (vec![round_robin()], &flat),
+        (vec![wrr_locality(vec![round_robin()])], &by_locality),
         (
             vec![wrr_locality(vec![fancy(), round_robin()])],
-            by_locality,
+            &by_locality,
         ),
-        (vec![fancy(), round_robin(), wrr_locality(vec![])], flat),
+        (vec![fancy(), round_robin(), wrr_locality(vec![])], &flat),
         (
             vec![wrr_locality(vec![wrr_locality(vec![round_robin()])])],
-            by_locality,
+            &by_locality,
         ),
     ];
     for (list, expected) in cases {
         let mut proto = cluster();
         proto.lb_policy = PbLbPolicy::RingHash as i32;
         proto.load_balancing_policy = Some(policies(list));
-        assert_eq!(policy_of(&proto), expected);
+        assert_eq!(policy_of(&proto), *expected);
     }
 }
 

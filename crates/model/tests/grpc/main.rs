@@ -11,6 +11,7 @@ mod aggregate;
 mod cluster;
 mod cluster_config;
 mod cluster_lb_policy;
+mod custom_policies;
 mod endpoint_policies;
 mod endpoints;
 mod listener;

@@ -16,7 +16,7 @@ use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 
-use super::{Resource, ads};
+use super::{Resource, ads, policy};
 
 /// A cluster named `name` whose endpoints have the same name.
 pub fn cluster(name: &str) -> ClusterBuilder {
@@ -72,6 +72,11 @@ impl ClusterBuilder {
             cluster.eds_cluster_config = None;
             cluster.load_assignment = Some(one_host(&cluster.name, host, port));
         })
+    }
+
+    /// It is balanced by the first of these that the client has.
+    pub fn policies(self, policies: impl IntoIterator<Item = Any>) -> Self {
+        self.edit(|cluster| cluster.load_balancing_policy = Some(policy::list(policies)))
     }
 
     /// Breaks it: no client of ours balances by CLUSTER_PROVIDED, and no aggregate is without a list.

@@ -15,6 +15,7 @@ mod cluster;
 mod cluster_config;
 mod endpoints;
 mod listener;
+mod policy;
 mod routes;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub use cluster::{ClusterBuilder, cluster};
 pub use cluster_config::{ClusterConfigBuilder, cluster_config};
 pub use endpoints::{EndpointBuilder, EndpointsBuilder, endpoint, endpoints};
 pub use listener::{ListenerBuilder, listener};
+pub use policy::{custom_policy, wrr_locality};
 pub use routes::{RoutesBuilder, routes};
 
 /// A resource that a builder makes.

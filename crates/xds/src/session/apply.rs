@@ -33,7 +33,7 @@ pub(super) struct Verdict {
 pub(super) struct Context<'a> {
     pub(super) node: &'a Arc<str>,
     pub(super) data_errors: DataErrors,
-    pub(super) features: Features,
+    pub(super) features: &'a Features,
     pub(super) now: Instant,
 }
 

@@ -21,7 +21,7 @@ pub struct SessionConfig {
     pub protocol: Protocol,
     /// What to do about errors in the data.
     pub data_errors: DataErrors,
-    /// Which experimental parts of resources to read.
+    /// Which parts of resources to read that not every client knows.
     pub features: Features,
     /// Where the jitter of the backoff comes from.
     pub seed: u64,

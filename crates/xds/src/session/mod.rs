@@ -295,7 +295,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
-            features: self.config.features,
+            features: &self.config.features,
             now,
         };
         let state = &mut self.types[index];
@@ -317,7 +317,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
-            features: self.config.features,
+            features: &self.config.features,
             now,
         };
         let state = &mut self.types[index];
@@ -482,7 +482,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
-            features: self.config.features,
+            features: &self.config.features,
             now,
         };
         let of_type = |state: &&mut TypeState| state.kind == key.kind;

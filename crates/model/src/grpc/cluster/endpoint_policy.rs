@@ -16,11 +16,14 @@ use envoy_types::pb::{
 };
 use prost::{Message, Name};
 
+use super::CustomPolicy;
 use crate::Validator;
 
 /// How calls are spread over a list of endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointPolicy {
+    /// As the program's own policy has it (gRFC A52).
+    Custom(CustomPolicy),
     /// The one with the fewest open calls, of some (gRFC A48).
     LeastRequest {
         /// How many are compared: 2 to 10.

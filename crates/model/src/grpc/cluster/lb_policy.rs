@@ -13,11 +13,17 @@ use envoy_types::pb::{
 };
 use prost::Name;
 
-use super::endpoint_policy::{self, EndpointPolicy};
-use crate::{Validator, grpc::any::type_name};
+use super::{
+    CustomPolicies, custom,
+    endpoint_policy::{self, EndpointPolicy},
+};
+use crate::{
+    Features, Validator,
+    grpc::any::{type_name, typed_struct},
+};
 
 /// How calls are spread inside one priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LbPolicy {
     /// A locality by its weight, then an endpoint in it: `wrr_locality`.
     WrrLocality(EndpointPolicy),
@@ -29,9 +35,14 @@ pub enum LbPolicy {
 const MAX_DEPTH: usize = 16;
 
 /// The policy of a cluster, or `None` after an error.
-pub(super) fn parse(proto: &pb::Cluster, v: &mut Validator) -> Option<LbPolicy> {
+pub(super) fn parse(
+    proto: &pb::Cluster,
+    features: &Features,
+    v: &mut Validator,
+) -> Option<LbPolicy> {
     if let Some(list) = &proto.load_balancing_policy {
-        return v.field("load_balancing_policy", |v| parse_list(list, 1, v));
+        let custom = &features.custom_policies;
+        return v.field("load_balancing_policy", |v| parse_list(list, custom, 1, v));
     }
     use cluster::{LbConfig, LbPolicy as Classic};
     match Classic::try_from(proto.lb_policy) {
@@ -68,7 +79,12 @@ pub(super) fn parse(proto: &pb::Cluster, v: &mut Validator) -> Option<LbPolicy> 
 ///
 /// The first entry that is known here counts; those after it are fallbacks for older clients, and
 /// neither they nor unknown entries are looked into.
-fn parse_list(list: &LoadBalancingPolicy, depth: usize, v: &mut Validator) -> Option<LbPolicy> {
+fn parse_list(
+    list: &LoadBalancingPolicy,
+    custom: &CustomPolicies,
+    depth: usize,
+    v: &mut Validator,
+) -> Option<LbPolicy> {
     if depth > MAX_DEPTH {
         v.error(format!(
             "expected at most {MAX_DEPTH} policies inside each other, got more"
@@ -88,15 +104,14 @@ fn parse_list(list: &LoadBalancingPolicy, depth: usize, v: &mut Validator) -> Op
                 });
                 return None;
             };
-            let name = type_name(&any.type_url).unwrap_or(&any.type_url);
             let parsed = v.index(i, |v| {
                 v.field("typed_extension_config.typed_config", |v| {
-                    parse_policy(name, any, depth, v)
+                    parse_policy(any, custom, depth, v)
                 })
             });
             match parsed {
-                Some(policy) => return policy,
-                None => others.push(name),
+                Ok(policy) => return policy,
+                Err(Unknown(name)) => others.push(name),
             }
         }
         let got = if others.is_empty() {
@@ -109,30 +124,48 @@ fn parse_list(list: &LoadBalancingPolicy, depth: usize, v: &mut Validator) -> Op
     })
 }
 
-/// `None` if the policy is not known; `Some(None)` after an error.
+/// The name of a policy that this client does not have.
+struct Unknown(String);
+
+/// `None` after an error.
 fn parse_policy(
-    name: &str,
     any: &Any,
+    custom: &CustomPolicies,
     depth: usize,
     v: &mut Validator,
-) -> Option<Option<LbPolicy>> {
+) -> Result<Option<LbPolicy>, Unknown> {
+    let name = type_name(&any.type_url).unwrap_or(&any.type_url);
     if name == WrrLocality::full_name() {
-        return Some(parse_wrr_locality(any, depth, v));
+        return Ok(parse_wrr_locality(any, custom, depth, v));
     }
-    let parsed = endpoint_policy::parse(name, any, v)?;
-    Some(parsed.map(LbPolicy::Endpoints))
+    let parsed = match typed_struct(any) {
+        Some(Ok((name, value))) => custom::parse(&name, value, custom, v)
+            .ok_or_else(|| Unknown(format!("{name} (not registered)")))?
+            .map(EndpointPolicy::Custom),
+        Some(Err(why)) => {
+            v.error(why);
+            None
+        }
+        None => endpoint_policy::parse(name, any, v).ok_or_else(|| Unknown(name.to_owned()))?,
+    };
+    Ok(parsed.map(LbPolicy::Endpoints))
 }
 
 /// Below the choice of a locality there is but one, so that choosing again changes nothing:
 /// `wrr_locality` in `wrr_locality` is what the inner one is.
-fn parse_wrr_locality(any: &Any, depth: usize, v: &mut Validator) -> Option<LbPolicy> {
+fn parse_wrr_locality(
+    any: &Any,
+    custom: &CustomPolicies,
+    depth: usize,
+    v: &mut Validator,
+) -> Option<LbPolicy> {
     let proto: WrrLocality = endpoint_policy::decode(any, v)?;
     let inner = v.field("endpoint_picking_policy", |v| {
         let Some(list) = proto.endpoint_picking_policy else {
             v.error("expected a policy, got none");
             return None;
         };
-        parse_list(&list, depth + 1, v)
+        parse_list(&list, custom, depth + 1, v)
     })?;
     let (LbPolicy::WrrLocality(policy) | LbPolicy::Endpoints(policy)) = inner;
     Some(LbPolicy::WrrLocality(policy))

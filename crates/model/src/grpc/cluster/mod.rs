@@ -2,6 +2,7 @@
 //! spread over them.
 
 mod aggregate;
+mod custom;
 mod dns;
 mod endpoint_policy;
 mod lb_policy;
@@ -17,6 +18,7 @@ use envoy_types::pb::envoy::config::cluster::v3::{
 use self::settings::Settings;
 pub use self::{
     aggregate::{Aggregate, Children},
+    custom::{CustomPolicies, CustomPolicy, MadePolicy, ReadPolicy},
     dns::DnsName,
     endpoint_policy::{EndpointPolicy, RingSize},
     lb_policy::LbPolicy,
@@ -108,9 +110,9 @@ fn parse(proto: pb::Cluster, features: &Features, v: &mut Validator) -> Option<C
             parse_aggregate(custom, &proto, features, v).map(ClusterKind::Aggregate)
         }
         Some(ClusterDiscoveryType::Type(kind)) => {
-            parse_leaf(Some(*kind), &proto, v).map(ClusterKind::Leaf)
+            parse_leaf(Some(*kind), &proto, features, v).map(ClusterKind::Leaf)
         }
-        None => parse_leaf(None, &proto, v).map(ClusterKind::Leaf),
+        None => parse_leaf(None, &proto, features, v).map(ClusterKind::Leaf),
     };
     Some(Cluster {
         name: proto.name,
@@ -128,16 +130,21 @@ fn parse_aggregate(
     // Each leaf has its own, so nothing is made of them here, but they must be valid.
     Settings::parse(proto, v);
     // What is wrong with a policy that counts for nothing is no error.
-    let lb_policy = lb_policy::parse(proto, &mut Validator::default());
+    let lb_policy = lb_policy::parse(proto, features, &mut Validator::default());
     Some(Aggregate {
         children: children?,
         lb_policy,
     })
 }
 
-fn parse_leaf(kind: Option<i32>, proto: &pb::Cluster, v: &mut Validator) -> Option<Leaf> {
+fn parse_leaf(
+    kind: Option<i32>,
+    proto: &pb::Cluster,
+    features: &Features,
+    v: &mut Validator,
+) -> Option<Leaf> {
     let source = parse_source(kind, proto, v);
-    let lb_policy = lb_policy::parse(proto, v);
+    let lb_policy = lb_policy::parse(proto, features, v);
     let settings = Settings::parse(proto, v);
     Some(Leaf {
         source: source?,

@@ -1,0 +1,225 @@
+//! The endpoints of a plan, and how much each of them weighs.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use crowfly_lb::{Endpoint, LocalityId, Policy};
+use crowfly_model::bootstrap::is_switched_off;
+use crowfly_model::grpc::endpoints::{self, Health, Locality};
+
+/// Weighs endpoints as before A113 if it is off; by default it is on.
+const WEIGHTED_SHUFFLING: &str = "GRPC_EXPERIMENTAL_PF_WEIGHTED_SHUFFLING";
+
+/// 1 as a fixed-point number with 31 bits after the point.
+const ONE: u64 = 1 << 31;
+
+/// What an endpoint weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weighing {
+    /// As much as any other.
+    Equal,
+    /// What its locality does, times its own weight (gRFC A42): a locality with more endpoints gets
+    /// more calls.
+    Products,
+    /// The share of its locality, times its own share there, as if one were chosen after the other
+    /// (gRFC A113).
+    Shares,
+}
+
+impl Weighing {
+    /// What the environment says.
+    pub(super) fn from_env() -> Self {
+        Self::read(is_switched_off)
+    }
+
+    fn read(is_off: impl Fn(&str) -> bool) -> Self {
+        if is_off(WEIGHTED_SHUFFLING) {
+            Self::Products
+        } else {
+            Self::Shares
+        }
+    }
+
+    /// What is different under a policy: before A113, `pick_first` shuffled without weights (gRFC A62).
+    pub(super) fn under(self, policy: &Policy) -> Self {
+        match (self, policy) {
+            (Self::Products, Policy::PickFirst { .. }) => Self::Equal,
+            (weighing, _) => weighing,
+        }
+    }
+
+    /// The endpoints of one locality. What that weighs makes no difference between them.
+    pub(super) fn inside(self, locality: &Locality) -> Vec<Endpoint> {
+        let mut endpoints: Vec<_> = usable(locality).filter_map(endpoint).collect();
+        if self == Self::Equal {
+            for endpoint in &mut endpoints {
+                endpoint.weight = NonZeroU64::MIN;
+            }
+        }
+        endpoints
+    }
+
+    /// The endpoints of a priority for a policy that sees those of all localities: each knows where it
+    /// is.
+    pub(super) fn everywhere(self, localities: &[Locality]) -> Vec<Endpoint> {
+        let all = sum(localities.iter().map(|locality| locality.weight));
+        let mut endpoints = Vec::new();
+        for locality in localities {
+            let id = place(&locality.id);
+            let siblings = sum(usable(locality).map(|source| source.weight));
+            endpoints.extend(usable(locality).filter_map(|source| {
+                let mut endpoint = endpoint(source)?;
+                endpoint.locality = Some(id.clone());
+                endpoint.weight = match self {
+                    Self::Equal => NonZeroU64::MIN,
+                    Self::Products => {
+                        NonZeroU64::from(locality.weight).saturating_mul(source.weight.into())
+                    }
+                    Self::Shares => {
+                        product(share(locality.weight, all), share(source.weight, siblings))
+                    }
+                };
+                Some(endpoint)
+            }));
+        }
+        endpoints
+    }
+}
+
+/// A draining endpoint keeps its sessions (gRFC A55) and gets no other calls. So it has no part in the
+/// share of its locality either.
+pub(super) fn takes_calls(endpoint: &endpoints::Endpoint) -> bool {
+    endpoint.health != Health::Draining
+}
+
+pub(super) fn place(id: &endpoints::LocalityId) -> LocalityId {
+    LocalityId::new(&id.region, &id.zone, &id.sub_zone)
+}
+
+fn usable(locality: &Locality) -> impl Iterator<Item = &endpoints::Endpoint> {
+    locality.endpoints.iter().filter(|e| takes_calls(e))
+}
+
+fn endpoint(source: &endpoints::Endpoint) -> Option<Endpoint> {
+    let mut endpoint = Endpoint::new(source.addresses.clone())?;
+    endpoint.weight = source.weight.into();
+    endpoint.hash_key = source.hash_key.as_deref().map(Into::into);
+    Some(endpoint)
+}
+
+fn sum(weights: impl Iterator<Item = NonZeroU32>) -> u64 {
+    weights.map(|weight| u64::from(weight.get())).sum()
+}
+
+/// `sum` is not 0: the weight is part of it.
+fn share(weight: NonZeroU32, sum: u64) -> u64 {
+    u64::from(weight.get()) * ONE / sum
+}
+
+/// No share is too small to count.
+fn product(left: u64, right: u64) -> NonZeroU64 {
+    NonZeroU64::new((left * right) >> 31).unwrap_or(NonZeroU64::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "test code")]
+
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    /// A locality with endpoints of these weights.
+    fn locality(zone: &str, weight: u32, endpoints: &[u32]) -> Locality {
+        let endpoint = |weight: &u32| endpoints::Endpoint {
+            addresses: vec![SocketAddr::from(([10, 0, 0, 1], 80))],
+            weight: NonZeroU32::new(*weight).unwrap(),
+            health: Health::Unknown,
+            hash_key: None,
+        };
+        Locality {
+            id: endpoints::LocalityId::new("eu", zone, ""),
+            weight: NonZeroU32::new(weight).unwrap(),
+            endpoints: endpoints.iter().map(endpoint).collect(),
+        }
+    }
+
+    fn weights(endpoints: &[Endpoint]) -> Vec<u64> {
+        endpoints.iter().map(|e| e.weight.get()).collect()
+    }
+
+    /// A113: a locality has its share of the calls, however many endpoints it has and however it
+    /// weighs them, in fixed-point numbers as in every other gRPC client.
+    #[test]
+    fn a_locality_has_its_share() {
+        let localities = [
+            locality("a", 1, &[1, 1, 1, 1]),
+            locality("b", 2, &[100]),
+            locality("c", 1, &[30, 10]),
+        ];
+        let all = Weighing::Shares.everywhere(&localities);
+        let expected = [
+            1 << 27,
+            1 << 27,
+            1 << 27,
+            1 << 27,
+            1 << 30,
+            3 << 27,
+            1 << 27,
+        ];
+        assert_eq!(weights(&all), expected);
+        let places = all.iter().map(|e| e.locality.as_ref().unwrap().to_string());
+        let zones = ["eu/a", "eu/a", "eu/a", "eu/a", "eu/b", "eu/c", "eu/c"];
+        assert_eq!(places.collect::<Vec<_>>(), zones);
+    }
+
+    /// A113: fractions are cut off, but never to nothing.
+    #[test]
+    fn shares_are_rounded_down_to_one_at_least() {
+        let thirds = Weighing::Shares.everywhere(&[locality("a", 7, &[1, 1, 1])]);
+        assert_eq!(weights(&thirds), [715_827_882; 3]);
+        let much = u32::MAX - 1;
+        let localities = [locality("a", 1, &[1, much]), locality("b", much, &[1])];
+        let tiny = Weighing::Shares.everywhere(&localities);
+        assert_eq!(weights(&tiny), [1, 1, (1 << 31) - 1]);
+    }
+
+    /// What gets no calls has no part in the share of its locality: the others have it all.
+    #[test]
+    fn draining_endpoints_have_no_share() {
+        let mut localities = [locality("a", 1, &[1, 1]), locality("b", 1, &[1, 1])];
+        localities[0].endpoints[0].health = Health::Draining;
+        let all = Weighing::Shares.everywhere(&localities);
+        assert_eq!(weights(&all), [1 << 30, 1 << 29, 1 << 29]);
+        assert_eq!(Weighing::Shares.inside(&localities[0]).len(), 1);
+    }
+
+    /// Inside of a locality the weights are those that the server gives.
+    #[test]
+    fn a_locality_alone_needs_no_shares() {
+        let inside = Weighing::Shares.inside(&locality("a", 7, &[3, 1]));
+        assert_eq!(weights(&inside), [3, 1]);
+        assert_eq!(inside[0].locality, None);
+    }
+
+    /// The variable of A113 brings back the products of A42, and for `pick_first` the shuffle of A62.
+    #[test]
+    fn the_variable_turns_shares_off() {
+        let named = |variable: &str| variable == "GRPC_EXPERIMENTAL_PF_WEIGHTED_SHUFFLING";
+        assert_eq!(
+            Weighing::read(|variable| !named(variable)),
+            Weighing::Shares
+        );
+        let off = Weighing::read(named);
+
+        let localities = [locality("a", 2, &[3, 1]), locality("b", 5, &[4])];
+        let by = |weighing: Weighing, policy: &Policy| {
+            let weighing = weighing.under(policy);
+            let inside = weights(&weighing.inside(&localities[0]));
+            (weights(&weighing.everywhere(&localities)), inside)
+        };
+        let shuffle = Policy::PickFirst { shuffle: true };
+        assert_eq!(by(off, &Policy::RoundRobin), (vec![6, 2, 20], vec![3, 1]));
+        assert_eq!(by(off, &shuffle), (vec![1, 1, 1], vec![1, 1]));
+        assert_eq!(by(Weighing::Shares, &shuffle).1, [3, 1]);
+    }
+}

@@ -1,0 +1,135 @@
+//! Policies of the program's own, which a cluster names (gRFC A52).
+//!
+//! What such a policy does is no business of a parser: it asks whether the program has one of that
+//! name, lets it read its configuration, so that a bad one is refused like any other bad field, and
+//! keeps what came out of that.
+
+use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
+
+use envoy_types::pb::google::protobuf::Struct;
+use serde_json::Value;
+
+use crate::{Validator, grpc::json};
+
+/// The balancing policies that a program has beside those of gRPC, by name.
+///
+/// Two are equal if they are clones, or were put together from the same readers.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use crowfly_model::{Features, grpc::cluster::{CustomPolicies, MadePolicy, ReadPolicy}};
+///
+/// let sticky: Arc<ReadPolicy> = Arc::new(|config| match config["seconds"].as_u64() {
+///     Some(seconds) => Ok(Arc::new(seconds) as MadePolicy),
+///     None => Err("seconds: expected a number".to_owned()),
+/// });
+/// let features = Features {
+///     custom_policies: CustomPolicies::NONE.with("myorg.Sticky", sticky),
+///     ..Features::from_env()
+/// };
+/// ```
+#[derive(Clone, Default)]
+pub struct CustomPolicies {
+    by_name: BTreeMap<Arc<str>, Arc<ReadPolicy>>,
+    others: Option<Arc<ReadPolicy>>,
+}
+
+/// Makes a policy of its configuration, which is an object, or says what is wrong with that.
+pub type ReadPolicy = dyn Fn(&Value) -> Result<MadePolicy, String> + Send + Sync;
+
+/// What a program makes of the configuration of one of its policies.
+pub type MadePolicy = Arc<dyn Any + Send + Sync>;
+
+impl CustomPolicies {
+    /// No policy.
+    pub const NONE: Self = Self {
+        by_name: BTreeMap::new(),
+        others: None,
+    };
+
+    /// Adds a policy, in place of one of the same name.
+    pub fn with(mut self, name: &str, read: Arc<ReadPolicy>) -> Self {
+        self.by_name.insert(name.into(), read);
+        self
+    }
+
+    /// Knows every other name as well.
+    pub fn with_all_others(mut self, read: Arc<ReadPolicy>) -> Self {
+        self.others = Some(read);
+        self
+    }
+
+    fn find(&self, name: &str) -> Option<&ReadPolicy> {
+        let read = self.by_name.get(name).or(self.others.as_ref());
+        read.map(Arc::as_ref)
+    }
+}
+
+impl PartialEq for CustomPolicies {
+    fn eq(&self, other: &Self) -> bool {
+        fn all(policies: &CustomPolicies) -> impl Iterator<Item = (&str, *const ())> {
+            let address = |read: &Arc<ReadPolicy>| Arc::as_ptr(read).cast();
+            let named = policies.by_name.iter();
+            let named = named.map(move |(name, read)| (&**name, address(read)));
+            named.chain(policies.others.iter().map(move |read| ("", address(read))))
+        }
+        all(self).eq(all(other))
+    }
+}
+
+impl Eq for CustomPolicies {}
+
+impl fmt::Debug for CustomPolicies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let others = self.others.as_ref().map(|_| "*");
+        let names = self.by_name.keys().map(|name| &**name);
+        f.debug_set().entries(names.chain(others)).finish()
+    }
+}
+
+/// A policy of the program's own. Two are equal if they have the same name and configuration.
+#[derive(Clone)]
+pub struct CustomPolicy {
+    /// Its name, such as `myorg.MyPolicy`.
+    pub name: String,
+    /// Its configuration, an object.
+    pub config: Value,
+    /// What the program made of that.
+    pub made: MadePolicy,
+}
+
+impl PartialEq for CustomPolicy {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.config) == (&other.name, &other.config)
+    }
+}
+
+impl Eq for CustomPolicy {}
+
+impl fmt::Debug for CustomPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, config, .. } = self;
+        write!(f, "{name} {config}")
+    }
+}
+
+/// The policy that a `TypedStruct` names. `None` if the program has none of that name; `Some(None)`
+/// after an error.
+pub(super) fn parse(
+    name: &str,
+    value: Struct,
+    policies: &CustomPolicies,
+    v: &mut Validator,
+) -> Option<Option<CustomPolicy>> {
+    let read = policies.find(name)?;
+    let made = json::object(value).and_then(|config| {
+        let made = read(&config)?;
+        Ok(CustomPolicy {
+            name: name.to_owned(),
+            config,
+            made,
+        })
+    });
+    Some(made.map_err(|why| v.error_at("value", why)).ok())
+}

@@ -1,0 +1,45 @@
+//! A `google.protobuf.Struct` as the JSON it stands for.
+
+use std::collections::BTreeMap;
+
+use envoy_types::pb::google::protobuf::{self, Struct, value::Kind};
+use serde_json::{Number, Value};
+
+/// Below this every whole number is a double of its own.
+const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+
+/// The object, or the path of a value in it that JSON has no words for.
+///
+/// A `Struct` knows no numbers but doubles. Whole ones become integers, as they are in the JSON that
+/// they came from: readers of an integer want no fraction.
+pub(super) fn object(proto: Struct) -> Result<Value, String> {
+    // In order, so that of several errors the same one is told every time.
+    let fields: BTreeMap<_, _> = proto.fields.into_iter().collect();
+    let fields = fields.into_iter().map(|(name, field)| match value(field) {
+        Ok(value) => Ok((name, value)),
+        Err(why) => Err(format!("{name}: {why}")),
+    });
+    fields.collect::<Result<_, _>>().map(Value::Object)
+}
+
+fn value(proto: protobuf::Value) -> Result<Value, String> {
+    match proto.kind {
+        None => Err("expected a value, got none".to_owned()),
+        Some(Kind::NullValue(_)) => Ok(Value::Null),
+        Some(Kind::BoolValue(value)) => Ok(Value::Bool(value)),
+        Some(Kind::NumberValue(number)) => self::number(number).map(Value::Number),
+        Some(Kind::StringValue(text)) => Ok(Value::String(text)),
+        Some(Kind::StructValue(fields)) => object(fields),
+        Some(Kind::ListValue(list)) => {
+            let values = list.values.into_iter().map(value);
+            Ok(Value::Array(values.collect::<Result<_, _>>()?))
+        }
+    }
+}
+
+fn number(double: f64) -> Result<Number, String> {
+    if double.fract() == 0.0 && double.abs() < EXACT {
+        return Ok(Number::from(double as i64));
+    }
+    Number::from_f64(double).ok_or_else(|| format!("expected a number, got {double}"))
+}
