@@ -77,6 +77,26 @@ use serde_json::Value;
 ///
 /// Channels to one target share what they hear of the control plane only if their registries are
 /// clones of one: make it once, and give it to every channel.
+///
+/// ```
+/// # use std::{num::NonZeroUsize, sync::Arc};
+/// # use crowfly::policy::{CustomPolicy, Endpoint, PolicyRegistry, Selector};
+/// use serde::Deserialize;
+///
+/// #[derive(Debug, Deserialize)]
+/// struct Subset {
+///     size: NonZeroUsize,
+/// }
+/// # impl CustomPolicy for Subset {
+/// #     fn name(&self) -> &str { "myorg.Subset" }
+/// #     fn build(&self, _: &[Endpoint]) -> Arc<dyn Selector> { unimplemented!() }
+/// # }
+///
+/// let policies = PolicyRegistry::new()
+///     .with("myorg.Subset", |config| Subset::deserialize(config));
+/// let payments = crowfly::Channel::builder("xds:///payments").policies(&policies);
+/// let accounts = crowfly::Channel::builder("xds:///accounts").policies(&policies);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct PolicyRegistry(CustomPolicies);
 

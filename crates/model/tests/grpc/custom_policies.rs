@@ -255,6 +255,8 @@ fn registries_are_compared_by_their_readers() {
     assert_ne!(one, known());
     assert_ne!(one, CustomPolicies::NONE);
     assert_ne!(one, one.clone().with("my.Other", Arc::clone(&read)));
+    let others = CustomPolicies::NONE.with_all_others(Arc::clone(&read));
+    assert_ne!(others, CustomPolicies::NONE.with("", Arc::clone(&read)));
     assert_ne!(one, one.clone().with_all_others(read));
     let all = one.with_all_others(reader());
     assert_eq!(format!("{all:?}"), r#"{"my.Policy", "*"}"#);

@@ -68,11 +68,16 @@ impl CustomPolicies {
 
 impl PartialEq for CustomPolicies {
     fn eq(&self, other: &Self) -> bool {
-        fn all(policies: &CustomPolicies) -> impl Iterator<Item = (&str, *const ())> {
+        fn all(policies: &CustomPolicies) -> impl Iterator<Item = (Option<&str>, *const ())> {
             let address = |read: &Arc<ReadPolicy>| Arc::as_ptr(read).cast();
             let named = policies.by_name.iter();
-            let named = named.map(move |(name, read)| (&**name, address(read)));
-            named.chain(policies.others.iter().map(move |read| ("", address(read))))
+            let named = named.map(move |(name, read)| (Some(&**name), address(read)));
+            named.chain(
+                policies
+                    .others
+                    .iter()
+                    .map(move |read| (None, address(read))),
+            )
         }
         all(self).eq(all(other))
     }
