@@ -31,6 +31,8 @@ pub(crate) struct Driver {
     calls: Vec<Call<Name>>,
     /// What calls want, and the balancer has not heard of.
     wakes: Vec<EndpointId>,
+    /// Whether names are to be looked up again.
+    reresolves: bool,
     model: Model,
     planner: Planner,
     last: Shape,
@@ -59,6 +61,7 @@ impl Driver {
             released: Vec::new(),
             calls: Vec::new(),
             wakes: Vec::new(),
+            reresolves: false,
             model: Model::default(),
             planner: Planner::new(),
             last: Shape::Broken,
@@ -257,7 +260,7 @@ impl Driver {
                 self.world.release(id);
                 self.released.push(id);
             }
-            Command::Reresolve(_) => panic!("nothing here has a name"),
+            Command::Reresolve(_) => self.reresolves = true,
             Command::Publish { picker, .. } => self.picker = Some(picker),
         }
     }

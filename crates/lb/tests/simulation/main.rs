@@ -44,6 +44,8 @@ proptest! {
     ///   another policy of a priority or a locality (S6-07, S6-08, S7-04, S8-11).
     /// - Drops come first and then the limit, each of its own leaf cluster (S6-09, S9-02, S9-03,
     ///   S9-04).
+    /// - Names are looked up again when connections are lost or cannot be made, and only where there
+    ///   are names (S6-17, S8-16).
     /// - Each policy connects what A61, A62 and A42 say, address by address, and chooses by its own
     ///   rule (S7-08, S10-01, S10-02, S10-03, S10-04, S10-05, S10-06, S10-08, S10-09, S10-10).
     #[test]

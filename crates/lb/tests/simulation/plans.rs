@@ -24,6 +24,9 @@ use crate::{
 
 pub(crate) const CLUSTER: &str = "root";
 
+/// The leaf cluster whose addresses come from a name (A37).
+const NAMED: usize = 2;
+
 /// What the bytes of an address stand for.
 const ROOT: usize = 1;
 const LEAF: usize = 2;
@@ -77,7 +80,7 @@ impl Planner {
                     let known = known.and_then(|known| known.child(name));
                     (name.into(), self.cluster(leaf, known, at, EDS + 1))
                 });
-                priority(leaves, RETENTION)
+                priority(leaves, RETENTION, false)
             }
         }
     }
@@ -110,7 +113,7 @@ impl Planner {
             drops: Arc::from([drop]),
             max_concurrent_requests: leaf.limit,
             note: None,
-            child: priority(children, Duration::ZERO),
+            child: priority(children, Duration::ZERO, leaf.name != NAMED),
         }))
     }
 
@@ -184,6 +187,11 @@ pub(crate) fn zone_of(name: Name) -> Option<LocalityId> {
     Some(LocalityId::new("", ZONES[usize::from(zone)], ""))
 }
 
+/// Whether the addresses of a leaf cluster come from a name.
+pub(crate) fn is_named(cluster: &Cluster) -> bool {
+    cluster.name.as_str() == LEAVES[NAMED]
+}
+
 pub(crate) fn eds_service_name(eds: u8) -> Option<Arc<str>> {
     (eds > 0).then(|| eds.to_string().into())
 }
@@ -236,11 +244,15 @@ fn endpoints(zone: &Zone, choice: Choice, at: At) -> impl Iterator<Item = Endpoi
     })
 }
 
-fn priority(children: impl Iterator<Item = (String, Node)>, keep_removed: Duration) -> Node {
+fn priority(
+    children: impl Iterator<Item = (String, Node)>,
+    keep_removed: Duration,
+    ignore_reresolution: bool,
+) -> Node {
     let children = children.map(|(name, node)| PriorityChild {
         name: name.into(),
         node,
-        ignore_reresolution: true,
+        ignore_reresolution,
     });
     Node::Priority(Arc::new(Priority {
         children: children.collect(),

@@ -15,6 +15,12 @@ impl Driver {
     pub(crate) fn check(&mut self) {
         self.check_held();
         assert_eq!(self.balancer.state(CLUSTER), self.model.state());
+        let reresolves = std::mem::take(&mut self.reresolves);
+        assert_eq!(
+            reresolves,
+            std::mem::take(&mut self.model.reresolves),
+            "names are looked up again"
+        );
         let Some(picker) = self.picker.clone() else {
             assert!(self.model.root.is_none());
             return;

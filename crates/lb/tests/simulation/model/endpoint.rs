@@ -30,10 +30,14 @@ pub(crate) struct Endpoint {
     failed: BTreeSet<SocketAddr>,
     /// When the next one has its turn.
     pub(crate) timer: Option<Time>,
+    /// How often any of them has failed since.
+    failures: usize,
     /// "We will stay in TRANSIENT_FAILURE until we become connected."
     failing: bool,
     /// A call wants it, and was told to say so.
     told: bool,
+    /// There is no connection any more, or none can be made: a reason to look names up again.
+    pub(super) lost: bool,
 }
 
 #[derive(PartialEq)]
@@ -56,8 +60,10 @@ impl Endpoint {
             turns: 0,
             failed: BTreeSet::new(),
             timer: None,
+            failures: 0,
             failing: false,
             told: false,
+            lost: false,
         }
     }
 
@@ -128,7 +134,10 @@ impl Endpoint {
             self.failing = false;
         } else if self.stage == Stage::Selected(address) {
             self.stage = Stage::Idle;
+            self.lost = true;
         } else if self.stage == Stage::AllTheTime {
+            self.failures += usize::from(reported == Reported::Failing);
+            self.ask_for_names();
             self.dial_all();
         } else if self.stage == Stage::FirstPass && reported == Reported::Failing {
             self.failed.insert(address);
@@ -180,7 +189,17 @@ impl Endpoint {
         if list.all(|address| self.failed.contains(address)) {
             self.stage = Stage::AllTheTime;
             self.failing = true;
+            self.failures = self.list.len();
+            self.ask_for_names();
             self.dial_all();
+        }
+    }
+
+    /// "When that number reaches the number of subchannels, we will request re-resolution."
+    fn ask_for_names(&mut self) {
+        if self.failures == self.list.len() {
+            self.failures = 0;
+            self.lost = true;
         }
     }
 

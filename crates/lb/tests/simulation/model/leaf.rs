@@ -18,6 +18,8 @@ pub(crate) struct Leaf {
     pending: Option<Vec<Name>>,
     /// Where `ring_hash` has the endpoints of its list.
     ring: Ring,
+    /// It was left without endpoints.
+    emptied: bool,
 }
 
 impl Leaf {
@@ -28,11 +30,13 @@ impl Leaf {
             current: vec![],
             pending: None,
             ring: Ring::default(),
+            emptied: false,
         }
     }
 
     pub(super) fn update(&mut self, plan: &lb::Leaf) {
         self.policy = plan.policy.clone();
+        self.emptied = plan.endpoints.is_empty();
         match &self.policy {
             // One list of addresses (A61), whose subchannels stay if their addresses do.
             Policy::PickFirst { .. } => {
@@ -83,6 +87,15 @@ impl Leaf {
             self.ask_first_idle();
             self.settle();
         }
+    }
+
+    /// Whether there was a reason to look names up again, since this was last asked.
+    pub(super) fn has_lost(&mut self) -> bool {
+        let mut lost = std::mem::take(&mut self.emptied);
+        for endpoint in self.endpoints.values_mut() {
+            lost |= std::mem::take(&mut endpoint.lost);
+        }
+        lost
     }
 
     pub(super) fn state(&self) -> Connectivity {

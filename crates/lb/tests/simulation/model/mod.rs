@@ -59,6 +59,8 @@ pub(crate) enum Outcome {
 #[derive(Default)]
 pub(crate) struct Model {
     pub(crate) root: Option<Position>,
+    /// Whether names are to be looked up again.
+    pub(crate) reresolves: bool,
 }
 
 impl Model {
@@ -77,7 +79,7 @@ impl Model {
         {
             root.settle(now);
             is_settled = true;
-            root.each_endpoint(&mut |_, endpoint| is_settled &= !endpoint.obey(now));
+            self.each_endpoint(&mut |_, endpoint| is_settled &= !endpoint.obey(now));
         }
     }
 
@@ -106,7 +108,10 @@ impl Model {
         if let Some(root) = &self.root {
             root.current.shares(1.0, &mut shares);
         }
-        shares.retain(|_, share| *share > 0.0);
+        assert!(
+            shares.values().all(|share| *share > 0.0),
+            "whatever is READY has its share: {shares:?}"
+        );
         shares
     }
 
@@ -159,17 +164,22 @@ impl Model {
         endpoints
     }
 
-    pub(crate) fn each_endpoint(&mut self, visit: &mut dyn FnMut(Name, &mut Endpoint)) {
-        if let Some(root) = &mut self.root {
-            root.each_endpoint(visit);
-        }
-    }
-
     pub(crate) fn with_endpoint(&mut self, wanted: Name, visit: impl Fn(&mut Endpoint)) {
         self.each_endpoint(&mut |name, endpoint| {
             if name == wanted {
                 visit(endpoint);
             }
+        });
+    }
+
+    /// Lets something happen to endpoints, and hears what they have lost by it.
+    pub(crate) fn each_endpoint(&mut self, visit: &mut dyn FnMut(Name, &mut Endpoint)) {
+        let Some(root) = &mut self.root else { return };
+        root.each_leaf(false, &mut |leaf, named| {
+            for (name, endpoint) in &mut leaf.endpoints {
+                visit(*name, endpoint);
+            }
+            self.reresolves |= leaf.has_lost() && named;
         });
     }
 }

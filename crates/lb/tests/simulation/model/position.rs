@@ -5,7 +5,8 @@ use crowfly_lb::{
     Node,
 };
 
-use super::{Branch, Endpoint, Kind, Name, Time};
+use super::{Branch, Kind, Time, leaf::Leaf};
+use crate::plans::is_named;
 
 /// The node in use, and one of another kind that is to replace it.
 pub(crate) struct Position {
@@ -82,23 +83,20 @@ impl Position {
         }
     }
 
-    pub(super) fn each_endpoint(&mut self, visit: &mut dyn FnMut(Name, &mut Endpoint)) {
+    /// Every leaf, and whether its addresses come from a name.
+    pub(super) fn each_leaf(&mut self, named: bool, visit: &mut dyn FnMut(&mut Leaf, bool)) {
         for branch in std::iter::once(&mut self.current).chain(&mut self.pending) {
             match branch {
-                Branch::Cluster(_, child) => child.each_endpoint(visit),
+                Branch::Cluster(plan, child) => child.each_leaf(is_named(plan), visit),
                 Branch::Failing => {}
-                Branch::Leaf(leaf) => {
-                    for (name, endpoint) in &mut leaf.endpoints {
-                        visit(*name, endpoint);
-                    }
-                }
+                Branch::Leaf(leaf) => visit(leaf, named),
                 Branch::Priority(priorities) => {
                     let children = priorities.positions_mut();
-                    children.for_each(|child| child.each_endpoint(visit));
+                    children.for_each(|child| child.each_leaf(named, visit));
                 }
                 Branch::Zones(zones) => {
                     let children = zones.positions_mut();
-                    children.for_each(|child| child.each_endpoint(visit));
+                    children.for_each(|child| child.each_leaf(named, visit));
                 }
             }
         }
