@@ -9,13 +9,13 @@ use crowfly_model::{Features, ResourceType};
 use crowfly_xds::{
     Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ServerId, SessionConfig,
 };
+use futures_channel::mpsc;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
 use crate::credentials::CredentialsError;
 use crate::driver::{Command, Driver};
 use crate::metrics::Recorder;
-use crate::queue::{Sender, queue};
 use crate::registry;
 use crate::stream::Server;
 use crate::subscriber::Subscriber;
@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     pub(crate) target: Arc<str>,
     pub(crate) bootstrap: Arc<Bootstrap>,
     pub(crate) settings: Settings,
-    commands: Sender<Command>,
+    commands: mpsc::UnboundedSender<Command>,
 }
 
 /// What two clients must have in common, beside target and bootstrap, to be one.
@@ -123,7 +123,8 @@ impl XdsClient {
 
     pub(crate) fn command(&self, command: Command) {
         // The task ends only after the last handle, or with its runtime; then nobody can be told.
-        self.inner.commands.send(command);
+        // The task is gone only when the runtime is.
+        let _ = self.inner.commands.unbounded_send(command);
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -227,7 +228,7 @@ impl XdsClientBuilder {
             })
         };
         let servers: Result<Vec<Server>, ConfigError> = configs.into_iter().map(server).collect();
-        let (commands, receiver) = queue();
+        let (commands, receiver) = mpsc::unbounded();
         let target = Arc::clone(&self.target);
         let mut driver = Driver::new(target, servers?, discovery, receiver, self.recorder);
         // By reference: a future has two places for what it is handed.

@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use crowfly_xds::discovery::{Discovery, Output};
 use crowfly_xds::{Changed, Entry, Input, Key, Kind, ServerId};
+use futures_channel::mpsc;
 use tokio::sync::oneshot;
 use tokio::time::{self, sleep_until};
 use tracing::trace;
 
 use crate::flow::Unconsumed;
 use crate::metrics::{self, Health, Recorder, ResourceLabels, ServerLabels};
-use crate::queue::{Receiver, Sender, queue};
 use crate::stream::{AdsStream, Server, StreamEvent, StreamId};
 use crate::subscriber::{Batch, SubscriberId, Update};
 
@@ -25,7 +25,7 @@ pub(crate) enum Command {
     Dump(oneshot::Sender<Vec<(Key, Entry)>>),
     Join {
         id: SubscriberId,
-        sender: Sender<Batch>,
+        sender: mpsc::UnboundedSender<Batch>,
     },
     Leave {
         id: SubscriberId,
@@ -48,11 +48,11 @@ pub(crate) struct Driver {
     target: Arc<str>,
     servers: Vec<Link>,
     discovery: Discovery,
-    commands: Receiver<Command>,
-    events: Receiver<(StreamId, StreamEvent)>,
-    to_events: Sender<(StreamId, StreamEvent)>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    events: mpsc::UnboundedReceiver<(StreamId, StreamEvent)>,
+    to_events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
     streams_opened: u64,
-    subscribers: HashMap<SubscriberId, Sender<Batch>>,
+    subscribers: HashMap<SubscriberId, mpsc::UnboundedSender<Batch>>,
     watched: HashMap<Key, Watchers>,
     whole_types: BTreeMap<Kind, Watchers>,
     recorder: Option<Arc<dyn Recorder>>,
@@ -76,10 +76,10 @@ impl Driver {
         target: Arc<str>,
         servers: Vec<Server>,
         discovery: Discovery,
-        commands: Receiver<Command>,
+        commands: mpsc::UnboundedReceiver<Command>,
         recorder: Option<Arc<dyn Recorder>>,
     ) -> Self {
-        let (to_events, events) = queue();
+        let (to_events, events) = mpsc::unbounded();
         let link = |server| Link {
             server,
             stream: None,
@@ -110,10 +110,10 @@ impl Driver {
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
-                    Some(command) => self.commanded(command, &mut batches),
-                    None => return,
+                    Ok(command) => self.commanded(command, &mut batches),
+                    Err(_) => return,
                 },
-                Some((stream, event)) = self.events.recv() => spoke = self.event(stream, event),
+                Ok((stream, event)) = self.events.recv() => spoke = self.event(stream, event),
                 () = until(self.discovery.next_timeout()) => self.discovery.handle_timeout(now()),
             }
             let acted = self.act(&mut batches);
@@ -127,7 +127,7 @@ impl Driver {
 
     fn commanded(&mut self, first: Command, batches: &mut Batches) {
         self.command(first, batches);
-        while let Some(command) = self.commands.try_recv() {
+        while let Ok(command) = self.commands.try_recv() {
             self.command(command, batches);
         }
     }
@@ -311,7 +311,7 @@ impl Driver {
         for (id, updates) in batches {
             if let Some(subscriber) = self.subscribers.get(&id) {
                 // A subscriber that is gone has a `Leave` on its way.
-                subscriber.send(Batch {
+                let _ = subscriber.unbounded_send(Batch {
                     updates,
                     unconsumed: unconsumed.clone(),
                 });

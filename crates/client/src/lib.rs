@@ -30,7 +30,6 @@ mod driver;
 mod flow;
 mod messages;
 pub mod metrics;
-mod queue;
 mod registry;
 mod stream;
 mod subscriber;

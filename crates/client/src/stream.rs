@@ -10,6 +10,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use crowfly_xds::{Ending, EndingKind, Protocol, Request, ServerId};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
+use futures_channel::mpsc;
+use futures_util::StreamExt as _;
 use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::{Method, Uri, Version};
 use http_body::Frame;
@@ -22,7 +24,6 @@ use tower_service::Service as _;
 
 use crate::codec;
 use crate::messages::{Messages, TooLarge};
-use crate::queue::{Receiver, Sender, queue};
 use crate::transports::{Lease, Transports};
 
 const SOTW: &str =
@@ -59,7 +60,7 @@ pub(crate) struct AdsStream {
     pub(crate) id: StreamId,
     /// Its last response has been consumed, and it has not been resumed since.
     pub(crate) paused: bool,
-    requests: Sender<Box<Request>>,
+    requests: mpsc::UnboundedSender<Box<Request>>,
     resume: Arc<Notify>,
     task: JoinHandle<()>,
 }
@@ -67,7 +68,7 @@ pub(crate) struct AdsStream {
 impl AdsStream {
     /// Hands over a request. If the stream is over, its `Closed` says so.
     pub(crate) fn send(&self, request: Box<Request>) {
-        self.requests.send(request);
+        let _ = self.requests.unbounded_send(request);
     }
 
     /// Lets the next response be read.
@@ -90,9 +91,9 @@ impl Server {
         &self,
         id: StreamId,
         protocol: Protocol,
-        events: Sender<(StreamId, StreamEvent)>,
+        events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
     ) -> AdsStream {
-        let (requests, to_send) = queue();
+        let (requests, to_send) = mpsc::unbounded();
         let resume = Arc::new(Notify::new());
         let link = Link {
             id,
@@ -184,19 +185,20 @@ impl Server {
     }
 }
 
-type Requests = Receiver<Box<Request>>;
+type Requests = mpsc::UnboundedReceiver<Box<Request>>;
 
 /// The way back to the driver.
 #[derive(Clone, Debug)]
 struct Link {
     id: StreamId,
-    events: Sender<(StreamId, StreamEvent)>,
+    events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
     resume: Arc<Notify>,
 }
 
 impl Link {
     fn tell(&self, event: StreamEvent) {
-        self.events.send((self.id, event));
+        // The driver is gone only when the client is.
+        let _ = self.events.unbounded_send((self.id, event));
     }
 }
 
@@ -215,7 +217,7 @@ impl http_body::Body for Outgoing {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(request) = ready!(self.to_send.poll_recv(cx)) else {
+        let Some(request) = ready!(self.to_send.poll_next_unpin(cx)) else {
             return Poll::Ready(None);
         };
         self.link.tell(StreamEvent::Sent);

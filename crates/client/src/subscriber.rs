@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crowfly_xds::{Changed, Entry, Key, Kind};
+use futures_channel::mpsc;
 
 use crate::client::XdsClient;
 use crate::driver::Command;
 use crate::flow::Unconsumed;
-use crate::queue::{Receiver, queue};
 
 /// What has become of one resource.
 #[derive(Clone, Debug)]
@@ -37,14 +37,14 @@ pub struct Batch {
 pub struct Subscriber {
     id: SubscriberId,
     client: XdsClient,
-    batches: Receiver<Batch>,
+    batches: mpsc::UnboundedReceiver<Batch>,
 }
 
 impl Subscriber {
     pub(crate) fn new(client: XdsClient) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = SubscriberId(NEXT.fetch_add(1, Ordering::Relaxed));
-        let (sender, batches) = queue();
+        let (sender, batches) = mpsc::unbounded();
         let subscriber = Self {
             id,
             client,
@@ -71,7 +71,7 @@ impl Subscriber {
 
     /// What changed next; `None` once the client's task is gone. Cancel-safe.
     pub async fn next(&mut self) -> Option<Batch> {
-        self.batches.recv().await
+        self.batches.recv().await.ok()
     }
 }
 
