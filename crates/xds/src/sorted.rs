@@ -160,8 +160,9 @@ impl<K, V> Sorted<K, V> {
         self.iter().map(|(_, value)| value)
     }
 
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.runs.iter_mut().flatten().map(|(_, value)| value)
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+        let entries = self.runs.iter_mut().flatten();
+        entries.map(|(key, value)| (&*key, value))
     }
 }
 

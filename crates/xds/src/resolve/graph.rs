@@ -252,9 +252,9 @@ impl Graph {
             Ok(None) => return Resolved::Waiting(Missing(finding.missing.clone())),
             Ok(Some(base)) => base.clone(),
         };
-        let required = self.required.keys();
-        let findings = required.filter_map(|name| self.clusters.get(name));
-        let missing: BTreeSet<String> = findings.flat_map(|f| &f.missing).cloned().collect();
+        let waiting = self.clusters.iter().filter(|(_, f)| !f.missing.is_empty());
+        let required = waiting.filter(|(name, _)| self.required.contains_key(*name));
+        let missing: BTreeSet<String> = required.flat_map(|(_, f)| &f.missing).cloned().collect();
         if !missing.is_empty() {
             return Resolved::Waiting(Missing(missing));
         }

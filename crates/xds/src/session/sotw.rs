@@ -71,16 +71,8 @@ impl SotwWire {
         let asks_again = |name: &Arc<str>| names.all || names.by_name.contains_key(name);
         self.stream.due = withheld.iter().any(asks_again);
         self.stream.asked = true;
-        let told = names
-            .by_name
-            .keys()
-            .filter(|name| !withheld.contains(*name));
-        let told: Vec<Arc<str>> = told.cloned().collect();
-        for name in &told {
-            names.sending(name);
-        }
+        let told = names.sending_all_but(&withheld);
         let wildcard = (names.all && withheld.is_empty()).then(|| WILDCARD.to_owned());
-        let told = told.iter().map(|name| name.to_string());
         DiscoveryRequest {
             version_info: self.version.clone(),
             node,

@@ -1,5 +1,6 @@
 //! What a session wants of one type, and how far it has come with that.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -181,7 +182,7 @@ impl TypeState {
 
     pub(super) fn end_stream(&mut self) {
         self.names.sending.clear();
-        for name in self.names.by_name.values_mut() {
+        for (_, name) in self.names.by_name.iter_mut() {
             name.progress = Progress::Unsent;
         }
     }
@@ -310,16 +311,35 @@ impl Names {
 
     /// Notes that a request with this name goes out.
     pub(super) fn sending(&mut self, name: &Arc<str>) {
-        if let Some(Name { progress, .. }) = self.by_name.get_mut(name)
-            && *progress == Progress::Unsent
-        {
-            *progress = Progress::Sending;
-            self.sending.push(Arc::clone(name));
+        let progress = self.by_name.get_mut(name).map(|name| &mut name.progress);
+        let begins = progress.is_some_and(Progress::begin);
+        self.sending.extend(begins.then(|| Arc::clone(name)));
+    }
+
+    /// Notes that a request with all names but these goes out, and lists them.
+    pub(super) fn sending_all_but(&mut self, withheld: &BTreeSet<Arc<str>>) -> Vec<String> {
+        let mut told = Vec::new();
+        for (name, Name { progress, .. }) in self.by_name.iter_mut() {
+            if !withheld.contains(name) {
+                told.push(name.to_string());
+                let begins = progress.begin();
+                self.sending.extend(begins.then(|| Arc::clone(name)));
+            }
         }
+        told
     }
 }
 
 impl Progress {
+    /// A request with the name goes out; whether it is the first.
+    fn begin(&mut self) -> bool {
+        let begins = *self == Self::Unsent;
+        if begins {
+            *self = Self::Sending;
+        }
+        begins
+    }
+
     fn deadline(self) -> Option<Instant> {
         match self {
             Self::Awaited { deadline } => Some(deadline),
