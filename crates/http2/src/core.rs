@@ -27,8 +27,6 @@ use crate::{Config, GoAway, Reason, head};
 const OUTPUT_LIMIT: usize = 64 * 1024;
 /// Buffers that are at most as large are kept while there is nothing to do.
 const KEPT_BUFFER: usize = 512;
-/// As is room for so many streams.
-const KEPT_STREAMS: usize = 8;
 /// What HPACK may remember of the server's headers, unless we say otherwise: we do not.
 const HEADER_TABLE_SIZE: usize = 4096;
 
@@ -303,15 +301,11 @@ impl Core {
                 self.queued.retain(|queued| *queued != id);
             }
             self.streams.remove(&id);
-            self.shrink();
-        }
-    }
-
-    /// Gives back what many streams have needed once they are gone.
-    fn shrink(&mut self) {
-        if self.streams.is_empty() && self.streams.capacity() > KEPT_STREAMS {
-            self.streams = HashMap::default();
-            self.queued = VecDeque::new();
+            if self.streams.is_empty() {
+                // Even the room for one stream is more than all else that is kept.
+                self.streams = HashMap::default();
+                self.queued = VecDeque::new();
+            }
         }
     }
 

@@ -300,7 +300,11 @@ impl Core {
         observe(Event::Settings {
             max_concurrent_streams,
         });
-        self.go_on();
+        // Not before the acknowledgement: the windows are as they were for the server until then.
+        let ids: Vec<u32> = self.streams.keys().copied().collect();
+        for id in ids {
+            self.go_on_with(id);
+        }
         Ok(())
     }
 
@@ -316,11 +320,8 @@ impl Core {
                 }
                 let change = i64::from(value) - i64::from(self.server.initial_window);
                 self.server.initial_window = value;
-                let ids: Vec<u32> = self.streams.keys().copied().collect();
-                for id in ids {
-                    if !self.widen(id, change) {
-                        return Err(Error::flow_control("settings that make a window too large"));
-                    }
+                if !self.streams.values_mut().all(|stream| stream.widen(change)) {
+                    return Err(Error::flow_control("settings that make a window too large"));
                 }
             }
             setting::MAX_FRAME_SIZE => {
@@ -343,10 +344,12 @@ impl Core {
                 self.malformed(head.stream, "WINDOW_UPDATE of nothing");
                 return Ok(());
             }
-            if !self.widen(head.stream, increment.into()) {
+            let stream = self.streams.get_mut(&head.stream);
+            if stream.is_some_and(|stream| !stream.widen(increment.into())) {
                 let error = StreamError::Malformed("a window that is too large");
                 self.reset(head.stream, Reason::FLOW_CONTROL_ERROR, error);
             }
+            self.go_on_with(head.stream);
             return Ok(());
         }
         if increment == 0 {
@@ -358,23 +361,6 @@ impl Core {
         }
         self.go_on();
         Ok(())
-    }
-
-    /// Changes what may be sent on a stream; whether it may be so much (section 6.9.1).
-    #[must_use]
-    fn widen(&mut self, id: u32, change: i64) -> bool {
-        let Some(stream) = self.streams.get_mut(&id) else {
-            return true;
-        };
-        if stream.is_over() {
-            return true;
-        }
-        stream.send.window += change;
-        if stream.send.window > MAX_WINDOW {
-            return false;
-        }
-        self.go_on_with(id);
-        true
     }
 
     fn handle_ping(&mut self, head: Head, payload: &[u8]) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Response};
 
 use crate::error::StreamError;
-use crate::frame::put_data;
+use crate::frame::{MAX_WINDOW, put_data};
 use crate::window::ReceiveWindow;
 
 /// DATA that comes before the last was read is joined with it up to this length.
@@ -211,6 +211,16 @@ impl Stream {
         self.failed.get_or_insert(error);
         self.send.stop();
         self.receive.wake();
+    }
+
+    /// Changes what may be sent; whether it may be so much (RFC 9113, section 6.9.1).
+    #[must_use]
+    pub(crate) fn widen(&mut self, change: i64) -> bool {
+        if self.is_over() {
+            return true;
+        }
+        self.send.window += change;
+        self.send.window <= MAX_WINDOW
     }
 
     /// Whether there is nothing left to say on either side.

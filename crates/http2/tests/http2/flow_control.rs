@@ -42,6 +42,7 @@ fn windows_that_grow_too_large_are_an_error() {
     server.send(window_update(1, 1));
     server.assert_reset(1, Reason::FLOW_CONTROL_ERROR);
     assert!(matches!(call.error(), StreamError::Malformed(_)));
+    server.send(settings(&[(INITIAL_WINDOW_SIZE, 65_536)]));
     server.assert_works();
     server.send(window_update(0, 0x7fff_ffff - 65_535));
     server.assert_works();
@@ -204,6 +205,24 @@ fn a_window_that_became_negative_has_to_be_made_up_for() {
     server.send(settings(&[(INITIAL_WINDOW_SIZE, 5)]));
     server.send(settings(&[(INITIAL_WINDOW_SIZE, 12)]));
     assert_eq!(sent(&mut server), [(1, 2, false)]);
+}
+
+/// Section 6.5.3: what a change allows comes after its acknowledgement: until then, the windows are
+/// for the server as they were.
+#[test]
+fn a_wider_window_is_acknowledged_before_it_is_used() {
+    let mut server = Raw::connected();
+    server.send(settings(&[(INITIAL_WINDOW_SIZE, 0)]));
+    let mut call = server.open(false);
+    let body = Bytes::from("waits");
+    call.request.send_data(body, true).unwrap();
+    server.frames();
+    server.send(settings(&[
+        (INITIAL_WINDOW_SIZE, 3),
+        (INITIAL_WINDOW_SIZE, 4),
+    ]));
+    let kinds: Vec<u8> = server.frames().iter().map(|frame| frame.kind).collect();
+    assert_eq!(kinds, [crate::frames::SETTINGS, DATA]);
 }
 
 /// A window that shrinks while a stream waits for the connection sends nothing, not even an empty

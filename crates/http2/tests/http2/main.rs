@@ -7,16 +7,18 @@
     reason = "test code"
 )]
 
+mod corpus;
 mod ending;
 mod flow_control;
 mod frames;
 mod framing;
-
+mod fuzzing;
 mod going_away;
 mod headers;
-
+mod interop;
+mod model;
 mod never_sent;
-
+mod random;
 mod raw;
 mod settings;
 mod streams;

@@ -102,6 +102,15 @@ impl Raw {
         self.driver = None;
     }
 
+    /// Gives back what the test itself holds.
+    #[allow(dead_code, reason = "for the tests of memory")]
+    pub(crate) fn forget(&mut self) {
+        let mut ends = self.wire.lock();
+        (ends.input, ends.output) = Default::default();
+        *self.events.lock().unwrap() = Vec::new();
+        self.seen = 0;
+    }
+
     /// What the client has written since this was last asked.
     pub(crate) fn frames(&mut self) -> Vec<Frame> {
         self.run();
