@@ -212,15 +212,15 @@ fn leaf() -> impl Strategy<Value = LeafSpec> {
         let children = names.into_iter().zip(zones);
         children.map(|(name, zones)| Child(name, zones)).collect()
     });
-    (0..LEAVES.len(), eds, drops, limit, children).prop_map(|(name, eds, drops, limit, children)| {
-        LeafSpec {
+    (0..LEAVES.len(), eds, drops, limit, children).prop_map(
+        |(name, eds, drops, limit, children)| LeafSpec {
             name,
             eds,
             drops,
             limit,
             children,
-        }
-    })
+        },
+    )
 }
 
 fn zones() -> impl Strategy<Value = Vec<Zone>> {

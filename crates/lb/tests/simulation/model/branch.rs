@@ -10,6 +10,9 @@ use crowfly_lb::{
 
 use super::{Outcome, Position, Shares, Time, leaf::Leaf, priority::Priorities, zones::Zones};
 
+/// Every call of a million.
+const ALL: u32 = 1_000_000;
+
 /// One node.
 pub(crate) enum Branch {
     Cluster(Arc<Cluster>, Box<Position>),
@@ -77,7 +80,7 @@ impl Branch {
     /// A cluster that drops everything does not need its endpoints (A27).
     pub(super) fn state(&self) -> Connectivity {
         match self {
-            Self::Cluster(plan, _) if drops(plan) >= 1_000_000 => Ready,
+            Self::Cluster(plan, _) if drops(plan) >= ALL => Ready,
             Self::Cluster(_, child) => child.state(),
             Self::Failing => TransientFailure,
             Self::Leaf(leaf) => leaf.state(),
@@ -110,8 +113,9 @@ impl Branch {
 
     pub(super) fn shares(&self, of: f64, into: &mut Shares) {
         match self {
+            Self::Cluster(plan, _) if drops(plan) >= ALL => {}
             Self::Cluster(plan, child) => {
-                let passing = 1.0 - f64::from(drops(plan)) / 1e6;
+                let passing = 1.0 - f64::from(drops(plan)) / f64::from(ALL);
                 child.current.shares(of * passing, into);
             }
             Self::Failing => {}
@@ -137,12 +141,13 @@ impl Branch {
                 if drops(plan) > 0 {
                     into.push(Outcome::Drop { category: true });
                 }
-                if drops(plan) >= 1_000_000 {
-                } else if open(plan) >= u64::from(plan.max_concurrent_requests) {
-                    into.push(Outcome::Drop { category: false });
-                } else {
-                    child.current.outcomes(hash, open, into);
+                if drops(plan) >= ALL {
+                    return;
                 }
+                if open(plan) >= u64::from(plan.max_concurrent_requests) {
+                    return into.push(Outcome::Drop { category: false });
+                }
+                child.current.outcomes(hash, open, into);
             }
             Self::Failing => into.push(Outcome::Fail),
             Self::Leaf(leaf) => leaf.outcomes(hash, into),

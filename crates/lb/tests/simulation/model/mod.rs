@@ -108,7 +108,10 @@ impl Model {
         if let Some(root) = &self.root {
             root.current.shares(1.0, &mut shares);
         }
-        shares.retain(|_, share| *share > 0.0);
+        assert!(
+            shares.values().all(|share| *share > 0.0),
+            "whatever is READY has its share: {shares:?}"
+        );
         shares
     }
 
