@@ -142,7 +142,8 @@ impl<T> fmt::Debug for Receiver<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
 
     use super::*;
 
@@ -160,19 +161,29 @@ mod tests {
         assert_eq!(receiver.poll_recv(&mut cx), Poll::Ready(None));
     }
 
-    #[tokio::test]
-    async fn who_waits_is_woken_by_a_message_and_by_the_end() {
+    #[test]
+    fn who_waits_is_woken_by_a_message_and_by_the_end() {
         let (sender, mut receiver) = queue();
-        let reader = tokio::spawn(async move {
-            let first = receiver.recv().await;
-            (first, receiver.recv().await)
-        });
-        tokio::task::yield_now().await;
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        assert_eq!(receiver.poll_recv(&mut cx), Poll::Pending);
         sender.send(1);
-        tokio::task::yield_now().await;
+        assert!(woken.0.swap(false, Ordering::Relaxed));
+        assert_eq!(receiver.poll_recv(&mut cx), Poll::Ready(Some(1)));
+        assert_eq!(receiver.poll_recv(&mut cx), Poll::Pending);
         drop(sender);
-        let read = reader.await.ok();
-        assert_eq!(read, Some((Some(1), None)));
+        assert!(woken.0.swap(false, Ordering::Relaxed));
+        assert_eq!(receiver.poll_recv(&mut cx), Poll::Ready(None));
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     #[test]
