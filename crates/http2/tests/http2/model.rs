@@ -26,7 +26,10 @@ pub(crate) struct Side {
     /// What came of the request.
     pub(crate) request: Vec<u8>,
     pub(crate) is_ended: bool,
+    /// By either side.
     pub(crate) is_reset: bool,
+    /// By the client.
+    is_cancelled: bool,
     /// What is left of the response.
     response: VecDeque<u8>,
     has_head: bool,
@@ -56,6 +59,7 @@ impl Model {
                     request: Vec::new(),
                     is_ended: frame.is_end(),
                     is_reset: false,
+                    is_cancelled: false,
                     response: response(frame.stream).into(),
                     has_head: false,
                     is_answered: false,
@@ -63,7 +67,11 @@ impl Model {
                 self.streams.insert(frame.stream, side);
             }
             DATA => self.hear_data(frame),
-            RST_STREAM => self.side(frame).is_reset = true,
+            RST_STREAM => {
+                let side = self.side(frame);
+                assert!(!side.is_cancelled, "two resets");
+                (side.is_reset, side.is_cancelled) = (true, true);
+            }
             SETTINGS if frame.flags == ACK => self.hear_ack(),
             WINDOW_UPDATE if frame.stream == 0 => self.credit += i64::from(increment(frame)),
             WINDOW_UPDATE => self.side(frame).credit += i64::from(increment(frame)),
@@ -77,7 +85,7 @@ impl Model {
         self.window -= len;
         assert!(self.window >= 0, "DATA above the connection's window");
         let side = self.side(frame);
-        assert!(!side.is_ended && !side.is_reset, "DATA after the end");
+        assert!(!side.is_ended && !side.is_cancelled, "DATA after the end");
         assert!(len == 0 || len <= side.window, "DATA above the window");
         assert!(len > 0 || frame.is_end(), "DATA for nothing");
         side.window -= len;
@@ -159,6 +167,12 @@ impl Model {
             _ => return Vec::new(),
         }
         frames::reset(id, crowfly_http2::Reason::CANCEL)
+    }
+}
+
+impl Side {
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_ended && self.is_answered
     }
 }
 

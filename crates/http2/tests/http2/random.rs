@@ -192,9 +192,16 @@ impl World {
         for (call, (id, side)) in self.calls.iter().zip(&self.model.streams) {
             assert!(call.exchange.is_none(), "stream {id} hangs");
             assert!(call.request.starts_with(&side.request));
-            let Some(Ok((answer, trailers))) = &call.outcome else {
-                assert!(side.is_reset, "{:?}", call.outcome);
-                continue;
+            let (answer, trailers) = match &call.outcome {
+                Some(Ok(answer)) => answer,
+                Some(Err(error)) => {
+                    assert!(side.is_reset, "{error:?}");
+                    continue;
+                }
+                None => {
+                    assert!(side.is_reset || side.is_over(), "cancelled, and not reset");
+                    continue;
+                }
             };
             assert!(*answer == response(*id));
             assert_eq!(trailers["grpc-status"], "0");
