@@ -148,7 +148,7 @@ impl Core {
         }
         let block = payload
             .get(range)
-            .ok_or(Error::frame_size("HEADERS without its priority"))?;
+            .ok_or_else(|| Error::frame_size("HEADERS without its priority"))?;
         let is_end = head.has(flag::END_STREAM);
         if head.has(flag::END_HEADERS) {
             return self.handle_block(head.stream, is_end, block);
@@ -324,12 +324,10 @@ impl Core {
                     return Err(Error::flow_control("settings that make a window too large"));
                 }
             }
-            setting::MAX_FRAME_SIZE => {
-                if !(MAX_FRAME_SIZE..1 << 24).contains(&(value as usize)) {
-                    return Err(Error::protocol("a maximum frame size out of range"));
-                }
-                // Larger ones are not made use of: what is gained by them does not make up for the
-                // turns that other streams lose.
+            // Larger frames than at first are not made use of: what is gained by them does not make up
+            // for the turns that other streams lose.
+            setting::MAX_FRAME_SIZE if !(MAX_FRAME_SIZE..1 << 24).contains(&(value as usize)) => {
+                return Err(Error::protocol("a maximum frame size out of range"));
             }
             _ => {}
         }
