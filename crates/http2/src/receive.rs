@@ -13,8 +13,8 @@ use crate::hpack::ListSize;
 use crate::stream;
 use crate::{Event, GoAway, Reason};
 
-/// Smaller DATA is copied: so that a few bytes do not keep a whole buffer.
-const COPIED: usize = 1024;
+/// Smaller DATA is copied: so that a few bytes that nobody reads do not keep a whole buffer.
+const COPIED: usize = 4 * 1024;
 /// How many answers (to PING and SETTINGS) wait for a server that does not read them.
 const MAX_REPLIES: usize = 1_000;
 /// How many CONTINUATION frames a header block may have beyond those that its size needs.

@@ -1,13 +1,13 @@
 //! Section 5.1: frames on streams that are idle, half-closed, closed or reset.
 
 use bytes::Bytes;
-use crowfly_http2::{Reason, StreamError};
+use crowfly_http2::{Config, OpenError, Reason, StreamError};
 
 use crate::frames::{
     self, END_STREAM, OK, data, field, frame, headers, last_data, last_headers, reset,
     window_update,
 };
-use crate::raw::{Raw, now, whole};
+use crate::raw::{Raw, now, post, whole};
 
 /// Section 5.1: nothing but PRIORITY comes on a stream that was never opened; even ids are the
 /// server's, and it was allowed none.
@@ -178,4 +178,22 @@ fn a_stream_error_leaves_other_streams_alone() {
     assert!(matches!(calls[0].error(), StreamError::Malformed(_)));
     assert_eq!(whole(&mut calls[1].body()).unwrap(), b"whole");
     assert!(matches!(calls[2].error(), StreamError::Reset(_)));
+}
+
+/// Section 5.1.1: ids are not used twice. When they are used up, another connection is needed; calls
+/// on this one go on.
+#[test]
+fn ids_are_used_up_in_the_end() {
+    let mut server = Raw::with(Config {
+        first_stream_id: 0x7fff_fffd,
+        ..Config::default()
+    });
+    let mut calls = [server.get(), server.get()];
+    let opened = server.client.as_ref().unwrap().open(&post(), true);
+    assert!(matches!(opened, Err(OpenError::IdsExhausted)));
+    server.send(last_headers(0x7fff_ffff, OK));
+    server.send(last_headers(0x7fff_fffd, OK));
+    for call in &mut calls {
+        assert_eq!(whole(&mut call.body()).unwrap(), b"");
+    }
 }
