@@ -57,8 +57,7 @@ impl Core {
 
     /// Whether a frame may come now.
     fn check(&self, head: Head) -> Result<(), Error> {
-        let is_settings = head.kind == kind::SETTINGS && !head.has(flag::ACK);
-        if !self.server.are_known && !is_settings {
+        if !self.server.are_known && head.kind != kind::SETTINGS {
             return Err(Error::protocol("the first frame is not SETTINGS"));
         }
         if head.len > MAX_FRAME_SIZE {
