@@ -1,5 +1,8 @@
 //! Section 5.1: frames on streams that are idle, half-closed, closed or reset.
 
+use std::pin::Pin;
+use std::task::Context;
+
 use bytes::Bytes;
 use crowfly_http2::{Config, OpenError, Reason, StreamError};
 
@@ -8,6 +11,7 @@ use crate::frames::{
     window_update,
 };
 use crate::raw::{Raw, now, post, whole};
+use crate::wire::Flag;
 
 /// Section 5.1: nothing but PRIORITY comes on a stream that was never opened; even ids are the
 /// server's, and it was allowed none.
@@ -147,6 +151,40 @@ fn a_reset_after_the_answer_stops_only_the_request() {
     server.send(reset(1, Reason::NO_ERROR));
     assert!(now(|cx| call.request.poll_stopped(cx)).is_ready());
     assert_eq!(whole(&mut call.body()).unwrap(), b"");
+}
+
+/// Who waits for a response is woken by each part of it, and by each way in which it can end.
+#[test]
+fn whoever_waits_for_a_response_is_woken() {
+    let trailers = last_headers(1, &field("grpc-status", b"0"));
+    let ends = [
+        last_data(1, b""),
+        trailers,
+        reset(1, Reason::CANCEL),
+        data(3, b"before"),
+    ];
+    for end in ends {
+        let mut server = Raw::connected();
+        let mut calls = [server.get(), server.get()];
+        let flag = Flag::new();
+        let waker = flag.waker();
+        let mut cx = Context::from_waker(&waker);
+        flag.take();
+        // DATA before its head is an error of the second call.
+        let second = Pin::new(&mut calls[1].response);
+        assert!(second.poll(&mut cx).is_pending());
+        assert!(Pin::new(&mut calls[0].response).poll(&mut cx).is_pending());
+        server.send(headers(1, OK));
+        assert!(flag.take());
+        let mut body = calls[0].body();
+        assert!(body.poll_data(&mut cx).is_pending());
+        server.send(data(1, b"data"));
+        assert!(flag.take());
+        assert!(body.poll_data(&mut cx).is_ready());
+        assert!(body.poll_data(&mut cx).is_pending());
+        server.send(&end);
+        assert!(flag.take());
+    }
 }
 
 /// Section 8.1: trailers end the stream.
