@@ -21,6 +21,9 @@ impl Shared {
         Self(Arc::new(Mutex::new(core)))
     }
 
+    /// Who waits is woken while this is held, and what is no longer needed is dropped. Neither comes
+    /// back here: wakers of tokio, and those that wrap them (`join!`, `FuturesUnordered`), note that
+    /// a task is to run and do not run it, and no task ends with the last of its wakers.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -402,10 +402,10 @@ impl From<HungUp> for Error {
 }
 
 /// A stream that more of its request can be sent on.
-fn open_stream<'a, S: std::hash::BuildHasher>(
-    streams: &'a mut HashMap<u32, Stream, S>,
+fn open_stream<S: std::hash::BuildHasher>(
+    streams: &mut HashMap<u32, Stream, S>,
     id: u32,
-) -> Result<&'a mut Stream, StreamError> {
+) -> Result<&mut Stream, StreamError> {
     let stream = streams.get_mut(&id).ok_or(StreamError::Cancelled)?;
     match &stream.failed {
         Some(error) => Err(error.clone()),

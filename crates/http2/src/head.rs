@@ -66,7 +66,7 @@ impl Block {
             Decoded::Malformed(why) => self.fail(why),
             Decoded::Status(_) if self.status.is_some() => self.fail("two :status fields"),
             Decoded::Status(_) if !self.fields.is_empty() => {
-                self.fail(":status after other fields")
+                self.fail(":status after other fields");
             }
             Decoded::Status(status) => self.status = Some(status),
         }

@@ -13,8 +13,8 @@ use crate::hpack::ListSize;
 use crate::stream;
 use crate::{Event, GoAway, Reason};
 
-/// Smaller DATA is copied: so that a few bytes do not keep a whole buffer.
-const COPIED: usize = 1024;
+/// Smaller DATA is copied: so that a few bytes that nobody reads do not keep a whole buffer.
+const COPIED: usize = 4 * 1024;
 /// How many answers (to PING and SETTINGS) wait for a server that does not read them.
 const MAX_REPLIES: usize = 1_000;
 /// How many CONTINUATION frames a header block may have beyond those that its size needs.
@@ -57,8 +57,7 @@ impl Core {
 
     /// Whether a frame may come now.
     fn check(&self, head: Head) -> Result<(), Error> {
-        let is_settings = head.kind == kind::SETTINGS && !head.has(flag::ACK);
-        if !self.server.are_known && !is_settings {
+        if !self.server.are_known && head.kind != kind::SETTINGS {
             return Err(Error::protocol("the first frame is not SETTINGS"));
         }
         if head.len > MAX_FRAME_SIZE {
@@ -148,7 +147,7 @@ impl Core {
         }
         let block = payload
             .get(range)
-            .ok_or(Error::frame_size("HEADERS without its priority"))?;
+            .ok_or_else(|| Error::frame_size("HEADERS without its priority"))?;
         let is_end = head.has(flag::END_STREAM);
         if head.has(flag::END_HEADERS) {
             return self.handle_block(head.stream, is_end, block);
@@ -324,12 +323,10 @@ impl Core {
                     return Err(Error::flow_control("settings that make a window too large"));
                 }
             }
-            setting::MAX_FRAME_SIZE => {
-                if !(MAX_FRAME_SIZE..1 << 24).contains(&(value as usize)) {
-                    return Err(Error::protocol("a maximum frame size out of range"));
-                }
-                // Larger ones are not made use of: what is gained by them does not make up for the
-                // turns that other streams lose.
+            // Larger frames than at first are not made use of: what is gained by them does not make up
+            // for the turns that other streams lose.
+            setting::MAX_FRAME_SIZE if !(MAX_FRAME_SIZE..1 << 24).contains(&(value as usize)) => {
+                return Err(Error::protocol("a maximum frame size out of range"));
             }
             _ => {}
         }

@@ -20,7 +20,6 @@ fn the_first_frame_must_be_settings() {
         frames::go_away(0, Reason::NO_ERROR),
         window_update(0, 1),
         frame(0xee, 0, 0, &[]),
-        frame(SETTINGS, ACK, 0, &[]),
         b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
     ];
     for first in firsts {
@@ -29,6 +28,16 @@ fn the_first_frame_must_be_settings() {
         server.assert_ended_with(Reason::PROTOCOL_ERROR);
         assert_eq!(*server.events.lock().unwrap(), [Event::Received]);
     }
+}
+
+/// A server that acknowledges our SETTINGS before it sends its own is borne with, but not ready.
+#[test]
+fn an_acknowledgement_is_not_the_servers_settings() {
+    let mut server = Raw::silent(Config::default());
+    server.send(frame(SETTINGS, ACK, 0, &[]));
+    assert_eq!(*server.events.lock().unwrap(), [Event::Received]);
+    server.send(frames::ping([0; 8]));
+    server.assert_ended_with(Reason::PROTOCOL_ERROR);
 }
 
 /// Section 4.2: no frame is larger than SETTINGS_MAX_FRAME_SIZE, whatever it is; its head is enough

@@ -1,11 +1,13 @@
 //! Sections 8.2 and 8.3, and RFC 7541: heads and trailers that are none.
 
-use crowfly_http2::{Reason, StreamError};
+use crowfly_http2::{OpenError, Reason, StreamError};
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
 
 use crate::frames::{
     CONTINUATION, END_HEADERS, HEADERS, OK, data, field, frame, headers, last_headers,
 };
-use crate::raw::{Raw, trailers, whole};
+use crate::raw::{Raw, post, trailers, whole};
 
 /// Sections 8.1.1, 8.2.1, 8.2.2 and 8.3.2: each of these is a malformed response, and an error of its
 /// stream alone.
@@ -173,4 +175,43 @@ fn a_header_bomb_costs_only_its_stream() {
     server.assert_reset(1, Reason::PROTOCOL_ERROR);
     assert!(matches!(call.error(), StreamError::Malformed(_)));
     server.assert_works();
+}
+
+/// Sections 8.2.2 and 8.3.1: what HTTP/2 cannot carry is not sent, and costs no stream id.
+#[test]
+fn requests_that_cannot_be_are_not_sent() {
+    let mut server = Raw::connected();
+    let client = server.client.clone().unwrap();
+    let with = |name: &str, value: &str| {
+        let mut request = post();
+        let name: HeaderName = name.parse().unwrap();
+        request.headers_mut().insert(name, value.parse().unwrap());
+        request
+    };
+    let wrong = [
+        Request::post("/path").body(()).unwrap(),
+        with("connection", "close"),
+        with("keep-alive", "1"),
+        with("te", "gzip"),
+        with("transfer-encoding", "chunked"),
+        with("upgrade", "h3"),
+    ];
+    for request in wrong {
+        let opened = client.open(&request, true);
+        assert!(matches!(opened, Err(OpenError::Invalid(_))), "{request:?}");
+    }
+    assert_eq!(server.frames(), []);
+    assert!(client.open(&with("te", "trailers"), true).is_ok());
+    assert_eq!(server.last_opened(), 1);
+}
+
+/// The same for trailers: the request can then only be reset.
+#[test]
+fn trailers_that_cannot_be_reset_the_stream() {
+    let mut server = Raw::connected();
+    let mut call = server.open(false);
+    let trailers = HeaderMap::from_iter([(CONNECTION, HeaderValue::from_static("close"))]);
+    assert!(call.request.send_trailers(trailers).is_err());
+    server.assert_reset(1, Reason::CANCEL);
+    assert!(matches!(call.error(), StreamError::Cancelled));
 }

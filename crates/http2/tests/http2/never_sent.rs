@@ -79,7 +79,7 @@ fn calls_are_never_sent_if_no_byte_was_written_before_the_connection_was_given_u
 
 #[test]
 fn calls_are_never_sent_if_no_byte_was_written_before_a_protocol_error() {
-    assert_exact(|server| server.send(crate::frames::data(0, b"")));
+    assert_exact(Raw::babble);
 }
 
 /// A call on a connection whose server has long closed it, which nobody has told us yet.

@@ -73,6 +73,11 @@ impl Raw {
         self.run();
     }
 
+    /// Says what is not HTTP/2.
+    pub(crate) fn babble(&mut self) {
+        self.send([0xff; 100]);
+    }
+
     /// Says no more.
     pub(crate) fn hang_up(&mut self) {
         self.wire.change(|ends| ends.is_ended = true);

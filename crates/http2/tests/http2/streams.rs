@@ -1,13 +1,17 @@
 //! Section 5.1: frames on streams that are idle, half-closed, closed or reset.
 
+use std::pin::Pin;
+use std::task::Context;
+
 use bytes::Bytes;
-use crowfly_http2::{Reason, StreamError};
+use crowfly_http2::{Config, OpenError, Reason, StreamError};
 
 use crate::frames::{
     self, END_STREAM, OK, data, field, frame, headers, last_data, last_headers, reset,
     window_update,
 };
-use crate::raw::{Raw, now, whole};
+use crate::raw::{Raw, now, post, whole};
+use crate::wire::Flag;
 
 /// Section 5.1: nothing but PRIORITY comes on a stream that was never opened; even ids are the
 /// server's, and it was allowed none.
@@ -149,6 +153,40 @@ fn a_reset_after_the_answer_stops_only_the_request() {
     assert_eq!(whole(&mut call.body()).unwrap(), b"");
 }
 
+/// Who waits for a response is woken by each part of it, and by each way in which it can end.
+#[test]
+fn whoever_waits_for_a_response_is_woken() {
+    let trailers = last_headers(1, &field("grpc-status", b"0"));
+    let ends = [
+        last_data(1, b""),
+        trailers,
+        reset(1, Reason::CANCEL),
+        data(3, b"before"),
+    ];
+    for end in ends {
+        let mut server = Raw::connected();
+        let mut calls = [server.get(), server.get()];
+        let flag = Flag::new();
+        let waker = flag.waker();
+        let mut cx = Context::from_waker(&waker);
+        flag.take();
+        // DATA before its head is an error of the second call.
+        let second = Pin::new(&mut calls[1].response);
+        assert!(second.poll(&mut cx).is_pending());
+        assert!(Pin::new(&mut calls[0].response).poll(&mut cx).is_pending());
+        server.send(headers(1, OK));
+        assert!(flag.take());
+        let mut body = calls[0].body();
+        assert!(body.poll_data(&mut cx).is_pending());
+        server.send(data(1, b"data"));
+        assert!(flag.take());
+        assert!(body.poll_data(&mut cx).is_ready());
+        assert!(body.poll_data(&mut cx).is_pending());
+        server.send(&end);
+        assert!(flag.take());
+    }
+}
+
 /// Section 8.1: trailers end the stream.
 #[test]
 fn trailers_that_do_not_end_the_stream_reset_it() {
@@ -178,4 +216,22 @@ fn a_stream_error_leaves_other_streams_alone() {
     assert!(matches!(calls[0].error(), StreamError::Malformed(_)));
     assert_eq!(whole(&mut calls[1].body()).unwrap(), b"whole");
     assert!(matches!(calls[2].error(), StreamError::Reset(_)));
+}
+
+/// Section 5.1.1: ids are not used twice. When they are used up, another connection is needed; calls
+/// on this one go on.
+#[test]
+fn ids_are_used_up_in_the_end() {
+    let mut server = Raw::with(Config {
+        first_stream_id: 0x7fff_fffd,
+        ..Config::default()
+    });
+    let mut calls = [server.get(), server.get()];
+    let opened = server.client.as_ref().unwrap().open(&post(), true);
+    assert!(matches!(opened, Err(OpenError::IdsExhausted)));
+    server.send(last_headers(0x7fff_ffff, OK));
+    server.send(last_headers(0x7fff_fffd, OK));
+    for call in &mut calls {
+        assert_eq!(whole(&mut call.body()).unwrap(), b"");
+    }
 }

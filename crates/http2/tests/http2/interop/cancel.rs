@@ -7,7 +7,8 @@ use h2::RecvStream;
 use h2::server::{Builder, SendResponse};
 use http::{Request, Response};
 
-use super::{Peer, answer, echo};
+use super::{Peer, answer, echo, pattern, send};
+use crate::raw::post;
 
 /// Answers with a head and a little, and then waits for the reset. It takes no other call before.
 async fn wait(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
@@ -89,4 +90,37 @@ async fn windows_survive_calls_that_are_dropped() {
         .send_data(Bytes::from(vec![7; 6 << 20]), true)
         .unwrap();
     assert_eq!(answer(response).await.unwrap().0.len(), 6 << 20);
+}
+
+/// Calls from many threads, a third of them given up half way: no lock is held for good, no wake-up
+/// is lost between threads, and nothing is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn calls_from_many_threads() {
+    let peer = Peer::new(Builder::new().initial_window_size(2_000), echo);
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..32 {
+        let client = peer.client.clone();
+        tasks.spawn(async move {
+            for round in 0..40 {
+                let (response, mut request) = client.open(&post(), false).unwrap();
+                let body = pattern(37 * task + 311 * round);
+                let half = body.slice(..body.len() / 2);
+                if (task + round) % 3 == 0 {
+                    request.send_data(half, false).unwrap();
+                    drop(response.await.unwrap());
+                    continue;
+                }
+                let (sent, answered) =
+                    tokio::join!(send(&mut request, &body, 1_500), answer(response));
+                sent.unwrap();
+                assert!(answered.unwrap().0 == body);
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    assert!(format!("{:?}", peer.client).contains("streams: {}"));
+    drop(peer.client);
+    peer.connection.await.unwrap().unwrap();
 }
