@@ -246,6 +246,23 @@ fn a_stream_that_lost_its_window_in_the_queue_sends_nothing() {
     assert_eq!(rest.iter().map(|(_, len, _)| len).sum::<usize>(), 65_535);
 }
 
+/// A server that never opens the connection's window: what is given up does not wait for it.
+#[test]
+fn calls_that_are_given_up_leave_the_queue() {
+    let mut server = Raw::connected();
+    let open = |server: &mut Raw| {
+        let mut call = server.open(false);
+        let body = Bytes::from(vec![7; 65_536]);
+        call.request.send_data(body, true).unwrap();
+        call
+    };
+    server.send(settings(&[(INITIAL_WINDOW_SIZE, 100_000)]));
+    let _call = open(&mut server);
+    (0..100).for_each(|_| drop(open(&mut server)));
+    let core = format!("{:?}", server.client);
+    assert!(core.contains("queued: [1],"), "{core}");
+}
+
 /// Streams that wait for the connection take turns.
 #[test]
 fn streams_share_the_connection() {
