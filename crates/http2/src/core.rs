@@ -318,7 +318,7 @@ impl Core {
 
     /// The same, if there is anything.
     pub(crate) fn flush_output(&mut self) {
-        if !self.output.is_empty() || self.is_done() {
+        if !self.output.is_empty() {
             self.flush();
         }
     }
@@ -414,8 +414,9 @@ fn open_stream<S: std::hash::BuildHasher>(
     }
 }
 
+/// What was taken from the front of a buffer does not count as its capacity, but is there.
 fn shrink(buffer: &mut BytesMut) {
-    if buffer.capacity() > KEPT_BUFFER {
+    if buffer.try_reclaim(KEPT_BUFFER + 1) {
         *buffer = BytesMut::new();
     }
 }

@@ -27,6 +27,7 @@ fn call(server: &mut Raw, len: usize) {
     let mut call = server.open(false);
     call.request.send_data(vec![7; len].into(), true).unwrap();
     let id = server.last_opened();
+    server.send(window_update(id, len as u32));
     answer(server, id, len);
     assert_eq!(whole(&mut call.body()).unwrap().len(), len);
     drop(call);
@@ -61,7 +62,7 @@ fn held(work: impl FnOnce(&mut Raw)) -> i64 {
 fn an_idle_connection_holds_little() {
     let unused = held(|_| {});
     let after_calls = held(|server| (0..1_000).for_each(|_| call(server, 100)));
-    let after_large_calls = held(|server| (0..20).for_each(|_| call(server, 60_000)));
+    let after_large_calls = held(|server| (0..20).for_each(|_| call(server, 300_000)));
     println!("unused {unused}, after calls {after_calls}, after large ones {after_large_calls}");
     assert!(unused < 2_000, "{unused}");
     assert!(after_calls < 2_000, "{after_calls}");

@@ -101,8 +101,9 @@ fn windows_open_as_data_is_read() {
         assert_eq!(read.len(), 1_000);
         assert_eq!(server.given_back(1), 1_000);
     }
-    server.send(last_data(1, b""));
-    assert_eq!(whole(&mut body).unwrap(), b"");
+    server.send(last_data(1, &[7; 1_000]));
+    assert_eq!(whole(&mut body).unwrap().len(), 1_000);
+    assert_eq!(server.given_back(1), 0, "a stream at its end needs none");
 }
 
 /// However DATA comes to nothing, the connection gets its window back: here a whole window's worth
@@ -244,6 +245,23 @@ fn a_stream_that_lost_its_window_in_the_queue_sends_nothing() {
     server.send(settings(&[(INITIAL_WINDOW_SIZE, 65_535)]));
     let rest = sent(&mut server);
     assert_eq!(rest.iter().map(|(_, len, _)| len).sum::<usize>(), 65_535);
+}
+
+/// A server that never opens the connection's window: what is given up does not wait for it.
+#[test]
+fn calls_that_are_given_up_leave_the_queue() {
+    let mut server = Raw::connected();
+    let open = |server: &mut Raw| {
+        let mut call = server.open(false);
+        let body = Bytes::from(vec![7; 65_536]);
+        call.request.send_data(body, true).unwrap();
+        call
+    };
+    server.send(settings(&[(INITIAL_WINDOW_SIZE, 100_000)]));
+    let _call = open(&mut server);
+    (0..100).for_each(|_| drop(open(&mut server)));
+    let core = format!("{:?}", server.client);
+    assert!(core.contains("queued: [1],"), "{core}");
 }
 
 /// Streams that wait for the connection take turns.

@@ -45,6 +45,7 @@ async fn a_stream_in_both_directions() {
 #[tokio::test]
 async fn trailers_after_data_that_waits_for_a_window() {
     let peer = Peer::new(Builder::new().initial_window_size(10), echo);
+    let peer = peer.settled().await;
     let (response, mut request) = peer.open();
     let trailers = HeaderMap::from_iter([("t".parse().unwrap(), HeaderValue::from(7))]);
     request.send_data(pattern(1_000), false).unwrap();
@@ -81,7 +82,7 @@ async fn many_streams_at_once() {
         connection_window: 65_535,
         ..Config::default()
     };
-    let peer = Peer::with(&server, config, echo);
+    let peer = Peer::with(&server, config, echo).settled().await;
     let mut calls = tokio::task::JoinSet::new();
     for call in 0..200 {
         let (response, mut request) = peer.open();

@@ -37,7 +37,7 @@ async fn bodies_pass_through_the_smallest_windows() {
         server
             .initial_window_size(window)
             .data_frame_budget(usize::MAX);
-        let peer = Peer::with(&server, config, echo);
+        let peer = Peer::with(&server, config, echo).settled().await;
         there_and_back(&peer, len, len / 7).await;
     }
 }
@@ -46,6 +46,7 @@ async fn bodies_pass_through_the_smallest_windows() {
 #[tokio::test]
 async fn windows_change_in_the_middle() {
     let peer = Peer::new(Builder::new().initial_window_size(20_000), echo);
+    let peer = peer.settled().await;
     let (response, mut request) = peer.open();
     let body = pattern(3 << 20);
     let changes = async {
@@ -122,6 +123,7 @@ async fn heads_up_to_the_limit() {
 async fn header_tables_of_any_size() {
     for size in [0, 1, 50, 200, 4_096, 1 << 20] {
         let peer = Peer::new(Builder::new().header_table_size(size), echo);
+        let peer = peer.settled().await;
         for round in 0..20 {
             let mut request = post();
             let headers = request.headers_mut();

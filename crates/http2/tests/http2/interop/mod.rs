@@ -72,6 +72,12 @@ impl Peer {
         }
     }
 
+    /// After a first call: the client knows the server's settings by then.
+    async fn settled(self) -> Self {
+        answer(self.get()).await.unwrap();
+        self
+    }
+
     fn open(&self) -> (ResponseFuture, SendStream) {
         self.client.open(&post(), false).unwrap()
     }
