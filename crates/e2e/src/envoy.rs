@@ -1,4 +1,5 @@
-//! An Envoy, configured by a control plane under test.
+//! An Envoy: configured by a control plane under test, or a server that a client under test has to
+//! get on with.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,28 +13,32 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::process::{PATIENCE, Process};
+use crate::resources::{address, static_listener};
 
 /// Envoy has no event to wait on for its ports, only a file and a page to read
 /// again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// An Envoy with nothing in its bootstrap but where to find the control plane.
+/// The listener of [`Envoy::start_before`].
+pub const INGRESS: &str = "ingress";
+
+/// A running Envoy.
 pub struct Envoy {
     // The process ends before its folder goes.
-    _process: Process,
+    process: Process,
     _dir: TempDir,
     admin: SocketAddr,
 }
 
 impl Envoy {
     /// Starts an Envoy that takes listeners and clusters from the control plane
-    /// at `control` by ADS, state of the world.
+    /// at `control` by ADS, state of the world; its bootstrap says no more than where that is.
     ///
     /// # Panics
     ///
     /// If it does not come up within [`PATIENCE`].
     pub fn start(envoy: &Path, control: SocketAddr) -> Self {
-        Self::start_with(envoy, control, "GRPC")
+        Self::start_with(envoy, &bootstrap(control, "GRPC"))
     }
 
     /// The same, by incremental ADS.
@@ -42,15 +47,24 @@ impl Envoy {
     ///
     /// If it does not come up within [`PATIENCE`].
     pub fn start_delta(envoy: &Path, control: SocketAddr) -> Self {
-        Self::start_with(envoy, control, "DELTA_GRPC")
+        Self::start_with(envoy, &bootstrap(control, "DELTA_GRPC"))
     }
 
-    fn start_with(envoy: &Path, control: SocketAddr, api_type: &str) -> Self {
+    /// Starts an Envoy without a control plane: its listener [`INGRESS`] speaks HTTP/2 with these
+    /// `Http2ProtocolOptions`, and all requests go to the server at `upstream`.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up within [`PATIENCE`].
+    pub fn start_before(envoy: &Path, upstream: SocketAddr, http2: Value) -> Self {
+        Self::start_with(envoy, &static_bootstrap(upstream, http2))
+    }
+
+    fn start_with(envoy: &Path, bootstrap: &Value) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let bootstrap_file = dir.path().join("bootstrap.json");
         let admin_file = dir.path().join("admin");
-        fs::write(&bootstrap_file, bootstrap(control, api_type).to_string())
-            .expect("the bootstrap file");
+        fs::write(&bootstrap_file, bootstrap.to_string()).expect("the bootstrap file");
         let mut command = Command::new(envoy);
         command
             .arg("--config-path")
@@ -59,6 +73,8 @@ impl Envoy {
             .arg(&admin_file)
             .args(["--concurrency", "1", "--log-level", "warning"])
             .args(["--component-log-level", "config:info,upstream:info"])
+            // Who is told to go away is told so at once, not at some time in the next minutes.
+            .args(["--drain-strategy", "immediate"])
             // Its shared memory would tie Envoys of parallel tests together.
             .arg("--disable-hot-restart");
         let process = Process::start("Envoy", command);
@@ -66,7 +82,7 @@ impl Envoy {
             fs::read_to_string(&admin_file).ok()?.parse().ok()
         });
         Self {
-            _process: process,
+            process,
             _dir: dir,
             admin,
         }
@@ -130,11 +146,31 @@ impl Envoy {
         });
     }
 
+    /// From now on who sends a request is answered, and told to go away.
+    ///
+    /// # Panics
+    ///
+    /// If Envoy does not take the order.
+    pub fn drain(&self) {
+        let path = "/drain_listeners?graceful&skip_exit";
+        assert!(self.request("POST", path).is_some(), "{path}: refused");
+    }
+
+    /// Kills it and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
     /// A page of the admin port.
     fn page(&self, path: &str) -> Option<String> {
+        self.request("GET", path)
+    }
+
+    fn request(&self, method: &str, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.admin).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n");
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).ok()?;
         let mut response = String::new();
         stream.read_to_string(&mut response).ok()?;
@@ -173,16 +209,10 @@ fn look_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn bootstrap(control: SocketAddr, api_type: &str) -> Value {
-    let loopback =
-        |port| json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
     let ads = json!({ "ads": {}, "resource_api_version": "V3" });
-    let http2 = json!({
-        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-        "explicit_http_config": { "http2_protocol_options": {} },
-    });
     json!({
         "node": { "id": "envoy", "cluster": "e2e" },
-        "admin": { "address": loopback(0) },
+        "admin": admin(),
         "dynamic_resources": {
             "ads_config": {
                 "api_type": api_type,
@@ -193,20 +223,41 @@ fn bootstrap(control: SocketAddr, api_type: &str) -> Value {
             "lds_config": ads,
             "cds_config": ads,
         },
-        "static_resources": { "clusters": [{
-            "name": "control",
-            "type": "STATIC",
-            "connect_timeout": "5s",
-            "typed_extension_protocol_options": {
-                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2,
-            },
-            "load_assignment": {
-                "cluster_name": "control",
-                "endpoints": [{ "lb_endpoints": [
-                    { "endpoint": { "address": loopback(control.port()) } },
-                ] }],
-            },
-        }] },
+        "static_resources": { "clusters": [http2_cluster("control", control)] },
+    })
+}
+
+fn static_bootstrap(upstream: SocketAddr, http2: Value) -> Value {
+    json!({
+        "admin": admin(),
+        "static_resources": {
+            "listeners": [static_listener(INGRESS, "upstream", http2)],
+            "clusters": [http2_cluster("upstream", upstream)],
+        },
+    })
+}
+
+fn admin() -> Value {
+    json!({ "address": address(SocketAddr::from(([127, 0, 0, 1], 0))) })
+}
+
+/// A server that speaks HTTP/2.
+fn http2_cluster(name: &str, at: SocketAddr) -> Value {
+    let http2 = json!({
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": { "http2_protocol_options": {} },
+    });
+    json!({
+        "name": name,
+        "type": "STATIC",
+        "connect_timeout": "5s",
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2,
+        },
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address(at) } }] }],
+        },
     })
 }
 

@@ -54,17 +54,35 @@ pub fn http2_listener(name: &str) -> Value {
     })
 }
 
+/// A listener `name` for a proxy without a control plane: it speaks HTTP/2 with these
+/// `Http2ProtocolOptions`, and all requests go to `cluster`, however long they take.
+///
+/// Told to go away, it waits a tenth of a second between saying so and refusing streams.
+#[expect(clippy::needless_pass_by_value, reason = "json!() reads better")]
+pub fn static_listener(name: &str, cluster: &str, http2: Value) -> Value {
+    let route = json!({ "cluster": cluster, "timeout": "0s" });
+    json!({
+        "name": name,
+        "address": address(SocketAddr::from(([127, 0, 0, 1], 0))),
+        "filter_chains": [{ "filters": [{
+            "name": "http",
+            "typed_config": {
+                "@type": CONNECTION_MANAGER,
+                "stat_prefix": name,
+                "codec_type": "HTTP2",
+                "http2_protocol_options": http2,
+                "drain_timeout": "0.1s",
+                "route_config": { "virtual_hosts": [virtual_host(name, &route)] },
+                "http_filters": http_filters(),
+            },
+        }] }],
+    })
+}
+
 /// Routes `name`: all requests go to `cluster`.
 pub fn routes(name: &str, cluster: &str) -> Value {
-    json!({
-        "@type": ROUTES,
-        "name": name,
-        "virtual_hosts": [{
-            "name": name,
-            "domains": ["*"],
-            "routes": [{ "match": { "prefix": "/" }, "route": { "cluster": cluster } }],
-        }],
-    })
+    let route = json!({ "cluster": cluster });
+    json!({ "@type": ROUTES, "name": name, "virtual_hosts": [virtual_host(name, &route)] })
 }
 
 /// A cluster `name` whose endpoints have its name.
@@ -91,7 +109,15 @@ pub fn endpoints(name: &str, addresses: &[SocketAddr]) -> Value {
     })
 }
 
-fn address(at: SocketAddr) -> Value {
+fn virtual_host(name: &str, route: &Value) -> Value {
+    json!({
+        "name": name,
+        "domains": ["*"],
+        "routes": [{ "match": { "prefix": "/" }, "route": route }],
+    })
+}
+
+pub(crate) fn address(at: SocketAddr) -> Value {
     json!({ "socket_address": { "address": at.ip().to_string(), "port_value": at.port() } })
 }
 

@@ -42,14 +42,35 @@ impl Load {
     }
 
     fn with(channel: &Channel, wait_for_ready: WaitForReady) -> Self {
+        let channel = channel.clone();
+        Self::of(move || {
+            let channel = channel.clone();
+            async move {
+                let mut extensions = Extensions::new();
+                extensions.insert(wait_for_ready);
+                rpc::unary_call_with(&channel, extensions).await
+            }
+        })
+    }
+
+    /// Calls of any kind, which tell who answered.
+    pub(crate) fn of<F>(call: impl Fn() -> F + Clone + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<String, Status>> + Send,
+    {
         let ended = Arc::<Mutex<Vec<Ended>>>::default();
         let stopped = Arc::<AtomicBool>::default();
         let caller = |_| {
-            let (channel, ended, stopped) = (channel.clone(), ended.clone(), stopped.clone());
+            let (call, ended, stopped) = (call.clone(), ended.clone(), stopped.clone());
             tokio::spawn(async move {
                 while !stopped.load(Ordering::Relaxed) {
-                    let call = call(&channel, wait_for_ready).await;
-                    ended.lock().unwrap().push(call);
+                    let begun = Instant::now();
+                    let result = call().await;
+                    ended.lock().unwrap().push(Ended {
+                        begun,
+                        at: Instant::now(),
+                        result,
+                    });
                     sleep(PACE).await;
                 }
             })
@@ -87,17 +108,5 @@ impl Load {
             *spread.entry(backend).or_default() += 1;
         }
         spread
-    }
-}
-
-async fn call(channel: &Channel, wait_for_ready: WaitForReady) -> Ended {
-    let mut extensions = Extensions::new();
-    extensions.insert(wait_for_ready);
-    let begun = Instant::now();
-    let result = rpc::unary_call_with(channel, extensions).await;
-    Ended {
-        begun,
-        at: Instant::now(),
-        result,
     }
 }
