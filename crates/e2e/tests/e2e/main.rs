@@ -21,6 +21,7 @@ mod failover;
 mod fallback;
 mod foreign_control_plane;
 mod foreign_delta;
+mod foreign_servers;
 mod inspect;
 mod load;
 mod reorder;

@@ -1,0 +1,80 @@
+//! A foreign gRPC server of `/e2e.Echo/`, for a channel under test to call.
+//!
+//! What its methods do is in `py/echo_server.py`.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::process::{Process, Signal};
+
+const C_CORE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/py/echo_server.py");
+const NODE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/js/echo_server.js");
+
+/// A server in a process of its own.
+pub struct EchoServer {
+    /// Where it listens.
+    pub address: SocketAddr,
+    process: Process,
+}
+
+/// Options of the server, by their names in gRPC, which are the same in all languages.
+pub type Options<'a> = [(&'a str, u32)];
+
+impl EchoServer {
+    /// Starts one on gRPC C-core that calls itself `name`.
+    pub fn c_core(python: &Path, name: &str, options: &Options<'_>) -> Self {
+        let mut command = Command::new(python);
+        command.arg(C_CORE_SCRIPT);
+        Self::start("C-core server", command, name, options)
+    }
+
+    /// Starts one on gRPC-Node that calls itself `name`.
+    pub fn node(grpc_js: &Path, name: &str, options: &Options<'_>) -> Self {
+        let mut command = Command::new("node");
+        command.arg(NODE_SCRIPT).arg(grpc_js);
+        Self::start("gRPC-Node server", command, name, options)
+    }
+
+    fn start(what: &str, mut command: Command, name: &str, options: &Options<'_>) -> Self {
+        let options = options
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        command.arg(name).args(options);
+        let process = Process::start(format!("{what} {name}"), command);
+        let port = process.wait_for("its port", |line| {
+            let event: Value = serde_json::from_str(line).ok()?;
+            u16::try_from(event["port"].as_u64()?).ok()
+        });
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            process,
+        }
+    }
+
+    /// Waits until a `Sleep` call has come.
+    pub fn wait_for_call(&self) {
+        self.wait_for_event("begun");
+    }
+
+    /// Waits until a `Sleep` call was cancelled.
+    pub fn wait_for_cancellation(&self) {
+        self.wait_for_event("cancelled");
+    }
+
+    /// Has it stop gracefully, and waits for that: open calls have a second to end, and are ended
+    /// then.
+    pub fn stop(&self) {
+        self.process.signal(Signal::TERM);
+        self.wait_for_event("stopped");
+    }
+
+    fn wait_for_event(&self, name: &str) {
+        self.process.wait_for(name, |line| {
+            let event: Value = serde_json::from_str(line).ok()?;
+            (event["event"] == name).then_some(())
+        });
+    }
+}

@@ -1,0 +1,152 @@
+//! Our channel calls servers that share no code with us: on gRPC C-core, on gRPC-Node, and an Envoy
+//! with a C-core server behind it.
+//!
+//! A server's HTTP/2 is what a channel meets most of: when windows are opened and how frames are
+//! cut, what is sent with the end of a stream, how a server goes away. Each does it in its own way.
+
+mod calls;
+mod endings;
+mod limits;
+mod wire;
+
+use std::net::SocketAddr;
+
+use crowfly::{Channel, ChannelBuilder};
+use crowfly_e2e::echo::{EchoClient, answered_by};
+use crowfly_e2e::echo_server::EchoServer;
+use crowfly_e2e::envoy::{Envoy, INGRESS};
+use crowfly_e2e::peers;
+use crowfly_testkit::ResourceServer;
+use crowfly_testkit::builders::Resources;
+use serde_json::json;
+use tokio::task::block_in_place;
+
+/// Runs each of the scenarios against each kind of server.
+macro_rules! against_each_server {
+    ($($scenario:ident),* $(,)?) => {
+        $crate::foreign_servers::against!(c_core, CCore, $($scenario),*);
+        $crate::foreign_servers::against!(envoy, Envoy, $($scenario),*);
+        $crate::foreign_servers::against!(node, Node, $($scenario),*);
+    };
+}
+
+macro_rules! against {
+    ($module:ident, $kind:ident, $($scenario:ident),*) => {
+        mod $module {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $scenario() {
+                    super::$scenario($crate::foreign_servers::Kind::$kind).await;
+                }
+            )*
+        }
+    };
+}
+
+use {against, against_each_server};
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    CCore,
+    Envoy,
+    Node,
+}
+
+/// PINGs as often as a client likes: C-core allows one in five minutes.
+const ANY_PINGS: (&str, u32) = ("grpc.http2.max_ping_strikes", 0);
+
+/// A server of the service, whichever HTTP/2 it speaks.
+struct Server {
+    /// Where clients reach it.
+    address: SocketAddr,
+    echo: EchoServer,
+    envoy: Option<Envoy>,
+}
+
+impl Server {
+    /// `None` means that the calling test is to be left out.
+    fn start(kind: Kind, name: &str) -> Option<Self> {
+        Self::start_with(kind, name, None)
+    }
+
+    /// One that takes so many streams at a time.
+    fn start_limited(kind: Kind, name: &str, max_streams: u32) -> Option<Self> {
+        Self::start_with(kind, name, Some(max_streams))
+    }
+
+    fn start_with(kind: Kind, name: &str, max_streams: Option<u32>) -> Option<Self> {
+        let limit = max_streams.map(|max| ("grpc.max_concurrent_streams", max));
+        let options: Vec<_> = limit.into_iter().chain([ANY_PINGS]).collect();
+        Some(match kind {
+            Kind::CCore => Self::plain(EchoServer::c_core(peers::python()?, name, &options)),
+            Kind::Node => Self::plain(EchoServer::node(peers::grpc_js()?, name, &options)),
+            Kind::Envoy => Self::behind_envoy(name, max_streams)?,
+        })
+    }
+
+    fn plain(echo: EchoServer) -> Self {
+        Self {
+            address: echo.address,
+            echo,
+            envoy: None,
+        }
+    }
+
+    fn behind_envoy(name: &str, max_streams: Option<u32>) -> Option<Self> {
+        let program = peers::envoy()?;
+        let echo = EchoServer::c_core(peers::python()?, name, &[]);
+        let http2 = match max_streams {
+            Some(max) => json!({ "max_concurrent_streams": max }),
+            None => json!({}),
+        };
+        let envoy = Envoy::start_before(program, echo.address, http2);
+        Some(Self {
+            address: envoy.listener(INGRESS),
+            echo,
+            envoy: Some(envoy),
+        })
+    }
+
+    /// Has it stop gracefully, while clients call it; one stream of them stays open, and is broken
+    /// in the end.
+    fn stop(&mut self) {
+        block_in_place(|| match &mut self.envoy {
+            None => self.echo.stop(),
+            Some(envoy) => {
+                envoy.drain();
+                envoy.until_stat("http.ingress.downstream_cx_drain_close", |count| count > 0);
+                envoy.until_stat("http.ingress.downstream_rq_active", |count| count == 1);
+                envoy.kill();
+            }
+        });
+    }
+}
+
+/// A client of these servers, and the control plane that tells it of them.
+fn client_of<const N: usize>(
+    servers: [SocketAddr; N],
+    options: impl FnOnce(ChannelBuilder) -> ChannelBuilder,
+) -> (ResourceServer, Channel) {
+    let control = ResourceServer::start(&Resources::service("echo", servers));
+    let builder = Channel::builder("xds:///echo").bootstrap(control.bootstrap());
+    let channel = options(builder).build().unwrap();
+    (control, channel)
+}
+
+/// A client of one server.
+fn client(server: &Server) -> (ResourceServer, EchoClient<Channel>) {
+    let (control, channel) = client_of([server.address], |builder| builder);
+    (control, EchoClient::new(channel))
+}
+
+/// Calls until each of the servers in `names` has answered.
+async fn until_answered_by_each(client: &EchoClient<Channel>, names: &[&str]) {
+    for name in names {
+        loop {
+            let response = client.unary("Unary", "").await.unwrap();
+            if answered_by(&response) == *name {
+                break;
+            }
+        }
+    }
+}
