@@ -108,7 +108,7 @@ const service = {
   Many: method("Many", false, true),
   Join: method("Join", true, false),
   PingPong: method("PingPong", true, true),
-  Fail: method("Fail", false, false),
+  Fail: method("Fail", true, false),
   Refuse: method("Refuse", true, false),
 };
 

@@ -11,8 +11,9 @@ are, so that no code has to be generated. The methods of /e2e.Echo/:
     Many     the numbers below the first of the request's, as long as the second says
     Join     all requests, joined
     PingPong each request, as it comes
-    Fail     after the head of the response, an error with a message and with binary trailers
-    Refuse   the same at once, with nothing before it and whatever may be sent still
+    Fail     after the head of the response, an error with a message and with binary trailers, whatever
+             may still be sent
+    Refuse   the same with nothing before it
 
 Every response but that of Refuse has NAME as `hostname` in its initial metadata. SIGTERM stops the server
 gracefully: open calls have GRACE seconds to end. Prints one JSON event per line:
@@ -101,7 +102,7 @@ class Echo:
             "Many": grpc.unary_stream_rpc_method_handler(self.many),
             "Join": grpc.stream_unary_rpc_method_handler(self.join),
             "PingPong": grpc.stream_stream_rpc_method_handler(self.ping_pong),
-            "Fail": grpc.unary_unary_rpc_method_handler(self.fail),
+            "Fail": grpc.stream_unary_rpc_method_handler(self.fail),
             "Refuse": grpc.stream_unary_rpc_method_handler(self.refuse),
         }
 

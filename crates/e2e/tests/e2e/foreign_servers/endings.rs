@@ -29,10 +29,9 @@ async fn an_error_has_its_message_and_its_trailers(kind: Kind) {
         return;
     };
     let (_control, client) = client(&server);
-    is_the_failure(&client.unary("Fail", "").await.unwrap_err());
-    let messages = tokio_stream::iter([Bytes::new()]);
-    let refused = client.client_streaming("Refuse", messages).await;
-    is_the_failure(&refused.unwrap_err());
+    for method in ["Fail", "Refuse"] {
+        is_the_failure(&client.unary(method, "").await.unwrap_err());
+    }
 }
 
 /// gRPC over HTTP/2, "Trailers-Only": one block of headers is all of the response. The request has no
@@ -62,9 +61,11 @@ async fn a_caller_that_still_sends_hears_that_it_is_refused(kind: Kind) {
         return;
     };
     let (_control, client) = client(&server);
-    let endless = tokio_stream::iter(std::iter::repeat(Bytes::from(vec![0; 64 * 1024])));
-    let refused = client.client_streaming("Refuse", endless).await;
-    is_the_failure(&refused.unwrap_err());
+    for method in ["Fail", "Refuse"] {
+        let endless = tokio_stream::iter(std::iter::repeat(Bytes::from(vec![0; 64 * 1024])));
+        let refused = client.client_streaming(method, endless).await;
+        is_the_failure(&refused.unwrap_err());
+    }
     let response = client.unary("Unary", "and then").await.unwrap();
     assert_eq!(response.get_ref(), "and then");
 }
@@ -90,7 +91,9 @@ async fn a_call_that_is_given_up_is_cancelled(kind: Kind) {
     let (_control, client) = client(&server);
     let caller = {
         let client = client.clone();
-        tokio::spawn(async move { client.unary("Sleep", "60000").await })
+        // The server has no reason of its own to end it.
+        let timeout = Duration::from_secs(600);
+        tokio::spawn(async move { client.unary_within(timeout, "Sleep", "600000").await })
     };
     block_in_place(|| server.echo.wait_for_call());
     caller.abort();
