@@ -42,6 +42,7 @@ async fn a_response_of_trailers_only_has_the_status_in_its_head(kind: Kind) {
     };
     let (_control, mut channel) = client_of([server.address], |builder| builder);
     let request = http::Request::post(path("NoSuchMethod").as_str())
+        .header("grpc-timeout", "30S")
         .header("te", "trailers")
         .header("content-type", "application/grpc")
         .body(Body::empty())

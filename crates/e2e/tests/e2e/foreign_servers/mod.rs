@@ -52,8 +52,14 @@ enum Kind {
     Node,
 }
 
-/// PINGs as often as a client likes: C-core allows one in five minutes.
-const ANY_PINGS: (&str, u32) = ("grpc.http2.max_ping_strikes", 0);
+/// What C-core is asked for; gRPC-Node knows neither.
+const OPTIONS: [(&str, u32); 2] = [
+    // PINGs as often as a client likes: its own rule is one in five minutes.
+    ("grpc.http2.max_ping_strikes", 0),
+    // Not to count calls that it has answered and not tidied away yet: with this, its default, it
+    // refuses streams of clients that obey its limit.
+    ("grpc.http.overload_protection", 0),
+];
 
 /// A server of the service, whichever HTTP/2 it speaks.
 struct Server {
@@ -76,7 +82,7 @@ impl Server {
 
     fn start_with(kind: Kind, name: &str, max_streams: Option<u32>) -> Option<Self> {
         let limit = max_streams.map(|max| ("grpc.max_concurrent_streams", max));
-        let options: Vec<_> = limit.into_iter().chain([ANY_PINGS]).collect();
+        let options: Vec<_> = limit.into_iter().chain(OPTIONS).collect();
         Some(match kind {
             Kind::CCore => Self::plain(EchoServer::c_core(peers::python()?, name, &options)),
             Kind::Node => Self::plain(EchoServer::node(peers::grpc_js()?, name, &options)),
