@@ -160,10 +160,17 @@ impl Shared {
     fn close(&self, closing: Closing) {
         // The reason first: whoever finds the semaphore closed finds it.
         self.closing.send_if_modified(|current| {
-            if matches!(current, Some(Closing::Closed(_))) {
-                return false;
-            }
-            *current = Some(closing);
+            *current = match (current.take(), closing) {
+                (Some(closed @ Closing::Closed(_)), _) => {
+                    *current = Some(closed);
+                    return false;
+                }
+                // What the server complained of tells more than that it closed then.
+                (Some(draining @ Closing::Draining(Some(_))), Closing::Closed(reason)) => {
+                    Some(Closing::Closed(format!("{reason}; {draining}").into()))
+                }
+                (_, closing) => Some(closing),
+            };
             true
         });
         self.streams.close();
@@ -219,6 +226,8 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crowfly_http2::GoAway;
+
     use super::*;
 
     /// RFC 9113, section 6.5.2: there is no limit until the server sets one.
@@ -274,6 +283,22 @@ mod tests {
             error
                 .to_string()
                 .ends_with("the connection is closed (broken pipe)"),
+            "{error}"
+        );
+    }
+
+    /// A server that goes away and closes at once has said why, and that is not lost.
+    #[tokio::test]
+    async fn a_closed_connection_remembers_why_the_server_went_away() {
+        let shared = shared();
+        shared.handle_event(Event::GoAway(GoAway {
+            last_stream_id: 1,
+            error_code: Reason::ENHANCE_YOUR_CALM.into(),
+        }));
+        shared.handle_closed("closed in good order");
+        let error = shared.permit().await.unwrap_err().to_string();
+        assert!(
+            error.ends_with("(closed in good order; the server is going away (ENHANCE_YOUR_CALM))"),
             "{error}"
         );
     }
