@@ -421,7 +421,7 @@ fn shrink(buffer: &mut BytesMut) {
     }
 }
 
-/// Stream ids are odd numbers in order: they need no mixing but for the bit that they share.
+/// Stream ids are odd numbers in order, chosen by us: a multiplication is enough to spread them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
