@@ -90,7 +90,10 @@ pub(crate) async fn run(
         // gRFC A6: what never left may go again for as long as there is time; what the server
         // refused may go again once.
         match error.kind() {
-            SendErrorKind::NeverSent if body.can_replay() => yield_now().await,
+            SendErrorKind::NeverSent if body.can_replay() && shared.is_alive() => {
+                outgoing.deadline.check(|| error.to_string())?;
+                yield_now().await;
+            }
             SendErrorKind::Refused if body.can_replay() && !refused_before => {
                 refused_before = true;
             }

@@ -62,6 +62,13 @@ pub(crate) struct Shared {
     pub(crate) queries: mpsc::UnboundedSender<Query>,
 }
 
+impl Shared {
+    /// Whether there is a driver that would find other connections for calls.
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.queries.is_closed()
+    }
+}
+
 impl Channel {
     /// A channel to `target`, such as `xds:///payments` or `xds:payments:50051`, with the bootstrap
     /// that `GRPC_XDS_BOOTSTRAP` or `GRPC_XDS_BOOTSTRAP_CONFIG` names.

@@ -123,7 +123,6 @@ impl XdsClient {
 
     pub(crate) fn command(&self, command: Command) {
         // The task ends only after the last handle, or with its runtime; then nobody can be told.
-        // The task is gone only when the runtime is.
         let _ = self.inner.commands.unbounded_send(command);
     }
 

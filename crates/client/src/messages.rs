@@ -45,7 +45,6 @@ impl Error for TooLarge {}
 #[derive(Debug)]
 pub(crate) struct Messages {
     body: Body,
-    http_status: StatusCode,
     limit: usize,
     /// What has come of the next message, its header included.
     gathered: Vec<u8>,
@@ -58,8 +57,11 @@ impl Messages {
         if let Some(status) = Status::from_header_map(response.headers()) {
             return ended_with(status);
         }
+        // What follows is for people, or whatever a proxy has to say.
+        if response.status() != StatusCode::OK {
+            return Err(without_status(response.status()));
+        }
         Ok(Some(Self {
-            http_status: response.status(),
             body: response.into_body(),
             limit,
             gathered: Vec::new(),
@@ -94,11 +96,11 @@ impl Messages {
         let Some((compressed, length, rest)) = self.begun() else {
             return Ok(None);
         };
-        if length > self.limit && rest.len() >= BEGINNING.min(length) {
-            return Err(self.too_large());
-        }
         if compressed {
             return Err(Status::internal("a message is compressed, expected none"));
+        }
+        if length > self.limit && rest.len() >= BEGINNING.min(length) {
+            return Err(self.too_large());
         }
         Ok(rest.get(..length))
     }
@@ -140,7 +142,7 @@ impl Messages {
         }
         match trailers.and_then(Status::from_header_map) {
             Some(status) => ended_with(status),
-            None if self.gathered.is_empty() => Err(without_status(self.http_status)),
+            None if self.gathered.is_empty() => Err(without_status(StatusCode::OK)),
             None => Err(Status::internal("the stream ended within a message")),
         }
     }

@@ -27,6 +27,7 @@ pub struct Connection<IO, F> {
     shared: Shared,
     observe: F,
     probe: fn(&IO) -> bool,
+    max_write: usize,
     input: BytesMut,
     read_size: usize,
     /// Output that is being written.
@@ -48,6 +49,7 @@ where
             shared,
             observe,
             probe: |_| false,
+            max_write: usize::MAX,
             input: BytesMut::new(),
             read_size: MIN_READ,
             writing: BytesMut::new(),
@@ -64,16 +66,33 @@ where
         self
     }
 
+    /// Hands the socket at most so many bytes at once. If a write fails none of it must have reached
+    /// the server, or calls that were sent would count as never sent: over TLS, that holds for a
+    /// record (16 kB), but not for many.
+    #[must_use]
+    pub fn writing_at_most(mut self, max_write: usize) -> Self {
+        self.max_write = max_write;
+        self
+    }
+
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let mut was_silent = true;
         if let Poll::Ready(ended) = self.poll_read(&mut was_silent, cx) {
             return Poll::Ready(ended);
         }
-        ready!(self.poll_write(was_silent, cx))?;
-        match self.shared.lock().is_done() {
-            true => Poll::Ready(Ok(())),
-            false => Poll::Pending,
+        let written = self.poll_write(was_silent, cx)?;
+        let mut core = self.shared.lock();
+        if core.is_done() {
+            return Poll::Ready(Ok(()));
         }
+        if written.is_pending() {
+            core.wait_for_flush(cx);
+            if core.is_overflowing() {
+                let text = "the server does not read what it is sent";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text).into()));
+            }
+        }
+        Poll::Pending
     }
 
     /// Reads until nothing comes, or until the server has closed.
@@ -120,7 +139,9 @@ where
     fn poll_write(&mut self, was_silent: bool, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         loop {
             while !self.writing.is_empty() {
-                match ready!(Pin::new(&mut self.io).poll_write(cx, &self.writing))? {
+                match ready!(
+                    Pin::new(&mut self.io).poll_write(cx, next(&self.writing, self.max_write))
+                )? {
                     0 => return Poll::Ready(Err(io::Error::from(io::ErrorKind::WriteZero).into())),
                     written => self.writing.advance(written),
                 }
@@ -172,7 +193,7 @@ where
     /// Writes as much as the socket takes at once. If that is all, the server hears that it is.
     fn write_last(&mut self, cx: &mut Context<'_>) {
         while !self.writing.is_empty() {
-            match Pin::new(&mut self.io).poll_write(cx, &self.writing) {
+            match Pin::new(&mut self.io).poll_write(cx, next(&self.writing, self.max_write)) {
                 Poll::Ready(Ok(written)) if written > 0 => self.writing.advance(written),
                 _ => return,
             }
@@ -193,6 +214,10 @@ where
         self.close(&ended, cx);
         Poll::Ready(ended)
     }
+}
+
+fn next(bytes: &[u8], most: usize) -> &[u8] {
+    &bytes[..bytes.len().min(most)]
 }
 
 impl<IO, F> Drop for Connection<IO, F> {

@@ -27,6 +27,10 @@ use crate::{Config, GoAway, Reason, head};
 const OUTPUT_LIMIT: usize = 64 * 1024;
 /// Buffers that are at most as large are kept while there is nothing to do.
 const KEPT_BUFFER: usize = 512;
+/// When the server takes nothing, so much of what nobody waits for any more may be left over for it
+/// (the heads of calls that were cancelled, and that they were), and so much for each open stream.
+const OVERFLOW: usize = 1024 * 1024;
+const STREAM_OVERFLOW: usize = 32 * 1024;
 /// What HPACK may remember of the server's headers, unless we say otherwise: we do not.
 const HEADER_TABLE_SIZE: usize = 4096;
 
@@ -349,6 +353,16 @@ impl Core {
         self.taken += self.output.len() as u64;
         std::mem::swap(&mut self.output, buffer);
         Poll::Ready(Ok(()))
+    }
+
+    /// Has the task woken by [`flush`](Self::flush), although it waits for the socket.
+    pub(crate) fn wait_for_flush(&mut self, cx: &Context<'_>) {
+        set(&mut self.task, cx);
+    }
+
+    /// Whether more waits for a server that does not read than can be put down to open streams.
+    pub(crate) fn is_overflowing(&self) -> bool {
+        self.output.len() > OVERFLOW + self.streams.len() * STREAM_OVERFLOW
     }
 
     /// Whether nobody waits for the server.

@@ -25,6 +25,9 @@ use super::profile::Profile;
 use super::sender::Sender;
 use super::shared::Shared;
 
+/// The most that TLS encrypts as one. A part of it is nothing to the server.
+const TLS_RECORD: usize = 16 * 1024;
+
 /// One HTTP/2 connection that is ready for calls.
 ///
 /// The connection lives in a task of its own. That task ends when the server closes, or when this
@@ -61,11 +64,11 @@ impl Connection {
             .phase(ConnectPhase::Connect, connect_tcp(address))
             .await?;
         match profile.tls() {
-            None => attempt.http2(tcp, is_hung_up).await,
+            None => attempt.http2(tcp, is_hung_up, usize::MAX).await,
             Some(tls) => {
                 let stream = attempt.phase(ConnectPhase::Tls, tls.handshake(tcp)).await?;
                 attempt
-                    .http2(stream, |stream| is_hung_up(stream.get_ref().0))
+                    .http2(stream, |stream| is_hung_up(stream.get_ref().0), TLS_RECORD)
                     .await
             }
         }
@@ -150,7 +153,12 @@ impl Attempt {
         })
     }
 
-    async fn http2<IO>(&self, io: IO, probe: fn(&IO) -> bool) -> Result<Connection, ConnectError>
+    async fn http2<IO>(
+        &self,
+        io: IO,
+        probe: fn(&IO) -> bool,
+        max_write: usize,
+    ) -> Result<Connection, ConnectError>
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -165,7 +173,7 @@ impl Attempt {
         let listener = shared.clone();
         let observe = move |event| listener.handle_event(event);
         let (client, mut driver) = crowfly_http2::Connection::new(io, Config::default(), observe);
-        driver = driver.probing(probe);
+        driver = driver.probing(probe).writing_at_most(max_write);
         let settings = read_settings(&mut driver, &shared);
         self.phase(ConnectPhase::Settings, settings).await?;
         debug!(address = %self.address, "connected");

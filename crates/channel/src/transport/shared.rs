@@ -22,9 +22,11 @@ pub(super) struct Shared {
     /// Where request pumps run, so that a call may be polled outside of the runtime.
     pub(super) runtime: Handle,
     streams: Semaphore,
-    /// Permits in circulation: what the last SETTINGS allow, once a lowered limit has been
-    /// regained from the streams that were open at the time.
-    granted: AtomicUsize,
+    /// What the last SETTINGS allow.
+    limit: AtomicUsize,
+    /// How many open streams are above a limit that was lowered: their permits are not given out
+    /// again.
+    owed: AtomicUsize,
     waiting: AtomicUsize,
     settings_seen: AtomicBool,
     /// Whether a GOAWAY said that our PINGs are too many. The server may close right after it, and
@@ -45,7 +47,8 @@ impl Shared {
             heard: None,
             unresponsive: OnceLock::new(),
             streams: Semaphore::new(0),
-            granted: AtomicUsize::new(0),
+            limit: AtomicUsize::new(0),
+            owed: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             settings_seen: AtomicBool::new(false),
             too_many_pings: AtomicBool::new(false),
@@ -122,15 +125,15 @@ impl Shared {
 
     /// How many streams are open.
     pub(super) fn open_streams(&self) -> usize {
-        let granted = self.granted.load(Ordering::Relaxed);
-        granted.saturating_sub(self.streams.available_permits())
+        let permits = self.limit.load(Ordering::Relaxed) + self.owed.load(Ordering::Relaxed);
+        permits.saturating_sub(self.streams.available_permits())
     }
 
     /// The error of a stream that was open.
     pub(super) fn stream_error(&self, error: &StreamError) -> SendError {
-        match self.unresponsive.get() {
-            Some(reason) => SendError::lost(self.address, &**reason),
-            None => SendError::of_stream(self.address, error),
+        match (error, self.unresponsive.get()) {
+            (StreamError::Lost(_), Some(reason)) => SendError::lost(self.address, &**reason),
+            _ => SendError::of_stream(self.address, error),
         }
     }
 
@@ -176,7 +179,7 @@ impl Shared {
         self.streams.close();
     }
 
-    /// Called by the connection task only, so `granted` needs no read-modify-write.
+    /// Called by the connection task only, so `limit` needs no read-modify-write.
     fn handle_settings(&self, limit: Option<u32>) {
         let first = !self.settings_seen.swap(true, Ordering::AcqRel);
         let limit = match limit {
@@ -185,15 +188,28 @@ impl Shared {
             None if first => Semaphore::MAX_PERMITS,
             None => return,
         };
-        let granted = self.granted.load(Ordering::Relaxed);
-        let now = if limit >= granted {
-            self.streams.add_permits(limit - granted);
-            limit
-        } else {
-            // Permits held by open streams cannot be called back; they are not given out again.
-            granted - self.streams.forget_permits(granted - limit)
-        };
-        self.granted.store(now, Ordering::Relaxed);
+        let before = self.limit.swap(limit, Ordering::Relaxed);
+        if let Some(more) = limit.checked_sub(before) {
+            let paid = self.pay(more);
+            self.streams.add_permits(more - paid);
+            return;
+        }
+        // Permits held by open streams cannot be called back: what cannot be forgotten is owed. It
+        // is written down first, since streams end meanwhile.
+        let fewer = before - limit;
+        self.owed.fetch_add(fewer, Ordering::Relaxed);
+        let forgotten = self.streams.forget_permits(fewer);
+        let paid = self.pay(forgotten);
+        self.streams.add_permits(forgotten - paid);
+    }
+
+    /// Takes up to so many from what is owed; how many.
+    fn pay(&self, most: usize) -> usize {
+        let take = |owed: usize| Some(owed.saturating_sub(most));
+        let owed = self
+            .owed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        owed.unwrap_or(0).min(most)
     }
 }
 
@@ -205,7 +221,9 @@ pub(super) struct StreamPermit {
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        self.shared.streams.add_permits(1);
+        if self.shared.pay(1) == 0 {
+            self.shared.streams.add_permits(1);
+        }
     }
 }
 
@@ -229,6 +247,7 @@ mod tests {
     use crowfly_http2::GoAway;
 
     use super::*;
+    use crate::transport::SendErrorKind;
 
     /// RFC 9113, section 6.5.2: there is no limit until the server sets one.
     #[tokio::test]
@@ -257,16 +276,35 @@ mod tests {
     async fn the_limit_follows_the_servers_settings() {
         let shared = shared();
         shared.handle_event(settings(Some(3)));
-        let open = [
+        let [first, second] = [
             shared.permit().await.unwrap(),
             shared.permit().await.unwrap(),
         ];
         shared.handle_event(settings(Some(1)));
         assert_eq!(shared.streams.available_permits(), 0);
+        assert_eq!(shared.open_streams(), 2);
+        drop(first);
+        assert_eq!(shared.streams.available_permits(), 0);
+        assert_eq!(shared.open_streams(), 1);
+        shared.handle_event(settings(Some(0)));
         shared.handle_event(settings(Some(4)));
-        assert_eq!(shared.streams.available_permits(), 2);
-        drop(open);
+        assert_eq!(shared.streams.available_permits(), 3);
+        drop(second);
         assert_eq!(shared.streams.available_permits(), 4);
+        assert_eq!(shared.open_streams(), 0);
+    }
+
+    /// gRFC A6: a call that never left may go elsewhere, whatever ended its connection.
+    #[tokio::test]
+    async fn an_unresponsive_server_did_not_act_on_what_was_not_sent() {
+        let shared = shared();
+        shared.handle_unresponsive("keepalive: no answer within 1s".into());
+        let kind = |error: &StreamError| shared.stream_error(error).kind();
+        let lost = StreamError::Lost("given up".into());
+        assert_eq!(kind(&lost), SendErrorKind::Lost);
+        assert!(shared.stream_error(&lost).to_string().contains("keepalive"));
+        let never_sent = StreamError::NeverSent("given up".into());
+        assert_eq!(kind(&never_sent), SendErrorKind::NeverSent);
     }
 
     #[tokio::test]

@@ -57,19 +57,30 @@ async fn message_that_is_compressed_is_an_error() {
 /// With a status, the status counts, whatever came before; without one, the HTTP status.
 #[test]
 fn end_says_how_it_went() {
-    let ended = |http_status: u16, status: Option<&'static str>| {
-        let mut messages = body([].into_iter());
-        messages.http_status = StatusCode::from_u16(http_status).unwrap();
+    let ended = |status: Option<&'static str>| {
+        let messages = body([].into_iter());
         let status = status.map(|status| ("grpc-status".parse().unwrap(), status.parse().unwrap()));
         let trailers = status.map(|status| [status].into_iter().collect());
         let end: Result<Option<()>, _> = messages.ended(trailers.as_ref());
         end.map_or_else(|status| status.code(), |_| Code::Ok)
     };
-    assert_eq!(ended(200, Some("0")), Code::Ok);
-    assert_eq!(ended(200, Some("7")), Code::PermissionDenied);
-    assert_eq!(ended(404, None), Code::Unimplemented);
-    assert_eq!(ended(503, None), Code::Unavailable);
-    assert_eq!(ended(200, None), Code::Unknown);
+    assert_eq!(ended(Some("0")), Code::Ok);
+    assert_eq!(ended(Some("7")), Code::PermissionDenied);
+    assert_eq!(ended(None), Code::Unknown);
+}
+
+/// A proxy, or a server that knows nothing of gRPC: what it sends is no message, however long it would be
+/// as one.
+#[test]
+fn an_http_error_is_told_by_its_status() {
+    let told = |status: u16| {
+        let page = Bytes::from_static(b"<html>404 page not found</html>");
+        let body = Body::new(http_body_util::Full::new(page));
+        let response = Response::builder().status(status).body(body).unwrap();
+        Messages::of(response, LIMIT).unwrap_err().code()
+    };
+    assert_eq!(told(404), Code::Unimplemented);
+    assert_eq!(told(503), Code::Unavailable);
 }
 
 fn message(payload: &[u8]) -> Vec<u8> {

@@ -29,6 +29,35 @@ fn it_ends_with_the_last_client_and_the_last_stream() {
     assert!(server.wire.lock().is_shut_down);
 }
 
+/// A server that does not read cannot hold on to a connection that nobody wants.
+#[test]
+fn it_ends_with_the_last_client_although_the_server_does_not_read() {
+    let mut server = Raw::connected();
+    server.wire.lock().room = 0;
+    drop(server.get());
+    server.run();
+    assert!(server.ended.is_none());
+    server.client = None;
+    server.run();
+    assert!(matches!(server.ended, Some(Ok(()))));
+}
+
+/// Calls that are made and given up again leave their heads behind, and that they were cancelled. A server
+/// that does not read is given up before these fill the memory; many open calls alone are no reason.
+#[test]
+fn a_server_that_does_not_read_is_given_up() {
+    let mut server = Raw::connected();
+    server.wire.lock().room = 0;
+    let calls: Vec<_> = (0..50_000).map(|_| server.get()).collect();
+    server.run();
+    assert!(server.ended.is_none());
+    drop(calls);
+    server.run();
+    assert!(
+        matches!(&server.ended, Some(Err(error)) if error.to_string().contains("does not read"))
+    );
+}
+
 /// The same if what ends the last stream is its caller: by dropping it, in any order, or by sending
 /// the last of a request that has its answer.
 #[test]
