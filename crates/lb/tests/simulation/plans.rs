@@ -18,7 +18,7 @@ use crowfly_lb::{
 };
 
 use crate::{
-    model::{Branch, Kind, Name, Position},
+    model::{Branch, Kind, Name, Position, name_of},
     script::{Child, Choice, LEAVES, LeafSpec, Shape, Spread, ZONES, Zone},
 };
 
@@ -185,6 +185,29 @@ pub(crate) fn zone_of(name: Name) -> Option<LocalityId> {
         (zone, _) => zone,
     };
     Some(LocalityId::new("", ZONES[usize::from(zone)], ""))
+}
+
+/// The plan that has planted a node, as the addresses below it say, if there are any. It need not be
+/// the plan that they are in: where there was such a node before, they say what they said then.
+pub(crate) fn planted_by(node: &Node) -> Option<u8> {
+    let octets = first_address(node)?;
+    let byte = match node {
+        Node::Cluster(_) if octets[EDS + 1] != 0 => EDS + 1,
+        Node::Leaf(_) if octets[ZONE] != EVERYWHERE => ZONE + 1,
+        Node::Leaf(_) | Node::Localities(_) => CHILD + 1,
+        Node::Cluster(_) | Node::Failing(_) | Node::Priority(_) => ROOT,
+    };
+    Some(octets[byte])
+}
+
+fn first_address(node: &Node) -> Option<[u8; 16]> {
+    match node {
+        Node::Cluster(cluster) => first_address(&cluster.child),
+        Node::Failing(_) => None,
+        Node::Leaf(leaf) => leaf.endpoints.first().map(|first| name_of(first).octets()),
+        Node::Localities(zones) => zones.iter().find_map(|zone| first_address(&zone.child)),
+        Node::Priority(plan) => plan.children.iter().find_map(|c| first_address(&c.node)),
+    }
 }
 
 /// Whether the addresses of a leaf cluster come from a name.

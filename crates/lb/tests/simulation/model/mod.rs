@@ -192,7 +192,7 @@ fn best(states: impl Iterator<Item = Connectivity>) -> Connectivity {
     found.unwrap_or(TransientFailure)
 }
 
-fn name_of(endpoint: &crowfly_lb::Endpoint) -> Name {
+pub(crate) fn name_of(endpoint: &crowfly_lb::Endpoint) -> Name {
     match endpoint.addresses()[0] {
         SocketAddr::V4(_) => panic!("an IPv6 address"),
         SocketAddr::V6(address) => *address.ip(),

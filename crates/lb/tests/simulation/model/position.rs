@@ -6,20 +6,21 @@ use crowfly_lb::{
 };
 
 use super::{Branch, Kind, Time, leaf::Leaf};
-use crate::plans::is_named;
+use crate::plans::{is_named, planted_by};
 
 /// The node in use, and one of another kind that is to replace it.
 pub(crate) struct Position {
-    /// The number of the plan that the newer one comes from.
+    /// The number of the plan that the newer one comes from, as its addresses say.
     pub(crate) planted_by: u8,
     pub(super) current: Branch,
     pending: Option<Branch>,
 }
 
 impl Position {
+    /// One that went, and is needed again under the same plan, has the addresses that it had.
     pub(super) fn plant(node: &Node, number: u8, now: Time) -> Self {
         Self {
-            planted_by: number,
+            planted_by: planted_by(node).unwrap_or(number),
             current: Branch::plant(node, number, now),
             pending: None,
         }
