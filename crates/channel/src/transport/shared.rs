@@ -205,7 +205,8 @@ impl Shared {
 
     /// Takes up to so many from what is owed; how many.
     fn pay(&self, most: usize) -> usize {
-        let take = |owed: usize| Some(owed.saturating_sub(most));
+        // Nothing is owed most of the time: then nothing is written.
+        let take = |owed: usize| (owed > 0).then(|| owed.saturating_sub(most));
         let owed = self
             .owed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
