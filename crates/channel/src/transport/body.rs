@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use crowfly_http2::{ReceiveStream, StreamError};
 use http::HeaderMap;
 use http_body::{Body, Frame};
 use pin_project_lite::pin_project;
 use tonic::Status;
 
+use super::http2::{ReceiveStream, StreamError};
 use super::pump::PumpHandle;
 use super::shared::StreamPermit;
 

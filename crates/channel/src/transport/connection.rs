@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crowfly_http2::{Config, Error, GoAway, Reason};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -20,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::error::{ConnectError, ConnectPhase};
+use super::http2::{Backend, Client, Config, Error, GoAway, Reason, Socket};
 use super::keepalive::{self, Heard, Keepalive};
 use super::profile::Profile;
 use super::sender::Sender;
@@ -59,17 +59,28 @@ impl Connection {
             deadline: after(connect_timeout),
             connect_timeout,
             keepalive: profile.keepalive(),
+            backend: profile.backend(),
         };
         let tcp = attempt
             .phase(ConnectPhase::Connect, connect_tcp(address))
             .await?;
         match profile.tls() {
-            None => attempt.http2(tcp, is_hung_up, usize::MAX).await,
+            None => {
+                let socket = Socket {
+                    io: tcp,
+                    probe: is_hung_up,
+                    max_write: usize::MAX,
+                };
+                attempt.http2(socket).await
+            }
             Some(tls) => {
                 let stream = attempt.phase(ConnectPhase::Tls, tls.handshake(tcp)).await?;
-                attempt
-                    .http2(stream, |stream| is_hung_up(stream.get_ref().0), TLS_RECORD)
-                    .await
+                let socket = Socket {
+                    io: stream,
+                    probe: |stream| is_hung_up(stream.get_ref().0),
+                    max_write: TLS_RECORD,
+                };
+                attempt.http2(socket).await
             }
         }
     }
@@ -133,6 +144,7 @@ struct Attempt {
     deadline: Instant,
     connect_timeout: Duration,
     keepalive: Option<Keepalive>,
+    backend: Backend,
 }
 
 impl Attempt {
@@ -153,12 +165,7 @@ impl Attempt {
         })
     }
 
-    async fn http2<IO>(
-        &self,
-        io: IO,
-        probe: fn(&IO) -> bool,
-        max_write: usize,
-    ) -> Result<Connection, ConnectError>
+    async fn http2<IO>(&self, socket: Socket<IO>) -> Result<Connection, ConnectError>
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -172,10 +179,13 @@ impl Attempt {
         let shared = Arc::new(shared);
         let listener = shared.clone();
         let observe = move |event| listener.handle_event(event);
-        let (client, mut driver) = crowfly_http2::Connection::new(io, Config::default(), observe);
-        driver = driver.probing(probe).writing_at_most(max_write);
-        let settings = read_settings(&mut driver, &shared);
-        self.phase(ConnectPhase::Settings, settings).await?;
+        let ready = async {
+            let connected = Client::connect(self.backend, socket, Config::default(), observe);
+            let (client, mut driver) = connected.await?;
+            read_settings(&mut driver, &shared).await?;
+            Ok::<_, Error>((client, driver))
+        };
+        let (client, driver) = self.phase(ConnectPhase::Settings, ready).await?;
         debug!(address = %self.address, "connected");
 
         let closing = shared.watch();

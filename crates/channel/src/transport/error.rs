@@ -9,9 +9,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crowfly_http2::{OpenError, Reason, StreamError};
 use thiserror::Error;
 use tonic::{Code, Status};
+
+use super::http2::{OpenError, Reason, StreamError};
 
 /// No connection to an address: where it got stuck, and why.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crowfly_http2::PingSender;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
+use super::http2::PingSender;
 use super::shared::Shared;
 
 /// When a silent server is asked for a sign of life, and how long it has for one.

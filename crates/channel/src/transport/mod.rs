@@ -3,7 +3,7 @@
 //! A balancer needs three facts about its connections: that the server's SETTINGS have arrived (only
 //! then is a connection READY), that GOAWAY has arrived (from then on no call may pick it), and
 //! whether a failed call ever left this process (only then may it be repeated without limit, gRFC
-//! A6). `crowfly-http2` tells all three. A call opens its stream from the caller's own task, and a
+//! A6). `crowfly-http2` tells all three, behind the seam `http2`. A call opens its stream from the caller's own task, and a
 //! unary call is one HEADERS and one DATA frame in one write, with no task spawned.
 //!
 //! # The parts
@@ -16,12 +16,16 @@
 //! | `body` | the response body, and what the upper layer ties to it |
 //! | `error` | what went wrong, sorted by what may be done about it |
 //! | `replay` | a request body that can be sent again until its call is committed |
+//! | `http2` | the seam to HTTP/2: the only file that names an implementation |
 //! | `keepalive` | asking a silent server for a sign of life |
 //! | `tls`, `profile` | how to speak to an address |
 
 mod body;
 mod connection;
 mod error;
+#[cfg(feature = "h2-backend")]
+mod h2_backend;
+mod http2;
 mod keepalive;
 mod profile;
 mod pump;
@@ -34,8 +38,8 @@ mod shared;
 pub(crate) use body::grpc_status;
 pub use body::{Guard, ResponseBody};
 pub use connection::{Closing, Connection};
-pub use crowfly_http2::{GoAway, Reason};
 pub use error::{ConnectError, ConnectPhase, ConnectionLost, SendError, SendErrorKind};
+pub use http2::{Backend, GoAway, Reason};
 pub use keepalive::Keepalive;
 pub use profile::Profile;
 pub use replay::{AttemptBody, DEFAULT_REPLAY_LIMIT, ReplayBody};

@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use super::http2::Backend;
 use super::keepalive::Keepalive;
 use super::tls::{BackendTls, TlsClient, TlsError};
 
@@ -15,6 +16,7 @@ use super::tls::{BackendTls, TlsClient, TlsError};
 pub struct Profile {
     tls: Option<Arc<TlsClient>>,
     keepalive: Option<Keepalive>,
+    backend: Backend,
 }
 
 impl Profile {
@@ -28,13 +30,19 @@ impl Profile {
     pub fn with_tls(tls: &BackendTls, authority: &str) -> Result<Self, TlsError> {
         Ok(Self {
             tls: Some(Arc::new(tls.client(authority)?)),
-            keepalive: None,
+            ..Self::default()
         })
     }
 
     /// Asks silent servers for a sign of life.
     pub fn with_keepalive(mut self, keepalive: Keepalive) -> Self {
         self.keepalive = Some(keepalive);
+        self
+    }
+
+    /// Has another implementation speak HTTP/2.
+    pub fn with_backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
         self
     }
 
@@ -48,12 +56,20 @@ impl Profile {
         self.keepalive
     }
 
+    pub(super) fn backend(&self) -> Backend {
+        self.backend
+    }
+
     pub(super) fn tls(&self) -> Option<&TlsClient> {
         self.tls.as_deref()
     }
 
-    fn key(&self) -> (Option<*const TlsClient>, Option<Keepalive>) {
-        (self.tls.as_ref().map(Arc::as_ptr), self.keepalive)
+    fn key(&self) -> (Option<*const TlsClient>, Option<Keepalive>, Backend) {
+        (
+            self.tls.as_ref().map(Arc::as_ptr),
+            self.keepalive,
+            self.backend,
+        )
     }
 }
 

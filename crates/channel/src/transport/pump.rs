@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use crowfly_http2::{SendStream, StreamError};
 use http::HeaderMap;
 use http_body::Body;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tonic::Status;
+
+use super::http2::{SendStream, StreamError};
 
 /// A future that sends a body frame by frame, as fast as flow control allows.
 ///

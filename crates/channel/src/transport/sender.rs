@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use crowfly_http2::{Client, OpenError, ResponseFuture, SendStream};
 use http::{Request, Response, Version};
 use http_body::Body;
 
 use super::body::ResponseBody;
 use super::error::SendError;
+use super::http2::{Client, OpenError, ResponseFuture, SendStream};
 use super::pump::{Pump, PumpHandle};
 use super::shared::Shared;
 
@@ -137,12 +137,12 @@ impl fmt::Debug for Sender {
 
 #[cfg(test)]
 mod tests {
-    use crowfly_http2::{Config, Connection, Event};
     use tokio::runtime::Handle;
 
     use super::*;
     use crate::transport::connection::Closing;
     use crate::transport::error::SendErrorKind;
+    use crate::transport::http2::{Backend, Config, Event, Socket};
 
     /// Stream ids have 31 bits: a busy connection uses them up within hours. The call that finds
     /// none goes elsewhere, and the connection makes room for a new one.
@@ -153,7 +153,13 @@ mod tests {
             first_stream_id: (1 << 31) - 1,
             ..Config::default()
         };
-        let (client, _driver) = Connection::new(io, config, |_| ());
+        let socket = Socket {
+            io,
+            probe: |_| false,
+            max_write: usize::MAX,
+        };
+        let connected = Client::connect(Backend::Own, socket, config, |_| ()).await;
+        let (client, _driver) = connected.unwrap();
         let shared = Arc::new(Shared::new(([127, 0, 0, 1], 1).into(), Handle::current()));
         let unlimited = None;
         shared.handle_event(Event::Settings {

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crowfly_http2::{Event, Reason, StreamError};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, TryAcquireError, watch};
 
 use super::connection::Closing;
 use super::error::SendError;
+use super::http2::{Event, Reason, StreamError};
 use super::keepalive::Heard;
 
 /// State of one connection, written by its task and read by every call on it.
@@ -245,10 +245,8 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crowfly_http2::GoAway;
-
     use super::*;
-    use crate::transport::SendErrorKind;
+    use crate::transport::{GoAway, SendErrorKind};
 
     /// RFC 9113, section 6.5.2: there is no limit until the server sets one.
     #[tokio::test]

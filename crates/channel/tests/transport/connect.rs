@@ -1,11 +1,11 @@
 //! Connecting: READY means that the server's SETTINGS were read.
 
-use crowfly::transport::{ConnectError, ConnectPhase, Connection, Profile};
+use crowfly::transport::{ConnectError, ConnectPhase, Connection};
 use std::net::SocketAddr;
 
 use tokio::io::AsyncWriteExt;
 
-use crate::support::{RawServer, TIMEOUT, connect, listen};
+use crate::support::{RawServer, TIMEOUT, connect, listen, plaintext};
 
 /// A stopped process still has a kernel that accepts: such a backend never becomes READY.
 #[tokio::test(start_paused = true)]
@@ -65,7 +65,7 @@ async fn an_http1_server_fails_in_the_settings_phase() {
 }
 
 async fn connect_error(address: SocketAddr) -> ConnectError {
-    Connection::connect(address, &Profile::plaintext(), TIMEOUT)
+    Connection::connect(address, &plaintext(), TIMEOUT)
         .await
         .unwrap_err()
 }

@@ -10,6 +10,13 @@
 mod calls;
 mod connect;
 mod endings;
+mod never_sent;
 mod replay;
+mod seam;
 mod support;
 mod tls;
+
+use crowfly::transport::Backend;
+
+/// What speaks HTTP/2 here; see `over_h2.rs` for the same tests over another.
+const BACKEND: Backend = Backend::Own;

@@ -18,6 +18,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tonic::Status;
 
+use crate::BACKEND;
+
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
@@ -26,8 +28,13 @@ pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+/// How a backend without TLS is spoken to.
+pub(crate) fn plaintext() -> Profile {
+    Profile::plaintext().with_backend(BACKEND)
+}
+
 pub(crate) async fn connect(address: SocketAddr) -> Connection {
-    Connection::connect(address, &Profile::plaintext(), TIMEOUT)
+    Connection::connect(address, &plaintext(), TIMEOUT)
         .await
         .unwrap()
 }

@@ -12,14 +12,15 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use crate::support::{TIMEOUT, collect, echo, listen, run, unary};
+use crate::BACKEND;
+use crate::support::{TIMEOUT, collect, echo, listen, plaintext, run, unary};
 
 #[tokio::test]
 async fn calls_go_over_tls_to_the_host_of_the_authority() {
     let ca = Ca::new();
     let address = serve(ca.server_config(&[b"h2"])).await;
     let tls = BackendTls::new().ca_pem(ca.pem()).unwrap();
-    assert_echoes(address, &Profile::with_tls(&tls, "payments:50051").unwrap()).await;
+    assert_echoes(address, &profile(&tls, "payments:50051")).await;
 }
 
 #[tokio::test]
@@ -27,18 +28,18 @@ async fn the_server_name_can_differ_from_the_authority() {
     let ca = Ca::new();
     let address = serve(ca.server_config(&[b"h2"])).await;
     let tls = BackendTls::new().ca_pem(ca.pem()).unwrap();
-    let error = connect_error(address, &Profile::with_tls(&tls, "orders").unwrap()).await;
+    let error = connect_error(address, &profile(&tls, "orders")).await;
     assert_eq!(error.phase, ConnectPhase::Tls);
 
     let tls = tls.server_name("payments").unwrap();
-    assert_echoes(address, &Profile::with_tls(&tls, "orders").unwrap()).await;
+    assert_echoes(address, &profile(&tls, "orders")).await;
 }
 
 #[tokio::test]
 async fn a_server_of_another_ca_is_not_trusted() {
     let address = serve(Ca::new().server_config(&[b"h2"])).await;
     let tls = BackendTls::new().ca_pem(Ca::new().pem()).unwrap();
-    let error = connect_error(address, &Profile::with_tls(&tls, "payments").unwrap()).await;
+    let error = connect_error(address, &profile(&tls, "payments")).await;
     assert_eq!(error.phase, ConnectPhase::Tls);
     assert!(error.to_string().contains("TLS handshake"), "{error}");
 }
@@ -48,7 +49,7 @@ async fn a_server_without_alpn_is_not_spoken_to() {
     let ca = Ca::new();
     let address = serve(ca.server_config(&[])).await;
     let tls = BackendTls::new().ca_pem(ca.pem()).unwrap();
-    let error = connect_error(address, &Profile::with_tls(&tls, "payments").unwrap()).await;
+    let error = connect_error(address, &profile(&tls, "payments")).await;
     assert_eq!(error.phase, ConnectPhase::Tls);
     assert!(error.reason.contains("did not choose h2"), "{error}");
 }
@@ -73,7 +74,7 @@ async fn a_client_certificate_is_presented_when_the_server_asks() {
     let tls = BackendTls::new().ca_pem(ca.pem()).unwrap();
     let (client, key) = ca.issue("web-1");
     let tls = tls.identity_pem(client.pem(), key.serialize_pem()).unwrap();
-    assert_echoes(address, &Profile::with_tls(&tls, "payments").unwrap()).await;
+    assert_echoes(address, &profile(&tls, "payments")).await;
 }
 
 #[tokio::test]
@@ -88,14 +89,14 @@ async fn a_given_config_is_used_with_alpn_h2() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let tls = BackendTls::from_config(Arc::new(config));
-    assert_echoes(address, &Profile::with_tls(&tls, "payments").unwrap()).await;
+    assert_echoes(address, &profile(&tls, "payments")).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_times_out_in_the_tls_handshake() {
     let (_listener, address) = listen().await;
     let tls = BackendTls::new().ca_pem(Ca::new().pem()).unwrap();
-    let error = connect_error(address, &Profile::with_tls(&tls, "payments").unwrap()).await;
+    let error = connect_error(address, &profile(&tls, "payments")).await;
     assert_eq!(error.phase, ConnectPhase::Tls);
     assert!(error.reason.contains("timed out"), "{error}");
 }
@@ -103,10 +104,15 @@ async fn a_silent_server_times_out_in_the_tls_handshake() {
 #[test]
 fn a_tls_profile_equals_its_clones_only() {
     let tls = BackendTls::new().ca_pem(Ca::new().pem()).unwrap();
-    let profile = Profile::with_tls(&tls, "payments").unwrap();
-    assert_eq!(profile, profile.clone());
-    assert_ne!(profile, Profile::with_tls(&tls, "payments").unwrap());
-    assert_ne!(profile, Profile::plaintext());
+    let first = profile(&tls, "payments");
+    assert_eq!(first, first.clone());
+    assert_ne!(first, profile(&tls, "payments"));
+    assert_ne!(first, plaintext());
+}
+
+fn profile(tls: &BackendTls, authority: &str) -> Profile {
+    let profile = Profile::with_tls(tls, authority).unwrap();
+    profile.with_backend(BACKEND)
 }
 
 async fn assert_echoes(address: SocketAddr, profile: &Profile) {

@@ -1,0 +1,156 @@
+//! Reads SETTINGS and GOAWAY off the wire as they pass, because `h2` shows neither.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::transport::http2::{Event, GoAway};
+
+// RFC 9113, sections 4.1, 6.5 and 6.8.
+const HEADER_LEN: usize = 9;
+const SETTINGS: u8 = 0x4;
+const GOAWAY: u8 = 0x7;
+const ACK: u8 = 0x1;
+const MAX_CONCURRENT_STREAMS: u16 = 0x3;
+const STREAM_ID_MASK: u32 = 0x7fff_ffff;
+
+/// A socket whose read side is watched. No byte is changed or judged: `h2` sees them all.
+pub(super) struct Tap<IO, F> {
+    io: IO,
+    observe: F,
+    /// The frame that is being read: its header, and its payload if that is looked at.
+    frame: Vec<u8>,
+    /// Bytes to pass over before the next frame.
+    skipped: usize,
+}
+
+impl<IO, F: FnMut(Event)> Tap<IO, F> {
+    pub(super) fn new(io: IO, observe: F) -> Self {
+        Self {
+            io,
+            observe,
+            frame: Vec::new(),
+            skipped: 0,
+        }
+    }
+
+    fn look(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.skipped > 0 {
+                let skipped = self.skipped.min(bytes.len());
+                self.skipped -= skipped;
+                bytes = &bytes[skipped..];
+                continue;
+            }
+            let wanted = HEADER_LEN
+                + if self.is_watched() {
+                    self.payload_len()
+                } else {
+                    0
+                };
+            let taken = (wanted - self.frame.len()).min(bytes.len());
+            self.frame.extend_from_slice(&bytes[..taken]);
+            bytes = &bytes[taken..];
+            self.finish();
+        }
+    }
+
+    /// Ends a frame that is whole, or whose payload does not matter.
+    fn finish(&mut self) {
+        if self.frame.len() < HEADER_LEN {
+            return;
+        }
+        if !self.is_watched() {
+            self.skipped = self.payload_len();
+        } else if self.frame.len() < HEADER_LEN + self.payload_len() {
+            return;
+        } else if let Some(event) = event(self.frame[3], &self.frame[HEADER_LEN..]) {
+            (self.observe)(event);
+        }
+        self.frame.clear();
+    }
+
+    /// Whether the frame is about the connection as a whole. Too short a header is not known to be.
+    fn is_watched(&self) -> bool {
+        let Some(&[a, b, c, kind, flags, ref stream @ ..]) = self.frame.get(..HEADER_LEN) else {
+            return false;
+        };
+        // What is larger than any frame may be ends the connection.
+        let is_allowed = [a, b, c] <= [0, 0x40, 0] && stream.iter().all(|byte| *byte == 0);
+        is_allowed && (kind == GOAWAY || kind == SETTINGS && flags & ACK == 0)
+    }
+
+    fn payload_len(&self) -> usize {
+        match self.frame[..] {
+            [a, b, c, ..] => u32::from_be_bytes([0, a, b, c]) as usize,
+            _ => 0,
+        }
+    }
+}
+
+fn event(kind: u8, payload: &[u8]) -> Option<Event> {
+    if kind == SETTINGS {
+        let (settings, _) = payload.as_chunks::<6>();
+        let is_limit = |setting: &&[u8; 6]| setting[..2] == MAX_CONCURRENT_STREAMS.to_be_bytes();
+        let limit = settings.iter().rfind(is_limit);
+        return Some(Event::Settings {
+            max_concurrent_streams: limit.map(|[_, _, value @ ..]| u32::from_be_bytes(*value)),
+        });
+    }
+    let (last, rest) = payload.split_first_chunk()?;
+    let (code, _) = rest.split_first_chunk()?;
+    Some(Event::GoAway(GoAway {
+        last_stream_id: u32::from_be_bytes(*last) & STREAM_ID_MASK,
+        error_code: u32::from_be_bytes(*code),
+    }))
+}
+
+impl<IO: AsyncRead + Unpin, F: FnMut(Event) + Unpin> AsyncRead for Tap<IO, F> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+        let read = &buf.filled()[before..];
+        if !read.is_empty() {
+            (this.observe)(Event::Received);
+            this.look(read);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<IO: AsyncWrite + Unpin, F: Unpin> AsyncWrite for Tap<IO, F> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,243 @@
+//! The seam to HTTP/2: all that the channel asks of it, and the only file that names an implementation.
+//!
+//! There is one implementation, `crowfly-http2`. With the feature `h2-backend`, which is for tests and
+//! benchmarks, there is a second one on the `h2` crate: the transport tests run over both, because a
+//! misreading of ours must not pass for what HTTP/2 is. Without the feature each enum here has one
+//! variant, and a `match` on it costs nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+#[cfg(feature = "h2-backend")]
+use super::h2_backend as h2;
+pub(super) use crowfly_http2::{Config, Error, Event, OpenError, StreamError};
+pub use crowfly_http2::{GoAway, Reason};
+
+/// Which implementation speaks HTTP/2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// `crowfly-http2`.
+    #[default]
+    Own,
+    /// The `h2` crate, to compare with.
+    #[cfg(feature = "h2-backend")]
+    H2,
+}
+
+/// How a connection may use its socket.
+pub(super) struct Socket<IO> {
+    pub(super) io: IO,
+    /// Whether the server is known to have closed it; see [`crowfly_http2::Connection::probing`].
+    pub(super) probe: fn(&IO) -> bool,
+    /// See [`crowfly_http2::Connection::writing_at_most`].
+    pub(super) max_write: usize,
+}
+
+/// Runs an expression on the value inside, of whichever backend it is.
+macro_rules! inside {
+    ($value:expr, $inner:ident => $run:expr) => {
+        match $value {
+            Self::Own($inner) => $run,
+            #[cfg(feature = "h2-backend")]
+            Self::H2($inner) => $run,
+        }
+    };
+}
+
+/// Opens streams on a connection. While there is one, the connection stays open.
+pub(super) enum Client {
+    Own(crowfly_http2::Client),
+    #[cfg(feature = "h2-backend")]
+    H2(h2::Client),
+}
+
+impl Client {
+    /// Begins a connection over a socket that is connected. `observe` hears what the server says
+    /// about the connection as a whole.
+    pub(super) async fn connect<IO, F>(
+        backend: Backend,
+        socket: Socket<IO>,
+        config: Config,
+        observe: F,
+    ) -> Result<(Self, Driver<IO, F>), Error>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        F: FnMut(Event) + Unpin + Send + 'static,
+    {
+        match backend {
+            Backend::Own => {
+                let (client, driver) = crowfly_http2::Connection::new(socket.io, config, observe);
+                let driver = driver
+                    .probing(socket.probe)
+                    .writing_at_most(socket.max_write);
+                Ok((Self::Own(client), Driver::Own(driver)))
+            }
+            #[cfg(feature = "h2-backend")]
+            Backend::H2 => {
+                let (client, driver) = h2::connect(socket.io, config, observe).await?;
+                Ok((Self::H2(client), Driver::H2(driver)))
+            }
+        }
+    }
+
+    /// Opens a stream; see [`crowfly_http2::Client::open`].
+    pub(super) fn open(
+        &self,
+        request: &Request<()>,
+        is_ended: bool,
+    ) -> Result<(ResponseFuture, SendStream), OpenError> {
+        match self {
+            Self::Own(client) => {
+                let (response, stream) = client.open(request, is_ended)?;
+                Ok((ResponseFuture::Own(response), SendStream::Own(stream)))
+            }
+            #[cfg(feature = "h2-backend")]
+            Self::H2(client) => {
+                let (response, stream) = client.open(request, is_ended)?;
+                Ok((ResponseFuture::H2(response), SendStream::H2(stream)))
+            }
+        }
+    }
+
+    /// Something to send PINGs with.
+    pub(super) fn pings(&self) -> PingSender {
+        match self {
+            Self::Own(client) => PingSender::Own(client.pings()),
+            #[cfg(feature = "h2-backend")]
+            Self::H2(client) => PingSender::H2(client.pings()),
+        }
+    }
+}
+
+/// The future that drives a connection to its end. Dropping it ends the connection at once.
+pub(super) enum Driver<IO, F> {
+    Own(crowfly_http2::Connection<IO, F>),
+    #[cfg(feature = "h2-backend")]
+    H2(h2::Driver),
+}
+
+impl<IO, F> Future for Driver<IO, F>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    F: FnMut(Event) + Unpin,
+{
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        inside!(self.get_mut(), driver => Pin::new(driver).poll(cx))
+    }
+}
+
+/// The request side of a stream.
+#[derive(Debug)]
+pub(super) enum SendStream {
+    Own(crowfly_http2::SendStream),
+    #[cfg(feature = "h2-backend")]
+    H2(h2::SendStream),
+}
+
+impl SendStream {
+    /// Sends DATA, as far as the server lets us at this moment; the rest waits in memory.
+    pub(super) fn send_data(&mut self, data: Bytes, is_last: bool) -> Result<(), StreamError> {
+        inside!(self, stream => stream.send_data(data, is_last))
+    }
+
+    /// Ends the request with trailers.
+    pub(super) fn send_trailers(&mut self, trailers: HeaderMap) -> Result<(), StreamError> {
+        inside!(self, stream => stream.send_trailers(trailers))
+    }
+
+    /// Waits until DATA would be sent at once, some of it at least.
+    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
+        inside!(self, stream => stream.poll_room(cx))
+    }
+
+    /// Sends what was not sent yet.
+    pub(super) fn flush(&mut self) {
+        inside!(self, stream => stream.flush());
+    }
+
+    /// Cancels the stream.
+    pub(super) fn cancel(&mut self) {
+        inside!(self, stream => stream.cancel());
+    }
+
+    /// Waits for the stream to take no more of the request.
+    pub(super) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        inside!(self, stream => stream.poll_stopped(cx))
+    }
+}
+
+/// The head of a response, and with it the rest.
+#[derive(Debug)]
+pub(super) enum ResponseFuture {
+    Own(crowfly_http2::ResponseFuture),
+    #[cfg(feature = "h2-backend")]
+    H2(h2::ResponseFuture),
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<Response<ReceiveStream>, StreamError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Own(response) => Pin::new(response)
+                .poll(cx)
+                .map_ok(|head| head.map(ReceiveStream::Own)),
+            #[cfg(feature = "h2-backend")]
+            Self::H2(response) => Pin::new(response)
+                .poll(cx)
+                .map_ok(|head| head.map(ReceiveStream::H2)),
+        }
+    }
+}
+
+/// The response side of a stream. Dropped before its end, it cancels the stream.
+#[derive(Debug)]
+pub(super) enum ReceiveStream {
+    Own(crowfly_http2::ReceiveStream),
+    #[cfg(feature = "h2-backend")]
+    H2(h2::ReceiveStream),
+}
+
+impl ReceiveStream {
+    /// The next of the response's DATA; `None` after the last. Taking it lets the server send more.
+    pub(super) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, StreamError>>> {
+        inside!(self, stream => stream.poll_data(cx))
+    }
+
+    /// The response's trailers, if it has some. To be asked for after the last DATA.
+    pub(super) fn poll_trailers(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<HeaderMap>, StreamError>> {
+        inside!(self, stream => stream.poll_trailers(cx))
+    }
+}
+
+/// Asks the server for signs of life.
+pub(super) enum PingSender {
+    Own(crowfly_http2::PingSender),
+    #[cfg(feature = "h2-backend")]
+    H2(h2::PingSender),
+}
+
+impl PingSender {
+    /// Sends a PING, unless one is under way.
+    pub(super) fn send(&self) {
+        inside!(self, pings => pings.send());
+    }
+
+    /// Waits for the answer to the last PING; `false` if the connection is over.
+    pub(super) async fn answer(&self) -> bool {
+        inside!(self, pings => pings.answer().await)
+    }
+}
