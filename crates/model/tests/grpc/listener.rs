@@ -99,7 +99,7 @@ fn errors_of_inline_routes_have_the_whole_path() {
         reject::<Listener>(&listener(&manager)),
         [
             "api_listener.api_listener.route_config.virtual_hosts[0].domains[0]: \
-             expected at most one `*`, first or last, got \"a*b\""
+             expected `*` only first or last, got \"a*b\""
         ]
     );
 }
