@@ -36,7 +36,8 @@ impl Features {
 }
 
 /// Opens the gate of gRFC A99.
-const AGGREGATE_CLUSTER_RESOURCE: &str = "GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE";
+pub(crate) const AGGREGATE_CLUSTER_RESOURCE: &str =
+    "GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE";
 
 #[cfg(test)]
 mod tests {

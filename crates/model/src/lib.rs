@@ -2,7 +2,7 @@
 //!
 //! Parsing turns a proto into a value that cannot be wrong, and reports everything that stands in
 //! the way of that, each problem with its field path. The only I/O is the reading of a bootstrap
-//! file.
+//! file, and the number of a network interface that the address of an endpoint names.
 
 pub mod bootstrap;
 mod errors;

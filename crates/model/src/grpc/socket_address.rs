@@ -27,7 +27,10 @@ pub(super) fn field<T>(
     })
 }
 
-/// Reads the port, which must be a number that one can connect to.
+/// Reads the port, which must be a number; 0 is one.
+///
+/// gRFC A27 and A37 ask for a `port_value` that is set, and for no more. An endpoint with port 0
+/// cannot be connected to, but it costs the others nothing: a NACK would.
 pub(super) fn port(proto: &SocketAddress, v: &mut Validator) -> Option<u16> {
     let number = match &proto.port_specifier {
         Some(PortSpecifier::PortValue(number)) => *number,
@@ -40,11 +43,9 @@ pub(super) fn port(proto: &SocketAddress, v: &mut Validator) -> Option<u16> {
             return None;
         }
     };
-    match u16::try_from(number) {
-        Ok(port) if port > 0 => Some(port),
-        _ => {
-            v.error_at("port_value", format!("expected 1 to 65535, got {number}"));
-            None
-        }
+    let port = u16::try_from(number).ok();
+    if port.is_none() {
+        v.error_at("port_value", format!("expected 0 to 65535, got {number}"));
     }
+    port
 }

@@ -157,8 +157,8 @@ fn resource_that_cannot_be_fetched_is_nacked() {
     }
 }
 
-/// S4-29, S3-05: with the gate of gRFC A99 closed the type is as unknown as any other, while an
-/// inline list is as good as ever.
+/// S4-29, S3-05: with the gate of gRFC A99 closed the type is refused, and the error names the
+/// variable that opens it, while an inline list is as good as ever.
 #[test]
 fn gate_closed() {
     let closed = Features::default();
@@ -167,8 +167,10 @@ fn gate_closed() {
 
     assert_eq!(refused.name.as_deref(), Some("payments"));
     let error = refused.value.unwrap_err().to_string();
-    let expected =
-        format!("cluster_type.typed_config: expected {INLINE}, got type.googleapis.com/{RESOURCE}");
+    let expected = format!(
+        "cluster_type.typed_config: expected {INLINE}, got type.googleapis.com/{RESOURCE} \
+         (an experiment: GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE=true allows it)"
+    );
     assert_eq!(error, expected);
     let inline = Cluster::parse(&aggregate().encode_to_vec(), &closed);
     assert!(inline.value.is_ok());

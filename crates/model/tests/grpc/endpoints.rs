@@ -25,6 +25,7 @@ use envoy_types::pb::{
 use crate::{
     Case, accept, check_rejections,
     messages::{self, assignment, endpoint, locality},
+    reject,
 };
 
 #[test]
@@ -148,13 +149,13 @@ fn addresses_that_are_nacked() {
             ],
         ),
         (
-            "host name and port 0",
-            |p| p.endpoints[0].lb_endpoints[0] = endpoint("localhost", 0),
+            "host name and port too big",
+            |p| p.endpoints[0].lb_endpoints[0] = endpoint("localhost", 70_000),
             &[
                 "endpoints[0].lb_endpoints[0].endpoint.address.socket_address.address: \
                  expected an IP address, got \"localhost\"",
                 "endpoints[0].lb_endpoints[0].endpoint.address.socket_address.port_value: \
-                 expected 1 to 65535, got 0",
+                 expected 0 to 65535, got 70000",
             ],
         ),
         (
@@ -165,13 +166,73 @@ fn addresses_that_are_nacked() {
             },
             &[
                 "endpoints[0].lb_endpoints[0].endpoint.address.socket_address.port_value: \
-                 expected 1 to 65535, got 65536",
+                 expected 0 to 65535, got 65536",
                 "endpoints[0].lb_endpoints[0].endpoint.additional_addresses[0].address\
-                 .socket_address.port_value: expected 1 to 65535, got 4294967295",
+                 .socket_address.port_value: expected 0 to 65535, got 4294967295",
             ],
         ),
     ];
     check_rejections::<Endpoints, _>(assignment, cases);
+}
+
+/// gRFC A27: `port_value` must be set. It may be set to 0, which costs that endpoint its calls and
+/// the others nothing, as in C-core.
+#[test]
+fn port_0_is_no_reason_to_refuse_the_others() {
+    let mut proto = assignment();
+    proto.endpoints[0].lb_endpoints[0] = endpoint("10.0.0.1", 0);
+    let parsed = accept::<Endpoints>(&proto);
+    let all = parsed
+        .priorities
+        .iter()
+        .flatten()
+        .flat_map(|l| &l.endpoints);
+    let addresses: Vec<_> = all.map(|one| one.addresses[0].to_string()).collect();
+    assert_eq!(addresses, ["10.0.0.1:80", "10.0.0.1:0", "[::1]:80"]);
+}
+
+/// gRFC A27 asks for an IPv4 or IPv6 address; RFC 4007 writes an IPv6 address with its zone, a
+/// number or the name of an interface of this machine.
+#[test]
+fn ipv6_addresses_may_have_a_zone() {
+    let zoned = |text: &str| {
+        let mut proto = assignment();
+        proto.endpoints[0].lb_endpoints[0] = endpoint(text, 80);
+        proto
+    };
+    let address = |text: &str| {
+        let parsed = accept::<Endpoints>(&zoned(text));
+        parsed.priorities[0][1].endpoints[0].addresses[0]
+    };
+    assert_eq!(address("fe80::1%7").to_string(), "[fe80::1%7]:80");
+    assert_eq!(address("fe80::1%0").to_string(), "[fe80::1]:80");
+    let bad = [
+        (
+            "fe80::1%no-such-zone",
+            "expected a zone of this machine, got \"no-such-zone\"",
+        ),
+        ("fe80::1%", "expected a zone of this machine, got \"\""),
+        ("10.0.0.1%1", "expected an IP address, got \"10.0.0.1%1\""),
+        ("localhost%1", "expected an IP address, got \"localhost%1\""),
+    ];
+    for (text, expected) in bad {
+        let path = "endpoints[0].lb_endpoints[0].endpoint.address.socket_address.address";
+        assert_eq!(
+            reject::<Endpoints>(&zoned(text)),
+            [format!("{path}: {expected}")]
+        );
+    }
+}
+
+/// An interface has a number on every machine, but `lo` is the name of one on Linux only.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_ipv6_zone_may_be_the_name_of_an_interface() {
+    let mut proto = assignment();
+    proto.endpoints[0].lb_endpoints[0] = endpoint("fe80::1%lo", 80);
+    let parsed = accept::<Endpoints>(&proto);
+    let address = parsed.priorities[0][1].endpoints[0].addresses[0].to_string();
+    assert_eq!(address, "[fe80::1%1]:80");
 }
 
 /// gRFC A27: only IP addresses with a port number are addresses of endpoints.

@@ -89,6 +89,25 @@ fn routes_inline_need_no_name() {
     assert_eq!(route.action, RouteAction::Cluster("payments".to_owned()));
 }
 
+/// Routes without a name of their own are named by their listener, since errors have to name
+/// something.
+#[test]
+fn nameless_inline_routes_have_the_name_of_their_listener() {
+    for (name, expected) in [("", "payments"), ("routes", "routes")] {
+        let mut manager = manager();
+        let mut config = route_config();
+        config.name = name.to_owned();
+        manager.route_specifier = Some(RouteSpecifier::RouteConfig(config));
+        let ListenerKind::Api(api) = accept::<Listener>(&listener(&manager)).kind else {
+            panic!("expected an API listener");
+        };
+        let RouteSource::Inline(config) = api.routes else {
+            panic!("expected inline routes");
+        };
+        assert_eq!(config.name, expected);
+    }
+}
+
 #[test]
 fn errors_of_inline_routes_have_the_whole_path() {
     let mut manager = manager();
@@ -99,7 +118,7 @@ fn errors_of_inline_routes_have_the_whole_path() {
         reject::<Listener>(&listener(&manager)),
         [
             "api_listener.api_listener.route_config.virtual_hosts[0].domains[0]: \
-             expected at most one `*`, first or last, got \"a*b\""
+             expected `*` only first or last, got \"a*b\""
         ]
     );
 }
@@ -281,9 +300,20 @@ fn unknown_filters() {
 fn typed_structs_are_unwrapped() {
     for wrapper in ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"] {
         let mut manager = manager();
+        // Found, and refused: its configuration is a message, optional or not.
         manager.http_filters[0].config_type =
             Some(ConfigType::TypedConfig(typed_struct(wrapper, ROUTER)));
-        accept::<Listener>(&listener(&manager));
+        for optional in [false, true] {
+            manager.http_filters[0].is_optional = optional;
+            let router = "envoy.extensions.filters.http.router.v3.Router";
+            assert_eq!(
+                reject::<Listener>(&listener(&manager)),
+                [in_manager(&format!(
+                    "http_filters[0].typed_config: expected {router}, got it as a TypedStruct"
+                ))]
+            );
+        }
+        manager.http_filters[0].is_optional = false;
 
         manager.http_filters[0].config_type =
             Some(ConfigType::TypedConfig(typed_struct(wrapper, UNKNOWN)));

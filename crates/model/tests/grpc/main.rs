@@ -17,6 +17,7 @@ mod endpoints;
 mod listener;
 mod logical_dns;
 mod messages;
+mod named_policies;
 mod robustness;
 mod route;
 

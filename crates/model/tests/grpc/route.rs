@@ -23,6 +23,7 @@ use envoy_types::pb::{
 use crate::{
     Case, accept, check_rejections,
     messages::{route, route_config, virtual_host},
+    reject,
 };
 
 /// S5-01: exact, suffix, prefix, `*`; the longest of a kind; case does not count.
@@ -89,7 +90,7 @@ fn no_virtual_host() {
 
 #[test]
 fn domain_patterns_print_as_written() {
-    for text in ["*", "*.x", "x.*", "x.y:80"] {
+    for text in ["*", "**", "*.x", "x.*", "x**", "x.y:80"] {
         assert_eq!(text.parse::<DomainPattern>().unwrap().to_string(), text);
     }
 }
@@ -110,14 +111,12 @@ fn what_is_nacked() {
         (
             "bad domains, all of them told",
             |p| {
-                p.virtual_hosts[0].domains =
-                    ["ok", "", "a*b", "*a*", "**"].map(str::to_owned).to_vec();
+                p.virtual_hosts[0].domains = ["ok", "", "a*b", "a**b"].map(str::to_owned).to_vec();
             },
             &[
                 "virtual_hosts[0].domains[1]: expected a domain, got an empty string",
-                "virtual_hosts[0].domains[2]: expected at most one `*`, first or last, got \"a*b\"",
-                "virtual_hosts[0].domains[3]: expected at most one `*`, first or last, got \"*a*\"",
-                "virtual_hosts[0].domains[4]: expected at most one `*`, first or last, got \"**\"",
+                "virtual_hosts[0].domains[2]: expected `*` only first or last, got \"a*b\"",
+                "virtual_hosts[0].domains[3]: expected `*` only first or last, got \"a**b\"",
             ],
         ),
         (
@@ -132,8 +131,7 @@ fn what_is_nacked() {
                 matcher(&mut p.virtual_hosts[0].routes[1]).path_specifier = None;
             },
             &[
-                "virtual_hosts[0].routes[1].match: \
-                 expected a path specifier (prefix, path, ...), got none",
+                "virtual_hosts[0].routes[1].match: expected prefix, path or safe_regex, got none",
                 "virtual_hosts[0].routes[1].route.cluster: expected a non-empty string, got none",
             ],
         ),
@@ -160,31 +158,8 @@ fn unsupported_routes_are_skipped() {
         ("match.runtime_fraction", |r| {
             matcher(r).runtime_fraction = Some(RuntimeFractionalPercent::default());
         }),
-        ("match.cookies", |r| {
-            matcher(r).cookies = vec![CookieMatcher::default()];
-        }),
-        ("match.tls_context", |r| {
-            matcher(r).tls_context = Some(route_match::TlsContextMatchOptions::default());
-        }),
-        ("match.dynamic_metadata", |r| {
-            matcher(r).dynamic_metadata = vec![MetadataMatcher::default()];
-        }),
-        ("match.filter_state", |r| {
-            matcher(r).filter_state = vec![FilterStateMatcher::default()];
-        }),
         ("match.safe_regex", |r| {
             matcher(r).path_specifier = Some(PathSpecifier::SafeRegex(RegexMatcher::default()));
-        }),
-        ("match.connect_matcher", |r| {
-            let specifier = PathSpecifier::ConnectMatcher(route_match::ConnectMatcher {});
-            matcher(r).path_specifier = Some(specifier);
-        }),
-        ("match.path_separated_prefix", |r| {
-            matcher(r).path_specifier = Some(PathSpecifier::PathSeparatedPrefix("/a".to_owned()));
-        }),
-        ("match.path_match_policy", |r| {
-            let policy = PathSpecifier::PathMatchPolicy(TypedExtensionConfig::default());
-            matcher(r).path_specifier = Some(policy);
         }),
         ("route.cluster_header", |r| {
             set_cluster(r, Some(ClusterSpecifier::ClusterHeader("x".to_owned())));
@@ -217,6 +192,93 @@ fn unsupported_routes_are_skipped() {
             skipped,
             [format!("routes[1] (beta users): {what} is not supported")]
         );
+    }
+}
+
+/// gRFC A28: a matcher that gRPC does not read is ignored, and the route stands by its path alone.
+#[test]
+fn ignored_conditions_leave_the_route() {
+    let cases: [fn(&mut pb::RouteMatch); 4] = [
+        |m| m.tls_context = Some(route_match::TlsContextMatchOptions::default()),
+        |m| m.dynamic_metadata = vec![MetadataMatcher::default()],
+        |m| m.filter_state = vec![FilterStateMatcher::default()],
+        |m| m.cookies = vec![CookieMatcher::default()],
+    ];
+    for (i, add) in cases.into_iter().enumerate() {
+        let mut proto = route_config();
+        proto.virtual_hosts[0].routes = vec![route("/a.A/", "narrow"), route("", "wide")];
+        add(matcher(&mut proto.virtual_hosts[0].routes[0]));
+        let config = accept::<RouteConfig>(&proto);
+        let host = &config.virtual_hosts[0];
+        assert_eq!(cluster_of(host.route("/a.A/M")), Some("narrow"), "case {i}");
+        assert_eq!(host.skipped, [], "case {i}");
+    }
+}
+
+/// gRFC A28: any other path specifier is a NACK, whatever else the route asks for.
+#[test]
+fn other_path_specifiers_are_nacked() {
+    let cases = [
+        (
+            PathSpecifier::ConnectMatcher(route_match::ConnectMatcher {}),
+            "connect_matcher",
+        ),
+        (
+            PathSpecifier::PathSeparatedPrefix("/a".to_owned()),
+            "path_separated_prefix",
+        ),
+        (
+            PathSpecifier::PathMatchPolicy(TypedExtensionConfig::default()),
+            "path_match_policy",
+        ),
+    ];
+    for (specifier, name) in cases {
+        for headers in [vec![], vec![HeaderMatcher::default()]] {
+            let mut proto = route_config();
+            let m = matcher(&mut proto.virtual_hosts[0].routes[0]);
+            m.path_specifier = Some(specifier.clone());
+            m.headers = headers;
+            assert_eq!(
+                reject::<RouteConfig>(&proto),
+                [format!(
+                    "virtual_hosts[0].routes[0].match: expected prefix, path or safe_regex, \
+                     got {name}"
+                )]
+            );
+        }
+    }
+}
+
+/// gRFC A28: a route that is left out for its headers is still validated.
+#[test]
+fn a_route_left_out_for_its_headers_has_a_valid_action() {
+    let mut proto = route_config();
+    proto.virtual_hosts[0].routes = vec![route("", "")];
+    matcher(&mut proto.virtual_hosts[0].routes[0]).headers = vec![HeaderMatcher::default()];
+    assert_eq!(
+        reject::<RouteConfig>(&proto),
+        ["virtual_hosts[0].routes[0].route.cluster: expected a non-empty string, got none"]
+    );
+}
+
+/// gRFC A27: a `*` is a wildcard as the first or the last character, and elsewhere a character like
+/// any other, as in C-core.
+#[test]
+fn a_second_star_stands_for_itself() {
+    let cases = [
+        ("**", "a*", true),
+        ("**", "ab", false),
+        ("*a*", "xa*", true),
+        ("*a*", "xab", false),
+        ("a**", "a*b", true),
+        ("a**", "abb", false),
+    ];
+    for (domain, authority, matches) in cases {
+        let mut proto = route_config();
+        proto.virtual_hosts[0].domains = vec![domain.to_owned()];
+        let config = accept::<RouteConfig>(&proto);
+        let found = config.virtual_host(authority).is_some();
+        assert_eq!(found, matches, "{domain} for {authority}");
     }
 }
 

@@ -11,6 +11,7 @@ use prost::Name;
 use super::LbPolicy;
 use crate::{
     Features, Validator,
+    features::AGGREGATE_CLUSTER_RESOURCE,
     grpc::{
         ClusterConfig, any::Extension, cluster_config, config_source::require_ads_or_self,
         decode::require_text,
@@ -60,11 +61,17 @@ pub(super) fn parse(
             let config = cluster_config::parse(proto, v);
             return Some(Children::Inline(Arc::new(config)));
         }
-        if features.aggregate_cluster_resource && *name == AggregateClusterResource::full_name() {
+        let is_resource = *name == AggregateClusterResource::full_name();
+        if is_resource && features.aggregate_cluster_resource {
             return parse_resource(&extension.decode(v)?, v);
         }
         let (expected, got) = (expected(features), &any.type_url);
-        v.error(format!("expected {expected}, got {got}"));
+        let hint = if is_resource {
+            format!(" (an experiment: {AGGREGATE_CLUSTER_RESOURCE}=true allows it)")
+        } else {
+            String::new()
+        };
+        v.error(format!("expected {expected}, got {got}{hint}"));
         None
     })
 }
@@ -75,7 +82,8 @@ fn parse_resource(proto: &AggregateClusterResource, v: &mut Validator) -> Option
     Some(Children::Resource(proto.resource_name.clone()))
 }
 
-/// The types that are known here. With the gate of gRFC A99 closed its type is as unknown as any.
+/// The types that are known here. With the gate of gRFC A99 closed its type is refused like an unknown
+/// one, but the error names the variable that opens the gate.
 fn expected(features: &Features) -> String {
     let inline = pb::ClusterConfig::full_name();
     if features.aggregate_cluster_resource {

@@ -6,10 +6,9 @@
 
 use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
 
-use envoy_types::pb::google::protobuf::Struct;
 use serde_json::Value;
 
-use crate::{Validator, grpc::json};
+use crate::Validator;
 
 /// The balancing policies that a program has beside those of gRPC, by name.
 ///
@@ -54,15 +53,20 @@ impl CustomPolicies {
         self
     }
 
-    /// Knows every other name as well.
+    /// Knows every other name as well, except those of gRPC's own policies.
     pub fn with_all_others(mut self, read: Arc<ReadPolicy>) -> Self {
         self.others = Some(read);
         self
     }
 
-    fn find(&self, name: &str) -> Option<&ReadPolicy> {
-        let read = self.by_name.get(name).or(self.others.as_ref());
-        read.map(Arc::as_ref)
+    /// The reader of the policy that was added by this name.
+    pub(super) fn named(&self, name: &str) -> Option<&ReadPolicy> {
+        self.by_name.get(name).map(Arc::as_ref)
+    }
+
+    /// The reader of the policy of this name.
+    pub(super) fn find(&self, name: &str) -> Option<&ReadPolicy> {
+        self.named(name).or(self.others.as_deref())
     }
 }
 
@@ -119,22 +123,18 @@ impl fmt::Debug for CustomPolicy {
     }
 }
 
-/// The policy that a `TypedStruct` names. `None` if the program has none of that name; `Some(None)`
-/// after an error.
-pub(super) fn parse(
+/// Lets the program read the configuration of one of its policies; `None` after an error.
+pub(super) fn read(
     name: &str,
-    value: Struct,
+    config: Value,
     policies: &CustomPolicies,
     v: &mut Validator,
-) -> Option<Option<CustomPolicy>> {
+) -> Option<CustomPolicy> {
     let read = policies.find(name)?;
-    let made = json::object(value).and_then(|config| {
-        let made = read(&config)?;
-        Ok(CustomPolicy {
-            name: name.to_owned(),
-            config,
-            made,
-        })
-    });
-    Some(made.map_err(|why| v.error_at("value", why)).ok())
+    let made = read(&config).map_err(|why| v.error(why)).ok()?;
+    Some(CustomPolicy {
+        name: name.to_owned(),
+        config,
+        made,
+    })
 }

@@ -18,7 +18,7 @@ use crate::{
 pub struct DnsName {
     /// A host name or an IP address; not empty.
     pub host: String,
-    /// The port; not 0.
+    /// The port; 0 if the resource says so, and then no connection succeeds.
     pub port: u16,
 }
 

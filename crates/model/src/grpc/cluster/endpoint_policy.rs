@@ -12,7 +12,7 @@ use envoy_types::pb::{
             round_robin::v3::RoundRobin,
         },
     },
-    google::protobuf::Any,
+    google::protobuf::{Any, UInt32Value},
 };
 use prost::{Message, Name};
 
@@ -68,8 +68,7 @@ pub(super) fn parse(name: &str, any: &Any, v: &mut Validator) -> Option<Option<E
             shuffle: proto.shuffle_address_list,
         })
     } else if name == LeastRequest::full_name() {
-        decode::<LeastRequest>(any, v)
-            .and_then(|proto| least_request(proto.choice_count.map(|count| count.value), v))
+        decode::<LeastRequest>(any, v).and_then(|proto| choose(proto.choice_count, v))
     } else if name == RingHash::full_name() {
         decode::<RingHash>(any, v).and_then(|proto| parse_ring_hash(&proto, v))
     } else {
@@ -85,7 +84,7 @@ pub(super) fn classic_least_request(
 ) -> Option<EndpointPolicy> {
     v.field("least_request_lb_config", |v| {
         let count = proto.and_then(|proto| proto.choice_count);
-        least_request(count.map(|count| count.value), v)
+        choose(count, v)
     })
 }
 
@@ -101,7 +100,7 @@ pub(super) fn classic_ring_hash(
         }
         let min = proto.and_then(|proto| proto.minimum_ring_size);
         let max = proto.and_then(|proto| proto.maximum_ring_size);
-        ring_hash(min.map(|min| min.value), max.map(|max| max.value), v)
+        ring_hash(min.map(|min| min.value), max.map(|max| max.value), SIZES, v)
     })
 }
 
@@ -112,42 +111,53 @@ fn parse_ring_hash(proto: &RingHash, v: &mut Validator) -> Option<EndpointPolicy
     }
     let min = proto.minimum_ring_size.map(|min| min.value);
     let max = proto.maximum_ring_size.map(|max| max.value);
-    ring_hash(min, max, v)
+    ring_hash(min, max, SIZES, v)
 }
 
-fn ring_hash(min: Option<u64>, max: Option<u64>, v: &mut Validator) -> Option<EndpointPolicy> {
+/// The fields of a message that has the sizes of a ring.
+const SIZES: [&str; 2] = ["minimum_ring_size", "maximum_ring_size"];
+
+/// By sizes from fields of these names; `None` after an error.
+pub(super) fn ring_hash(
+    min: Option<u64>,
+    max: Option<u64>,
+    [min_field, max_field]: [&str; 2],
+    v: &mut Validator,
+) -> Option<EndpointPolicy> {
     let limit = RingSize::LIMIT;
     let size = RingSize {
         min: min.unwrap_or(RingSize::DEFAULT_MIN),
         max: max.unwrap_or(limit),
     };
     let RingSize { min, max } = size;
-    if min == 0 || min > limit {
-        v.error_at(
-            "minimum_ring_size",
-            format!("expected 1 to {limit}, got {min}"),
-        );
-    }
-    if max == 0 || max > limit {
-        v.error_at(
-            "maximum_ring_size",
-            format!("expected 1 to {limit}, got {max}"),
-        );
+    for (field, got) in [(min_field, min), (max_field, max)] {
+        if got == 0 || got > limit {
+            v.error_at(field, format!("expected 1 to {limit}, got {got}"));
+        }
     }
     if min > max {
         v.error_at(
-            "minimum_ring_size",
-            format!("expected at most maximum_ring_size ({max}), got {min}"),
+            min_field,
+            format!("expected at most {max_field} ({max}), got {min}"),
         );
     }
     (!v.has_errors()).then_some(EndpointPolicy::RingHash(size))
 }
 
-fn least_request(choice_count: Option<u32>, v: &mut Validator) -> Option<EndpointPolicy> {
+fn choose(count: Option<UInt32Value>, v: &mut Validator) -> Option<EndpointPolicy> {
+    least_request(count.map(|count| count.value), "choice_count", v)
+}
+
+/// By the number of choices from a field of this name; `None` after an error.
+pub(super) fn least_request(
+    choice_count: Option<u32>,
+    field: &str,
+    v: &mut Validator,
+) -> Option<EndpointPolicy> {
     let count = choice_count.unwrap_or(DEFAULT_CHOICES);
     if count < DEFAULT_CHOICES {
         v.error_at(
-            "choice_count",
+            field,
             format!("expected at least {DEFAULT_CHOICES}, got {count}"),
         );
         return None;

@@ -14,8 +14,9 @@ use envoy_types::pb::{
 use prost::Name;
 
 use super::{
-    CustomPolicies, custom,
+    CustomPolicies,
     endpoint_policy::{self, EndpointPolicy},
+    named_policy,
 };
 use crate::{
     Features, Validator,
@@ -29,6 +30,17 @@ pub enum LbPolicy {
     WrrLocality(EndpointPolicy),
     /// Any endpoint of the priority, whatever its locality's weight.
     Endpoints(EndpointPolicy),
+}
+
+impl LbPolicy {
+    /// The policy inside `wrr_locality`.
+    ///
+    /// Below the choice of a locality there is but one, so that choosing again changes nothing:
+    /// `wrr_locality` in `wrr_locality` is what the inner one is.
+    pub(super) fn by_locality(self) -> Self {
+        let (Self::WrrLocality(policy) | Self::Endpoints(policy)) = self;
+        Self::WrrLocality(policy)
+    }
 }
 
 /// How many lists of policies may be inside each other (gRFC A52).
@@ -85,10 +97,7 @@ fn parse_list(
     depth: usize,
     v: &mut Validator,
 ) -> Option<LbPolicy> {
-    if depth > MAX_DEPTH {
-        v.error(format!(
-            "expected at most {MAX_DEPTH} policies inside each other, got more"
-        ));
+    if is_too_deep(depth, v) {
         return None;
     }
     v.field("policies", |v| {
@@ -124,6 +133,17 @@ fn parse_list(
     })
 }
 
+/// Records an error if a list at `depth` is inside too many others.
+pub(super) fn is_too_deep(depth: usize, v: &mut Validator) -> bool {
+    let deep = depth > MAX_DEPTH;
+    if deep {
+        v.error(format!(
+            "expected at most {MAX_DEPTH} policies inside each other, got more"
+        ));
+    }
+    deep
+}
+
 /// The name of a policy that this client does not have.
 struct Unknown(String);
 
@@ -138,21 +158,19 @@ fn parse_policy(
     if name == WrrLocality::full_name() {
         return Ok(parse_wrr_locality(any, custom, depth, v));
     }
-    let parsed = match typed_struct(any) {
-        Some(Ok((name, value))) => custom::parse(&name, value, custom, v)
-            .ok_or_else(|| Unknown(format!("{name} (not registered)")))?
-            .map(EndpointPolicy::Custom),
+    match typed_struct(any) {
+        Some(Ok((name, config))) => named_policy::parse(&name, config, custom, depth, v)
+            .ok_or_else(|| Unknown(format!("{name} (not registered)"))),
         Some(Err(why)) => {
             v.error(why);
-            None
+            Ok(None)
         }
-        None => endpoint_policy::parse(name, any, v).ok_or_else(|| Unknown(name.to_owned()))?,
-    };
-    Ok(parsed.map(LbPolicy::Endpoints))
+        None => endpoint_policy::parse(name, any, v)
+            .map(|policy| policy.map(LbPolicy::Endpoints))
+            .ok_or_else(|| Unknown(name.to_owned())),
+    }
 }
 
-/// Below the choice of a locality there is but one, so that choosing again changes nothing:
-/// `wrr_locality` in `wrr_locality` is what the inner one is.
 fn parse_wrr_locality(
     any: &Any,
     custom: &CustomPolicies,
@@ -167,6 +185,5 @@ fn parse_wrr_locality(
         };
         parse_list(&list, custom, depth + 1, v)
     })?;
-    let (LbPolicy::WrrLocality(policy) | LbPolicy::Endpoints(policy)) = inner;
-    Some(LbPolicy::WrrLocality(policy))
+    Some(inner.by_locality())
 }

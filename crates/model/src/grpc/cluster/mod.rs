@@ -6,6 +6,7 @@ mod custom;
 mod dns;
 mod endpoint_policy;
 mod lb_policy;
+mod named_policy;
 mod settings;
 
 use std::time::Duration;

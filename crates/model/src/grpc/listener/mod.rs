@@ -75,7 +75,10 @@ pub enum RouteSource {
 
 fn parse(proto: pb::Listener, v: &mut Validator) -> Option<Listener> {
     let kind = match (proto.api_listener, proto.address) {
-        (Some(api), _) => ListenerKind::Api(v.field("api_listener", |v| parse_api(api, v))?),
+        (Some(api), _) => {
+            let name = &proto.name;
+            ListenerKind::Api(v.field("api_listener", |v| parse_api(api, name, v))?)
+        }
         (None, Some(_)) => ListenerKind::Socket,
         (None, None) => {
             v.error("expected api_listener or address, got neither");
@@ -88,9 +91,9 @@ fn parse(proto: pb::Listener, v: &mut Validator) -> Option<Listener> {
     })
 }
 
-fn parse_api(proto: pb::ApiListener, v: &mut Validator) -> Option<ApiListener> {
+fn parse_api(proto: pb::ApiListener, listener: &str, v: &mut Validator) -> Option<ApiListener> {
     v.field("api_listener", |v| match proto.api_listener {
-        Some(any) => parse_manager(&decode_manager(&any, v)?, v),
+        Some(any) => parse_manager(&decode_manager(&any, v)?, listener, v),
         None => {
             v.error("expected an HttpConnectionManager, got none");
             None
@@ -116,7 +119,11 @@ fn decode_manager(any: &Any, v: &mut Validator) -> Option<HttpConnectionManager>
         .ok()
 }
 
-fn parse_manager(proto: &HttpConnectionManager, v: &mut Validator) -> Option<ApiListener> {
+fn parse_manager(
+    proto: &HttpConnectionManager,
+    listener: &str,
+    v: &mut Validator,
+) -> Option<ApiListener> {
     filters::check(&proto.http_filters, v);
     // gRFC A41: a client address taken from a header cannot be honoured, so it must not be asked for.
     if proto.xff_num_trusted_hops != 0 {
@@ -131,7 +138,7 @@ fn parse_manager(proto: &HttpConnectionManager, v: &mut Validator) -> Option<Api
         );
     }
     let routes = match &proto.route_specifier {
-        Some(RouteSpecifier::RouteConfig(config)) => parse_inline(config, v),
+        Some(RouteSpecifier::RouteConfig(config)) => parse_inline(config, listener, v),
         Some(RouteSpecifier::Rds(rds)) => v.field("rds", |v| parse_rds(rds, v)),
         Some(RouteSpecifier::ScopedRoutes(_)) => {
             v.error("expected rds or route_config, got scoped_routes");
@@ -145,9 +152,17 @@ fn parse_manager(proto: &HttpConnectionManager, v: &mut Validator) -> Option<Api
     Some(ApiListener { routes: routes? })
 }
 
-/// The name of an inline route configuration addresses nothing and may be empty.
-fn parse_inline(config: &RouteConfiguration, v: &mut Validator) -> Option<RouteSource> {
-    let config = v.field("route_config", |v| super::route::parse(config, v));
+/// The name of an inline route configuration addresses nothing and may be empty. It then gets the
+/// name of its listener, because errors have to name something that can be looked up.
+fn parse_inline(
+    config: &RouteConfiguration,
+    listener: &str,
+    v: &mut Validator,
+) -> Option<RouteSource> {
+    let mut config = v.field("route_config", |v| super::route::parse(config, v));
+    if config.name.is_empty() {
+        listener.clone_into(&mut config.name);
+    }
     Some(RouteSource::Inline(Arc::new(config)))
 }
 

@@ -68,19 +68,18 @@ impl std::str::FromStr for DomainPattern {
         if lower == "*" {
             return Ok(Self::Any);
         }
-        let (pattern, rest) = if let Some(suffix) = lower.strip_prefix('*') {
-            (Self::Suffix(suffix.to_owned()), suffix)
-        } else if let Some(prefix) = lower.strip_suffix('*') {
-            (Self::Prefix(prefix.to_owned()), prefix)
-        } else {
-            (Self::Exact(lower.clone()), lower.as_str())
-        };
-        if rest.contains('*') {
-            return Err(format!(
-                "expected at most one `*`, first or last, got {text:?}"
-            ));
+        // Only the first or the last character is a wildcard: any other `*` stands for itself, since
+        // gRFC A27 has no rule against it.
+        if let Some(suffix) = lower.strip_prefix('*') {
+            return Ok(Self::Suffix(suffix.to_owned()));
         }
-        Ok(pattern)
+        if let Some(prefix) = lower.strip_suffix('*') {
+            return Ok(Self::Prefix(prefix.to_owned()));
+        }
+        if lower.contains('*') {
+            return Err(format!("expected `*` only first or last, got {text:?}"));
+        }
+        Ok(Self::Exact(lower))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{Decoded, Features, ResourceType};
 /// A route configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteConfig {
-    /// The resource's name; may be empty if it came inside a listener.
+    /// The resource's name; that of its listener if it came inside one and has none.
     pub name: String,
     /// The virtual hosts, in the order of the resource.
     pub virtual_hosts: Vec<Arc<VirtualHost>>,
