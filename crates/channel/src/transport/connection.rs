@@ -28,6 +28,9 @@ use super::shared::Shared;
 /// The most that TLS encrypts as one. A part of it is nothing to the server.
 const TLS_RECORD: usize = 16 * 1024;
 
+/// A server that wants TLS answers plaintext with an alert or hangs up, and neither is HTTP/2.
+const WANTS_TLS: &str = " (we speak plaintext: does the server want TLS?)";
+
 /// One HTTP/2 connection that is ready for calls.
 ///
 /// The connection lives in a task of its own. That task ends when the server closes, or when this
@@ -59,12 +62,19 @@ impl Connection {
             deadline: after(connect_timeout),
             connect_timeout,
             keepalive: profile.keepalive(),
+            hint: "",
         };
         let tcp = attempt
             .phase(ConnectPhase::Connect, connect_tcp(address))
             .await?;
         match profile.tls() {
-            None => attempt.http2(tcp, is_hung_up, usize::MAX).await,
+            None => {
+                let attempt = Attempt {
+                    hint: WANTS_TLS,
+                    ..attempt
+                };
+                attempt.http2(tcp, is_hung_up, usize::MAX).await
+            }
             Some(tls) => {
                 let stream = attempt.phase(ConnectPhase::Tls, tls.handshake(tcp)).await?;
                 attempt
@@ -133,6 +143,8 @@ struct Attempt {
     deadline: Instant,
     connect_timeout: Duration,
     keepalive: Option<Keepalive>,
+    /// What to look at if the server does not answer as one that speaks HTTP/2.
+    hint: &'static str,
 }
 
 impl Attempt {
@@ -174,7 +186,10 @@ impl Attempt {
         let observe = move |event| listener.handle_event(event);
         let (client, mut driver) = crowfly_http2::Connection::new(io, Config::default(), observe);
         driver = driver.probing(probe).writing_at_most(max_write);
-        let settings = read_settings(&mut driver, &shared);
+        let settings = async {
+            let outcome = read_settings(&mut driver, &shared).await;
+            outcome.map_err(|error| format!("{error}{}", self.hint))
+        };
         self.phase(ConnectPhase::Settings, settings).await?;
         debug!(address = %self.address, "connected");
 
