@@ -220,9 +220,13 @@ impl ChannelBuilder {
     pub(crate) fn connect(self) -> Result<Channel, TargetError> {
         let target: Target = self.target.parse()?;
         let written = self.target.clone();
+        let given = self.bootstrap.as_ref().map(|given| given.node.id.clone());
         Ok(self.start(&target).unwrap_or_else(|error| {
             error!(target = &*target.service, %error, "the channel cannot work");
-            broken(written, &target, &error)
+            // The bootstrap may be good, and something else bad.
+            let found = || Bootstrap::from_env().ok().map(|found| found.node.id);
+            let node = given.or_else(found).unwrap_or_default();
+            broken(written, node.into(), &target, &error)
         }))
     }
 
@@ -247,7 +251,7 @@ impl ChannelBuilder {
         let idle = IdleTimer::new(self.idle_timeout, Arc::clone(&activity), now);
         let written = self.target.clone();
         let source = self.source(target, &authority)?;
-        let node = source.node.clone();
+        let node = source.node.as_str().into();
         let routing = Arc::new(Published::new(Routing::nothing()));
         let states = StateTeller::new(ConnectivityState::Connecting);
         let state = states.watch();
@@ -332,11 +336,11 @@ impl ChannelBuilder {
 }
 
 /// A channel on which every call fails with `error`.
-fn broken(written: String, target: &Target, error: &BuildError) -> Channel {
+fn broken(written: String, node: Arc<str>, target: &Target, error: &BuildError) -> Channel {
     let routing = Routing::Broken(error.to_string().into());
     Channel::new(Shared {
         target: written,
-        node: String::new(),
+        node,
         scheme: Scheme::HTTP,
         authority: target.authority.clone(),
         routing: Arc::new(Published::new(routing)),

@@ -17,6 +17,7 @@ use crate::channel::Shared;
 use crate::clusters::{Balancing, Cluster, Lease};
 use crate::deadline::Deadline;
 use crate::driver::Query;
+use crate::named::named;
 use crate::routing::Routing;
 use crate::transport::{
     DEFAULT_REPLAY_LIMIT, Guard, ReplayBody, ResponseBody, SendErrorKind, Sender, grpc_status,
@@ -56,11 +57,36 @@ struct Outgoing {
     hash: u64,
 }
 
-/// Runs one call to the head of its response.
+/// Why a call ended before its response began.
+enum CallError {
+    /// The caller's own body failed: its status is the caller's word, and is left as it is.
+    Body(Status),
+    Ours(Status),
+}
+
+impl From<Status> for CallError {
+    fn from(status: Status) -> Self {
+        Self::Ours(status)
+    }
+}
+
+/// Runs one call to the head of its response. Its failures name the node.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     request: Request<Body>,
 ) -> Result<Response<ResponseBody<InFlight>>, Status> {
+    let node = Arc::clone(&shared.node);
+    let outcome = attempts(shared, request).await;
+    outcome.map_err(|error| match error {
+        CallError::Body(status) => status,
+        CallError::Ours(status) => named(status, &node),
+    })
+}
+
+async fn attempts(
+    shared: Arc<Shared>,
+    request: Request<Body>,
+) -> Result<Response<ResponseBody<InFlight>>, CallError> {
     shared.activity.mark();
     let (outgoing, body) = Outgoing::new(&shared, request)?;
     let body = ReplayBody::new(body, DEFAULT_REPLAY_LIMIT);
@@ -82,7 +108,8 @@ pub(crate) async fn run(
             Ok(response) => {
                 body.commit();
                 let status = grpc_status(response.headers());
-                let in_flight = InFlight::new(call, outgoing.deadline, status);
+                let node = Arc::clone(&shared.node);
+                let in_flight = InFlight::new(call, outgoing.deadline, status, node);
                 return Ok(response.map(|body| body.guarded(in_flight)));
             }
             Err(error) => error,
@@ -91,13 +118,15 @@ pub(crate) async fn run(
         // refused may go again once.
         match error.kind() {
             SendErrorKind::NeverSent if body.can_replay() && shared.is_alive() => {
-                outgoing.deadline.check(|| error.to_string())?;
+                let what = || format!("another connection: {error}");
+                outgoing.deadline.check(what)?;
                 yield_now().await;
             }
             SendErrorKind::Refused if body.can_replay() && !refused_before => {
                 refused_before = true;
             }
-            _ => return Err(error.to_status()),
+            SendErrorKind::RequestBody => return Err(CallError::Body(error.to_status())),
+            _ => return Err(error.to_status().into()),
         }
     }
 }
@@ -255,17 +284,20 @@ pin_project! {
         deadline: Deadline,
         // What the head of the response says, for one that consists of nothing else.
         status: Option<i32>,
+        // What its failures name.
+        node: Arc<str>,
         #[pin]
         sleep: Option<Sleep>,
     }
 }
 
 impl InFlight {
-    fn new(call: Call<Sender>, deadline: Deadline, status: Option<i32>) -> Self {
+    fn new(call: Call<Sender>, deadline: Deadline, status: Option<i32>, node: Arc<str>) -> Self {
         Self {
             call: Some(call),
             deadline,
             status,
+            node,
             sleep: deadline.at().map(sleep_until),
         }
     }
@@ -281,6 +313,10 @@ impl Guard for InFlight {
         let address = call.transport().address();
         let what = format!("the rest of a response from {address}");
         Poll::Ready(this.deadline.exceeded(&what))
+    }
+
+    fn worded(&self, status: Status) -> Status {
+        named(status, &self.node)
     }
 
     fn ended(self: Pin<&mut Self>, status: Option<i32>) {

@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     /// What the channel was made for, as the program wrote it.
     pub(crate) target: String,
     /// The id under which it introduces itself to the control plane.
-    pub(crate) node: String,
+    pub(crate) node: Arc<str>,
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
     pub(crate) routing: Arc<Published<Routing>>,

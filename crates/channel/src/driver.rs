@@ -83,7 +83,7 @@ impl Driver {
             config: None,
             clusters,
             ended_leases,
-            planner: Planner::new(&source.node, choice),
+            planner: Planner::new(choice),
             source,
             balancer: Balancer::new(fastrand::u64(..), counters),
             endpoints,
@@ -140,7 +140,7 @@ impl Driver {
             Resolved::Error(error) => self.fail(&error),
             Resolved::Ready(config) => self.apply(config),
             Resolved::Waiting(missing) if self.config.is_none() => {
-                let text = format!("{missing} from the xDS server [node {}]", self.source.node);
+                let text = format!("{missing} from the xDS server");
                 self.publish(Routing::Waiting(text.into()));
             }
             Resolved::Waiting(_) => {}
@@ -150,8 +150,8 @@ impl Driver {
     fn fail(&mut self, error: &ResolveError) {
         warn!(target = self.target(), %error, "no configuration");
         let text = match error {
-            ResolveError::Resource(error) => error.to_string(),
-            other => format!("{other} [node {}]", self.source.node),
+            ResolveError::Resource(error) => error.without_node(),
+            other => other.to_string(),
         };
         self.publish(Routing::Failed(text.into()));
         self.config = None;

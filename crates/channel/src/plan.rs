@@ -32,7 +32,6 @@ const CHILD_POLICY_CACHE: &str = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POL
 /// its name, and what did not change is not made again.
 #[derive(Debug)]
 pub(crate) struct Planner {
-    node: String,
     choice: EndpointChoice,
     by_aggregate: bool,
     weighing: Weighing,
@@ -80,11 +79,9 @@ struct Known {
 }
 
 impl Planner {
-    /// `node` is named in errors.
-    pub(crate) fn new(node: &str, choice: EndpointChoice) -> Self {
+    pub(crate) fn new(choice: EndpointChoice) -> Self {
         let keep = is_switched_on(CHILD_POLICY_CACHE);
         Self {
-            node: node.to_owned(),
             choice,
             by_aggregate: is_switched_on(BACKWARD_COMPAT),
             weighing: Weighing::from_env(),
@@ -93,8 +90,7 @@ impl Planner {
         }
     }
 
-    /// The plan for one cluster of a config. The notes say what troubles it or, if nothing does,
-    /// name the node (gRFC A88).
+    /// The plan for one cluster of a config. The notes say what troubles it (gRFC A88).
     pub(crate) fn plan(
         &mut self,
         name: &Arc<str>,
@@ -103,13 +99,13 @@ impl Planner {
     ) -> Plan {
         let (root, note) = match state {
             Ok(state) => (self.root(name, state, config), joined(&state.notes)),
-            Err(error) => (Node::Failing(error.to_string().into()), None),
+            // The failure of a plan names the cluster already.
+            Err(error) => (Node::Failing(error.reason().into()), None),
         };
-        let note = note.unwrap_or_else(|| format!("node {}", self.node));
         Plan {
             cluster: Arc::clone(name).into(),
             root,
-            note: Some(note.into()),
+            note: note.map(Into::into),
         }
     }
 
@@ -148,9 +144,7 @@ impl Planner {
         imposed: Option<(Arc<str>, &LbPolicy)>,
     ) -> Node {
         let ClusterKind::Leaf(leaf) = &state.cluster.kind else {
-            return Node::Failing(
-                format!("cluster {name}: is an aggregate in an aggregate").into(),
-            );
+            return Node::Failing("is an aggregate in an aggregate".into());
         };
         let (aggregate, policy) = imposed.unzip();
         let policy = policy.unwrap_or(&leaf.lb_policy);

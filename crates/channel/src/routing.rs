@@ -25,7 +25,8 @@ pub(crate) enum Routing {
 /// The routes of one configuration, each with its cluster at hand.
 #[derive(Debug)]
 pub(crate) struct Router {
-    virtual_host: String,
+    /// The route configuration and the virtual host, as errors name them.
+    name: String,
     routes: Box<[(PathMatcher, Destination)]>,
     skipped: Vec<String>,
     notes: Option<String>,
@@ -60,7 +61,7 @@ impl Router {
             Some((route.path.clone(), destination))
         });
         Self {
-            virtual_host: virtual_host.name.clone(),
+            name: name(config),
             routes: routes.collect(),
             skipped: virtual_host
                 .skipped
@@ -81,18 +82,15 @@ impl Router {
         match matching {
             Some((_, Destination::Cluster(lease))) => Ok(Arc::clone(lease)),
             Some((_, Destination::NonForwarding)) => Err(format!(
-                "virtual host {}: the route for {path} does not lead to a cluster",
-                self.virtual_host
+                "{}: the route for {path} does not lead to a cluster",
+                self.name
             )),
             None => Err(self.no_match(path)),
         }
     }
 
     fn no_match(&self, path: &str) -> String {
-        let mut text = format!(
-            "virtual host {}: no route matches {path}",
-            self.virtual_host
-        );
+        let mut text = format!("{}: no route matches {path}", self.name);
         if !self.skipped.is_empty() {
             text = format!("{text} (skipped: {})", self.skipped.join("; "));
         }
@@ -108,8 +106,17 @@ impl Router {
     }
 }
 
-/// Notes as one text; `None` if there are none.
+/// Routes without a name of their own came with the listener.
+fn name(config: &XdsConfig) -> String {
+    let host = &config.virtual_host.name;
+    match &*config.routes.name {
+        "" => format!("listener {}, virtual host {host}", config.listener.name),
+        routes => format!("route configuration {routes}, virtual host {host}"),
+    }
+}
+
+/// Notes as one text; `None` if there are none. The call that fails with them names the node.
 pub(crate) fn joined(notes: &[ResourceError]) -> Option<String> {
-    let texts: Vec<String> = notes.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = notes.iter().map(ResourceError::without_node).collect();
     (!texts.is_empty()).then(|| texts.join("; "))
 }

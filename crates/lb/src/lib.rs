@@ -81,7 +81,7 @@ pub use custom::{CallOutcome, CustomPolicy, ReadyRef, ReadySet, Selection, Selec
 pub use endpoint::{Connectivity, EndpointId, EndpointState, EndpointView};
 pub use math::AliasTable;
 pub use name::{ClusterName, LocalityId};
-pub use picker::{Dropped, Failure, Pick, Picker, Share};
+pub use picker::{DropCause, Dropped, Failure, Pick, Picker, Share};
 pub use plan::{
     ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
     PriorityChild, RingSize,

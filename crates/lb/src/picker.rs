@@ -76,8 +76,20 @@ pub enum Pick<T> {
 pub struct Dropped {
     /// The cluster that dropped it.
     pub cluster: Arc<Cluster>,
-    /// The category that it fell into; `None` if the cluster has too many open calls.
-    pub category: Option<Arc<str>>,
+    /// What decided it.
+    pub cause: DropCause,
+}
+
+/// What decided that a call was dropped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DropCause {
+    /// The share of calls that it fell into.
+    Category(Arc<str>),
+    /// The circuit breaker of the cluster: too many calls are open.
+    Limit {
+        /// How many were open.
+        open: u64,
+    },
 }
 
 impl fmt::Display for Dropped {
@@ -87,11 +99,13 @@ impl fmt::Display for Dropped {
             max_concurrent_requests,
             ..
         } = &*self.cluster;
-        match &self.category {
-            Some(category) => write!(f, "cluster {name}: dropped by category {category}"),
-            None => write!(
+        match &self.cause {
+            DropCause::Category(category) => {
+                write!(f, "cluster {name}: dropped by category {category}")
+            }
+            DropCause::Limit { open } => write!(
                 f,
-                "cluster {name}: circuit breaker: {max_concurrent_requests} calls are open"
+                "cluster {name}: circuit breaker: open calls {open}, limit {max_concurrent_requests}"
             ),
         }
     }
@@ -214,11 +228,12 @@ impl<T> Gate<T> {
     fn pass(&self, cx: &CallContext) -> Result<&Choice<T>, Dropped> {
         for drop in self.cluster.drops.iter() {
             if cx.random() % u64::from(DropCategory::ALL) < u64::from(drop.per_million) {
-                return Err(self.dropped(Some(drop.name.clone())));
+                return Err(self.dropped(DropCause::Category(drop.name.clone())));
             }
         }
-        if self.open.open() >= u64::from(self.cluster.max_concurrent_requests) {
-            return Err(self.dropped(None));
+        let open = self.open.open();
+        if open >= u64::from(self.cluster.max_concurrent_requests) {
+            return Err(self.dropped(DropCause::Limit { open }));
         }
         Ok(&self.child)
     }
@@ -233,10 +248,10 @@ impl<T> Gate<T> {
         drops.map(passing).product()
     }
 
-    fn dropped(&self, category: Option<Arc<str>>) -> Dropped {
+    fn dropped(&self, cause: DropCause) -> Dropped {
         Dropped {
             cluster: self.cluster.clone(),
-            category,
+            cause,
         }
     }
 

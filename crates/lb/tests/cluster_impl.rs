@@ -11,7 +11,9 @@ mod sim;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crowfly_lb::{CallContext, CallCounters, Cluster, DropCategory, Node, Pick, timing::RETENTION};
+use crowfly_lb::{
+    CallContext, CallCounters, Cluster, DropCategory, DropCause, Node, Pick, timing::RETENTION,
+};
 use sim::{
     CLUSTER, Picked, Sim,
     plans::{NO_LIMIT, aggregate, cluster, gate, named_tree_of, priorities, tree_of, zone},
@@ -113,7 +115,7 @@ fn calls_over_the_limit_are_dropped() {
     let mut open: Vec<_> = (0..3).map(|_| sim.call()).collect();
     assert_eq!(
         sim.pick_drop(),
-        "cluster payments: circuit breaker: 3 calls are open"
+        "cluster payments: circuit breaker: open calls 3, limit 3"
     );
     open.pop();
     open.push(sim.call());
@@ -258,7 +260,10 @@ fn outcomes(sim: &Sim, picks: u64) -> BTreeMap<String, usize> {
     for seed in 0..picks {
         let outcome = match picker.pick(&CallContext::new(seed)) {
             Pick::Ready(_) => "sent".to_owned(),
-            Pick::Drop(dropped) => dropped.category.unwrap().to_string(),
+            Pick::Drop(dropped) => match dropped.cause {
+                DropCause::Category(category) => category.to_string(),
+                other => panic!("{other:?}"),
+            },
             other => panic!("{other:?}"),
         };
         *counts.entry(outcome).or_default() += 1;

@@ -19,7 +19,7 @@ use std::{
 };
 
 use crowfly_lb::{
-    CallContext, CallOutcome, ChoiceCount, CustomPolicy, Endpoint, EndpointState, Event,
+    CallContext, CallOutcome, ChoiceCount, CustomPolicy, DropCause, Endpoint, EndpointState, Event,
     HashHeader, Leaf, Locality, LocalityId, Node, Pick, Policy, ReadySet, RingSize, Selection,
     Selector, hash_values,
 };
@@ -49,14 +49,12 @@ fn a_pick_that_is_dropped_allocates_nothing() {
     let endpoints = || by_locality(&Policy::RoundRobin, 90);
     let all = [("throttle", 10), ("lb", 1_000_000)];
     let sim = ready(gate("x", &all, 1024, endpoints()));
-    let by_category =
-        |pick: &Pick<Port>| matches!(pick, Pick::Drop(dropped) if dropped.category.is_some());
+    let by_category = |pick: &Pick<Port>| matches!(pick, Pick::Drop(dropped) if matches!(dropped.cause, DropCause::Category(_)));
     assert_eq!(allocations_of(&sim, 1000, by_category), 0);
 
     let mut sim = ready(gate("x", &[("lb", 0)], 1, endpoints()));
     let open = sim.call();
-    let by_limit =
-        |pick: &Pick<Port>| matches!(pick, Pick::Drop(dropped) if dropped.category.is_none());
+    let by_limit = |pick: &Pick<Port>| matches!(pick, Pick::Drop(dropped) if dropped.cause == DropCause::Limit { open: 1 });
     assert_eq!(allocations_of(&sim, 1000, by_limit), 0);
     drop(open);
     let sent = allocations_of(&sim, 1000, |pick| matches!(pick, Pick::Ready(_)));

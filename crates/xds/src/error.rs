@@ -22,15 +22,33 @@ pub struct ResourceError {
     pub node: Arc<str>,
 }
 
+impl ResourceError {
+    /// The text without the node, for a text that names the node itself.
+    ///
+    /// ```
+    /// use crowfly_xds::{Reason, ResourceError};
+    ///
+    /// let error = ResourceError {
+    ///     noun: "cluster",
+    ///     name: "payments".into(),
+    ///     reason: Reason::Deleted,
+    ///     node: "web-1".into(),
+    /// };
+    /// let text = "cluster payments: does not exist: the server deleted it";
+    /// assert_eq!(error.without_node(), text);
+    /// assert_eq!(error.to_string(), format!("{text} [node web-1]"));
+    /// ```
+    pub fn without_node(&self) -> String {
+        let Self {
+            noun, name, reason, ..
+        } = self;
+        format!("{noun} {name}: {reason}")
+    }
+}
+
 impl fmt::Display for ResourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            noun,
-            name,
-            reason,
-            node,
-        } = self;
-        write!(f, "{noun} {name}: {reason} [node {node}]")
+        write!(f, "{} [node {}]", self.without_node(), self.node)
     }
 }
 

@@ -62,7 +62,7 @@ fn describe(channel: &Shared) -> impl Future<Output = v1::Channel> + use<> {
     let trees = channel.trees();
     let mut described = v1::Channel {
         target: channel.target.clone(),
-        node_id: channel.node.clone(),
+        node_id: channel.node.to_string(),
         state: v1::State::from(channel.states.present()).into(),
         note: note(&channel.routing.load()),
         clusters: Vec::new(),
@@ -99,10 +99,13 @@ mod tests {
     #[tokio::test]
     async fn a_channel_that_cannot_work_is_listed_with_the_reason() {
         let target = "xds:///debug-broken";
-        let channel = Channel::builder(target).authority("a b").connect().unwrap();
+        let server = ResourceServer::start(&Resources::new());
+        let builder = Channel::builder(target).bootstrap(server.bootstrap());
+        let channel = builder.authority("a b").connect().unwrap();
         let found = shown(target).await.unwrap();
         assert_eq!(found.state(), v1::State::TransientFailure);
         assert!(found.note.starts_with("authority: "), "{found:?}");
+        assert_eq!(found.node_id, NODE_ID);
         drop(channel);
         assert_eq!(shown(target).await, None);
     }

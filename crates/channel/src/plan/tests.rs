@@ -93,7 +93,7 @@ fn endpoints_of_all_localities_weigh_by_shares() {
 }
 
 fn planner() -> Planner {
-    Planner::new("node", EndpointChoice::default())
+    Planner::new(EndpointChoice::default())
 }
 
 /// `my.Policy`, which does nothing, and knows one number.

@@ -70,10 +70,14 @@ impl<G: Guard> Body for ResponseBody<G> {
             return Poll::Ready(None);
         };
         // The guard first: a stream that always has data ready must not outlive its deadline.
-        let frame = match this.guard.as_mut().poll_end(cx) {
+        let mut frame = match this.guard.as_mut().poll_end(cx) {
             Poll::Ready(status) => Some(Err(status)),
             Poll::Pending => ready!(stream.poll_frame(cx)),
         };
+        // What the caller's own body failed with is the caller's word.
+        if !stream.failing {
+            frame = frame.map(|frame| frame.map_err(|status| this.guard.worded(status)));
+        }
         if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
             // Over: the stream, its pump and its permit go now, not when the reader drops us.
             *this.stream = None;
@@ -102,6 +106,11 @@ pub trait Guard {
     fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
         let _ = cx;
         Poll::Pending
+    }
+
+    /// Words a failure of ours for the caller.
+    fn worded(&self, status: Status) -> Status {
+        status
     }
 
     /// The stream has ended, with this gRPC status if it said one. Not called for a body that is

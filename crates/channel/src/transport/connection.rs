@@ -28,6 +28,9 @@ use super::shared::Shared;
 /// The most that TLS encrypts as one. A part of it is nothing to the server.
 const TLS_RECORD: usize = 16 * 1024;
 
+/// A server that wants TLS answers plaintext with an alert or hangs up, and neither is HTTP/2.
+const WANTS_TLS: &str = " (we speak plaintext: does the server want TLS?)";
+
 /// One HTTP/2 connection that is ready for calls.
 ///
 /// The connection lives in a task of its own. That task ends when the server closes, or when this
@@ -60,12 +63,17 @@ impl Connection {
             connect_timeout,
             keepalive: profile.keepalive(),
             backend: profile.backend(),
+            hint: "",
         };
         let tcp = attempt
             .phase(ConnectPhase::Connect, connect_tcp(address))
             .await?;
         match profile.tls() {
             None => {
+                let attempt = Attempt {
+                    hint: WANTS_TLS,
+                    ..attempt
+                };
                 let socket = Socket {
                     io: tcp,
                     probe: is_hung_up,
@@ -145,6 +153,8 @@ struct Attempt {
     connect_timeout: Duration,
     keepalive: Option<Keepalive>,
     backend: Backend,
+    /// What to look at if the server does not answer as one that speaks HTTP/2.
+    hint: &'static str,
 }
 
 impl Attempt {
@@ -184,6 +194,10 @@ impl Attempt {
             let (client, mut driver) = connected.await?;
             read_settings(&mut driver, &shared).await?;
             Ok::<_, Error>((client, driver))
+        };
+        let ready = async {
+            let outcome = ready.await;
+            outcome.map_err(|error| format!("{error}{}", self.hint))
         };
         let (client, driver) = self.phase(ConnectPhase::Settings, ready).await?;
         debug!(address = %self.address, "connected");

@@ -1,6 +1,7 @@
 //! TLS to backends with fixed settings.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use http::uri::Authority;
@@ -174,7 +175,7 @@ impl TlsClient {
             .connector
             .connect(self.server_name.clone(), tcp)
             .await
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| format!("{error}{}", hint(&error)))?;
         // gRPC requires ALPN: a server that does not choose h2 would read our preface as nonsense.
         match stream.get_ref().1.alpn_protocol() {
             Some(ALPN_H2) => Ok(stream),
@@ -198,6 +199,18 @@ struct Identity {
 }
 
 const ALPN_H2: &[u8] = b"h2";
+
+/// What to look at if the server's answer to a handshake is no TLS, or none at all.
+fn hint(error: &io::Error) -> &'static str {
+    let inner = error.get_ref().and_then(|error| error.downcast_ref());
+    match (inner, error.kind()) {
+        (Some(rustls::Error::InvalidMessage(_)), _)
+        | (None, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+            " (we speak TLS: does the server speak plaintext?)"
+        }
+        _ => "",
+    }
+}
 
 fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let error = |source| TlsError::Pem { what, source };

@@ -30,7 +30,7 @@ fn start(channel: &Channel) -> JoinHandle<Result<String, Status>> {
 /// A cluster with at most this many open calls, and the endpoints of `payments`.
 ///
 /// Calls are counted together in all of the process, so the name is a test's own.
-fn limited(name: &str, max_requests: u32) -> ClusterBuilder {
+pub(crate) fn limited(name: &str, max_requests: u32) -> ClusterBuilder {
     cluster(name).eds("payments-eds").edit(|cluster| {
         let thresholds = Thresholds {
             max_requests: Some(UInt32Value {
@@ -120,7 +120,10 @@ async fn one_call_too_many_fails_until_another_ends() {
     let (first, second) = (start(&channel), start(&channel));
     let held = (a.next_call().await, a.next_call().await);
     for outcome in [call(&channel).await, call_when_ready(&channel).await] {
-        expect(outcome, "two-at-once: circuit breaker: 2 calls are open");
+        expect(
+            outcome,
+            "two-at-once: circuit breaker: open calls 2, limit 2",
+        );
     }
     held.0.answer();
     let ended = tokio::select! {
@@ -166,7 +169,7 @@ async fn leaves_have_drops_and_limits_of_their_own() {
     };
     expect(
         call(&channel).await,
-        "one-of-two: circuit breaker: 1 calls are open",
+        "one-of-two: circuit breaker: open calls 1, limit 1",
     );
     first.1.answer();
     assert_eq!(first.0.await.unwrap().unwrap(), "b");
@@ -183,7 +186,7 @@ async fn a_cluster_by_dns_has_a_limit() {
     let held = a.next_call().await;
     expect(
         call(&channel).await,
-        "one-by-dns: circuit breaker: 1 calls are open",
+        "one-by-dns: circuit breaker: open calls 1, limit 1",
     );
     held.answer();
     assert_eq!(first.await.unwrap().unwrap(), "a");
@@ -211,7 +214,7 @@ async fn channels_share_the_limit_of_a_cluster() {
     let held = a.next_call().await;
     expect(
         call(&other).await,
-        "one-for-all: circuit breaker: 1 calls are open",
+        "one-for-all: circuit breaker: open calls 1, limit 1",
     );
     held.answer();
     assert_eq!(first.await.unwrap().unwrap(), "a");
@@ -237,7 +240,7 @@ async fn aggregates_share_the_limit_of_a_leaf() {
     let other = || send(&channel, "/other.Echo/Call", Request::new(String::new()));
     expect(
         other().await,
-        "leaf-of-two: circuit breaker: 1 calls are open",
+        "leaf-of-two: circuit breaker: open calls 1, limit 1",
     );
     held.answer();
     assert_eq!(first.await.unwrap().unwrap(), "a");

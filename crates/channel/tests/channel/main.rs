@@ -17,6 +17,7 @@ mod contract;
 mod custom_policies;
 mod deadlines;
 mod dns;
+mod error_texts;
 mod failures;
 mod gates;
 mod idle;

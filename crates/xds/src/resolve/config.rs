@@ -125,32 +125,64 @@ pub enum ClusterError {
     },
 }
 
+impl ClusterError {
+    /// The cluster that cannot be used.
+    pub fn cluster(&self) -> &Arc<str> {
+        match self {
+            Self::List { cluster, .. }
+            | Self::NoLeaf { cluster, .. }
+            | Self::TooDeep { cluster, .. } => cluster,
+            Self::Resource(error) => &error.name,
+        }
+    }
+
+    /// The id of this client's node.
+    pub fn node(&self) -> &Arc<str> {
+        match self {
+            Self::List { error, .. } | Self::Resource(error) => &error.node,
+            Self::NoLeaf { node, .. } | Self::TooDeep { node, .. } => node,
+        }
+    }
+
+    /// The reason alone, for a text that names the cluster and the node itself.
+    ///
+    /// ```
+    /// use crowfly_xds::ClusterError;
+    ///
+    /// let error = ClusterError::NoLeaf {
+    ///     cluster: "top".into(),
+    ///     missing: vec![],
+    ///     node: "web-1".into(),
+    /// };
+    /// assert_eq!(error.reason(), "aggregate without a leaf cluster");
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "cluster top: aggregate without a leaf cluster [node web-1]"
+    /// );
+    /// ```
+    pub fn reason(&self) -> String {
+        match self {
+            Self::List { error, .. } => error.without_node(),
+            Self::NoLeaf { missing, .. } => {
+                let mut text = "aggregate without a leaf cluster".to_owned();
+                for (i, error) in missing.iter().enumerate() {
+                    text.push_str(if i == 0 { ": " } else { "; " });
+                    text.push_str(&error.without_node());
+                }
+                text
+            }
+            Self::Resource(error) => error.reason.to_string(),
+            Self::TooDeep { at, .. } => {
+                format!("aggregate exceeds max depth {MAX_DEPTH} at cluster {at}")
+            }
+        }
+    }
+}
+
 impl fmt::Display for ClusterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::List { cluster, error } => write!(f, "cluster {cluster}: {error}"),
-            Self::NoLeaf {
-                cluster,
-                missing,
-                node,
-            } => {
-                write!(f, "cluster {cluster}: aggregate without a leaf cluster")?;
-                for (i, error) in missing.iter().enumerate() {
-                    let separator = if i == 0 { ": " } else { "; " };
-                    let ResourceError {
-                        noun, name, reason, ..
-                    } = error;
-                    write!(f, "{separator}{noun} {name}: {reason}")?;
-                }
-                write!(f, " [node {node}]")
-            }
-            Self::Resource(error) => error.fmt(f),
-            Self::TooDeep { cluster, at, node } => write!(
-                f,
-                "cluster {cluster}: aggregate exceeds max depth {MAX_DEPTH} at cluster {at} \
-                 [node {node}]"
-            ),
-        }
+        let (cluster, reason, node) = (self.cluster(), self.reason(), self.node());
+        write!(f, "cluster {cluster}: {reason} [node {node}]")
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crowfly_lb::{Call, CallContext, Cluster, Connectivity, Pick, Picker};
+use crowfly_lb::{Call, CallContext, Cluster, Connectivity, DropCause, Pick, Picker};
 
 use super::Driver;
 use crate::{
@@ -126,7 +126,7 @@ impl Driver {
                 Outcome::Send(name)
             }
             Pick::Drop(dropped) => Outcome::Drop {
-                category: dropped.category.is_some(),
+                category: matches!(dropped.cause, DropCause::Category(_)),
             },
             Pick::Queue => Outcome::Wait,
             Pick::Fail(_) => Outcome::Fail,
