@@ -134,16 +134,23 @@ impl Driver {
         }
     }
 
-    /// A config in use stays until the next one is whole (gRFC A74), or until there cannot be one.
+    /// A config in use stays until the next one is whole (gRFC A74), or until there cannot be one. Its
+    /// clusters go on changing meanwhile.
     fn resolved(&mut self, resolved: Resolved) {
         match resolved {
             Resolved::Error(error) => self.fail(&error),
             Resolved::Ready(config) => self.apply(config),
-            Resolved::Waiting(missing) if self.config.is_none() => {
+            Resolved::Waiting {
+                in_use: Some(config),
+                ..
+            } => self.apply(config),
+            Resolved::Waiting {
+                missing,
+                in_use: None,
+            } => {
                 let text = format!("{missing} from the xDS server");
                 self.publish(Routing::Waiting(text.into()));
             }
-            Resolved::Waiting(_) => {}
         }
     }
 
@@ -204,6 +211,10 @@ impl Driver {
     /// The balancer hears of a cluster before a route leads to it (gRFC A31). Clusters that no route
     /// leads to any more stay for the calls that have them.
     fn apply(&mut self, config: Arc<XdsConfig>) {
+        let in_use = self.config.as_ref();
+        if in_use.is_some_and(|in_use| Arc::ptr_eq(in_use, &config)) {
+            return;
+        }
         // A new one may have been in the last config as a leaf, so it need not differ.
         let mut new: HashSet<Arc<str>> = HashSet::new();
         for name in config.routed() {

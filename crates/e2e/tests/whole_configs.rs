@@ -93,7 +93,7 @@ fn configs(tap: &Tap, by_delta: bool) -> mpsc::UnboundedReceiver<Arc<XdsConfig>>
         while let Some(resolved) = watch.next().await {
             let sent = match resolved {
                 Resolved::Ready(config) => sender.send(config).is_ok(),
-                Resolved::Waiting(_) => true,
+                Resolved::Waiting { .. } => true,
                 // The receiver sees the end of it.
                 Resolved::Error(_) => false,
             };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crowfly::Channel;
 use crowfly_model::ResourceType;
-use crowfly_model::grpc::{Cluster, Endpoints};
+use crowfly_model::grpc::{Cluster, Endpoints, RouteConfig};
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{Resources, cluster, endpoints, listener, routes};
 use http_body_util::BodyExt;
@@ -19,6 +19,7 @@ use crate::support::{PATH, call, call_when_ready, channel, send, spread, spread_
 
 const CLUSTERS: &str = Cluster::TYPE_URL;
 const ENDPOINTS: &str = Endpoints::TYPE_URL;
+const ROUTES: &str = RouteConfig::TYPE_URL;
 
 /// S5-05: calls move to another cluster under load and none fails. One that is in flight finishes
 /// where it is, and what it might yet pick from is asked for until it has an answer.
@@ -206,6 +207,32 @@ async fn a_new_cluster_is_not_used_before_it_is_whole() {
     server.set(&world("b", &clusters));
     spread_until(&channel, 3, |answers| answers.get("b") == Some(&3)).await;
     server.until_asked_for(CLUSTERS, &["b"]).await;
+}
+
+/// S4-05: the listener names routes that are not there yet: the old ones serve on, and calls follow the
+/// endpoints behind them. So they do while the routes name a cluster that is not there yet (S4-02).
+#[tokio::test]
+async fn endpoints_are_followed_while_the_next_configuration_is_missing() {
+    let [a, b, c] = ["a", "b", "c"].map(Backend::start);
+    let (a, b, c) = tokio::join!(a, b, c);
+    let server = ResourceServer::start(&world("x", &[("x", a.address)]));
+    let channel = channel(&server);
+    assert_eq!(call(&channel).await.unwrap(), "a");
+
+    let other = || listener("payments").rds("other");
+    server.set(&world("x", &[("x", a.address)]).with(other()));
+    server.until_asked_for(ROUTES, &["other"]).await;
+    server.set(&world("x", &[("x", b.address)]).with(other()));
+    spread_until(&channel, 3, |answers| answers.get("b") == Some(&3)).await;
+
+    server.set(&world("new", &[("x", b.address)]));
+    server.until_asked_for(CLUSTERS, &["new", "x"]).await;
+    server.set(&world("new", &[("x", c.address)]));
+    spread_until(&channel, 3, |answers| answers.get("c") == Some(&3)).await;
+
+    server.set(&world("new", &[("new", a.address)]));
+    spread_until(&channel, 3, |answers| answers.get("a") == Some(&3)).await;
+    server.until_asked_for(CLUSTERS, &["new"]).await;
 }
 
 /// A route that leaves a cluster and comes back again and again, each time as soon as the calls have

@@ -116,11 +116,14 @@ pub async fn observe(
     limit: Duration,
 ) -> Result<Explanation, BuildError> {
     let mut configs = builder.watch_config()?;
-    let mut last = Resolved::Waiting(Missing(BTreeSet::new()));
+    let mut last = Resolved::Waiting {
+        missing: Missing(BTreeSet::new()),
+        in_use: None,
+    };
     let settled = async {
         while let Some(resolved) = configs.next().await {
             last = resolved;
-            if !matches!(last, Resolved::Waiting(_)) {
+            if !matches!(last, Resolved::Waiting { .. }) {
                 break;
             }
         }

@@ -38,7 +38,7 @@ pub fn explain(call: &Call, view: &View, roots: &Roots, resolved: &Resolved) -> 
         reachable: false,
         stop: None,
         waiting_for: match resolved {
-            Resolved::Waiting(missing) => missing.0.iter().cloned().collect(),
+            Resolved::Waiting { missing, .. } => missing.0.iter().cloned().collect(),
             _ => Vec::new(),
         },
         listener,
@@ -53,7 +53,7 @@ pub fn explain(call: &Call, view: &View, roots: &Roots, resolved: &Resolved) -> 
     explanation.stop = match resolved {
         Resolved::Error(error) => Some(Stop::no_config(error, config.as_deref())),
         Resolved::Ready(_) => explanation.dead_end(),
-        Resolved::Waiting(missing) => Some(Stop::waiting(missing)),
+        Resolved::Waiting { missing, .. } => Some(Stop::waiting(missing)),
     };
     explanation.reachable = explanation.stop.is_none();
     explanation

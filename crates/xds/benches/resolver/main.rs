@@ -85,7 +85,7 @@ fn print_scratch(what: &str, world: &World) -> Cost {
     let (view, roots) = (world.resolver.view(), world.resolver.roots());
     let sample = || {
         let start = Instant::now();
-        let resolution = black_box(resolve(black_box(view), roots));
+        let resolution = black_box(resolve(black_box(view), roots, None));
         (start.elapsed(), resolution)
     };
     let samples = std::iter::repeat_with(sample).take(SAMPLES / 10);

@@ -1,7 +1,7 @@
 //! What was found of each cluster, and what each finding depends on, so that a change is followed by
 //! as much work as it is worth.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::base::Base;
@@ -34,7 +34,12 @@ pub(super) struct Graph {
     stale: BTreeSet<Dependent>,
     /// Whether other clusters are needed than in the last pass.
     reshaped: bool,
+    /// The last one given.
     config: Option<Arc<XdsConfig>>,
+    /// Whether `config` serves calls: no error came after it.
+    serves: bool,
+    /// Whether `config` was carried on, so that it says more than what was found.
+    carried: bool,
     /// Clusters that differ from `config`.
     changed: BTreeSet<Arc<str>>,
     /// Whether more than those differs.
@@ -50,6 +55,15 @@ struct Finding<T> {
 }
 
 impl Graph {
+    /// Nothing is found yet, and this configuration serves calls.
+    pub(super) fn serving(config: Option<Arc<XdsConfig>>) -> Self {
+        Self {
+            serves: config.is_some(),
+            config,
+            ..Self::default()
+        }
+    }
+
     /// Something that findings may depend on is not what it was; `false` if none does.
     pub(super) fn touch(&mut self, need: &Need) -> bool {
         let dependents = self.dependents.get(need);
@@ -244,26 +258,94 @@ impl Graph {
     }
 
     fn answer(&mut self) -> Resolved {
-        let Some(finding) = &self.base else {
-            return Resolved::Waiting(Missing(BTreeSet::new()));
+        let missing = match self.base.as_ref().map(|base| (&base.what, &base.missing)) {
+            Some((Err(error), _)) => {
+                self.serves = false;
+                return Resolved::Error(error.clone());
+            }
+            Some((Ok(Some(base)), _)) => {
+                let missing = self.missing();
+                if missing.is_empty() {
+                    let base = base.clone();
+                    self.serves = true;
+                    return Resolved::Ready(self.assemble(base));
+                }
+                missing
+            }
+            Some((Ok(None), missing)) => missing.clone(),
+            None => BTreeSet::new(),
         };
-        let base = match &finding.what {
-            Err(error) => return Resolved::Error(error.clone()),
-            Ok(None) => return Resolved::Waiting(Missing(finding.missing.clone())),
-            Ok(Some(base)) => base.clone(),
-        };
+        Resolved::Waiting {
+            missing: Missing(missing),
+            in_use: self.carry_on(),
+        }
+    }
+
+    /// What the clusters lack that a configuration cannot do without.
+    fn missing(&self) -> BTreeSet<String> {
         let waiting = self.clusters.iter().filter(|(_, f)| !f.missing.is_empty());
         let required = waiting.filter(|(name, _)| self.required.contains_key(*name));
-        let missing: BTreeSet<String> = required.flat_map(|(_, f)| &f.missing).cloned().collect();
-        if !missing.is_empty() {
-            return Resolved::Waiting(Missing(missing));
+        required.flat_map(|(_, f)| &f.missing).cloned().collect()
+    }
+
+    /// The configuration in use, with its clusters as they are now.
+    fn carry_on(&mut self) -> Option<Arc<XdsConfig>> {
+        let in_use = self.config.clone().filter(|_| self.serves)?;
+        let changed = std::mem::take(&mut self.changed);
+        if !std::mem::take(&mut self.outdated) && changed.is_empty() {
+            return Some(in_use);
         }
-        Resolved::Ready(self.assemble(base))
+        self.carried = true;
+        let config = XdsConfig {
+            clusters: self.carried(&in_use),
+            listener: Arc::clone(&in_use.listener),
+            routes: Arc::clone(&in_use.routes),
+            virtual_host: Arc::clone(&in_use.virtual_host),
+            notes: in_use.notes.clone(),
+        };
+        if !is_same(&in_use, &config) {
+            self.config = Some(Arc::new(config));
+        }
+        self.config.clone()
+    }
+
+    /// All clusters that are whole, and those that the routes in use lead to as they were if they are
+    /// not.
+    fn carried(&self, in_use: &XdsConfig) -> BTreeMap<Arc<str>, ClusterResult> {
+        let mut clusters = self.results();
+        let mut kept: Vec<&ClusterResult> = Vec::new();
+        for name in in_use.routed() {
+            if let Some((name, state)) = in_use.clusters.get_key_value(name)
+                && !clusters.contains_key(name)
+            {
+                clusters.insert(Arc::clone(name), state.clone());
+                kept.push(state);
+            }
+        }
+        let is_aggregate =
+            |state: &ClusterResult| state.as_ref().is_ok_and(|state| !state.leaves().is_empty());
+        for leaf in kept.into_iter().flatten().flat_map(|state| state.leaves()) {
+            // A list that is kept needs leaves: one that has become an aggregate is kept as well.
+            if let Some(state) = in_use.clusters.get(leaf)
+                && clusters.get(leaf).is_none_or(is_aggregate)
+            {
+                clusters.insert(Arc::clone(leaf), state.clone());
+            }
+        }
+        clusters
+    }
+
+    /// What is to be said of every cluster that is whole.
+    fn results(&self) -> BTreeMap<Arc<str>, ClusterResult> {
+        let names = self.clusters.keys();
+        names
+            .filter_map(|name| Some((Arc::clone(name), self.result(name)?)))
+            .collect()
     }
 
     /// The configuration: the last one, if nothing changed.
     fn assemble(&mut self, base: Base) -> Arc<XdsConfig> {
-        let outdated = std::mem::take(&mut self.outdated);
+        let outdated = std::mem::take(&mut self.outdated) | std::mem::take(&mut self.carried);
         let changed = std::mem::take(&mut self.changed);
         let clusters = match &self.config {
             Some(last) if !outdated && changed.is_empty() => return Arc::clone(last),
@@ -277,12 +359,7 @@ impl Graph {
                 }
                 clusters
             }
-            _ => {
-                let names = self.clusters.keys();
-                names
-                    .filter_map(|name| Some((Arc::clone(name), self.result(name)?)))
-                    .collect()
-            }
+            _ => self.results(),
         };
         let config = XdsConfig {
             listener: base.listener,

@@ -5,10 +5,18 @@
 //! no call sees a route whose cluster is not there yet. [`Resolver`] gives the same answers, one
 //! change after the other, for no more work than the change is worth.
 //!
+//! # While the next configuration is not whole
+//! The one in use serves on, and its clusters do not stand still. Each is taken as it is now if it is
+//! whole, and as it was if not; an aggregate is whole when all of its leaves are. So a route
+//! configuration or a cluster that never comes takes no change of endpoints away from the calls that
+//! are served. Whoever uses a configuration [holds](Roots::held) the clusters it routes to, or they are
+//! not watched any more.
+//!
 //! # Aggregate clusters
 //! An aggregate stands for the clusters below it (gRFC A37), which are found depth first; each is
 //! taken once, where it is first seen, and a circle adds nothing. One that does not exist is left out
-//! and noted (gRFC A74): the others serve on. An aggregate is at depth 0, and a cluster at depth
+//! and noted (gRFC A74): the others serve on. A leaf that nothing is known of yet is waited for,
+//! whether or not a call would need it: its configuration would not be whole. An aggregate is at depth 0, and a cluster at depth
 //! [`MAX_DEPTH`] below it makes it fail, whatever else it leads to.
 //!
 //! # Aggregate-cluster resources
@@ -86,13 +94,20 @@ pub enum Resolved {
     Error(ResolveError),
     /// Every piece is here.
     Ready(Arc<XdsConfig>),
-    /// These pieces are still missing.
-    Waiting(Missing),
+    /// The next configuration is not whole yet.
+    Waiting {
+        /// The pieces it lacks.
+        missing: Missing,
+        /// The configuration in use, if there is one: its listener and routes, with its clusters as
+        /// they are now.
+        in_use: Option<Arc<XdsConfig>>,
+    },
 }
 
-/// Works out, from scratch, the configuration that `view` holds for `roots`.
-pub fn resolve(view: &View, roots: &Roots) -> Resolution {
-    let mut graph = Graph::default();
+/// Works out, from scratch, the configuration that `view` holds for `roots`. `in_use` is the one that
+/// serves calls at present.
+pub fn resolve(view: &View, roots: &Roots, in_use: Option<&Arc<XdsConfig>>) -> Resolution {
+    let mut graph = Graph::serving(in_use.cloned());
     let resolved = graph.resolve(view, roots);
     let watches = graph.watches();
     Resolution { watches, resolved }

@@ -18,7 +18,7 @@ use crate::sorted::Sorted;
 /// Tell it what happened ([`update`](Self::update), [`answer`](Self::answer), [`hold`](Self::hold),
 /// [`release`](Self::release)), then take one [`step`](Self::step). What it gives equals what
 /// [`resolve`](super::resolve()) gives from scratch at that moment; a cluster that did not change is
-/// the same `Arc` as before.
+/// the same `Arc` as before. The configuration in use is the last one given, until there is an error.
 #[derive(Debug)]
 pub struct Resolver {
     view: View,
@@ -147,6 +147,16 @@ impl Resolved {
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ready(a), Self::Ready(b)) => Arc::ptr_eq(a, b),
+            (
+                Self::Waiting {
+                    missing: a,
+                    in_use: Some(in_use),
+                },
+                Self::Waiting {
+                    missing: b,
+                    in_use: Some(then),
+                },
+            ) => a == b && Arc::ptr_eq(in_use, then),
             (a, b) => a == b,
         }
     }

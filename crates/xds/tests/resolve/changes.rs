@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crowfly_model::grpc::Listener;
-use crowfly_testkit::builders::{listener, routes};
+use crowfly_model::grpc::{Cluster, Listener, RouteConfig};
+use crowfly_testkit::builders::{cluster, endpoints, listener, routes};
 
 use crate::world::World;
 
@@ -76,6 +76,99 @@ fn cluster_survives_a_change_of_routes() {
     world.leaf("d");
 
     assert!(Arc::ptr_eq(&before, &world.cluster("c")));
+}
+
+/// S4-05: The listener names routes that are not there yet: the old routes serve on, and endpoints and
+/// clusters behind them are followed (gRFC A74: what serves is whole).
+#[test]
+fn clusters_are_followed_while_the_next_routes_are_missing() {
+    let mut world = World::serving(&["c", "d"]);
+    world.hold("c");
+    world.hold("d");
+    let before = world.ready();
+
+    world.give(&listener("web").rds("other"));
+    world.waits_for("route configuration other");
+    assert!(Arc::ptr_eq(&before, &world.in_use()), "nothing changed yet");
+
+    world.give(&endpoints("c").locality("z", 1, ["127.0.0.1:9"]));
+    let now = world.in_use();
+    assert_ne!(before.clusters["c"], now.clusters["c"]);
+    let same = |name: &str| before.clusters[name].as_ref().ok() == now.clusters[name].as_ref().ok();
+    assert!(same("d") && now.routed().eq(before.routed()));
+    assert!(Arc::ptr_eq(&before.listener, &now.listener));
+
+    world.miss::<Cluster>("d");
+    world.in_use().clusters["d"].as_ref().unwrap_err();
+
+    // What ends it is that there can be no next one.
+    world.miss::<RouteConfig>("other");
+    world.error();
+    world.give(&listener("web").rds("third"));
+    world.waits_for("route configuration third");
+    assert!(world.last_in_use().is_none());
+}
+
+/// S4-02, S4-04: The same for routes that lead to a cluster that is not there yet, and for a cluster
+/// that names other endpoints: it stays as it was, and the others are followed.
+#[test]
+fn clusters_are_followed_while_another_cluster_is_missing() {
+    let address = |world: &World, name: &str| {
+        let config = world.in_use();
+        let cluster = config.clusters[name].as_ref().unwrap();
+        let endpoints = cluster.endpoints().unwrap();
+        endpoints.priorities[0][0].endpoints[0].addresses[0].port()
+    };
+    let mut world = World::serving(&["c", "d"]);
+    world.hold("c");
+    world.hold("d");
+
+    world.route(&["c", "new"]);
+    world.waits_for("cluster new");
+    world.give(&endpoints("d").locality("z", 1, ["127.0.0.1:9"]));
+    assert!(world.in_use().routed().eq(["c", "d"]));
+    assert_eq!((address(&world, "c"), address(&world, "d")), (1, 9));
+
+    world.give(&cluster("c").eds("other"));
+    world.waits_for("cluster new, endpoints other");
+    world.give(&endpoints("d").locality("z", 1, ["127.0.0.1:10"]));
+    assert_eq!((address(&world, "c"), address(&world, "d")), (1, 10));
+
+    world.give(&endpoints("other").locality("z", 1, ["127.0.0.1:11"]));
+    assert_eq!((address(&world, "c"), address(&world, "d")), (11, 10));
+    world.leaf("new");
+    assert!(world.ready().routed().eq(["c", "new"]));
+}
+
+/// S4-11: A fallback that nothing is known of yet holds a new list of an aggregate back, and no change
+/// of the leaves in use.
+#[test]
+fn leaves_are_followed_while_another_is_missing() {
+    let mut world = World::routed(&["top"]);
+    world.aggregate("top", &["a", "b"]);
+    world.leaf("a");
+    world.leaf("b");
+    world.hold("top");
+    let before = world.ready();
+
+    world.aggregate("top", &["a", "slow"]);
+    world.give(&cluster("slow").logical_dns("db", 80));
+    world.waits_for("DNS name db:80");
+    world.give(&endpoints("a").locality("z", 1, ["127.0.0.1:9"]));
+
+    let now = world.in_use();
+    assert_eq!(now.clusters["top"], before.clusters["top"]);
+    assert_ne!(now.clusters["a"], before.clusters["a"]);
+    assert_eq!(now.clusters["b"], before.clusters["b"]);
+
+    // One of them becomes an aggregate: the list that is kept needs a leaf.
+    world.aggregate("a", &["x"]);
+    world.leaf("x");
+    world.hold("a");
+    assert_eq!(world.in_use().clusters["a"], now.clusters["a"]);
+
+    world.answer("db", 80, &["10.0.0.1:80"]);
+    assert_eq!(world.leaves("top"), "x slow");
 }
 
 /// S4-06: A listener that is deleted is the channel's error, and nothing below it is watched; when

@@ -25,6 +25,7 @@ pub(crate) struct World {
     said: BTreeMap<Key, Option<Any>>,
     answers: BTreeMap<DnsName, Result<Vec<SocketAddr>, Arc<str>>>,
     last: Option<Resolved>,
+    in_use: Option<Arc<XdsConfig>>,
     published: usize,
     moves: Moves,
 }
@@ -55,6 +56,7 @@ impl World {
             said: BTreeMap::new(),
             answers: BTreeMap::new(),
             last: None,
+            in_use: None,
             published: 0,
             moves: Moves::default(),
         };
@@ -155,8 +157,24 @@ impl World {
     /// The last answer is that these are missing.
     pub(crate) fn waits_for(&self, missing: &str) {
         match self.last.as_ref().unwrap() {
-            Resolved::Waiting(actual) => assert_eq!(actual.to_string(), missing),
+            Resolved::Waiting {
+                missing: actual, ..
+            } => assert_eq!(actual.to_string(), missing),
             other => panic!("expected to wait for {missing}, got {other:?}"),
+        }
+    }
+
+    /// The configuration that serves while the next one is not whole.
+    pub(crate) fn in_use(&self) -> Arc<XdsConfig> {
+        let in_use = self.last_in_use();
+        in_use.expect("a configuration is in use")
+    }
+
+    /// The last answer is that something is missing; the configuration that serves meanwhile.
+    pub(crate) fn last_in_use(&self) -> Option<Arc<XdsConfig>> {
+        match self.last.as_ref().unwrap() {
+            Resolved::Waiting { in_use, .. } => in_use.clone(),
+            other => panic!("expected to wait, got {other:?}"),
         }
     }
 
@@ -271,8 +289,14 @@ impl World {
     }
 
     /// The step gave what comes out from scratch.
-    fn check(&self) {
-        let scratch = resolve(self.resolver.view(), self.resolver.roots());
+    fn check(&mut self) {
+        let in_use = self.in_use.take();
+        let scratch = resolve(self.resolver.view(), self.resolver.roots(), in_use.as_ref());
+        self.in_use = match &scratch.resolved {
+            Resolved::Error(_) => None,
+            Resolved::Ready(config) => Some(Arc::clone(config)),
+            Resolved::Waiting { in_use, .. } => in_use.clone(),
+        };
         assert_eq!(self.resolver.watches(), scratch.watches);
         assert_eq!(self.last.as_ref(), Some(&scratch.resolved));
     }

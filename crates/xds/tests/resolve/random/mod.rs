@@ -72,6 +72,7 @@ fn scripts_lead_everywhere() {
         "same cluster",
         "too deep",
         "waiting",
+        "waiting, and in use",
     ];
     assert_eq!(seen, BTreeSet::from(expected));
     assert!(

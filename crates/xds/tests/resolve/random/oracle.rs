@@ -21,11 +21,30 @@ pub(crate) struct Known {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
     Error,
-    Ready {
-        clusters: BTreeMap<u8, State>,
-        notes: usize,
+    Ready(Config),
+    Waiting {
+        missing: BTreeSet<String>,
+        in_use: Option<Config>,
     },
-    Waiting(BTreeSet<String>),
+}
+
+/// What serves calls.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Config {
+    pub(crate) routed: Vec<u8>,
+    pub(crate) clusters: BTreeMap<u8, State>,
+    pub(crate) notes: usize,
+}
+
+impl Outcome {
+    /// What serves calls from now on.
+    pub(crate) fn serves(&self) -> Option<&Config> {
+        match self {
+            Self::Error => None,
+            Self::Ready(config) => Some(config),
+            Self::Waiting { in_use, .. } => in_use.as_ref(),
+        }
+    }
 }
 
 /// What is said of a cluster.
@@ -86,35 +105,33 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    pub(crate) fn resolve(&mut self, held: &BTreeSet<u8>) -> Outcome {
+    pub(crate) fn resolve(&mut self, held: &BTreeSet<u8>, in_use: Option<&Config>) -> Outcome {
         let base = self.base();
         let routed = match &base {
             Ok(Ok((routed, _))) => routed.clone(),
             _ => Vec::new(),
         };
-        let routed = self.reach(routed);
+        let required = self.reach(routed.clone());
         let held = self.reach(held.iter().copied().collect());
-        let notes = match base {
-            Err(()) => return Outcome::Error,
-            Ok(Err(missing)) => return Outcome::Waiting([missing.to_string()].into()),
-            Ok(Ok((_, notes))) => notes,
-        };
-        let missing = routed
+        let missing = required
             .values()
             .filter_map(|found| found.state.as_ref().err());
         let missing: BTreeSet<String> = missing.flatten().map(Piece::to_string).collect();
-        if !missing.is_empty() {
-            return Outcome::Waiting(missing);
+        let clusters = whole(required.into_iter().chain(held).collect());
+        let waiting = |missing| Outcome::Waiting {
+            missing,
+            in_use: in_use.map(|config| carried(config, clusters.clone())),
+        };
+        match base {
+            Err(()) => Outcome::Error,
+            Ok(Err(piece)) => waiting([piece.to_string()].into()),
+            Ok(Ok(_)) if !missing.is_empty() => waiting(missing),
+            Ok(Ok((_, notes))) => Outcome::Ready(Config {
+                routed,
+                clusters,
+                notes,
+            }),
         }
-        let all: BTreeMap<u8, Found> = routed.into_iter().chain(held).collect();
-        let is_here = |name: &u8| all[name].state.is_ok();
-        let clusters = all
-            .iter()
-            .filter(|(_, found)| found.leads_to.iter().all(is_here));
-        let clusters = clusters
-            .filter_map(|(name, found)| Some((*name, found.state.as_ref().ok()?.clone())))
-            .collect();
-        Outcome::Ready { clusters, notes }
     }
 
     /// The clusters that are routed to, and how much there is to note; or what is missing; or an
@@ -279,5 +296,38 @@ impl<'a> Oracle<'a> {
     fn look(&mut self, piece: Piece) -> Option<Known> {
         self.watches.insert(piece);
         self.heard.get(&piece).cloned()
+    }
+}
+
+/// The clusters that lack nothing, and none of whose leaves does.
+fn whole(all: BTreeMap<u8, Found>) -> BTreeMap<u8, State> {
+    let is_here = |name: &u8| all[name].state.is_ok();
+    let whole = all
+        .iter()
+        .filter(|(_, found)| found.leads_to.iter().all(is_here));
+    whole
+        .filter_map(|(name, found)| Some((*name, found.state.as_ref().ok()?.clone())))
+        .collect()
+}
+
+/// A configuration that serves on: what is whole is as it is now. A routed cluster that is not stays
+/// as it was, and its leaves are leaves.
+fn carried(config: &Config, now: BTreeMap<u8, State>) -> Config {
+    let mut clusters = now.clone();
+    for name in config.routed.iter().filter(|name| !now.contains_key(name)) {
+        let was = &config.clusters[name];
+        clusters.insert(*name, was.clone());
+        let State::Aggregate { leaves, .. } = was else {
+            continue;
+        };
+        for leaf in leaves {
+            if matches!(now.get(leaf), None | Some(State::Aggregate { .. })) {
+                clusters.insert(*leaf, config.clusters[leaf].clone());
+            }
+        }
+    }
+    Config {
+        clusters,
+        ..config.clone()
     }
 }

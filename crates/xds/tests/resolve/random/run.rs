@@ -13,7 +13,7 @@ use crowfly_xds::{
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-use super::oracle::{Heard, Known, Oracle, Outcome, State};
+use super::oracle::{Config, Heard, Known, Oracle, Outcome, State};
 use super::piece::Piece;
 use super::script::{Event, Said, Script};
 use crate::server::Server;
@@ -33,7 +33,12 @@ pub(crate) struct Run {
     is_moved: bool,
     instant: u16,
     last: Option<Resolved>,
+    /// The last one given.
     config: Option<Arc<XdsConfig>>,
+    /// The one that serves calls.
+    in_use: Option<Arc<XdsConfig>>,
+    /// The same, as the oracle has it.
+    expected_in_use: Option<Config>,
     /// The newest instant seen in a configuration, by what it is of.
     newest: BTreeMap<String, u16>,
     /// What the script has led to.
@@ -66,6 +71,8 @@ impl Run {
             instant: 0,
             last: None,
             config: None,
+            in_use: None,
+            expected_in_use: None,
             newest: BTreeMap::new(),
             seen: BTreeSet::new(),
             configs: 0,
@@ -207,20 +214,21 @@ impl Run {
                 self.last.as_ref() != Some(&resolved),
                 "the same was given again"
             );
-            if let Resolved::Ready(config) = &resolved {
-                self.check_config(config)?;
-                self.configs += 1;
-                self.config = Some(Arc::clone(config));
-            }
+            self.configs += usize::from(matches!(resolved, Resolved::Ready(_)));
             self.last = Some(resolved);
         }
         self.check_scratch(self.resolver.view())?;
+        self.in_use = self.last.as_ref().and_then(in_use).cloned();
+        if let Some(config) = self.in_use.clone() {
+            self.check_config(&config)?;
+            self.config = Some(config);
+        }
         self.check_oracle()
     }
 
     /// What was given last is what comes out from scratch.
     fn check_scratch(&self, view: &View) -> Checked {
-        let scratch = resolve(view, self.resolver.roots());
+        let scratch = resolve(view, self.resolver.roots(), self.in_use.as_ref());
         prop_assert_eq!(self.last.as_ref(), Some(&scratch.resolved));
         prop_assert_eq!(self.resolver.watches(), scratch.watches);
         Ok(())
@@ -229,7 +237,9 @@ impl Run {
     /// So does what the oracle says, which knows what the resolver should have heard.
     fn check_oracle(&mut self) -> Checked {
         let mut oracle = Oracle::new(&self.heard);
-        let expected = oracle.resolve(&self.holds.keys().copied().collect());
+        let holds = self.holds.keys().copied().collect();
+        let expected = oracle.resolve(&holds, self.expected_in_use.as_ref());
+        self.expected_in_use = expected.serves().cloned();
         let actual = observe(self.last.as_ref().unwrap());
         prop_assert_eq!(&actual, &expected);
         let watches = self.resolver.watches();
@@ -245,6 +255,7 @@ impl Run {
 
     /// Each routed cluster is there; what is equal is the same; and no instant goes back.
     fn check_config(&mut self, config: &Arc<XdsConfig>) -> Checked {
+        let is_whole = matches!(self.last, Some(Resolved::Ready(_)));
         for name in config.routed() {
             prop_assert!(config.clusters.contains_key(name), "{} is not there", name);
         }
@@ -254,6 +265,14 @@ impl Run {
                 prop_assert!(is_same(before, result), "{} is another Arc", name);
                 self.seen.insert("same cluster");
             }
+            if let State::Aggregate { leaves, .. } = state(result) {
+                for leaf in leaves {
+                    let leaf = config.clusters.get(&*Piece::Cluster(leaf).name());
+                    let is_leaf =
+                        leaf.is_some_and(|leaf| !matches!(state(leaf), State::Aggregate { .. }));
+                    prop_assert!(is_leaf, "{name} leads to no leaf");
+                }
+            }
             if let Ok(cluster) = result
                 && let State::Leaf {
                     instant, endpoints, ..
@@ -261,7 +280,13 @@ impl Run {
             {
                 self.check_instant(name, instant)?;
                 if let (Some(of), Some(instant)) = (cluster.endpoints(), endpoints) {
-                    self.check_instant(&of.name, instant)?;
+                    // Clusters share endpoints, and one that is kept has older ones than the others.
+                    let of = if is_whole {
+                        of.name.clone()
+                    } else {
+                        format!("{} of {name}", of.name)
+                    };
+                    self.check_instant(&of, instant)?;
                 }
             }
         }
@@ -298,18 +323,25 @@ impl Run {
     }
 
     fn remember(&mut self, outcome: &Outcome) {
-        let clusters = match outcome {
+        let config = match outcome {
             Outcome::Error => {
                 self.seen.insert("an error");
                 return;
             }
-            Outcome::Waiting(_) => {
+            Outcome::Waiting { in_use: None, .. } => {
                 self.seen.insert("waiting");
                 return;
             }
-            Outcome::Ready { clusters, .. } => clusters,
+            Outcome::Waiting {
+                in_use: Some(config),
+                ..
+            } => {
+                self.seen.insert("waiting, and in use");
+                config
+            }
+            Outcome::Ready(config) => config,
         };
-        for state in clusters.values() {
+        for state in config.clusters.values() {
             self.seen.insert(match state {
                 State::Aggregate { notes: 0, .. } => "aggregate",
                 State::Aggregate { .. } => "note",
@@ -350,15 +382,31 @@ fn is_same(a: &ClusterResult, b: &ClusterResult) -> bool {
 fn observe(resolved: &Resolved) -> Outcome {
     match resolved {
         Resolved::Error(_) => Outcome::Error,
-        Resolved::Ready(config) => Outcome::Ready {
-            clusters: config
-                .clusters
-                .iter()
-                .map(|(name, result)| (index(name), state(result)))
-                .collect(),
-            notes: config.notes.len(),
+        Resolved::Ready(config) => Outcome::Ready(observe_config(config)),
+        Resolved::Waiting { missing, in_use } => Outcome::Waiting {
+            missing: missing.0.clone(),
+            in_use: in_use.as_deref().map(observe_config),
         },
-        Resolved::Waiting(missing) => Outcome::Waiting(missing.0.clone()),
+    }
+}
+
+fn observe_config(config: &XdsConfig) -> Config {
+    let clusters = config.clusters.iter();
+    Config {
+        routed: config.routed().map(index).collect(),
+        clusters: clusters
+            .map(|(name, result)| (index(name), state(result)))
+            .collect(),
+        notes: config.notes.len(),
+    }
+}
+
+/// What serves calls after an answer.
+fn in_use(resolved: &Resolved) -> Option<&Arc<XdsConfig>> {
+    match resolved {
+        Resolved::Error(_) => None,
+        Resolved::Ready(config) => Some(config),
+        Resolved::Waiting { in_use, .. } => in_use.as_ref(),
     }
 }
 
