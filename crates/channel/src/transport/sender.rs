@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use crowfly_http2::{Client, OpenError, ResponseFuture, SendStream};
+use crowfly_http2::{Client, OpenError, ResponseFuture, SendStream, StreamError};
 use http::{Request, Response, Version};
 use http_body::Body;
 
@@ -62,8 +62,14 @@ impl Sender {
             self.start(Pump::new(stream, body)).await?
         };
         match response.await {
-            Ok(response) => Ok(response.map(|receive| ResponseBody::new(receive, pump, permit))),
+            Ok(response) => {
+                shared.handle_carried();
+                Ok(response.map(|receive| ResponseBody::new(receive, pump, permit)))
+            }
             Err(error) => {
+                if !matches!(error, StreamError::NeverSent(_)) {
+                    shared.handle_carried();
+                }
                 if let Some(pump) = pump.as_mut().filter(|_| PumpHandle::has_reset(&error))
                     && let Some(status) = pump.failure().await
                 {
