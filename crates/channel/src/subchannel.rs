@@ -23,8 +23,12 @@ use tracing::{debug, info};
 
 use crate::transport::{Closing, Connection, Profile, Sender};
 
-/// A connection that does not last this long counts as a failed attempt: otherwise a server that
-/// accepts and closes at once would be dialled in a tight loop.
+/// A connection that carried no call and did not last this long counts as a failed attempt, because
+/// a server that accepts and closes at once would otherwise be dialled in a tight loop.
+///
+/// One that carried a call is never a failed attempt, however soon it ends: proxies send GOAWAY
+/// after a number of requests, which under load takes no time (nginx's `keepalive_requests`,
+/// Envoy's `max_requests_per_connection`).
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// Names a subchannel for as long as the channel lives.
@@ -125,7 +129,7 @@ impl Machine {
         Instant::now()
     }
 
-    /// The connection takes no more calls; open ones go on without us. If that was too soon, the
+    /// The connection takes no more calls; open ones go on without us. If it never was of use, the
     /// reason.
     fn closed(
         &mut self,
@@ -138,11 +142,11 @@ impl Machine {
             let dialling = Arc::make_mut(&mut self.dialling);
             dialling.profile = dialling.profile.clone().slowed();
         }
-        if since.elapsed() < SETTLED {
-            return Some(closing.to_string().into());
+        if connection.has_carried_calls() || since.elapsed() >= SETTLED {
+            self.backoff.reset();
+            return None;
         }
-        self.backoff.reset();
-        None
+        Some(closing.to_string().into())
     }
 
     fn report(&self, state: EndpointState<Sender>) {

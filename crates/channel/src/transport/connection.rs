@@ -104,6 +104,11 @@ impl Connection {
         self.shared.too_many_pings()
     }
 
+    /// Whether a call was sent on it.
+    pub fn has_carried_calls(&self) -> bool {
+        self.shared.has_carried_calls()
+    }
+
     /// Waits for the end to come nearer: at most one [`Closing::Draining`], then
     /// [`Closing::Closed`], again and again. Dropping the future loses nothing.
     pub async fn closing(&mut self) -> Closing {

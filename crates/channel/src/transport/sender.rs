@@ -13,7 +13,7 @@ use http_body::Body;
 
 use super::body::ResponseBody;
 use super::error::SendError;
-use super::http2::{Client, OpenError, ResponseFuture, SendStream};
+use super::http2::{Client, OpenError, ResponseFuture, SendStream, StreamError};
 use super::pump::{Pump, PumpHandle};
 use super::shared::Shared;
 
@@ -62,8 +62,14 @@ impl Sender {
             self.start(Pump::new(stream, body)).await?
         };
         match response.await {
-            Ok(response) => Ok(response.map(|receive| ResponseBody::new(receive, pump, permit))),
+            Ok(response) => {
+                shared.handle_carried();
+                Ok(response.map(|receive| ResponseBody::new(receive, pump, permit)))
+            }
             Err(error) => {
+                if !matches!(error, StreamError::NeverSent(_)) {
+                    shared.handle_carried();
+                }
                 if let Some(pump) = pump.as_mut().filter(|_| PumpHandle::has_reset(&error))
                     && let Some(status) = pump.failure().await
                 {

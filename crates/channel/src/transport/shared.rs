@@ -32,6 +32,8 @@ pub(super) struct Shared {
     /// Whether a GOAWAY said that our PINGs are too many. The server may close right after it, and
     /// then that is all that `closing` has to tell.
     too_many_pings: AtomicBool,
+    /// Whether a stream that reached the server has ended, or its response has begun.
+    carried: AtomicBool,
     closing: watch::Sender<Option<Closing>>,
     /// Written only if someone wants to know.
     heard: Option<Arc<Heard>>,
@@ -52,6 +54,7 @@ impl Shared {
             waiting: AtomicUsize::new(0),
             settings_seen: AtomicBool::new(false),
             too_many_pings: AtomicBool::new(false),
+            carried: AtomicBool::new(false),
             closing: watch::Sender::new(None),
         }
     }
@@ -135,6 +138,19 @@ impl Shared {
             (StreamError::Lost(_), Some(reason)) => SendError::lost(self.address, &**reason),
             _ => SendError::of_stream(self.address, error),
         }
+    }
+
+    /// A call was sent. Only the first one writes.
+    pub(super) fn handle_carried(&self) {
+        if !self.carried.load(Ordering::Relaxed) {
+            self.carried.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a call was sent. An open stream counts, because its task may not have run since it
+    /// was answered; a stream ends only after it was noted.
+    pub(super) fn has_carried_calls(&self) -> bool {
+        self.open_streams() > 0 || self.carried.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -36,6 +36,8 @@ struct Shared {
     connections: AtomicUsize,
     open: watch::Sender<usize>,
     go_away: watch::Sender<Reason>,
+    /// How many calls a connection has before it is sent away.
+    calls_each: AtomicUsize,
     drain: watch::Sender<()>,
 }
 
@@ -60,7 +62,12 @@ impl Backend {
         self.shared.go_away.send_replace(Reason::NO_ERROR);
     }
 
-    /// Does the same because of too many PINGs.
+    /// Sends GOAWAY on every connection after so many calls.
+    pub(crate) fn go_away_after(&self, calls: usize) {
+        self.shared.calls_each.store(calls, Ordering::SeqCst);
+    }
+
+    /// Does the same as [`go_away`](Self::go_away) because of too many PINGs.
     pub(crate) fn complain_of_pings(&self) {
         self.shared.go_away.send_replace(Reason::ENHANCE_YOUR_CALM);
     }
@@ -132,6 +139,7 @@ impl Backend {
             connections: AtomicUsize::new(0),
             open: watch::Sender::new(0),
             go_away: watch::Sender::new(Reason::NO_ERROR),
+            calls_each: AtomicUsize::new(usize::MAX),
             drain: watch::Sender::new(()),
         });
         let server = tokio::spawn(accept(listener, Arc::clone(&shared)));
@@ -217,11 +225,16 @@ async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
     let Ok(mut connection) = server::handshake(tcp).await else {
         return;
     };
+    let mut calls = 0;
     loop {
         tokio::select! {
             accepted = connection.accept() => {
                 let Some(Ok((request, respond))) = accepted else { return };
                 shared.take(request, respond);
+                calls += 1;
+                if calls == shared.calls_each.load(Ordering::SeqCst) {
+                    connection.graceful_shutdown();
+                }
             }
             Ok(()) = told.changed() => match *told.borrow_and_update() {
                 Reason::NO_ERROR => connection.graceful_shutdown(),
