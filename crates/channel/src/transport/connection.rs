@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use tokio_rustls::client::TlsStream;
 use tracing::debug;
 
 use super::error::{ConnectError, ConnectPhase};
@@ -24,9 +25,6 @@ use super::keepalive::{self, Heard, Keepalive};
 use super::profile::Profile;
 use super::sender::Sender;
 use super::shared::Shared;
-
-/// The most that TLS encrypts as one. A part of it is nothing to the server.
-const TLS_RECORD: usize = 16 * 1024;
 
 /// One HTTP/2 connection that is ready for calls.
 ///
@@ -64,12 +62,11 @@ impl Connection {
             .phase(ConnectPhase::Connect, connect_tcp(address))
             .await?;
         match profile.tls() {
-            None => attempt.http2(tcp, is_hung_up, usize::MAX).await,
+            None => attempt.http2(tcp, is_hung_up, Writes::Exact).await,
             Some(tls) => {
                 let stream = attempt.phase(ConnectPhase::Tls, tls.handshake(tcp)).await?;
-                attempt
-                    .http2(stream, |stream| is_hung_up(stream.get_ref().0), TLS_RECORD)
-                    .await
+                let probe = |stream: &TlsStream<_>| is_hung_up(stream.get_ref().0);
+                attempt.http2(stream, probe, Writes::Layered).await
             }
         }
     }
@@ -127,6 +124,15 @@ impl fmt::Display for Closing {
     }
 }
 
+/// How much is known of a write that failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    /// It has taken nothing.
+    Exact,
+    /// It may have taken something, because there is a layer above the socket.
+    Layered,
+}
+
 /// One attempt to connect: its steps share a deadline.
 struct Attempt {
     address: SocketAddr,
@@ -157,7 +163,7 @@ impl Attempt {
         &self,
         io: IO,
         probe: fn(&IO) -> bool,
-        max_write: usize,
+        writes: Writes,
     ) -> Result<Connection, ConnectError>
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -173,7 +179,10 @@ impl Attempt {
         let listener = shared.clone();
         let observe = move |event| listener.handle_event(event);
         let (client, mut driver) = crowfly_http2::Connection::new(io, Config::default(), observe);
-        driver = driver.probing(probe).writing_at_most(max_write);
+        driver = driver.probing(probe);
+        if writes == Writes::Exact {
+            driver = driver.with_exact_writes();
+        }
         let settings = read_settings(&mut driver, &shared);
         self.phase(ConnectPhase::Settings, settings).await?;
         debug!(address = %self.address, "connected");
