@@ -224,7 +224,11 @@ impl ChannelBuilder {
         Ok(self.start(&target).unwrap_or_else(|error| {
             error!(target = &*target.service, %error, "the channel cannot work");
             // The bootstrap may be good, and something else bad.
-            let found = || Bootstrap::from_env().ok().map(|found| found.node.id);
+            let found = || {
+                Bootstrap::from_env()
+                    .ok()
+                    .map(|found| found.node.id.clone())
+            };
             let node = given.or_else(found).unwrap_or_default();
             broken(written, node.into(), &target, &error)
         }))

@@ -17,6 +17,8 @@ use crate::{Config, Event, Reason, frame};
 /// What is read at once, at first. It grows while reads fill it.
 const MIN_READ: usize = 4 * 1024;
 const MAX_READ: usize = 64 * 1024;
+/// The most that is handed at once to a socket whose writes are not exact. It is a record of TLS.
+const LAYERED_WRITE: usize = 16 * 1024;
 
 /// The future that drives a connection to its end. Dropping it ends the connection at once.
 ///
@@ -27,7 +29,7 @@ pub struct Connection<IO, F> {
     shared: Shared,
     observe: F,
     probe: fn(&IO) -> bool,
-    max_write: usize,
+    has_exact_writes: bool,
     input: BytesMut,
     read_size: usize,
     /// Output that is being written.
@@ -49,7 +51,7 @@ where
             shared,
             observe,
             probe: |_| false,
-            max_write: usize::MAX,
+            has_exact_writes: false,
             input: BytesMut::new(),
             read_size: MIN_READ,
             writing: BytesMut::new(),
@@ -66,12 +68,13 @@ where
         self
     }
 
-    /// Hands the socket at most so many bytes at once. If a write fails none of it must have reached
-    /// the server, or calls that were sent would count as never sent: over TLS, that holds for a
-    /// record (16 kB), but not for many.
+    /// Says that a write of this socket that fails has taken nothing, as is so of TCP.
+    ///
+    /// Without it, all that was handed to a write that failed counts as sent, because layers such as
+    /// TLS may have passed on a part. Calls that the server executed never count as never sent.
     #[must_use]
-    pub fn writing_at_most(mut self, max_write: usize) -> Self {
-        self.max_write = max_write;
+    pub fn with_exact_writes(mut self) -> Self {
+        self.has_exact_writes = true;
         self
     }
 
@@ -139,12 +142,7 @@ where
     fn poll_write(&mut self, was_silent: bool, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         loop {
             while !self.writing.is_empty() {
-                match ready!(
-                    Pin::new(&mut self.io).poll_write(cx, next(&self.writing, self.max_write))
-                )? {
-                    0 => return Poll::Ready(Err(io::Error::from(io::ErrorKind::WriteZero).into())),
-                    written => self.writing.advance(written),
-                }
+                ready!(self.poll_write_some(cx))?;
             }
             self.writing.clear();
             let is_gone = || was_silent && (self.probe)(&self.io);
@@ -157,6 +155,24 @@ where
                 }
             }
         }
+    }
+
+    /// Hands the socket some of the output, and takes away what may have reached the server.
+    fn poll_write_some(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut offered = self.writing.len();
+        if !self.has_exact_writes {
+            // A layer that still holds something takes no more, so that little is lost with it.
+            ready!(Pin::new(&mut self.io).poll_flush(cx))?;
+            offered = offered.min(LAYERED_WRITE);
+        }
+        let written = ready!(Pin::new(&mut self.io).poll_write(cx, &self.writing[..offered]));
+        match written {
+            Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Ok(written) => self.writing.advance(written),
+            Err(_) if self.has_exact_writes => {}
+            Err(_) => self.writing.advance(offered),
+        }
+        Poll::Ready(written.map(drop))
     }
 
     /// The end has come: streams fail, and the server is told, if it takes it: it is not waited for.
@@ -193,8 +209,8 @@ where
     /// Writes as much as the socket takes at once. If that is all, the server hears that it is.
     fn write_last(&mut self, cx: &mut Context<'_>) {
         while !self.writing.is_empty() {
-            match Pin::new(&mut self.io).poll_write(cx, next(&self.writing, self.max_write)) {
-                Poll::Ready(Ok(written)) if written > 0 => self.writing.advance(written),
+            match self.poll_write_some(cx) {
+                Poll::Ready(Ok(())) => {}
                 _ => return,
             }
         }
@@ -214,10 +230,6 @@ where
         self.close(&ended, cx);
         Poll::Ready(ended)
     }
-}
-
-fn next(bytes: &[u8], most: usize) -> &[u8] {
-    &bytes[..bytes.len().min(most)]
 }
 
 impl<IO, F> Drop for Connection<IO, F> {

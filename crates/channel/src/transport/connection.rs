@@ -19,14 +19,11 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::error::{ConnectError, ConnectPhase};
-use super::http2::{Backend, Client, Config, Error, GoAway, Reason, Socket};
+use super::http2::{Backend, Client, Config, Error, GoAway, Reason, Socket, Writes};
 use super::keepalive::{self, Heard, Keepalive};
 use super::profile::Profile;
 use super::sender::Sender;
 use super::shared::Shared;
-
-/// The most that TLS encrypts as one. A part of it is nothing to the server.
-const TLS_RECORD: usize = 16 * 1024;
 
 /// A server that wants TLS answers plaintext with an alert or hangs up, and neither is HTTP/2.
 const WANTS_TLS: &str = " (we speak plaintext: does the server want TLS?)";
@@ -77,7 +74,7 @@ impl Connection {
                 let socket = Socket {
                     io: tcp,
                     probe: is_hung_up,
-                    max_write: usize::MAX,
+                    writes: Writes::Exact,
                 };
                 attempt.http2(socket).await
             }
@@ -86,7 +83,7 @@ impl Connection {
                 let socket = Socket {
                     io: stream,
                     probe: |stream| is_hung_up(stream.get_ref().0),
-                    max_write: TLS_RECORD,
+                    writes: Writes::Layered,
                 };
                 attempt.http2(socket).await
             }

@@ -34,8 +34,16 @@ pub(super) struct Socket<IO> {
     pub(super) io: IO,
     /// Whether the server is known to have closed it; see [`crowfly_http2::Connection::probing`].
     pub(super) probe: fn(&IO) -> bool,
-    /// See [`crowfly_http2::Connection::writing_at_most`].
-    pub(super) max_write: usize,
+    pub(super) writes: Writes,
+}
+
+/// How much is known of a write that failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Writes {
+    /// It has taken nothing.
+    Exact,
+    /// It may have taken something, because there is a layer above the socket.
+    Layered,
 }
 
 /// Runs an expression on the value inside, of whichever backend it is.
@@ -72,9 +80,11 @@ impl Client {
         match backend {
             Backend::Own => {
                 let (client, driver) = crowfly_http2::Connection::new(socket.io, config, observe);
-                let driver = driver
-                    .probing(socket.probe)
-                    .writing_at_most(socket.max_write);
+                let driver = driver.probing(socket.probe);
+                let driver = match socket.writes {
+                    Writes::Exact => driver.with_exact_writes(),
+                    Writes::Layered => driver,
+                };
                 Ok((Self::Own(client), Driver::Own(driver)))
             }
             #[cfg(feature = "h2-backend")]

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::transport::connection::Closing;
     use crate::transport::error::SendErrorKind;
-    use crate::transport::http2::{Backend, Config, Event, Socket};
+    use crate::transport::http2::{Backend, Config, Event, Socket, Writes};
 
     /// Stream ids have 31 bits: a busy connection uses them up within hours. The call that finds
     /// none goes elsewhere, and the connection makes room for a new one.
@@ -162,7 +162,7 @@ mod tests {
         let socket = Socket {
             io,
             probe: |_| false,
-            max_write: usize::MAX,
+            writes: Writes::Exact,
         };
         let connected = Client::connect(Backend::Own, socket, config, |_| ()).await;
         let (client, _driver) = connected.unwrap();

@@ -18,6 +18,7 @@ mod headers;
 mod interop;
 mod model;
 mod never_sent;
+mod never_sent_tls;
 mod random;
 mod raw;
 mod settings;

@@ -39,7 +39,9 @@ impl Raw {
         let heard = events.clone();
         let observe = move |event| heard.lock().unwrap().push(event);
         let (client, connection) = Connection::new(wire.clone(), config, observe);
-        let connection = connection.probing(|wire| wire.lock().is_gone);
+        let connection = connection
+            .probing(|wire| wire.lock().is_gone)
+            .with_exact_writes();
         let mut raw = Self {
             wire,
             client: Some(client),
