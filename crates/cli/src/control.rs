@@ -12,7 +12,10 @@ use crate::{output, signal::Termination};
 ///
 /// Prints `listening on ADDR` and `admin on http://ADDR` once it serves. A file that becomes bad
 /// changes nothing for clients: the last good configuration stays, and the log says file, line,
-/// field and what was expected.
+/// field and what was expected. So it is with a file that becomes empty; `services: []` is applied.
+///
+/// A file is read once it has been unchanged for 100 ms. The log says what each reload added,
+/// changed and removed, as a warning if something is gone.
 ///
 /// The admin port serves /healthz, /metrics, /snapshot and /clients. SIGTERM and SIGINT end the
 /// streams with UNAVAILABLE, and then the process.
@@ -34,6 +37,11 @@ pub struct ControlArgs {
     /// A YAML or JSON file, or a directory of such files
     #[arg(long, value_name = "FILE|DIR", env = "CROWFLY_CONTROL_CONFIG")]
     pub config: PathBuf,
+
+    /// Serve files that say nothing; else they are refused, because a file is empty while it is
+    /// written anew
+    #[arg(long, env = "CROWFLY_CONTROL_ALLOW_EMPTY")]
+    pub allow_empty: bool,
 
     /// Where to serve ADS, health and reflection; port 0 lets the kernel choose one
     #[arg(
@@ -62,6 +70,7 @@ pub async fn run(args: ControlArgs) -> Result<(), ControlError> {
     let mut termination = Termination::listen().map_err(ControlError::Signals)?;
     let options = Options {
         config: args.config,
+        allow_empty: args.allow_empty,
         listen: args.listen,
         admin: Some(args.admin),
     };

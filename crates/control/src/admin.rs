@@ -85,9 +85,9 @@ fn shown(resource: &SnapshotResource) -> Value {
 
 fn last_reload(store: &Store) -> Value {
     let reload = store.reloads().borrow().clone();
-    let errors: Vec<String> = match &reload.result {
-        Ok(()) => Vec::new(),
-        Err(errors) => errors.iter().map(ToString::to_string).collect(),
+    let (changes, errors) = match &reload.result {
+        Ok(changes) => (Some(changes.to_string()), Vec::new()),
+        Err(errors) => (None, errors.iter().map(ToString::to_string).collect()),
     };
-    json!({ "at": unix(reload.at), "ok": errors.is_empty(), "errors": errors })
+    json!({ "at": unix(reload.at), "ok": errors.is_empty(), "changes": changes, "errors": errors })
 }

@@ -20,6 +20,12 @@ use crate::tree::{Node, Value};
 /// a stack costs nothing.
 const STACK: usize = 32 << 20;
 
+const EMPTY: &str = "expected `services` or `resources`, got an empty file; \
+    `services: []` or --allow-empty serves nothing on purpose";
+
+/// Templates write a key without a value when what they loop over is empty.
+const NO_LIST: &str = "expected a list, got nothing; `[]` is a list without entries";
+
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFile {
@@ -52,9 +58,32 @@ impl Catalog {
     ///     r#"control.yaml:3:26: services[0].endpoints[0].address: expected "ip:port", got "foo""#,
     /// );
     /// ```
+    ///
+    /// A file with neither `services` nor `resources` is an error, because it looks like one that
+    /// was truncated, and whoever serves it would delete a fleet.
     pub fn read(files: &[ConfigFile]) -> Result<Self, ConfigErrors> {
+        Self::read_with(files, false)
+    }
+
+    /// Reads files as [`read`](Self::read) does, and takes an empty one for one that says nothing.
+    ///
+    /// ```
+    /// use crowfly_control::{Catalog, ConfigFile};
+    ///
+    /// let empty = [ConfigFile { path: "control.yaml".into(), text: String::new() }];
+    /// assert!(Catalog::read(&empty).is_err());
+    /// assert!(Catalog::read_allowing_empty(&empty).is_ok());
+    /// ```
+    pub fn read_allowing_empty(files: &[ConfigFile]) -> Result<Self, ConfigErrors> {
+        Self::read_with(files, true)
+    }
+
+    pub(crate) fn read_with(files: &[ConfigFile], allow_empty: bool) -> Result<Self, ConfigErrors> {
         let read = || {
-            let mut reading = Reading::default();
+            let mut reading = Reading {
+                allow_empty,
+                ..Reading::default()
+            };
             for file in files {
                 reading.file(file);
             }
@@ -109,8 +138,16 @@ impl std::fmt::Display for Origin {
     }
 }
 
+/// Whether a document says anything, be it that there are no services.
+fn has_content(document: &Node) -> bool {
+    ["services", "resources"]
+        .iter()
+        .any(|key| document.get(key).is_some())
+}
+
 #[derive(Default)]
 struct Reading {
+    allow_empty: bool,
     catalog: Catalog,
     errors: Vec<ConfigError>,
     /// Services that others name as their fallback.
@@ -122,13 +159,17 @@ struct Reading {
 impl Reading {
     fn file(&mut self, file: &ConfigFile) {
         let path = Arc::new(file.path.clone());
-        match Node::parse(&file.text) {
-            Ok(documents) => {
-                for document in &documents {
-                    self.document(&path, document);
-                }
-            }
-            Err(problem) => self.problem(&path, problem),
+        let documents = match Node::parse(&file.text) {
+            Ok(documents) => documents,
+            Err(problem) => return self.problem(&path, problem),
+        };
+        let problems = self.errors.len();
+        for document in &documents {
+            self.document(&path, document);
+        }
+        let is_bad = self.errors.len() > problems;
+        if !self.allow_empty && !is_bad && !documents.iter().any(has_content) {
+            self.errors.push(ConfigError::of_file(&path, EMPTY));
         }
     }
 
@@ -161,7 +202,8 @@ impl Reading {
         mut read: impl FnMut(&mut Self, Origin, &Node),
     ) {
         let items = match &node.value {
-            Value::Null => return,
+            Value::Null if self.allow_empty => return,
+            Value::Null => return self.error(file, node.at, name, NO_LIST),
             Value::List(items) => items,
             _ => return self.error(file, node.at, name, "expected a list"),
         };

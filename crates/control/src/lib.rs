@@ -46,6 +46,13 @@
 //! four of its name; a raw resource must not claim one of these again. All files of a directory
 //! count as one.
 //!
+//! An empty file, one with neither `services` nor `resources`, and a directory without files are
+//! refused, because they look like a truncated configuration and would delete everything. To serve
+//! nothing, write `services: []`, or set [`Options::allow_empty`].
+//!
+//! A changed file is read once it has been unchanged for 100 ms. Programs should replace it by a
+//! rename all the same, because a writer that pauses for longer shows half of its file.
+//!
 //! # Fallbacks
 //!
 //! With `fallback`, the cluster `NAME` of a service is an aggregate (gRFC A37) of
@@ -72,6 +79,8 @@ mod ads;
 mod aggregate;
 mod canonical;
 mod catalog;
+mod changes;
+mod check;
 mod clients;
 mod descriptors;
 mod envoy;
@@ -89,6 +98,8 @@ mod translate;
 mod tree;
 
 pub use catalog::{Catalog, ConfigFile};
+pub use changes::Changes;
+pub use check::check;
 pub use descriptors::to_json;
 pub use error::{ConfigError, ConfigErrors, Position};
 pub use server::{ControlPlane, Options, StartError};

@@ -66,7 +66,12 @@ impl de::Error for Problem {
         let expected = match expected.to_string() {
             number if number == "u32" => "a number from 0 to 4294967295".to_owned(),
             number if number == "a nonzero u32" => "a number from 1 to 4294967295".to_owned(),
+            list if list == "a sequence" => "a list".to_owned(),
             other => other,
+        };
+        let got = match got {
+            Unexpected::Unit => "nothing".to_owned(),
+            other => other.to_string(),
         };
         Self::new(format_args!("expected {expected}, got {got}"))
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crowfly_xds::Snapshot;
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tonic::transport::Server;
 use tonic::transport::server::{Router, TcpIncoming};
@@ -37,6 +37,9 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 pub struct Options {
     /// A file, or a directory of `*.yaml`, `*.yml` and `*.json` files.
     pub config: PathBuf,
+    /// Whether files that say nothing are served. They are refused otherwise, because a file is
+    /// empty for a moment while it is written anew.
+    pub allow_empty: bool,
     /// Where to serve ADS, health and reflection. With port 0 the kernel chooses one.
     pub listen: SocketAddr,
     /// Where to serve the admin pages, if at all.
@@ -71,6 +74,7 @@ pub enum StartError {
 ///
 /// let plane = ControlPlane::start(Options {
 ///     config: "control.yaml".into(),
+///     allow_empty: false,
 ///     listen: "127.0.0.1:0".parse()?,
 ///     admin: None,
 /// })
@@ -88,6 +92,8 @@ pub struct ControlPlane {
     stopping: watch::Sender<bool>,
     tasks: JoinSet<()>,
     reloads: JoinSet<()>,
+    /// Asks for a reload; absent if there are no files.
+    ask: Option<mpsc::Sender<()>>,
 }
 
 impl ControlPlane {
@@ -96,10 +102,14 @@ impl ControlPlane {
     /// A configuration that is bad at the start is an error; one that becomes bad later is logged,
     /// and the last good one is served.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        let source = FileSource::new(options.config);
-        let (reloader, snapshot) = Reloader::start(source);
+        let source = FileSource::new(options.config, options.allow_empty);
+        let (reloader, snapshot) = Reloader::start(source).await;
         let mut plane = Self::with_snapshot(snapshot?, options.listen, options.admin).await?;
-        plane.reloads.spawn(reloader.run(plane.store.clone()));
+        let (ask, asked) = mpsc::channel(1);
+        plane.ask = Some(ask);
+        plane
+            .reloads
+            .spawn(reloader.run(plane.store.clone(), asked));
         Ok(plane)
     }
 
@@ -139,6 +149,7 @@ impl ControlPlane {
             stopping,
             tasks,
             reloads: JoinSet::new(),
+            ask: None,
         })
     }
 
@@ -160,6 +171,15 @@ impl ControlPlane {
     /// Serves `snapshot` from now on, until a file changes.
     pub fn set_snapshot(&self, snapshot: Snapshot) {
         self.store.set(snapshot);
+    }
+
+    /// Reads the configuration again, although nothing says that it has changed. What comes of it
+    /// is logged, and told to [`reloads`](Self::reloads).
+    pub fn reload(&self) {
+        if let Some(ask) = &self.ask {
+            // A full queue holds the same wish already.
+            ask.try_send(()).ok();
+        }
     }
 
     /// News of each time the configuration was read again.

@@ -7,6 +7,7 @@ use crowfly_xds::Snapshot;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use tokio::sync::watch;
 
+use crate::changes::Changes;
 use crate::envoy;
 use crate::error::ConfigErrors;
 use crate::metrics::Metrics;
@@ -16,8 +17,8 @@ use crate::metrics::Metrics;
 pub struct Reload {
     /// When it was read.
     pub at: SystemTime,
-    /// Whether it is served now; if not, the snapshot before it still is.
-    pub result: Result<(), ConfigErrors>,
+    /// What it changed, if it is served now; if not, the snapshot before it still is.
+    pub result: Result<Changes, ConfigErrors>,
 }
 
 /// Holds the current snapshot and tells of changes.
@@ -34,7 +35,10 @@ impl Store {
         metrics.reload(true);
         Self {
             views: watch::Sender::new(Views::new(snapshot)),
-            reload: watch::Sender::new(succeeded()),
+            reload: watch::Sender::new(Reload {
+                at: SystemTime::now(),
+                result: Ok(Changes::default()),
+            }),
             metrics,
         }
     }
@@ -46,19 +50,14 @@ impl Store {
     }
 
     /// Takes the outcome of a reload; a failed one changes nothing for the clients.
-    pub(crate) fn reloaded(&self, result: Result<Snapshot, ConfigErrors>) {
+    pub(crate) fn reloaded(&self, result: Result<(Snapshot, Changes), ConfigErrors>) {
         self.metrics.reload(result.is_ok());
-        let reload = match result {
-            Ok(snapshot) => {
-                self.set(snapshot);
-                succeeded()
-            }
-            Err(errors) => Reload {
-                at: SystemTime::now(),
-                result: Err(errors),
-            },
-        };
-        self.reload.send_replace(reload);
+        let result = result.map(|(snapshot, changes)| {
+            self.set(snapshot);
+            changes
+        });
+        let at = SystemTime::now();
+        self.reload.send_replace(Reload { at, result });
     }
 
     pub(crate) fn views(&self) -> watch::Receiver<Views> {
@@ -95,12 +94,5 @@ impl Views {
             Some(node) if node.user_agent_name == "envoy" => self.envoy.clone(),
             _ => self.all.clone(),
         }
-    }
-}
-
-fn succeeded() -> Reload {
-    Reload {
-        at: SystemTime::now(),
-        result: Ok(()),
     }
 }

@@ -115,7 +115,7 @@ services:
   - dns: "example.com:443"
 "#;
     insta::assert_snapshot!(errors(text), @r#"
-    control.yaml:3:24: services[0].fallback: expected a sequence, got string "b"
+    control.yaml:3:24: services[0].fallback: expected a list, got string "b"
     control.yaml:4:25: services[1].fallback[0]: expected the name of a service or {dns: "host:port"}, got integer `7`
     control.yaml:5:32: services[2].fallback[0].dns: expected "host:port", got "example.com"
     control.yaml:6:35: services[3].fallback[1].dns: expected "host:port", got integer `443`
@@ -242,13 +242,31 @@ fn endless_nesting_is_an_error() {
     insta::assert_snapshot!(errors(&text), @"control.yaml:1:13: resources[0]: expected a resource with `@type`, or `name` and `resource`");
 }
 
+/// A file is empty for a moment while it is written anew; what it says then deletes everything.
 #[test]
-fn an_empty_file_says_nothing() {
-    for text in ["", "# nothing\n", "---\n", "services:\nresources:\n", "{}"] {
-        let file = ConfigFile {
-            path: "control.yaml".into(),
-            text: text.to_owned(),
-        };
-        Catalog::read(&[file]).unwrap();
+fn an_empty_file_is_refused_unless_that_is_allowed() {
+    let read = |text: &str| ConfigFile {
+        path: "control.yaml".into(),
+        text: text.to_owned(),
+    };
+    for text in ["", "# nothing\n", "---\n", "{}", "---\n---\n"] {
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(errors(text), @"control.yaml: expected `services` or `resources`, got an empty file; `services: []` or --allow-empty serves nothing on purpose");
+        }
+        Catalog::read_allowing_empty(&[read(text)]).unwrap();
     }
+    // One file of many is enough: it had something to say before.
+    let other = read("services: [{ name: a }]");
+    assert!(Catalog::read(&[other, read("")]).is_err());
+    for text in ["services: []", "resources: []", "---\n---\nservices: []\n"] {
+        Catalog::read(&[read(text)]).unwrap();
+    }
+}
+
+/// A template that loops over nothing writes a key and no value.
+#[test]
+fn a_list_that_is_not_written_out_is_refused() {
+    insta::assert_snapshot!(errors("services:\n"), @"control.yaml:1:9: services: expected a list, got nothing; `[]` is a list without entries");
+    insta::assert_snapshot!(errors("services: []\nresources:\n"), @"control.yaml:2:10: resources: expected a list, got nothing; `[]` is a list without entries");
+    insta::assert_snapshot!(errors("services:\n- name: a\n  endpoints:\n"), @"control.yaml:3:12: services[0].endpoints: expected a list, got nothing");
 }

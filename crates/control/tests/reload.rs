@@ -18,16 +18,20 @@ async fn start(config: &Path) -> ControlPlane {
 async fn try_start(config: &Path) -> Result<ControlPlane, StartError> {
     ControlPlane::start(Options {
         config: config.to_owned(),
+        allow_empty: false,
         listen: any_port(),
         admin: Some(any_port()),
     })
     .await
 }
 
-async fn next(reloads: &mut watch::Receiver<Reload>) -> Result<(), String> {
+async fn next(reloads: &mut watch::Receiver<Reload>) -> Result<String, String> {
     soon(reloads.changed()).await.unwrap();
     let reload = reloads.borrow_and_update().clone();
-    reload.result.map_err(|errors| errors.to_string())
+    reload
+        .result
+        .map(|changes| changes.to_string())
+        .map_err(|errors| errors.to_string())
 }
 
 fn names(plane: &ControlPlane) -> Vec<String> {
@@ -158,6 +162,83 @@ async fn a_bad_file_leaves_the_last_good_snapshot_serving() {
     assert_eq!(names(&plane), ["b"]);
 }
 
+/// `generator > control.yaml` truncates first and writes later; whatever is read in between, the
+/// fleet stays.
+#[tokio::test]
+async fn a_file_that_becomes_empty_deletes_nothing() {
+    let dir = dir_with("control.yaml", &service("a", 1));
+    let file = dir.path().join("control.yaml");
+    let plane = start(&file).await;
+    let mut reloads = plane.reloads();
+    for text in ["", "# nothing\n", "services:\n"] {
+        replace(&file, text);
+        let error = next(&mut reloads).await.unwrap_err();
+        assert!(error.contains("expected"), "{error}");
+        assert_eq!(names(&plane), ["a"], "{text:?}");
+    }
+    replace(&file, &service("b", 1));
+    assert_eq!(
+        next(&mut reloads).await.unwrap(),
+        "added 1: b (cluster, endpoints, listener, route configuration), changed 0, \
+         removed 1: a (cluster, endpoints, listener, route configuration)"
+    );
+}
+
+/// As when a volume is not mounted yet.
+#[tokio::test]
+async fn a_directory_that_becomes_empty_deletes_nothing() {
+    let dir = dir_with("a.yaml", &service("a", 1));
+    let plane = start(dir.path()).await;
+    let mut reloads = plane.reloads();
+    std::fs::remove_file(dir.path().join("a.yaml")).unwrap();
+    let error = next(&mut reloads).await.unwrap_err();
+    assert!(error.contains("expected *.yaml"), "{error}");
+    assert_eq!(names(&plane), ["a"]);
+    assert!(try_start(dir.path()).await.is_err());
+}
+
+#[tokio::test]
+async fn empty_lists_that_are_written_out_are_applied_and_counted() {
+    let dir = dir_with("control.yaml", &service("a", 1));
+    let file = dir.path().join("control.yaml");
+    let plane = start(&file).await;
+    let mut reloads = plane.reloads();
+    replace(&file, "services: [{ name: a, endpoints: [] }]");
+    let told = next(&mut reloads).await.unwrap();
+    let expected = "added 0, changed 1: a (endpoints), removed 0, without endpoints 1: a (had 1)";
+    assert_eq!(told, expected);
+
+    replace(&file, "services: []");
+    let told = next(&mut reloads).await.unwrap();
+    assert!(told.contains("removed 1: a (cluster, "), "{told}");
+    assert_eq!(names(&plane), [""; 0]);
+    let shown = get_json(plane.admin_addr().unwrap(), "/snapshot").await;
+    assert_eq!(shown["last_reload"]["changes"], told);
+}
+
+#[tokio::test]
+async fn empty_files_are_served_if_that_is_allowed() {
+    let dir = dir_with("control.yaml", "");
+    let options = Options {
+        config: dir.path().join("control.yaml"),
+        allow_empty: true,
+        listen: any_port(),
+        admin: None,
+    };
+    let plane = ControlPlane::start(options).await.unwrap();
+    assert_eq!(names(&plane), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_reload_that_was_asked_for_is_told_even_if_nothing_changed() {
+    let dir = dir_with("control.yaml", &service("a", 1));
+    let plane = start(&dir.path().join("control.yaml")).await;
+    let mut reloads = plane.reloads();
+    plane.reload();
+    let told = next(&mut reloads).await.unwrap();
+    assert_eq!(told, "added 0, changed 0, removed 0");
+}
+
 #[tokio::test]
 async fn a_bad_start_is_an_error() {
     let dir = dir_with("control.yaml", "services: [{}]");
@@ -183,9 +264,10 @@ async fn a_bad_start_is_an_error() {
 #[tokio::test]
 async fn a_port_in_use_is_an_error() {
     let taken = tokio::net::TcpListener::bind(any_port()).await.unwrap();
-    let dir = dir_with("control.yaml", "");
+    let dir = dir_with("control.yaml", "services: []");
     let options = Options {
         config: dir.path().to_owned(),
+        allow_empty: false,
         listen: taken.local_addr().unwrap(),
         admin: None,
     };

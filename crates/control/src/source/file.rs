@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::links::links_of;
 use crate::catalog::ConfigFile;
@@ -10,15 +11,32 @@ use crate::error::{ConfigError, ConfigErrors};
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
+const NO_FILES: &str = "expected *.yaml, *.yml or *.json files in it, got none; \
+    --allow-empty serves nothing on purpose";
+
 /// A file, or a directory of `*.yaml`, `*.yml` and `*.json` files.
 #[derive(Clone, Debug)]
 pub(crate) struct FileSource {
     path: PathBuf,
+    allow_empty: bool,
 }
 
+/// When a file was last written, and how long it is; `None` if it cannot be looked at.
+pub(crate) type Stamp = (PathBuf, Option<(SystemTime, u64)>);
+
 impl FileSource {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path }
+    /// A directory without files, and a file that says nothing, are errors unless `allow_empty`.
+    pub(crate) fn new(path: PathBuf, allow_empty: bool) -> Self {
+        Self { path, allow_empty }
+    }
+
+    pub(crate) fn allow_empty(&self) -> bool {
+        self.allow_empty
+    }
+
+    /// Why it cannot be used.
+    pub(crate) fn error(&self, message: &str) -> ConfigErrors {
+        ConfigError::of_file(&self.path, message).into()
     }
 
     /// Reads every file, in the order of their names.
@@ -26,6 +44,9 @@ impl FileSource {
         let paths = self
             .files()
             .map_err(|error| cannot_read(&self.path, &error))?;
+        if paths.is_empty() && !self.allow_empty {
+            return Err(self.error(NO_FILES));
+        }
         let mut files = Vec::new();
         let mut errors = Vec::new();
         for path in paths {
@@ -35,6 +56,17 @@ impl FileSource {
             }
         }
         ConfigErrors::check(errors, files)
+    }
+
+    /// How the files are now; while one is being written, this changes.
+    pub(crate) fn stamps(&self) -> Vec<Stamp> {
+        let stamp = |path: PathBuf| {
+            let metadata = path.metadata().ok();
+            let written = metadata.and_then(|of| Some((of.modified().ok()?, of.len())));
+            (path, written)
+        };
+        let files = self.files().unwrap_or_default();
+        files.into_iter().map(stamp).collect()
     }
 
     /// Every path that, if it changes or is replaced, changes what [`read`](Self::read) returns:

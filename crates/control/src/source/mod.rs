@@ -3,6 +3,7 @@
 pub(crate) mod file;
 mod links;
 mod reload;
+mod settle;
 
 pub(crate) use file::FileSource;
 pub(crate) use reload::Reloader;

@@ -6,6 +6,7 @@
 //! they say has changed.
 
 use std::collections::{BTreeSet, HashSet};
+use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +14,16 @@ use std::time::Duration;
 use crowfly_xds::Snapshot;
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
 use super::FileSource;
-use crate::catalog::{Catalog, ConfigFile};
+use super::file::Stamp;
+use super::settle::{Unrest, settled};
+use crate::catalog::ConfigFile;
+use crate::changes::Changes;
+use crate::check::build;
 use crate::error::ConfigErrors;
-use crate::references::dangling;
 use crate::store::Store;
-use crate::translate::translate;
-
-/// Editors write, rename and touch; what they do within this time is one change.
-const QUIET: Duration = Duration::from_millis(50);
-
-/// A file that never comes to rest is read all the same.
-const MAX_WAIT: Duration = Duration::from_millis(500);
 
 /// For changes that cause no event.
 const RESCAN: Duration = Duration::from_secs(30);
@@ -45,7 +41,7 @@ pub(crate) struct Reloader {
 
 impl Reloader {
     /// Starts to watch, then reads: a change between the two is not lost.
-    pub(crate) fn start(source: FileSource) -> (Self, Result<Snapshot, ConfigErrors>) {
+    pub(crate) async fn start(source: FileSource) -> (Self, Result<Snapshot, ConfigErrors>) {
         let (sender, events) = mpsc::unbounded_channel();
         let watcher = watcher(sender)
             .inspect_err(|error| warn!(%error, "cannot watch files; reading them every {RESCAN:?}"))
@@ -59,49 +55,57 @@ impl Reloader {
             events,
         };
         reloader.watch();
-        reloader.seen = reloader.source.read();
-        let snapshot = reloader.seen.clone().and_then(|files| build(&files));
-        (reloader, snapshot)
+        reloader.seen = reloader.read().await;
+        let built = reloader.build(Arc::default()).await;
+        (reloader, built.map(|(snapshot, _)| snapshot))
     }
 
-    /// Publishes every change to `store`, for ever.
-    pub(crate) async fn run(mut self, store: Arc<Store>) {
+    /// Publishes every change to `store`, for ever. When `asked` to, it reads and tells even if
+    /// nothing changed.
+    pub(crate) async fn run(mut self, store: Arc<Store>, mut asked: mpsc::Receiver<()>) {
         loop {
-            self.next_change().await;
-            self.watch();
-            let source = self.source.clone();
-            let Ok(read) = tokio::task::spawn_blocking(move || source.read()).await else {
-                continue;
+            let is_asked = tokio::select! {
+                () = self.next_change() => false,
+                Some(()) = asked.recv() => true,
             };
-            if read == self.seen {
+            let read = self.read().await;
+            if read == self.seen && !is_asked {
                 continue;
             }
-            self.seen = read.clone();
-            let built = tokio::task::spawn_blocking(move || read.and_then(|files| build(&files)));
-            match built.await {
-                Ok(result) => publish(&store, result),
-                Err(panic) => error!(%panic, "reload failed; the last good snapshot is served"),
+            self.seen = read;
+            publish(&store, self.build(store.snapshot()).await);
+        }
+    }
+
+    /// Waits until something may have changed.
+    async fn next_change(&mut self) {
+        tokio::time::timeout(RESCAN, self.event()).await.ok();
+    }
+
+    /// Reads the files once they have come to rest.
+    async fn read(&mut self) -> Result<Vec<ConfigFile>, ConfigErrors> {
+        loop {
+            let before = settled(self).await;
+            self.watch();
+            let read = off_the_workers(&self.source, FileSource::read).await;
+            if self.look().await == before {
+                return read;
             }
         }
     }
 
-    /// Waits until something may have changed, and then until nothing happens any more.
-    async fn next_change(&mut self) {
-        let rescan = Instant::now() + RESCAN;
-        loop {
-            match timeout_at(rescan, self.events.recv()).await {
-                Ok(Some(path)) if !self.is_ours(&path) => {}
-                Ok(Some(_)) => break,
-                Ok(None) => return tokio::time::sleep_until(rescan).await,
-                Err(_) => return,
+    /// What was read as a snapshot, and how that differs from the one `before`.
+    async fn build(&self, before: Arc<Snapshot>) -> Result<(Snapshot, Changes), ConfigErrors> {
+        let files = self.seen.clone()?;
+        let build = move |source: &FileSource| {
+            let (snapshot, warnings) = build(&files, source.allow_empty())?;
+            for warning in warnings {
+                warn!("{warning}");
             }
-        }
-        let deadline = Instant::now() + MAX_WAIT;
-        while Instant::now() < deadline {
-            if timeout(QUIET, self.events.recv()).await.is_err() {
-                break;
-            }
-        }
+            let changes = Changes::between(&before, &snapshot);
+            Ok((snapshot, changes))
+        };
+        off_the_workers(&self.source, build).await
     }
 
     fn is_ours(&self, path: &Path) -> bool {
@@ -138,6 +142,26 @@ impl Reloader {
     }
 }
 
+impl Unrest for Reloader {
+    type Seen = Result<Vec<Stamp>, ConfigErrors>;
+
+    async fn look(&mut self) -> Self::Seen {
+        off_the_workers(&self.source, |source| Ok(source.stamps())).await
+    }
+
+    /// Waits for an event that concerns the configuration, and takes those that came with it.
+    async fn event(&mut self) {
+        while let Some(path) = self.events.recv().await {
+            if self.is_ours(&path) {
+                while self.events.try_recv().is_ok() {}
+                return;
+            }
+        }
+        // There is no watcher.
+        pending::<()>().await;
+    }
+}
+
 fn watcher(sender: mpsc::UnboundedSender<PathBuf>) -> notify::Result<RecommendedWatcher> {
     notify::recommended_watcher(move |event: notify::Result<notify::Event>| match event {
         // Our own reading is an event, too.
@@ -152,20 +176,20 @@ fn watcher(sender: mpsc::UnboundedSender<PathBuf>) -> notify::Result<Recommended
     })
 }
 
-fn build(files: &[ConfigFile]) -> Result<Snapshot, ConfigErrors> {
-    let snapshot = translate(&Catalog::read(files)?)?;
-    for reference in dangling(&snapshot) {
-        warn!("{reference}");
-    }
-    Ok(snapshot)
+/// Runs `work` where it may block. If it panics, that is one more error: files are followed on.
+async fn off_the_workers<T: Send + 'static>(
+    source: &FileSource,
+    work: impl FnOnce(&FileSource) -> Result<T, ConfigErrors> + Send + 'static,
+) -> Result<T, ConfigErrors> {
+    let its_own = source.clone();
+    let done = tokio::task::spawn_blocking(move || work(&its_own)).await;
+    done.unwrap_or_else(|panic| Err(source.error(&panic.to_string())))
 }
 
-fn publish(store: &Store, result: Result<Snapshot, ConfigErrors>) {
+fn publish(store: &Store, result: Result<(Snapshot, Changes), ConfigErrors>) {
     match &result {
-        Ok(snapshot) => {
-            let resources: usize = snapshot.types().map(|(_, of)| of.resources().len()).sum();
-            info!(resources, "configuration reloaded");
-        }
+        Ok((_, changes)) if changes.take_away() => warn!("configuration reloaded: {changes}"),
+        Ok((_, changes)) => info!("configuration reloaded: {changes}"),
         Err(errors) => {
             for error in errors.iter() {
                 error!("{error}");
