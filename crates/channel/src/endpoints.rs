@@ -216,6 +216,7 @@ impl Endpoints {
 #[cfg(test)]
 mod tests {
     use crowfly_lb::{Balancer, Command, Event, Node, Plan};
+    use crowfly_testkit::Reserved;
     use tokio::net::TcpListener;
     use tokio::time::Instant;
 
@@ -224,10 +225,8 @@ mod tests {
     /// Waits between attempts grow for as long as they fail.
     #[tokio::test(start_paused = true)]
     async fn waits_between_attempts_grow() {
-        let address = std::net::TcpListener::bind("127.0.0.1:0")
-            .and_then(|listener| listener.local_addr())
-            .unwrap();
-        let (id, addresses) = endpoints_at([address]).remove(0);
+        let refusing = Reserved::new();
+        let (id, addresses) = endpoints_at([refusing.address]).remove(0);
         let timeout = Duration::from_secs(20);
         let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
         let mut waits = Vec::new();

@@ -15,6 +15,7 @@ use std::{
 };
 
 use common::{crowfly, spawn_backend, text};
+use crowfly_testkit::Reserved;
 use envoy_types::{
     pb::{
         envoy::{
@@ -40,7 +41,7 @@ use envoy_types::{
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpSocket},
+    net::TcpListener,
 };
 use tokio_stream::{Empty, wrappers::TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming, transport::Server};
@@ -166,10 +167,8 @@ Envoy {address} (node edge, cluster front): 1 resource, 1 in error
 
 #[tokio::test]
 async fn an_address_where_nobody_listens_is_told() {
-    // Bound, so that no other test is given the port.
-    let closed = TcpSocket::new_v4().unwrap();
-    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = closed.local_addr().unwrap().to_string();
+    let refusing = Reserved::new();
+    let address = refusing.address.to_string();
     for source in ["--csds", "--envoy"] {
         let said = fails(&["inspect", source, &address]).await;
         let expected = format!("error: cannot connect to {address}: Connection refused");

@@ -20,14 +20,11 @@ use crowfly::{
     },
 };
 use crowfly_testkit::{
-    ResourceServer,
+    Reserved, ResourceServer,
     builders::{Resources, cluster, endpoints, listener, routes},
 };
 use serde_json::{Value, json};
-use tokio::{
-    net::{TcpListener, TcpSocket},
-    task::JoinSet,
-};
+use tokio::{net::TcpListener, task::JoinSet};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -39,10 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// for their turn, the third is not needed.
 #[tokio::test]
 async fn the_tree_of_a_live_aggregate() {
-    // Bound, so that no other test is given the port.
-    let dead = TcpSocket::new_v4().unwrap();
-    dead.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let dead = dead.local_addr().unwrap();
+    let dead = Reserved::new().refusing();
     let busy = backend(1).await;
     let server = ResourceServer::start(&shop(dead, busy));
     let channel = Channel::builder("xds:///shop")

@@ -16,6 +16,7 @@ use crowfly_cli::{
     backend::{Backend, Options},
     load,
 };
+use crowfly_testkit::Reserved;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -74,11 +75,8 @@ async fn json_counts_every_call_once() {
 
 #[tokio::test]
 async fn a_target_that_refuses_connections_is_an_error_and_not_lost() {
-    let unused = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let target = format!("http://{unused}");
+    let refusing = Reserved::new();
+    let target = format!("http://{}", refusing.address);
     let output = crowfly(&[
         "load",
         "--target",

@@ -10,6 +10,7 @@
 //! * [`Pair`] runs the two halves against each other in memory under a simulated clock, and
 //!   [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
 //! * [`Tap`] writes down what passes between a client and a control plane.
+//! * [`Reserved`] is a port that stays with its test while nobody listens there.
 //! * [`DnsServer`] answers what a test tells it to.
 //! * [`fuzzing`] holds what the fuzz targets run, so that a test can run it too.
 //! * [`recording`] writes down what a foreign client says, to compare ours with.
@@ -31,6 +32,7 @@ mod either;
 pub mod fuzzing;
 mod pair;
 pub mod recording;
+mod reserved;
 mod resource_server;
 mod script;
 mod servers;
@@ -44,6 +46,7 @@ pub use dns_server::{DnsAnswer, DnsQuery, DnsServer};
 pub use either::{Asked, PROTOCOLS, Said, over_both, over_both_on_sockets};
 pub use hickory_proto::rr::RecordType;
 pub use pair::Pair;
+pub use reserved::Reserved;
 pub use resource_server::ResourceServer;
 pub use script::Script;
 pub use servers::{Servers, authorities};

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use crowfly_testkit::Reserved;
 use h2::server::{self, SendResponse};
 use h2::{Reason, RecvStream};
 use http::{HeaderMap, Request, Response};
 use prost::Message;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -23,8 +24,7 @@ pub(crate) struct Backend {
     shared: Arc<Shared>,
     calls: mpsc::UnboundedReceiver<Held>,
     server: tokio::task::JoinHandle<()>,
-    /// Keeps the port while nobody listens.
-    reserved: Option<TcpSocket>,
+    port: Reserved,
 }
 
 struct Shared {
@@ -90,46 +90,38 @@ impl Backend {
         reached.expect("connections open or close").unwrap();
     }
 
-    /// Cuts every connection at once, and listens no more.
-    pub(crate) async fn kill(self) -> SocketAddr {
-        self.server.abort();
-        let _ = self.server.await;
-        self.address
+    /// Cuts every connection at once; nobody will listen at its address any more.
+    pub(crate) async fn kill(mut self) -> SocketAddr {
+        self.stop().await;
+        self.port.refusing()
     }
 
-    /// The same, but it may come back.
+    /// Cuts every connection at once, and listens no more. It may come back.
     pub(crate) async fn stop(&mut self) {
         self.server.abort();
-        self.reserve().await;
+        self.ended().await;
     }
 
     /// Listens no more, and sends its clients away; no call is lost. It may come back.
     pub(crate) async fn drain(&mut self) {
         self.shared.drain.send_replace(());
-        self.reserve().await;
+        self.ended().await;
     }
 
-    async fn reserve(&mut self) {
+    async fn ended(&mut self) {
         let ended = tokio::time::timeout(PATIENCE, &mut self.server).await;
         // An error is that it was aborted.
         let _ = ended.expect("the server ends");
-        let socket = TcpSocket::new_v4().unwrap();
-        // Its former connections may still linger in the kernel.
-        socket.set_reuseaddr(true).unwrap();
-        socket.bind(self.address).unwrap();
-        self.reserved = Some(socket);
     }
 
     /// Comes back.
     pub(crate) fn restart(&mut self) {
-        let socket = self.reserved.take().expect("it was stopped");
-        let listener = socket.listen(128).unwrap();
-        self.server = tokio::spawn(accept(listener, Arc::clone(&self.shared)));
+        assert!(self.server.is_finished(), "it was stopped");
+        self.server = tokio::spawn(accept(self.port.listen(), Arc::clone(&self.shared)));
     }
 
     async fn new(name: &str, holds: bool) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let port = Reserved::new();
         let (held, calls) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             name: name.to_owned(),
@@ -142,13 +134,13 @@ impl Backend {
             calls_each: AtomicUsize::new(usize::MAX),
             drain: watch::Sender::new(()),
         });
-        let server = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        let server = tokio::spawn(accept(port.listen(), Arc::clone(&shared)));
         Self {
-            address,
+            address: port.address,
             shared,
             calls,
             server,
-            reserved: None,
+            port,
         }
     }
 }
@@ -291,4 +283,13 @@ fn message(text: &str) -> Bytes {
     framed.put_u32(u32::try_from(encoded.len()).unwrap());
     framed.put_slice(&encoded);
     framed.freeze()
+}
+
+/// The kernel asks the same before it gives a port to a socket that wants any: else the next backend
+/// of another test would answer for the killed one.
+#[tokio::test]
+async fn the_port_of_a_killed_backend_is_given_to_nobody() {
+    let dead = Backend::start("dead").await.kill().await;
+    let taken = tokio::net::TcpSocket::new_v4().unwrap().bind(dead);
+    assert_eq!(taken.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
 }

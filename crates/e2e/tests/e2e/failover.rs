@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use crowfly::{Channel, ConnectionLost};
 use crowfly_e2e::product::{Backend, Config, Control};
 use crowfly_e2e::rpc;
+use crowfly_testkit::Reserved;
 
 use crate::load::{Ended, Load};
-use crate::reserved::Reserved;
 use crate::{CROWFLY, channel};
 
 /// How long a priority may take to connect before the next one is tried (gRFC A56). It is no reason to
@@ -121,7 +121,7 @@ impl Leaves {
 
 fn start_first(places: &[Reserved; 2]) -> Vec<Backend> {
     let named = places.iter().zip(["first-1", "first-2"]);
-    let started = named.map(|(place, name)| CROWFLY.backend_on(&place.listen(), name));
+    let started = named.map(|(place, name)| CROWFLY.backend_on(&place.address.to_string(), name));
     started.collect()
 }
 

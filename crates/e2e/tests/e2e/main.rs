@@ -25,7 +25,6 @@ mod foreign_servers;
 mod inspect;
 mod load;
 mod reorder;
-mod reserved;
 mod silent_backend;
 mod survival;
 

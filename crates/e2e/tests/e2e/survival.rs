@@ -9,11 +9,11 @@ use crowfly_e2e::process::PATIENCE;
 use crowfly_e2e::product::Config;
 use crowfly_e2e::resources::{self, ENDPOINTS};
 use crowfly_e2e::{peers, rpc};
+use crowfly_testkit::Reserved;
 use tokio::time::sleep;
 
 use crate::CROWFLY;
 use crate::load::Load;
-use crate::reserved::Reserved;
 
 /// Long enough for several attempts to connect: the waits are 1 s, 1.6 s, 2.6 s and so on.
 const RESTART: Duration = Duration::from_secs(10);
@@ -25,7 +25,10 @@ const OUTAGE: Duration = Duration::from_secs(30);
 async fn no_call_fails_while_a_killed_control_plane_restarts() {
     let [b1, b2, f1] = ["b1", "b2", "f1"].map(|name| CROWFLY.backend(name));
     let primary_at = Reserved::new();
-    let mut primary = CROWFLY.control_on(&primary_at.listen(), &Config::service("svc", &[&b1]));
+    let mut primary = CROWFLY.control_on(
+        &primary_at.address.to_string(),
+        &Config::service("svc", &[&b1]),
+    );
     let fallback = CROWFLY.control(&Config::service("svc", &[&f1]));
     let channel = channel("xds:///svc", primary_at.address, fallback.address);
     rpc::until_served_by(&channel, &["b1"]).await;
@@ -34,7 +37,10 @@ async fn no_call_fails_while_a_killed_control_plane_restarts() {
     primary.process.kill();
     sleep(RESTART).await;
     assert_eq!(rpc::spread(&channel, 20).await, [("b1".into(), 20)].into());
-    let primary = CROWFLY.control_on(&primary_at.listen(), &Config::service("svc", &[&b2]));
+    let primary = CROWFLY.control_on(
+        &primary_at.address.to_string(),
+        &Config::service("svc", &[&b2]),
+    );
     rpc::until_served_by(&channel, &["b2"]).await;
 
     let answered = load.stop_without_failure().await;
@@ -50,7 +56,7 @@ async fn the_fallback_serves_until_the_primary_returns() {
     let [b1, b2, f1] = ["b1", "b2", "f1"].map(|name| CROWFLY.backend(name));
     let primary_at = Reserved::new();
     let config = |backend| Config::service("svc", &[backend]).and_service("late", &[backend]);
-    let mut primary = CROWFLY.control_on(&primary_at.listen(), &config(&b1));
+    let mut primary = CROWFLY.control_on(&primary_at.address.to_string(), &config(&b1));
     let fallback = CROWFLY.control(&config(&f1));
     let early = channel("xds:///svc", primary_at.address, fallback.address);
     rpc::until_served_by(&early, &["b1"]).await;
@@ -64,7 +70,7 @@ async fn the_fallback_serves_until_the_primary_returns() {
     assert_eq!(rpc::spread(&late, 20).await, [("f1".into(), 20)].into());
     assert_eq!(rpc::spread(&early, 20).await, [("b1".into(), 20)].into());
 
-    let primary = CROWFLY.control_on(&primary_at.listen(), &config(&b2));
+    let primary = CROWFLY.control_on(&primary_at.address.to_string(), &config(&b2));
     rpc::until_served_by(&late, &["b2"]).await;
     rpc::until_served_by(&early, &["b2"]).await;
 

@@ -1,0 +1,63 @@
+//! A port that stays with its test while nobody listens there.
+
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpSocket};
+
+/// A loopback port of the kernel's choice that no other socket is given while this lives.
+///
+/// A port that a test has let go of is given to the next socket that asks for one, so that a call
+/// meant for a dead backend is answered by a live one. This keeps the port by a socket that is
+/// bound and never listens: connections are refused until somebody listens beside it.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// let port = crowfly_testkit::Reserved::new();
+/// assert!(tokio::net::TcpStream::connect(port.address).await.is_err());
+/// let listener = port.listen();
+/// assert!(tokio::net::TcpStream::connect(port.address).await.is_ok());
+/// drop(listener);
+/// assert!(tokio::net::TcpStream::connect(port.address).await.is_err());
+/// # });
+/// ```
+#[derive(Debug)]
+pub struct Reserved {
+    /// The address to listen on, or to find nobody at.
+    pub address: SocketAddr,
+    /// Has no other use than to be bound.
+    socket: TcpSocket,
+}
+
+impl Reserved {
+    /// Takes a port.
+    #[allow(clippy::new_without_default, reason = "each is another one")]
+    pub fn new() -> Self {
+        let socket = bind(SocketAddr::from(([127, 0, 0, 1], 0)));
+        Self {
+            address: socket.local_addr().expect("it is bound"),
+            socket,
+        }
+    }
+
+    /// Listens there; the port stays reserved when the listener is gone.
+    pub fn listen(&self) -> TcpListener {
+        bind(self.address).listen(128).expect("nobody else listens")
+    }
+
+    /// The address, at which nobody will listen for the rest of this process.
+    pub fn refusing(self) -> SocketAddr {
+        std::mem::forget(self.socket);
+        self.address
+    }
+}
+
+fn bind(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    // Lets a listener join the one that reserves, and both of them former connections of the port,
+    // which may linger in the kernel. A socket that asks for any port is not given this one.
+    socket
+        .set_reuseaddr(true)
+        .expect("an option every system has");
+    socket.bind(address).expect("a loopback port");
+    socket
+}

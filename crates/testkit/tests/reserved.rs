@@ -1,0 +1,34 @@
+//! A reserved port is given to nobody else.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
+use crowfly_testkit::Reserved;
+use tokio::net::TcpSocket;
+
+/// The kernel gives out a port where this succeeds, since it asks the same question.
+fn take(address: SocketAddr) -> Result<(), ErrorKind> {
+    let other = TcpSocket::new_v4().unwrap();
+    other.bind(address).map_err(|error| error.kind())
+}
+
+#[tokio::test]
+async fn a_port_is_kept_before_while_and_after_somebody_listens_there() {
+    let port = Reserved::new();
+    assert_eq!(take(port.address), Err(ErrorKind::AddrInUse));
+    let listener = port.listen();
+    assert_eq!(take(port.address), Err(ErrorKind::AddrInUse));
+    drop(listener);
+    assert_eq!(take(port.address), Err(ErrorKind::AddrInUse));
+    drop(port.listen());
+
+    let address = port.address;
+    drop(port);
+    assert_eq!(take(address), Ok(()));
+}
+
+#[tokio::test]
+async fn an_address_that_refuses_does_so_for_good() {
+    let address = Reserved::new().refusing();
+    assert_eq!(take(address), Err(ErrorKind::AddrInUse));
+}
