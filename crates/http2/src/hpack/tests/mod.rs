@@ -5,6 +5,7 @@ mod limits;
 mod malformed;
 mod random;
 mod rfc;
+mod stories;
 
 use bytes::BytesMut;
 use http::{HeaderName, HeaderValue, StatusCode};
