@@ -4,6 +4,7 @@
 //! that of `crowfly bench rpc`, with more rows; its servers are the product's own, in processes of
 //! their own, which is why it understands two of the product's commands.
 
+mod ab;
 mod rpc;
 mod sidecar;
 
@@ -29,6 +30,9 @@ struct Args {
 
 #[derive(Subcommand)]
 enum BenchCommand {
+    Ab(ab::AbArgs),
+    #[command(hide = true)]
+    AbIdle(ab::IdleArgs),
     #[command(hide = true)]
     Backend(BackendArgs),
     #[command(hide = true)]
@@ -40,6 +44,8 @@ enum BenchCommand {
 async fn main() -> ExitCode {
     let Args { common, command } = Args::parse();
     let served = match command {
+        BenchCommand::Ab(args) => return exit(ab::run(args).await),
+        BenchCommand::AbIdle(args) => return exit(ab::hold_idle(args).await),
         BenchCommand::Rpc(args) => return exit(rpc::run(args).await),
         BenchCommand::Backend(args) => Command::Backend(args),
         BenchCommand::Control(args) => Command::Control(args),

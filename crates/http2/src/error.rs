@@ -74,6 +74,10 @@ pub enum StreamError {
     /// This side cancelled it.
     #[error("the stream was cancelled")]
     Cancelled,
+    /// The head of the response, or its trailers, are larger than this limit, and no failure of the call is
+    /// among them that could be told instead.
+    #[error("the server sent more headers than the limit of {0} bytes")]
+    HeadersTooLarge(u32),
     /// The connection ended after some of the request had been sent: the server may have acted on it.
     #[error("{0}")]
     Lost(Arc<str>),

@@ -4,7 +4,12 @@ use bytes::BytesMut;
 use http::header::{CONNECTION, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, Request, Response, StatusCode};
 
-use crate::hpack::{Decoded, Encoder, Pseudo};
+use crate::error::StreamError;
+use crate::hpack::{Decoded, Encoder, ListSize, Pseudo};
+
+/// How a call ended, and the words for it.
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// Checks that HTTP/2 can carry a request.
 pub(crate) fn check(request: &Request<()>) -> Result<(), &'static str> {
@@ -45,15 +50,36 @@ pub(crate) fn encode_fields(fields: &HeaderMap, encoder: &mut Encoder, out: &mut
 }
 
 /// What a decoded header block of the server comes to, field by field.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Block {
     status: Option<StatusCode>,
     fields: HeaderMap,
     malformed: Option<&'static str>,
+    limit: u32,
+    is_over_limit: bool,
 }
 
 impl Block {
-    pub(crate) fn add(&mut self, decoded: Decoded) {
+    /// `limit` is how large the list may be.
+    pub(crate) fn new(limit: u32) -> Self {
+        Self {
+            status: None,
+            fields: HeaderMap::new(),
+            malformed: None,
+            limit,
+            is_over_limit: false,
+        }
+    }
+
+    pub(crate) fn add(&mut self, decoded: Decoded, size: ListSize) {
+        if size == ListSize::Exceeded {
+            self.is_over_limit = true;
+            // How the call ended is small, and may come after what is large.
+            let is_status = matches!(&decoded, Decoded::Field(name, _) if name == GRPC_STATUS);
+            if !is_status || self.fields.contains_key(GRPC_STATUS) {
+                return;
+            }
+        }
         match decoded {
             Decoded::Field(name, value) if is_forbidden(&name, &value) => {
                 self.fail("a header field about the connection");
@@ -72,26 +98,56 @@ impl Block {
         }
     }
 
-    pub(crate) fn fail(&mut self, why: &'static str) {
+    fn fail(&mut self, why: &'static str) {
         self.malformed.get_or_insert(why);
     }
 
-    pub(crate) fn into_response(self) -> Result<Response<()>, &'static str> {
+    /// The head of a response. If it is also the end of it, it may say how the call ended.
+    pub(crate) fn into_response(self, is_end: bool) -> Result<Response<()>, StreamError> {
         if let Some(why) = self.malformed {
-            return Err(why);
+            return Err(StreamError::Malformed(why));
         }
+        if self.is_over_limit && (!is_end || self.status.is_none()) {
+            return Err(StreamError::HeadersTooLarge(self.limit));
+        }
+        let status = self.status.ok_or(StreamError::Malformed("no :status"))?;
         let mut response = Response::new(());
         *response.version_mut() = http::Version::HTTP_2;
-        *response.status_mut() = self.status.ok_or("no :status")?;
-        *response.headers_mut() = self.fields;
+        *response.status_mut() = status;
+        *response.headers_mut() = self.into_last_fields()?;
         Ok(response)
     }
 
-    pub(crate) fn into_trailers(self) -> Result<HeaderMap, &'static str> {
+    pub(crate) fn into_trailers(self) -> Result<HeaderMap, StreamError> {
         match (self.malformed, self.status) {
-            (Some(why), _) => Err(why),
-            (None, Some(_)) => Err(":status in trailers"),
-            (None, None) => Ok(self.fields),
+            (Some(why), _) => Err(StreamError::Malformed(why)),
+            (None, Some(_)) => Err(StreamError::Malformed(":status in trailers")),
+            (None, None) => self.into_last_fields(),
+        }
+    }
+
+    /// The fields that end a call. If there are too many, the status of a call that failed is kept, with
+    /// a message that says so, because it tells more than the limit does. A call that succeeded has
+    /// lost what it was sent: that is an error.
+    fn into_last_fields(self) -> Result<HeaderMap, StreamError> {
+        if !self.is_over_limit {
+            return Ok(self.fields);
+        }
+        let too_large = StreamError::HeadersTooLarge(self.limit);
+        let status = self.fields.get(GRPC_STATUS).filter(|status| *status != "0");
+        let (Some(status), Ok(note)) = (status, HeaderValue::try_from(self.note())) else {
+            return Err(too_large);
+        };
+        let kept = [(GRPC_STATUS, status.clone()), (GRPC_MESSAGE, note)];
+        Ok(kept.into_iter().collect())
+    }
+
+    /// The server's message, if it came before what was too large, and what became of the rest.
+    fn note(&self) -> Vec<u8> {
+        let left_out = format!("trailers over the limit of {} bytes left out", self.limit);
+        match self.fields.get(GRPC_MESSAGE) {
+            Some(message) => [message.as_bytes(), b" (", left_out.as_bytes(), b")"].concat(),
+            None => left_out.into_bytes(),
         }
     }
 }

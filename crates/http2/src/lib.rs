@@ -33,6 +33,9 @@ mod receive;
 mod stream;
 mod window;
 
+use std::fmt;
+use std::sync::Arc;
+
 pub use client::{Client, PingSender, ReceiveStream, ResponseFuture, SendStream};
 pub use connection::Connection;
 pub use error::{Error, OpenError, StreamError};
@@ -45,26 +48,28 @@ pub struct Config {
     pub stream_window: u32,
     /// How much the server may send on all streams together before it is read.
     pub connection_window: u32,
-    /// How large the head of a response may be, as HPACK counts.
+    /// How large the head of a response, or its trailers, may be, as HPACK counts. Of what is larger only
+    /// the gRPC status is kept.
     pub max_header_list_size: u32,
     /// The id of the first stream: 1, unless a test wants to come to the end of all ids soon.
     pub first_stream_id: u32,
 }
 
 impl Default for Config {
-    /// The windows and limits of hyper's and tonic's clients.
+    /// The windows of hyper's and tonic's clients. Headers may be larger than gRPC's usual 8 or 16 kB,
+    /// because `grpc-status-details-bin` often is.
     fn default() -> Self {
         Self {
             stream_window: 2 * 1024 * 1024,
             connection_window: 5 * 1024 * 1024,
-            max_header_list_size: 16 * 1024,
+            max_header_list_size: 64 * 1024,
             first_stream_id: 1,
         }
     }
 }
 
 /// What the server says about the connection as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It is going away.
     GoAway(GoAway),
@@ -78,10 +83,40 @@ pub enum Event {
 }
 
 /// A GOAWAY frame: the server takes no stream above `last_stream_id`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoAway {
     /// The highest stream the server may have acted on. A graceful shutdown first sends 2^31-1.
     pub last_stream_id: u32,
     /// The HTTP/2 error code, `NO_ERROR` for a graceful shutdown.
     pub error_code: u32,
+    /// What the server says about it: the beginning of its debug data, empty if there is none.
+    pub debug_text: Arc<str>,
+}
+
+impl GoAway {
+    /// No more of a server's debug data is kept.
+    const MAX_DEBUG_TEXT: usize = 256;
+
+    /// Reads the payload of a GOAWAY frame; `None` if it is too short for one.
+    pub fn parse(payload: &[u8]) -> Option<Self> {
+        let (last_stream_id, rest) = payload.split_first_chunk()?;
+        let (error_code, debug) = rest.split_first_chunk()?;
+        let debug = &debug[..debug.len().min(Self::MAX_DEBUG_TEXT)];
+        Some(Self {
+            last_stream_id: u32::from_be_bytes(*last_stream_id) & frame::STREAM_ID_MASK,
+            error_code: u32::from_be_bytes(*error_code),
+            debug_text: String::from_utf8_lossy(debug).into(),
+        })
+    }
+}
+
+impl fmt::Display for GoAway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = Reason::from(self.error_code);
+        match &*self.debug_text {
+            "" => write!(f, "the server is going away ({reason:?})"),
+            // Quoted and escaped: it is the server's, and may hold anything.
+            text => write!(f, "the server is going away ({reason:?}: {text:?})"),
+        }
+    }
 }

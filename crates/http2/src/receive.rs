@@ -9,7 +9,6 @@ use crate::core::Core;
 use crate::error::{Error, StreamError};
 use crate::frame::{self, Head, MAX_FRAME_SIZE, MAX_WINDOW, STREAM_ID_MASK, flag, kind, setting};
 use crate::head::Block;
-use crate::hpack::ListSize;
 use crate::stream;
 use crate::{Event, GoAway, Reason};
 
@@ -184,15 +183,13 @@ impl Core {
     /// A whole header block: the head of a response, or its trailers. It is decoded in any case, since
     /// the compression of later ones depends on it.
     fn handle_block(&mut self, id: u32, is_end: bool, bytes: &[u8]) -> Result<(), Error> {
-        let mut block = Block::default();
-        let limit = self.config.max_header_list_size as usize;
-        let size = self
-            .decoder
-            .decode(bytes, limit, |decoded| block.add(decoded))
+        let limit = self.config.max_header_list_size;
+        let mut block = Block::new(limit);
+        self.decoder
+            .decode(bytes, limit as usize, |decoded, size| {
+                block.add(decoded, size);
+            })
             .map_err(|error| Error::new(Reason::COMPRESSION_ERROR, error.to_string()))?;
-        if size == ListSize::Exceeded {
-            block.fail("more headers than are allowed");
-        }
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
         };
@@ -204,10 +201,12 @@ impl Core {
             return Ok(());
         }
         let taken = match &stream.receive.head {
-            stream::Head::Awaited => match block.into_response() {
+            stream::Head::Awaited => match block.into_response(is_end) {
                 // Section 8.1: a final one follows.
                 Ok(response) if response.status().is_informational() => match is_end {
-                    true => Err("an informational response that ends the stream"),
+                    true => Err(StreamError::Malformed(
+                        "an informational response that ends the stream",
+                    )),
                     false => return Ok(()),
                 },
                 Ok(response) => {
@@ -217,15 +216,21 @@ impl Core {
                     }
                     Ok(())
                 }
-                Err(why) => Err(why),
+                Err(error) => Err(error),
             },
-            _ if !is_end => Err("trailers that do not end the stream"),
+            _ if !is_end => Err(StreamError::Malformed(
+                "trailers that do not end the stream",
+            )),
             _ => block
                 .into_trailers()
                 .map(|trailers| stream.receive.end(Some(trailers))),
         };
-        if let Err(why) = taken {
-            self.malformed(id, why);
+        if let Err(error) = taken {
+            let reason = match error {
+                StreamError::HeadersTooLarge(_) => Reason::ENHANCE_YOUR_CALM,
+                _ => Reason::PROTOCOL_ERROR,
+            };
+            self.reset(id, reason, error);
         }
         Ok(())
     }
@@ -393,20 +398,15 @@ impl Core {
         if head.stream != 0 {
             return Err(Error::protocol("GOAWAY on a stream"));
         }
-        let (Ok(last), Ok(code)) = (word(part(payload, 0), ""), word(part(payload, 4), "")) else {
-            return Err(Error::frame_size("GOAWAY of a wrong size"));
-        };
-        let go_away = GoAway {
-            last_stream_id: last & STREAM_ID_MASK,
-            error_code: code,
-        };
-        self.go_away = Some(go_away);
-        observe(Event::GoAway(go_away));
+        let go_away =
+            GoAway::parse(payload).ok_or_else(|| Error::frame_size("GOAWAY of a wrong size"))?;
+        observe(Event::GoAway(go_away.clone()));
         for (id, stream) in &mut self.streams {
             if *id > go_away.last_stream_id && !stream.is_over() {
-                stream.fail(StreamError::Refused(code.into()));
+                stream.fail(StreamError::Refused(go_away.error_code.into()));
             }
         }
+        self.go_away = Some(go_away);
         Ok(())
     }
 
@@ -439,10 +439,6 @@ fn unpad(head: Head, payload: &[u8]) -> Result<std::ops::Range<usize>, Error> {
         Some(end) if end > 0 => Ok(1..end),
         _ => Err(Error::protocol("more padding than payload")),
     }
-}
-
-fn part(payload: &[u8], at: usize) -> &[u8] {
-    payload.get(at..at + 4).unwrap_or_default()
 }
 
 fn word(payload: &[u8], wrong: &'static str) -> Result<u32, Error> {

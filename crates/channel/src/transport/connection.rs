@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::error::{ConnectError, ConnectPhase};
-use super::http2::{Backend, Client, Config, Error, GoAway, Reason, Socket, Writes};
+use super::http2::{Backend, Client, Config, Error, GoAway, Socket, Writes};
 use super::keepalive::{self, Heard, Keepalive};
 use super::profile::Profile;
 use super::sender::Sender;
@@ -59,6 +59,7 @@ impl Connection {
             deadline: after(connect_timeout),
             connect_timeout,
             keepalive: profile.keepalive(),
+            config: profile.http2(),
             backend: profile.backend(),
             hint: "",
         };
@@ -95,8 +96,7 @@ impl Connection {
         &self.sender
     }
 
-    /// Whether the server complained of too many PINGs (gRFC A8): it has no other use for
-    /// ENHANCE_YOUR_CALM.
+    /// Whether the server complained of too many PINGs (gRFC A8).
     pub fn has_too_many_pings(&self) -> bool {
         self.shared.too_many_pings()
     }
@@ -139,10 +139,7 @@ impl fmt::Display for Closing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed(reason) => write!(f, "the connection is closed ({reason})"),
-            Self::Draining(Some(goaway)) => {
-                let reason = Reason::from(goaway.error_code);
-                write!(f, "the server is going away ({reason:?})")
-            }
+            Self::Draining(Some(goaway)) => goaway.fmt(f),
             Self::Draining(None) => f.write_str("the connection has used up its stream ids"),
         }
     }
@@ -154,6 +151,7 @@ struct Attempt {
     deadline: Instant,
     connect_timeout: Duration,
     keepalive: Option<Keepalive>,
+    config: Config,
     backend: Backend,
     /// What to look at if the server does not answer as one that speaks HTTP/2.
     hint: &'static str,
@@ -192,7 +190,7 @@ impl Attempt {
         let listener = shared.clone();
         let observe = move |event| listener.handle_event(event);
         let ready = async {
-            let connected = Client::connect(self.backend, socket, Config::default(), observe);
+            let connected = Client::connect(self.backend, socket, self.config, observe);
             let (client, mut driver) = connected.await?;
             read_settings(&mut driver, &shared).await?;
             Ok::<_, Error>((client, driver))

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use tonic::{Code, Status};
 
-use super::http2::{OpenError, Reason, StreamError};
+use super::http2::{GoAway, OpenError, Reason, StreamError};
 
 /// No connection to an address: where it got stuck, and why.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -134,6 +134,7 @@ impl SendError {
     pub(super) fn of_stream(address: SocketAddr, error: &StreamError) -> Self {
         let kind = match error {
             StreamError::Cancelled => SendErrorKind::Stream(Reason::CANCEL),
+            StreamError::HeadersTooLarge(_) => SendErrorKind::Stream(Reason::ENHANCE_YOUR_CALM),
             StreamError::Lost(_) => SendErrorKind::Lost,
             StreamError::Malformed(_) => SendErrorKind::Stream(Reason::PROTOCOL_ERROR),
             StreamError::NeverSent(_) => SendErrorKind::NeverSent,
@@ -141,6 +142,12 @@ impl SendError {
             StreamError::Reset(reason) => SendErrorKind::Stream(*reason),
         };
         Self::new(kind, address, error.to_string())
+    }
+
+    /// The same, and what the server said about its connection.
+    pub(super) fn explained(mut self, go_away: &GoAway) -> Self {
+        self.reason = format!("{}; {go_away}", self.reason);
+        self
     }
 
     fn new(kind: SendErrorKind, address: SocketAddr, reason: impl Into<String>) -> Self {

@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::http2::Backend;
+use super::http2::{Backend, Config};
 use super::keepalive::Keepalive;
 use super::tls::{BackendTls, TlsClient, TlsError};
 
@@ -16,6 +16,7 @@ use super::tls::{BackendTls, TlsClient, TlsError};
 pub struct Profile {
     tls: Option<Arc<TlsClient>>,
     keepalive: Option<Keepalive>,
+    max_header_list_size: Option<u32>,
     backend: Backend,
 }
 
@@ -40,6 +41,13 @@ impl Profile {
         self
     }
 
+    /// Takes response headers and trailers up to this size, as HTTP/2 counts it (RFC 9113, section
+    /// 6.5.2).
+    pub fn with_max_header_list_size(mut self, max_size: u32) -> Self {
+        self.max_header_list_size = Some(max_size);
+        self
+    }
+
     /// Has another implementation speak HTTP/2.
     pub fn with_backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
@@ -56,6 +64,15 @@ impl Profile {
         self.keepalive
     }
 
+    pub(super) fn http2(&self) -> Config {
+        let default = Config::default();
+        let max_header_list_size = self.max_header_list_size;
+        Config {
+            max_header_list_size: max_header_list_size.unwrap_or(default.max_header_list_size),
+            ..default
+        }
+    }
+
     pub(super) fn backend(&self) -> Backend {
         self.backend
     }
@@ -64,10 +81,11 @@ impl Profile {
         self.tls.as_deref()
     }
 
-    fn key(&self) -> (Option<*const TlsClient>, Option<Keepalive>, Backend) {
+    fn key(&self) -> impl Eq + Hash + use<> {
         (
             self.tls.as_ref().map(Arc::as_ptr),
             self.keepalive,
+            self.max_header_list_size,
             self.backend,
         )
     }

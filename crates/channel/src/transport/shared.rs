@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, TryAcquireError, watch};
 
 use super::connection::Closing;
 use super::error::SendError;
-use super::http2::{Event, Reason, StreamError};
+use super::http2::{Event, GoAway, Reason, StreamError};
 use super::keepalive::Heard;
 
 /// State of one connection, written by its task and read by every call on it.
@@ -34,6 +34,7 @@ pub(super) struct Shared {
     too_many_pings: AtomicBool,
     /// Whether a stream that reached the server has ended, or its response has begun.
     carried: AtomicBool,
+    go_away: Mutex<Option<GoAway>>,
     closing: watch::Sender<Option<Closing>>,
     /// Written only if someone wants to know.
     heard: Option<Arc<Heard>>,
@@ -55,6 +56,7 @@ impl Shared {
             settings_seen: AtomicBool::new(false),
             too_many_pings: AtomicBool::new(false),
             carried: AtomicBool::new(false),
+            go_away: Mutex::new(None),
             closing: watch::Sender::new(None),
         }
     }
@@ -72,9 +74,11 @@ impl Shared {
                 max_concurrent_streams,
             } => self.handle_settings(max_concurrent_streams),
             Event::GoAway(goaway) => {
-                if Reason::from(goaway.error_code) == Reason::ENHANCE_YOUR_CALM {
+                if is_too_many_pings(&goaway) {
                     self.too_many_pings.store(true, Ordering::Release);
                 }
+                // Before the streams fail, since they tell it.
+                *self.go_away() = Some(goaway.clone());
                 self.close(Closing::Draining(Some(goaway)));
             }
             Event::Received => {
@@ -134,8 +138,13 @@ impl Shared {
 
     /// The error of a stream that was open.
     pub(super) fn stream_error(&self, error: &StreamError) -> SendError {
-        match (error, self.unresponsive.get()) {
-            (StreamError::Lost(_), Some(reason)) => SendError::lost(self.address, &**reason),
+        let is_about_the_connection =
+            matches!(error, StreamError::Lost(_) | StreamError::Refused(_));
+        match (error, self.unresponsive.get(), &*self.go_away()) {
+            (StreamError::Lost(_), Some(reason), _) => SendError::lost(self.address, &**reason),
+            (_, _, Some(go_away)) if is_about_the_connection => {
+                SendError::of_stream(self.address, error).explained(go_away)
+            }
             _ => SendError::of_stream(self.address, error),
         }
     }
@@ -151,6 +160,12 @@ impl Shared {
     /// was answered; a stream ends only after it was noted.
     pub(super) fn has_carried_calls(&self) -> bool {
         self.open_streams() > 0 || self.carried.load(Ordering::Relaxed)
+    }
+
+    /// The server's last GOAWAY. It is asked for when something went wrong, never by a call that goes
+    /// well.
+    fn go_away(&self) -> MutexGuard<'_, Option<GoAway>> {
+        self.go_away.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -230,6 +245,12 @@ impl Shared {
     }
 }
 
+/// gRFC A8: ENHANCE_YOUR_CALM alone may mean anything; the text says that it is the PINGs.
+fn is_too_many_pings(go_away: &GoAway) -> bool {
+    Reason::from(go_away.error_code) == Reason::ENHANCE_YOUR_CALM
+        && &*go_away.debug_text == "too_many_pings"
+}
+
 /// The right to one stream, held for as long as the stream is open.
 #[derive(Debug)]
 pub(super) struct StreamPermit {
@@ -262,7 +283,7 @@ impl Drop for Waiting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::{GoAway, SendErrorKind};
+    use crate::transport::SendErrorKind;
 
     /// RFC 9113, section 6.5.2: there is no limit until the server sets one.
     #[tokio::test]
@@ -347,13 +368,31 @@ mod tests {
         shared.handle_event(Event::GoAway(GoAway {
             last_stream_id: 1,
             error_code: Reason::ENHANCE_YOUR_CALM.into(),
+            debug_text: "too_many_pings".into(),
         }));
+        assert!(shared.too_many_pings());
         shared.handle_closed("closed in good order");
         let error = shared.permit().await.unwrap_err().to_string();
         assert!(
-            error.ends_with("(closed in good order; the server is going away (ENHANCE_YOUR_CALM))"),
+            error.ends_with(
+                "(closed in good order; the server is going away (ENHANCE_YOUR_CALM: \"too_many_pings\"))"
+            ),
             "{error}"
         );
+    }
+
+    /// gRFC A8: only `too_many_pings` is about PINGs; calm may be wanted for other reasons.
+    #[tokio::test]
+    async fn calm_for_another_reason_is_not_about_pings() {
+        let shared = shared();
+        for debug_text in ["", "too_many_requests", "too_many_pings\n"] {
+            shared.handle_event(Event::GoAway(GoAway {
+                last_stream_id: 1,
+                error_code: Reason::ENHANCE_YOUR_CALM.into(),
+                debug_text: debug_text.into(),
+            }));
+            assert!(!shared.too_many_pings(), "{debug_text:?}");
+        }
     }
 
     fn shared() -> Arc<Shared> {

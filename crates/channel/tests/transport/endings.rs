@@ -33,6 +33,7 @@ async fn goaway_stops_new_calls_while_an_open_one_finishes() {
     let graceful = GoAway {
         last_stream_id: (1 << 31) - 1,
         error_code: 0,
+        debug_text: "".into(),
     };
     assert_eq!(
         connection.closing().await,
@@ -123,11 +124,42 @@ async fn a_stream_above_goaways_last_stream_id_is_refused() {
     let goaway = GoAway {
         last_stream_id: 0,
         error_code: 0,
+        debug_text: "".into(),
     };
     assert!(
         matches!(&closing, Closing::Draining(Some(seen)) if *seen == goaway)
             || matches!(closing, Closing::Closed(_))
     );
+}
+
+/// RFC 9113, section 6.8: what the server says about its going is told to whoever asks why: by calls
+/// that it refused, by calls that it lost, by calls that come too late, and by the connection.
+#[tokio::test]
+async fn the_debug_text_of_goaway_is_in_every_error_that_it_causes() {
+    for (last_stream_id, kind) in [(0, SendErrorKind::Refused), (1, SendErrorKind::Lost)] {
+        let (listener, address) = listen().await;
+        let server = async {
+            let mut server = RawServer::accept(&listener).await;
+            server.write(RawServer::SETTINGS).await;
+            server.read_until(RawServer::HEADERS).await;
+            let payload = [&[0, 0, 0, last_stream_id, 0, 0, 0, 2], &b"out of pages"[..]].concat();
+            let head = [0, 0, 20, 7, 0, 0, 0, 0, 0];
+            server.write(&[&head, &payload[..]].concat()).await;
+        };
+        let client = async {
+            let mut connection = connect(address).await;
+            let error = connection.sender().send(unary("hello")).await.unwrap_err();
+            let late = connection.sender().send(unary("late")).await.unwrap_err();
+            (error, late, connection.closing().await)
+        };
+        let ((error, late, closing), ()) = tokio::join!(client, server);
+        assert_eq!(error.kind(), kind, "{error}");
+        assert_eq!(late.kind(), SendErrorKind::NeverSent, "{late}");
+        let said = "the server is going away (INTERNAL_ERROR: \"out of pages\")";
+        for text in [error.to_string(), late.to_string(), closing.to_string()] {
+            assert!(text.contains(said), "{text}");
+        }
+    }
 }
 
 /// RFC 9113, section 8.1: a server that has answered may stop the rest of the request with

@@ -7,9 +7,11 @@
     reason = "test code"
 )]
 
+mod beyond_h2;
 mod calls;
 mod connect;
 mod endings;
+mod headers;
 mod never_sent;
 mod replay;
 mod seam;

@@ -23,14 +23,15 @@ impl Decoder {
 
     /// Decodes a whole header block.
     ///
-    /// Every field is emitted in order until the list is larger than `max_list_size`. The table
-    /// stays in step with the peer's even then, and when a field is malformed.
+    /// Every field is emitted in order, and with it whether the list up to it is within
+    /// `max_list_size`: what is not should not be kept. The table stays in step with the peer's even
+    /// then, and when a field is malformed.
     pub(crate) fn decode(
         &mut self,
         block: &[u8],
         max_list_size: usize,
-        mut emit: impl FnMut(Decoded),
-    ) -> Result<ListSize, HpackError> {
+        mut emit: impl FnMut(Decoded, ListSize),
+    ) -> Result<(), HpackError> {
         let mut input = Reader {
             rest: block,
             scratch: Vec::new(),
@@ -43,15 +44,11 @@ impl Decoder {
             match first {
                 INDEXED.. => {
                     let field = self.field(input.integer(7)?)?;
-                    if room.take(field) {
-                        emit(field.clone().into());
-                    }
+                    emit(field.clone().into(), room.take(field));
                 }
                 INDEXING.. => {
                     let field = self.literal(&mut input, 6)?;
-                    if room.take(&field) {
-                        emit(field.clone().into());
-                    }
+                    emit(field.clone().into(), room.take(&field));
                     self.table.insert(field);
                 }
                 TABLE_SIZE.. if at_start => {
@@ -61,14 +58,13 @@ impl Decoder {
                 TABLE_SIZE.. => return Err(HpackError::LATE_TABLE_SIZE),
                 _ => {
                     let field = self.literal(&mut input, 4)?;
-                    if room.take(&field) {
-                        emit(field.into());
-                    }
+                    let size = room.take(&field);
+                    emit(field.into(), size);
                 }
             }
             at_start = false;
         }
-        Ok(room.verdict())
+        Ok(())
     }
 
     /// The entry at an index of both tables (RFC 7541 2.3.3).
@@ -110,12 +106,8 @@ struct Room {
 }
 
 impl Room {
-    fn take(&mut self, field: &Field) -> bool {
+    fn take(&mut self, field: &Field) -> ListSize {
         self.left = self.left.and_then(|left| left.checked_sub(field.size()));
-        self.left.is_some()
-    }
-
-    fn verdict(&self) -> ListSize {
         match self.left {
             None => ListSize::Exceeded,
             Some(_) => ListSize::Within,

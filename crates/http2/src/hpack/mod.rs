@@ -8,10 +8,9 @@
 //!   changes of the table size make up whole blocks; a size change is announced by the first field
 //!   after it, so change it between blocks only.
 //! - [`Decoder::decode`] reads one whole block (HEADERS and its CONTINUATIONs joined) and emits the
-//!   fields as typed values. It also keeps the limit on the list's size (name + value + 32 per
-//!   field, RFC 9113 6.5.2): past it nothing more is emitted, the block is still read to its end
-//!   because the tables of both sides must stay in step, and the answer is
-//!   [`ListSize::Exceeded`]. A caller needs no sum of its own.
+//!   fields as typed values. It also counts the list's size (name + value + 32 per field, RFC 9113
+//!   6.5.2): fields past the limit come with [`ListSize::Exceeded`]. The block is read to its end in
+//!   any case, because the tables of both sides must stay in step.
 //!
 //! Two kinds of badness are told apart. [`HpackError`] means that the tables are out of step: the
 //! connection is lost (COMPRESSION_ERROR). [`Decoded::Malformed`] means that the compression is
@@ -40,12 +39,12 @@ pub(crate) enum Decoded {
     Status(StatusCode),
 }
 
-/// Whether a block kept to the limit on the size of its list.
+/// Whether a list, up to a field, kept to the limit on its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListSize {
-    /// It did not: the fields from the first one over the limit on were not emitted.
+    /// It did not: neither the field nor any after it should be kept.
     Exceeded,
-    /// It did: all fields were emitted.
+    /// It did.
     Within,
 }
 

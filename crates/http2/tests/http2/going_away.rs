@@ -49,6 +49,7 @@ fn a_second_go_away_may_name_a_lower_stream() {
         Event::GoAway(GoAway {
             last_stream_id,
             error_code: 0,
+            debug_text: "".into(),
         })
     };
     let events = server.events.lock().unwrap();
@@ -109,4 +110,29 @@ fn a_connection_that_goes_away_ends_with_its_last_call() {
     drop(call);
     server.run();
     assert!(matches!(server.ended, Some(Ok(()))));
+}
+
+/// Section 6.8: debug data is there to be read by people. It is the server's: bounded, and escaped.
+#[test]
+fn the_debug_text_of_a_go_away_is_told() {
+    let told = |debug: &[u8]| {
+        let mut server = Raw::connected();
+        let _call = server.get();
+        let payload = [&[0, 0, 0, 1, 0, 0, 0, 0xb][..], debug].concat();
+        server.send(frames::frame(GOAWAY, 0, 0, &payload));
+        let events = server.events.lock().unwrap();
+        match events.last() {
+            Some(Event::GoAway(go_away)) => go_away.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let going = "the server is going away (ENHANCE_YOUR_CALM";
+    assert_eq!(told(b""), format!("{going})"));
+    assert_eq!(
+        told(b"too_many_pings"),
+        format!("{going}: \"too_many_pings\")")
+    );
+    assert_eq!(told(b"a\n\xffb"), format!("{going}: \"a\\n\u{fffd}b\")"));
+    let long = told(&[b'x'; 10_000]);
+    assert_eq!(long.len(), going.len() + ": \"\")".len() + 256);
 }

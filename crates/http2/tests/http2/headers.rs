@@ -1,6 +1,6 @@
 //! Sections 8.2 and 8.3, and RFC 7541: heads and trailers that are none.
 
-use crowfly_http2::{OpenError, Reason, StreamError};
+use crowfly_http2::{Config, OpenError, Reason, StreamError};
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 
@@ -103,7 +103,7 @@ fn informational_responses_are_passed_over() {
 /// sides stay in step.
 #[test]
 fn heads_above_the_limit_reset_the_stream() {
-    let mut server = Raw::connected();
+    let mut server = Raw::with(limit(16_384));
     let mut call = server.get();
     // An entry for the table, before and after the limit is passed.
     let indexed = |name: &str| [&[0x40][..], &field(name, b"value")[1..]].concat();
@@ -118,8 +118,8 @@ fn heads_above_the_limit_reset_the_stream() {
     let block = block.concat();
     server.send(frame(HEADERS, 0, 1, &block[..10_000]));
     server.send(frame(CONTINUATION, END_HEADERS, 1, &block[10_000..]));
-    server.assert_reset(1, Reason::PROTOCOL_ERROR);
-    assert!(matches!(call.error(), StreamError::Malformed(_)));
+    server.assert_reset(1, Reason::ENHANCE_YOUR_CALM);
+    assert!(matches!(call.error(), StreamError::HeadersTooLarge(16_384)));
 
     let mut call = server.get();
     server.send(headers(3, &[OK, &[0x80 | 62, 0x80 | 63]].concat()));
@@ -172,8 +172,8 @@ fn a_header_bomb_costs_only_its_stream() {
     let large = [&[0x40][..], &field("large", &[b'x'; 3_900])[1..]].concat();
     let block = [OK, &large, &[0x80 | 62; 12_000]].concat();
     server.send(headers(1, &block));
-    server.assert_reset(1, Reason::PROTOCOL_ERROR);
-    assert!(matches!(call.error(), StreamError::Malformed(_)));
+    server.assert_reset(1, Reason::ENHANCE_YOUR_CALM);
+    assert!(matches!(call.error(), StreamError::HeadersTooLarge(_)));
     server.assert_works();
 }
 
@@ -214,4 +214,86 @@ fn trailers_that_cannot_be_reset_the_stream() {
     assert!(call.request.send_trailers(trailers).is_err());
     server.assert_reset(1, Reason::CANCEL);
     assert!(matches!(call.error(), StreamError::Cancelled));
+}
+
+/// A head over the limit of a response that goes on is an error of its stream, which says the limit.
+#[test]
+fn a_head_over_the_limit_resets_the_stream_and_names_the_limit() {
+    let mut server = Raw::with(limit(1_000));
+    let mut call = server.open(false);
+    server.send(headers(1, &[OK, &large()].concat()));
+    server.assert_reset(1, Reason::ENHANCE_YOUR_CALM);
+    let error = call.error();
+    assert!(
+        matches!(error, StreamError::HeadersTooLarge(1_000)),
+        "{error}"
+    );
+    assert!(error.to_string().contains("1000 bytes"), "{error}");
+    server.assert_works();
+}
+
+/// How a call ended is told even if what else the server says about it is over the limit, whether it
+/// comes before or after that.
+#[test]
+fn the_status_of_a_call_is_kept_when_its_trailers_are_over_the_limit() {
+    let status = field("grpc-status", b"5");
+    let message = field("grpc-message", b"no such item");
+    let left_out = "trailers over the limit of 1000 bytes left out";
+    for (block, expected) in [
+        ([status.clone(), large()].concat(), left_out.to_owned()),
+        (
+            [large(), status.clone(), message.clone()].concat(),
+            left_out.to_owned(),
+        ),
+        (
+            [message, status, large()].concat(),
+            format!("no such item ({left_out})"),
+        ),
+    ] {
+        // As trailers, and as all there is of a response.
+        let mut server = Raw::with(limit(1_000));
+        let mut call = server.get();
+        server.send(headers(1, OK));
+        server.send(last_headers(1, &block));
+        let kept = trailers(&mut call.body());
+        assert_eq!(
+            (&kept["grpc-status"], &kept["grpc-message"]),
+            (&"5".parse().unwrap(), &expected.parse().unwrap())
+        );
+        assert_eq!(kept.len(), 2);
+
+        let mut call = server.get();
+        server.send(last_headers(3, &[OK, &block].concat()));
+        assert_eq!(call.head().headers(), &kept);
+        server.assert_works();
+    }
+}
+
+/// A call that succeeded has lost trailers that it may need: that is not told as a success.
+#[test]
+fn a_success_whose_trailers_are_over_the_limit_is_an_error() {
+    let mut server = Raw::with(limit(1_000));
+    let mut call = server.get();
+    server.send(headers(1, OK));
+    server.send(last_headers(
+        1,
+        &[field("grpc-status", b"0"), large()].concat(),
+    ));
+    let error = whole(&mut call.body()).unwrap_err();
+    assert!(
+        matches!(error, StreamError::HeadersTooLarge(1_000)),
+        "{error}"
+    );
+    server.assert_works();
+}
+
+fn limit(max_header_list_size: u32) -> Config {
+    Config {
+        max_header_list_size,
+        ..Config::default()
+    }
+}
+
+fn large() -> Vec<u8> {
+    field("grpc-status-details-bin", &[b'A'; 2_000])
 }

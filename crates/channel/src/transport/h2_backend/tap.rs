@@ -14,7 +14,6 @@ const SETTINGS: u8 = 0x4;
 const GOAWAY: u8 = 0x7;
 const ACK: u8 = 0x1;
 const MAX_CONCURRENT_STREAMS: u16 = 0x3;
-const STREAM_ID_MASK: u32 = 0x7fff_ffff;
 
 /// A socket whose read side is watched. No byte is changed or judged: `h2` sees them all.
 pub(super) struct Tap<IO, F> {
@@ -99,12 +98,7 @@ fn event(kind: u8, payload: &[u8]) -> Option<Event> {
             max_concurrent_streams: limit.map(|[_, _, value @ ..]| u32::from_be_bytes(*value)),
         });
     }
-    let (last, rest) = payload.split_first_chunk()?;
-    let (code, _) = rest.split_first_chunk()?;
-    Some(Event::GoAway(GoAway {
-        last_stream_id: u32::from_be_bytes(*last) & STREAM_ID_MASK,
-        error_code: u32::from_be_bytes(*code),
-    }))
+    GoAway::parse(payload).map(Event::GoAway)
 }
 
 impl<IO: AsyncRead + Unpin, F: FnMut(Event) + Unpin> AsyncRead for Tap<IO, F> {

@@ -1,6 +1,6 @@
 //! What no server may make us do.
 
-use super::{Decoded, Decoder, HpackError, ListSize, decode, field, hex, status};
+use super::{Decoded, Decoder, HpackError, ListSize, decode, decode_within, field, hex, status};
 
 #[test]
 fn a_block_that_ends_inside_a_field_is_refused() {
@@ -146,11 +146,10 @@ fn what_a_block_expands_to_is_limited() {
         (3 * size, 3),
         (4 * size - 1, 3),
     ] {
-        let mut fields = 0;
-        let result = decoder.decode(&bomb, limit, |_| fields += 1);
+        let (fields, size) = decode_within(&mut decoder, &bomb, limit).unwrap();
         assert_eq!(
-            (result, fields),
-            (Ok(ListSize::Exceeded), emitted),
+            (size, fields.len()),
+            (ListSize::Exceeded, emitted),
             "{limit}"
         );
     }
@@ -163,13 +162,9 @@ fn what_a_block_expands_to_is_limited() {
 #[test]
 fn past_the_limit_small_fields_are_left_out_too_but_the_table_is_kept() {
     let mut decoder = Decoder::new(4096);
-    let mut fields = Vec::new();
     let block = hex("88 7c 03 616161 7c 01 62"); // 42 bytes, via: aaa (38), via: b (36)
-    let result = decoder.decode(&block, 42 + 37, |field| fields.push(field));
-    assert_eq!(
-        (result, &fields[..]),
-        (Ok(ListSize::Exceeded), &[status(200)][..])
-    );
+    let result = decode_within(&mut decoder, &block, 42 + 37);
+    assert_eq!(result, Ok((vec![status(200)], ListSize::Exceeded)));
     assert_eq!(
         decode(&mut decoder, &hex("be bf")),
         Ok(vec![field("via", "b"), field("via", "aaa")])
@@ -180,9 +175,9 @@ fn past_the_limit_small_fields_are_left_out_too_but_the_table_is_kept() {
 fn a_malformed_field_counts_for_the_list() {
     let block = hex("00 01 41 01 62"); // A: b
     for (limit, expected) in [(33, ListSize::Exceeded), (34, ListSize::Within)] {
-        let mut fields = Vec::new();
-        let result = Decoder::new(4096).decode(&block, limit, |field| fields.push(field));
-        assert_eq!(result, Ok(expected));
+        let decoded = decode_within(&mut Decoder::new(4096), &block, limit);
+        let (fields, size) = decoded.unwrap();
+        assert_eq!(size, expected);
         assert_eq!(fields.len(), usize::from(expected == ListSize::Within));
         assert!(
             fields

@@ -5,6 +5,7 @@ mod limits;
 mod malformed;
 mod random;
 mod rfc;
+mod stories;
 
 use bytes::BytesMut;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -33,10 +34,23 @@ fn status(code: u16) -> Decoded {
 
 /// The fields of a block that is within all limits.
 fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<Decoded>, HpackError> {
-    let mut fields = Vec::new();
-    let size = decoder.decode(block, usize::MAX, |field| fields.push(field))?;
+    let (fields, size) = decode_within(decoder, block, usize::MAX)?;
     assert_eq!(size, ListSize::Within);
     Ok(fields)
+}
+
+/// The fields of a block that are within a limit, and whether all are.
+fn decode_within(
+    decoder: &mut Decoder,
+    block: &[u8],
+    limit: usize,
+) -> Result<(Vec<Decoded>, ListSize), HpackError> {
+    let (mut fields, mut list) = (Vec::new(), ListSize::Within);
+    decoder.decode(block, limit, |field, size| match size {
+        ListSize::Within => fields.push(field),
+        ListSize::Exceeded => list = size,
+    })?;
+    Ok((fields, list))
 }
 
 /// The block of one field.

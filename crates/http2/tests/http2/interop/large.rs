@@ -99,7 +99,11 @@ async fn large_head(request: Request<RecvStream>, mut respond: SendResponse<Byte
 /// A head of just the limit is taken. One above it costs its call, and only that.
 #[tokio::test]
 async fn heads_up_to_the_limit() {
-    let peer = Peer::new(&Builder::new(), large_head);
+    let config = Config {
+        max_header_list_size: 16_384,
+        ..Config::default()
+    };
+    let peer = Peer::with(&Builder::new(), config, large_head);
     // `:status: 200` and the name count, with 32 for each field.
     let limit = 16_384 - (7 + 3 + 32) - (5 + 32);
     for (len, fits) in [
@@ -113,7 +117,7 @@ async fn heads_up_to_the_limit() {
         let (response, _) = peer.client.open(&request, true).unwrap();
         match response.await {
             Ok(head) => assert!(fits && head.headers()["large"].len() == len),
-            Err(error) => assert!(!fits && matches!(error, StreamError::Malformed(_))),
+            Err(error) => assert!(!fits && matches!(error, StreamError::HeadersTooLarge(_))),
         }
     }
 }
