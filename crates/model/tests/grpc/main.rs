@@ -20,6 +20,7 @@ mod messages;
 mod named_policies;
 mod robustness;
 mod route;
+mod rules;
 mod unsupported;
 
 use crowfly_model::{Features, ResourceType};

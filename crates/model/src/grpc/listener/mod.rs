@@ -17,13 +17,14 @@ use envoy_types::pb::{
     },
     google::protobuf::Any,
 };
-use prost::{Message, Name};
+use prost::Name;
 
 use super::{
     any::type_name,
     config_source::require_ads_or_self,
     decode::{decode, require_text},
     route::RouteConfig,
+    wire,
 };
 use crate::{Decoded, Features, ResourceType, Unsupported, Validator};
 
@@ -132,7 +133,7 @@ fn decode_manager(any: &Any, v: &mut Validator) -> Option<HttpConnectionManager>
             return None;
         }
     }
-    HttpConnectionManager::decode(any.value.as_slice())
+    wire::decode::<HttpConnectionManager>(&any.value)
         .inspect_err(|error| v.error(format!("cannot be decoded: {error}")))
         .ok()
 }
