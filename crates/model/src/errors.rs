@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::Unsupported;
+
 /// One problem, at one field: `endpoints[2].lb_endpoints[0].endpoint.address: must be set`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
@@ -73,6 +75,7 @@ impl std::error::Error for Errors {}
 pub struct Validator {
     path: String,
     errors: Vec<FieldError>,
+    unsupported: Vec<Unsupported>,
 }
 
 impl Validator {
@@ -108,6 +111,32 @@ impl Validator {
     /// Records a problem at field `name` of the current path.
     pub fn error_at(&mut self, name: &str, message: impl Into<String>) {
         self.field(name, |v| v.error(message));
+    }
+
+    /// Records that what the current path asks for is not done, and what happens in its place. The
+    /// resource is as valid as before.
+    pub fn unsupported(&mut self, message: impl Into<String>) {
+        self.unsupported.push(Unsupported {
+            path: self.path.clone(),
+            message: message.into(),
+        });
+    }
+
+    /// Records the same of field `name` of the current path.
+    pub fn unsupported_at(&mut self, name: &str, message: impl Into<String>) {
+        self.field(name, |v| v.unsupported(message));
+    }
+
+    /// Runs `f`, and takes out what it recorded as unsupported, with paths from here.
+    pub fn take_unsupported<R>(
+        &mut self,
+        f: impl FnOnce(&mut Self) -> R,
+    ) -> (R, Box<[Unsupported]>) {
+        let before = self.unsupported.len();
+        let result = f(self);
+        let taken = self.unsupported.split_off(before);
+        let taken = taken.iter().filter_map(|wish| wish.below(&self.path));
+        (result, taken.collect())
     }
 
     /// Whether a problem has been recorded.

@@ -10,8 +10,10 @@ mod features;
 pub mod grpc;
 pub mod names;
 mod resource;
+mod unsupported;
 
 pub use bootstrap::Bootstrap;
 pub use errors::{Errors, FieldError, Validator};
 pub use features::Features;
 pub use resource::{Decoded, ResourceType};
+pub use unsupported::Unsupported;

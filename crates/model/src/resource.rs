@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::{Errors, Features};
+use crate::{Errors, Features, Unsupported};
 
 /// A kind of xDS resource as one reader understands it.
 ///
@@ -25,6 +25,11 @@ pub trait ResourceType: 'static {
     /// Reads the message inside the `Any`; what `features` leaves out is as unknown to it as to a
     /// reader that never heard of it.
     fn parse(bytes: &[u8], features: &Features) -> Decoded<Self::Parsed>;
+
+    /// What the resource asks for and is not done; none, for types that have no such wishes.
+    fn unsupported(_: &Self::Parsed) -> Vec<Unsupported> {
+        Vec::new()
+    }
 }
 
 /// What came out of one serialized resource.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use crowfly_model::ResourceType;
+use crowfly_model::{ResourceType, Unsupported};
 
 use crate::error::{Reason, ResourceError};
 use crate::kind::{Erased, Key, Kind};
@@ -157,6 +157,12 @@ impl Entry {
     /// what is not settled is a reason to ask another server (gRFC A71).
     pub fn is_settled(&self) -> bool {
         self.has_value() || self.state == State::DoesNotExist
+    }
+
+    /// What the last good resource asks for and is not done.
+    pub(crate) fn unsupported(&self, kind: Kind) -> Vec<Unsupported> {
+        let value = self.received().map(|received| &received.value);
+        value.map_or_else(Vec::new, |value| kind.unsupported(value))
     }
 
     /// A valid resource came. An equal one keeps the object already held.

@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crowfly_model::{Decoded, Features, ResourceType, names};
+use crowfly_model::{Decoded, Features, ResourceType, Unsupported, names};
 
 /// A parsed resource of any type.
 pub type Erased = Arc<dyn Any + Send + Sync>;
@@ -26,6 +26,7 @@ pub struct Traits {
     pub all_in_sotw: bool,
     decode: fn(&[u8], &Features) -> Decoded<Erased>,
     equal: fn(&Erased, &Erased) -> bool,
+    unsupported: fn(&Erased) -> Vec<Unsupported>,
 }
 
 impl Kind {
@@ -39,6 +40,7 @@ impl Kind {
                     all_in_sotw: R::ALL_IN_SOTW,
                     decode: decode::<R>,
                     equal: equal::<R>,
+                    unsupported: unsupported::<R>,
                 }
             },
         )
@@ -58,6 +60,10 @@ impl Kind {
 
     pub(crate) fn equal(&self, a: &Erased, b: &Erased) -> bool {
         (self.0.equal)(a, b)
+    }
+
+    pub(crate) fn unsupported(&self, value: &Erased) -> Vec<Unsupported> {
+        (self.0.unsupported)(value)
     }
 }
 
@@ -144,4 +150,10 @@ fn equal<R: ResourceType>(a: &Erased, b: &Erased) -> bool {
         (Some(a), Some(b)) => a == b,
         _ => false,
     }
+}
+
+fn unsupported<R: ResourceType>(value: &Erased) -> Vec<Unsupported> {
+    value
+        .downcast_ref::<R::Parsed>()
+        .map_or_else(Vec::new, R::unsupported)
 }

@@ -21,9 +21,9 @@ const USAGE: u8 = 2;
 /// cluster, the leaf clusters of aggregates, and endpoints. No call is made, and no backend is
 /// connected to.
 ///
-/// A line with ✗ is what keeps the call from going on, a line with ! is trouble that it survives,
-/// and a line with … is still waited for. Something that the server does not send is known not to
-/// exist after 15 seconds.
+/// A line with ✗ is what keeps the call from going on, a line with ! is trouble that it survives or
+/// something that a resource asks for and is not done, and a line with … is still waited for.
+/// Something that the server does not send is known not to exist after 15 seconds.
 ///
 /// A balancing policy of a program's own counts as one that the program has, and its configuration as
 /// good: neither is known here.
@@ -41,9 +41,10 @@ JSON, all keys at all times:
   target, node, authority, path, headers   what was asked
   reachable, stop {at, why, next}          the verdict
   waiting_for                              what was not answered in time
-  listener, route_configuration            {name, state, version, refused_version, error, note}
-  virtual_host {name, domains}
-  routes [{index, name, match, cluster, verdict, why, note}]
+  listener, route_configuration            {name, state, version, refused_version, error, note,
+                                            unsupported}
+  virtual_host {name, domains, unsupported}
+  routes [{index, name, match, cluster, verdict, why, note, unsupported}]
   clusters [{uses {cluster, priority, endpoints}, stop, name, state, ..., kind, place, lb_policy,
              is_custom, list, children, source, priorities, drops}]")]
 pub struct ExplainArgs {

@@ -84,6 +84,8 @@ pub struct Resource {
     pub error: Option<String>,
     /// Trouble that leaves what is in use standing.
     pub note: Option<String>,
+    /// What it asks for and is not done, such as `outlier_detection: ...`.
+    pub unsupported: Vec<String>,
 }
 
 /// A virtual host.
@@ -93,6 +95,8 @@ pub struct VirtualHost {
     pub name: String,
     /// The authorities that it is for.
     pub domains: Vec<String>,
+    /// What it asks for and is not done, apart from its routes.
+    pub unsupported: Vec<String>,
 }
 
 /// One route.
@@ -113,6 +117,8 @@ pub struct Route {
     pub why: Option<String>,
     /// What other clients may make of it.
     pub note: Option<String>,
+    /// What it asks for and is not done; of a route that was left out, see `why`.
+    pub unsupported: Vec<String>,
 }
 
 /// What became of a route.

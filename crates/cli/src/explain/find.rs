@@ -12,7 +12,7 @@ use crowfly_xds::{Resolved, Roots, View, XdsConfig};
 
 use super::{
     Call, Destination, Explanation, Resource, Route, Stop, Uses, Verdict, VirtualHost, cluster,
-    look,
+    look, wishes::Wishes,
 };
 
 /// Why a route is passed over by mistake, often.
@@ -20,7 +20,11 @@ pub(super) const DIFFERS_IN_CASE: &str = "the path differs in case";
 
 /// Explains where `call` goes, given what `view` holds and what resolution made of it.
 pub fn explain(call: &Call, view: &View, roots: &Roots, resolved: &Resolved) -> Explanation {
-    let (listener, value) = look::resource::<Listener>(view, &roots.listener);
+    let (mut listener, value) = look::resource::<Listener>(view, &roots.listener);
+    if let Some(value) = &value {
+        // Those of inline routes are told at the routes.
+        listener.unsupported = value.unsupported.iter().map(ToString::to_string).collect();
+    }
     let (route_configuration, config) = match &value {
         Some(value) => routes_of(view, &listener, value),
         None => (None, None),
@@ -28,7 +32,9 @@ pub fn explain(call: &Call, view: &View, roots: &Roots, resolved: &Resolved) -> 
     let host = config
         .as_ref()
         .and_then(|config| config.virtual_host(&roots.authority));
-    let routes = host.map_or_else(Vec::new, |host| table(host, call));
+    let wishes = config.as_ref().zip(host);
+    let wishes = wishes.map_or_else(Wishes::default, |(config, host)| Wishes::of(config, host));
+    let routes = host.map_or_else(Vec::new, |host| table(host, &wishes, call));
     let mut explanation = Explanation {
         target: call.target.clone(),
         node: view.node().to_string(),
@@ -46,6 +52,7 @@ pub fn explain(call: &Call, view: &View, roots: &Roots, resolved: &Resolved) -> 
         virtual_host: host.map(|host| VirtualHost {
             name: host.name.clone(),
             domains: host.domains.iter().map(ToString::to_string).collect(),
+            unsupported: wishes.of_host(),
         }),
         clusters: destinations(view, &routes, resolved),
         routes,
@@ -93,7 +100,9 @@ fn routes_of(
                 (Some(resource), Some(Arc::clone(routes)))
             }
             RouteSource::Rds(name) => {
-                let (resource, routes) = look::resource::<RouteConfig>(view, name);
+                let (mut resource, routes) = look::resource::<RouteConfig>(view, name);
+                // All are in virtual hosts, and told there.
+                resource.unsupported.clear();
                 (Some(resource), routes)
             }
         },
@@ -101,7 +110,7 @@ fn routes_of(
 }
 
 /// Every route of the resource in its place, those left out too.
-fn table(host: &route::VirtualHost, call: &Call) -> Vec<Route> {
+fn table(host: &route::VirtualHost, wishes: &Wishes, call: &Call) -> Vec<Route> {
     let count = host.routes.len() + host.skipped.len();
     let mut table = Vec::with_capacity(count);
     let mut routes = host.routes.iter();
@@ -111,7 +120,8 @@ fn table(host: &route::VirtualHost, call: &Call) -> Vec<Route> {
         if let Some(route) = skipped.next_if(|route| route.index == index) {
             table.push(left_out(route, call, matched));
         } else if let Some(route) = routes.next() {
-            let shown = tried(index, route, call, matched);
+            let mut shown = tried(index, route, call, matched);
+            shown.unsupported = wishes.of_route(index);
             matched |= shown.verdict == Some(Verdict::Matches);
             table.push(shown);
         }
@@ -134,6 +144,7 @@ fn left_out(route: &SkippedRoute, call: &Call, matched: bool) -> Route {
         verdict: Some(Verdict::LeftOut),
         why: Some(route.reason.clone()),
         note: note.map(str::to_owned),
+        unsupported: Vec::new(),
     }
 }
 
@@ -160,6 +171,7 @@ fn tried(index: usize, route: &route::Route, call: &Call, matched: bool) -> Rout
         verdict,
         why: why.map(str::to_owned),
         note: None,
+        unsupported: Vec::new(),
     }
 }
 

@@ -33,6 +33,10 @@ pub(super) fn resource<R: ResourceType>(
             .map_err(|error| found.error = Some(error.reason.to_string()))
             .ok()
     });
+    if let Some(value) = &value {
+        let wishes = R::unsupported(value);
+        found.unsupported = wishes.iter().map(ToString::to_string).collect();
+    }
     (found, value)
 }
 
@@ -66,6 +70,7 @@ impl Resource {
             refused_version: None,
             error: None,
             note: None,
+            unsupported: Vec::new(),
         }
     }
 }

@@ -20,6 +20,7 @@ mod stop;
 mod tests;
 mod text;
 mod tree;
+mod wishes;
 
 pub use command::{ExplainArgs, ExplainError, observe, run};
 pub use explanation::{

@@ -1,5 +1,7 @@
 //! Explanations of what a server in memory serves, under a simulated clock.
 
+mod unsupported;
+
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use crowfly_model::{

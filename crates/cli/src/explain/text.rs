@@ -72,6 +72,7 @@ impl Explanation {
         if let Some(host) = &self.virtual_host {
             let domains = host.domains.join(", ");
             let mut node = Node::new(format!("virtual host {} (domains {domains})", host.name));
+            note_all(&mut node, &host.unsupported);
             self.mark(&mut node, &format!("virtual host {}", host.name));
             self.push_routes(&mut node);
             routes.push(node);
@@ -96,6 +97,7 @@ impl Explanation {
             if let Some(note) = &route.note {
                 node.remark(format!("{NOTED} {note}"));
             }
+            note_all(&mut node, &route.unsupported);
             self.mark(&mut node, &format!("routes[{}]", route.index));
             let is_open = matches!(route.verdict, None | Some(Verdict::Matches));
             let of_route =
@@ -312,6 +314,13 @@ impl Resource {
         if let Some(note) = &self.note {
             node.remark(format!("{NOTED} {refused}{note}"));
         }
+        note_all(&mut node, &self.unsupported);
         node
+    }
+}
+
+fn note_all(node: &mut Node, notes: &[String]) {
+    for note in notes {
+        node.remark(format!("{NOTED} {note}"));
     }
 }

@@ -3,6 +3,7 @@
 use envoy_types::pb::google::protobuf::{Any, Struct};
 use prost::{Message, Name};
 
+use super::wire;
 use crate::Validator;
 
 /// The full names under which a `TypedStruct` travels; both have the same wire form.
@@ -43,7 +44,7 @@ impl Extension {
     pub(super) fn decode<P: Message + Default>(&self, v: &mut Validator) -> Option<P> {
         let name = &self.type_name;
         match &self.form {
-            Form::Proto(bytes) => P::decode(bytes.as_slice())
+            Form::Proto(bytes) => wire::decode::<P>(bytes)
                 .inspect_err(|error| v.error(format!("{name} cannot be decoded: {error}")))
                 .ok(),
             Form::Struct => {
@@ -82,7 +83,7 @@ pub(super) fn typed_struct(any: &Any) -> Option<Result<(String, Struct), String>
     if !TYPED_STRUCTS.contains(&name) {
         return None;
     }
-    let inner = TypedStruct::decode(any.value.as_slice())
+    let inner = wire::decode::<TypedStruct>(&any.value)
         .map_err(|error| format!("{name} cannot be decoded: {error}"));
     Some(inner.and_then(|inner| {
         let name = type_name(&inner.type_url)?.to_owned();

@@ -3,10 +3,9 @@
 //!
 //! It comes inside a cluster (gRFC A37) or as a resource of its own (gRFC A99), by the same rules.
 
-use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as pb;
-use prost::Message;
-
+use super::wire;
 use crate::{Decoded, Features, ResourceType, Validator};
+use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as pb;
 
 /// The clusters of an aggregate, the preferred one first; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +25,7 @@ impl ResourceType for ClusterConfig {
     const ALL_IN_SOTW: bool = false;
 
     fn parse(bytes: &[u8], _: &Features) -> Decoded<Self> {
-        let proto = match pb::ClusterConfig::decode(bytes) {
+        let proto = match wire::decode::<pb::ClusterConfig>(bytes) {
             Ok(proto) => proto,
             Err(error) => return Decoded::undecodable(error),
         };

@@ -2,6 +2,7 @@
 
 use prost::Message;
 
+use super::wire;
 use crate::{Decoded, Errors, Validator};
 
 /// Decodes `bytes` as a `P` and reads it with `parse`.
@@ -17,7 +18,7 @@ pub(super) fn decode<P, T>(
 where
     P: Message + Default,
 {
-    let proto = match P::decode(bytes) {
+    let proto = match wire::decode::<P>(bytes) {
         Ok(proto) => proto,
         Err(error) => return Decoded::undecodable(error),
     };

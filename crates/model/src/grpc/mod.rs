@@ -2,8 +2,9 @@
 //!
 //! Each type here is the valid form of one resource and, as a [`ResourceType`](crate::ResourceType),
 //! knows how to read it. Fields that gRPC gives no meaning to are ignored, as A27 asks. A field that
-//! has a meaning which this crate cannot honour yet is an error, or takes its route out of the list:
-//! calls never go where the resource keeps them from going.
+//! has a meaning which this crate cannot honour yet is an error, takes its route out of the list, or
+//! is among what is [`Unsupported`](crate::Unsupported): calls never go where the resource keeps them
+//! from going, and what is not done is said.
 
 pub mod cluster;
 pub mod endpoints;
@@ -16,6 +17,7 @@ mod config_source;
 mod decode;
 mod json;
 mod socket_address;
+mod wire;
 
 pub use cluster::Cluster;
 pub use cluster_config::ClusterConfig;

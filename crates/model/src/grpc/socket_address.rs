@@ -44,8 +44,10 @@ pub(super) fn port(proto: &SocketAddress, v: &mut Validator) -> Option<u16> {
         }
     };
     let port = u16::try_from(number).ok();
-    if port.is_none() {
-        v.error_at("port_value", format!("expected 0 to 65535, got {number}"));
+    match port {
+        None => v.error_at("port_value", format!("expected 0 to 65535, got {number}")),
+        Some(0) => v.unsupported_at("port_value", "nothing can be connected to at port 0"),
+        Some(_) => {}
     }
     port
 }

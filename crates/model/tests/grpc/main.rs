@@ -20,6 +20,8 @@ mod messages;
 mod named_policies;
 mod robustness;
 mod route;
+mod rules;
+mod unsupported;
 
 use crowfly_model::{Features, ResourceType};
 use prost::Message;

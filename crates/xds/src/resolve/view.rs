@@ -143,5 +143,6 @@ fn endpoints(name: &DnsName, addresses: Vec<SocketAddr>) -> Endpoints {
             }],
         }]],
         drops: Vec::new(),
+        unsupported: Box::default(),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_model::{Decoded, Errors, Features};
+use crowfly_model::{Decoded, Errors, Features, Unsupported};
 use envoy_types::pb::envoy::service::discovery::v3::{Resource, ResourceError as Report};
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
@@ -84,7 +84,13 @@ impl Verdict {
             Ok(value) => {
                 self.valid += 1;
                 let received = Received::new(value, parsed.raw, version, context.now);
-                let changed = cache.entry_mut(&key).accept(state.kind, received);
+                let entry = cache.entry_mut(&key);
+                let before = entry.unsupported(state.kind);
+                let changed = entry.accept(state.kind, received);
+                let wishes = entry.unsupported(state.kind);
+                if wishes != before {
+                    context.tell_unsupported(state.kind, &name, &wishes);
+                }
                 self.push(key, changed);
                 Some(name)
             }
@@ -175,6 +181,21 @@ impl Verdict {
 }
 
 impl Context<'_> {
+    /// Says what a resource asks for in vain: once, and again when that changes.
+    fn tell_unsupported(&self, kind: Kind, name: &str, wishes: &[Unsupported]) {
+        if wishes.is_empty() {
+            return;
+        }
+        let more = wishes.len().saturating_sub(MOST_WISHES);
+        let told = wishes.iter().take(MOST_WISHES).map(ToString::to_string);
+        let mut told = told.collect::<Vec<_>>().join("; ");
+        if more > 0 {
+            told = format!("{told}; and {more} more");
+        }
+        let (noun, node) = (kind.noun, &**self.node);
+        warn!(name, node, "the {noun} asks for what is not done: {told}");
+    }
+
     fn failure(&self, kind: Kind, name: &Arc<str>, reason: Reason, version: &Arc<str>) -> Failure {
         Failure {
             error: ResourceError {
@@ -188,6 +209,9 @@ impl Context<'_> {
         }
     }
 }
+
+/// How many wishes of a resource a line of the log has room for.
+const MOST_WISHES: usize = 8;
 
 /// What is wrong with a resource that is not named by its message, and not by a wrapper either.
 const NAMELESS: &str = "has no name, expected a Resource wrapper that names it";

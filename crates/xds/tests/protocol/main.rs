@@ -23,3 +23,4 @@ mod session_resources;
 mod session_streams;
 mod session_timer;
 mod two_halves;
+mod unsupported;

@@ -17,7 +17,7 @@ use envoy_types::pb::{
 use prost::{Message, Name};
 
 use super::CustomPolicy;
-use crate::Validator;
+use crate::{Validator, grpc::wire};
 
 /// How calls are spread over a list of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,7 +168,7 @@ pub(super) fn least_request(
 }
 
 pub(super) fn decode<P: Message + Default>(any: &Any, v: &mut Validator) -> Option<P> {
-    P::decode(any.value.as_slice())
+    wire::decode::<P>(&any.value)
         .inspect_err(|error| v.error(format!("cannot be decoded: {error}")))
         .ok()
 }

@@ -120,7 +120,12 @@ fn parse_list(
             });
             match parsed {
                 Ok(policy) => return policy,
-                Err(Unknown(name)) => others.push(name),
+                Err(Unknown::Message(name)) => {
+                    let message = format!("{name} is not supported: a later one is used");
+                    v.index(i, |v| v.unsupported(message));
+                    others.push(name);
+                }
+                Err(Unknown::Named(name)) => others.push(format!("{name} (not registered)")),
             }
         }
         let got = if others.is_empty() {
@@ -144,8 +149,13 @@ pub(super) fn is_too_deep(depth: usize, v: &mut Validator) -> bool {
     deep
 }
 
-/// The name of a policy that this client does not have.
-struct Unknown(String);
+/// A policy of a list that this client does not have.
+enum Unknown {
+    /// One of xDS, by the name of its message.
+    Message(String),
+    /// One that programs register by this name: it is listed for those that have it.
+    Named(String),
+}
 
 /// `None` after an error.
 fn parse_policy(
@@ -159,15 +169,16 @@ fn parse_policy(
         return Ok(parse_wrr_locality(any, custom, depth, v));
     }
     match typed_struct(any) {
-        Some(Ok((name, config))) => named_policy::parse(&name, config, custom, depth, v)
-            .ok_or_else(|| Unknown(format!("{name} (not registered)"))),
+        Some(Ok((name, config))) => {
+            named_policy::parse(&name, config, custom, depth, v).ok_or(Unknown::Named(name))
+        }
         Some(Err(why)) => {
             v.error(why);
             Ok(None)
         }
         None => endpoint_policy::parse(name, any, v)
             .map(|policy| policy.map(LbPolicy::Endpoints))
-            .ok_or_else(|| Unknown(name.to_owned())),
+            .ok_or_else(|| Unknown::Message(name.to_owned())),
     }
 }
 

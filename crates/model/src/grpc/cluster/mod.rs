@@ -8,6 +8,7 @@ mod endpoint_policy;
 mod lb_policy;
 mod named_policy;
 mod settings;
+mod unsupported;
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub use self::{
 };
 use super::{config_source::require_ads_or_self, decode::decode};
 use crate::{
-    Decoded, Features, ResourceType, Validator,
+    Decoded, Features, ResourceType, Unsupported, Validator,
     names::{Authority, authority_of},
 };
 
@@ -37,6 +38,8 @@ pub struct Cluster {
     pub name: String,
     /// What it is: endpoints, or other clusters.
     pub kind: ClusterKind,
+    /// What it asks for and is not done.
+    pub unsupported: Box<[Unsupported]>,
 }
 
 /// The kinds of clusters.
@@ -103,10 +106,14 @@ impl ResourceType for Cluster {
             |proto, v| parse(proto, features, v),
         )
     }
+
+    fn unsupported(parsed: &Self) -> Vec<Unsupported> {
+        parsed.unsupported.to_vec()
+    }
 }
 
 fn parse(proto: pb::Cluster, features: &Features, v: &mut Validator) -> Option<Cluster> {
-    let kind = match &proto.cluster_discovery_type {
+    let (kind, unsupported) = v.take_unsupported(|v| match &proto.cluster_discovery_type {
         Some(ClusterDiscoveryType::ClusterType(custom)) => {
             parse_aggregate(custom, &proto, features, v).map(ClusterKind::Aggregate)
         }
@@ -114,10 +121,11 @@ fn parse(proto: pb::Cluster, features: &Features, v: &mut Validator) -> Option<C
             parse_leaf(Some(*kind), &proto, features, v).map(ClusterKind::Leaf)
         }
         None => parse_leaf(None, &proto, features, v).map(ClusterKind::Leaf),
-    };
+    });
     Some(Cluster {
         name: proto.name,
         kind: kind?,
+        unsupported,
     })
 }
 
@@ -147,6 +155,7 @@ fn parse_leaf(
     let source = parse_source(kind, proto, v);
     let lb_policy = lb_policy::parse(proto, features, v);
     let settings = Settings::parse(proto, v);
+    unsupported::find(proto, v);
     Some(Leaf {
         source: source?,
         lb_policy: lb_policy?,

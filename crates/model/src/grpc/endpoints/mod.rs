@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::config::{core::v3 as core, endpoint::v3 as pb};
 
 pub use self::drops::DropCategory;
 use super::decode::decode;
-use crate::{Decoded, Features, ResourceType};
+use crate::{Decoded, Features, ResourceType, Unsupported};
 
 /// The endpoints of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Endpoints {
     pub priorities: Vec<Vec<Locality>>,
     /// The shares of calls to be dropped, in the order in which they are tried.
     pub drops: Vec<DropCategory>,
+    /// What it asks for and is not done.
+    pub unsupported: Box<[Unsupported]>,
 }
 
 impl ResourceType for Endpoints {
@@ -42,6 +44,10 @@ impl ResourceType for Endpoints {
             |proto: &pb::ClusterLoadAssignment| &proto.cluster_name,
             |proto, v| Some(parse::parse(proto, v)),
         )
+    }
+
+    fn unsupported(parsed: &Self) -> Vec<Unsupported> {
+        parsed.unsupported.to_vec()
     }
 }
 

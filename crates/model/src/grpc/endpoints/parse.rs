@@ -19,12 +19,14 @@ use crate::Validator;
 
 /// What it returns is valid if `v` has no errors.
 pub(super) fn parse(proto: pb::ClusterLoadAssignment, v: &mut Validator) -> Endpoints {
-    let priorities = v.field("endpoints", |v| {
-        let mut priorities = Priorities::default();
-        for (i, locality) in proto.endpoints.into_iter().enumerate() {
-            v.index(i, |v| priorities.add(locality, v));
-        }
-        priorities.finish(v)
+    let (priorities, unsupported) = v.take_unsupported(|v| {
+        v.field("endpoints", |v| {
+            let mut priorities = Priorities::default();
+            for (i, locality) in proto.endpoints.into_iter().enumerate() {
+                v.index(i, |v| priorities.add(locality, v));
+            }
+            priorities.finish(v)
+        })
     });
     let overloads = proto.policy.map(|policy| policy.drop_overloads);
     let drops = v.field("policy.drop_overloads", |v| {
@@ -37,6 +39,7 @@ pub(super) fn parse(proto: pb::ClusterLoadAssignment, v: &mut Validator) -> Endp
         name: proto.cluster_name,
         priorities,
         drops,
+        unsupported,
     }
 }
 

@@ -85,7 +85,10 @@ fn parse(filter: &HttpFilter, v: &mut Validator) -> Option<Filter> {
             v.error("expected typed_config, got none");
             return Some(Filter::Rejected);
         }
-        Some(ConfigType::ConfigDiscovery(_)) | None => return None,
+        Some(ConfigType::ConfigDiscovery(_)) | None => {
+            v.unsupported("left out: it is optional and has no typed_config");
+            return None;
+        }
     };
     v.field("typed_config", |v| match Extension::unwrap(any) {
         Ok(extension) if extension.type_name == Router::full_name() => {
@@ -93,7 +96,12 @@ fn parse(filter: &HttpFilter, v: &mut Validator) -> Option<Filter> {
             Some(Filter::Router)
         }
         // S3-02
-        Ok(_) if optional => None,
+        Ok(Extension { type_name, .. }) if optional => {
+            v.unsupported(format!(
+                "left out: {type_name} is optional, and not supported"
+            ));
+            None
+        }
         Ok(Extension { type_name, .. }) => {
             v.error(format!("expected a supported filter, got {type_name}"));
             Some(Filter::Rejected)

@@ -17,15 +17,16 @@ use envoy_types::pb::{
     },
     google::protobuf::Any,
 };
-use prost::{Message, Name};
+use prost::Name;
 
 use super::{
     any::type_name,
     config_source::require_ads_or_self,
     decode::{decode, require_text},
     route::RouteConfig,
+    wire,
 };
-use crate::{Decoded, Features, ResourceType, Validator};
+use crate::{Decoded, Features, ResourceType, Unsupported, Validator};
 
 /// A listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Listener {
     pub name: String,
     /// Whom it is for.
     pub kind: ListenerKind,
+    /// What it asks for and is not done; inline routes have a list of their own.
+    pub unsupported: Box<[Unsupported]>,
 }
 
 impl ResourceType for Listener {
@@ -46,7 +49,21 @@ impl ResourceType for Listener {
     fn parse(bytes: &[u8], _: &Features) -> Decoded<Self> {
         decode(bytes, "name", |proto: &pb::Listener| &proto.name, parse)
     }
+
+    fn unsupported(parsed: &Self) -> Vec<Unsupported> {
+        let inline = match &parsed.kind {
+            ListenerKind::Api(ApiListener {
+                routes: RouteSource::Inline(routes),
+            }) => &routes.unsupported[..],
+            _ => &[],
+        };
+        let inline = inline.iter().map(|wish| wish.at(INLINE_ROUTES));
+        parsed.unsupported.iter().cloned().chain(inline).collect()
+    }
 }
+
+/// Where a listener has its routes, if they are inline.
+const INLINE_ROUTES: &str = "api_listener.api_listener.route_config";
 
 /// Whom a listener is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,20 +91,22 @@ pub enum RouteSource {
 }
 
 fn parse(proto: pb::Listener, v: &mut Validator) -> Option<Listener> {
-    let kind = match (proto.api_listener, proto.address) {
+    let name = proto.name;
+    let (kind, unsupported) = v.take_unsupported(|v| match (proto.api_listener, proto.address) {
         (Some(api), _) => {
-            let name = &proto.name;
-            ListenerKind::Api(v.field("api_listener", |v| parse_api(api, name, v))?)
+            let api = v.field("api_listener", |v| parse_api(api, &name, v));
+            api.map(ListenerKind::Api)
         }
-        (None, Some(_)) => ListenerKind::Socket,
+        (None, Some(_)) => Some(ListenerKind::Socket),
         (None, None) => {
             v.error("expected api_listener or address, got neither");
-            return None;
+            None
         }
-    };
+    });
     Some(Listener {
-        name: proto.name,
-        kind,
+        name,
+        kind: kind?,
+        unsupported,
     })
 }
 
@@ -114,7 +133,7 @@ fn decode_manager(any: &Any, v: &mut Validator) -> Option<HttpConnectionManager>
             return None;
         }
     }
-    HttpConnectionManager::decode(any.value.as_slice())
+    wire::decode::<HttpConnectionManager>(&any.value)
         .inspect_err(|error| v.error(format!("cannot be decoded: {error}")))
         .ok()
 }
@@ -136,6 +155,11 @@ fn parse_manager(
             "original_ip_detection_extensions",
             format!("expected none, got {count}"),
         );
+    }
+    let options = proto.common_http_protocol_options.as_ref();
+    if options.is_some_and(|options| options.max_stream_duration.is_some()) {
+        let message = "not supported: a call has no deadline but its own (gRFC A31)";
+        v.unsupported_at("common_http_protocol_options.max_stream_duration", message);
     }
     let routes = match &proto.route_specifier {
         Some(RouteSpecifier::RouteConfig(config)) => parse_inline(config, listener, v),

@@ -7,6 +7,7 @@
 mod domain;
 mod parse;
 mod path;
+mod unsupported;
 
 use std::{fmt, sync::Arc};
 
@@ -15,7 +16,7 @@ use envoy_types::pb::envoy::config::route::v3 as pb;
 pub(super) use self::parse::parse;
 pub use self::{domain::DomainPattern, path::PathMatcher};
 use super::decode::decode;
-use crate::{Decoded, Features, ResourceType};
+use crate::{Decoded, Features, ResourceType, Unsupported};
 
 /// A route configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct RouteConfig {
     pub name: String,
     /// The virtual hosts, in the order of the resource.
     pub virtual_hosts: Vec<Arc<VirtualHost>>,
+    /// What it asks for and is not done, routes that are left out included.
+    pub unsupported: Box<[Unsupported]>,
 }
 
 impl RouteConfig {
@@ -57,6 +60,10 @@ impl ResourceType for RouteConfig {
             |proto: &pb::RouteConfiguration| &proto.name,
             |proto, v| Some(parse(&proto, v)),
         )
+    }
+
+    fn unsupported(parsed: &Self) -> Vec<Unsupported> {
+        parsed.unsupported.to_vec()
     }
 }
 

@@ -6,20 +6,23 @@ use envoy_types::pb::envoy::config::route::v3::{
     self as pb, route::Action, route_action::ClusterSpecifier, route_match::PathSpecifier,
 };
 
-use super::{PathMatcher, Route, RouteAction, RouteConfig, SkippedRoute, VirtualHost};
+use super::{PathMatcher, Route, RouteAction, RouteConfig, SkippedRoute, VirtualHost, unsupported};
 use crate::{Validator, grpc::decode::require_text};
 
 /// Reads a route configuration, inline or fetched; what it returns is valid if `v` has no errors.
 pub(in crate::grpc) fn parse(proto: &pb::RouteConfiguration, v: &mut Validator) -> RouteConfig {
-    let virtual_hosts = v.field("virtual_hosts", |v| {
-        let hosts = proto.virtual_hosts.iter().enumerate();
-        hosts
-            .map(|(i, host)| Arc::new(v.index(i, |v| parse_host(host, v))))
-            .collect()
+    let (virtual_hosts, unsupported) = v.take_unsupported(|v| {
+        v.field("virtual_hosts", |v| {
+            let hosts = proto.virtual_hosts.iter().enumerate();
+            hosts
+                .map(|(i, host)| Arc::new(v.index(i, |v| parse_host(host, v))))
+                .collect()
+        })
     });
     RouteConfig {
         name: proto.name.clone(),
         virtual_hosts,
+        unsupported,
     }
 }
 
@@ -38,6 +41,7 @@ fn parse_host(proto: &pb::VirtualHost, v: &mut Validator) -> VirtualHost {
             })
             .collect()
     });
+    unsupported::in_host(proto, v);
     let mut host = VirtualHost {
         name: proto.name.clone(),
         domains,
@@ -47,13 +51,19 @@ fn parse_host(proto: &pb::VirtualHost, v: &mut Validator) -> VirtualHost {
     v.field("routes", |v| {
         for (index, route) in proto.routes.iter().enumerate() {
             match v.index(index, |v| parse_route(route, v)) {
-                Ok(route) => host.routes.push(route),
+                Ok(parsed) => {
+                    host.routes.push(parsed);
+                    v.index(index, |v| unsupported::in_route(route, v));
+                }
                 Err(Rejected::Invalid) => {}
-                Err(Rejected::Skip(reason)) => host.skipped.push(SkippedRoute {
-                    index,
-                    name: route.name.clone(),
-                    reason,
-                }),
+                Err(Rejected::Skip(reason)) => {
+                    v.index(index, |v| v.unsupported(format!("left out: {reason}")));
+                    host.skipped.push(SkippedRoute {
+                        index,
+                        name: route.name.clone(),
+                        reason,
+                    });
+                }
             }
         }
     });

@@ -1,0 +1,48 @@
+//! What resources ask for in vain.
+
+use envoy_types::pb::envoy::config::{
+    cluster::v3::OutlierDetection,
+    route::v3::{RetryPolicy, RouteConfiguration, route::Action},
+};
+
+use super::*;
+
+const EJECTS: &str = "outlier_detection: not supported: no endpoint is ejected (gRFC A50)";
+const RETRIES: &str = "route.retry_policy: not supported: only calls that no server has seen are \
+                       tried again (gRFC A44)";
+
+/// gRFC A44, A50: each wish stands where it is asked for, inline or not, and calls go on.
+#[test]
+fn wishes_are_told_where_they_are() {
+    let other = routes("table").host("other").route("/", "top");
+    let table = || other.clone().host("*").route("/", "top").edit(retrying);
+    let inline = Resources::new().with(listener("payments").routes(table()));
+    let fetched = to_top().with(table());
+    for resources in [inline, fetched] {
+        let ejecting = cluster("top").edit(|proto| {
+            proto.outlier_detection = Some(OutlierDetection::default());
+        });
+        let resources = leaf(resources, "top").with(ejecting);
+
+        let explanation = explained(&resources, &call("/pay.Pay/Charge"));
+
+        assert!(explanation.reachable);
+        assert_eq!(explanation.routes[0].unsupported, [RETRIES]);
+        let cluster = &explanation.clusters[0].cluster;
+        assert_eq!(cluster.resource.unsupported, [EJECTS]);
+        assert_eq!(explanation.listener.unsupported, [""; 0]);
+        let text = explanation.to_string();
+        for wish in [RETRIES, EJECTS] {
+            assert_eq!(text.matches(&format!("! {wish}\n")).count(), 1, "{text}");
+        }
+    }
+}
+
+/// Makes the route of both virtual hosts ask for retries.
+fn retrying(config: &mut RouteConfiguration) {
+    for host in &mut config.virtual_hosts {
+        if let Some(Action::Route(action)) = &mut host.routes[0].action {
+            action.retry_policy = Some(RetryPolicy::default());
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What routes may ask for beside a cluster, and is not done yet or never.
+
+use envoy_types::pb::envoy::config::route::v3::{self as pb, RouteMatch, route::Action};
+
+use crate::Validator;
+
+const NO_RETRY: &str =
+    "not supported: only calls that no server has seen are tried again (gRFC A44)";
+const NO_OVERRIDE: &str = "not supported: the router is the only filter (gRFC A39)";
+
+/// Records what the virtual host asks for in vain, apart from its routes.
+pub(super) fn in_host(proto: &pb::VirtualHost, v: &mut Validator) {
+    if proto.retry_policy.is_some() {
+        v.unsupported_at("retry_policy", NO_RETRY);
+    }
+    if !proto.typed_per_filter_config.is_empty() {
+        v.unsupported_at("typed_per_filter_config", NO_OVERRIDE);
+    }
+}
+
+/// Records what a route asks for in vain, if it is one that is used.
+pub(super) fn in_route(proto: &pb::Route, v: &mut Validator) {
+    if let Some(matcher) = &proto.r#match {
+        v.field("match", |v| in_match(matcher, v));
+    }
+    if !proto.typed_per_filter_config.is_empty() {
+        v.unsupported_at("typed_per_filter_config", NO_OVERRIDE);
+    }
+    if let Some(Action::Route(action)) = &proto.action {
+        v.field("route", |v| in_action(action, v));
+    }
+}
+
+/// gRFC A28 has no such matchers, and a route stands without them.
+fn in_match(proto: &RouteMatch, v: &mut Validator) {
+    let ignored = [
+        (!proto.cookies.is_empty(), "cookies"),
+        (!proto.dynamic_metadata.is_empty(), "dynamic_metadata"),
+        (!proto.filter_state.is_empty(), "filter_state"),
+        (proto.tls_context.is_some(), "tls_context"),
+    ];
+    for (_, name) in ignored.into_iter().filter(|(is_set, _)| *is_set) {
+        v.unsupported_at(name, "ignored: the route matches without it (gRFC A28)");
+    }
+}
+
+fn in_action(proto: &pb::RouteAction, v: &mut Validator) {
+    if !proto.hash_policy.is_empty() {
+        let message = "not supported: a call has a random hash (gRFC A42)";
+        v.unsupported_at("hash_policy", message);
+    }
+    if proto.max_stream_duration.is_some() {
+        let message = "not supported: a call has no deadline but its own (gRFC A31)";
+        v.unsupported_at("max_stream_duration", message);
+    }
+    if proto.retry_policy.is_some() {
+        v.unsupported_at("retry_policy", NO_RETRY);
+    }
+}

@@ -1,0 +1,71 @@
+//! Wishes of a valid resource that are not fulfilled.
+
+use std::fmt;
+
+/// A field that asks for something which is not done, in a resource that is used all the same.
+///
+/// A log, `crowfly explain` and other tools tell it, because a resource that is accepted in silence
+/// seems to be in force.
+///
+/// ```
+/// use crowfly_model::Unsupported;
+///
+/// let wish = Unsupported {
+///     path: "outlier_detection".to_owned(),
+///     message: "no endpoint is ejected".to_owned(),
+/// };
+/// assert_eq!(wish.to_string(), "outlier_detection: no endpoint is ejected");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    /// Path from the resource's root, in proto field names.
+    pub path: String,
+    /// What happens in its place.
+    pub message: String,
+}
+
+impl Unsupported {
+    /// The wish as seen from `path`, if it is there or below.
+    ///
+    /// ```
+    /// use crowfly_model::Unsupported;
+    ///
+    /// let wish = Unsupported {
+    ///     path: "virtual_hosts[0].routes[1].route.retry_policy".to_owned(),
+    ///     message: "none".to_owned(),
+    /// };
+    /// let below = wish.below("virtual_hosts[0].routes[1]").unwrap();
+    /// assert_eq!(below.path, "route.retry_policy");
+    /// assert_eq!(wish.below("virtual_hosts[0].routes[10]"), None);
+    /// ```
+    pub fn below(&self, path: &str) -> Option<Self> {
+        let rest = self.path.strip_prefix(path)?;
+        let path = match rest.strip_prefix('.') {
+            Some(rest) => rest,
+            None if path.is_empty() || rest.is_empty() => rest,
+            None => return None,
+        };
+        Some(Self {
+            path: path.to_owned(),
+            message: self.message.clone(),
+        })
+    }
+
+    /// The wish as seen from where the resource stands at `path`.
+    pub(crate) fn at(&self, path: &str) -> Self {
+        Self {
+            path: format!("{path}.{}", self.path),
+            message: self.message.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            f.write_str(&self.message)
+        } else {
+            write!(f, "{}: {}", self.path, self.message)
+        }
+    }
+}

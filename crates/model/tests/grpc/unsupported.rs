@@ -1,0 +1,215 @@
+//! What valid resources ask for in vain.
+
+use crowfly_model::{
+    ResourceType,
+    grpc::{Cluster, Endpoints, Listener, RouteConfig},
+};
+use envoy_types::pb::{
+    envoy::{
+        config::{
+            cluster::v3::{
+                self as pb, LoadBalancingPolicy, OutlierDetection, load_balancing_policy,
+            },
+            core::v3::{
+                HttpProtocolOptions, TransportSocket, TypedExtensionConfig, transport_socket,
+            },
+            route::v3::{
+                HeaderMatcher, RetryPolicy, Route, RouteAction, RouteConfiguration,
+                route::Action,
+                route_action::{HashPolicy, MaxStreamDuration},
+                route_match,
+            },
+        },
+        extensions::{
+            filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier,
+            load_balancing_policies::{
+                client_side_weighted_round_robin::v3::ClientSideWeightedRoundRobin,
+                round_robin::v3::RoundRobin,
+            },
+            transport_sockets::tls::v3::UpstreamTlsContext,
+        },
+    },
+    google::protobuf::{Any, Duration},
+};
+use prost::Message;
+
+use crate::{
+    accept,
+    messages::{
+        aggregate, any, assignment, cluster, endpoint, filter, listener, manager, route,
+        route_config, self_source,
+    },
+};
+
+/// gRFC A29, A50, A27, A58: what a leaf asks for beside endpoints and is not done.
+#[test]
+fn wishes_of_a_cluster() {
+    let mut proto = cluster();
+    assert_eq!(wishes::<Cluster>(&proto), Vec::<String>::new());
+    wish_in_vain(&mut proto);
+    proto.load_balancing_policy = Some(policies(vec![
+        any(&ClientSideWeightedRoundRobin::default()),
+        any(&RoundRobin::default()),
+    ]));
+    let weighted = "envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3\
+                    .ClientSideWeightedRoundRobin";
+    assert_eq!(
+        wishes::<Cluster>(&proto),
+        [
+            format!(
+                "load_balancing_policy.policies[0]: {weighted} is not supported: \
+                 a later one is used"
+            )
+            .as_str(),
+            "transport_socket: envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext is not \
+             supported: connections have the credentials of the channel (gRFC A29)",
+            "outlier_detection: not supported: no endpoint is ejected (gRFC A50)",
+            "lrs_server: not supported: no load is reported",
+        ]
+    );
+}
+
+/// gRFC A75: an aggregate asks for nothing, since each of its leaves speaks for itself.
+#[test]
+fn an_aggregate_has_no_wishes() {
+    let mut proto = aggregate();
+    wish_in_vain(&mut proto);
+    assert_eq!(wishes::<Cluster>(&proto), Vec::<String>::new());
+}
+
+/// gRFC A28, A31, A42, A44, A39: what a route configuration asks for and is not done, with the routes
+/// that are left out.
+#[test]
+fn wishes_of_routes() {
+    assert_eq!(wishes::<RouteConfig>(&route_config()), Vec::<String>::new());
+    assert_eq!(wishes::<RouteConfig>(&wishing_routes()), ROUTE_WISHES);
+}
+
+/// Routes inside a listener are wishes of the listener; so are its own timeout (gRFC A31) and the
+/// optional filters that are left out (gRFC A39).
+#[test]
+fn wishes_of_a_listener() {
+    let mut manager = manager();
+    manager.route_specifier = Some(RouteSpecifier::RouteConfig(wishing_routes()));
+    manager.common_http_protocol_options = Some(HttpProtocolOptions {
+        max_stream_duration: Some(Duration::default()),
+        ..HttpProtocolOptions::default()
+    });
+    let mut fancy = filter("fancy", named("x.Fancy"));
+    fancy.is_optional = true;
+    manager.http_filters.insert(0, fancy);
+    let own = [
+        "api_listener.api_listener.http_filters[0].typed_config: \
+         left out: x.Fancy is optional, and not supported",
+        "api_listener.api_listener.common_http_protocol_options.max_stream_duration: \
+         not supported: a call has no deadline but its own (gRFC A31)",
+    ];
+    let own = own.map(str::to_owned).into_iter();
+    let inline = ROUTE_WISHES.map(|wish| format!("api_listener.api_listener.route_config.{wish}"));
+    assert_eq!(
+        wishes::<Listener>(&listener(&manager)),
+        own.chain(inline).collect::<Vec<_>>()
+    );
+}
+
+/// gRFC A27 takes port 0, at which nothing can be reached.
+#[test]
+fn wishes_of_endpoints() {
+    let mut proto = assignment();
+    assert_eq!(wishes::<Endpoints>(&proto), Vec::<String>::new());
+    proto.endpoints[0].lb_endpoints[0] = endpoint("10.0.0.1", 0);
+    assert_eq!(
+        wishes::<Endpoints>(&proto),
+        [
+            "endpoints[0].lb_endpoints[0].endpoint.address.socket_address.port_value: \
+             nothing can be connected to at port 0"
+        ]
+    );
+}
+
+const ROUTE_WISHES: [&str; 8] = [
+    "virtual_hosts[0].retry_policy: \
+     not supported: only calls that no server has seen are tried again (gRFC A44)",
+    "virtual_hosts[0].typed_per_filter_config: \
+     not supported: the router is the only filter (gRFC A39)",
+    "virtual_hosts[0].routes[0]: left out: match.headers is not supported",
+    "virtual_hosts[0].routes[1].match.tls_context: \
+     ignored: the route matches without it (gRFC A28)",
+    "virtual_hosts[0].routes[1].typed_per_filter_config: \
+     not supported: the router is the only filter (gRFC A39)",
+    "virtual_hosts[0].routes[1].route.hash_policy: \
+     not supported: a call has a random hash (gRFC A42)",
+    "virtual_hosts[0].routes[1].route.max_stream_duration: \
+     not supported: a call has no deadline but its own (gRFC A31)",
+    "virtual_hosts[0].routes[1].route.retry_policy: \
+     not supported: only calls that no server has seen are tried again (gRFC A44)",
+];
+
+fn wishing_routes() -> RouteConfiguration {
+    let mut proto = route_config();
+    let overrides = || [("x".to_owned(), named("x.Fancy"))].into();
+    let mut left_out = route("/a.A/", "a");
+    if let Some(matcher) = &mut left_out.r#match {
+        matcher.headers = vec![HeaderMatcher::default()];
+    }
+    action(&mut left_out).retry_policy = Some(RetryPolicy::default());
+    let mut used = route("", "b");
+    used.typed_per_filter_config = overrides();
+    if let Some(matcher) = &mut used.r#match {
+        matcher.tls_context = Some(route_match::TlsContextMatchOptions::default());
+    }
+    let wishes = action(&mut used);
+    wishes.hash_policy = vec![HashPolicy::default()];
+    wishes.max_stream_duration = Some(MaxStreamDuration::default());
+    wishes.retry_policy = Some(RetryPolicy::default());
+    let host = &mut proto.virtual_hosts[0];
+    host.retry_policy = Some(RetryPolicy::default());
+    host.typed_per_filter_config = overrides();
+    host.routes = vec![left_out, used];
+    proto
+}
+
+fn wish_in_vain(proto: &mut pb::Cluster) {
+    proto.transport_socket = Some(TransportSocket {
+        name: "tls".to_owned(),
+        config_type: Some(transport_socket::ConfigType::TypedConfig(any(
+            &UpstreamTlsContext::default(),
+        ))),
+    });
+    proto.outlier_detection = Some(OutlierDetection::default());
+    proto.lrs_server = Some(self_source());
+}
+
+fn policies(configs: Vec<Any>) -> LoadBalancingPolicy {
+    let policies = configs
+        .into_iter()
+        .map(|config| load_balancing_policy::Policy {
+            typed_extension_config: Some(TypedExtensionConfig {
+                name: String::new(),
+                typed_config: Some(config),
+            }),
+        });
+    LoadBalancingPolicy {
+        policies: policies.collect(),
+    }
+}
+
+fn action(route: &mut Route) -> &mut RouteAction {
+    match &mut route.action {
+        Some(Action::Route(action)) => action,
+        other => panic!("expected a route action, got {other:?}"),
+    }
+}
+
+fn named(name: &str) -> Any {
+    Any {
+        type_url: format!("type.googleapis.com/{name}"),
+        value: Vec::new(),
+    }
+}
+
+fn wishes<R: ResourceType>(proto: &impl Message) -> Vec<String> {
+    let parsed = accept::<R>(proto);
+    let wishes = R::unsupported(&parsed);
+    wishes.iter().map(ToString::to_string).collect()
+}
