@@ -1,6 +1,6 @@
 //! What the resources of a response do to the cache, whichever protocol brought them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,7 +24,8 @@ pub(super) struct Verdict {
     /// One for each bad resource; empty for an ACK.
     pub(super) errors: Refusal,
     pub(super) valid: usize,
-    pub(super) changes: Vec<Output>,
+    /// What watchers can see, by resource: one that came twice changed once.
+    changes: BTreeMap<Key, Changed>,
     /// Deadlines that no longer matter.
     pub(super) settled: Vec<(Instant, Key)>,
 }
@@ -45,8 +46,9 @@ pub(super) struct Parsed {
 
 impl Verdict {
     /// Takes one resource (gRFC A46: a good one also if others are bad). What nobody asked for is
-    /// passed over, valid or not: a server that ignores names must not have its other clients'
-    /// resources judged here. Returns the name of what was taken.
+    /// passed over before anything else about it is looked at, even whether it came twice: a server
+    /// that ignores names must not have its other clients' resources judged here. Of a resource that
+    /// comes twice the last counts, as in gRPC C-core. Returns the name of what was taken.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one step, all distinct"
@@ -63,6 +65,10 @@ impl Verdict {
     ) -> Option<Arc<str>> {
         let noun = state.kind.noun;
         let Decoded { name, value } = parsed.decoded;
+        let is_nobodys = |name: &String| name.is_empty() && !state.names.has_all();
+        if name.as_ref().is_some_and(is_nobodys) {
+            return None;
+        }
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             let errors = value.err().unwrap_or_else(|| Errors::whole(NAMELESS));
             self.errors
@@ -70,14 +76,10 @@ impl Verdict {
             return None;
         };
         let name = canonical(&name);
-        if !seen.insert(Arc::clone(&name)) {
-            self.errors
-                .push(format_args!("{noun} {name}: is in the response twice"));
-            return None;
-        }
         if !state.names.has(&name) {
             return None;
         }
+        seen.insert(Arc::clone(&name));
         self.settle(&name, state);
         let key = state.kind.key(&name);
         match value {
@@ -122,10 +124,10 @@ impl Verdict {
             return;
         };
         let name = canonical(&report.resource_name.unwrap_or_default().name);
-        seen.insert(Arc::clone(&name));
         if !state.names.has(&name) {
             return;
         }
+        seen.insert(Arc::clone(&name));
         self.settle(&name, state);
         let reason = Reason::Reported {
             code: status.code,
@@ -174,9 +176,19 @@ impl Verdict {
     }
 
     fn push(&mut self, key: Key, changed: Changed) {
-        if changed != Changed::Nothing {
-            self.changes.push(Output::Changed { key, changed });
+        if changed == Changed::Nothing {
+            return;
         }
+        let before = self.changes.entry(key).or_insert(changed);
+        if changed == Changed::Data {
+            *before = changed;
+        }
+    }
+
+    /// What to tell watchers.
+    pub(super) fn into_changes(self) -> impl Iterator<Item = Output> {
+        let changes = self.changes.into_iter();
+        changes.map(|(key, changed)| Output::Changed { key, changed })
     }
 }
 
@@ -242,8 +254,10 @@ pub(super) fn from_wrapper(kind: Kind, wrapper: Resource, features: &Features) -
             raw: Vec::new(),
         },
     };
-    let name = Some(wrapper.name).filter(|name| !name.is_empty());
-    parsed.decoded.name = parsed.decoded.name.or(name);
+    let name = parsed.decoded.name.as_deref().unwrap_or_default();
+    if name.is_empty() && !wrapper.name.is_empty() {
+        parsed.decoded.name = Some(wrapper.name);
+    }
     parsed
 }
 

@@ -357,8 +357,8 @@ impl Session {
     fn judged(&mut self, index: usize, version: &str, verdict: Verdict) {
         let kind = self.types[index].kind;
         let (type_url, node) = (kind.type_url, &*self.node_id);
-        for deadline in verdict.settled {
-            self.deadlines.remove(&deadline);
+        for deadline in &verdict.settled {
+            self.deadlines.remove(deadline);
         }
         if verdict.errors.is_empty() {
             debug!(type_url, version, "accepted");
@@ -370,7 +370,7 @@ impl Session {
             valid: verdict.valid,
             invalid: verdict.errors.len(),
         });
-        self.outputs.extend(verdict.changes);
+        self.outputs.extend(verdict.into_changes());
     }
 
     /// gRFC A57: a stream that brought something may end without anybody being told; one that
@@ -489,7 +489,7 @@ impl Session {
         if let Some(state) = self.types.iter_mut().find(of_type) {
             let mut verdict = Verdict::default();
             verdict.delete(&key.name, state, cache, &context);
-            self.outputs.extend(verdict.changes);
+            self.outputs.extend(verdict.into_changes());
         }
     }
 

@@ -255,9 +255,8 @@ impl Model {
         let mut refused = said.garbled;
         let mut seen = BTreeSet::new();
         for (name, sent) in &said.resources {
-            if !seen.insert(*name) {
-                refused = true;
-            } else if let Some(known) = self.asked_for((kind, *name)) {
+            seen.insert(*name);
+            if let Some(known) = self.asked_for((kind, *name)) {
                 refused |= *sent == Sent::Bad;
                 known.take(*sent, version, keep_invalid);
             }

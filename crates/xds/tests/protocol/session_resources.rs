@@ -196,9 +196,47 @@ fn unrequested_resource_is_acknowledged_and_ignored() {
     assert!(script.read::<Cluster>("stranger").is_none());
 }
 
-/// A name given twice in one response is an error (xDS protocol: "Duplicate resource names").
+/// S1-25: nothing about a resource nobody asked for is judged: neither what is in it, nor that it comes
+/// twice, nor that its name is empty.
 #[test]
-fn name_given_twice_is_refused() {
+fn unrequested_resources_are_not_judged() {
+    let mut script = Script::watching::<Cluster>(&["a"]);
+
+    let resources = [
+        cluster("stranger").any(),
+        cluster("stranger").any(),
+        cluster("stranger").invalid().any(),
+        cluster("").any(),
+        cluster("a").any(),
+    ];
+    script.receive(response::<Cluster>("v1", "n1", resources));
+
+    let ack = script.request();
+    assert_eq!((ack.version_info.as_str(), ack.error_detail), ("v1", None));
+    assert_eq!(script.changes(), [(Key::of::<Cluster>("a"), Changed::Data)]);
+}
+
+/// S1-25: who watches everything has asked for what has no name as well, and refuses it.
+#[test]
+fn resource_without_a_name_is_refused_under_a_wildcard() {
+    let mut script = Script::new();
+    script.subscribe_all::<Cluster>();
+    script.open();
+    script.request();
+
+    script.receive(response::<Cluster>("v1", "n1", [cluster("").any()]));
+
+    let message = script.request().error_detail.unwrap().message;
+    assert!(
+        message.contains("cluster at resources[0]: name: "),
+        "{message}"
+    );
+}
+
+/// Of a name given twice in one response the last counts, as in gRPC C-core, and watchers hear of it
+/// once. A bad one before it is reported (gRFC A46: every error is).
+#[test]
+fn last_of_a_name_given_twice_counts() {
     let mut script = Script::watching::<Cluster>(&["a"]);
 
     let resources = [
@@ -206,29 +244,18 @@ fn name_given_twice_is_refused() {
         cluster("a").eds("second").any(),
     ];
     script.receive(response::<Cluster>("v1", "n1", resources));
+    let ack = script.request();
+    assert_eq!((ack.version_info.as_str(), ack.error_detail), ("v1", None));
+    assert_eq!(script.value::<Cluster>("a").eds_name(), Some("second"));
+    assert_eq!(script.changes(), [(Key::of::<Cluster>("a"), Changed::Data)]);
 
+    let resources = [
+        cluster("a").invalid().any(),
+        cluster("a").eds("third").any(),
+    ];
+    script.receive(response::<Cluster>("v2", "n2", resources));
     let message = script.request().error_detail.unwrap().message;
-    assert!(
-        message.contains("cluster a: is in the response twice"),
-        "{message}"
-    );
-    assert_eq!(script.value::<Cluster>("a").eds_name(), Some("first"));
-}
-
-/// A resource without a name cannot be anybody's, and is reported (gRFC A46: every error is).
-#[test]
-fn resource_with_an_empty_name_is_refused() {
-    let mut script = Script::watching::<Cluster>(&["a"]);
-
-    script.receive(response::<Cluster>(
-        "v1",
-        "n1",
-        [cluster("a").any(), cluster("").any()],
-    ));
-
-    let message = script.request().error_detail.unwrap().message;
-    assert!(
-        message.contains("cluster at resources[1]: name: "),
-        "{message}"
-    );
+    assert!(message.contains("cluster a: lb_policy"), "{message}");
+    assert_eq!(script.value::<Cluster>("a").eds_name(), Some("third"));
+    assert_eq!(script.ambient::<Cluster>("a"), None);
 }
