@@ -249,7 +249,9 @@ fn unusable(cluster: &Cluster) -> String {
 }
 
 pin_project! {
-    /// What lives as long as a call does: its place in the balancer's books, and its deadline.
+    /// What lives as long as a call does: its place in the balancer's books, and its deadline. The
+    /// default is that of no call.
+    #[derive(Default)]
     pub struct InFlight {
         call: Option<Call<Sender>>,
         deadline: Deadline,

@@ -10,7 +10,7 @@ use tonic::Status;
 const HEADER: &str = "grpc-timeout";
 
 /// When a call must be over, if ever.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Deadline(Option<(Instant, Duration)>);
 
 impl Deadline {
