@@ -1,6 +1,9 @@
 //! Putting a channel together.
 
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -12,6 +15,7 @@ use crowfly_xds::Roots;
 use futures_channel::mpsc;
 use http::uri::{Authority, Scheme};
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time;
 use tracing::error;
 
@@ -27,7 +31,7 @@ use crate::published::Published;
 use crate::routing::Routing;
 use crate::state::{ConnectivityState, StateTeller};
 use crate::target::{Target, TargetError, parse_authority};
-use crate::transport::{BackendTls, Keepalive, Profile, TlsError};
+use crate::transport::{BackendTls, Connector, Keepalive, Profile, TlsError};
 
 /// gRPC's usual limit for TCP, TLS and SETTINGS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -62,6 +66,7 @@ pub struct ChannelBuilder {
     authority: Option<String>,
     backend_tls: Option<BackendTls>,
     connect_timeout: Duration,
+    connector: Option<Connector>,
     keepalive: Option<(Duration, Duration)>,
     keepalive_while_idle: bool,
     idle_timeout: Duration,
@@ -83,6 +88,7 @@ impl ChannelBuilder {
             authority: None,
             backend_tls: None,
             connect_timeout: CONNECT_TIMEOUT,
+            connector: None,
             keepalive: None,
             keepalive_while_idle: false,
             idle_timeout: IDLE_TIMEOUT,
@@ -130,6 +136,27 @@ impl ChannelBuilder {
     /// every 5 minutes; the connections that follow wait twice as long.
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
         self.keepalive = Some((interval, timeout));
+        self
+    }
+
+    /// Makes the sockets to backends with `connect`, which is called with an endpoint's address, where
+    /// the channel would use TCP: to go by a Unix socket or through a proxy, say. TLS, if there is any,
+    /// is spoken over what it returns. [`connect_timeout`](Self::connect_timeout) holds for it, too.
+    ///
+    /// ```
+    /// use tokio::net::UnixStream;
+    ///
+    /// // All endpoints are behind one proxy on this machine.
+    /// let builder = crowfly::Channel::builder("xds:///payments")
+    ///     .connector(|_address| UnixStream::connect("/run/mesh.sock"));
+    /// ```
+    pub fn connector<C, F, S>(mut self, connect: C) -> Self
+    where
+        C: Fn(SocketAddr) -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        self.connector = Some(Connector::new(connect));
         self
     }
 
@@ -275,6 +302,10 @@ impl ChannelBuilder {
         let (scheme, profile) = match &self.backend_tls {
             Some(tls) => (Scheme::HTTPS, Profile::with_tls(tls, authority.as_str())?),
             None => (Scheme::HTTP, Profile::plaintext()),
+        };
+        let profile = match &self.connector {
+            Some(connector) => profile.with_connector(connector.clone()),
+            None => profile,
         };
         let profile = match self.keepalive {
             Some((interval, timeout)) => profile.with_keepalive(Keepalive {

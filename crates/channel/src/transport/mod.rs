@@ -10,6 +10,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `dial` | sockets: by TCP, or by a connector of the program's own |
 //! | `connection` | connecting: TCP, TLS, SETTINGS, under one timeout; what ends a connection |
 //! | `sender` | opening a stream, and waiting for one when the server limits them |
 //! | `pump` | the request body's way into the stream |
@@ -21,6 +22,7 @@
 
 mod body;
 mod connection;
+mod dial;
 mod error;
 mod keepalive;
 mod profile;
@@ -35,6 +37,7 @@ pub(crate) use body::grpc_status;
 pub use body::{Guard, ResponseBody};
 pub use connection::{Closing, Connection};
 pub use crowfly_http2::{GoAway, Reason};
+pub use dial::{Connector, Stream};
 pub use error::{ConnectError, ConnectPhase, ConnectionLost, SendError, SendErrorKind};
 pub use keepalive::Keepalive;
 pub use profile::Profile;

@@ -1,20 +1,24 @@
 //! How to speak to an address.
 
 use std::hash::{Hash, Hasher};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::dial::{Connector, Dialled, connect_tcp};
 use super::keepalive::Keepalive;
 use super::tls::{BackendTls, TlsClient, TlsError};
 
 /// Everything besides the address that makes two connections differ: connections with equal
 /// profiles to the same address are interchangeable, so the channel shares them.
 ///
-/// A TLS profile equals its clones only. Two that were built apart are never equal, since TLS
-/// settings cannot be compared.
+/// A profile with TLS or a connector equals its clones only. Two that were built apart are never
+/// equal, since neither can be compared.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     tls: Option<Arc<TlsClient>>,
     keepalive: Option<Keepalive>,
+    connector: Option<Connector>,
 }
 
 impl Profile {
@@ -28,7 +32,7 @@ impl Profile {
     pub fn with_tls(tls: &BackendTls, authority: &str) -> Result<Self, TlsError> {
         Ok(Self {
             tls: Some(Arc::new(tls.client(authority)?)),
-            keepalive: None,
+            ..Self::default()
         })
     }
 
@@ -38,10 +42,23 @@ impl Profile {
         self
     }
 
+    /// Has sockets made by the program, and not by TCP.
+    pub fn with_connector(mut self, connector: Connector) -> Self {
+        self.connector = Some(connector);
+        self
+    }
+
     /// The same with half as many PINGs.
     pub(crate) fn slowed(mut self) -> Self {
         self.keepalive = self.keepalive.map(Keepalive::slowed);
         self
+    }
+
+    pub(super) async fn dial(&self, address: SocketAddr) -> io::Result<Dialled> {
+        match &self.connector {
+            Some(connector) => connector.connect(address).await,
+            None => connect_tcp(address, self.keepalive.map(|keepalive| keepalive.timeout)).await,
+        }
     }
 
     pub(super) fn keepalive(&self) -> Option<Keepalive> {
@@ -52,8 +69,16 @@ impl Profile {
         self.tls.as_deref()
     }
 
-    fn key(&self) -> (Option<*const TlsClient>, Option<Keepalive>) {
-        (self.tls.as_ref().map(Arc::as_ptr), self.keepalive)
+    fn key(
+        &self,
+    ) -> (
+        Option<*const TlsClient>,
+        Option<Keepalive>,
+        Option<*const ()>,
+    ) {
+        let tls = self.tls.as_ref().map(Arc::as_ptr);
+        let connector = self.connector.as_ref().map(Connector::identity);
+        (tls, self.keepalive, connector)
     }
 }
 

@@ -13,6 +13,7 @@ mod aggregates;
 mod backend;
 mod balancing;
 mod configs;
+mod connectors;
 mod contract;
 mod custom_policies;
 mod deadlines;
