@@ -15,7 +15,7 @@ use tonic::body::Body;
 
 use crate::channel::Shared;
 use crate::clusters::{Balancing, Cluster, Lease};
-use crate::deadline::Deadline;
+use crate::deadline::{self, Deadline};
 use crate::driver::Query;
 use crate::routing::Routing;
 use crate::transport::{
@@ -71,10 +71,10 @@ pub(crate) async fn run(
     loop {
         let call = outgoing.pick(&cluster, &shared).await?;
         let sender = call.transport().clone();
-        let attempt = outgoing.head.clone().map(|()| body.attempt());
+        let attempt = || outgoing.timed_head().map(|()| body.attempt());
         let sent = outgoing
             .deadline
-            .bound(sender.send(attempt), || {
+            .bound(sender.send_with(attempt), || {
                 format!("a response from {}", sender.address())
             })
             .await?;
@@ -136,6 +136,15 @@ impl Outgoing {
             hash: hash.unwrap_or_else(|| fastrand::u64(..)),
         };
         Ok((outgoing, body))
+    }
+
+    /// The head of an attempt: it tells the server how much time is left at this moment.
+    fn timed_head(&self) -> Request<()> {
+        let mut head = self.head.clone();
+        if let Some(left) = self.deadline.header() {
+            head.headers_mut().insert(deadline::HEADER, left);
+        }
+        head
     }
 
     /// The cluster to send to. Waits for the first configuration and, if the call waits for ready,

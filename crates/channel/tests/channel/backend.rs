@@ -174,6 +174,11 @@ impl Held {
         body.send_trailers(trailers).unwrap();
     }
 
+    /// Refuses it as if it had not been seen.
+    pub(crate) fn refuse(mut self) {
+        self.respond.send_reset(Reason::REFUSED_STREAM);
+    }
+
     /// Sends the head of the response only; the rest never comes.
     pub(crate) fn begin(&mut self) -> h2::SendStream<Bytes> {
         let response = Response::builder().header("content-type", "application/grpc");
