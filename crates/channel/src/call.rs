@@ -17,6 +17,7 @@ use crate::channel::Shared;
 use crate::clusters::{Balancing, Cluster, Lease};
 use crate::deadline::{self, Deadline};
 use crate::driver::Query;
+use crate::not_grpc;
 use crate::routing::Routing;
 use crate::transport::{
     DEFAULT_REPLAY_LIMIT, Guard, ReplayBody, ResponseBody, SendErrorKind, Sender, grpc_status,
@@ -82,6 +83,12 @@ pub(crate) async fn run(
             Ok(response) => {
                 body.commit();
                 let status = grpc_status(response.headers());
+                if status.is_none()
+                    && let Some(status) = not_grpc::status_of(&response, sender.address())
+                {
+                    call.finish(CallOutcome::Status(status.code().into()));
+                    return Err(status);
+                }
                 let in_flight = InFlight::new(call, outgoing.deadline, status);
                 return Ok(response.map(|body| body.guarded(in_flight)));
             }

@@ -47,6 +47,7 @@ pub mod dns;
 mod driver;
 mod endpoints;
 mod idle;
+mod not_grpc;
 mod plan;
 pub mod policy;
 mod published;

@@ -179,6 +179,16 @@ impl Held {
         self.respond.send_reset(Reason::REFUSED_STREAM);
     }
 
+    /// Answers with something that is not gRPC.
+    pub(crate) fn answer_with(mut self, response: &Response<&'static str>) {
+        let mut head = Response::new(());
+        *head.status_mut() = response.status();
+        *head.headers_mut() = response.headers().clone();
+        let mut body = self.respond.send_response(head, false).unwrap();
+        body.send_data(Bytes::from_static(response.body().as_bytes()), true)
+            .unwrap();
+    }
+
     /// Sends the head of the response only; the rest never comes.
     pub(crate) fn begin(&mut self) -> h2::SendStream<Bytes> {
         let response = Response::builder().header("content-type", "application/grpc");

@@ -24,6 +24,7 @@ mod going_away;
 mod idle;
 mod keepalive;
 mod limits;
+mod not_grpc;
 mod policies;
 mod proxy;
 mod retries;
