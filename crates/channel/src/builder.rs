@@ -17,7 +17,7 @@ use http::uri::{Authority, Scheme};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time;
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::channel::{Channel, Shared};
 use crate::config_watch::{ConfigSource, ConfigWatch};
@@ -132,10 +132,29 @@ impl ChannelBuilder {
     /// are open is sent a PING (gRFC A8), and if nothing comes back within `timeout` its connection is
     /// closed. Open calls then fail UNAVAILABLE, with a [`ConnectionLost`](crate::ConnectionLost).
     ///
-    /// By default there are no PINGs. Most gRPC servers tell clients off that send them more often than
-    /// every 5 minutes; the connections that follow wait twice as long.
+    /// A call that begins after such a silence comes with a PING. `timeout` is TCP's too, on systems
+    /// that know TCP_USER_TIMEOUT (gRFC A18): bytes that are not acknowledged for so long end the
+    /// connection.
+    ///
+    /// By default there are no PINGs. The least interval is 10 seconds. Most gRPC servers tell clients
+    /// off that send them more often than every 5 minutes; the connections that the channel makes then
+    /// wait twice as long.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let minute = Duration::from_secs(60);
+    /// let builder = crowfly::Channel::builder("xds:///payments").keepalive(minute, minute / 3);
+    /// ```
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
-        self.keepalive = Some((interval, timeout));
+        let least = Keepalive::LEAST_INTERVAL;
+        if interval < least {
+            warn!(
+                ?interval,
+                ?least,
+                "keepalive: the interval is too short, the least one is used"
+            );
+        }
+        self.keepalive = Some((interval.max(least), timeout));
         self
     }
 

@@ -48,10 +48,12 @@ impl Profile {
         self
     }
 
-    /// The same with half as many PINGs.
-    pub(crate) fn slowed(mut self) -> Self {
-        self.keepalive = self.keepalive.map(Keepalive::slowed);
-        self
+    /// The same with the time between PINGs doubled so many times.
+    pub(crate) fn slowed(&self, times: u32) -> Self {
+        Self {
+            keepalive: self.keepalive.map(|keepalive| keepalive.slowed(times)),
+            ..self.clone()
+        }
     }
 
     pub(super) async fn dial(&self, address: SocketAddr) -> io::Result<Dialled> {
