@@ -1,6 +1,9 @@
 //! Putting a channel together.
 
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -12,8 +15,9 @@ use crowfly_xds::Roots;
 use futures_channel::mpsc;
 use http::uri::{Authority, Scheme};
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time;
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::channel::{Channel, Shared};
 use crate::config_watch::{ConfigSource, ConfigWatch};
@@ -27,7 +31,7 @@ use crate::published::Published;
 use crate::routing::Routing;
 use crate::state::{ConnectivityState, StateTeller};
 use crate::target::{Target, TargetError, parse_authority};
-use crate::transport::{BackendTls, Keepalive, Profile, TlsError};
+use crate::transport::{BackendTls, Connector, Keepalive, Profile, TlsError};
 
 /// gRPC's usual limit for TCP, TLS and SETTINGS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -62,6 +66,7 @@ pub struct ChannelBuilder {
     authority: Option<String>,
     backend_tls: Option<BackendTls>,
     connect_timeout: Duration,
+    connector: Option<Connector>,
     keepalive: Option<(Duration, Duration)>,
     keepalive_while_idle: bool,
     idle_timeout: Duration,
@@ -83,6 +88,7 @@ impl ChannelBuilder {
             authority: None,
             backend_tls: None,
             connect_timeout: CONNECT_TIMEOUT,
+            connector: None,
             keepalive: None,
             keepalive_while_idle: false,
             idle_timeout: IDLE_TIMEOUT,
@@ -126,10 +132,50 @@ impl ChannelBuilder {
     /// are open is sent a PING (gRFC A8), and if nothing comes back within `timeout` its connection is
     /// closed. Open calls then fail UNAVAILABLE, with a [`ConnectionLost`](crate::ConnectionLost).
     ///
-    /// By default there are no PINGs. Most gRPC servers tell clients off that send them more often than
-    /// every 5 minutes; the connections that follow wait twice as long.
+    /// A call that begins after such a silence comes with a PING. `timeout` is TCP's too, on systems
+    /// that know TCP_USER_TIMEOUT (gRFC A18): bytes that are not acknowledged for so long end the
+    /// connection.
+    ///
+    /// By default there are no PINGs. The least interval is 10 seconds. Most gRPC servers tell clients
+    /// off that send them more often than every 5 minutes; the connections that the channel makes then
+    /// wait twice as long.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let minute = Duration::from_secs(60);
+    /// let builder = crowfly::Channel::builder("xds:///payments").keepalive(minute, minute / 3);
+    /// ```
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
-        self.keepalive = Some((interval, timeout));
+        let least = Keepalive::LEAST_INTERVAL;
+        if interval < least {
+            warn!(
+                ?interval,
+                ?least,
+                "keepalive: the interval is too short, the least one is used"
+            );
+        }
+        self.keepalive = Some((interval.max(least), timeout));
+        self
+    }
+
+    /// Makes the sockets to backends with `connect`, which is called with an endpoint's address, where
+    /// the channel would use TCP: to go by a Unix socket or through a proxy, say. TLS, if there is any,
+    /// is spoken over what it returns. [`connect_timeout`](Self::connect_timeout) holds for it, too.
+    ///
+    /// ```
+    /// use tokio::net::UnixStream;
+    ///
+    /// // All endpoints are behind one proxy on this machine.
+    /// let builder = crowfly::Channel::builder("xds:///payments")
+    ///     .connector(|_address| UnixStream::connect("/run/mesh.sock"));
+    /// ```
+    pub fn connector<C, F, S>(mut self, connect: C) -> Self
+    where
+        C: Fn(SocketAddr) -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        self.connector = Some(Connector::new(connect));
         self
     }
 
@@ -283,6 +329,10 @@ impl ChannelBuilder {
         let (scheme, profile) = match &self.backend_tls {
             Some(tls) => (Scheme::HTTPS, Profile::with_tls(tls, authority.as_str())?),
             None => (Scheme::HTTP, Profile::plaintext()),
+        };
+        let profile = match &self.connector {
+            Some(connector) => profile.with_connector(connector.clone()),
+            None => profile,
         };
         let profile = match self.keepalive {
             Some((interval, timeout)) => profile.with_keepalive(Keepalive {

@@ -15,9 +15,10 @@ use tonic::body::Body;
 
 use crate::channel::Shared;
 use crate::clusters::{Balancing, Cluster, Lease};
-use crate::deadline::Deadline;
+use crate::deadline::{self, Deadline};
 use crate::driver::Query;
 use crate::named::named;
+use crate::not_grpc;
 use crate::routing::Routing;
 use crate::transport::{
     DEFAULT_REPLAY_LIMIT, Guard, ReplayBody, ResponseBody, SendErrorKind, Sender, grpc_status,
@@ -97,10 +98,10 @@ async fn attempts(
     loop {
         let call = outgoing.pick(&cluster, &shared).await?;
         let sender = call.transport().clone();
-        let attempt = outgoing.head.clone().map(|()| body.attempt());
+        let attempt = || outgoing.timed_head().map(|()| body.attempt());
         let sent = outgoing
             .deadline
-            .bound(sender.send(attempt), || {
+            .bound(sender.send_with(attempt), || {
                 format!("a response from {}", sender.address())
             })
             .await?;
@@ -108,6 +109,12 @@ async fn attempts(
             Ok(response) => {
                 body.commit();
                 let status = grpc_status(response.headers());
+                if status.is_none()
+                    && let Some(status) = not_grpc::status_of(&response, sender.address())
+                {
+                    call.finish(CallOutcome::Status(status.code().into()));
+                    return Err(status.into());
+                }
                 let node = Arc::clone(&shared.node);
                 let in_flight = InFlight::new(call, outgoing.deadline, status, node);
                 return Ok(response.map(|body| body.guarded(in_flight)));
@@ -165,6 +172,15 @@ impl Outgoing {
             hash: hash.unwrap_or_else(|| fastrand::u64(..)),
         };
         Ok((outgoing, body))
+    }
+
+    /// The head of an attempt: it tells the server how much time is left at this moment.
+    fn timed_head(&self) -> Request<()> {
+        let mut head = self.head.clone();
+        if let Some(left) = self.deadline.header() {
+            head.headers_mut().insert(deadline::HEADER, left);
+        }
+        head
     }
 
     /// The cluster to send to. Waits for the first configuration and, if the call waits for ready,
@@ -278,7 +294,9 @@ fn unusable(cluster: &Cluster) -> String {
 }
 
 pin_project! {
-    /// What lives as long as a call does: its place in the balancer's books, and its deadline.
+    /// What lives as long as a call does: its place in the balancer's books, and its deadline. The
+    /// default is that of no call.
+    #[derive(Default)]
     pub struct InFlight {
         call: Option<Call<Sender>>,
         deadline: Deadline,

@@ -3,14 +3,28 @@
 use std::future::Future;
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
-const HEADER: &str = "grpc-timeout";
+/// The name of the header.
+pub(crate) const HEADER: &str = "grpc-timeout";
+
+/// The units of the header's value in nanoseconds, from the finest.
+const UNITS: [(u128, char); 6] = [
+    (1, 'n'),
+    (1_000, 'u'),
+    (1_000_000, 'm'),
+    (1_000_000_000, 'S'),
+    (60 * 1_000_000_000, 'M'),
+    (3600 * 1_000_000_000, 'H'),
+];
+
+/// The value has at most 8 digits.
+const MAX_VALUE: u128 = 99_999_999;
 
 /// When a call must be over, if ever.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Deadline(Option<(Instant, Duration)>);
 
 impl Deadline {
@@ -27,6 +41,12 @@ impl Deadline {
         // Too far away to be represented is as good as never.
         let at = Instant::now().checked_add(timeout);
         Ok(Self(at.map(|at| (at, timeout))))
+    }
+
+    /// What is left of it, as a server that is sent the call at this moment must know it.
+    pub(crate) fn header(&self) -> Option<HeaderValue> {
+        let (at, _) = self.0?;
+        format(at.saturating_duration_since(Instant::now()))
     }
 
     /// The moment itself.
@@ -83,9 +103,38 @@ fn parse(text: &str) -> Option<Duration> {
     })
 }
 
+/// The inverse of [`parse`], in the finest unit that the value has room for. It is rounded up, because
+/// the client's own deadline is the exact one.
+fn format(left: Duration) -> Option<HeaderValue> {
+    let nanos = left.as_nanos().max(1);
+    let mut values = UNITS
+        .map(|(unit, name)| (nanos.div_ceil(unit), name))
+        .into_iter();
+    let (value, unit) = values.find(|(value, _)| *value <= MAX_VALUE)?;
+    HeaderValue::try_from(format!("{value}{unit}")).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timeout_is_written_in_the_finest_unit_there_is_room_for() {
+        for (left, expected) in [
+            (Duration::ZERO, "1n"),
+            (Duration::from_nanos(99_999_999), "99999999n"),
+            (Duration::from_nanos(100_000_001), "100001u"),
+            (Duration::from_secs(20), "20000000u"),
+            (Duration::from_secs(100), "100000m"),
+            (Duration::from_secs(100_000), "100000S"),
+            (Duration::from_secs(100_000_000), "1666667M"),
+            (Duration::from_secs(99_999_999 * 60 + 1), "1666667H"),
+        ] {
+            let written = format(left).unwrap();
+            assert_eq!(written, expected);
+            assert!(parse(written.to_str().unwrap()).unwrap() >= left);
+        }
+    }
 
     #[test]
     fn every_unit_of_grpc_timeout_is_understood() {

@@ -57,7 +57,7 @@ impl Endpoints {
     ) -> (Self, mpsc::UnboundedReceiver<Report>) {
         let (reports, receiver) = mpsc::unbounded();
         let endpoints = Self {
-            dialling: Arc::new(Dialling { profile, timeout }),
+            dialling: Arc::new(Dialling::new(profile, timeout)),
             reports,
             endpoints: HashMap::new(),
             timers: BTreeSet::new(),

@@ -48,6 +48,7 @@ mod driver;
 mod endpoints;
 mod idle;
 mod named;
+mod not_grpc;
 mod plan;
 pub mod policy;
 mod published;

@@ -11,6 +11,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crowfly_lb::EndpointState;
@@ -19,9 +20,9 @@ use futures_channel::mpsc;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
-use crate::transport::{Closing, Connection, Profile, Sender};
+use crate::transport::{Closing, ConnectError, Connection, Profile, Sender};
 
 /// A connection that carried no call and did not last this long counts as a failed attempt, because
 /// a server that accepts and closes at once would otherwise be dialled in a tight loop.
@@ -43,11 +44,39 @@ pub(crate) struct SubchannelId {
 pub(crate) type Report = (SubchannelId, EndpointState<Sender>);
 
 /// How the subchannels of a channel connect.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Dialling {
-    pub(crate) profile: Profile,
+    profile: Profile,
     /// For TCP, TLS and SETTINGS together.
-    pub(crate) timeout: Duration,
+    timeout: Duration,
+    /// How often the time between PINGs was doubled: a server that complains of them is heard by
+    /// all connections that the channel makes from then on (gRFC A8).
+    slowed: AtomicU32,
+}
+
+impl Dialling {
+    pub(crate) fn new(profile: Profile, timeout: Duration) -> Self {
+        Self {
+            profile,
+            timeout,
+            slowed: AtomicU32::new(0),
+        }
+    }
+
+    /// The connection, and how often it was slowed.
+    async fn connect(&self, address: SocketAddr) -> Result<(Connection, u32), ConnectError> {
+        let slowed = self.slowed.load(Ordering::Relaxed);
+        let profile = self.profile.slowed(slowed);
+        let connection = Connection::connect(address, &profile, self.timeout).await?;
+        Ok((connection, slowed))
+    }
+
+    /// A server complained of the PINGs of a connection that was slowed so often.
+    fn slow_down(&self, slowed: u32) {
+        // Connections that were made at the same time complain of the same thing.
+        let next = slowed.saturating_add(1);
+        self.slowed.fetch_max(next, Ordering::Relaxed);
+    }
 }
 
 /// The handle of a subchannel; dropping it abandons an attempt to connect and lets open calls
@@ -101,12 +130,16 @@ impl Machine {
             wanted.notified().await;
             self.report(EndpointState::Connecting);
             // Boxed, so that the task is not as large as a TLS handshake for ever.
-            let Dialling { profile, timeout } = &*self.dialling;
-            let connect = Connection::connect(self.id.address, profile, *timeout);
+            let connect = self.dialling.connect(self.id.address);
             let failure = match Box::pin(connect).await {
-                Ok(mut connection) => {
+                Ok((mut connection, slowed)) => {
                     let since = self.connected(&connection);
                     let closing = connection.closing().await;
+                    if connection.has_too_many_pings() {
+                        warn!(address = %self.id.address, "the server complains of too many PINGs: \
+                               new connections of this channel send half as many");
+                        self.dialling.slow_down(slowed);
+                    }
                     self.closed(&connection, &closing, since)
                 }
                 Err(error) => {
@@ -138,10 +171,6 @@ impl Machine {
         since: Instant,
     ) -> Option<Arc<str>> {
         info!(address = %self.id.address, reason = %closing, "no new calls on this connection");
-        if connection.has_too_many_pings() {
-            let dialling = Arc::make_mut(&mut self.dialling);
-            dialling.profile = dialling.profile.clone().slowed();
-        }
         if connection.has_carried_calls() || since.elapsed() >= SETTLED {
             self.backoff.reset();
             return None;
@@ -152,5 +181,40 @@ impl Machine {
     fn report(&self, state: EndpointState<Sender>) {
         // The owner is gone only when the channel is.
         let _ = self.reports.unbounded_send((self.id, state));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Keepalive;
+
+    /// gRFC A8: the time between PINGs is doubled for new connections of the channel. Connections
+    /// that were made at the same time have one complaint.
+    #[test]
+    fn a_complaint_of_pings_slows_the_whole_channel() {
+        let often = Keepalive {
+            interval: Duration::from_secs(10),
+            timeout: Duration::from_secs(1),
+            while_idle: false,
+        };
+        let profile = |seconds| {
+            Profile::plaintext().with_keepalive(Keepalive {
+                interval: Duration::from_secs(seconds),
+                ..often
+            })
+        };
+        let dialling = Dialling::new(profile(10), Duration::MAX);
+        let next = || {
+            let slowed = dialling.slowed.load(Ordering::Relaxed);
+            dialling.profile.slowed(slowed)
+        };
+        assert_eq!(next(), profile(10));
+        dialling.slow_down(0);
+        dialling.slow_down(0);
+        assert_eq!(next(), profile(20));
+        dialling.slow_down(1);
+        dialling.slow_down(0);
+        assert_eq!(next(), profile(40));
     }
 }

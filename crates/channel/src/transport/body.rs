@@ -57,6 +57,16 @@ impl ResponseBody {
     }
 }
 
+/// A body that has ended, because tonic's interceptors answer a call that they refuse with one.
+impl<G: Default> Default for ResponseBody<G> {
+    fn default() -> Self {
+        Self {
+            stream: None,
+            guard: G::default(),
+        }
+    }
+}
+
 impl<G: Guard> Body for ResponseBody<G> {
     type Data = Bytes;
     type Error = Status;

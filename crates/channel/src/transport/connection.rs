@@ -3,21 +3,19 @@
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::io::{self, ErrorKind};
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
+use super::dial::Dialled;
 use super::error::{ConnectError, ConnectPhase};
 use super::http2::{Backend, Client, Config, Error, GoAway, Socket, Writes};
 use super::keepalive::{self, Heard, Keepalive};
@@ -63,8 +61,8 @@ impl Connection {
             backend: profile.backend(),
             hint: "",
         };
-        let tcp = attempt
-            .phase(ConnectPhase::Connect, connect_tcp(address))
+        let dialled = attempt
+            .phase(ConnectPhase::Connect, profile.dial(address))
             .await?;
         match profile.tls() {
             None => {
@@ -73,17 +71,18 @@ impl Connection {
                     ..attempt
                 };
                 let socket = Socket {
-                    io: tcp,
-                    probe: is_hung_up,
-                    writes: Writes::Exact,
+                    writes: dialled.writes(),
+                    io: dialled,
+                    probe: Dialled::is_hung_up,
                 };
                 attempt.http2(socket).await
             }
             Some(tls) => {
-                let stream = attempt.phase(ConnectPhase::Tls, tls.handshake(tcp)).await?;
+                let handshake = tls.handshake(dialled);
+                let stream = attempt.phase(ConnectPhase::Tls, handshake).await?;
                 let socket = Socket {
                     io: stream,
-                    probe: |stream| is_hung_up(stream.get_ref().0),
+                    probe: |stream| stream.get_ref().0.is_hung_up(),
                     writes: Writes::Layered,
                 };
                 attempt.http2(socket).await
@@ -228,21 +227,6 @@ fn after(span: Duration) -> Instant {
     let far_away = Duration::from_secs(30 * 365 * 24 * 60 * 60);
     let now = Instant::now();
     now.checked_add(span).unwrap_or(now + far_away)
-}
-
-async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
-    let tcp = TcpStream::connect(address).await?;
-    // A call is complete in one write; waiting for more to send would only delay it.
-    tcp.set_nodelay(true)?;
-    Ok(tcp)
-}
-
-/// Whether the server has closed the connection and there is nothing left to read.
-fn is_hung_up(tcp: &TcpStream) -> bool {
-    match SockRef::from(tcp).peek(&mut [MaybeUninit::uninit()]) {
-        Ok(len) => len == 0,
-        Err(error) => !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock),
-    }
 }
 
 /// Drives the connection in place until the server's SETTINGS have come.

@@ -2,10 +2,11 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::http2::PingSender;
 use super::shared::Shared;
@@ -22,21 +23,29 @@ pub struct Keepalive {
 }
 
 impl Keepalive {
-    /// What a server that complains of too many PINGs gets: half as many (gRFC A8).
-    pub(crate) fn slowed(self) -> Self {
+    /// No application may ask more often (gRFC A8).
+    pub const LEAST_INTERVAL: Duration = Duration::from_secs(10);
+
+    /// What servers get when they complained of too many PINGs so many times: each time half as
+    /// many (gRFC A8).
+    pub(crate) fn slowed(self, times: u32) -> Self {
+        let factor = 1u32.checked_shl(times).unwrap_or(u32::MAX);
         Self {
-            interval: self.interval.saturating_mul(2),
+            interval: self.interval.saturating_mul(factor),
             ..self
         }
     }
 }
 
-/// When the server was last heard of.
+/// When the server was last heard of, and whether a call wants to know if it is still there.
 #[derive(Debug)]
 pub(super) struct Heard {
     start: Instant,
     /// Milliseconds after that.
     last: AtomicU64,
+    /// Whether nobody is asked because no call is open.
+    is_resting: AtomicBool,
+    begun: Notify,
 }
 
 impl Heard {
@@ -44,6 +53,8 @@ impl Heard {
         Self {
             start: Instant::now(),
             last: AtomicU64::new(0),
+            is_resting: AtomicBool::new(false),
+            begun: Notify::new(),
         }
     }
 
@@ -52,6 +63,23 @@ impl Heard {
         let millis = self.start.elapsed().as_millis();
         let millis = u64::try_from(millis).unwrap_or(u64::MAX);
         self.last.store(millis, Relaxed);
+    }
+
+    /// A stream is about to begin. Only the first one after a rest does more than look.
+    pub(super) fn stream_begins(&self) {
+        if self.is_resting.load(Relaxed) {
+            self.begun.notify_one();
+        }
+    }
+
+    /// Waits for a stream to begin; no longer than `most`, because one may just have begun unseen.
+    async fn rest(&self, shared: &Shared, most: Duration) {
+        self.is_resting.store(true, Relaxed);
+        if shared.open_streams() == 0 {
+            // Either end is one.
+            let _ = timeout(most, self.begun.notified()).await;
+        }
+        self.is_resting.store(false, Relaxed);
     }
 
     fn last(&self) -> Instant {
@@ -77,8 +105,9 @@ pub(super) async fn watch(
             sleep_until(due).await;
             continue;
         }
+        // The silence of a rest counts: the first call after it comes with a PING (gRFC A8).
         if !keepalive.while_idle && shared.open_streams() == 0 {
-            sleep(keepalive.interval).await;
+            heard.rest(&shared, keepalive.interval).await;
             continue;
         }
         pings.send();

@@ -10,6 +10,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `dial` | sockets: by TCP, or by a connector of the program's own |
 //! | `connection` | connecting: TCP, TLS, SETTINGS, under one timeout; what ends a connection |
 //! | `sender` | opening a stream, and waiting for one when the server limits them |
 //! | `pump` | the request body's way into the stream |
@@ -22,6 +23,7 @@
 
 mod body;
 mod connection;
+mod dial;
 mod error;
 #[cfg(feature = "h2-backend")]
 mod h2_backend;
@@ -38,6 +40,7 @@ mod shared;
 pub(crate) use body::grpc_status;
 pub use body::{Guard, ResponseBody};
 pub use connection::{Closing, Connection};
+pub use dial::{Connector, Stream};
 pub use error::{ConnectError, ConnectPhase, ConnectionLost, SendError, SendErrorKind};
 pub use http2::{Backend, GoAway, Reason};
 pub use keepalive::Keepalive;

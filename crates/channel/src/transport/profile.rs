@@ -1,8 +1,11 @@
 //! How to speak to an address.
 
 use std::hash::{Hash, Hasher};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::dial::{Connector, Dialled, connect_tcp};
 use super::http2::{Backend, Config};
 use super::keepalive::Keepalive;
 use super::tls::{BackendTls, TlsClient, TlsError};
@@ -10,14 +13,15 @@ use super::tls::{BackendTls, TlsClient, TlsError};
 /// Everything besides the address that makes two connections differ: connections with equal
 /// profiles to the same address are interchangeable, so the channel shares them.
 ///
-/// A TLS profile equals its clones only. Two that were built apart are never equal, since TLS
-/// settings cannot be compared.
+/// A profile with TLS or a connector equals its clones only. Two that were built apart are never
+/// equal, since neither can be compared.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     tls: Option<Arc<TlsClient>>,
     keepalive: Option<Keepalive>,
     max_header_list_size: Option<u32>,
     backend: Backend,
+    connector: Option<Connector>,
 }
 
 impl Profile {
@@ -54,10 +58,25 @@ impl Profile {
         self
     }
 
-    /// The same with half as many PINGs.
-    pub(crate) fn slowed(mut self) -> Self {
-        self.keepalive = self.keepalive.map(Keepalive::slowed);
+    /// Has sockets made by the program, and not by TCP.
+    pub fn with_connector(mut self, connector: Connector) -> Self {
+        self.connector = Some(connector);
         self
+    }
+
+    /// The same with the time between PINGs doubled so many times.
+    pub(crate) fn slowed(&self, times: u32) -> Self {
+        Self {
+            keepalive: self.keepalive.map(|keepalive| keepalive.slowed(times)),
+            ..self.clone()
+        }
+    }
+
+    pub(super) async fn dial(&self, address: SocketAddr) -> io::Result<Dialled> {
+        match &self.connector {
+            Some(connector) => connector.connect(address).await,
+            None => connect_tcp(address, self.keepalive.map(|keepalive| keepalive.timeout)).await,
+        }
     }
 
     pub(super) fn keepalive(&self) -> Option<Keepalive> {
@@ -85,6 +104,7 @@ impl Profile {
         (
             self.tls.as_ref().map(Arc::as_ptr),
             self.keepalive,
+            self.connector.as_ref().map(Connector::identity),
             self.max_header_list_size,
             self.backend,
         )

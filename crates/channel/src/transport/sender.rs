@@ -50,9 +50,22 @@ impl Sender {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        self.send_with(|| request).await
+    }
+
+    /// The same with a request that is made when its turn has come, so that it can say how much time
+    /// is left.
+    pub async fn send_with<B>(
+        &self,
+        request: impl FnOnce() -> Request<B>,
+    ) -> Result<Response<ResponseBody>, SendError>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let shared = &self.inner.shared;
         let permit = shared.permit().await?;
-        let (mut head, body) = request.into_parts();
+        let (mut head, body) = request().into_parts();
         head.version = Version::HTTP_2;
         let is_bodiless = body.is_end_stream();
         let (response, stream) = self.open(&Request::from_parts(head, ()), is_bodiless)?;

@@ -120,6 +120,9 @@ impl Shared {
             }
         };
         permit.forget();
+        if let Some(heard) = &self.heard {
+            heard.stream_begins();
+        }
         Ok(StreamPermit {
             shared: self.clone(),
         })

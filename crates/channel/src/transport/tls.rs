@@ -8,10 +8,11 @@ use http::uri::Authority;
 use rustls_pki_types::pem::{Error as PemError, PemObject};
 use rustls_pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto::ring};
+
+use super::dial::Dialled;
 
 /// Settings of TLS to backends.
 ///
@@ -170,10 +171,10 @@ pub(super) struct TlsClient {
 }
 
 impl TlsClient {
-    pub(super) async fn handshake(&self, tcp: TcpStream) -> Result<TlsStream<TcpStream>, String> {
+    pub(super) async fn handshake(&self, dialled: Dialled) -> Result<TlsStream<Dialled>, String> {
         let stream = self
             .connector
-            .connect(self.server_name.clone(), tcp)
+            .connect(self.server_name.clone(), dialled)
             .await
             .map_err(|error| format!("{error}{}", hint(&error)))?;
         // gRPC requires ALPN: a server that does not choose h2 would read our preface as nonsense.

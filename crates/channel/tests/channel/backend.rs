@@ -35,7 +35,7 @@ struct Shared {
     refusals: AtomicUsize,
     connections: AtomicUsize,
     open: watch::Sender<usize>,
-    go_away: watch::Sender<Reason>,
+    go_away: watch::Sender<()>,
     /// How many calls a connection has before it is sent away.
     calls_each: AtomicUsize,
     drain: watch::Sender<()>,
@@ -59,17 +59,12 @@ impl Backend {
 
     /// Sends GOAWAY on every connection; open calls go on.
     pub(crate) fn go_away(&self) {
-        self.shared.go_away.send_replace(Reason::NO_ERROR);
+        self.shared.go_away.send_replace(());
     }
 
     /// Sends GOAWAY on every connection after so many calls.
     pub(crate) fn go_away_after(&self, calls: usize) {
         self.shared.calls_each.store(calls, Ordering::SeqCst);
-    }
-
-    /// Does the same as [`go_away`](Self::go_away) because of too many PINGs.
-    pub(crate) fn complain_of_pings(&self) {
-        self.shared.go_away.send_replace(Reason::ENHANCE_YOUR_CALM);
     }
 
     /// Refuses the next `count` calls with REFUSED_STREAM.
@@ -130,7 +125,7 @@ impl Backend {
             refusals: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             open: watch::Sender::new(0),
-            go_away: watch::Sender::new(Reason::NO_ERROR),
+            go_away: watch::Sender::new(()),
             calls_each: AtomicUsize::new(usize::MAX),
             drain: watch::Sender::new(()),
         });
@@ -164,6 +159,21 @@ impl Held {
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", "0".parse().unwrap());
         body.send_trailers(trailers).unwrap();
+    }
+
+    /// Refuses it as if it had not been seen.
+    pub(crate) fn refuse(mut self) {
+        self.respond.send_reset(Reason::REFUSED_STREAM);
+    }
+
+    /// Answers with something that is not gRPC.
+    pub(crate) fn answer_with(mut self, response: &Response<&'static str>) {
+        let mut head = Response::new(());
+        *head.status_mut() = response.status();
+        *head.headers_mut() = response.headers().clone();
+        let mut body = self.respond.send_response(head, false).unwrap();
+        body.send_data(Bytes::from_static(response.body().as_bytes()), true)
+            .unwrap();
     }
 
     /// Sends the head of the response only; the rest never comes.
@@ -207,7 +217,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         }
     }
     drop(listener);
-    shared.go_away.send_replace(Reason::NO_ERROR);
+    shared.go_away.send_replace(());
     connections.join_all().await;
 }
 
@@ -228,10 +238,7 @@ async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
                     connection.graceful_shutdown();
                 }
             }
-            Ok(()) = told.changed() => match *told.borrow_and_update() {
-                Reason::NO_ERROR => connection.graceful_shutdown(),
-                reason => connection.abrupt_shutdown(reason),
-            },
+            Ok(()) = told.changed() => connection.graceful_shutdown(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crowfly::{Channel, ChannelBuilder, ConnectionLost, ConnectivityState};
+use crowfly::{Channel, ChannelBuilder, ConnectionLost};
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::Resources;
 use tokio::time;
@@ -10,16 +10,17 @@ use tonic::{Code, Status};
 
 use crate::backend::Backend;
 use crate::proxy::Proxy;
-use crate::support::{call, call_when_ready, reaches};
+use crate::support::{call, call_when_ready, pass};
 
-const INTERVAL: Duration = Duration::from_secs(5);
+/// The least there is.
+const INTERVAL: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 fn builder(server: &ResourceServer) -> ChannelBuilder {
     Channel::builder("xds:///payments").bootstrap(server.bootstrap())
 }
 
-/// A channel that sends PINGs often, and is patient with the answers.
+/// A channel that asks for more PINGs than it gets, and is patient with the answers.
 fn eager(server: &ResourceServer) -> ChannelBuilder {
     builder(server).keepalive(Duration::from_millis(100), Duration::from_secs(600))
 }
@@ -47,9 +48,18 @@ fn is_about(took: Duration, expected: Duration) -> bool {
 /// Waits for a few PINGs.
 async fn is_pinged(proxy: &Proxy) {
     let mut sent = proxy.sent();
+    sent.borrow_and_update();
     for _ in 0..3 {
-        let next = time::timeout(Duration::from_secs(20), sent.changed()).await;
-        next.expect("a PING").unwrap();
+        let mut tries = 0;
+        // The answer to the last one may not have been read yet: then there is none.
+        loop {
+            pass(INTERVAL).await;
+            match time::timeout(Duration::from_millis(100), sent.changed()).await {
+                Ok(open) => break open.unwrap(),
+                Err(_) => tries += 1,
+            }
+            assert!(tries < 50, "no PING");
+        }
     }
 }
 
@@ -89,14 +99,63 @@ async fn a_backend_that_complains_gets_fewer_pings() {
     let server = ResourceServer::start(&Resources::service("payments", [proxy.address]));
     let channel = builder(&server).keepalive(INTERVAL, TIMEOUT).build();
     let channel = channel.unwrap();
-    let mut watch = channel.watch_state();
-    reaches(&mut watch, ConnectivityState::Ready).await;
-    a.has_open(1).await;
-    a.complain_of_pings();
+    let answered = tokio::spawn({
+        let channel = channel.clone();
+        async move { call(&channel).await }
+    });
+    a.next_call().await.answer();
+    answered.await.unwrap().unwrap();
+    proxy.end_with(complaint());
     a.has_open(0).await;
     let (_, took) = lose_a_call(&channel, &mut a, &proxy).await;
     assert!(is_about(took, INTERVAL * 2 + TIMEOUT), "{took:?}");
     assert_eq!(a.connections(), 2);
+}
+
+/// GOAWAY with ENHANCE_YOUR_CALM, as gRPC servers send it.
+fn complaint() -> Vec<u8> {
+    let text = b"too_many_pings";
+    let length = u8::try_from(8 + text.len()).unwrap();
+    let head = [0, 0, length, 0x7, 0, 0, 0, 0, 0];
+    let last_stream_id = 1u32.to_be_bytes();
+    let code = u32::from(h2::Reason::ENHANCE_YOUR_CALM).to_be_bytes();
+    [&head[..], &last_stream_id, &code, text].concat()
+}
+
+/// gRFC A8: the least interval is ten seconds, whatever an application asks for.
+#[tokio::test]
+async fn no_interval_is_less_than_ten_seconds() {
+    let mut a = Backend::holding("a").await;
+    let proxy = Proxy::start(a.address).await;
+    let server = ResourceServer::start(&Resources::service("payments", [proxy.address]));
+    let channel = builder(&server).keepalive(Duration::from_millis(100), TIMEOUT);
+    let (_, took) = lose_a_call(&channel.build().unwrap(), &mut a, &proxy).await;
+    assert!(is_about(took, INTERVAL + TIMEOUT), "{took:?}");
+}
+
+/// gRFC A8: a call that begins after a silence without calls comes with a PING, so that a dead
+/// connection is found out by the timeout alone.
+#[tokio::test]
+async fn the_first_call_after_idling_comes_with_a_ping() {
+    let mut a = Backend::holding("a").await;
+    let proxy = Proxy::start(a.address).await;
+    let server = ResourceServer::start(&Resources::service("payments", [proxy.address]));
+    let channel = builder(&server).keepalive(INTERVAL, TIMEOUT).build();
+    let channel = channel.unwrap();
+    let first = tokio::spawn({
+        let channel = channel.clone();
+        async move { call(&channel).await }
+    });
+    a.next_call().await.answer();
+    first.await.unwrap().unwrap();
+    pass(INTERVAL * 2).await;
+    pass(INTERVAL / 2).await;
+    proxy.silence();
+    time::pause();
+    let began = time::Instant::now();
+    let status = call(&channel).await.unwrap_err();
+    assert!(is_about(began.elapsed(), TIMEOUT), "{:?}", began.elapsed());
+    assert!(ConnectionLost::find(&status).is_some(), "{status}");
 }
 
 /// A backend that answers PINGs keeps its connection, for as long as a call may take.

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     silence: watch::Sender<()>,
+    last_words: watch::Sender<Vec<u8>>,
     sent: watch::Sender<usize>,
     _accepting: JoinSet<()>,
 }
@@ -20,19 +21,25 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let silence = watch::Sender::new(());
+        let last_words = watch::Sender::new(Vec::new());
         let sent = watch::Sender::new(0);
         let mut accepting = JoinSet::new();
         let (silenced, counted) = (silence.clone(), sent.clone());
+        let ended = last_words.clone();
         accepting.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let silence = silenced.subscribe();
-                connections.spawn(pass_on(client, to, silence, counted.clone()));
+                let orders = Orders {
+                    silence: silenced.subscribe(),
+                    last_words: ended.subscribe(),
+                };
+                connections.spawn(pass_on(client, to, orders, counted.clone()));
             }
         });
         Self {
             address,
             silence,
+            last_words,
             sent,
             _accepting: accepting,
         }
@@ -43,33 +50,42 @@ impl Proxy {
         self.silence.send_replace(());
     }
 
+    /// Says this to the clients there are, as if it came from the server, and closes.
+    pub(crate) fn end_with(&self, words: Vec<u8>) {
+        self.last_words.send_replace(words);
+    }
+
     /// How many bytes came from clients.
     pub(crate) fn sent(&self) -> watch::Receiver<usize> {
         self.sent.subscribe()
     }
 }
 
+/// What a connection listens to, besides its ends.
+struct Orders {
+    silence: watch::Receiver<()>,
+    last_words: watch::Receiver<Vec<u8>>,
+}
+
 async fn pass_on(
     client: TcpStream,
     to: SocketAddr,
-    mut silence: watch::Receiver<()>,
+    mut orders: Orders,
     sent: watch::Sender<usize>,
 ) {
     let server = TcpStream::connect(to).await.unwrap();
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
+    // Held to the end: a connection that is silent stays open.
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
     let received = watch::Sender::new(0);
-    let passed = async {
-        tokio::select! {
-            () = copy(from_client, to_server, &sent) => {}
-            () = copy(from_server, to_client, &received) => {}
-        }
-    };
-    tokio::pin!(passed);
     tokio::select! {
-        () = &mut passed => {}
-        _ = silence.changed() => std::future::pending().await,
+        () = copy(&mut from_client, &mut to_server, &sent) => return,
+        () = copy(&mut from_server, &mut to_client, &received) => return,
+        _ = orders.silence.changed() => std::future::pending().await,
+        _ = orders.last_words.changed() => {}
     }
+    let words = orders.last_words.borrow().clone();
+    to_client.write_all(&words).await.unwrap();
 }
 
 async fn copy(

@@ -15,7 +15,7 @@ use crate::backend::Backend;
 pub(crate) const PATH: &str = "/test.Echo/Call";
 
 /// Longer than any wait of a test that passes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A channel to `xds:///payments`, served by `server`.
 pub(crate) fn channel(server: &ResourceServer) -> Channel {

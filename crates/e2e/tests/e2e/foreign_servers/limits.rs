@@ -6,6 +6,7 @@ use crowfly_e2e::echo::EchoClient;
 use crowfly_e2e::echo_server::EchoServer;
 use crowfly_e2e::peers;
 use tokio::task::JoinSet;
+use tokio::time;
 use tonic::Code;
 
 use super::calls::PingPong;
@@ -13,6 +14,7 @@ use super::wire::Wire;
 use super::{Kind, Server, against_each_server, client, client_of};
 
 against_each_server!(
+    "current_thread":
     calls_above_the_servers_limit_take_turns,
     pings_are_answered_while_a_call_is_open,
 );
@@ -38,45 +40,76 @@ async fn calls_above_the_servers_limit_take_turns(kind: Kind) {
     assert_eq!(peak.get_ref(), "2");
 }
 
+/// The least there is between PINGs (gRFC A8).
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Longer than the time that passes in a test.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// How long the answer to a PING may take.
+const ANSWERED: Duration = Duration::from_millis(200);
+
+/// Lets the time pass after which a silent server is sent a PING, if it has answered the last one.
+async fn pass_interval() {
+    time::sleep(ANSWERED).await;
+    time::pause();
+    time::advance(INTERVAL + Duration::from_millis(1)).await;
+    time::resume();
+}
+
 /// gRFC A8. A PING goes out only when the one before it was answered.
 async fn pings_are_answered_while_a_call_is_open(kind: Kind) {
     let Some(server) = Server::start(kind, "a") else {
         return;
     };
     let wire = Wire::start(server.address).await;
-    let (_control, channel) = client_of([wire.address], |builder| {
-        builder.keepalive(Duration::from_millis(20), Duration::from_secs(600))
-    });
+    let (_control, channel) =
+        client_of([wire.address], |builder| builder.keepalive(INTERVAL, LONG));
     let client = EchoClient::new(channel);
     let mut stream = PingPong::open(&client).await;
     stream.play("one".to_owned()).await.unwrap();
-    wire.until_sent(10).await;
+    // Two, since the call has half a minute.
+    for _ in 0..2 {
+        wire.until_answered(pass_interval()).await;
+    }
     stream.play("two".to_owned()).await.unwrap();
     stream.end().await;
 }
 
 /// gRFC A8: a server that is asked too often says so and closes. The next connection asks half as
 /// often.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn c_core_complains_of_pings_and_gets_fewer() {
     let Some(python) = peers::python() else {
         return;
     };
-    // Of PINGs that come too soon, the second is one too many.
+    // Whatever the channel's clock says, they come too soon; the second such one is one too many.
     let options = [
-        ("grpc.http2.min_ping_interval_without_data_ms", 600),
+        ("grpc.http2.min_ping_interval_without_data_ms", 3_600_000),
         ("grpc.http2.max_ping_strikes", 1),
     ];
     let server = EchoServer::c_core(python, "a", &options);
-    // The connection lasts for three of them: long enough not to be waited for.
-    let interval = Duration::from_millis(400);
     let (_control, channel) = client_of([server.address], |builder| {
-        builder.keepalive(interval, Duration::from_secs(600))
+        builder.keepalive(INTERVAL, LONG)
     });
     let client = EchoClient::new(channel);
-    let status = client.unary("Sleep", "60000").await.unwrap_err();
+    let broken = tokio::spawn({
+        let client = client.clone();
+        async move { client.unary_within(LONG, "Sleep", "60000").await }
+    });
+    while !broken.is_finished() {
+        pass_interval().await;
+    }
+    let status = broken.await.unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     assert_eq!(status.message(), "Too many pings");
-    // Time for three, if they come half as often.
-    client.unary("Sleep", "2800").await.unwrap();
+
+    // Time for five PINGs, or for two if they come half as often: those may be.
+    let call = client.unary_within(LONG, "Sleep", "5000");
+    let pinged = async {
+        for _ in 0..5 {
+            pass_interval().await;
+        }
+    };
+    let (answer, ()) = tokio::join!(call, pinged);
+    answer.unwrap();
 }

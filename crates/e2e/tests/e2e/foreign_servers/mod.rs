@@ -21,20 +21,24 @@ use crowfly_testkit::builders::Resources;
 use serde_json::json;
 use tokio::task::block_in_place;
 
-/// Runs each of the scenarios against each kind of server.
+/// Runs each of the scenarios against each kind of server, on a runtime of this flavor: one that lets
+/// time pass has to be on one thread.
 macro_rules! against_each_server {
+    ($flavor:literal: $($scenario:ident),* $(,)?) => {
+        $crate::foreign_servers::against!($flavor, c_core, CCore, $($scenario),*);
+        $crate::foreign_servers::against!($flavor, envoy, Envoy, $($scenario),*);
+        $crate::foreign_servers::against!($flavor, node, Node, $($scenario),*);
+    };
     ($($scenario:ident),* $(,)?) => {
-        $crate::foreign_servers::against!(c_core, CCore, $($scenario),*);
-        $crate::foreign_servers::against!(envoy, Envoy, $($scenario),*);
-        $crate::foreign_servers::against!(node, Node, $($scenario),*);
+        $crate::foreign_servers::against_each_server!("multi_thread": $($scenario),*);
     };
 }
 
 macro_rules! against {
-    ($module:ident, $kind:ident, $($scenario:ident),*) => {
+    ($flavor:literal, $module:ident, $kind:ident, $($scenario:ident),*) => {
         mod $module {
             $(
-                #[tokio::test(flavor = "multi_thread")]
+                #[tokio::test(flavor = $flavor)]
                 async fn $scenario() {
                     super::$scenario($crate::foreign_servers::Kind::$kind).await;
                 }

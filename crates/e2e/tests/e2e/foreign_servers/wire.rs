@@ -3,7 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -14,8 +15,9 @@ use crowfly_e2e::process::PATIENCE;
 /// Passes everything on, for one connection.
 pub(super) struct Wire {
     pub(super) address: SocketAddr,
-    /// How often the channel has sent something.
-    sent: watch::Receiver<usize>,
+    /// Marked when the channel has sent something, and when the server has.
+    sent: watch::Receiver<()>,
+    answered: watch::Receiver<()>,
     _passing: JoinSet<io::Result<()>>,
 }
 
@@ -23,45 +25,60 @@ impl Wire {
     pub(super) async fn start(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (count, sent) = watch::channel(0);
+        let (count, sent) = watch::channel(());
+        let (count_answers, answered) = watch::channel(());
         let mut passing = JoinSet::new();
         passing.spawn(async move {
             let (client, _) = listener.accept().await?;
-            pass_on(client, TcpStream::connect(to).await?, count).await
+            let server = TcpStream::connect(to).await?;
+            pass_on(client, server, count, count_answers).await
         });
         Self {
             address,
             sent,
+            answered,
             _passing: passing,
         }
     }
 
-    /// Waits until the channel has sent something `more` times.
-    pub(super) async fn until_sent(&self, more: usize) {
-        let mut sent = self.sent.clone();
-        let goal = *sent.borrow() + more;
-        let sent = timeout(PATIENCE, sent.wait_for(|sent| *sent >= goal)).await;
-        sent.expect("more is sent").expect("an open connection");
+    /// Waits until the channel has sent something because of `step`, and the server has answered.
+    pub(super) async fn until_answered(&self, step: impl Future<Output = ()>) {
+        let (mut sent, mut answered) = (self.sent.clone(), self.answered.clone());
+        sent.mark_unchanged();
+        answered.mark_unchanged();
+        step.await;
+        let answered = async {
+            sent.changed().await?;
+            answered.changed().await
+        };
+        let answered = timeout(PATIENCE, answered).await;
+        answered.expect("an answer").expect("an open connection");
     }
 }
 
 async fn pass_on(
     client: TcpStream,
     server: TcpStream,
-    count: watch::Sender<usize>,
+    sent: watch::Sender<()>,
+    answered: watch::Sender<()>,
 ) -> io::Result<()> {
-    let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_server, mut to_server) = server.into_split();
-    let there = async {
-        let mut buffer = vec![0; 16 * 1024];
-        while let length @ 1.. = from_client.read(&mut buffer).await? {
-            count.send_modify(|count| *count += 1);
-            to_server.write_all(&buffer[..length]).await?;
-        }
-        Ok(())
-    };
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
     tokio::select! {
-        ended = there => ended,
-        ended = copy(&mut from_server, &mut to_client) => ended.map(drop),
+        ended = copy(from_client, to_server, sent) => ended,
+        ended = copy(from_server, to_client, answered) => ended,
     }
+}
+
+async fn copy(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mark: watch::Sender<()>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; 16 * 1024];
+    while let length @ 1.. = from.read(&mut buffer).await? {
+        to.write_all(&buffer[..length]).await?;
+        mark.send_replace(());
+    }
+    Ok(())
 }

@@ -1,0 +1,45 @@
+//! Responses that are not gRPC: from a proxy that has no backend, or from a server of something else.
+
+use std::net::SocketAddr;
+
+use http::{HeaderMap, Response, StatusCode, header};
+use tonic::{Code, Status};
+
+/// The status of a call whose response is not gRPC; `None` if it is.
+///
+/// Asked of a response whose head has no `grpc-status`, which counts more than the HTTP status. Its
+/// body must not be read as messages: an error page of HTML would be one with an unknown compression.
+pub(crate) fn status_of<B>(response: &Response<B>, address: SocketAddr) -> Option<Status> {
+    let http = response.status();
+    let text = match other_type(response.headers()) {
+        _ if http != StatusCode::OK => format!("HTTP status {http} and no gRPC status"),
+        Some(other) => format!("content-type {other:?}, which is not gRPC"),
+        None => return None,
+    };
+    Some(Status::new(
+        code_of(http),
+        format!("{address} answered with {text}"),
+    ))
+}
+
+/// The content type of a response that does not say it is gRPC.
+fn other_type(headers: &HeaderMap) -> Option<&str> {
+    let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let is_grpc = content_type.starts_with("application/grpc");
+    (!is_grpc).then_some(content_type)
+}
+
+/// <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>.
+fn code_of(http: StatusCode) -> Code {
+    match http {
+        StatusCode::BAD_REQUEST => Code::Internal,
+        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+        StatusCode::FORBIDDEN => Code::PermissionDenied,
+        StatusCode::NOT_FOUND => Code::Unimplemented,
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
+        _ => Code::Unknown,
+    }
+}

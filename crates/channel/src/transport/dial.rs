@@ -1,0 +1,205 @@
+//! How a socket to an address comes about: by TCP, or by a connector of the program's own.
+
+use std::fmt;
+use std::future::Future;
+use std::io::{self, ErrorKind, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tracing::debug;
+
+use super::http2::Writes;
+
+/// Something that HTTP/2 can be spoken over.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+
+type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
+
+/// Makes the sockets of a channel in place of TCP.
+#[derive(Clone)]
+pub struct Connector(Arc<dyn Fn(SocketAddr) -> Connecting + Send + Sync>);
+
+impl Connector {
+    /// A connector that calls `connect` with the address of an endpoint.
+    pub fn new<C, F, S>(connect: C) -> Self
+    where
+        C: Fn(SocketAddr) -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: Stream,
+    {
+        Self(Arc::new(move |address| {
+            let connecting = connect(address);
+            Box::pin(async move {
+                let stream: Box<dyn Stream> = Box::new(connecting.await?);
+                Ok(stream)
+            })
+        }))
+    }
+
+    pub(super) async fn connect(&self, address: SocketAddr) -> io::Result<Dialled> {
+        (self.0)(address).await.map(Dialled::Own)
+    }
+
+    /// Tells connectors apart: one equals its clones.
+    pub(super) fn identity(&self) -> *const () {
+        Arc::as_ptr(&self.0).cast()
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+/// Connects by TCP. Bytes that the other side does not acknowledge for `user_timeout` end the
+/// connection (gRFC A18).
+pub(super) async fn connect_tcp(
+    address: SocketAddr,
+    user_timeout: Option<Duration>,
+) -> io::Result<Dialled> {
+    let tcp = TcpStream::connect(address).await?;
+    // A call is complete in one write; waiting for more to send would only delay it.
+    tcp.set_nodelay(true)?;
+    if let Some(timeout) = user_timeout
+        && let Err(error) = set_user_timeout(&tcp, timeout)
+    {
+        debug!(%address, %error, "TCP_USER_TIMEOUT cannot be set");
+    }
+    Ok(Dialled::Tcp(tcp))
+}
+
+#[cfg(any(target_os = "android", target_os = "linux"))]
+fn set_user_timeout(tcp: &TcpStream, timeout: Duration) -> io::Result<()> {
+    // The kernel takes no more milliseconds than this.
+    let most = Duration::from_millis(i32::MAX as u64);
+    SockRef::from(tcp).set_tcp_user_timeout(Some(timeout.min(most)))
+}
+
+/// Other systems do not know the option, and gRFC A18 leaves them out.
+#[cfg(not(any(target_os = "android", target_os = "linux")))]
+fn set_user_timeout(_: &TcpStream, _: Duration) -> io::Result<()> {
+    Ok(())
+}
+
+/// A socket that is connected.
+pub(super) enum Dialled {
+    Own(Box<dyn Stream>),
+    Tcp(TcpStream),
+}
+
+impl Dialled {
+    /// How much is known of a write that failed: a stream of the program's own may have layers.
+    pub(super) fn writes(&self) -> Writes {
+        match self {
+            Self::Own(_) => Writes::Layered,
+            Self::Tcp(_) => Writes::Exact,
+        }
+    }
+
+    /// Whether the server is known to have closed it, and there is nothing left to read.
+    pub(super) fn is_hung_up(&self) -> bool {
+        let Self::Tcp(tcp) = self else {
+            return false;
+        };
+        match SockRef::from(tcp).peek(&mut [MaybeUninit::uninit()]) {
+            Ok(len) => len == 0,
+            Err(error) => !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock),
+        }
+    }
+}
+
+/// Runs an expression on the stream inside, pinned.
+macro_rules! inside {
+    ($dialled:expr, $stream:ident => $run:expr) => {
+        match $dialled {
+            Dialled::Own(stream) => {
+                let $stream = Pin::new(stream);
+                $run
+            }
+            Dialled::Tcp(stream) => {
+                let $stream = Pin::new(stream);
+                $run
+            }
+        }
+    };
+}
+
+impl AsyncRead for Dialled {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        inside!(self.get_mut(), stream => stream.poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Dialled {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        inside!(self.get_mut(), stream => stream.poll_write(cx, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inside!(self.get_mut(), stream => stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inside!(self.get_mut(), stream => stream.poll_shutdown(cx))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        inside!(self.get_mut(), stream => stream.poll_write_vectored(cx, bytes))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Own(stream) => stream.is_write_vectored(),
+            Self::Tcp(stream) => stream.is_write_vectored(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// gRFC A18: TCP_USER_TIMEOUT is the timeout of keepalive, and without keepalive it is not set.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_timeout_of_keepalive_is_tcps_too() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let long = Duration::from_millis(i32::MAX as u64);
+        for (asked, expected) in [
+            (None, None),
+            (Some(Duration::from_secs(20)), Some(Duration::from_secs(20))),
+            (Some(Duration::MAX), Some(long)),
+        ] {
+            let Dialled::Tcp(tcp) = connect_tcp(address, asked).await.unwrap() else {
+                panic!("TCP was asked for");
+            };
+            let timeout = SockRef::from(&tcp).tcp_user_timeout().unwrap();
+            assert_eq!(timeout.filter(|timeout| !timeout.is_zero()), expected);
+        }
+    }
+}
