@@ -145,6 +145,11 @@ async fn one_name_many_times_is_one_change() {
         server.tell::<Cluster>("v2", std::iter::repeat_n(bad, 100_000));
         let message = server.next_asked().await.refusal.unwrap();
         assert!(message.len() < 1 << 20, "{} bytes", message.len());
+        let told = watch.next().await.unwrap();
+        assert!(
+            matches!(told, WatchEvent::AmbientError(Some(_))),
+            "{told:?}"
+        );
         server.tell::<Cluster>("v3", [("a", cluster("a").eds("b").any())]);
         assert_eq!(value(&mut watch).await.eds_name(), Some("b"));
     })

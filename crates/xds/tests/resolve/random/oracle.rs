@@ -117,10 +117,10 @@ impl<'a> Oracle<'a> {
             .values()
             .filter_map(|found| found.state.as_ref().err());
         let missing: BTreeSet<String> = missing.flatten().map(Piece::to_string).collect();
-        let clusters = whole(required.into_iter().chain(held).collect());
+        let clusters = whole(&required.into_iter().chain(held).collect());
         let waiting = |missing| Outcome::Waiting {
             missing,
-            in_use: in_use.map(|config| carried(config, clusters.clone())),
+            in_use: in_use.map(|config| carried(config, &clusters)),
         };
         match base {
             Err(()) => Outcome::Error,
@@ -300,7 +300,7 @@ impl<'a> Oracle<'a> {
 }
 
 /// The clusters that lack nothing, and none of whose leaves does.
-fn whole(all: BTreeMap<u8, Found>) -> BTreeMap<u8, State> {
+fn whole(all: &BTreeMap<u8, Found>) -> BTreeMap<u8, State> {
     let is_here = |name: &u8| all[name].state.is_ok();
     let whole = all
         .iter()
@@ -312,7 +312,7 @@ fn whole(all: BTreeMap<u8, Found>) -> BTreeMap<u8, State> {
 
 /// A configuration that serves on: what is whole is as it is now. A routed cluster that is not stays
 /// as it was, and its leaves are leaves.
-fn carried(config: &Config, now: BTreeMap<u8, State>) -> Config {
+fn carried(config: &Config, now: &BTreeMap<u8, State>) -> Config {
     let mut clusters = now.clone();
     for name in config.routed.iter().filter(|name| !now.contains_key(name)) {
         let was = &config.clusters[name];
