@@ -35,6 +35,22 @@
 //! - What the xDS clients of a program hold can be seen at any time: mount [`csds_service`] on a server
 //!   of yours, and look with `crowfly inspect --csds`. What its channels are doing is shown by
 //!   [`debug_service`], and `crowfly inspect --tree`.
+//!
+//! # Environment
+//!
+//! These variables are read as gRPC of other languages reads them. Switches are on for `1`, `t`, `true`,
+//! `y` and `yes`, and off for `0`, `f`, `false`, `n` and `no`.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `GRPC_XDS_BOOTSTRAP` | the bootstrap file |
+//! | `GRPC_XDS_BOOTSTRAP_CONFIG` | the bootstrap itself, if no file is named |
+//! | `GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS` | on: `call_creds` of the bootstrap are read (gRFC A97) |
+//! | `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING` | on: data errors as gRFC A88 has them |
+//! | `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` | on: lists of clusters as resources (gRFC A99) |
+//! | `GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT` | on: the leaves of an aggregate are balanced by the aggregate's policy, as before gRFC A75, if it names one |
+//! | `GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE` | on: priorities that left a cluster are kept for a while, as before gRFC A115 |
+//! | `GRPC_EXPERIMENTAL_PF_WEIGHTED_SHUFFLING` | off: no shuffling by weight (gRFC A113) |
 
 mod builder;
 mod call;

@@ -18,6 +18,7 @@ mod contract;
 mod custom_policies;
 mod deadlines;
 mod dns;
+mod environment;
 mod error_texts;
 mod failures;
 mod gates;
