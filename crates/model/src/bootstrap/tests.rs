@@ -176,11 +176,53 @@ fn unknown_things_are_ignored() {
             r#""server_uri""#,
             r#""new": 1, "server_features": [{"a": 1}, 7, null, ["b"]], "server_uri""#,
         )
-        .replace(r#""id""#, r#""new": {}, "extensions": [1], "id""#);
+        .replace(r#""id""#, r#""new": {}, "build_version": [1], "id""#);
     assert_eq!(Bootstrap::from_json(&text).unwrap(), plain);
 
     let text = text.replace("7, null", r#""xds_v3", "brand_new""#);
     assert_eq!(Bootstrap::from_json(&text).unwrap(), plain);
+}
+
+/// gRFC A27: the node is a whole proto, also where gRPC has no use for a field. Either spelling does.
+#[test]
+fn node_has_fields_for_servers() {
+    let text = valid("x").replace(
+        r#""id": "x""#,
+        r#""dynamic_parameters": {"type": {"params": {"k": "v"}}},
+           "extensions": [{"name": "e", "category": "c", "disabled": true, "typeUrls": ["t"],
+                           "version": {"version": {"majorNumber": 1, "patch": "2"}}}],
+           "listening_addresses": [
+               {"socket_address": {"address": "10.0.0.1", "port_value": 80}},
+               {"pipe": {"path": "/run/s", "mode": 7}}
+           ]"#,
+    );
+    let node = Bootstrap::from_json(&text).unwrap().node;
+    assert_eq!(node.dynamic_parameters["type"].params["k"], "v");
+    let extension = &node.extensions[0];
+    assert_eq!((&*extension.name, &*extension.category), ("e", "c"));
+    assert!(extension.disabled);
+    assert_eq!(extension.type_urls, ["t"]);
+    let version = extension.version.as_ref().unwrap().version.unwrap();
+    assert_eq!((version.major_number, version.patch), (1, 2));
+    #[expect(deprecated, reason = "it is sent all the same")]
+    let addresses = format!("{:?}", node.listening_addresses);
+    for part in ["10.0.0.1", "PortValue(80)", "/run/s", "mode: 7"] {
+        assert!(addresses.contains(part), "{part} is not in {addresses}");
+    }
+
+    let bad = valid("x").replace(
+        r#""id": "x""#,
+        r#""extensions": [{"type_urls": [1], "disabled": 1, "version": []}],
+           "listeningAddresses": [{}], "dynamic_parameters": {"a": 1}"#,
+    );
+    assert_eq!(
+        error(&bad),
+        "xDS bootstrap: node.dynamic_parameters.a: expected an object, got a number; \
+         node.extensions[0].version: expected an object, got an array; \
+         node.extensions[0].disabled: expected a boolean, got a number; \
+         node.extensions[0].type_urls[0]: expected a string, got a number; \
+         node.listeningAddresses[0]: expected a socket_address or a pipe"
+    );
 }
 
 #[test]
