@@ -191,13 +191,13 @@ enum Malformed {
 }
 
 /// Whether a name or a template is new-style.
-pub(crate) fn is_new_style(name: &str) -> bool {
+fn is_new_style(name: &str) -> bool {
     name.starts_with(SCHEME)
 }
 
 /// What a listener template of the authority `name` must begin with.
 pub(crate) fn authority_prefix(name: &str) -> String {
-    format!("{SCHEME}//{}/", percent_encode(name, is_authority_byte))
+    format!("{SCHEME}//{}/", encode_authority(name))
 }
 
 fn parse_query(query: &str) -> Result<BTreeMap<&str, &str>, Malformed> {
@@ -212,21 +212,28 @@ fn parse_query(query: &str) -> Result<BTreeMap<&str, &str>, Malformed> {
     Ok(parameters)
 }
 
-fn percent_encode(text: &str, is_allowed: fn(u8) -> bool) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if is_allowed(byte) {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
+/// A name as it is written in an authority, such as the `:authority` of calls: what must not stand there
+/// is percent-encoded, `/` included (gRFC A47, RFC 3986 section 3.2).
+///
+/// ```
+/// use crowfly_model::names::encode_authority;
+///
+/// assert_eq!(encode_authority("payments:50051"), "payments:50051");
+/// assert_eq!(encode_authority("shop/payments"), "shop%2Fpayments");
+/// ```
+pub fn encode_authority(name: &str) -> String {
+    percent_encode(name, is_authority_byte)
 }
 
-/// Text that is not properly encoded is left as it is.
-fn percent_decode(text: &str) -> Cow<'_, str> {
+/// The text that a percent-encoded one stands for. One that is not properly encoded stands for itself.
+///
+/// ```
+/// use crowfly_model::names::percent_decode;
+///
+/// assert_eq!(percent_decode("shop%2Fpayments"), "shop/payments");
+/// assert_eq!(percent_decode("100%"), "100%");
+/// ```
+pub fn percent_decode(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);
     }
@@ -249,6 +256,19 @@ fn percent_decode(text: &str) -> Cow<'_, str> {
         }
     }
     String::from_utf8(decoded).map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+fn percent_encode(text: &str, is_allowed: fn(u8) -> bool) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if is_allowed(byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
 }
 
 fn hex_digit(byte: u8) -> Option<u8> {

@@ -3,7 +3,7 @@
 use super::{ServerBuilder, ServerConfig};
 use crate::{
     Validator,
-    names::{authority_prefix, canonical, expand_template, is_new_style},
+    names::{ResourceName, authority_prefix, expand_template},
 };
 
 /// How resources of one authority are named, and who knows them.
@@ -29,8 +29,8 @@ impl AuthorityConfig {
         v: &mut Validator,
     ) -> Self {
         let prefix = authority_prefix(name);
-        let listener_template = match listener_template {
-            None => format!("{prefix}envoy.config.listener.v3.Listener/%s"),
+        let listener_template = match listener_template.filter(|template| !template.is_empty()) {
+            None => format!("{prefix}{LISTENER}/%s"),
             Some(template) => {
                 v.field("client_listener_resource_name_template", |v| {
                     if template.starts_with(&prefix) {
@@ -61,7 +61,7 @@ pub struct AuthorityBuilder {
 
 impl AuthorityBuilder {
     /// Sets how a listener's name is made of a target: `%s` stands for the service. It begins with
-    /// `xdstp://<authority>/`.
+    /// `xdstp://<authority>/envoy.config.listener.v3.Listener/`. An empty one is as good as none.
     pub fn listener_template(mut self, template: impl Into<String>) -> Self {
         self.listener_template = Some(template.into());
         self
@@ -102,14 +102,21 @@ fn list(known: &[String]) -> String {
     quoted.join(", ")
 }
 
-/// Finds out now, rather than at the first channel, that a template makes no names.
+/// Finds out now, rather than at the first channel, that a template makes no names of listeners.
 pub(super) fn check_template(template: &str, v: &mut Validator) {
-    if !is_new_style(template) {
-        return;
-    }
-    if canonical(&expand_template(template, "service")).is_err() {
-        v.error(format!(
+    let name = expand_template(template, "service");
+    match ResourceName::parse(&name) {
+        Ok(None) => {}
+        Ok(Some(name)) if name.resource_type() == LISTENER => {}
+        Ok(Some(name)) => v.error(format!(
+            "expected the resource type {LISTENER}, got {} in {template:?}",
+            name.resource_type()
+        )),
+        Err(_) => v.error(format!(
             "expected xdstp://authority/type/id, got {template:?}"
-        ));
+        )),
     }
 }
+
+/// The type in new-style names of listeners.
+const LISTENER: &str = "envoy.config.listener.v3.Listener";

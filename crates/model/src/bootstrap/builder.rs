@@ -73,12 +73,15 @@ impl BootstrapBuilder {
     }
 
     /// Sets how a listener's name is made of a target without an authority: `%s` stands for the
-    /// service.
+    /// service. An empty template means `%s`.
     pub fn listener_template(
         mut self,
         template: impl Into<String>,
     ) -> Result<Self, BootstrapError> {
         self.listener_template = template.into();
+        if self.listener_template.is_empty() {
+            DEFAULT_TEMPLATE.clone_into(&mut self.listener_template);
+        }
         validate(|v| {
             v.field("client_default_listener_resource_name_template", |v| {
                 check_template(&self.listener_template, v);

@@ -3,12 +3,14 @@
 //! Read field by field rather than derived: unknown fields are ignored, features may be of any JSON
 //! type (gRFC A30), and every problem is told with its path.
 
+mod distinct;
 mod server;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value as Json;
 
+use self::distinct::Distinct;
 use super::{
     AuthorityConfig, Bootstrap, BootstrapError, DEFAULT_TEMPLATE, Origin, ServerConfig,
     authority::check_template, node,
@@ -28,7 +30,7 @@ pub(super) fn parse(
     origin: &Origin,
     guards: Guards,
 ) -> Result<Bootstrap, BootstrapError> {
-    let json: Json = serde_json::from_str(text).map_err(|source| BootstrapError::Syntax {
+    let Distinct(json) = serde_json::from_str(text).map_err(|source| BootstrapError::Syntax {
         origin: origin.clone(),
         source: Arc::new(source),
     })?;
@@ -49,7 +51,7 @@ fn parse_root(json: &Json, guards: Guards, v: &mut Validator) -> Bootstrap {
         parse_servers(servers, guards, v)
     });
     let template = "client_default_listener_resource_name_template";
-    let listener_template = match text(json, template, v) {
+    let listener_template = match text(json, template, v).filter(|text| !text.is_empty()) {
         None => DEFAULT_TEMPLATE.to_owned(),
         Some(found) => {
             v.field(template, |v| check_template(found, v));

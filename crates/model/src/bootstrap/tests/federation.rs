@@ -105,7 +105,7 @@ fn unknown_authorities_are_named() {
         .unwrap()
         .authority("known", AuthorityConfig::builder())
         .unwrap()
-        .listener_template("xdstp://lost/t/%s")
+        .listener_template("xdstp://lost/envoy.config.listener.v3.Listener/%s")
         .unwrap()
         .build();
     assert_eq!(
@@ -156,15 +156,16 @@ fn builder_is_equal_to_json() {
     assert_eq!(built.unwrap(), Bootstrap::from_json(MULTIPLE).unwrap());
 }
 
+fn with(field: &str) -> String {
+    format!(
+        r#"{{"xds_servers": [
+            {{"server_uri": "a:1", "channel_creds": [{{"type": "insecure"}}]}}
+        ], {field}}}"#
+    )
+}
+
 #[test]
 fn invalid_authorities() {
-    let with = |field: &str| {
-        format!(
-            r#"{{"xds_servers": [
-                {{"server_uri": "a:1", "channel_creds": [{{"type": "insecure"}}]}}
-            ], {field}}}"#
-        )
-    };
     let cases = [
         (
             r#""authorities": []"#,
@@ -194,8 +195,8 @@ fn invalid_authorities() {
             "authorities[\"a\"].xds_servers: expected an array, got an object",
         ),
         (
-            r#""authorities": {"a": {"xds_servers": [{"server_uri": "b:2"}]}}"#,
-            "authorities[\"a\"].xds_servers[0].channel_creds: expected an array, got none",
+            r#""authorities": {"a": {"xds_servers": [{"server_uri": "b:2", "channel_creds": []}]}}"#,
+            "authorities[\"a\"].xds_servers[0].channel_creds: expected at least one entry, got none",
         ),
         (
             r#""client_default_listener_resource_name_template": {}"#,
@@ -220,13 +221,53 @@ fn invalid_authorities() {
     }
     let message = Bootstrap::builder("a:1")
         .unwrap()
-        .authority("a", AuthorityConfig::builder().server("b:2").server("b"))
+        .authority("a", AuthorityConfig::builder().server("b:2").server(":1"))
         .unwrap_err()
         .to_string();
     assert!(
         message.starts_with(
-            "xDS bootstrap from code: authorities[\"a\"].xds_servers[1].server_uri: expected host:port"
+            "xDS bootstrap from code: authorities[\"a\"].xds_servers[1].server_uri: expected host,"
         ),
         "{message}"
     );
+}
+
+/// gRFC A47: a template makes names of listeners.
+#[test]
+fn templates_of_another_type() {
+    let cases = [
+        (
+            r#""authorities": {"a": {"client_listener_resource_name_template": "xdstp://a/t/%s"}}"#,
+            "authorities[\"a\"].client_listener_resource_name_template: expected the resource type \
+             envoy.config.listener.v3.Listener, got t in \"xdstp://a/t/%s\"",
+        ),
+        (
+            r#""client_default_listener_resource_name_template":
+                "xdstp://a/envoy.config.cluster.v3.Cluster/%s""#,
+            "client_default_listener_resource_name_template: expected the resource type \
+             envoy.config.listener.v3.Listener, got envoy.config.cluster.v3.Cluster in \
+             \"xdstp://a/envoy.config.cluster.v3.Cluster/%s\"",
+        ),
+    ];
+    for (field, expected) in cases {
+        assert_eq!(error(&with(field)), format!("xDS bootstrap: {expected}"));
+    }
+}
+
+/// gRFC A47: an empty template is one that is not set.
+#[test]
+fn empty_templates() {
+    let empty = r#""client_default_listener_resource_name_template": """#;
+    let bootstrap = Bootstrap::from_json(&with(empty)).unwrap();
+    assert_eq!(bootstrap, Bootstrap::builder("a:1").unwrap().build());
+    assert_eq!(bootstrap.listener_template, "%s");
+    let with_template = |template: &str| {
+        let authority = AuthorityConfig::builder().listener_template(template);
+        let builder = Bootstrap::builder("a:1").unwrap();
+        let builder = builder.listener_template("").unwrap();
+        builder.authority("a", authority).unwrap().build()
+    };
+    let default = "xdstp://a/envoy.config.listener.v3.Listener/%s";
+    assert_eq!(with_template(""), with_template(default));
+    assert_eq!(with_template("").listener_template, "%s");
 }
