@@ -361,6 +361,9 @@ impl ChannelBuilder {
         let xds_authority = target.xds_authority.as_deref();
         let listener = bootstrap.listener_name(xds_authority, &target.service)?;
         let node = bootstrap.node.id.clone();
+        let unsaid = bootstrap.leaves_credentials_unsaid();
+        let backend_tls = self.backend_tls.as_ref().filter(|_| unsaid);
+        let backend_tls = backend_tls.map(BackendTls::client_config).transpose()?;
         let mut client = XdsClient::builder(Arc::new(bootstrap))
             .target(&self.target)
             .custom_policies(self.policies.into());
@@ -369,6 +372,9 @@ impl ChannelBuilder {
         }
         if let Some(on) = self.aggregate_cluster_resources {
             client = client.aggregate_cluster_resources(on);
+        }
+        if let Some(config) = backend_tls {
+            client = client.backend_tls(config);
         }
         if let Some(recorder) = self.recorder {
             client = client.recorder(recorder);

@@ -12,8 +12,9 @@ use crowfly_xds::{
 use futures_channel::mpsc;
 use thiserror::Error;
 use tokio::sync::oneshot;
+use tokio_rustls::rustls::ClientConfig;
 
-use crate::credentials::CredentialsError;
+use crate::credentials::{BackendCredentials, CredentialsError};
 use crate::driver::{Command, Driver};
 use crate::metrics::Recorder;
 use crate::registry;
@@ -52,6 +53,7 @@ pub(crate) struct Settings {
     max_response_bytes: usize,
     data_error_handling: bool,
     features: Features,
+    backend: BackendCredentials,
 }
 
 impl Inner {
@@ -79,6 +81,7 @@ impl XdsClient {
             data_error_handling: None,
             aggregate_cluster_resources: None,
             custom_policies: CustomPolicies::NONE,
+            backend: BackendCredentials::default(),
             recorder: None,
         }
     }
@@ -145,6 +148,7 @@ pub struct XdsClientBuilder {
     data_error_handling: Option<bool>,
     aggregate_cluster_resources: Option<bool>,
     custom_policies: CustomPolicies,
+    backend: BackendCredentials,
     recorder: Option<Arc<dyn Recorder>>,
 }
 
@@ -181,6 +185,24 @@ impl XdsClientBuilder {
     /// have the same ones are not shared.
     pub fn custom_policies(mut self, policies: CustomPolicies) -> Self {
         self.custom_policies = policies;
+        self
+    }
+
+    /// TLS as it is spoken to backends, for servers whose bootstrap entry has no `channel_creds`. The
+    /// default is plaintext, as it is for a channel. ALPN is set to `h2` whatever `config` says.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use crowfly_client::XdsClientBuilder;
+    /// use tokio_rustls::rustls::ClientConfig;
+    ///
+    /// fn secured(builder: XdsClientBuilder, config: Arc<ClientConfig>) -> XdsClientBuilder {
+    ///     builder.backend_tls(config)
+    /// }
+    /// ```
+    pub fn backend_tls(mut self, config: Arc<ClientConfig>) -> Self {
+        self.backend = BackendCredentials::tls(config);
         self
     }
 
@@ -222,7 +244,7 @@ impl XdsClientBuilder {
         let server = |config: &ServerConfig| {
             Ok(Server {
                 uri: config.uri.as_str().into(),
-                transports: Transports::to(config)?,
+                transports: Transports::to(config, &self.backend)?,
                 max_response_bytes: self.max_response_bytes,
             })
         };
@@ -246,6 +268,11 @@ impl XdsClientBuilder {
             max_response_bytes: self.max_response_bytes,
             data_error_handling: asked.unwrap_or_else(|| is_switched_on(DATA_ERROR_HANDLING)),
             features: self.features(),
+            backend: if self.bootstrap.leaves_credentials_unsaid() {
+                self.backend.clone()
+            } else {
+                BackendCredentials::default()
+            },
         }
     }
 

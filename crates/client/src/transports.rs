@@ -16,15 +16,16 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 
 use crate::client::ConfigError;
-use crate::credentials::Dialer;
+use crate::credentials::{BackendCredentials, Dialer};
 
 /// How much of a stream may be under way unread.
 pub(crate) const STREAM_WINDOW: u32 = 1 << 20;
 const STREAMS_PER_CONNECTION: u32 = 16;
 pub(crate) const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_PER_CONNECTION;
 
-static SHARED: LazyLock<Mutex<HashMap<ServerConfig, Weak<Transports>>>> =
-    LazyLock::new(Mutex::default);
+type Key = (ServerConfig, BackendCredentials);
+
+static SHARED: LazyLock<Mutex<HashMap<Key, Weak<Transports>>>> = LazyLock::new(Mutex::default);
 
 /// The connections to one server.
 #[derive(Debug)]
@@ -44,18 +45,23 @@ struct Connection {
 type Dial = Shared<BoxFuture<'static, Result<Channel, Arc<str>>>>;
 
 impl Transports {
-    /// The connections to `server`: the same for all who mean the same server.
-    pub(crate) fn to(server: &ServerConfig) -> Result<Arc<Self>, ConfigError> {
+    /// The connections to `server`: the same for all who mean the same server, and would speak to it in
+    /// the same way.
+    pub(crate) fn to(
+        server: &ServerConfig,
+        backend: &BackendCredentials,
+    ) -> Result<Arc<Self>, ConfigError> {
+        let key = (server.clone(), backend.of(server));
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|_, transports| transports.strong_count() > 0);
-        if let Some(transports) = shared.get(server).and_then(Weak::upgrade) {
+        if let Some(transports) = shared.get(&key).and_then(Weak::upgrade) {
             return Ok(transports);
         }
         let transports = Arc::new(Self {
-            dialer: Arc::new(Dialer::new(server)?),
+            dialer: Arc::new(Dialer::new(server, backend)?),
             connections: Mutex::default(),
         });
-        shared.insert(server.clone(), Arc::downgrade(&transports));
+        shared.insert(key, Arc::downgrade(&transports));
         Ok(transports)
     }
 

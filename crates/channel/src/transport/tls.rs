@@ -93,15 +93,20 @@ impl BackendTls {
             Some(name) => name.clone(),
             None => parse_name(host_of(authority))?,
         };
+        Ok(TlsClient {
+            connector: TlsConnector::from(self.client_config()?),
+            server_name,
+        })
+    }
+
+    /// What rustls is told, of whichever server.
+    pub(crate) fn client_config(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let mut config = match &self.config {
             Some(config) => ClientConfig::clone(config),
             None => self.build()?,
         };
         config.alpn_protocols = vec![ALPN_H2.to_vec()];
-        Ok(TlsClient {
-            connector: TlsConnector::from(Arc::new(config)),
-            server_name,
-        })
+        Ok(Arc::new(config))
     }
 
     fn build(&self) -> Result<ClientConfig, TlsError> {

@@ -5,12 +5,14 @@
 //! stop using what was read before, so only a first reading can fail an attempt to connect; and that
 //! only until the file is there.
 
+mod connector;
 #[cfg(feature = "google-default")]
 mod google;
 mod jwt;
 mod roots;
 mod tls;
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +20,15 @@ use crowfly_model::bootstrap::{CallCredentials, ChannelCredentials, ServerConfig
 use http::Uri;
 use http::uri::{Authority, Scheme};
 use thiserror::Error;
+use tokio_rustls::rustls::ClientConfig;
 use tonic::Status;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
+use tracing::warn;
 
+use self::connector::{ALPN_H2, Connector, TlsSettings};
 use self::jwt::JwtFile;
-use self::tls::{TlsConnector, TlsSource};
+use self::tls::TlsSource;
 use crate::stream::error_chain;
 use crate::transports::{CONNECTION_WINDOW, STREAM_WINDOW};
 
@@ -34,53 +39,92 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How a channel secures its connections to backends: by TLS, or not at all. It serves for xDS servers
+/// whose bootstrap entry does not say how to speak to them (gRFC A27 as it was first written).
+///
+/// It equals its clones only, since TLS settings cannot be compared.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BackendCredentials(Option<Arc<ClientConfig>>);
+
+impl BackendCredentials {
+    pub(crate) fn tls(config: Arc<ClientConfig>) -> Self {
+        if config.alpn_protocols == [ALPN_H2] {
+            return Self(Some(config));
+        }
+        let mut config = ClientConfig::clone(&config);
+        config.alpn_protocols = vec![ALPN_H2.to_vec()];
+        Self(Some(Arc::new(config)))
+    }
+
+    /// The same if `server` needs them, and none if not, so that they keep nobody apart.
+    pub(crate) fn of(&self, server: &ServerConfig) -> Self {
+        if server.channel_credentials.is_empty() {
+            self.clone()
+        } else {
+            Self::default()
+        }
+    }
+
+    fn key(&self) -> Option<*const ClientConfig> {
+        self.0.as_ref().map(Arc::as_ptr)
+    }
+}
+
+impl PartialEq for BackendCredentials {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for BackendCredentials {}
+
+impl Hash for BackendCredentials {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
 /// Connects to one server as its bootstrap entry says. Clones share what was read from disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     endpoint: Endpoint,
-    security: Security,
+    connector: Connector,
     tokens: Arc<[TokenSource]>,
 }
 
 impl Dialer {
     /// Reads no files yet. Must be called in a tokio runtime.
-    pub(crate) fn new(server: &ServerConfig) -> Result<Self, CredentialsError> {
-        let channel_credentials = supported(server)?;
-        let tokens = token_sources(server, channel_credentials);
-        let security = match channel_credentials {
-            ChannelCredentials::Insecure => Security::Plaintext,
-            ChannelCredentials::Tls(files) => {
-                let source = TlsSource::start(files.clone());
-                Security::Tls(tls_connector(server, source)?)
-            }
-            #[cfg(feature = "google-default")]
-            ChannelCredentials::GoogleDefault => {
-                let source = TlsSource::start(Default::default());
-                Security::Tls(tls_connector(server, source)?)
-            }
-            other => return Err(unsupported(server, other.name())),
+    pub(crate) fn new(
+        server: &ServerConfig,
+        backend: &BackendCredentials,
+    ) -> Result<Self, CredentialsError> {
+        let (tls, tokens) = if server.channel_credentials.is_empty() {
+            (as_backends(server, backend)?, Vec::new())
+        } else {
+            let credentials = supported(server)?;
+            let tokens = token_sources(server, credentials);
+            (tls_settings(server, credentials)?, tokens)
         };
-        if matches!(security, Security::Plaintext) && !tokens.is_empty() {
+        let connector = Connector::new(server, tls).map_err(|error| CredentialsError::Address {
+            server: server.uri.clone(),
+            reason: error.to_string(),
+        })?;
+        if connector.is_plaintext() && !tokens.is_empty() {
             return Err(CredentialsError::PlaintextToken {
                 server: server.uri.clone(),
             });
         }
         Ok(Self {
-            endpoint: endpoint(server, &security)?,
-            security,
+            endpoint: endpoint(server, &connector)?,
+            connector,
             tokens: tokens.into(),
         })
     }
 
     /// Connects, with what is in the files now. The error is the reason.
     pub(crate) async fn connect(&self) -> Result<Channel, String> {
-        let connected = match &self.security {
-            Security::Plaintext => self.endpoint.connect().await,
-            Security::Tls(connector) => {
-                let connector = connector.clone();
-                self.endpoint.connect_with_connector(connector).await
-            }
-        };
+        let connector = self.connector.clone();
+        let connected = self.endpoint.connect_with_connector(connector).await;
         connected.map_err(|error| error_chain(&error))
     }
 
@@ -91,12 +135,6 @@ impl Dialer {
         }
         Ok(())
     }
-}
-
-#[derive(Clone, Debug)]
-enum Security {
-    Plaintext,
-    Tls(TlsConnector),
 }
 
 #[derive(Debug)]
@@ -196,17 +234,46 @@ fn token_sources(server: &ServerConfig, channel: &ChannelCredentials) -> Vec<Tok
     files.chain(google).collect()
 }
 
-fn tls_connector(
+fn tls_settings(
     server: &ServerConfig,
-    source: Arc<TlsSource>,
-) -> Result<TlsConnector, CredentialsError> {
-    TlsConnector::new(server.authority(), source).map_err(|error| CredentialsError::Address {
-        server: server.uri.clone(),
-        reason: error.to_string(),
-    })
+    credentials: &ChannelCredentials,
+) -> Result<Option<TlsSettings>, CredentialsError> {
+    let files = match credentials {
+        ChannelCredentials::Insecure => return Ok(None),
+        ChannelCredentials::Tls(files) => files.clone(),
+        #[cfg(feature = "google-default")]
+        ChannelCredentials::GoogleDefault => Default::default(),
+        other => return Err(unsupported(server, other.name())),
+    };
+    Ok(Some(TlsSettings::Files(TlsSource::start(files))))
 }
 
-fn endpoint(server: &ServerConfig, security: &Security) -> Result<Endpoint, CredentialsError> {
+/// gRFC A27, as it was first written: what does for backends does for a server without
+/// `channel_creds`, but for tokens, which are meant for others. Newer texts require the field.
+fn as_backends(
+    server: &ServerConfig,
+    backend: &BackendCredentials,
+) -> Result<Option<TlsSettings>, CredentialsError> {
+    let BackendCredentials(tls) = backend;
+    let used = match tls {
+        None if server.wants_tls() => {
+            return Err(CredentialsError::Address {
+                server: server.uri.clone(),
+                reason: "expected channel_creds for https, or TLS to backends".to_owned(),
+            });
+        }
+        None => "plaintext",
+        Some(_) => "TLS",
+    };
+    warn!(
+        server = server.uri,
+        "the xDS bootstrap has no channel_creds for this server: spoken to as to backends, in {used}, \
+         without call credentials"
+    );
+    Ok(tls.clone().map(TlsSettings::Fixed))
+}
+
+fn endpoint(server: &ServerConfig, connector: &Connector) -> Result<Endpoint, CredentialsError> {
     let malformed = |error: http::Error| CredentialsError::Address {
         server: server.uri.clone(),
         reason: error.to_string(),
@@ -218,9 +285,10 @@ fn endpoint(server: &ServerConfig, security: &Security) -> Result<Endpoint, Cred
     };
     // tonic refuses to dial `https` unless TLS is its own, so that is only what requests say.
     let dialled = uri(Scheme::HTTP).map_err(malformed)?;
-    let origin = match security {
-        Security::Plaintext => dialled.clone(),
-        Security::Tls(_) => uri(Scheme::HTTPS).map_err(malformed)?,
+    let origin = if connector.is_plaintext() {
+        dialled.clone()
+    } else {
+        uri(Scheme::HTTPS).map_err(malformed)?
     };
     Ok(Endpoint::from(dialled)
         .origin(origin)

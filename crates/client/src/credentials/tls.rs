@@ -1,107 +1,24 @@
 //! TLS whose certificates may change on disk (gRFC A65).
 
-use std::future::Future;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crowfly_model::bootstrap::{IdentityFiles, TlsFiles};
-use http::Uri;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use rustls_pki_types::pem::{Error as PemError, PemObject};
-use rustls_pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
-use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
-use tower_service::Service;
 use tracing::warn;
 
+use super::connector::ALPN_H2;
 use super::roots;
-
-const ALPN_H2: &[u8] = b"h2";
 
 /// Reading more often than this is of no use to anybody.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Makes TLS connections to one server.
-#[derive(Clone, Debug)]
-pub(super) struct TlsConnector {
-    tcp: HttpConnector,
-    server_name: ServerName<'static>,
-    source: Arc<TlsSource>,
-}
-
-impl TlsConnector {
-    /// `authority` is the server's `host:port`, whose host it must prove to be.
-    pub(super) fn new(
-        authority: &str,
-        source: Arc<TlsSource>,
-    ) -> Result<Self, InvalidDnsNameError> {
-        let host = authority
-            .rsplit_once(':')
-            .map_or(authority, |(host, _)| host);
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        Ok(Self {
-            tcp,
-            server_name: ServerName::try_from(host)?.to_owned(),
-            source,
-        })
-    }
-
-    async fn connect(mut self, uri: Uri) -> Result<TokioIo<TlsStream<TcpStream>>, ConnectError> {
-        // The files first: if they are of no use, the server need not hear of it.
-        let config = self.source.config().await?;
-        let tcp = self.tcp.call(uri).await.map_err(Box::new)?;
-        let stream = tokio_rustls::TlsConnector::from(config)
-            .connect(self.server_name, tcp.into_inner())
-            .await
-            .map_err(ConnectError::Handshake)?;
-        // gRPC requires ALPN: a server that does not choose h2 would read our preface as nonsense.
-        if stream.get_ref().1.alpn_protocol() != Some(ALPN_H2) {
-            return Err(ConnectError::Alpn);
-        }
-        Ok(TokioIo::new(stream))
-    }
-}
-
-impl Service<Uri> for TlsConnector {
-    type Response = TokioIo<TlsStream<TcpStream>>;
-    type Error = ConnectError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        let tcp = self.tcp.poll_ready(cx);
-        tcp.map_err(|error| ConnectError::Tcp(Box::new(error)))
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        Box::pin(self.clone().connect(uri))
-    }
-}
-
-/// Why there is no TLS connection.
-#[derive(Debug, Error)]
-pub(super) enum ConnectError {
-    #[error("the server did not choose h2 by ALPN")]
-    Alpn,
-    #[error(transparent)]
-    Files(#[from] Arc<TlsError>),
-    #[error("TLS handshake: {0}")]
-    Handshake(#[source] io::Error),
-    #[error(transparent)]
-    Tcp(#[from] Box<<HttpConnector as Service<Uri>>::Error>),
-}
 
 /// TLS settings as the files have them.
 #[derive(Debug)]
@@ -126,7 +43,7 @@ impl TlsSource {
     ///
     /// Connections are few, so each is worth a look at the files: whoever has just replaced a CA
     /// need not wait for the refresh interval.
-    async fn config(&self) -> Result<Arc<ClientConfig>, Arc<TlsError>> {
+    pub(super) async fn config(&self) -> Result<Arc<ClientConfig>, Arc<TlsError>> {
         self.files.read().await
     }
 }

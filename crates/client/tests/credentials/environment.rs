@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crowfly_model::bootstrap::{ServerConfig, TlsFiles};
+use crowfly_client::XdsClient;
+use crowfly_model::Bootstrap;
+use crowfly_model::bootstrap::{CALL_CREDENTIALS_VARIABLE, ServerConfig, TlsFiles};
 use crowfly_model::grpc::Cluster;
 use crowfly_testkit::AdsServer;
 use tempfile::TempDir;
@@ -13,6 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::client;
 use crate::front::Front;
+use crate::jwt::Gate;
 use crate::pki::Ca;
 
 /// rustls-native-certs reads the system's roots from here, if it is set.
@@ -66,6 +69,34 @@ fn the_systems_roots_are_the_default() {
     });
 }
 
+/// gRFC A27: tokens are left out where a server has no credentials of its own.
+#[test]
+fn a_server_without_credentials_is_sent_no_token() {
+    let name = "environment::a_server_without_credentials_is_sent_no_token";
+    if !is_inner(name, &[(CALL_CREDENTIALS_VARIABLE, "true".into())]) {
+        return;
+    }
+    Runtime::new().unwrap().block_on(async {
+        let ca = system_ca();
+        let mut gate = Gate::start().await;
+        let front = Front::start(ca.server(), gate.address).await;
+        let token = env::var(ROOTS).unwrap() + ".token";
+        std::fs::write(&token, "a.b.c").unwrap();
+        let server = front.address();
+        let text = format!(
+            r#"{{"xds_servers": [{{"server_uri": "{server}", "call_creds": [
+                {{"type": "jwt_token_file", "config": {{"jwt_token_file": "{token}"}}}}
+            ]}}]}}"#
+        );
+        let bootstrap = Bootstrap::from_json(&text).unwrap();
+        assert_eq!(bootstrap.servers[0].call_credentials.len(), 1);
+        let client = XdsClient::builder(bootstrap.into()).backend_tls(ca.client());
+        let client = client.build().unwrap();
+        let _watch = client.watch::<Cluster>("payments");
+        assert!(gate.next().await.is_empty());
+    });
+}
+
 #[cfg(feature = "google-default")]
 mod google {
     use std::io::{BufRead, BufReader, Write};
@@ -75,7 +106,6 @@ mod google {
     use crowfly_model::bootstrap::ChannelCredentials;
 
     use super::*;
-    use crate::jwt::Gate;
 
     /// A machine's metadata server, with one token.
     fn metadata_server() -> OsString {

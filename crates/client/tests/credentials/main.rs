@@ -11,6 +11,8 @@ mod front;
 mod jwt;
 mod pki;
 mod tls;
+mod unix;
+mod unsaid;
 
 use std::time::Duration;
 

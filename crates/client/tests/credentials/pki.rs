@@ -10,7 +10,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 pub(crate) struct Ca {
     pem: String,
@@ -79,6 +79,19 @@ impl Ca {
             .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec()];
         config
+    }
+
+    /// A client that trusts this CA.
+    pub(crate) fn client(&self) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate(&self.pem)).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Arc::new(config)
     }
 
     pub(crate) fn write(&self, path: &Path) {

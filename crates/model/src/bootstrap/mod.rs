@@ -27,6 +27,7 @@ pub use self::{
     error::{BootstrapError, Origin},
     features::ServerFeature,
     server::{ServerBuilder, ServerConfig},
+    uri::ServerAddress,
 };
 use crate::names::{Authority, authority_of, expand_template};
 
@@ -132,6 +133,14 @@ impl Bootstrap {
     pub fn servers_of(&self, authority: &str) -> Option<&[ServerConfig]> {
         let own = &self.authorities.get(authority)?.servers;
         Some(if own.is_empty() { &self.servers } else { own })
+    }
+
+    /// Whether there is a server without credentials, which is spoken to as backends are.
+    pub fn leaves_credentials_unsaid(&self) -> bool {
+        let authorities = self.authorities.values();
+        let servers = authorities.flat_map(|authority| &authority.servers);
+        let mut servers = servers.chain(&self.servers);
+        servers.any(|server| server.channel_credentials.is_empty())
     }
 
     fn unknown(&self, authority: &str) -> UnknownAuthority {

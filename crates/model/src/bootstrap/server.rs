@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use super::{CallCredentials, ChannelCredentials, ServerFeature, TlsFiles, uri};
+use super::{CallCredentials, ChannelCredentials, ServerAddress, ServerFeature, TlsFiles, uri};
 use crate::Validator;
 
 /// How to reach one xDS server.
@@ -14,13 +14,13 @@ pub struct ServerConfig {
     /// The URI as it was given.
     pub uri: String,
     /// How the connection may be secured: the first that the client is built with is used (gRFC
-    /// A27). At least one.
+    /// A27). None if the bootstrap does not say: then it is secured as connections to backends are.
     pub channel_credentials: Vec<ChannelCredentials>,
     /// How calls are authenticated: all of these at once (gRFC A97).
     pub call_credentials: Vec<CallCredentials>,
     /// What the server is said to do.
     pub features: BTreeSet<ServerFeature>,
-    authority: String,
+    address: ServerAddress,
 }
 
 impl ServerConfig {
@@ -45,9 +45,22 @@ impl ServerConfig {
         }
     }
 
-    /// Its `host:port`.
+    /// Where it listens.
+    pub fn address(&self) -> &ServerAddress {
+        &self.address
+    }
+
+    /// Its `host:port`; of a Unix socket `localhost`, as in gRPC.
     pub fn authority(&self) -> &str {
-        &self.authority
+        match &self.address {
+            ServerAddress::Tcp(authority) => authority,
+            ServerAddress::Unix(_) => "localhost",
+        }
+    }
+
+    /// Whether its URI asks for TLS.
+    pub fn wants_tls(&self) -> bool {
+        wants_tls(&self.uri)
     }
 
     /// Whether the server is said to do this.
@@ -92,15 +105,21 @@ impl ServerBuilder {
     }
 
     pub(super) fn build(mut self, v: &mut Validator) -> Option<ServerConfig> {
-        let credentials = &mut self.channel_credentials;
-        if credentials.is_empty() {
-            credentials.push(ChannelCredentials::Insecure);
+        if self.channel_credentials.is_empty() {
+            self.channel_credentials.push(ChannelCredentials::Insecure);
         }
+        self.build_as_said(v)
+    }
+
+    /// The same, where no credentials mean those of backends (gRFC A27 as it was first written).
+    pub(super) fn build_as_said(mut self, v: &mut Validator) -> Option<ServerConfig> {
+        let credentials = &mut self.channel_credentials;
+        let says_none = credentials.is_empty();
         // To ask for TLS and get plaintext would be the worst of readings.
-        if self.uri.starts_with("https://") {
+        if wants_tls(&self.uri) {
             credentials.retain(|credentials| *credentials != ChannelCredentials::Insecure);
         }
-        let authority = if credentials.is_empty() {
+        let address = if credentials.is_empty() && !says_none {
             let uri = &self.uri;
             Err(format!(
                 "expected a URI without https for insecure channel_creds, got {uri:?}"
@@ -108,18 +127,21 @@ impl ServerBuilder {
         } else {
             uri::parse(&self.uri)
         };
-        let authority = authority
+        let address = address
             .inspect_err(|message| v.error_at("server_uri", message))
-            .ok()?
-            .to_owned();
+            .ok()?;
         Some(ServerConfig {
             uri: self.uri,
             channel_credentials: self.channel_credentials,
             call_credentials: self.call_credentials,
             features: self.features,
-            authority,
+            address,
         })
     }
+}
+
+fn wants_tls(uri: &str) -> bool {
+    uri.starts_with("https:")
 }
 
 impl From<&str> for ServerBuilder {

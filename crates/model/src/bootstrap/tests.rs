@@ -9,8 +9,8 @@ use envoy_types::pb::{
 };
 
 use super::{
-    Bootstrap, BootstrapError, ChannelCredentials, FILE_VARIABLE, INLINE_VARIABLE, is_false,
-    is_true,
+    Bootstrap, BootstrapError, ChannelCredentials, FILE_VARIABLE, INLINE_VARIABLE, ServerAddress,
+    is_false, is_true,
 };
 use crate::grpc::endpoints::LocalityId;
 
@@ -114,10 +114,10 @@ fn invalid_fields() {
         (r#"{"xds_servers": ["x"]}"#.to_owned(), "xds_servers[0]: expected an object, got a string"),
         (
             server(""),
-            "xds_servers[0].server_uri: expected a string, got none; \
-             xds_servers[0].channel_creds: expected an array, got none",
+            "xds_servers[0].server_uri: expected a string, got none",
         ),
         (creds("[]"), "xds_servers[0].channel_creds: expected at least one entry, got none"),
+        (creds("null"), "xds_servers[0].channel_creds: expected an array, got null"),
         (
             creds(r#"[{"type": "alts"}, {"type": "xds"}]"#),
             "xds_servers[0].channel_creds: \
@@ -125,6 +125,12 @@ fn invalid_fields() {
         ),
         (creds("[{}]"), "xds_servers[0].channel_creds[0].type: expected a string, got none"),
         (creds("[7]"), "xds_servers[0].channel_creds[0]: expected an object, got a number"),
+        (
+            creds(r#"[{"type": "insecure", "config": 1}, {"config": {}}, {"type": "new", "config": []}]"#),
+            "xds_servers[0].channel_creds[0].config: expected an object, got a number; \
+             xds_servers[0].channel_creds[1].type: expected a string, got none; \
+             xds_servers[0].channel_creds[2].config: expected an object, got an array",
+        ),
         (
             creds(r#"[{"type": "insecure"}], "server_features": "xds_v3""#),
             "xds_servers[0].server_features: expected an array, got a string",
@@ -149,12 +155,36 @@ fn invalid_fields() {
     }
 }
 
+/// gRFC A27 once made `channel_creds` optional: without it, there are none to choose from. To leave out
+/// `https` is then up to the client.
+#[test]
+fn credentials_may_be_left_unsaid() {
+    for uri in ["control:443", "https://control"] {
+        let text = format!(r#"{{"xds_servers": [{{"server_uri": "{uri}"}}]}}"#);
+        let server = Bootstrap::from_json(&text).unwrap().servers.remove(0);
+        assert_eq!(server.channel_credentials, []);
+        assert_eq!(server.authority(), "control:443");
+        assert_eq!(server.wants_tls(), uri.starts_with("https"));
+    }
+}
+
+/// Which of two was meant nobody can tell, wherever they are.
+#[test]
+fn keys_given_twice_are_refused() {
+    let twice = valid("x").replace(r#""id""#, r#""metadata": {"a": [{"b": 1, "b": 2}]}, "id""#);
+    for text in [r#"{"node": {}, "node": {}}"#, twice.as_str()] {
+        let message = error(text);
+        assert!(message.contains("expected each key once"), "{message}");
+        assert!(message.contains("at line "), "{message}");
+    }
+}
+
 /// S2-02 (part): the first supported credentials are taken, whatever follows them.
 #[test]
 fn first_supported_credentials() {
     let text = valid("x").replace(
         r#"[{"type": "insecure"}]"#,
-        r#"[{"type": "alts", "config": 1}, {"type": "insecure"}, 7]"#,
+        r#"[{"type": "alts", "config": {"a": 1}}, {"type": "insecure"}, {"type": "tls"}]"#,
     );
     assert_eq!(
         Bootstrap::from_json(&text).unwrap(),
@@ -304,9 +334,25 @@ fn node_may_be_absent() {
     assert_eq!(Bootstrap::from_json(text).unwrap().node.id, "");
 }
 
+/// gRPC's naming document: the port is 443 if there is none, and a path may be percent-encoded.
 #[test]
 fn server_uris() {
     let good = [
+        ("control", "control:443"),
+        ("control:", "control:443"),
+        ("control:https", "control:443"),
+        ("control:http", "control:80"),
+        ("dns:control", "control:443"),
+        ("dns:/control", "control:443"),
+        ("dns:///control", "control:443"),
+        ("dns:///control%3A80", "control:80"),
+        ("127.0.0.1", "127.0.0.1:443"),
+        ("::1", "[::1]:443"),
+        ("[::1]", "[::1]:443"),
+        ("ipv4:127.0.0.1", "127.0.0.1:443"),
+        ("ipv6:::1", "[::1]:443"),
+        ("ipv6:[::1]", "[::1]:443"),
+        ("http://control", "control:80"),
         ("localhost:18000", "localhost:18000"),
         ("127.0.0.1:18000", "127.0.0.1:18000"),
         ("[::1]:18000", "[::1]:18000"),
@@ -324,20 +370,22 @@ fn server_uris() {
     }
     let bad = [
         "",
-        "host",
-        "host:",
         ":80",
         "host:0",
         "host:65536",
         "host:+80",
-        "host:http",
-        "::1:80",
+        "host:smtp",
         "[::1:80",
+        "a:b:80",
         "a b:80",
         "http://host:80/path",
-        "unix:/run/xds.sock",
+        "http:host:80",
+        "unix:",
+        "unix://run/xds.sock",
+        "unix-abstract:xds",
         "dns://8.8.8.8/host:80",
         "ipv4:host:80",
+        "ipv4:127.0.0.1,127.0.0.2",
         "ipv6:127.0.0.1:80",
     ];
     for uri in bad {
@@ -345,10 +393,27 @@ fn server_uris() {
         assert_eq!(
             message,
             format!(
-                "xDS bootstrap from code: xds_servers[0].server_uri: expected host:port, \
-                 dns:///host:port, http://host:port or ipv4:address:port, got {uri:?}"
+                "xDS bootstrap from code: xds_servers[0].server_uri: expected host, host:port, \
+                 dns:///host:port, http://host:port, ipv4:address:port, ipv6:[address]:port or \
+                 unix:path, got {uri:?}"
             )
         );
+    }
+}
+
+/// gRPC's naming document: a path that may be relative, or an absolute one behind two slashes. The
+/// authority is `localhost`, as in gRPC.
+#[test]
+fn unix_sockets() {
+    for (uri, path) in [
+        ("unix:/run/xds.sock", "/run/xds.sock"),
+        ("unix:///run/xds.sock", "/run/xds.sock"),
+        ("unix:run/xds.sock", "run/xds.sock"),
+        ("unix:/run/x%20ds.sock", "/run/x ds.sock"),
+    ] {
+        let server = Bootstrap::builder(uri).unwrap().build().servers.remove(0);
+        assert_eq!(server.address(), &ServerAddress::Unix(path.into()));
+        assert_eq!(server.authority(), "localhost");
     }
 }
 

@@ -1,34 +1,100 @@
-//! Server URIs.
+//! Server URIs, as gRPC reads the target of a channel (gRPC's naming document).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    path::{Path, PathBuf},
+};
 
-/// What may stand before `host:port`.
-const SCHEMES: [&str; 6] = ["dns:///", "dns:", "http://", "https://", "ipv4:", "ipv6:"];
+use crate::names::percent_decode;
 
-/// The `host:port` in a server URI.
-pub(super) fn parse(uri: &str) -> Result<&str, String> {
-    let (scheme, rest) = SCHEMES
-        .iter()
-        .find_map(|scheme| Some((*scheme, uri.strip_prefix(scheme)?)))
-        .unwrap_or(("", uri));
-    let authority = match scheme {
-        "http://" | "https://" => rest.strip_suffix('/').unwrap_or(rest),
-        _ => rest,
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ServerAddress {
+    /// `host:port`, the host being a name or an IP address.
+    Tcp(String),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// What gRPC connects to if no port is given.
+const DEFAULT_PORT: u16 = 443;
+
+/// Reads a server URI.
+pub(super) fn parse(uri: &str) -> Result<ServerAddress, String> {
+    let address = match uri.split_once(':') {
+        Some(("dns", rest)) => path_of(rest).and_then(|name| tcp(&name, DEFAULT_PORT)),
+        Some(("http", rest)) => origin(rest).and_then(|name| tcp(name, 80)),
+        Some(("https", rest)) => origin(rest).and_then(|name| tcp(name, DEFAULT_PORT)),
+        Some(("ipv4", rest)) => ip(rest, |host| host.parse::<Ipv4Addr>().is_ok()),
+        Some(("ipv6", rest)) => ip(rest, |host| host.starts_with('[')),
+        Some(("unix", rest)) => unix(rest),
+        _ => tcp(uri, DEFAULT_PORT),
     };
-    let is_valid = authority.rsplit_once(':').is_some_and(|(host, port)| {
-        let is_valid_host = match scheme {
-            "ipv4:" => host.parse::<Ipv4Addr>().is_ok(),
-            "ipv6:" => is_ipv6(host),
-            _ => is_name(host) || is_ipv6(host),
-        };
-        is_valid_host && is_port(port)
-    });
-    if !is_valid {
-        return Err(format!(
-            "expected host:port, dns:///host:port, http://host:port or ipv4:address:port, got {uri:?}"
-        ));
+    address.ok_or_else(|| {
+        format!(
+            "expected host, host:port, dns:///host:port, http://host:port, ipv4:address:port, \
+             ipv6:[address]:port or unix:path, got {uri:?}"
+        )
+    })
+}
+
+/// The path of a URI, from behind its scheme. An authority says whom to ask for the name, which only
+/// some resolvers can; ours cannot.
+fn path_of(rest: &str) -> Option<String> {
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => rest.strip_prefix('/')?,
+        None => rest.strip_prefix('/').unwrap_or(rest),
+    };
+    Some(percent_decode(path).into_owned())
+}
+
+/// The `host:port` of an HTTP URI without a path.
+fn origin(rest: &str) -> Option<&str> {
+    let rest = rest.strip_prefix("//")?;
+    Some(rest.strip_suffix('/').unwrap_or(rest))
+}
+
+/// `unix:path`, where the path may be relative, or `unix:///absolute`.
+fn unix(rest: &str) -> Option<ServerAddress> {
+    let path = match rest.strip_prefix("//") {
+        Some(path) if !path.starts_with('/') => return None,
+        Some(path) => path,
+        None => rest,
+    };
+    let path = percent_decode(path);
+    (!path.is_empty()).then(|| ServerAddress::Unix(Path::new(&*path).to_owned()))
+}
+
+fn ip(rest: &str, is_kind: fn(&str) -> bool) -> Option<ServerAddress> {
+    let (host, port) = host_and_port(rest, DEFAULT_PORT)?;
+    is_kind(&host).then(|| ServerAddress::Tcp(format!("{host}:{port}")))
+}
+
+fn tcp(text: &str, default_port: u16) -> Option<ServerAddress> {
+    let (host, port) = host_and_port(text, default_port)?;
+    Some(ServerAddress::Tcp(format!("{host}:{port}")))
+}
+
+/// Takes `host:port` apart. The port may be missing; an IPv6 address is in brackets then, or the only
+/// thing there is.
+fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Some((format!("[{text}]"), default_port));
     }
-    Ok(authority)
+    let is_bare = !text.contains(':') || text.ends_with(']');
+    let (host, port) = if is_bare {
+        (text, "")
+    } else {
+        text.rsplit_once(':')?
+    };
+    let port = match port {
+        "" => default_port,
+        "http" => 80,
+        "https" => 443,
+        port => number(port)?,
+    };
+    (is_name(host) || is_ipv6(host)).then(|| (host.to_owned(), port))
 }
 
 /// Whether it is a host name or an IPv4 address.
@@ -44,7 +110,8 @@ fn is_ipv6(host: &str) -> bool {
         .is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
 }
 
-/// Whether it is a port; `u16::from_str` alone would take `+80`.
-fn is_port(port: &str) -> bool {
-    port.bytes().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0)
+/// A port by its number; `u16::from_str` alone would take `+80`.
+fn number(port: &str) -> Option<u16> {
+    let is_number = port.bytes().all(|c| c.is_ascii_digit());
+    port.parse().ok().filter(|port| is_number && *port > 0)
 }

@@ -111,25 +111,3 @@ async fn nothing_is_left_running() {
         tokio::task::yield_now().await;
     }
 }
-
-#[test]
-fn names_to_prove() {
-    let name = |authority| {
-        let files = Arc::new(Files {
-            paths: TlsFiles::default(),
-            last_good: Mutex::new(None),
-        });
-        let source = Arc::new(TlsSource {
-            files,
-            refresher: None,
-        });
-        TlsConnector::new(authority, source)
-            .unwrap()
-            .server_name
-            .to_str()
-            .into_owned()
-    };
-    assert_eq!(name("control.mesh:443"), "control.mesh");
-    assert_eq!(name("127.0.0.1:443"), "127.0.0.1");
-    assert_eq!(name("[::1]:443"), "::1");
-}

@@ -16,9 +16,14 @@ use crate::{
 pub(super) fn parse(json: &Json, guards: Guards, v: &mut Validator) -> Option<ServerConfig> {
     let json = object(json, v)?;
     let uri = text_or_error(json, "server_uri", v);
-    let channel_credentials = v.field("channel_creds", |v| {
-        parse_channel_credentials(json.get("channel_creds"), v)
-    });
+    // gRFC A27 once made the field optional; an empty list was never allowed.
+    let channel_credentials = match json.get("channel_creds") {
+        None => Some(Vec::new()),
+        said => {
+            let known = v.field("channel_creds", |v| parse_channel_credentials(said, v));
+            Some(known).filter(|known| !known.is_empty())
+        }
+    };
     let call_credentials = match present(json, "call_creds") {
         Some(json) if guards.call_credentials => {
             v.field("call_creds", |v| parse_call_credentials(json, v))
@@ -28,39 +33,42 @@ pub(super) fn parse(json: &Json, guards: Guards, v: &mut Validator) -> Option<Se
     let features = v.field("server_features", |v| {
         parse_features(json.get("server_features"), v)
     });
-    let uri = uri?.to_owned();
-    if channel_credentials.is_empty() {
-        return None;
-    }
     let server = ServerBuilder {
-        uri,
-        channel_credentials,
+        uri: uri?.to_owned(),
+        channel_credentials: channel_credentials?,
         call_credentials,
         features,
     };
-    server.build(v)
+    server.build_as_said(v)
 }
 
-/// Entries up to the first that every client supports. Those after it are of no use to any, and not
-/// looked at (gRFC A27).
+/// Entries up to the first that every client supports. Those after it are of no use to any (gRFC A27),
+/// but must be well-formed all the same, as in gRPC C-core.
 fn parse_channel_credentials(json: Option<&Json>, v: &mut Validator) -> Vec<ChannelCredentials> {
     let mut known = Vec::new();
     let mut others = Vec::new();
+    let mut is_settled = false;
     for (i, entry) in list(json, "entry", v).iter().enumerate() {
-        match v.index(i, |v| type_of(entry, v)) {
-            Some(("google_default", _)) => known.push(ChannelCredentials::GoogleDefault),
-            Some(("insecure", _)) => {
-                known.push(ChannelCredentials::Insecure);
-                return known;
+        let Some((kind, config)) = v.index(i, |v| type_of(entry, v)) else {
+            continue;
+        };
+        let credentials = match kind {
+            "google_default" => ChannelCredentials::GoogleDefault,
+            "insecure" => ChannelCredentials::Insecure,
+            "tls" => {
+                let files = v.index(i, |v| v.field("config", |v| parse_tls(config, v)));
+                ChannelCredentials::Tls(files)
             }
-            Some(("tls", entry)) => {
-                let files = v.index(i, |v| v.field("config", |v| parse_tls(entry, v)));
-                known.push(ChannelCredentials::Tls(files));
-                return known;
+            other => {
+                others.push(other);
+                continue;
             }
-            Some((other, _)) => others.push(other),
-            None => {}
+        };
+        let is_everywhere = credentials != ChannelCredentials::GoogleDefault;
+        if !is_settled {
+            known.push(credentials);
         }
+        is_settled |= is_everywhere;
     }
     if known.is_empty() && !others.is_empty() {
         let got = others.join(", ");
@@ -71,9 +79,9 @@ fn parse_channel_credentials(json: Option<&Json>, v: &mut Validator) -> Vec<Chan
     known
 }
 
-fn parse_tls(entry: &Object, v: &mut Validator) -> TlsFiles {
+fn parse_tls(config: Option<&Object>, v: &mut Validator) -> TlsFiles {
     let default = TlsFiles::default();
-    let Some(config) = present(entry, "config").and_then(|json| object(json, v)) else {
+    let Some(config) = config else {
         return default;
     };
     let identity = match ["certificate_file", "private_key_file"].map(|name| path(config, name, v))
@@ -123,9 +131,9 @@ fn parse_call_credentials(json: &Json, v: &mut Validator) -> Vec<CallCredentials
     entries
         .filter_map(|(i, entry)| {
             v.index(i, |v| match type_of(entry, v)? {
-                ("jwt_token_file", entry) => v.field("config", |v| {
-                    let none = Json::Object(Object::new());
-                    let config = object(present(entry, "config").unwrap_or(&none), v)?;
+                ("jwt_token_file", config) => v.field("config", |v| {
+                    let none = Object::new();
+                    let config = config.unwrap_or(&none);
                     if present(config, "jwt_token_file").is_none() {
                         v.error_at("jwt_token_file", "expected a path, got none");
                     }
@@ -137,10 +145,15 @@ fn parse_call_credentials(json: &Json, v: &mut Validator) -> Vec<CallCredentials
         .collect()
 }
 
-/// The type of an entry of a list of credentials, and the entry.
-fn type_of<'a>(entry: &'a Json, v: &mut Validator) -> Option<(&'a str, &'a Object)> {
+/// The type of an entry of a list of credentials, and its configuration.
+fn type_of<'a>(entry: &'a Json, v: &mut Validator) -> Option<(&'a str, Option<&'a Object>)> {
     let entry = object(entry, v)?;
-    Some((text_or_error(entry, "type", v)?, entry))
+    let kind = text_or_error(entry, "type", v);
+    let config = match present(entry, "config") {
+        None => Some(None),
+        Some(json) => v.field("config", |v| object(json, v)).map(Some),
+    };
+    Some((kind?, config?))
 }
 
 fn path(json: &Object, name: &str, v: &mut Validator) -> Option<PathBuf> {

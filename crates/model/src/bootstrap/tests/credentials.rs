@@ -98,7 +98,7 @@ fn invalid_tls_files() {
 }
 
 /// S2-02 (part): whichever of the list the client is built with, what comes after those that every
-/// client has is not looked at.
+/// client has is not used.
 #[test]
 fn credentials_in_order() {
     let kinds = |entries: &str| {
@@ -118,7 +118,7 @@ fn credentials_in_order() {
         "google_default tls"
     );
     assert_eq!(
-        kinds(r#"[{"type": "insecure"}, {"type": "tls", "config": 7}, 7]"#),
+        kinds(r#"[{"type": "insecure"}, {"type": "tls"}, {"type": "new"}]"#),
         "insecure"
     );
 }
@@ -128,7 +128,7 @@ fn credentials_in_order() {
 fn call_credentials_are_guarded() {
     let text = with(
         r#""channel_creds": [{"type": "tls"}], "call_creds": [
-            {"type": "new", "config": 7},
+            {"type": "new", "config": {}},
             {"type": "jwt_token_file", "config": {"jwt_token_file": "/token"}}
         ]"#,
     );
@@ -159,6 +159,10 @@ fn invalid_call_credentials() {
         ("7", ": expected an array, got a number"),
         ("[7]", "[0]: expected an object, got a number"),
         ("[{}]", "[0].type: expected a string, got none"),
+        (
+            r#"[{"type": "new", "config": 7}]"#,
+            "[0].config: expected an object, got a number",
+        ),
         (
             r#"[{"type": "jwt_token_file"}]"#,
             "[0].config.jwt_token_file: expected a path, got none",

@@ -1,0 +1,206 @@
+//! Connections to one server: over TCP or a Unix socket, with TLS or without.
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crowfly_model::bootstrap::{ServerAddress, ServerConfig};
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::{InvalidDnsNameError, ServerName};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::rustls::ClientConfig;
+use tower_service::Service;
+
+use super::tls::{TlsError, TlsSource};
+
+pub(super) const ALPN_H2: &[u8] = b"h2";
+
+/// Makes connections to one server.
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    address: Address,
+    tls: Option<Tls>,
+}
+
+#[derive(Clone, Debug)]
+enum Address {
+    Tcp(HttpConnector),
+    Unix(Arc<Path>),
+}
+
+#[derive(Clone, Debug)]
+struct Tls {
+    server_name: ServerName<'static>,
+    settings: TlsSettings,
+}
+
+/// Where the settings for a TLS connection come from.
+#[derive(Clone, Debug)]
+pub(super) enum TlsSettings {
+    Files(Arc<TlsSource>),
+    Fixed(Arc<ClientConfig>),
+}
+
+impl Connector {
+    /// With TLS, the server must prove to be the host in its URI.
+    pub(super) fn new(
+        server: &ServerConfig,
+        tls: Option<TlsSettings>,
+    ) -> Result<Self, InvalidDnsNameError> {
+        let address = match server.address() {
+            ServerAddress::Unix(path) => Address::Unix(path.as_path().into()),
+            _ => {
+                let mut tcp = HttpConnector::new();
+                tcp.enforce_http(false);
+                tcp.set_nodelay(true);
+                Address::Tcp(tcp)
+            }
+        };
+        let tls = match tls {
+            None => None,
+            Some(settings) => Some(Tls {
+                server_name: server_name(server.authority())?,
+                settings,
+            }),
+        };
+        Ok(Self { address, tls })
+    }
+
+    /// Whether what is sent can be read on the way.
+    pub(super) fn is_plaintext(&self) -> bool {
+        self.tls.is_none()
+    }
+
+    async fn connect(self, uri: Uri) -> Result<TokioIo<Box<dyn Socket>>, ConnectError> {
+        // The files first: if they are of no use, the server need not hear of it.
+        let tls = match self.tls {
+            None => None,
+            Some(tls) => Some((tls.settings.config().await?, tls.server_name)),
+        };
+        let socket = self.address.connect(uri).await?;
+        let Some((config, server_name)) = tls else {
+            return Ok(TokioIo::new(socket));
+        };
+        let stream = tokio_rustls::TlsConnector::from(config)
+            .connect(server_name, socket)
+            .await
+            .map_err(ConnectError::Handshake)?;
+        // gRPC requires ALPN: a server that does not choose h2 would read our preface as nonsense.
+        if stream.get_ref().1.alpn_protocol() != Some(ALPN_H2) {
+            return Err(ConnectError::Alpn);
+        }
+        Ok(TokioIo::new(Box::new(stream)))
+    }
+}
+
+impl Address {
+    async fn connect(self, uri: Uri) -> Result<Box<dyn Socket>, ConnectError> {
+        match self {
+            Self::Tcp(mut tcp) => {
+                let connected = tcp.call(uri).await.map_err(Box::new)?;
+                Ok(Box::new(connected.into_inner()))
+            }
+            Self::Unix(path) => {
+                let unix = |source| ConnectError::Unix {
+                    path: path.to_path_buf(),
+                    source,
+                };
+                connect_unix(&path).await.map_err(unix)
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+async fn connect_unix(path: &Path) -> io::Result<Box<dyn Socket>> {
+    let stream = tokio::net::UnixStream::connect(path).await?;
+    Ok(Box::new(stream))
+}
+
+#[cfg(not(unix))]
+async fn connect_unix(_: &Path) -> io::Result<Box<dyn Socket>> {
+    Err(io::Error::from(io::ErrorKind::Unsupported))
+}
+
+impl TlsSettings {
+    async fn config(&self) -> Result<Arc<ClientConfig>, Arc<TlsError>> {
+        match self {
+            Self::Files(source) => source.config().await,
+            Self::Fixed(config) => Ok(Arc::clone(config)),
+        }
+    }
+}
+
+/// The two ends of a connection, whatever is in between.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Box<dyn Socket>>;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        match &mut self.address {
+            Address::Tcp(tcp) => {
+                let tcp = tcp.poll_ready(cx);
+                tcp.map_err(|error| ConnectError::Tcp(Box::new(error)))
+            }
+            Address::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(self.clone().connect(uri))
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub(super) enum ConnectError {
+    #[error("the server did not choose h2 by ALPN")]
+    Alpn,
+    #[error(transparent)]
+    Files(#[from] Arc<TlsError>),
+    #[error("TLS handshake: {0}")]
+    Handshake(#[source] io::Error),
+    #[error(transparent)]
+    Tcp(#[from] Box<<HttpConnector as Service<Uri>>::Error>),
+    #[error("{}: {source}", path.display())]
+    Unix { path: PathBuf, source: io::Error },
+}
+
+/// The host of a `host:port`.
+fn server_name(authority: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
+    let is_bracketed = authority.ends_with(']');
+    let host = match authority.rsplit_once(':') {
+        Some((host, _)) if !is_bracketed => host,
+        _ => authority,
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Ok(ServerName::try_from(host)?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_name_is_the_host() {
+        for (authority, expected) in [
+            ("control.example:443", "control.example"),
+            ("127.0.0.1:443", "127.0.0.1"),
+            ("[::1]:443", "::1"),
+            ("localhost", "localhost"),
+        ] {
+            assert_eq!(server_name(authority).unwrap().to_str(), expected);
+        }
+    }
+}
