@@ -13,7 +13,7 @@ use crowfly_lb::CallCounters;
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
 use crowfly_xds::Roots;
 use futures_channel::mpsc;
-use http::uri::{Authority, Scheme};
+use http::uri::Scheme;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time;
@@ -30,7 +30,7 @@ use crate::policy::PolicyRegistry;
 use crate::published::Published;
 use crate::routing::Routing;
 use crate::state::{ConnectivityState, StateTeller};
-use crate::target::{Target, TargetError, parse_authority};
+use crate::target::{CallAuthority, Target, TargetError, parse_authority};
 use crate::transport::{BackendTls, Connector, Keepalive, Profile, TlsError};
 
 /// gRPC's usual limit for TCP, TLS and SETTINGS together.
@@ -325,7 +325,7 @@ impl ChannelBuilder {
     }
 
     /// How to speak to backends.
-    fn profile(&self, authority: &Authority) -> Result<(Scheme, Profile), BuildError> {
+    fn profile(&self, authority: &CallAuthority) -> Result<(Scheme, Profile), BuildError> {
         let (scheme, profile) = match &self.backend_tls {
             Some(tls) => (Scheme::HTTPS, Profile::with_tls(tls, authority.as_str())?),
             None => (Scheme::HTTP, Profile::plaintext()),
@@ -345,7 +345,7 @@ impl ChannelBuilder {
         Ok((scheme, profile))
     }
 
-    fn authority_for(&self, target: &Target) -> Result<Authority, BuildError> {
+    fn authority_for(&self, target: &Target) -> Result<CallAuthority, BuildError> {
         match &self.authority {
             Some(text) => parse_authority(text).map_err(BuildError::Authority),
             None => Ok(target.authority.clone()),
@@ -353,7 +353,11 @@ impl ChannelBuilder {
     }
 
     /// Where configurations come from.
-    fn source(self, target: &Target, authority: &Authority) -> Result<ConfigSource, BuildError> {
+    fn source(
+        self,
+        target: &Target,
+        authority: &CallAuthority,
+    ) -> Result<ConfigSource, BuildError> {
         let bootstrap = match self.bootstrap {
             Some(bootstrap) => bootstrap,
             None => Bootstrap::from_env()?,

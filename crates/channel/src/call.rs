@@ -150,7 +150,7 @@ impl Outgoing {
         };
         let uri = Uri::builder()
             .scheme(shared.scheme.clone())
-            .authority(shared.authority.clone())
+            .authority(shared.authority.in_uri())
             .path_and_query(path.clone())
             .build()
             .map_err(|error| Status::internal(format!("request URI: {error}")))?;
@@ -163,6 +163,7 @@ impl Outgoing {
         *head.method_mut() = Method::POST;
         *head.uri_mut() = uri;
         *head.headers_mut() = parts.headers;
+        shared.authority.tell(head.extensions_mut());
         let WaitForReady(wait_for_ready) = wait_for_ready;
         let outgoing = Self {
             head,

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use crowfly_lb::Tree;
 use futures_channel::mpsc;
-use http::uri::{Authority, Scheme};
+use http::uri::Scheme;
 use http::{Request, Response};
 use tokio::sync::oneshot;
 use tonic::Status;
@@ -23,7 +23,7 @@ use crate::idle::Activity;
 use crate::published::Published;
 use crate::routing::Routing;
 use crate::state::{ConnectivityState, StateWatch};
-use crate::target::TargetError;
+use crate::target::{CallAuthority, TargetError};
 use crate::transport;
 
 /// The body of a response.
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     /// The id under which it introduces itself to the control plane.
     pub(crate) node: Arc<str>,
     pub(crate) scheme: Scheme,
-    pub(crate) authority: Authority,
+    pub(crate) authority: CallAuthority,
     pub(crate) routing: Arc<Published<Routing>>,
     pub(crate) states: StateWatch,
     pub(crate) activity: Arc<Activity>,
@@ -149,7 +149,7 @@ impl Service<Request<Body>> for Channel {
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Channel")
-            .field("authority", &self.shared.authority)
+            .field("authority", &self.shared.authority.as_str())
             .finish_non_exhaustive()
     }
 }

@@ -1,11 +1,16 @@
 //! What a channel leads to: `xds:///payments` or, as gRFC A27 allows, `xds:payments:50051`; with an
-//! authority for the control plane (gRFC A47), `xds://traffic.example.com/payments`.
+//! authority for the control plane (gRFC A47), `xds://traffic.example.com/payments`. The service is the
+//! path of the target, decoded: `xds:///shop/payments` and `xds:///shop%2Fpayments` lead to one.
 
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crowfly_model::names::{encode_authority, percent_decode};
 use http::uri::Authority;
+use http::{Extensions, HeaderValue};
 use thiserror::Error;
+
+use crate::transport::AuthorityField;
 
 /// The parsed target of a channel.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +20,7 @@ pub(crate) struct Target {
     /// The service, from which the bootstrap makes the name of the listener.
     pub(crate) service: Arc<str>,
     /// The same name as calls carry it in `:authority`.
-    pub(crate) authority: Authority,
+    pub(crate) authority: CallAuthority,
 }
 
 impl FromStr for Target {
@@ -29,30 +34,85 @@ impl FromStr for Target {
         let rest = target
             .strip_prefix("xds:")
             .ok_or_else(|| malformed(Malformed::Scheme))?;
-        let (xds_authority, service) = match rest.strip_prefix("//") {
+        // They would mean nothing here, and nobody would be told.
+        if rest.contains(['?', '#']) {
+            return Err(malformed(Malformed::Query));
+        }
+        let (xds_authority, path) = match rest.strip_prefix("//") {
             Some(rest) => match rest.split_once('/') {
-                Some(("", service)) => (None, service),
-                Some((authority, service)) => (Some(authority.to_owned()), service),
+                Some(("", path)) => (None, path),
+                Some((authority, path)) => (Some(percent_decode(authority).into_owned()), path),
                 None => return Err(malformed(Malformed::NoService)),
             },
-            None => (None, rest),
+            None => (None, rest.strip_prefix('/').unwrap_or(rest)),
         };
-        if service.is_empty() {
+        let service = percent_decode(path);
+        if service.is_empty() || service.ends_with('/') {
             return Err(malformed(Malformed::NoService));
         }
-        let authority =
-            parse_authority(service).map_err(|reason| malformed(Malformed::Service(reason)))?;
         Ok(Self {
             xds_authority,
+            authority: CallAuthority::of_service(&service),
             service: service.into(),
-            authority,
         })
     }
 }
 
+/// The `:authority` of calls.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CallAuthority {
+    text: Arc<str>,
+    /// The same in a URI, or something in its place.
+    uri: Authority,
+    /// The same as a header field, if a URI cannot say it: `http` takes no percent-encoding there.
+    field: Option<HeaderValue>,
+}
+
+impl CallAuthority {
+    /// gRFC A47: the service, percent-encoded where it has to be.
+    fn of_service(service: &str) -> Self {
+        let text = encode_authority(service);
+        match Authority::from_str(&text) {
+            Ok(uri) => uri.into(),
+            Err(_) => Self {
+                uri: Authority::from_static("percent-encoded.invalid"),
+                field: HeaderValue::from_str(&text).ok(),
+                text: text.into(),
+            },
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// What stands in the URI of a request.
+    pub(crate) fn in_uri(&self) -> Authority {
+        self.uri.clone()
+    }
+
+    /// Says in the extensions of a request what its URI cannot.
+    pub(crate) fn tell(&self, extensions: &mut Extensions) {
+        if let Some(field) = &self.field {
+            extensions.insert(AuthorityField(field.clone()));
+        }
+    }
+}
+
+impl From<Authority> for CallAuthority {
+    fn from(uri: Authority) -> Self {
+        Self {
+            text: uri.as_str().into(),
+            uri,
+            field: None,
+        }
+    }
+}
+
 /// Checks what goes into `:authority`.
-pub(crate) fn parse_authority(text: &str) -> Result<Authority, String> {
+pub(crate) fn parse_authority(text: &str) -> Result<CallAuthority, String> {
     Authority::from_str(text)
+        .map(CallAuthority::from)
         .map_err(|error| format!("`{text}` is not of the form host or host:port: {error}"))
 }
 
@@ -68,10 +128,10 @@ pub struct TargetError {
 enum Malformed {
     #[error("expected a service, as in xds:///payments")]
     NoService,
+    #[error("expected neither `?` nor `#`, unless percent-encoded")]
+    Query,
     #[error("expected the scheme xds, as in xds:///payments")]
     Scheme,
-    #[error("{0}")]
-    Service(String),
 }
 
 #[cfg(test)]
@@ -95,11 +155,47 @@ mod tests {
         }
     }
 
+    /// gRFC A47: the service is the path, decoded and without its first slash; the authority is the
+    /// service, encoded.
+    #[test]
+    fn a_service_may_be_a_path_or_percent_encoded() {
+        for (target, service, authority) in [
+            ("xds:/payments", "payments", "payments"),
+            ("xds:///a/b", "a/b", "a%2Fb"),
+            ("xds:///a%2Fb", "a/b", "a%2Fb"),
+            ("xds:a/b", "a/b", "a%2Fb"),
+            ("xds:////a", "/a", "%2Fa"),
+            ("xds:///a%3Fb", "a?b", "a%3Fb"),
+            ("xds:///pay ments", "pay ments", "pay%20ments"),
+            ("xds:///pay%20ments", "pay ments", "pay%20ments"),
+            ("xds:///a%3a1", "a:1", "a:1"),
+            ("xds:///100%", "100%", "100%25"),
+            ("xds:///[::1]:80", "[::1]:80", "[::1]:80"),
+        ] {
+            let parsed: Target = target.parse().unwrap();
+            assert_eq!(&*parsed.service, service, "{target}");
+            assert_eq!(parsed.authority.as_str(), authority, "{target}");
+            let mut extensions = Extensions::new();
+            parsed.authority.tell(&mut extensions);
+            let said = extensions.get().map(|AuthorityField(said)| said);
+            let in_uri = parsed.authority.in_uri();
+            match said {
+                Some(said) => assert_eq!(said, authority),
+                None => assert_eq!(in_uri.as_str(), authority),
+            }
+        }
+    }
+
     #[test]
     fn an_authority_is_for_the_control_plane_only() {
-        let parsed: Target = "xds://traffic.example.com/payments".parse().unwrap();
-        assert_eq!(parsed.xds_authority.as_deref(), Some("traffic.example.com"));
-        assert_eq!(parsed.authority.as_str(), "payments");
+        for (target, authority) in [
+            ("xds://traffic.example.com/payments", "traffic.example.com"),
+            ("xds://a%2Fb/payments", "a/b"),
+        ] {
+            let parsed: Target = target.parse().unwrap();
+            assert_eq!(parsed.xds_authority.as_deref(), Some(authority));
+            assert_eq!(parsed.authority.as_str(), "payments");
+        }
     }
 
     #[test]
@@ -111,8 +207,10 @@ mod tests {
             ("xds:///", "expected a service"),
             ("xds://payments", "expected a service"),
             ("xds://control/", "expected a service"),
-            ("xds:///pay ments", "not of the form host or host:port"),
-            ("xds:///a/b", "not of the form host or host:port"),
+            ("xds:/", "expected a service"),
+            ("xds:///a/", "expected a service"),
+            ("xds:///a?b", "expected neither"),
+            ("xds:///a#b", "expected neither"),
         ] {
             let error = target.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");

@@ -11,6 +11,21 @@ use crate::hpack::{Decoded, Encoder, ListSize, Pseudo};
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
+/// The `:authority` that a request is sent with, instead of its URI's, if it is among its extensions:
+/// the host of a URI takes no percent-encoding from `http`, and gRPC sends such (gRFC A47).
+///
+/// ```
+/// use crowfly_http2::Authority;
+/// use http::{HeaderValue, Request};
+///
+/// let mut request = Request::post("http://any/pkg.Service/Method").body(())?;
+/// let name = HeaderValue::from_static("shop%2Fpayments");
+/// request.extensions_mut().insert(Authority(name));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Authority(pub HeaderValue);
+
 /// Checks that HTTP/2 can carry a request.
 pub(crate) fn check(request: &Request<()>) -> Result<(), &'static str> {
     let uri = request.uri();
@@ -37,8 +52,11 @@ pub(crate) fn encode_request(request: &Request<()>, encoder: &mut Encoder, out: 
         uri.scheme_str().unwrap_or_default().as_bytes(),
         out,
     );
-    let authority = uri.authority().map_or("", |authority| authority.as_str());
-    encoder.pseudo(Pseudo::Authority, authority.as_bytes(), out);
+    let authority = match request.extensions().get() {
+        Some(Authority(said)) => said.as_bytes(),
+        None => uri.authority().map_or("", |uri| uri.as_str()).as_bytes(),
+    };
+    encoder.pseudo(Pseudo::Authority, authority, out);
     encoder.pseudo(Pseudo::Path, path.as_bytes(), out);
     encode_fields(request.headers(), encoder, out);
 }
@@ -158,5 +176,28 @@ fn is_forbidden(name: &HeaderName, value: &HeaderValue) -> bool {
         CONNECTION | TRANSFER_ENCODING | UPGRADE => true,
         TE => value != "trailers",
         _ => matches!(name.as_str(), "keep-alive" | "proxy-connection"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// gRFC A47: a name that a URI cannot have as its host is sent all the same.
+    #[test]
+    fn an_extension_says_what_a_uri_cannot() {
+        let block = |uri: &str, said: Option<&'static str>| {
+            let mut request = Request::post(uri).body(()).unwrap();
+            if let Some(said) = said {
+                let said = Authority(HeaderValue::from_static(said));
+                request.extensions_mut().insert(said);
+            }
+            let mut out = BytesMut::new();
+            encode_request(&request, &mut Encoder::new(), &mut out);
+            out
+        };
+        let plain = block("http://payments/a", None);
+        assert_eq!(block("http://other/a", Some("payments")), plain);
+        assert_ne!(block("http://payments/a", Some("a%2Fb")), plain);
     }
 }

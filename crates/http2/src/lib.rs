@@ -39,6 +39,7 @@ use std::sync::Arc;
 pub use client::{Client, PingSender, ReceiveStream, ResponseFuture, SendStream};
 pub use connection::Connection;
 pub use error::{Error, OpenError, StreamError};
+pub use head::Authority;
 pub use reason::Reason;
 
 /// What a connection allows the server.

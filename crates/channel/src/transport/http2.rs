@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(feature = "h2-backend")]
 use super::h2_backend as h2;
+pub(crate) use crowfly_http2::Authority as AuthorityField;
 pub(super) use crowfly_http2::{Config, Error, Event, OpenError, StreamError};
 pub use crowfly_http2::{GoAway, Reason};
 

@@ -42,6 +42,7 @@ pub use body::{Guard, ResponseBody};
 pub use connection::{Closing, Connection};
 pub use dial::{Connector, Stream};
 pub use error::{ConnectError, ConnectPhase, ConnectionLost, SendError, SendErrorKind};
+pub(crate) use http2::AuthorityField;
 pub use http2::{Backend, GoAway, Reason};
 pub use keepalive::Keepalive;
 pub use profile::Profile;

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use crowfly::Channel;
 use crowfly_e2e::echo::{EchoClient, answered_by};
+use crowfly_testkit::ResourceServer;
+use crowfly_testkit::builders::{Resources, cluster, endpoints, listener, routes};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
@@ -13,6 +15,7 @@ use super::{Kind, Server, against_each_server, client};
 
 against_each_server!(
     a_unary_call_has_an_answer_and_the_servers_metadata,
+    a_service_may_be_a_path,
     four_megabytes_go_there_and_back,
     metadata_comes_back_as_it_was,
     a_thousand_messages_come_in_order_and_go_in_order,
@@ -30,6 +33,26 @@ async fn a_unary_call_has_an_answer_and_the_servers_metadata(kind: Kind) {
         let response = client.unary("Unary", message).await.unwrap();
         assert_eq!(answered_by(&response), "a");
         assert_eq!(response.get_ref(), message);
+    }
+}
+
+/// gRFC A47: the listener has the path's name, and the percent-encoded one is what servers see and
+/// what the virtual host is chosen by.
+async fn a_service_may_be_a_path(kind: Kind) {
+    let Some(server) = Server::start(kind, "a") else {
+        return;
+    };
+    let resources = Resources::new()
+        .with(listener("shop/payments").rds("routes"))
+        .with(routes("routes").host("shop%2Fpayments").route("/", "c"))
+        .with(cluster("c"))
+        .with(endpoints("c").locality("eu/a", 1, [server.address]));
+    let control = ResourceServer::start(&resources);
+    for target in ["xds:///shop/payments", "xds:///shop%2Fpayments"] {
+        let channel = Channel::builder(target).bootstrap(control.bootstrap());
+        let client = EchoClient::new(channel.build().unwrap());
+        let response = client.unary("Unary", "one").await.unwrap();
+        assert_eq!(answered_by(&response), "a");
     }
 }
 
