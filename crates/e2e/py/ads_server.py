@@ -9,7 +9,8 @@ Reads one JSON command per line on stdin:
 
     {"type_url": T, "version": V, "resources": [{"@type": T, ...}, ...]}
 
-which replaces all resources of a type (proto JSON form) and sends them to each
+which replaces all resources of a type (proto JSON form, or its name and "@raw",
+the message in hex) and sends them to each
 stream that subscribes to any of them; on a delta stream, what of them changed,
 and the names of those that are gone. A resource keeps its version while its
 content stays. Of a type that was never set the server says nothing. Prints one
@@ -267,7 +268,11 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
         _, before = self.resources.get(type_url, ("", {}))
         known = {}
         for resource in resources:
-            message = json_format.ParseDict(resource, any_pb2.Any())
+            if "@raw" in resource:
+                raw = bytes.fromhex(resource["@raw"])
+                message = any_pb2.Any(type_url=type_url, value=raw)
+            else:
+                message = json_format.ParseDict(resource, any_pb2.Any())
             name = resource[NAME_FIELDS[type_url]]
             same = name in before and before[name].message == message
             known[name] = before[name] if same else Versioned(message, version)

@@ -132,7 +132,8 @@ fn table(host: &route::VirtualHost, wishes: &Wishes, call: &Call) -> Vec<Route> 
 fn left_out(route: &SkippedRoute, call: &Call, matched: bool) -> Route {
     let by_headers = !call.headers.is_empty() && route.reason.contains("match.headers");
     let note = match (matched, &call.path) {
-        (true, _) | (_, None) => None,
+        (true, _) => None,
+        (_, None) => Some("the calls that it is for go to the routes after it"),
         _ if by_headers => Some("for a client that supports it, the headers might match it"),
         _ => Some("for a client that supports it, the call might match it"),
     };

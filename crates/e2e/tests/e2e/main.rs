@@ -24,6 +24,7 @@ mod foreign_delta;
 mod foreign_servers;
 mod inspect;
 mod load;
+mod readings;
 mod reorder;
 mod silent_backend;
 mod survival;

@@ -74,8 +74,8 @@ fn weights_of_endpoints_add_up_to_32_bits() {
     );
 }
 
-/// gRFC A42: `minimum_ring_size` is 1024 unless it is given, and no ring is both larger than 1024
-/// entries and smaller. C-core compares the two only if both are given.
+/// gRFC A42: `minimum_ring_size` is 1024 unless it is given, and no ring has at least 1024 entries and
+/// at most 1023. C-core misses that in the settings beside `lb_policy`.
 #[test]
 fn a_ring_cannot_be_smaller_than_its_default_minimum() {
     let max = Some(UInt64Value { value: 1023 });

@@ -38,6 +38,28 @@ fn wishes_are_told_where_they_are() {
     }
 }
 
+/// gRFC A28: a route that is left out is one of the lines with `!`, with or without a path.
+#[test]
+fn a_route_left_out_is_noted() {
+    let resources = table(with_header_and_redirect);
+    let line = "routes[1] (canary): left out, match.headers is not supported";
+    let cases = [
+        (
+            every_call(),
+            "! the calls that it is for go to the routes after it",
+        ),
+        (
+            call("/none.Such/Method"),
+            "! for a client that supports it, the call might match it",
+        ),
+    ];
+    for (call, note) in cases {
+        let text = explained(&resources, &call).to_string();
+        let (_, after) = text.split_once(line).unwrap();
+        assert!(after.lines().nth(1).unwrap().ends_with(note), "{text}");
+    }
+}
+
 /// Makes the route of both virtual hosts ask for retries.
 fn retrying(config: &mut RouteConfiguration) {
     for host in &mut config.virtual_hosts {
