@@ -1,12 +1,12 @@
-//! A proxyless service-mesh channel for tonic.
+//! A gRPC channel for tonic that finds its backends by xDS and calls them without a proxy.
 //!
-//! [`Channel::connect`] takes an `xds:///` target; the control plane says which backends that is and
-//! how calls are spread over them; calls then go straight to the backends, with nothing in between.
+//! [`Channel::connect`] takes an `xds:///` target. The control plane says which backends that is and
+//! how calls are spread over them. Calls go straight to the backends.
 //!
 //! ```text
-//!  XdsClient ──> resolve() ──> plan() ──> Balancer ──> Picker ──> endpoint ──> subchannel ──> backend
-//!  (ADS)         one whole     the tree   events in,   no lock,    address      connection
-//!                config        as data    commands out no alloc    set
+//!  xDS client ──> resolver ──> planner ──> balancer ──> picker ──> endpoint ──> connection ──> backend
+//!  (ADS)          one whole    the tree    events in,   no lock,   a set of
+//!                 config       as data     commands out no alloc   addresses
 //! ```
 //!
 //! ```no_run
@@ -18,23 +18,53 @@
 //! # }
 //! ```
 //!
+//! A program can also make the bootstrap itself. [`bootstrap`] has all of its parts:
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use crowfly::bootstrap::{Bootstrap, ServerConfig, ServerFeature, TlsFiles};
+//! use crowfly::{Channel, LocalityId};
+//!
+//! let server = ServerConfig::builder("control.example.com:443")
+//!     .tls(TlsFiles::default().ca_certificate("/etc/xds/ca.pem"))
+//!     .feature(ServerFeature::Delta);
+//! let bootstrap = Bootstrap::builder(server)?
+//!     .node_id("web-1")
+//!     .locality(LocalityId::new("eu", "a", ""))
+//!     .build();
+//! let channel = Channel::builder("xds:///payments").bootstrap(bootstrap).build()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What a caller can rely on
 //!
-//! - A call sent before the first configuration waits for it; one that cannot be routed fails
-//!   UNAVAILABLE, and says which resource is in trouble, why, and for which node.
-//! - `grpc-timeout` is enforced from the start; DEADLINE_EXCEEDED says what was waited for.
+//! - A call sent before the first configuration waits for it. A call that cannot be routed fails
+//!   UNAVAILABLE, and its message says which resource is in trouble, why, and
+//!   for which node.
+//! - `grpc-timeout` is enforced from the start. DEADLINE_EXCEEDED says what was waited for.
 //! - A call that never left this process, or that a server refused unseen, is tried elsewhere
-//!   (gRFC A6). A call whose connection died under it is not: its status has a [`ConnectionLost`]
-//!   as its source.
+//!   (gRFC A6). A call whose connection died under it is not, because the server may have begun it.
+//!   Its status has a [`ConnectionLost`] as its source.
 //! - [`WaitForReady`] as a request extension makes a call wait where it would fail.
-//! - A call that is dropped, or over the limit of its cluster, fails UNAVAILABLE, whether or not it
-//!   waits for ready.
-//! - A channel without calls for half an hour lets go of its connections and of the control plane; the
-//!   next call brings them back. [`Channel::state`] tells.
+//! - A cluster has at most 1,024 open calls in a process, unless its `circuit_breakers` say
+//!   otherwise (gRFC A32). One more fails UNAVAILABLE, whether or not it waits for ready. So does a
+//!   call that is dropped because the control plane asks for it.
+//! - A channel without calls for half an hour closes its connections and leaves the control plane.
+//!   The next call brings them back. [`Channel::state`] tells.
 //! - Dropping the last clone of a channel lets open calls finish.
-//! - What the xDS clients of a program hold can be seen at any time: mount [`csds_service`] on a server
-//!   of yours, and look with `crowfly inspect --csds`. What its channels are doing is shown by
-//!   [`debug_service`], and `crowfly inspect --tree`.
+//! - [`csds_service`], mounted on a server of the program, shows what its xDS clients hold:
+//!   `crowfly inspect --csds` reads it. [`debug_service`] shows what its channels do:
+//!   `crowfly inspect --tree` reads that.
+//!
+//! # Features
+//!
+//! No feature is on by default.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `google-default` | the channel credentials `google_default` for xDS servers: tokens of Google's application default credentials |
+//! | `opentelemetry` | `metrics::OpenTelemetry`, which reports the metrics of gRFC A78 to OpenTelemetry |
 //!
 //! # Environment
 //!
@@ -79,12 +109,28 @@ pub use builder::{BuildError, ChannelBuilder};
 pub use call::{RequestHash, WaitForReady};
 pub use channel::{Channel, ResponseBody, ResponseFuture};
 pub use config_watch::ConfigWatch;
+#[doc(inline)]
 pub use crowfly_client::{csds_service, metrics};
+#[doc(inline)]
 pub use crowfly_lb::CallCounters;
+#[doc(inline)]
 pub use crowfly_model::bootstrap::{
-    AuthorityConfig, Bootstrap, BootstrapError, ServerConfig, ServerFeature,
+    self, AuthorityConfig, Bootstrap, BootstrapError, ServerConfig, ServerFeature,
 };
+#[doc(inline)]
+pub use crowfly_model::grpc::endpoints::LocalityId;
 pub use debug::debug_service;
 pub use state::{ConnectivityState, StateWatch};
 pub use target::TargetError;
 pub use transport::{BackendTls, ConnectionLost, TlsError};
+
+/// What a [`ConfigWatch`] tells: whole configurations, and the resources that they are made of.
+pub mod config {
+    #[doc(inline)]
+    pub use crowfly_model::grpc as resources;
+    #[doc(inline)]
+    pub use crowfly_xds::{
+        ClusterError, ClusterResult, ClusterState, Members, Missing, ResolveError, Resolved, Roots,
+        Seen, View, XdsConfig,
+    };
+}

@@ -66,9 +66,10 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+#[doc(inline)]
 pub use crowfly_lb::{
-    CallContext, CallOutcome, Connectivity, CustomPolicy, Endpoint, ReadyRef, ReadySet, Selection,
-    Selector,
+    CallContext, CallOutcome, Connectivity, CustomPolicy, Endpoint, LocalityId, ReadyRef, ReadySet,
+    Selection, Selector,
 };
 use crowfly_model::grpc::cluster::{self, CustomPolicies, MadePolicy};
 use serde_json::Value;

@@ -61,10 +61,20 @@ impl Envoy {
     }
 
     fn start_with(envoy: &Path, bootstrap: &Value) -> Self {
+        // JSON is YAML.
+        Self::start_from(envoy, &bootstrap.to_string())
+    }
+
+    /// Starts an Envoy with a bootstrap in YAML.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up within [`PATIENCE`].
+    pub fn start_from(envoy: &Path, bootstrap: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let bootstrap_file = dir.path().join("bootstrap.json");
+        let bootstrap_file = dir.path().join("bootstrap.yaml");
         let admin_file = dir.path().join("admin");
-        fs::write(&bootstrap_file, bootstrap.to_string()).expect("the bootstrap file");
+        fs::write(&bootstrap_file, bootstrap).expect("the bootstrap file");
         let mut command = Command::new(envoy);
         command
             .arg("--config-path")

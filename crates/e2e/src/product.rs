@@ -49,9 +49,22 @@ impl Crowfly {
     ///
     /// If the file cannot be written.
     pub fn control_on(self, listen: &str, config: &Config) -> Control {
+        self.control_with(listen, &config.to_yaml())
+    }
+
+    /// The same, on a file with this text.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn control_of(self, yaml: &str) -> Control {
+        self.control_with("127.0.0.1:0", yaml)
+    }
+
+    fn control_with(self, listen: &str, yaml: &str) -> Control {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let file = dir.path().join("config.yaml");
-        fs::write(&file, config.to_yaml()).expect("the configuration");
+        fs::write(&file, yaml).expect("the configuration");
         let file = file.to_str().expect("a path in UTF-8");
         let process = self.start(&[
             "control",

@@ -12,7 +12,7 @@ use crate::{CallContext, Connectivity, Endpoint};
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU64, Ordering::Relaxed}};
-/// use crowfly_lb::{CallContext, CallOutcome, CustomPolicy, Endpoint, Policy, ReadySet, Selection, Selector};
+/// # use crowfly_lb::{CallContext, CallOutcome, CustomPolicy, Endpoint, Policy, ReadySet, Selection, Selector};
 ///
 /// /// Avoids endpoints that have failed more calls than others.
 /// #[derive(Debug)]

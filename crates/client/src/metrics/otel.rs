@@ -10,19 +10,11 @@ use super::{Recorder, ResourceLabels, ServerLabels};
 /// One serves any number of clients: `grpc.target` tells them apart.
 ///
 /// ```no_run
-/// # fn example(provider: &dyn opentelemetry::metrics::MeterProvider)
-/// # -> Result<(), Box<dyn std::error::Error>> {
-/// use std::sync::Arc;
-///
-/// use crowfly_client::XdsClient;
-/// use crowfly_client::metrics::OpenTelemetry;
-/// use crowfly_model::bootstrap::Bootstrap;
-///
-/// let recorder = Arc::new(OpenTelemetry::new(&provider.meter("crowfly")));
-/// let client = XdsClient::builder(Arc::new(Bootstrap::from_env()?))
-///     .recorder(recorder)
-///     .build()?;
-/// # Ok(())
+/// # fn example(provider: &dyn opentelemetry::metrics::MeterProvider) {
+/// # use std::sync::Arc;
+/// # use crowfly_client::metrics::{OpenTelemetry, Recorder};
+/// let recorder: Arc<dyn Recorder> = Arc::new(OpenTelemetry::new(&provider.meter("crowfly")));
+/// // Channel::builder("xds:///payments").recorder(recorder)
 /// # }
 /// ```
 #[derive(Debug)]

@@ -14,6 +14,7 @@
 
 mod aggregate_phases;
 mod c_core_client;
+mod documents;
 mod envoy_delta;
 mod envoy_proxy;
 mod envoy_recording;

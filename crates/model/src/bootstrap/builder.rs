@@ -46,8 +46,7 @@ impl BootstrapBuilder {
     /// Adds an authority, which answers for new-style names that bear its name (gRFC A47).
     ///
     /// ```
-    /// use crowfly_model::bootstrap::{AuthorityConfig, Bootstrap};
-    ///
+    /// # use crowfly_model::bootstrap::{AuthorityConfig, Bootstrap};
     /// let bootstrap = Bootstrap::builder("control:18000")?
     ///     .authority("traffic.example", AuthorityConfig::builder().server("other:18000"))?
     ///     .build();

@@ -30,8 +30,7 @@ impl ChannelCredentials {
 /// system's roots and the client shows no certificate.
 ///
 /// ```
-/// use crowfly_model::bootstrap::TlsFiles;
-///
+/// # use crowfly_model::bootstrap::TlsFiles;
 /// let files = TlsFiles::default()
 ///     .ca_certificate("/etc/xds/ca.pem")
 ///     .identity("/etc/xds/client.pem", "/etc/xds/client.key");

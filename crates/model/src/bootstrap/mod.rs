@@ -43,8 +43,7 @@ pub const CALL_CREDENTIALS_VARIABLE: &str = "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CAL
 /// Which xDS servers to ask, and as whom.
 ///
 /// ```
-/// use crowfly_model::Bootstrap;
-///
+/// # use crowfly_model::Bootstrap;
 /// let bootstrap = Bootstrap::from_json(
 ///     r#"{
 ///         "xds_servers": [
@@ -93,8 +92,7 @@ impl Bootstrap {
     /// [`ServerConfig::builder`].
     ///
     /// ```
-    /// use crowfly_model::{Bootstrap, grpc::endpoints::LocalityId};
-    ///
+    /// # use crowfly_model::{Bootstrap, grpc::endpoints::LocalityId};
     /// let bootstrap = Bootstrap::builder("127.0.0.1:18000")?
     ///     .node_id("web-1")
     ///     .cluster("web")

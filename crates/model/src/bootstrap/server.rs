@@ -27,8 +27,7 @@ impl ServerConfig {
     /// Describes a server in code.
     ///
     /// ```
-    /// use crowfly_model::bootstrap::{Bootstrap, ServerConfig, ServerFeature, TlsFiles};
-    ///
+    /// # use crowfly_model::bootstrap::{Bootstrap, ServerConfig, ServerFeature, TlsFiles};
     /// let server = ServerConfig::builder("control:443")
     ///     .tls(TlsFiles::default().ca_certificate("/etc/xds/ca.pem"))
     ///     .feature(ServerFeature::Delta);

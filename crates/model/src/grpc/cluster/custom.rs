@@ -17,7 +17,7 @@ use crate::Validator;
 /// ```
 /// use std::sync::Arc;
 ///
-/// use crowfly_model::{Features, grpc::cluster::{CustomPolicies, MadePolicy, ReadPolicy}};
+/// # use crowfly_model::{Features, grpc::cluster::{CustomPolicies, MadePolicy, ReadPolicy}};
 ///
 /// let sticky: Arc<ReadPolicy> = Arc::new(|config| match config["seconds"].as_u64() {
 ///     Some(seconds) => Ok(Arc::new(seconds) as MadePolicy),

@@ -7,8 +7,7 @@ use std::fmt;
 /// Patterns are kept in lower case, since host names do not differ by case.
 ///
 /// ```
-/// use crowfly_model::grpc::route::DomainPattern;
-///
+/// # use crowfly_model::grpc::route::DomainPattern;
 /// let pattern: DomainPattern = "*.Example.com".parse().unwrap();
 /// assert!(pattern.matches("api.EXAMPLE.com"));
 /// assert!(!pattern.matches("example.com"));

@@ -1,0 +1,101 @@
+//! README and the documents: what a reader pastes from them works.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code"
+)]
+
+use std::fs;
+use std::path::Path;
+
+use clap::Parser;
+use crowfly::Bootstrap;
+use crowfly_cli::args::Cli;
+use crowfly_control::{Catalog, ConfigFile, translate};
+
+const DOCUMENTS: [&str; 3] = ["README.md", "docs/config.md", "docs/envoy.md"];
+
+/// Every configuration is one that `crowfly control` serves, alone and as it stands.
+#[test]
+fn configurations_are_valid() {
+    let mut found = 0;
+    for document in DOCUMENTS {
+        let yaml = blocks(document, "yaml").into_iter();
+        // This one is for Envoy: crowfly-e2e starts one with it.
+        for text in yaml.filter(|text| !text.starts_with("# envoy.yaml\n")) {
+            let file = ConfigFile {
+                path: document.into(),
+                text: text.clone(),
+            };
+            let read = Catalog::read(&[file]).and_then(|catalog| translate(&catalog));
+            read.unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+            found += 1;
+        }
+    }
+    assert!(found >= 6, "{found}");
+}
+
+/// The bootstrap that the README exports is one.
+#[test]
+fn the_bootstrap_is_valid() {
+    let exported = blocks("README.md", "sh").into_iter().find_map(|text| {
+        let (_, after) = text.split_once("GRPC_XDS_BOOTSTRAP_CONFIG='")?;
+        Some(after.split_once('\'')?.0.to_owned())
+    });
+    let bootstrap = Bootstrap::from_json(&exported.expect("a bootstrap")).unwrap();
+    assert_eq!(bootstrap.servers[0].authority(), "127.0.0.1:18000");
+    assert_eq!(bootstrap.node.id, "web-1");
+}
+
+/// Every command line of `crowfly` has the flags that the program has.
+#[test]
+fn commands_are_valid() {
+    let mut found = 0;
+    for document in DOCUMENTS {
+        for text in blocks(document, "sh") {
+            for line in text.lines().filter(|line| line.starts_with("crowfly ")) {
+                let line = line.split('#').next().unwrap_or_default();
+                let words = line.split_whitespace().filter(|word| *word != "&");
+                Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}\n{error}"));
+                found += 1;
+            }
+        }
+    }
+    assert!(found >= 5, "{found}");
+}
+
+/// The program in the README is the one of the example, which is built and run by tests.
+#[test]
+fn the_program_is_that_of_the_example() {
+    let rust = blocks("README.md", "rust");
+    let example = read("examples/hello/src/bin/hello-client.rs");
+    assert_eq!(rust, [example]);
+}
+
+/// The texts of all code blocks in this language, without the indentation of a list.
+fn blocks(document: &str, language: &str) -> Vec<String> {
+    let text = read(document);
+    let mut lines = text.lines();
+    let mut blocks = Vec::new();
+    while let Some(line) = lines.next() {
+        let Some((indentation, tag)) = line.split_once("```") else {
+            continue;
+        };
+        let block = lines.by_ref().map_while(|line| {
+            let line = line.strip_prefix(indentation).unwrap_or(line);
+            (line != "```").then(|| format!("{line}\n"))
+        });
+        let block: String = block.collect();
+        if tag == language {
+            blocks.push(block);
+        }
+    }
+    blocks
+}
+
+fn read(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    fs::read_to_string(root.join(path)).unwrap()
+}
