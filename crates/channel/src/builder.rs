@@ -69,6 +69,7 @@ pub struct ChannelBuilder {
     connector: Option<Connector>,
     keepalive: Option<(Duration, Duration)>,
     keepalive_while_idle: bool,
+    max_header_list_size: Option<u32>,
     idle_timeout: Duration,
     data_error_handling: Option<bool>,
     aggregate_cluster_resources: Option<bool>,
@@ -91,6 +92,7 @@ impl ChannelBuilder {
             connector: None,
             keepalive: None,
             keepalive_while_idle: false,
+            max_header_list_size: None,
             idle_timeout: IDLE_TIMEOUT,
             data_error_handling: None,
             aggregate_cluster_resources: None,
@@ -183,6 +185,25 @@ impl ChannelBuilder {
     /// without [`keepalive`](Self::keepalive).
     pub fn keepalive_while_idle(mut self, on: bool) -> Self {
         self.keepalive_while_idle = on;
+        self
+    }
+
+    /// Takes response headers and trailers of at most this size, counted as HTTP/2 does: names and values,
+    /// and 32 bytes for each field (RFC 9113, section 6.5.2). The default is 64 KiB.
+    ///
+    /// If the trailers of a failed call are larger, its status is kept, and its message names the limit.
+    /// Anything else that is larger fails the call with RESOURCE_EXHAUSTED.
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let channel = crowfly::Channel::builder("xds:///payments")
+    ///     .max_header_list_size(1024 * 1024)
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_header_list_size(mut self, bytes: u32) -> Self {
+        self.max_header_list_size = Some(bytes);
         self
     }
 
@@ -340,6 +361,10 @@ impl ChannelBuilder {
                 timeout,
                 while_idle: self.keepalive_while_idle,
             }),
+            None => profile,
+        };
+        let profile = match self.max_header_list_size {
+            Some(bytes) => profile.with_max_header_list_size(bytes),
             None => profile,
         };
         Ok((scheme, profile))

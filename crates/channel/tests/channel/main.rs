@@ -23,6 +23,7 @@ mod error_texts;
 mod failures;
 mod gates;
 mod going_away;
+mod headers;
 mod idle;
 mod keepalive;
 mod limits;
