@@ -1,17 +1,22 @@
 //! The admin port: is it well, what does it serve, and who took it how.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{HeaderName, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use axum::{Json, Router};
-use crowfly_xds::{Snapshot, SnapshotResource};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio_stream::wrappers::ReceiverStream;
 
 use crate::clients::{Clients, unix};
-use crate::descriptors;
+use crate::dump::{Dump, Filter};
 use crate::metrics::Metrics;
 use crate::store::Store;
 
@@ -20,11 +25,14 @@ crowfly control plane
 
 /healthz   200 while it serves
 /metrics   for Prometheus
-/snapshot  what is served, and what came of the last reload (JSON)
+/snapshot  what is served, and what came of the last reload (JSON; secrets are left out)
+           ?type=Cluster&name=payments shows a part of it
 /clients   who is connected, and what they accepted and refused (JSON)
 ";
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
 
 /// What the pages are made from.
 #[derive(Clone, Debug)]
@@ -52,35 +60,36 @@ async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Status
     Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], text))
 }
 
-async fn clients(State(admin): State<Admin>) -> impl IntoResponse {
-    Json(json!({ "clients": admin.clients.list() }))
+/// Thousands of clients take a while to write down.
+async fn clients(State(admin): State<Admin>) -> Result<impl IntoResponse, StatusCode> {
+    let text = spawn_blocking(move || json!({ "clients": admin.clients.list() }).to_string());
+    let text = text.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok((JSON, text))
 }
 
-async fn snapshot(State(admin): State<Admin>) -> impl IntoResponse {
-    let types = types_of(&admin.store.snapshot());
-    Json(json!({ "last_reload": last_reload(&admin.store), "types": types }))
+async fn snapshot(
+    State(admin): State<Admin>,
+    filter: Result<Query<Filter>, QueryRejection>,
+) -> Result<impl IntoResponse, (StatusCode, String)> {
+    let Query(filter) = filter.map_err(|error| (error.status(), format!("{error}\n")))?;
+    let absent = (StatusCode::NOT_FOUND, format!("{filter}\n"));
+    let last_reload = last_reload(&admin.store);
+    let dump = Dump::new(admin.store.snapshot(), filter, last_reload).ok_or(absent)?;
+    let (sender, pieces) = mpsc::channel(1);
+    tokio::spawn(send(dump, sender));
+    Ok((JSON, Body::from_stream(ReceiverStream::new(pieces))))
 }
 
-fn types_of(snapshot: &Snapshot) -> Map<String, Value> {
-    let mut types = Map::new();
-    for (type_url, of) in snapshot.types() {
-        let resources: Map<String, Value> = of
-            .resources()
-            .iter()
-            .map(|(name, resource)| (name.to_string(), shown(resource)))
-            .collect();
-        let of = json!({ "version": of.version(), "resources": resources });
-        types.insert(type_url.to_owned(), of);
+/// No thread waits for a slow reader: a piece is made when the one before it was taken.
+async fn send(mut dump: Dump, sender: mpsc::Sender<Result<Vec<u8>, Infallible>>) {
+    while let Ok(place) = sender.reserve().await {
+        let made = spawn_blocking(move || (dump.next_piece(), dump));
+        let Ok((Some(piece), rest)) = made.await else {
+            return;
+        };
+        dump = rest;
+        place.send(Ok(piece));
     }
-    types
-}
-
-fn shown(resource: &SnapshotResource) -> Value {
-    json!({
-        "version": &*resource.version,
-        "wrapped": resource.wrapped,
-        "resource": descriptors::to_json(&resource.any),
-    })
 }
 
 fn last_reload(store: &Store) -> Value {

@@ -16,11 +16,18 @@ use prost_reflect::{
 };
 use serde_json::{Value, json};
 
+use crate::redact;
+
 /// The serialized `FileDescriptorSet` of all xDS messages and services.
 pub(crate) const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../proto/envoy-types.bin");
 
 static POOL: LazyLock<Result<DescriptorPool, String>> =
-    LazyLock::new(|| pool().map_err(|error| error.to_string()));
+    LazyLock::new(|| decode().map_err(|error| error.to_string()));
+
+/// All messages.
+pub(crate) fn pool() -> Option<&'static DescriptorPool> {
+    POOL.as_ref().ok()
+}
 
 /// The descriptor of the message that a type URL names.
 pub(crate) fn of_type_url(type_url: &str) -> Result<MessageDescriptor, String> {
@@ -32,17 +39,37 @@ pub(crate) fn of_type_url(type_url: &str) -> Result<MessageDescriptor, String> {
 
 /// The descriptor of a message, by its full name.
 pub(crate) fn of_message(name: &str) -> Option<MessageDescriptor> {
-    POOL.as_ref().ok()?.get_message_by_name(name)
+    pool()?.get_message_by_name(name)
 }
 
-/// A resource in proto JSON form, with `@type`; one that cannot be read is shown as its bytes.
+/// A resource in proto JSON form, with `@type`; one that cannot be read is shown by its length.
+///
+/// Secrets are shown as `[redacted]`: what xDS marks as sensitive, such as private keys, passwords
+/// and tokens.
+///
+/// ```
+/// use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{GenericSecret, Secret, secret};
+/// use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
+/// use envoy_types::pb::google::protobuf::Any;
+/// use prost::Message;
+///
+/// let password = DataSource { specifier: Some(Specifier::InlineString("hunter2".into())), ..DataSource::default() };
+/// let generic = GenericSecret { secret: Some(password), ..GenericSecret::default() };
+/// let message = Secret { name: "s".into(), r#type: Some(secret::Type::GenericSecret(generic)) };
+/// let any = Any {
+///     type_url: "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret".into(),
+///     value: message.encode_to_vec(),
+/// };
+/// let shown = crowfly_control::to_json(&any);
+/// assert_eq!(shown["generic_secret"]["secret"]["inline_string"], "[redacted]");
+/// ```
 pub fn to_json(any: &Any) -> Value {
     try_to_json(any).unwrap_or_else(
         |error| json!({ "@type": any.type_url, "undecodable": error, "bytes": any.value.len() }),
     )
 }
 
-fn pool() -> Result<DescriptorPool, DescriptorError> {
+fn decode() -> Result<DescriptorPool, DescriptorError> {
     let mut pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)?;
     pool.add_file_descriptor_protos(["udpa.type.v1", "xds.type.v3"].map(typed_struct))?;
     Ok(pool)
@@ -83,6 +110,7 @@ fn try_to_json(any: &Any) -> Result<Value, String> {
     message
         .transcode_from(any)
         .map_err(|error| error.to_string())?;
+    redact::redact(&mut message);
     let options = SerializeOptions::new().use_proto_field_name(true);
     message
         .serialize_with_options(serde_json::value::Serializer, &options)

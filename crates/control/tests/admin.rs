@@ -7,7 +7,9 @@ mod support;
 use std::net::SocketAddr;
 
 use serde_json::Value;
-use support::{AdsClient, ENDPOINTS, channel, get, get_json, plane, service, snapshot, soon};
+use support::{
+    AdsClient, ENDPOINTS, channel, get, get_json, plane, service, services, snapshot, soon,
+};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -45,6 +47,24 @@ async fn the_snapshot_is_shown_as_json() {
     assert_eq!(payments["resource"]["cluster_name"], "payments");
     let version = &current.resource(ENDPOINTS, "payments").unwrap().version;
     assert_eq!(payments["version"], **version);
+}
+
+#[tokio::test]
+async fn a_part_of_the_snapshot_can_be_asked_for() {
+    let plane = plane(&services(&[("a", 1), ("b", 2)])).await;
+    let admin = plane.admin_addr().unwrap();
+    let shown = get_json(admin, "/snapshot?type=ClusterLoadAssignment&name=b").await;
+    let types = shown["types"].as_object().unwrap();
+    assert_eq!(types.keys().collect::<Vec<_>>(), [ENDPOINTS]);
+    let resources = types[ENDPOINTS]["resources"].as_object().unwrap();
+    assert_eq!(resources.keys().collect::<Vec<_>>(), ["b"]);
+
+    let (status, told) = get(admin, "/snapshot?name=c").await;
+    assert_eq!(status, 404);
+    assert!(told.contains("no resource named \"c\" is served"), "{told}");
+    let (status, told) = get(admin, "/snapshot?nmae=b").await;
+    assert_eq!(status, 400);
+    assert!(told.contains("nmae"), "{told}");
 }
 
 /// Who has what, and who refused what and why.

@@ -170,11 +170,15 @@ fn answer(response: &DiscoveryResponse, names: &[&str]) -> DiscoveryRequest {
 /// Fetches a page; the status code and the body.
 pub async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let mut socket = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.0\r\nhost: test\r\n\r\n");
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut response = String::new();
     soon(socket.read_to_string(&mut response)).await.unwrap();
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    assert!(
+        !head.contains("chunked"),
+        "an answer to HTTP/1.0 is not in chunks"
+    );
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, body.to_owned())
 }

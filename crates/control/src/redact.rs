@@ -1,0 +1,195 @@
+//! Keeps secrets off the pages that show resources.
+//!
+//! The xDS protos mark what is secret with `udpa.annotations.sensitive`, or with `debug_redact`, as
+//! Envoy's own configuration dump obeys. A few older fields that hold credentials have no mark;
+//! they are listed here.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use prost_reflect::bytes::Bytes;
+use prost_reflect::{DynamicMessage, FieldDescriptor, ReflectMessage, Value};
+
+use crate::descriptors;
+
+/// What is shown in place of a secret.
+const REDACTED: &str = "[redacted]";
+
+/// Credentials without a mark.
+const UNMARKED: [&str; 11] = [
+    "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.access_token",
+    "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.google_refresh_token",
+    "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.GoogleIAMCredentials.authorization_token",
+    "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.ServiceAccountJWTAccessCredentials.json_key",
+    "envoy.config.trace.v3.LightstepConfig.access_token",
+    "envoy.extensions.filters.http.aws_lambda.v3.Credentials.secret_access_key",
+    "envoy.extensions.filters.http.aws_lambda.v3.Credentials.session_token",
+    "envoy.extensions.grpc_service.call_credentials.access_token.v3.AccessTokenCredentials.token",
+    "envoy.extensions.grpc_service.call_credentials.google_iam.v3.GoogleIamCredentials.authorization_token",
+    "envoy.extensions.grpc_service.call_credentials.google_refresh_token.v3.GoogleRefreshTokenCredentials.token",
+    "envoy.extensions.grpc_service.call_credentials.service_account_jwt_access.v3.ServiceAccountJwtAccessCredentials.json_key",
+];
+
+/// The full names of all fields that hold secrets.
+static SENSITIVE: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    let messages = descriptors::pool().map(|pool| pool.all_messages());
+    let fields = messages.into_iter().flatten();
+    let fields = fields.flat_map(|message| message.fields().collect::<Vec<_>>());
+    let marked = fields.filter(is_marked);
+    let marked = marked.map(|field| field.full_name().to_owned());
+    marked.chain(UNMARKED.map(str::to_owned)).collect()
+});
+
+/// Replaces every secret in `message`, also in what its `Any` fields hold.
+pub(crate) fn redact(message: &mut DynamicMessage) {
+    visit(message, false);
+}
+
+/// All of a message is secret if the field is that it is in.
+fn visit(message: &mut DynamicMessage, is_secret: bool) {
+    if message.descriptor().full_name() == "google.protobuf.Any" {
+        return visit_any(message, is_secret);
+    }
+    let fields: Vec<FieldDescriptor> = message.fields().map(|(field, _)| field).collect();
+    for field in fields {
+        let is_secret = is_secret || SENSITIVE.contains(field.full_name());
+        if is_secret || holds_messages(&field) {
+            visit_value(message.get_field_mut(&field), is_secret);
+        }
+    }
+}
+
+fn visit_value(value: &mut Value, is_secret: bool) {
+    match value {
+        Value::Message(message) => visit(message, is_secret),
+        Value::List(items) => {
+            for item in items {
+                visit_value(item, is_secret);
+            }
+        }
+        Value::Map(entries) => {
+            for value in entries.values_mut() {
+                visit_value(value, is_secret);
+            }
+        }
+        _ if !is_secret => {}
+        Value::String(text) => REDACTED.clone_into(text),
+        Value::Bytes(bytes) => *bytes = Bytes::from_static(REDACTED.as_bytes()),
+        Value::Bool(value) => *value = false,
+        Value::I32(value) | Value::EnumNumber(value) => *value = 0,
+        Value::I64(value) => *value = 0,
+        Value::U32(value) => *value = 0,
+        Value::U64(value) => *value = 0,
+        Value::F32(value) => *value = 0.0,
+        Value::F64(value) => *value = 0.0,
+    }
+}
+
+fn visit_any(any: &mut DynamicMessage, is_secret: bool) {
+    let Some(mut inner) = decoded(any) else {
+        // Nobody can say what is in it; it is shown by its length only.
+        return;
+    };
+    visit(&mut inner, is_secret);
+    let bytes = Bytes::from(prost::Message::encode_to_vec(&inner));
+    any.set_field_by_name("value", Value::Bytes(bytes));
+}
+
+fn decoded(any: &DynamicMessage) -> Option<DynamicMessage> {
+    let type_url = any.get_field_by_name("type_url")?;
+    let value = any.get_field_by_name("value")?;
+    let descriptor = descriptors::of_type_url(type_url.as_str()?).ok()?;
+    DynamicMessage::decode(descriptor, value.as_bytes()?.clone()).ok()
+}
+
+fn holds_messages(field: &FieldDescriptor) -> bool {
+    field.kind().as_message().is_some()
+}
+
+fn is_marked(field: &FieldDescriptor) -> bool {
+    let options = field.options();
+    let is_set = |value: &Value| value.as_bool() == Some(true);
+    let redacted = options.get_field_by_name("debug_redact");
+    redacted.as_deref().is_some_and(is_set)
+        || options.extensions().any(|(extension, value)| {
+            extension.full_name() == "udpa.annotations.sensitive" && is_set(value)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{Catalog, ConfigFile};
+    use crate::translate::translate;
+
+    /// All resources of `text` as they are shown.
+    fn shown(text: &str) -> String {
+        let path = "mesh.yaml".into();
+        let text = text.to_owned();
+        let snapshot = translate(&Catalog::read(&[ConfigFile { path, text }]).unwrap()).unwrap();
+        let resources = snapshot.types().flat_map(|(_, of)| of.resources().values());
+        let shown = resources.map(|resource| descriptors::to_json(&resource.any).to_string());
+        shown.collect()
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let text = r#"
+resources:
+- "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
+  name: certificate
+  tls_certificate:
+    certificate_chain: { inline_string: public }
+    private_key: { inline_string: hidden }
+    password: { inline_bytes: aGlkZGVu }
+- "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
+  name: tickets
+  session_ticket_keys: { keys: [{ inline_string: hidden }] }
+"#;
+        let shown = shown(text);
+        assert!(
+            !shown.contains("hidden") && !shown.contains("aGlkZGVu"),
+            "{shown}"
+        );
+        assert!(shown.contains("public"), "{shown}");
+        assert_eq!(shown.matches(REDACTED).count(), 2, "{shown}");
+    }
+
+    /// A key in a TLS context, in the transport socket of a cluster.
+    #[test]
+    fn secrets_inside_of_other_messages_are_not_shown() {
+        let text = r#"
+resources:
+- "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
+  name: c
+  transport_socket:
+    name: tls
+    typed_config:
+      "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+      sni: public
+      common_tls_context:
+        tls_certificates: [{ private_key: { inline_string: hidden } }]
+- "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
+  name: d
+  eds_cluster_config:
+    eds_config:
+      api_config_source:
+        grpc_services:
+        - google_grpc: { target_uri: public, stat_prefix: s, call_credentials: [{ access_token: hidden }] }
+"#;
+        let shown = shown(text);
+        assert!(!shown.contains("hidden"), "{shown}");
+        assert_eq!(shown.matches("public").count(), 2, "{shown}");
+        assert_eq!(shown.matches(REDACTED).count(), 2, "{shown}");
+    }
+
+    #[test]
+    fn fields_that_are_listed_exist() {
+        for name in UNMARKED {
+            let (message, field) = name.rsplit_once('.').unwrap();
+            let message = descriptors::of_message(message);
+            let found = message.and_then(|message| message.get_field_by_name(field));
+            assert!(found.is_some(), "{name}");
+        }
+    }
+}
