@@ -62,6 +62,7 @@ pub mod debug;
 pub mod dns;
 mod driver;
 mod endpoints;
+mod forecast;
 mod idle;
 mod named;
 mod not_grpc;
@@ -85,6 +86,8 @@ pub use crowfly_model::bootstrap::{
     AuthorityConfig, Bootstrap, BootstrapError, ServerConfig, ServerFeature,
 };
 pub use debug::debug_service;
+#[doc(hidden)] // for `crowfly explain`
+pub use forecast::{Forecast, forecast};
 pub use state::{ConnectivityState, StateWatch};
 pub use target::TargetError;
 pub use transport::{BackendTls, ConnectionLost, TlsError};

@@ -86,6 +86,7 @@ impl<T> Custom<T> {
     pub(super) fn shares(&self, probability: f64, into: &mut Vec<Share>) {
         if let Some((_, first)) = self.ready.0.first() {
             into.push(Share {
+                cluster: None,
                 locality: first.locality.clone(),
                 probability,
                 endpoints: self.ready.0.iter().map(|(_, ready)| ready.id).collect(),

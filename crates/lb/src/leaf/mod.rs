@@ -275,6 +275,7 @@ impl<T> LeafChoice<T> {
             Self::Custom(custom) => custom.shares(probability, into),
             Self::LeastRequest(least) => into.push(least.list.share(probability)),
             Self::One(endpoint) => into.push(Share {
+                cluster: None,
                 locality: endpoint.locality.clone(),
                 probability,
                 endpoints: vec![endpoint.id],

@@ -153,6 +153,7 @@ impl<T> RingHash<T> {
         for (slot, part) in self.states.slots.iter().zip(parts) {
             if let Slot::Ready(endpoint) = slot {
                 into.push(Share {
+                    cluster: None,
                     locality: endpoint.locality.clone(),
                     probability: probability * part,
                     endpoints: vec![endpoint.id],

@@ -97,6 +97,7 @@ impl<T> ReadyList<T> {
 
     pub(super) fn share(&self, probability: f64) -> Share {
         Share {
+            cluster: None,
             locality: self.endpoints[0].locality.clone(),
             probability,
             endpoints: self.endpoints.iter().map(|endpoint| endpoint.id).collect(),
