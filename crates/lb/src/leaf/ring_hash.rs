@@ -42,7 +42,7 @@ pub(super) fn refresh<T>(
 ) -> Outcome<T> {
     members.swap(pool);
     let mut states = States::of(&members.current, owner, pool);
-    members.looked(states.count(Connectivity::Ready));
+    members.looked(states.count(Connectivity::Ready), 0);
     let mut state = aggregate(&states);
     if let Connectivity::Connecting | Connectivity::TransientFailure = state
         && states.count(Connectivity::Connecting) == 0
