@@ -92,6 +92,7 @@ pub mod debug;
 pub mod dns;
 mod driver;
 mod endpoints;
+mod forecast;
 mod idle;
 mod named;
 mod not_grpc;
@@ -120,6 +121,8 @@ pub use crowfly_model::bootstrap::{
 #[doc(inline)]
 pub use crowfly_model::grpc::endpoints::LocalityId;
 pub use debug::debug_service;
+#[doc(hidden)] // for `crowfly explain`
+pub use forecast::{Forecast, forecast};
 pub use state::{ConnectivityState, StateWatch};
 pub use target::TargetError;
 pub use transport::{BackendTls, ConnectionLost, TlsError};

@@ -44,16 +44,19 @@ pub(crate) struct Planner {
 pub(crate) struct EndpointChoice {
     /// The header whose value `ring_hash` goes by (gRFC A76).
     pub(crate) hash_header: Option<Arc<str>>,
+    /// The policy in place of one of which only the name is known. Without it, such a cluster fails.
+    pub(crate) stand_in: Option<Policy>,
 }
 
 impl EndpointChoice {
     /// Why not, if the program knows no more of a policy than its name.
     fn policy(&self, policy: &EndpointPolicy) -> Result<Policy, String> {
         Ok(match policy {
-            EndpointPolicy::Custom(policy) => match policy::made(policy) {
-                Some(made) => Policy::Custom(made),
-                None => return Err(format!("this program has no policy {}", policy.name)),
-            },
+            EndpointPolicy::Custom(policy) => {
+                let made = policy::made(policy).map(Policy::Custom);
+                made.or_else(|| self.stand_in.clone())
+                    .ok_or_else(|| format!("this program has no policy {}", policy.name))?
+            }
             EndpointPolicy::LeastRequest { choice_count } => {
                 Policy::LeastRequest(ChoiceCount::new(*choice_count).unwrap_or_default())
             }

@@ -61,7 +61,10 @@ impl Router {
             Some((route.path.clone(), destination))
         });
         Self {
-            name: name(config),
+            name: format!(
+                "route configuration {}, virtual host {}",
+                config.routes.name, virtual_host.name
+            ),
             routes: routes.collect(),
             skipped: virtual_host
                 .skipped
@@ -103,15 +106,6 @@ impl Router {
             Some(notes) => format!("{text} ({notes})"),
             None => text,
         }
-    }
-}
-
-/// Routes without a name of their own came with the listener.
-fn name(config: &XdsConfig) -> String {
-    let host = &config.virtual_host.name;
-    match &*config.routes.name {
-        "" => format!("listener {}, virtual host {host}", config.listener.name),
-        routes => format!("route configuration {routes}, virtual host {host}"),
     }
 }
 

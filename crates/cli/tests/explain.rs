@@ -15,7 +15,11 @@ use common::text;
 use crowfly::{
     Bootstrap, Channel, ChannelBuilder, ServerConfig, ServerFeature, dns::SystemResolver,
 };
-use crowfly_cli::explain::{Call, Explanation, Header, observe};
+use crowfly_cli::{
+    backend::{Backend, Options},
+    explain::{Call, Explanation, Header, observe},
+    testing::{Empty, test_service_client::TestServiceClient},
+};
 use crowfly_testkit::{
     DnsAnswer, DnsServer, NODE_ID, ResourceServer,
     builders::{
@@ -23,7 +27,12 @@ use crowfly_testkit::{
         wrr_locality,
     },
 };
-use envoy_types::pb::envoy::config::{core::v3::HealthStatus, route::v3::HeaderMatcher};
+use envoy_types::pb::envoy::config::{
+    cluster::v3::{self, CircuitBreakers, circuit_breakers::Thresholds},
+    core::v3::HealthStatus,
+    route::v3::HeaderMatcher,
+};
+use envoy_types::pb::google::protobuf::UInt32Value;
 use serde_json::{Value, json};
 
 /// Longer than any wait of a test that passes.
@@ -151,7 +160,7 @@ async fn a_policy_of_the_programs_own() {
     let shown = text(&found.stdout);
     assert!(found.status.success(), "{shown}");
     assert!(
-        shown.contains("EDS, wrr_locality/myorg.Sticky\n"),
+        shown.contains("EDS, wrr_locality/myorg.Sticky, limit 1024\n"),
         "{shown}"
     );
     let note = "! myorg.Sticky is for programs that have such a policy: to others, the next one";
@@ -165,6 +174,56 @@ async fn a_policy_of_the_programs_own() {
         json!(["wrr_locality", "myorg.Sticky"])
     );
     assert_eq!(cluster["is_custom"], json!(true));
+}
+
+/// gRFC A27, A32, A37: whatever drops, limits, health and aggregates do to a call, `explain` says that it
+/// has somewhere to go if and only if a channel gets it there.
+#[tokio::test]
+async fn explain_and_a_real_call_agree() {
+    let backend = Backend::start(Options::new("a")).await.unwrap();
+    let address = backend.addr().to_string();
+    for case in 0..24 {
+        let (limit, drops) = ([0, 1024][case % 2], [0, 1_000_000][case / 2 % 2]);
+        let health = [
+            None,
+            Some(HealthStatus::Draining),
+            Some(HealthStatus::Healthy),
+        ];
+        let first = health[case / 4 % 3].map(|health| endpoint(&address).health(health));
+        // Calls are counted together in all of the process, so no name is used twice.
+        let (top, name) = (format!("top-{case}"), format!("first-{case}"));
+        let to = if case < 12 { &name } else { &top };
+        let resources = Resources::new()
+            .with(listener("shop").routes(routes("table").host("*").route("/", to)))
+            .with(cluster(&top).aggregate([&*name, "second"]))
+            .with(cluster(&name).edit(|cluster| limit_to(cluster, limit)))
+            .with(
+                endpoints(&name)
+                    .locality("eu/a", 1, first)
+                    .drop("all", drops),
+            )
+            .with(cluster("second"))
+            .with(endpoints("second").locality("eu/a", 1, [&*address]));
+        let server = ResourceServer::start(&resources);
+        let builder = || Channel::builder("xds:///shop").bootstrap(server.bootstrap());
+        let found = explained(builder(), &charge()).await;
+        let mut client = TestServiceClient::new(builder().build().unwrap());
+        let called = client.empty_call(Empty {}).await;
+        assert_eq!(found.reachable, called.is_ok(), "{found}\n{called:?}");
+    }
+}
+
+fn limit_to(cluster: &mut v3::Cluster, max_requests: u32) {
+    let thresholds = Thresholds {
+        max_requests: Some(UInt32Value {
+            value: max_requests,
+        }),
+        ..Thresholds::default()
+    };
+    cluster.circuit_breakers = Some(CircuitBreakers {
+        thresholds: vec![thresholds],
+        ..CircuitBreakers::default()
+    });
 }
 
 #[tokio::test]

@@ -80,7 +80,17 @@ fn main() {
             limits.push((change, LIMIT_CHANGE, "ms from a change to the new picker"));
         }
     }
-    println!("\nround_robin");
+    println!("\nµs for each dead leaf cluster of an aggregate, from its failure to the next");
+    println!("{:<34}{:>8}{:>8}{:>14}", "", "100", "2,000", "2,000/100");
+    let [few, many] = [100, 2000].map(fail_over);
+    let ratio = many / few;
+    println!("{:<34}{few:>8.2}{many:>8.2}{ratio:>14.2}", "failover");
+    limits.push((
+        ratio,
+        LIMIT_RATIO,
+        "times the failover of 100 leaves at 2,000",
+    ));
+    println!("\nlimits");
     for (cost, limit, what) in &limits {
         println!("{cost:.2} {what}, at most {limit} allowed");
     }
@@ -161,6 +171,55 @@ fn change_of_endpoint(policy: &Policy) -> Duration {
         bench.time(Event::Plan(Arc::new(plan)))
     };
     (1..=SAMPLES as u32).map(sample).min().unwrap_or_default()
+}
+
+/// Every leaf cluster but the last fails, one after the other: the microseconds that each takes.
+fn fail_over(leaves: u32) -> f64 {
+    let sample = |_| {
+        let now = Instant::now();
+        let mut balancer = Balancer::new(1, Arc::default());
+        balancer.handle(Event::Plan(Arc::new(many_leaves(leaves))), now);
+        balancer.flush(now);
+        let start = Instant::now();
+        for _ in 1..leaves {
+            let (connects, _) = drain(&mut balancer);
+            let [id] = connects[..] else {
+                panic!("one leaf is tried at a time: {connects:?}");
+            };
+            let state = EndpointState::TransientFailure("refused".into());
+            balancer.handle(Event::Endpoint { id, state }, now);
+            balancer.flush(now);
+        }
+        start.elapsed()
+    };
+    let best = (0..SAMPLES).map(sample).min().unwrap_or_default();
+    best.as_secs_f64() * 1e6 / f64::from(leaves - 1)
+}
+
+/// An aggregate of so many leaf clusters with one endpoint each.
+fn many_leaves(leaves: u32) -> Plan {
+    let mut plan = plan(&Policy::RoundRobin, 1);
+    let children = (0..leaves).map(|n| {
+        let name = format!("leaf{n}");
+        let cluster = Cluster {
+            name: name.as_str().into(),
+            eds_service_name: None,
+            drops: Arc::from([]),
+            max_concurrent_requests: 1024,
+            note: None,
+            child: priority("child0", localities(&Policy::RoundRobin, 1), Duration::ZERO),
+        };
+        PriorityChild {
+            name: name.into(),
+            node: Node::Cluster(Arc::new(cluster)),
+            ignore_reresolution: false,
+        }
+    });
+    plan.root = Node::Priority(Arc::new(Priority {
+        children: children.collect(),
+        keep_removed: RETENTION,
+    }));
+    plan
 }
 
 /// What a channel would keep per connection: a handle behind an `Arc`.

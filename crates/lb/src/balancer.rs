@@ -17,9 +17,9 @@ use crate::{
     CallCounters, ClusterName, Connectivity, EndpointId, EndpointState, EndpointView, Picker, Plan,
     Tree,
     compile::compile,
-    endpoint::{Pool, State},
+    endpoint::{Pool, Record, State},
     leaf::{Leaf, LeafId, Leaves},
-    node::{Garden, Place, Position},
+    node::{Agenda, Garden, Place, Position},
     timing::{COALESCE, COALESCE_MAX},
     tree::cluster_label,
 };
@@ -139,11 +139,18 @@ impl<T> Balancer<T> {
                 if let EndpointState::Idle | EndpointState::TransientFailure(_) = &state {
                     self.lost(id);
                 }
-                let is_ready = matches!(state, EndpointState::Ready(_));
+                let before = self.pool.get(id).map(Record::connectivity);
+                let (gained, lost) = (
+                    matches!(state, EndpointState::Ready(_)),
+                    matches!(state, EndpointState::TransientFailure(_)),
+                );
                 if let Some(id) = self.pool.report(id, state) {
                     self.touch(id);
-                    let leaf = self.leaves.get_mut(id.0);
-                    if is_ready && leaf.is_some_and(Leaf::gained_little) {
+                    let little = |leaf: &mut Leaf<T>| match before {
+                        Some(before) if lost => leaf.lost_little(before),
+                        _ => gained && leaf.gained_little(),
+                    };
+                    if self.leaves.get_mut(id.0).is_some_and(little) {
                         flush_by = now + self.patience.wait(now);
                     }
                 }
@@ -212,6 +219,7 @@ impl<T> Balancer<T> {
         self.tend(cluster, now, |position, garden| {
             if let Some(position) = position {
                 position.current().exit_idle(garden);
+                touch_all(position, garden);
             }
         });
         self.dirty_clusters.insert(cluster.clone());
@@ -264,6 +272,12 @@ impl<T> Balancer<T> {
         self.leaves.iter().map(Leaf::visits).sum()
     }
 
+    /// How many nodes of the trees were looked at so far: what the work above the endpoints is measured
+    /// by.
+    pub fn steps(&self) -> u64 {
+        self.clusters.values().map(|root| root.agenda.steps).sum()
+    }
+
     /// How many endpoints and leaves are held, for tests that look for leaks.
     pub fn held(&self) -> (usize, usize) {
         (self.pool.len(), self.leaves.len())
@@ -277,6 +291,7 @@ impl<T> Balancer<T> {
         let settled = self.tend(&name, now, |position, garden| {
             let position = position.as_mut()?;
             position.each_leaf(&mut |id| _ = garden.dirty.insert(id));
+            touch_all(position, garden);
             position.settle(garden);
             Some(())
         });
@@ -309,7 +324,11 @@ impl<T> Balancer<T> {
     /// A leaf has to be looked at, and what is above it.
     fn touch(&mut self, id: LeafId) {
         if let Some(leaf) = self.leaves.get(id.0) {
-            self.dirty_clusters.insert(leaf.tree_name().clone());
+            let name = leaf.tree_name();
+            if let Some(root) = self.clusters.get_mut(name) {
+                root.agenda.touch(leaf.within());
+            }
+            self.dirty_clusters.insert(name.clone());
             self.dirty_leaves.insert(id);
         }
     }
@@ -358,10 +377,12 @@ impl<T> Balancer<T> {
 
     fn settle(&mut self, name: &ClusterName, now: Instant) {
         let wake_at = self.tend(name, now, |position, garden| {
+            garden.agenda.fire(now);
             if let Some(position) = position {
                 position.settle(garden);
             }
-            garden.wake_at
+            garden.agenda.tidy();
+            garden.agenda.next_alarm()
         });
         let Some(root) = self.clusters.get_mut(name) else {
             return;
@@ -389,7 +410,7 @@ impl<T> Balancer<T> {
             counters: &self.counters,
             dirty: &mut self.dirty_leaves,
             now,
-            wake_at: None,
+            agenda: &mut root.agenda,
             place: Place::default(),
         };
         Some(f(&mut root.position, &mut garden))
@@ -434,6 +455,8 @@ struct Root<T> {
     next: Next,
     position: Option<Position>,
     picker: Option<Arc<Picker<T>>>,
+    /// What of the tree has to be settled.
+    agenda: Agenda,
     wake_at: Option<Instant>,
 }
 
@@ -444,12 +467,21 @@ impl<T> Root<T> {
             plan,
             position: None,
             picker: None,
+            agenda: Agenda::new(),
             wake_at: None,
         }
     }
 }
 
-/// How long endpoints that become READY by the thousand wait for the next picker: the work of
+/// Has every part of a tree settled.
+fn touch_all<T>(position: &Position, garden: &mut Garden<'_, T>) {
+    position.each_leaf(&mut |id| {
+        let leaf = garden.leaves.get(id.0);
+        garden.agenda.touch(leaf.and_then(Leaf::within));
+    });
+}
+
+/// How long endpoints that become READY or fail by the thousand wait for the next picker: the work of
 /// making one is worth it less often the longer this goes on.
 #[derive(Debug, Default)]
 struct Patience {

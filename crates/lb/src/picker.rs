@@ -50,6 +50,15 @@ impl<T> Picker<T> {
         shares
     }
 
+    /// Why every call is dropped, whatever its endpoints do: a category takes all of them, or the
+    /// limit lets none through. `None` if some calls pass.
+    pub fn drops_all(&self) -> Option<Dropped> {
+        match &self.root {
+            Choice::Gate(gate) => gate.drops_all(),
+            Choice::Fail(_) | Choice::Leaf(_) | Choice::Weighted(_) => None,
+        }
+    }
+
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.root.same(&other.root)
     }
@@ -136,6 +145,8 @@ impl fmt::Display for Failure {
 /// A part of the calls, and the endpoints that take it in turn.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Share {
+    /// The leaf cluster whose drops and limit they are behind, if there is one.
+    pub cluster: Option<ClusterName>,
     /// Where the endpoints are.
     pub locality: LocalityId,
     /// The probability that a call goes to one of them.
@@ -195,7 +206,13 @@ impl<T> Choice<T> {
     fn shares(&self, probability: f64, into: &mut Vec<Share>) {
         match self {
             Self::Fail(_) => {}
-            Self::Gate(gate) => gate.child.shares(probability * gate.passing(), into),
+            Self::Gate(gate) => {
+                let before = into.len();
+                gate.child.shares(probability * gate.passing(), into);
+                for share in &mut into[before..] {
+                    share.cluster = Some(gate.cluster.name.clone());
+                }
+            }
             Self::Leaf(leaf) => leaf.shares(probability, into),
             Self::Weighted(weighted) => {
                 for (index, choice) in weighted.choices.iter().enumerate() {
@@ -236,6 +253,19 @@ impl<T> Gate<T> {
             return Err(self.dropped(DropCause::Limit { open }));
         }
         Ok(&self.child)
+    }
+
+    fn drops_all(&self) -> Option<Dropped> {
+        let mut drops = self.cluster.drops.iter();
+        let all = drops.find(|drop| drop.per_million >= DropCategory::ALL);
+        let cause = match all {
+            Some(drop) => DropCause::Category(drop.name.clone()),
+            None if self.cluster.max_concurrent_requests == 0 => DropCause::Limit {
+                open: self.open.open(),
+            },
+            None => return None,
+        };
+        Some(self.dropped(cause))
     }
 
     /// The share of calls that no category drops.

@@ -57,6 +57,10 @@ impl<V> Slots<V> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    }
+
     pub(crate) fn get(&self, key: Key) -> Option<&V> {
         let slot = self.slots.get(key.index as usize)?;
         if slot.generation != key.generation {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crowfly_lb::{EndpointState, Event, timing::COALESCE_MAX};
 use sim::{
     Port, Sim,
-    plans::{cluster, localities, priorities, tree_of, zone},
+    plans::{aggregate, cluster, localities, priorities, tree_of, zone},
 };
 
 const MANY: Port = 10_000;
@@ -88,6 +88,98 @@ fn patience_ends() {
     assert_eq!(waits, [10, 40].map(Duration::from_millis));
 }
 
+/// gRFC A61: 10,000 endpoints that fail one by one, all at once or within a second, cost at most 20
+/// visits each; when the last of them has failed, calls hear of it at once.
+#[test]
+fn endpoints_that_fail_one_by_one_are_gathered() {
+    for micros in [0, 1, 10, 100] {
+        let (sim, _) = report_all(Duration::from_micros(micros), |_| {
+            EndpointState::TransientFailure("connection refused".into())
+        });
+        let visits = sim.balancer.visits() / u64::from(MANY);
+        assert!(visits <= 20, "{visits} visits each at {micros} us");
+    }
+}
+
+/// The failure that changes what calls do waits for nothing: that of the last endpoint. One more among
+/// others, and one that failed before, can wait.
+#[test]
+fn only_the_last_of_many_failures_waits_for_nothing() {
+    let mut sim = Sim::new();
+    sim.plan(tree_of(zone(&[1, 2, 3])));
+    for port in [1, 1, 2] {
+        report_failing(&mut sim, port);
+        assert!(
+            sim.balancer.flush_by().unwrap() > sim.now,
+            "endpoint {port}"
+        );
+    }
+    report_failing(&mut sim, 3);
+    assert_eq!(sim.balancer.flush_by(), Some(sim.now));
+    sim.flush();
+    assert!(sim.pick_failure().contains("127.0.0.1:3"));
+    report_failing(&mut sim, 2);
+    assert!(sim.balancer.flush_by().unwrap() > sim.now);
+}
+
+/// gRFC A56 and A75: failover over dead leaf clusters, one after the other, looks at each a few times,
+/// however many they are, and so does each failure after that.
+#[test]
+fn failover_over_dead_leaves_costs_the_same_for_each() {
+    for leaves in [50, 200, 2000] {
+        let (mut sim, steps) = fail_over(leaves);
+        let each = steps / u64::from(leaves);
+        assert!(each <= 20, "{each} steps for each of {leaves} leaves");
+        let failure = sim.pick_failure();
+        assert!(
+            failure.ends_with(&format!("; and {} more", leaves - 8)),
+            "{failure}"
+        );
+
+        // They go on failing, and one of them comes back.
+        let before = sim.balancer.steps();
+        for port in [1, leaves / 2, leaves] {
+            sim.failing(port, "connection refused");
+        }
+        sim.ready(&[leaves / 2]);
+        assert_eq!(sim.pick_port(), leaves / 2);
+        // The leaves below the one that is READY are deactivated, each once.
+        let steps = sim.balancer.steps() - before - u64::from(leaves / 2);
+        assert!(steps <= 100, "{steps} steps of {leaves} leaves");
+
+        let before = sim.balancer.steps();
+        sim.ready(&[leaves / 2 - 1]);
+        assert_eq!(sim.pick_port(), leaves / 2 - 1);
+        let steps = sim.balancer.steps() - before;
+        assert!(steps <= 30, "{steps} steps of {leaves} leaves");
+    }
+}
+
+/// An aggregate of leaf clusters with one endpoint each, all of which failed one after the other; and
+/// how many nodes were looked at.
+fn fail_over(leaves: Port) -> (Sim, u64) {
+    let named: Vec<_> = (1..=leaves)
+        .map(|port| (format!("leaf{port}"), priorities(&[&[port]])))
+        .collect();
+    let named: Vec<_> = named
+        .iter()
+        .map(|(name, node)| (name.as_str(), node.clone()))
+        .collect();
+    let mut sim = Sim::new();
+    sim.plan(tree_of(aggregate(&named)));
+    let mut steps = 0;
+    for port in 1..=leaves {
+        assert_eq!(std::mem::take(&mut sim.connects), [port]);
+        let id = *sim.live.last_key_value().unwrap().0;
+        let state = EndpointState::TransientFailure("connection refused".into());
+        let before = sim.balancer.steps();
+        sim.handle(Event::Endpoint { id, state });
+        sim.flush();
+        steps += sim.balancer.steps() - before;
+    }
+    (sim, steps)
+}
+
 /// S7-01: one changed endpoint of many is looked for in its own locality.
 #[test]
 fn one_change_is_looked_for_in_its_locality() {
@@ -105,6 +197,10 @@ fn one_change_is_looked_for_in_its_locality() {
 /// A balancer of many endpoints that became READY so far apart, driven as a channel drives it; and
 /// how many pickers came of it.
 fn connect_all(apart: Duration) -> (Sim, usize) {
+    report_all(apart, EndpointState::Ready)
+}
+
+fn report_all(apart: Duration, report: impl Fn(Port) -> EndpointState<Port>) -> (Sim, usize) {
     let ports: Vec<_> = (1..=MANY).collect();
     let mut sim = Sim::new();
     sim.plan(tree_of(cluster("payments", priorities(&[&ports]))));
@@ -113,7 +209,7 @@ fn connect_all(apart: Duration) -> (Sim, usize) {
     for (id, port) in ids {
         sim.now += apart;
         flush_if_due(&mut sim);
-        let state = EndpointState::Ready(port);
+        let state = report(port);
         sim.handle(Event::Endpoint { id, state });
         flush_if_due(&mut sim);
     }
@@ -129,6 +225,12 @@ fn flush_if_due(sim: &mut Sim) {
     if sim.balancer.flush_by().is_some_and(|by| by <= sim.now) {
         sim.flush();
     }
+}
+
+fn report_failing(sim: &mut Sim, port: Port) {
+    let id = sim.id(port);
+    let state = EndpointState::TransientFailure("connection refused".into());
+    sim.handle(Event::Endpoint { id, state });
 }
 
 fn report_ready(sim: &mut Sim, port: Port) {

@@ -84,7 +84,10 @@ async fn failures_of_the_configuration_name_resource_reason_and_node_once() {
         (
             "no route in the listener",
             payments(&[]).with(listener("payments").routes(inline)),
-            &["listener payments, virtual host ", "no route matches"],
+            &[
+                "route configuration payments, virtual host ",
+                "no route matches",
+            ],
         ),
         (
             "a route that does not forward",

@@ -78,6 +78,7 @@ impl Walk<'_> {
         };
         shown.lb_policy = policies(&leaf.lb_policy);
         shown.is_custom = is_custom(&leaf.lb_policy);
+        shown.max_concurrent_requests = Some(leaf.max_concurrent_requests);
         shown.source = Some(source);
         if let Some(endpoints) = endpoints {
             let priorities = endpoints.priorities.iter();
@@ -104,6 +105,7 @@ impl Cluster {
             source: None,
             priorities: Vec::new(),
             drops: Vec::new(),
+            max_concurrent_requests: None,
         }
     }
 }

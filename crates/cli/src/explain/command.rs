@@ -28,8 +28,9 @@ const USAGE: u8 = 2;
 /// A balancing policy of a program's own counts as one that the program has, and its configuration as
 /// good: neither is known here.
 ///
-/// Exits with 0 if the call has somewhere to go (without --path: if the cluster of every route has
-/// endpoints), with 1 if not, and with 2 if a flag is wrong.
+/// Exits with 0 if the call has somewhere to go (without --path: if calls of every route have), with 1
+/// if not, and with 2 if a flag is wrong. A cluster whose calls are all dropped, by its drops or by a
+/// limit of 0, is nowhere to go.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -45,8 +46,9 @@ JSON, all keys at all times:
                                             unsupported}
   virtual_host {name, domains, unsupported}
   routes [{index, name, match, cluster, verdict, why, note, unsupported}]
-  clusters [{uses {cluster, priority, endpoints}, stop, name, state, ..., kind, place, lb_policy,
-             is_custom, list, children, source, priorities, drops}]")]
+  clusters [{uses {cluster, priority, endpoints, dropped_per_million}, stop, name, state, ..., kind,
+             place, lb_policy, is_custom, list, children, source, priorities, drops,
+             max_concurrent_requests}]")]
 pub struct ExplainArgs {
     /// What would be called
     #[arg(long, value_name = "xds:///NAME", value_parser = target, env = "CROWFLY_EXPLAIN_TARGET")]

@@ -156,6 +156,8 @@ pub struct Uses {
     pub priority: usize,
     /// How many they are.
     pub endpoints: usize,
+    /// How many of a million calls are dropped before one of them is chosen.
+    pub dropped_per_million: u32,
 }
 
 /// A cluster and all below it.
@@ -183,6 +185,8 @@ pub struct Cluster {
     pub priorities: Vec<Priority>,
     /// Shares of calls that the control plane wants dropped.
     pub drops: Vec<Drop>,
+    /// Of a leaf, how many calls may be open at a time (gRFC A32).
+    pub max_concurrent_requests: Option<u32>,
 }
 
 /// Where a cluster stands below an aggregate.

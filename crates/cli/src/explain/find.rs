@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use crowfly::{Forecast, forecast};
 use crowfly_model::grpc::{
     Listener, RouteConfig,
     endpoints::{Endpoints, Health},
@@ -229,9 +230,13 @@ fn destination(view: &View, name: &str, config: Option<&XdsConfig>) -> Destinati
     let (uses, stop) = match found {
         None => (None, None),
         Some((_, Err(error))) => (None, Some(Stop::cluster(error))),
-        Some((config, Ok(state))) => match first_choice(name, config) {
-            None => (None, Some(Stop::no_endpoint(state, config))),
-            uses => (uses, None),
+        Some((config, Ok(state))) => match forecast(config, name) {
+            None => (None, None),
+            Some(Forecast::Dropped { leaf, category }) => {
+                (None, Some(Stop::dropped(&leaf, category.as_deref())))
+            }
+            Some(Forecast::Failing(why)) => (None, Some(Stop::no_endpoint(state, config, &why))),
+            Some(Forecast::Sent { leaf, share }) => (first_choice(&leaf, share, config), None),
         },
     };
     Destination {
@@ -241,23 +246,20 @@ fn destination(view: &View, name: &str, config: Option<&XdsConfig>) -> Destinati
     }
 }
 
-/// The first leaf, and in it the first priority, with an endpoint that may get calls.
-fn first_choice(name: &str, config: &XdsConfig) -> Option<Uses> {
-    let state = config.clusters.get(name)?.as_ref().ok()?;
-    if !state.leaves().is_empty() {
-        let mut leaves = state.leaves().iter();
-        return leaves.find_map(|leaf| first_choice(leaf, config));
-    }
+/// The first priority of a leaf with an endpoint that may get calls.
+fn first_choice(leaf: &str, share: f64, config: &XdsConfig) -> Option<Uses> {
+    let state = config.clusters.get(leaf)?.as_ref().ok()?;
     let (priority, endpoints) = best_priority(state.endpoints()?)?;
     Some(Uses {
-        cluster: name.to_owned(),
+        cluster: leaf.to_owned(),
         priority,
         endpoints,
+        dropped_per_million: ((1.0 - share) * 1e6).round() as u32,
     })
 }
 
 /// A draining endpoint gets no new calls (gRFC A55).
-fn best_priority(endpoints: &Endpoints) -> Option<(usize, usize)> {
+pub(super) fn best_priority(endpoints: &Endpoints) -> Option<(usize, usize)> {
     let counts = endpoints.priorities.iter().map(|localities| {
         let all = localities.iter().flat_map(|locality| &locality.endpoints);
         all.filter(|endpoint| endpoint.health != Health::Draining)

@@ -5,8 +5,8 @@
 //! ConfigWatch -- View, Resolved --> explain() --> Explanation --> text | JSON
 //! ```
 //!
-//! Whether a call has somewhere to go is read from the configuration that a channel would use, so
-//! this cannot come to another answer than the channel. The tree around it is read from the view,
+//! Whether a call has somewhere to go is asked of the picker that a channel would use if it reached every
+//! endpoint, so this cannot come to another answer than the channel. The tree around it is read from the view,
 //! which holds pieces even while there is no whole configuration.
 
 mod advice;

@@ -5,7 +5,10 @@ use crowfly_xds::{
     ClusterError, ClusterState, MAX_DEPTH, Missing, ResolveError, ResourceError, XdsConfig,
 };
 
-use super::{Route, Stop, Verdict, VirtualHost, advice, find::DIFFERS_IN_CASE};
+use super::{
+    Route, Stop, Verdict, VirtualHost, advice,
+    find::{DIFFERS_IN_CASE, best_priority},
+};
 
 impl Stop {
     /// There is no configuration.
@@ -118,24 +121,44 @@ impl Stop {
         }
     }
 
-    /// The cluster is fine, but neither it nor any leaf of it has an endpoint for calls.
-    pub(super) fn no_endpoint(state: &ClusterState, config: &XdsConfig) -> Self {
+    /// The leaf drops every call: the first category that takes all, or a limit of 0.
+    pub(super) fn dropped(leaf: &str, category: Option<&str>) -> Self {
+        let (why, next) = match category {
+            Some(category) => (
+                format!("every call is dropped (category {category})"),
+                format!("take category {category} out of its drop_overloads"),
+            ),
+            None => (
+                "every call is dropped (limit 0)".to_owned(),
+                "raise max_requests in its circuit_breakers".to_owned(),
+            ),
+        };
+        Self {
+            at: format!("cluster {leaf}"),
+            why,
+            next: Some(next),
+        }
+    }
+
+    /// The cluster is fine, but neither it nor any leaf of it has an endpoint for calls; `why` is what
+    /// those calls are told.
+    pub(super) fn no_endpoint(state: &ClusterState, config: &XdsConfig, why: &str) -> Self {
         let leaf = state.leaves().first();
         let leaf = leaf.and_then(|name| config.clusters.get(name));
         match leaf {
             Some(Err(error)) => Self::cluster(error),
-            Some(Ok(leaf)) => Self::bare(leaf),
-            None => Self::bare(state),
+            Some(Ok(leaf)) => Self::bare(leaf, why),
+            None => Self::bare(state, why),
         }
     }
 
-    fn bare(leaf: &ClusterState) -> Self {
+    fn bare(leaf: &ClusterState, why: &str) -> Self {
         match (leaf.endpoints(), leaf.notes.last()) {
-            (Some(endpoints), _) => Self::unusable(endpoints),
+            (Some(endpoints), _) if best_priority(endpoints).is_none() => Self::unusable(endpoints),
             (None, Some(note)) => Self::resource(note),
-            (None, None) => Self {
+            _ => Self {
                 at: format!("cluster {}", leaf.cluster.name),
-                why: "has no endpoints".to_owned(),
+                why: why.to_owned(),
                 next: None,
             },
         }

@@ -14,6 +14,8 @@ const BROKEN: &str = "✗";
 const NOTED: &str = "!";
 /// In front of what is not known yet.
 const WAITING: &str = "…";
+/// A million of a million calls.
+const EVERY_CALL: u32 = 1_000_000;
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -143,6 +145,7 @@ impl Destination {
         if let Some(stop) = &self.stop
             && stop.at == format!("cluster {}", self.cluster.resource.name)
             && self.cluster.resource.error.is_none()
+            && !self.cluster.drops_every_call()
         {
             node.remark(format!("{BROKEN} {}", stop.why));
         }
@@ -160,8 +163,12 @@ impl Destination {
             leaf => format!(" cluster {leaf},"),
         };
         let plural = if uses.endpoints == 1 { "" } else { "s" };
+        let dropped = match uses.dropped_per_million {
+            0 => String::new(),
+            count => format!(", after {} are dropped", percent(count)),
+        };
         format!(
-            "calls to cluster {name} go to{leaf} priority {}: {} endpoint{plural}",
+            "calls to cluster {name} go to{leaf} priority {}: {} endpoint{plural}{dropped}",
             uses.priority, uses.endpoints
         )
     }
@@ -188,6 +195,9 @@ impl Cluster {
                  in the list counts"
             ));
         }
+        if self.max_concurrent_requests == Some(0) {
+            node.remark(format!("{mark} no call may be open: every call is dropped"));
+        }
         match &self.list {
             Some(list) => {
                 let mut list = list.node("cluster list", "", mark);
@@ -209,10 +219,15 @@ impl Cluster {
             Some("logical_dns") => "logical DNS",
             Some(other) => other,
         };
-        match self.lb_policy.as_slice() {
-            [] => format!(": {kind}"),
-            policies => format!(": {kind}, {}", policies.join("/")),
-        }
+        let policies = match self.lb_policy.as_slice() {
+            [] => String::new(),
+            policies => format!(", {}", policies.join("/")),
+        };
+        let limit = match self.max_concurrent_requests {
+            Some(limit) => format!(", limit {limit}"),
+            None => String::new(),
+        };
+        format!(": {kind}{policies}{limit}")
     }
 
     fn push_children(&self, node: &mut Node, mark: &str) {
@@ -235,9 +250,13 @@ impl Cluster {
             node.remark(format!("{mark} none that may get calls"));
         }
         for drop in &self.drops {
-            let percent = f64::from(drop.per_million) / 10_000.0;
+            let mark = match drop.per_million {
+                EVERY_CALL.. => mark,
+                _ => NOTED,
+            };
             node.remark(format!(
-                "{NOTED} {percent} % of calls are to be dropped ({})",
+                "{mark} {} of calls are to be dropped ({})",
+                percent(drop.per_million),
                 drop.category
             ));
         }
@@ -250,6 +269,12 @@ impl Cluster {
     fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
         let localities = self.priorities.iter().flat_map(|one| &one.localities);
         localities.flat_map(|locality| &locality.endpoints)
+    }
+
+    /// It says so itself.
+    fn drops_every_call(&self) -> bool {
+        let mut drops = self.drops.iter();
+        self.max_concurrent_requests == Some(0) || drops.any(|one| one.per_million >= EVERY_CALL)
     }
 
     fn has_usable(&self) -> bool {
@@ -323,4 +348,8 @@ fn note_all(node: &mut Node, notes: &[String]) {
     for note in notes {
         node.remark(format!("{NOTED} {note}"));
     }
+}
+
+fn percent(per_million: u32) -> String {
+    format!("{} %", f64::from(per_million) / 10_000.0)
 }

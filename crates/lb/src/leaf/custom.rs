@@ -35,7 +35,7 @@ pub(super) fn refresh<T>(
     }
     let mut states = States::of(&members.current, owner, pool);
     let state = Connectivity::aggregate(states.slots.iter().map(Slot::connectivity));
-    members.looked(states.count(Connectivity::Ready));
+    members.looked(states.count(Connectivity::Ready), 0);
     if state == Connectivity::TransientFailure {
         let why = states.why.take();
         return Outcome::failing(why.unwrap_or_else(|| describe(owner, None).into()));
@@ -86,6 +86,7 @@ impl<T> Custom<T> {
     pub(super) fn shares(&self, probability: f64, into: &mut Vec<Share>) {
         if let Some((_, first)) = self.ready.0.first() {
             into.push(Share {
+                cluster: None,
                 locality: first.locality.clone(),
                 probability,
                 endpoints: self.ready.0.iter().map(|(_, ready)| ready.id).collect(),

@@ -19,6 +19,9 @@ pub(crate) struct Members {
     /// Endpoints that became READY since the list in use was looked at, and how many it had.
     gained: usize,
     ready: usize,
+    /// Endpoints that failed since then, and how many had.
+    failed: usize,
+    failing: usize,
     /// How many endpoints were looked at so far.
     pub(super) visits: u64,
 }
@@ -108,11 +111,11 @@ impl Members {
         }
     }
 
-    /// Notes how many endpoints of the list in use are READY.
-    pub(super) fn looked(&mut self, ready: usize) {
+    /// Notes how many endpoints of the list in use are READY, and how many fail.
+    pub(super) fn looked(&mut self, ready: usize, failing: usize) {
         self.visits += self.current.endpoints.len() as u64;
-        self.gained = 0;
-        self.ready = ready;
+        (self.gained, self.ready) = (0, ready);
+        (self.failed, self.failing) = (0, failing);
     }
 
     /// One more endpoint is READY; whether that is so little, next to the work of looking at all of
@@ -120,6 +123,20 @@ impl Members {
     pub(super) fn gained_little(&mut self) -> bool {
         self.gained += 1;
         self.ready > 0 && self.gained * 4 < self.current.endpoints.len()
+    }
+
+    /// An endpoint that was in this state fails; whether calls are picked as before. They are unless it
+    /// was READY or is the last to fail; then only the text of a failure may be another.
+    pub(super) fn lost_little(&mut self, before: Connectivity) -> bool {
+        match before {
+            Connectivity::Ready => false,
+            Connectivity::TransientFailure => true,
+            Connectivity::Connecting | Connectivity::Idle => {
+                self.failed += 1;
+                let failing = self.failing + self.failed;
+                self.pending.is_none() && failing < self.current.endpoints.len()
+            }
+        }
     }
 
     pub(super) fn close<T>(self, pool: &mut Pool<T>) {

@@ -18,6 +18,7 @@ use self::{members::Members, ring::Ring};
 use crate::{
     Call, CallContext, ClusterName, Connectivity, EndpointView, Pick, Selector, Share, Tree,
     endpoint::{Owner, Pool, ReadyEndpoint, Wish},
+    node::ChildId,
     plan::{self, Endpoint, Policy},
     slots::{Key, Slots},
 };
@@ -35,6 +36,8 @@ pub(crate) struct LeafId(pub(crate) Key);
 pub(crate) struct Leaf<T> {
     /// The cluster whose tree it is in.
     tree: ClusterName,
+    /// The nearest child of a `priority` node that it is in.
+    within: Option<ChildId>,
     owner: Owner,
     /// Whether losing an endpoint is a reason to look names up again.
     pub(crate) reresolves: bool,
@@ -70,9 +73,16 @@ pub(crate) enum LeafChoice<T> {
 }
 
 impl<T> Leaf<T> {
-    pub(crate) fn new(tree: ClusterName, owner: Owner, policy: Policy, reresolves: bool) -> Self {
+    pub(crate) fn new(
+        tree: ClusterName,
+        within: Option<ChildId>,
+        owner: Owner,
+        policy: Policy,
+        reresolves: bool,
+    ) -> Self {
         Self {
             tree,
+            within,
             owner,
             reresolves,
             policy,
@@ -90,6 +100,11 @@ impl<T> Leaf<T> {
     /// The cluster whose tree it is in.
     pub(crate) fn tree_name(&self) -> &ClusterName {
         &self.tree
+    }
+
+    /// The nearest child of a `priority` node that it is in.
+    pub(crate) fn within(&self) -> Option<ChildId> {
+        self.within
     }
 
     pub(crate) fn state(&self) -> Connectivity {
@@ -185,8 +200,16 @@ impl<T> Leaf<T> {
     /// Whether a report that one more endpoint is READY can wait for others of its kind. Where calls
     /// belong to one endpoint, some may wait for just this one.
     pub(crate) fn gained_little(&mut self) -> bool {
-        let any_will_do = matches!(self.policy, Policy::LeastRequest(_) | Policy::RoundRobin);
-        self.members.gained_little() && any_will_do
+        self.members.gained_little() && self.any_will_do()
+    }
+
+    /// Whether a report that an endpoint fails, which was in this state, can wait likewise.
+    pub(crate) fn lost_little(&mut self, before: Connectivity) -> bool {
+        self.members.lost_little(before) && self.any_will_do()
+    }
+
+    fn any_will_do(&self) -> bool {
+        matches!(self.policy, Policy::LeastRequest(_) | Policy::RoundRobin)
     }
 
     /// Connects, if it is IDLE.
@@ -275,6 +298,7 @@ impl<T> LeafChoice<T> {
             Self::Custom(custom) => custom.shares(probability, into),
             Self::LeastRequest(least) => into.push(least.list.share(probability)),
             Self::One(endpoint) => into.push(Share {
+                cluster: None,
                 locality: endpoint.locality.clone(),
                 probability,
                 endpoints: vec![endpoint.id],

@@ -48,7 +48,7 @@ pub(super) fn flatten(
 
 /// Connects at once, and after a connection is lost only when a call comes.
 pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T>) -> Outcome<T> {
-    members.looked(0);
+    members.looked(0, 0);
     let only = members.current.endpoints.first().copied();
     if let Some(id) = only {
         pool.connect_new(id);

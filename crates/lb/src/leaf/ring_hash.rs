@@ -42,7 +42,7 @@ pub(super) fn refresh<T>(
 ) -> Outcome<T> {
     members.swap(pool);
     let mut states = States::of(&members.current, owner, pool);
-    members.looked(states.count(Connectivity::Ready));
+    members.looked(states.count(Connectivity::Ready), 0);
     let mut state = aggregate(&states);
     if let Connectivity::Connecting | Connectivity::TransientFailure = state
         && states.count(Connectivity::Connecting) == 0
@@ -153,6 +153,7 @@ impl<T> RingHash<T> {
         for (slot, part) in self.states.slots.iter().zip(parts) {
             if let Slot::Ready(endpoint) = slot {
                 into.push(Share {
+                    cluster: None,
                     locality: endpoint.locality.clone(),
                     probability: probability * part,
                     endpoints: vec![endpoint.id],

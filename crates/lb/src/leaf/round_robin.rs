@@ -45,12 +45,14 @@ pub(super) fn refresh_ready<T>(
     }
     let mut ready = Vec::new();
     let mut connecting = false;
+    let mut failing = 0;
     let mut last_failure: Option<(&Endpoint, &Failed)> = None;
     for record in members.current.records(pool) {
         match &record.state {
             State::Ready(endpoint) => ready.push(endpoint.clone()),
             State::Connecting | State::Idle(_) => connecting = true,
             State::Failing(failed) => {
+                failing += 1;
                 if last_failure.is_none_or(|(_, last)| last.at < failed.at) {
                     last_failure = Some((&record.endpoint, failed));
                 }
@@ -61,7 +63,7 @@ pub(super) fn refresh_ready<T>(
         _ if !ready.is_empty() || connecting => Outcome::connecting(),
         last_failure => Outcome::failing(describe(owner, last_failure)),
     };
-    members.looked(ready.len());
+    members.looked(ready.len(), failing);
     ReadyList::new(ready, &members.current.cursor).ok_or(otherwise)
 }
 
@@ -97,6 +99,7 @@ impl<T> ReadyList<T> {
 
     pub(super) fn share(&self, probability: f64) -> Share {
         Share {
+            cluster: None,
             locality: self.endpoints[0].locality.clone(),
             probability,
             endpoints: self.endpoints.iter().map(|endpoint| endpoint.id).collect(),

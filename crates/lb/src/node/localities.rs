@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, num::NonZeroU32, sync::Arc, time::Instant};
 
-use super::{Garden, Position};
+use super::{Garden, Position, agenda::NodeId};
 use crate::{
     Connectivity, LocalityId, Tree,
     endpoint::Pool,
@@ -15,8 +15,11 @@ use crate::{
 /// The localities of one priority.
 #[derive(Debug)]
 pub(crate) struct Localities {
+    id: NodeId,
     plan: Arc<[Locality]>,
     pub(crate) children: Vec<LocalityChild>,
+    /// When one that is kept is to go.
+    alarm: Option<Instant>,
 }
 
 /// A locality with its share.
@@ -40,8 +43,10 @@ pub(crate) enum Share {
 impl Localities {
     pub(super) fn plant<T>(plan: &Arc<[Locality]>, garden: &mut Garden<'_, T>) -> Self {
         let mut localities = Self {
+            id: garden.agenda.add(garden.place.child),
             plan: Arc::from([]),
             children: Vec::new(),
+            alarm: None,
         };
         localities.update(plan, garden);
         localities
@@ -82,12 +87,24 @@ impl Localities {
             |child: &mut LocalityChild| matches!(child.share, Share::KeptUntil(at) if at <= now);
         let over = self.children.extract_if(.., is_over);
         over.for_each(|child| child.position.fell(garden));
+        let mut next = None;
         for child in &mut self.children {
             if let Share::KeptUntil(until) = child.share {
-                garden.wake_at(until);
+                next = Some(next.map_or(until, |next: Instant| next.min(until)));
             }
             let id = child.id.clone();
             garden.within(|place| place.locality = id, |garden| child.settle(garden));
+        }
+        let agenda = &mut garden.agenda;
+        agenda.set_alarm(self.id, None, &mut self.alarm, next);
+    }
+
+    pub(super) fn fell<T>(mut self, garden: &mut Garden<'_, T>) {
+        let agenda = &mut garden.agenda;
+        agenda.set_alarm(self.id, None, &mut self.alarm, None);
+        agenda.remove(self.id);
+        for child in self.children {
+            child.position.fell(garden);
         }
     }
 

@@ -4,6 +4,7 @@
 //! the conclusions from what is below it, which may create a priority or start a timer. And it is
 //! *compiled* (in [`compile`](crate::compile)): what it has decided becomes part of a picker.
 
+mod agenda;
 mod cluster;
 mod localities;
 mod position;
@@ -12,6 +13,7 @@ mod priority;
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 pub(crate) use self::{
+    agenda::{Agenda, ChildId},
     cluster::ClusterImpl,
     localities::{Localities, LocalityChild},
     position::Position,
@@ -46,18 +48,28 @@ pub(crate) struct Garden<'a, T> {
     /// Leaves that have to be looked at.
     pub(crate) dirty: &'a mut BTreeSet<LeafId>,
     pub(crate) now: Instant,
-    /// When the tree has to be settled even if nothing happens.
-    pub(crate) wake_at: Option<Instant>,
+    /// The parts of the tree that have to be settled.
+    pub(crate) agenda: &'a mut Agenda,
     pub(crate) place: Place,
 }
 
 /// Where in the tree a node is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
+    /// The nearest child of a `priority` node that it is in.
+    pub(crate) child: Option<ChildId>,
     pub(crate) locality: LocalityId,
     pub(crate) counter: Option<Arc<CallCounter>>,
     /// Whether a node above passes over requests to look names up again.
     pub(crate) ignores_reresolution: bool,
+}
+
+impl Place {
+    /// One step down, into a child of a `priority` node.
+    fn enter(&mut self, child: ChildId, ignore_reresolution: bool) {
+        self.child = Some(child);
+        self.ignores_reresolution |= ignore_reresolution;
+    }
 }
 
 impl<T> Garden<'_, T> {
@@ -73,11 +85,6 @@ impl<T> Garden<'_, T> {
         self.place = above;
         result
     }
-
-    /// Asks to be settled again at `at`, or before.
-    pub(crate) fn wake_at(&mut self, at: Instant) {
-        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
-    }
 }
 
 impl Branch {
@@ -88,7 +95,9 @@ impl Branch {
             Node::Failing(reason) => Self::Failing(reason.clone()),
             Node::Leaf(leaf) => Self::plant_leaf(leaf, garden),
             Node::Localities(localities) => Self::Localities(Localities::plant(localities, garden)),
-            Node::Priority(priority) => Self::Priority(Box::new(Priorities::plant(priority))),
+            Node::Priority(priority) => {
+                Self::Priority(Box::new(Priorities::plant(priority, garden)))
+            }
         }
     }
 
@@ -125,6 +134,7 @@ impl Branch {
 
     /// Draws the conclusions from what is below. Doing it again changes nothing.
     pub(crate) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
+        garden.agenda.steps += 1;
         match self {
             Self::Cluster(cluster) => cluster.settle(garden),
             Self::Failing(_) => {}
@@ -187,13 +197,17 @@ impl Branch {
 
     /// The node goes, and with it all that is below it.
     pub(crate) fn fell<T>(self, garden: &mut Garden<'_, T>) {
-        let mut ids = Vec::new();
-        self.each_leaf(&mut |id| ids.push(id));
-        for id in ids {
-            garden.dirty.remove(&id);
-            if let Some(leaf) = garden.leaves.remove(id.0) {
-                leaf.close(garden.pool);
+        match self {
+            Self::Cluster(cluster) => cluster.child.fell(garden),
+            Self::Failing(_) => {}
+            Self::Leaf(id) => {
+                garden.dirty.remove(&id);
+                if let Some(leaf) = garden.leaves.remove(id.0) {
+                    leaf.close(garden.pool);
+                }
             }
+            Self::Localities(localities) => localities.fell(garden),
+            Self::Priority(priority) => priority.fell(garden),
         }
     }
 
@@ -224,6 +238,7 @@ impl Branch {
 
     fn plant_leaf<T>(node: &plan::Leaf, garden: &mut Garden<'_, T>) -> Self {
         let Place {
+            child,
             locality,
             counter,
             ignores_reresolution,
@@ -235,7 +250,7 @@ impl Branch {
                 locality,
                 counter,
             };
-            Leaf::new(tree, owner, policy, !ignores_reresolution)
+            Leaf::new(tree, child, owner, policy, !ignores_reresolution)
         });
         let id = LeafId(id);
         garden.dirty.insert(id);

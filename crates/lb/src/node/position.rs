@@ -47,12 +47,10 @@ impl Position {
     }
 
     pub(crate) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
-        let before = garden.wake_at;
         self.current.settle(garden);
         let Some(pending) = &mut self.pending else {
             return;
         };
-        let of_current = std::mem::replace(&mut garden.wake_at, before);
         pending.settle(garden);
         let connecting = pending.state(garden.leaves) == Connectivity::Connecting;
         let ready = self.current.state(garden.leaves) == Connectivity::Ready;
@@ -60,8 +58,6 @@ impl Position {
             && let Some(pending) = self.pending.take()
         {
             std::mem::replace(&mut self.current, pending).fell(garden);
-        } else if let Some(at) = of_current {
-            garden.wake_at(at);
         }
     }
 

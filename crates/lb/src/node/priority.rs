@@ -1,49 +1,57 @@
 //! `priority` (A56): the first child that can take calls, the next ones only when it cannot.
+//!
+//! There may be thousands of children, so no step looks at all of them: those in which something
+//! happened are settled, and [`Marks`] find the next child by what A56 asks of it.
 
-use std::{sync::Arc, time::Instant};
+mod child;
 
-use super::{Garden, Position};
+use std::{collections::HashMap, sync::Arc};
+
+use self::child::{CONNECTING, Child, HOPEFUL, KEPT, NEEDED};
+use super::{
+    Garden, Position,
+    agenda::{ChildId, NodeId},
+};
 use crate::{
     Connectivity, Tree,
     endpoint::Pool,
     leaf::{LeafId, Leaves},
-    plan::{Priority, PriorityChild},
-    timing::{FAILOVER_TIMEOUT, RETENTION},
+    math::Marks,
+    plan::Priority,
+    slots::{Key, Slots},
+    timing::RETENTION,
     tree::PRIORITY,
 };
+
+/// How many children tell why they fail.
+const TOLD: usize = 8;
 
 /// A `priority` node: the children that were needed so far.
 #[derive(Debug)]
 pub(crate) struct Priorities {
+    id: NodeId,
     plan: Arc<Priority>,
-    children: Vec<Child>,
+    children: Slots<Child>,
+    /// The child in each place of the plan, once it was needed.
+    places: Box<[Option<Key>]>,
+    marks: Marks,
     /// Where in the plan the child is that takes the calls.
     chosen: Option<usize>,
 }
 
-/// A child that was needed at least once.
-#[derive(Debug)]
-struct Child {
-    name: Arc<str>,
-    state: Connectivity,
-    position: Position,
-    /// While this lies ahead, the child is given the time to connect.
-    failover_at: Option<Instant>,
-    /// Whether it was READY or IDLE more recently than it failed.
-    was_well: bool,
-    /// It is not needed, and kept until then in case it is.
-    kept_until: Option<Instant>,
-}
-
 impl Priorities {
     /// Children come with the first settling, as they are needed.
-    pub(super) fn plant(plan: &Arc<Priority>) -> Self {
-        Self {
+    pub(super) fn plant<T>(plan: &Arc<Priority>, garden: &mut Garden<'_, T>) -> Self {
+        let mut priorities = Self {
+            id: garden.agenda.add(garden.place.child),
             plan: plan.clone(),
-            // Most trees need one.
-            children: Vec::with_capacity(1),
+            children: Slots::new(),
+            places: Box::default(),
+            marks: Marks::new(0),
             chosen: None,
-        }
+        };
+        priorities.arrange();
+        priorities
     }
 
     /// A child that is not in the plan any more is kept for as long as the plan says; it takes no
@@ -54,37 +62,58 @@ impl Priorities {
         }
         self.plan = plan.clone();
         self.chosen = None;
-        let planned = |child: &Child| plan.children.iter().find(|next| next.name == child.name);
-        if plan.keep_removed.is_zero() {
-            let removed = self
-                .children
-                .extract_if(.., |child| planned(child).is_none());
-            removed.for_each(|child| child.position.fell(garden));
-        }
-        for child in &mut self.children {
-            match planned(child) {
-                Some(next) => child.update(next, garden),
+        let places = plan.children.iter().enumerate();
+        let places: HashMap<&str, usize> =
+            places.map(|(place, next)| (&*next.name, place)).collect();
+        let mut removed = Vec::new();
+        for child in self.children.iter_mut() {
+            child.place = places.get(&*child.name).copied();
+            match child.place {
+                Some(place) => child.update(&plan.children[place], garden),
+                None if plan.keep_removed.is_zero() => removed.push(child.id.key),
                 None => child.keep_until(garden.now + plan.keep_removed),
             }
+            garden.agenda.touch(Some(child.id));
+        }
+        for key in removed {
+            self.remove(key, garden);
+        }
+        self.arrange();
+    }
+
+    /// Finds the children of the plan, and what A56 may ask of them.
+    fn arrange(&mut self) {
+        let count = self.plan.children.len();
+        self.marks = Marks::new(count);
+        let mut places = vec![None; count];
+        for child in self.children.iter() {
+            if let Some(place) = child.place {
+                places[place] = Some(child.id.key);
+            }
+        }
+        self.places = places.into();
+        for place in 0..count {
+            self.mark(place);
         }
     }
 
     pub(super) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
-        let now = garden.now;
-        let is_over = |child: &mut Child| child.kept_until.is_some_and(|until| until <= now);
-        let over = self.children.extract_if(.., is_over);
-        over.for_each(|child| child.position.fell(garden));
-        for child in &mut self.children {
-            let next = self.plan.children.iter().find(|c| c.name == child.name);
-            child.settle(next, garden);
-        }
-        self.choose(garden);
-        for child in &self.children {
-            let times = [child.failover_at, child.kept_until];
-            for at in times.into_iter().flatten() {
-                garden.wake_at(at);
+        for key in garden.agenda.take_due(self.id) {
+            let Some(child) = self.children.get_mut(key) else {
+                continue;
+            };
+            let place = child.place;
+            if child.kept_until.is_some_and(|until| until <= garden.now) {
+                self.remove(key, garden);
+            } else {
+                let next = place.and_then(|place| self.plan.children.get(place));
+                child.settle(next, garden);
+            }
+            if let Some(place) = place {
+                self.mark(place);
             }
         }
+        self.choose(garden);
     }
 
     pub(super) fn state(&self) -> Connectivity {
@@ -97,18 +126,22 @@ impl Priorities {
         self.chosen_child().map(|child| &child.position)
     }
 
-    /// What is wrong with every child, since the calls would have gone to any of them.
+    /// What is wrong with the children, since the calls would have gone to any of them. The first few
+    /// are told: a text of thousands helps nobody, and would be made again with every failure.
     pub(crate) fn why<T>(&self, leaves: &Leaves<T>) -> Arc<str> {
-        let children = self.plan.children.iter();
-        let children = children.filter_map(|next| self.child(&next.name));
+        let children = (0..self.places.len().min(TOLD)).filter_map(|place| self.child(place));
         let mut whys: Vec<Arc<str>> = children
             .map(|child| child.position.current().why(leaves))
             .collect();
         whys.dedup();
-        match whys.as_slice() {
+        let why = match whys.as_slice() {
             [] => "priority policy has empty priority list".into(),
             [only] => only.clone(),
             whys => whys.join("; ").into(),
+        };
+        match self.places.len().saturating_sub(TOLD) {
+            0 => why,
+            others => format!("{why}; and {others} more").into(),
         }
     }
 
@@ -119,21 +152,28 @@ impl Priorities {
     }
 
     pub(super) fn each_leaf(&self, visit: &mut impl FnMut(LeafId)) {
-        for child in &self.children {
+        for child in self.children.iter() {
             child.position.each_leaf(visit);
         }
     }
 
+    pub(super) fn fell<T>(mut self, garden: &mut Garden<'_, T>) {
+        let keys: Vec<Key> = self.children.iter().map(|child| child.id.key).collect();
+        for key in keys {
+            self.remove(key, garden);
+        }
+        garden.agenda.remove(self.id);
+    }
+
     pub(super) fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
         let mut trees = Vec::new();
-        for (index, next) in self.plan.children.iter().enumerate() {
-            trees.push(match self.child(&next.name) {
-                Some(child) => child.tree(self.chosen == Some(index), leaves, pool),
+        for (place, next) in self.plan.children.iter().enumerate() {
+            trees.push(match self.child(place) {
+                Some(child) => child.tree(self.chosen == Some(place), leaves, pool),
                 None => Tree::new(&*next.name, vec![]).with_note(Some("not needed yet".into())),
             });
         }
-        let planned = |child: &Child| self.plan.children.iter().any(|c| c.name == child.name);
-        let removed = self.children.iter().filter(|child| !planned(child));
+        let removed = self.children.iter().filter(|child| child.place.is_none());
         trees.extend(removed.map(|child| child.tree(false, leaves, pool)));
         Tree::new(PRIORITY, trees).with_state(self.state())
     }
@@ -141,126 +181,99 @@ impl Priorities {
     /// The algorithm of A56: it creates children until one of them will do. Run again on the same
     /// states it chooses the same.
     fn choose<T>(&mut self, garden: &mut Garden<'_, T>) {
-        let plan = self.plan.clone();
         self.chosen = None;
-        for (index, next) in plan.children.iter().enumerate() {
-            let child = self.need(next, garden);
-            if let Connectivity::Ready | Connectivity::Idle = child.state {
-                self.chosen = Some(index);
-                return self.deactivate_below(index, garden.now);
+        while let Some(place) = self.marks.first(0, HOPEFUL) {
+            let Some(child) = self.child(place) else {
+                self.create(place, garden);
+                continue;
+            };
+            let is_well = child.is_well();
+            self.chosen = Some(place);
+            self.need_up_to(place, garden);
+            if is_well {
+                self.deactivate_below(place, garden);
             }
-            if child.failover_at.is_some() {
-                self.chosen = Some(index);
-                return;
-            }
+            return;
         }
-        let connecting = |next: &PriorityChild| {
-            let state = self.child(&next.name).map(|child| child.state);
-            state == Some(Connectivity::Connecting)
+        // All are there, and none will do.
+        let Some(last) = self.places.len().checked_sub(1) else {
+            return;
         };
-        let first_connecting = plan.children.iter().position(connecting);
-        self.chosen = first_connecting.or_else(|| plan.children.len().checked_sub(1));
+        self.need_up_to(last, garden);
+        self.chosen = self.marks.first(0, CONNECTING).or(Some(last));
     }
 
-    /// The child of the plan, which is created if this is the first time that it is needed.
-    fn need<T>(&mut self, next: &PriorityChild, garden: &mut Garden<'_, T>) -> &Child {
-        let known = self.children.iter().position(|c| c.name == next.name);
-        let index = known.unwrap_or_else(|| {
-            let mut child = Child::plant(next, garden);
+    /// Creates the child of a place, which is needed for the first time.
+    fn create<T>(&mut self, place: usize, garden: &mut Garden<'_, T>) {
+        let next = &self.plan.children[place];
+        let node = self.id;
+        let key = self.children.insert_with(|key| {
+            let id = ChildId { node, key };
+            let mut child = Child::plant(id, place, next, garden);
             child.settle(Some(next), garden);
-            self.children.push(child);
-            self.children.len() - 1
+            child
         });
-        let child = &mut self.children[index];
-        child.kept_until = None;
-        child
+        self.places[place] = Some(key);
+        self.mark(place);
     }
 
-    fn deactivate_below(&mut self, chosen: usize, now: Instant) {
-        for next in &self.plan.children[chosen + 1..] {
-            let mut children = self.children.iter_mut();
-            if let Some(child) = children.find(|child| child.name == next.name) {
-                child.keep_until(now + RETENTION);
-            }
+    /// What was kept in case it is needed now is.
+    fn need_up_to<T>(&mut self, last: usize, garden: &mut Garden<'_, T>) {
+        let mut from = 0;
+        while let Some(place) = self.marks.first(from, KEPT).filter(|place| *place <= last) {
+            self.change(place, garden, |child| child.kept_until = None);
+            from = place + 1;
         }
+    }
+
+    fn deactivate_below<T>(&mut self, chosen: usize, garden: &mut Garden<'_, T>) {
+        let until = garden.now + RETENTION;
+        let mut from = chosen + 1;
+        while let Some(place) = self.marks.first(from, NEEDED) {
+            self.change(place, garden, |child| child.keep_until(until));
+            from = place + 1;
+        }
+    }
+
+    fn change<T>(
+        &mut self,
+        place: usize,
+        garden: &mut Garden<'_, T>,
+        change: impl FnOnce(&mut Child),
+    ) {
+        garden.agenda.steps += 1;
+        let key = self.places.get(place).copied().flatten();
+        if let Some(child) = key.and_then(|key| self.children.get_mut(key)) {
+            change(child);
+            child.set_alarm(garden);
+        }
+        self.mark(place);
+    }
+
+    /// Notes what A56 may ask of the child of a place.
+    fn mark(&mut self, place: usize) {
+        let marks = self.child(place).map_or(HOPEFUL, Child::marks);
+        self.marks.set(place, marks);
+    }
+
+    fn remove<T>(&mut self, key: Key, garden: &mut Garden<'_, T>) {
+        let Some(mut child) = self.children.remove(key) else {
+            return;
+        };
+        if let Some(place) = child.place.and_then(|place| self.places.get_mut(place)) {
+            *place = None;
+        }
+        child.move_alarm(None, garden);
+        child.position.fell(garden);
     }
 
     fn chosen_child(&self) -> Option<&Child> {
-        let next = self.plan.children.get(self.chosen?)?;
-        self.child(&next.name)
+        self.child(self.chosen?)
     }
 
-    fn child(&self, name: &str) -> Option<&Child> {
-        self.children.iter().find(|child| &*child.name == name)
-    }
-}
-
-impl Child {
-    fn plant<T>(next: &PriorityChild, garden: &mut Garden<'_, T>) -> Self {
-        let ignore = next.ignore_reresolution;
-        let position = garden.within(
-            |place| place.ignores_reresolution |= ignore,
-            |garden| Position::plant(&next.node, garden),
-        );
-        Self {
-            name: next.name.clone(),
-            state: Connectivity::Connecting,
-            position,
-            failover_at: Some(garden.now + FAILOVER_TIMEOUT),
-            was_well: false,
-            kept_until: None,
-        }
-    }
-
-    fn update<T>(&mut self, next: &PriorityChild, garden: &mut Garden<'_, T>) {
-        let ignore = next.ignore_reresolution;
-        garden.within(
-            |place| place.ignores_reresolution |= ignore,
-            |garden| self.position.update(&next.node, garden),
-        );
-    }
-
-    /// Takes over the state of what is below, and starts and stops the failover timer by it.
-    fn settle<T>(&mut self, next: Option<&PriorityChild>, garden: &mut Garden<'_, T>) {
-        let ignore = next.is_some_and(|next| next.ignore_reresolution);
-        garden.within(
-            |place| place.ignores_reresolution |= ignore,
-            |garden| self.position.settle(garden),
-        );
-        let state = self.position.state(garden.leaves);
-        let before = std::mem::replace(&mut self.state, state);
-        match state {
-            Connectivity::Ready | Connectivity::Idle => {
-                self.was_well = true;
-                self.failover_at = None;
-            }
-            Connectivity::TransientFailure => {
-                self.was_well = false;
-                self.failover_at = None;
-            }
-            // A child that keeps saying so gets no more time.
-            Connectivity::Connecting if before != state && self.was_well => {
-                self.failover_at = Some(garden.now + FAILOVER_TIMEOUT);
-            }
-            Connectivity::Connecting => {}
-        }
-        self.failover_at.take_if(|at| *at <= garden.now);
-    }
-
-    fn keep_until(&mut self, until: Instant) {
-        self.kept_until.get_or_insert(until);
-    }
-
-    fn tree<T>(&self, chosen: bool, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
-        let too_long = self.state == Connectivity::Connecting && self.failover_at.is_none();
-        let note = match (chosen, self.kept_until) {
-            (true, _) if too_long => Some("in use, took too long".into()),
-            (true, _) => Some("in use".into()),
-            (false, Some(_)) => Some("kept in case it is needed".into()),
-            (false, None) => too_long.then(|| "took too long".into()),
-        };
-        Tree::new(&*self.name, self.position.trees(leaves, pool))
-            .with_state(self.state)
-            .with_note(note)
+    /// The child of a place in the plan, if it was needed.
+    fn child(&self, place: usize) -> Option<&Child> {
+        let key = self.places.get(place).copied().flatten()?;
+        self.children.get(key)
     }
 }

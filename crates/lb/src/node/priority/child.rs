@@ -1,0 +1,145 @@
+//! One child of a `priority` node.
+
+use std::{sync::Arc, time::Instant};
+
+use super::super::{Garden, Position, agenda::ChildId};
+use crate::{
+    Connectivity, Tree, endpoint::Pool, leaf::Leaves, plan::PriorityChild, timing::FAILOVER_TIMEOUT,
+};
+
+/// The place has no child yet, or one that can take calls or has time left to connect.
+pub(super) const HOPEFUL: u8 = 1;
+/// The child is CONNECTING.
+pub(super) const CONNECTING: u8 = 2;
+/// There is a child, and it is needed.
+pub(super) const NEEDED: u8 = 4;
+/// There is a child, and it is kept in case it is needed.
+pub(super) const KEPT: u8 = 8;
+
+/// A child that was needed at least once.
+#[derive(Debug)]
+pub(super) struct Child {
+    pub(super) id: ChildId,
+    pub(super) name: Arc<str>,
+    /// Where it is in the plan; `None` if it left.
+    pub(super) place: Option<usize>,
+    pub(super) state: Connectivity,
+    pub(super) position: Position,
+    /// While this lies ahead, the child is given the time to connect.
+    failover_at: Option<Instant>,
+    /// Whether it was READY or IDLE more recently than it failed.
+    was_well: bool,
+    /// It is not needed, and kept until then in case it is.
+    pub(super) kept_until: Option<Instant>,
+    /// When it is to be settled next.
+    alarm: Option<Instant>,
+}
+
+impl Child {
+    pub(super) fn plant<T>(
+        id: ChildId,
+        place: usize,
+        next: &PriorityChild,
+        garden: &mut Garden<'_, T>,
+    ) -> Self {
+        let position = garden.within(
+            |place| place.enter(id, next.ignore_reresolution),
+            |garden| Position::plant(&next.node, garden),
+        );
+        Self {
+            id,
+            name: next.name.clone(),
+            place: Some(place),
+            state: Connectivity::Connecting,
+            position,
+            failover_at: Some(garden.now + FAILOVER_TIMEOUT),
+            was_well: false,
+            kept_until: None,
+            alarm: None,
+        }
+    }
+
+    pub(super) fn update<T>(&mut self, next: &PriorityChild, garden: &mut Garden<'_, T>) {
+        garden.within(
+            |place| place.enter(self.id, next.ignore_reresolution),
+            |garden| self.position.update(&next.node, garden),
+        );
+    }
+
+    /// Takes over the state of what is below, and starts and stops the failover timer by it.
+    pub(super) fn settle<T>(&mut self, next: Option<&PriorityChild>, garden: &mut Garden<'_, T>) {
+        let ignore = next.is_some_and(|next| next.ignore_reresolution);
+        garden.within(
+            |place| place.enter(self.id, ignore),
+            |garden| self.position.settle(garden),
+        );
+        let state = self.position.state(garden.leaves);
+        let before = std::mem::replace(&mut self.state, state);
+        match state {
+            Connectivity::Ready | Connectivity::Idle => {
+                self.was_well = true;
+                self.failover_at = None;
+            }
+            Connectivity::TransientFailure => {
+                self.was_well = false;
+                self.failover_at = None;
+            }
+            // A child that keeps saying so gets no more time.
+            Connectivity::Connecting if before != state && self.was_well => {
+                self.failover_at = Some(garden.now + FAILOVER_TIMEOUT);
+            }
+            Connectivity::Connecting => {}
+        }
+        self.failover_at.take_if(|at| *at <= garden.now);
+        self.set_alarm(garden);
+    }
+
+    pub(super) fn set_alarm<T>(&mut self, garden: &mut Garden<'_, T>) {
+        let times = [self.failover_at, self.kept_until];
+        let at = times.into_iter().flatten().min();
+        self.move_alarm(at, garden);
+    }
+
+    pub(super) fn move_alarm<T>(&mut self, at: Option<Instant>, garden: &mut Garden<'_, T>) {
+        let ChildId { node, key } = self.id;
+        let agenda = &mut garden.agenda;
+        agenda.set_alarm(node, Some(key), &mut self.alarm, at);
+    }
+
+    /// Whether it takes calls, or would connect for one.
+    pub(super) fn is_well(&self) -> bool {
+        matches!(self.state, Connectivity::Ready | Connectivity::Idle)
+    }
+
+    /// What A56 may ask of it.
+    pub(super) fn marks(&self) -> u8 {
+        let mut marks = match self.kept_until {
+            Some(_) => KEPT,
+            None => NEEDED,
+        };
+        if self.is_well() || self.failover_at.is_some() {
+            marks |= HOPEFUL;
+        }
+        if self.state == Connectivity::Connecting {
+            marks |= CONNECTING;
+        }
+        marks
+    }
+
+    pub(super) fn keep_until(&mut self, until: Instant) {
+        self.kept_until.get_or_insert(until);
+    }
+
+    pub(super) fn tree<T>(&self, chosen: bool, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
+        let too_long = self.state == Connectivity::Connecting && self.failover_at.is_none();
+        let note = match (chosen, self.kept_until) {
+            (true, _) if too_long => Some("in use, took too long".into()),
+            (true, _) => Some("in use".into()),
+            (false, Some(_)) => Some("kept in case it is needed".into()),
+            (false, None) => too_long.then(|| "took too long".into()),
+        };
+        Tree::new(&*self.name, self.position.trees(leaves, pool))
+            .with_state(self.state)
+            .with_note(note)
+    }
+}
