@@ -24,6 +24,7 @@ mod foreign_delta;
 mod foreign_servers;
 mod inspect;
 mod load;
+mod proxies;
 mod reorder;
 mod silent_backend;
 mod survival;
