@@ -5,6 +5,7 @@
 //! their own, which is why it understands two of the product's commands.
 
 mod ab;
+mod goaway;
 mod rpc;
 mod sidecar;
 
@@ -37,6 +38,7 @@ enum BenchCommand {
     Backend(BackendArgs),
     #[command(hide = true)]
     Control(ControlArgs),
+    Goaway(goaway::GoAwayArgs),
     Rpc(RpcArgs),
 }
 
@@ -46,6 +48,7 @@ async fn main() -> ExitCode {
     let served = match command {
         BenchCommand::Ab(args) => return exit(ab::run(args).await),
         BenchCommand::AbIdle(args) => return exit(ab::hold_idle(args).await),
+        BenchCommand::Goaway(args) => return exit(goaway::run(args).await),
         BenchCommand::Rpc(args) => return exit(rpc::run(args).await),
         BenchCommand::Backend(args) => Command::Backend(args),
         BenchCommand::Control(args) => Command::Control(args),

@@ -8,12 +8,17 @@ Reads one command per line on stdin and prints one JSON object per line on stdou
                        {"code": "OK", "hostname": "b1", "details": ""}
     try N [TIMEOUT]    the same, but they do not wait for ready: they fail if
                        they cannot be sent
+    load RPS SECONDS   so many calls a second, which do not wait for ready or for
+                       each other; one line in the end:
+                       {"calls": 20000, "failed": 1, "first": "UNAVAILABLE: ..."}
 
 It ends with its stdin, so it never outlives the test that started it.
 """
 
 import json
 import sys
+import threading
+import time
 
 import grpc
 
@@ -64,11 +69,36 @@ def call(unary_call, timeout, wait_for_ready):
     return {"code": "OK", "hostname": hostname(reply), "details": ""}
 
 
+def load(unary_call, rps, seconds):
+    count = rps * seconds
+    failures = []
+    left = threading.Semaphore(0)
+
+    def ended(future):
+        if future.code() != grpc.StatusCode.OK:
+            failures.append(f"{future.code().name}: {future.details()}")
+        left.release()
+
+    start = time.monotonic()
+    for number in range(count):
+        early = start + number / rps - time.monotonic()
+        if early > 0:
+            time.sleep(early)
+        future = unary_call.future(b"", timeout=10.0, wait_for_ready=False)
+        future.add_done_callback(ended)
+    for _ in range(count):
+        left.acquire()
+    return {"calls": count, "failed": len(failures), "first": next(iter(failures), None)}
+
+
 def main():
     channel = grpc.insecure_channel(sys.argv[1])
     unary_call = channel.unary_unary(METHOD)
     for line in sys.stdin:
         command, count, *rest = line.split()
+        if command == "load":
+            print(json.dumps(load(unary_call, int(count), int(rest[0]))), flush=True)
+            continue
         if command not in ("call", "try"):
             raise ValueError(f"unknown command {line!r}")
         timeout = float(rest[0]) if rest else 10.0

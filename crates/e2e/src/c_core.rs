@@ -66,6 +66,16 @@ impl CCoreClient {
         spread
     }
 
+    /// Makes `rps` calls a second for so many seconds, which do not wait for ready: how many there
+    /// were, how many failed, and what the first failure said.
+    pub fn load(&mut self, rps: u32, seconds: u32) -> [Value; 3] {
+        self.process.send_line(&format!("load {rps} {seconds}"));
+        let mut result: Value = self
+            .process
+            .wait_for("the outcome", |line| serde_json::from_str(line).ok());
+        ["calls", "failed", "first"].map(|key| result[key].take())
+    }
+
     /// Calls until a whole round is answered by exactly the backends in `names`.
     ///
     /// # Panics

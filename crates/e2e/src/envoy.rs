@@ -57,7 +57,17 @@ impl Envoy {
     ///
     /// If it does not come up within [`PATIENCE`].
     pub fn start_before(envoy: &Path, upstream: SocketAddr, http2: Value) -> Self {
-        Self::start_with(envoy, &static_bootstrap(upstream, http2))
+        Self::start_with(envoy, &static_bootstrap(upstream, http2, json!({})))
+    }
+
+    /// The same with nothing to say about HTTP/2; a connection that had `max_requests` is sent away.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up within [`PATIENCE`].
+    pub fn start_sending_away(envoy: &Path, upstream: SocketAddr, max_requests: u32) -> Self {
+        let http = json!({ "max_requests_per_connection": max_requests });
+        Self::start_with(envoy, &static_bootstrap(upstream, json!({}), http))
     }
 
     fn start_with(envoy: &Path, bootstrap: &Value) -> Self {
@@ -237,11 +247,11 @@ fn bootstrap(control: SocketAddr, api_type: &str) -> Value {
     })
 }
 
-fn static_bootstrap(upstream: SocketAddr, http2: Value) -> Value {
+fn static_bootstrap(upstream: SocketAddr, http2: Value, http: Value) -> Value {
     json!({
         "admin": admin(),
         "static_resources": {
-            "listeners": [static_listener(INGRESS, "upstream", http2)],
+            "listeners": [static_listener(INGRESS, "upstream", http2, http)],
             "clusters": [http2_cluster("upstream", upstream)],
         },
     })

@@ -6,7 +6,7 @@
 //! folder), installed by whichever test comes first. `$CROWFLY_PEERS` says how
 //! much a run insists on them: `auto` (the default) leaves a test out, and says
 //! so, on a machine without Python, Node or network; `require` fails; `off`
-//! leaves them out and installs nothing.
+//! leaves them out and installs nothing. nginx is a package of the system, and is found or not.
 
 use std::env;
 use std::fs::{self, File};
@@ -66,6 +66,21 @@ pub fn grpc_js() -> Option<&'static Path> {
     GRPC_JS.program()
 }
 
+/// The nginx of the system; otherwise as [`python`].
+pub fn nginx() -> Option<&'static Path> {
+    static NGINX: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    insisted_on("nginx", || {
+        NGINX.get_or_init(|| {
+            let path = env::var_os("PATH").unwrap_or_default();
+            // Debian has it where only root's PATH leads.
+            let folders = env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+            let mut programs = folders.map(|folder| folder.join("nginx"));
+            let found = programs.find(|program| program.is_file());
+            found.ok_or_else(|| "it is not installed (on Debian: nginx-light)".to_owned())
+        })
+    })
+}
+
 /// One program, and how to get it.
 struct Peer {
     name: &'static str,
@@ -87,24 +102,9 @@ enum Index {
 
 impl Peer {
     fn program(&'static self) -> Option<&'static Path> {
-        let mode = Mode::from_env();
-        if mode == Mode::Off {
-            leave_out(self.name, "CROWFLY_PEERS=off");
-            return None;
-        }
-        match self.program.get_or_init(|| self.install(&peers_dir())) {
-            Ok(program) => Some(program),
-            Err(reason) if mode == Mode::Require => {
-                panic!(
-                    "CROWFLY_PEERS=require, but there is no {}: {reason}",
-                    self.name
-                )
-            }
-            Err(reason) => {
-                leave_out(self.name, reason);
-                None
-            }
-        }
+        insisted_on(self.name, || {
+            self.program.get_or_init(|| self.install(&peers_dir()))
+        })
     }
 
     /// Installs the packages below `dir` unless they are there, and says where
@@ -160,6 +160,28 @@ impl Peer {
             return Err(format!("{} is not a file", program.display()));
         }
         Ok(program)
+    }
+}
+
+/// The program that `look` finds, if the run wants one; without it, what a run insists on happens.
+fn insisted_on(
+    name: &str,
+    look: impl FnOnce() -> &'static Result<PathBuf, String>,
+) -> Option<&'static Path> {
+    let mode = Mode::from_env();
+    if mode == Mode::Off {
+        leave_out(name, "CROWFLY_PEERS=off");
+        return None;
+    }
+    match look() {
+        Ok(program) => Some(program),
+        Err(reason) if mode == Mode::Require => {
+            panic!("CROWFLY_PEERS=require, but there is no {name}: {reason}")
+        }
+        Err(reason) => {
+            leave_out(name, reason);
+            None
+        }
     }
 }
 

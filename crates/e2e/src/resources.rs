@@ -55,11 +55,12 @@ pub fn http2_listener(name: &str) -> Value {
 }
 
 /// A listener `name` for a proxy without a control plane: it speaks HTTP/2 with these
-/// `Http2ProtocolOptions`, and all requests go to `cluster`, however long they take.
+/// `Http2ProtocolOptions` and `HttpProtocolOptions`, and all requests go to `cluster`, however long
+/// they take.
 ///
 /// Told to go away, it waits a tenth of a second between saying so and refusing streams.
 #[expect(clippy::needless_pass_by_value, reason = "json!() reads better")]
-pub fn static_listener(name: &str, cluster: &str, http2: Value) -> Value {
+pub fn static_listener(name: &str, cluster: &str, http2: Value, http: Value) -> Value {
     let route = json!({ "cluster": cluster, "timeout": "0s" });
     json!({
         "name": name,
@@ -71,6 +72,7 @@ pub fn static_listener(name: &str, cluster: &str, http2: Value) -> Value {
                 "stat_prefix": name,
                 "codec_type": "HTTP2",
                 "http2_protocol_options": http2,
+                "common_http_protocol_options": http,
                 "drain_timeout": "0.1s",
                 "route_config": { "virtual_hosts": [virtual_host(name, &route)] },
                 "http_filters": http_filters(),

@@ -25,6 +25,7 @@ mod foreign_delta;
 mod foreign_servers;
 mod inspect;
 mod load;
+mod proxies;
 mod readings;
 mod reorder;
 mod silent_backend;
