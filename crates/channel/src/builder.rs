@@ -31,7 +31,7 @@ use crate::published::Published;
 use crate::routing::Routing;
 use crate::state::{ConnectivityState, StateTeller};
 use crate::target::{CallAuthority, Target, TargetError, parse_authority};
-use crate::transport::{BackendTls, Connector, Keepalive, Profile, TlsError};
+use crate::transport::{BackendTls, Connector, Keepalive, Profile, TlsError, Windows};
 
 /// gRPC's usual limit for TCP, TLS and SETTINGS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -70,6 +70,7 @@ pub struct ChannelBuilder {
     keepalive: Option<(Duration, Duration)>,
     keepalive_while_idle: bool,
     max_header_list_size: Option<u32>,
+    windows: Windows,
     idle_timeout: Duration,
     data_error_handling: Option<bool>,
     aggregate_cluster_resources: Option<bool>,
@@ -93,6 +94,7 @@ impl ChannelBuilder {
             keepalive: None,
             keepalive_while_idle: false,
             max_header_list_size: None,
+            windows: Windows::default(),
             idle_timeout: IDLE_TIMEOUT,
             data_error_handling: None,
             aggregate_cluster_resources: None,
@@ -204,6 +206,59 @@ impl ChannelBuilder {
     /// ```
     pub fn max_header_list_size(mut self, bytes: u32) -> Self {
         self.max_header_list_size = Some(bytes);
+        self
+    }
+
+    /// Lets backends send this much on a stream before it is read.
+    ///
+    /// By default a stream begins with 1 MiB, and while it is read its window follows the bandwidth and
+    /// the delay of the path, up to 16 MiB, as gRPC's does. A size that is set here stays.
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let channel = crowfly::Channel::builder("xds:///payments")
+    ///     .initial_stream_window_size(65_535)
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn initial_stream_window_size(mut self, bytes: u32) -> Self {
+        self.windows.stream = Some(bytes);
+        self
+    }
+
+    /// Lets a backend have this much under way on all streams of a connection together. The default is
+    /// 16 MiB, the least 65,535 bytes.
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let channel = crowfly::Channel::builder("xds:///payments")
+    ///     .initial_connection_window_size(1024 * 1024)
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn initial_connection_window_size(mut self, bytes: u32) -> Self {
+        self.windows.connection = Some(bytes);
+        self
+    }
+
+    /// Bounds what backends may send and calls have not read, for all streams of a connection together.
+    /// The default is 16 MiB.
+    ///
+    /// Below that limit a stream that nobody reads does not hold up the others. At the limit all of them
+    /// wait until something is read.
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let channel = crowfly::Channel::builder("xds:///payments")
+    ///     .max_unread_bytes(64 * 1024 * 1024)
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_unread_bytes(mut self, bytes: u32) -> Self {
+        self.windows.max_unread = Some(bytes);
         self
     }
 
@@ -367,6 +422,7 @@ impl ChannelBuilder {
             Some(bytes) => profile.with_max_header_list_size(bytes),
             None => profile,
         };
+        let profile = profile.with_windows(self.windows);
         Ok((scheme, profile))
     }
 

@@ -2,23 +2,24 @@
 
 use std::fmt;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
-use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use crate::client::{Client, Shared};
 use crate::core::{Core, HungUp};
 use crate::error::Error;
+use crate::input::Input;
+use crate::output::Output;
 use crate::{Config, Event, Reason, frame};
 
-/// What is read at once, at first. It grows while reads fill it.
-const MIN_READ: usize = 4 * 1024;
-const MAX_READ: usize = 64 * 1024;
 /// The most that is handed at once to a socket whose writes are not exact. It is a record of TLS.
 const LAYERED_WRITE: usize = 16 * 1024;
+/// How many slices are written at once.
+const SLICES: usize = 32;
 
 /// The future that drives a connection to its end. Dropping it ends the connection at once.
 ///
@@ -30,10 +31,9 @@ pub struct Connection<IO, F> {
     observe: F,
     probe: fn(&IO) -> bool,
     has_exact_writes: bool,
-    input: BytesMut,
-    read_size: usize,
+    input: Input,
     /// Output that is being written.
-    writing: BytesMut,
+    writing: Output,
 }
 
 impl<IO, F> Connection<IO, F>
@@ -44,7 +44,8 @@ where
     /// A connection over a socket that is connected. `observe` hears what concerns it as a whole; it
     /// must not act on the connection from within.
     pub fn new(io: IO, config: Config, observe: F) -> (Client, Self) {
-        let shared = Shared::new(Core::new(config));
+        let is_vectored = io.is_write_vectored();
+        let shared = Shared::new(Core::new(config, Output::new(is_vectored)));
         let client = Client::new(shared.clone());
         let connection = Self {
             io,
@@ -52,9 +53,8 @@ where
             observe,
             probe: |_| false,
             has_exact_writes: false,
-            input: BytesMut::new(),
-            read_size: MIN_READ,
-            writing: BytesMut::new(),
+            input: Input::default(),
+            writing: Output::new(is_vectored),
         };
         (client, connection)
     }
@@ -105,28 +105,21 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
         loop {
-            if self.input.capacity() - self.input.len() < self.read_size / 2 {
-                self.input.reserve(self.read_size);
-            }
-            let room = self.input.capacity() - self.input.len();
-            let Poll::Ready(read) = pin!(self.io.read_buf(&mut self.input)).poll(cx) else {
-                if self.input.is_empty() && self.shared.lock().is_quiet() {
-                    self.input = BytesMut::new();
-                    self.read_size = MIN_READ;
-                }
+            let buffer = self.input.buffer();
+            let room = buffer.capacity() - buffer.len();
+            let Poll::Ready(read) = pin!(self.io.read_buf(buffer)).poll(cx) else {
+                self.input.rest(self.shared.lock().is_quiet());
                 return Poll::Pending;
             };
             let read = read?;
             if read == 0 {
                 return Poll::Ready(self.hung_up());
             }
-            if read == room {
-                self.read_size = (self.read_size * 2).min(MAX_READ);
-            }
+            self.input.filled(read, room);
             *was_silent = false;
             (self.observe)(Event::Received);
             let mut core = self.shared.lock();
-            core.receive(&mut self.input, &mut self.observe)?;
+            core.receive(&mut self.input, Instant::now(), &mut self.observe)?;
         }
     }
 
@@ -144,7 +137,6 @@ where
             while !self.writing.is_empty() {
                 ready!(self.poll_write_some(cx))?;
             }
-            self.writing.clear();
             let is_gone = || was_silent && (self.probe)(&self.io);
             let mut core = self.shared.lock();
             match core.poll_output(&mut self.writing, is_gone, cx) {
@@ -159,13 +151,19 @@ where
 
     /// Hands the socket some of the output, and takes away what may have reached the server.
     fn poll_write_some(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut offered = self.writing.len();
+        let mut most = usize::MAX;
         if !self.has_exact_writes {
             // A layer that still holds something takes no more, so that little is lost with it.
             ready!(Pin::new(&mut self.io).poll_flush(cx))?;
-            offered = offered.min(LAYERED_WRITE);
+            most = LAYERED_WRITE;
         }
-        let written = ready!(Pin::new(&mut self.io).poll_write(cx, &self.writing[..offered]));
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let (count, offered) = self.writing.slices(most, &mut slices);
+        let io = Pin::new(&mut self.io);
+        let written = ready!(match &slices[..count] {
+            [all] => io.poll_write(cx, all),
+            several => io.poll_write_vectored(cx, several),
+        });
         match written {
             Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             Ok(written) => self.writing.advance(written),
@@ -182,8 +180,9 @@ where
                 let mut core = self.shared.lock();
                 // A stream may have been opened meanwhile, by someone who does not know.
                 if core.is_quiet() {
-                    frame::put_go_away(&mut core.output, Reason::NO_ERROR, "");
-                    self.writing.unsplit(std::mem::take(&mut core.output));
+                    frame::put_go_away(core.output.frames(), Reason::NO_ERROR, "");
+                    let last = std::mem::replace(&mut core.output, Output::new(false));
+                    self.writing.append(last);
                 }
                 core.close("closed in good order", 0);
                 drop(core);
@@ -196,7 +195,7 @@ where
             Err(error @ Error::Protocol { reason, text }) => {
                 // A frame that is half written has to be ended before another.
                 let before = self.writing.len();
-                frame::put_go_away(&mut self.writing, *reason, text);
+                frame::put_go_away(self.writing.frames(), *reason, text);
                 let go_away = self.writing.len() - before;
                 self.write_last(cx);
                 let unwritten = self.writing.len().saturating_sub(go_away);

@@ -1,7 +1,7 @@
 //! The protocol without I/O: what is said on a connection, and what is heard.
 //!
-//! Calls act on it from their own tasks, under a lock that is held for as long as it takes to copy
-//! a frame; the task of the connection moves bytes between it and the socket.
+//! Calls act on it from their own tasks, under a lock that is held for as long as it takes to make or
+//! read a few frames; the task of the connection moves bytes between it and the socket.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,11 +12,13 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request};
 
+use crate::bdp::Bdp;
 use crate::error::{Error, OpenError, StreamError};
 use crate::frame::{
     self, DEFAULT_WINDOW, MAX_FRAME_SIZE, MAX_WINDOW, STREAM_ID_MASK, put_header_block, setting,
 };
 use crate::hpack::{Decoder, Encoder};
+use crate::output::Output;
 use crate::ping::Pings;
 use crate::receive::HeaderBlock;
 use crate::stream::{End, ReceiveSide, SendSide, Stream, set};
@@ -25,12 +27,12 @@ use crate::{Config, GoAway, Reason, head};
 
 /// While so much waits to be written to the socket, streams wait too.
 const OUTPUT_LIMIT: usize = 64 * 1024;
-/// Buffers that are at most as large are kept while there is nothing to do.
-const KEPT_BUFFER: usize = 512;
 /// When the server takes nothing, so much of what nobody waits for any more may be left over for it
 /// (the heads of calls that were cancelled, and that they were), and so much for each open stream.
 const OVERFLOW: usize = 1024 * 1024;
 const STREAM_OVERFLOW: usize = 32 * 1024;
+/// The most that is taken to be under way on a path, as in gRPC.
+const MAX_BDP: u32 = 16 * 1024 * 1024;
 /// What HPACK may remember of the server's headers, unless we say otherwise: we do not.
 const HEADER_TABLE_SIZE: usize = 4096;
 
@@ -47,6 +49,10 @@ pub(crate) struct Core {
     /// What the server lets us send on all streams together.
     pub(crate) send_window: i64,
     pub(crate) receive_window: ReceiveWindow,
+    /// What the windows of streams follow, unless they are fixed.
+    pub(crate) bdp: Option<Bdp>,
+    /// DATA frames with next to nothing in them, beyond those with more.
+    pub(crate) scraps: u32,
     /// Streams that wait for the connection: for its window, or for room in the output.
     queued: VecDeque<u32>,
     /// HEADERS that go on in CONTINUATION.
@@ -55,7 +61,7 @@ pub(crate) struct Core {
     pub(crate) go_away: Option<GoAway>,
     /// Why it is over, if it is.
     closed: Option<Arc<str>>,
-    pub(crate) output: BytesMut,
+    pub(crate) output: Output,
     /// How much output the socket's side has taken.
     taken: u64,
     /// Whether a stream begins in the output.
@@ -73,13 +79,15 @@ pub(crate) struct ServerSettings {
 }
 
 impl Core {
-    pub(crate) fn new(mut config: Config) -> Self {
+    /// `output` is an empty one.
+    pub(crate) fn new(mut config: Config, mut output: Output) -> Self {
         config.stream_window = config.stream_window.min(MAX_WINDOW as u32);
         config.connection_window = config.connection_window.min(MAX_WINDOW as u32);
-        let mut output = BytesMut::with_capacity(128);
-        output.extend_from_slice(frame::PREFACE);
+        let preface = output.frames();
+        preface.reserve(128);
+        preface.extend_from_slice(frame::PREFACE);
         frame::put_settings(
-            &mut output,
+            preface,
             &[
                 (setting::ENABLE_PUSH, 0),
                 (setting::INITIAL_WINDOW_SIZE, config.stream_window),
@@ -88,8 +96,10 @@ impl Core {
         );
         let more = config.connection_window.saturating_sub(DEFAULT_WINDOW);
         if more > 0 {
-            frame::put_window_update(&mut output, 0, more);
+            frame::put_window_update(preface, 0, more);
         }
+        let connection_window = config.connection_window.max(DEFAULT_WINDOW);
+        let bdp = Bdp::new(config.stream_window, MAX_BDP);
         Self {
             streams: HashMap::default(),
             next_id: config.first_stream_id,
@@ -101,7 +111,9 @@ impl Core {
                 initial_window: DEFAULT_WINDOW,
             },
             send_window: DEFAULT_WINDOW.into(),
-            receive_window: ReceiveWindow::new(config.connection_window.max(DEFAULT_WINDOW)),
+            receive_window: ReceiveWindow::of_connection(connection_window, config.max_unread),
+            bdp: config.is_adaptive.then_some(bdp),
+            scraps: 0,
             queued: VecDeque::new(),
             block: None,
             pings: Pings::default(),
@@ -137,7 +149,7 @@ impl Core {
         };
         let mut block = BytesMut::new();
         head::encode_request(request, &mut self.encoder, &mut block);
-        put_header_block(&mut self.output, id, is_ended, &block);
+        put_header_block(self.output.frames(), id, is_ended, &block);
         self.begins_stream = true;
         self.streams.insert(id, stream);
         Ok(id)
@@ -153,7 +165,7 @@ impl Core {
         let stream = open_stream(&mut self.streams, id)?;
         if data.is_empty() && is_last && stream.send.is_empty() {
             stream.send.end = End::Sent;
-            frame::put_data(&mut self.output, id, true, &[]);
+            self.output.put_data(id, true, Bytes::new());
             return Ok(());
         }
         if !data.is_empty() {
@@ -192,7 +204,7 @@ impl Core {
         if let End::Trailers(trailers) = std::mem::replace(&mut stream.send.end, End::Sent) {
             let mut block = BytesMut::new();
             head::encode_fields(&trailers, &mut self.encoder, &mut block);
-            put_header_block(&mut self.output, id, true, &block);
+            put_header_block(self.output.frames(), id, true, &block);
         }
     }
 
@@ -250,7 +262,7 @@ impl Core {
         {
             stream.fail(error);
             if self.closed.is_none() {
-                frame::put_reset(&mut self.output, id, reason);
+                frame::put_reset(self.output.frames(), id, reason);
             }
         }
     }
@@ -260,15 +272,30 @@ impl Core {
         if self.closed.is_some() {
             return;
         }
-        if let Some(increment) = self.receive_window.release(len) {
-            frame::put_window_update(&mut self.output, 0, increment);
+        self.receive_window.read(len);
+        self.widen_connection();
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        let window = &mut stream.receive.window;
+        window.read(len);
+        if stream.failed.is_some() || stream.receive.is_ended {
+            return;
         }
-        if let Some(stream) = self.streams.get_mut(&id)
-            && stream.failed.is_none()
-            && !stream.receive.is_ended
-            && let Some(increment) = stream.receive.window.release(len)
-        {
-            frame::put_window_update(&mut self.output, id, increment);
+        if let Some(bdp) = &self.bdp {
+            // All that the path takes, except that one stream never fills what all may leave unread.
+            let room = self.receive_window.room();
+            window.grow(bdp.estimate().min(room - room / 8));
+        }
+        if let Some(increment) = window.increment() {
+            frame::put_window_update(self.output.frames(), id, increment);
+        }
+    }
+
+    /// Gives the connection window back, as far as streams leave room.
+    pub(crate) fn widen_connection(&mut self) {
+        if let Some(increment) = self.receive_window.increment() {
+            frame::put_window_update(self.output.frames(), 0, increment);
         }
     }
 
@@ -333,15 +360,15 @@ impl Core {
     /// It stays here if a stream begins in it and `is_gone` says that it is too late for one.
     pub(crate) fn poll_output(
         &mut self,
-        buffer: &mut BytesMut,
+        buffer: &mut Output,
         is_gone: impl FnOnce() -> bool,
         cx: &Context<'_>,
     ) -> Poll<Result<(), HungUp>> {
         self.go_on();
         if self.output.is_empty() {
             if self.is_quiet() {
-                shrink(&mut self.output);
-                shrink(buffer);
+                self.output.shrink();
+                buffer.shrink();
             }
             set(&mut self.task, cx);
             return Poll::Pending;
@@ -377,7 +404,7 @@ impl Core {
 
     pub(crate) fn ping(&mut self) {
         if self.closed.is_none() {
-            self.pings.send(&mut self.output);
+            self.pings.send(self.output.frames());
         }
     }
 
@@ -400,7 +427,7 @@ impl Core {
         self.closed = Some(reason);
         self.pings.close();
         self.queued = VecDeque::new();
-        self.output = BytesMut::new();
+        self.output = Output::new(false);
     }
 }
 
@@ -425,13 +452,6 @@ fn open_stream<S: std::hash::BuildHasher>(
         Some(error) => Err(error.clone()),
         None if matches!(stream.send.end, End::Open) => Ok(stream),
         None => Err(StreamError::Cancelled),
-    }
-}
-
-/// What was taken from the front of a buffer does not count as its capacity, but is there.
-fn shrink(buffer: &mut BytesMut) {
-    if buffer.try_reclaim(KEPT_BUFFER + 1) {
-        *buffer = BytesMut::new();
     }
 }
 

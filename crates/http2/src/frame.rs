@@ -34,7 +34,6 @@ impl Head {
     /// Frames are made to fit into 24 bits.
     pub(crate) fn put(self, out: &mut BytesMut) {
         let [_, len @ ..] = (self.len as u32).to_be_bytes();
-        out.reserve(Self::LEN + self.len);
         out.put_slice(&len);
         out.put_u8(self.kind);
         out.put_u8(self.flags);
@@ -119,9 +118,15 @@ pub(crate) fn put_go_away(out: &mut BytesMut, reason: Reason, text: &str) {
 }
 
 pub(crate) fn put_data(out: &mut BytesMut, stream: u32, end: bool, payload: &[u8]) {
-    let flags = if end { flag::END_STREAM } else { 0 };
-    head(kind::DATA, flags, stream, payload.len()).put(out);
+    out.reserve(Head::LEN + payload.len());
+    put_data_head(out, stream, end, payload.len());
     out.put_slice(payload);
+}
+
+/// The head of DATA whose payload is elsewhere.
+pub(crate) fn put_data_head(out: &mut BytesMut, stream: u32, end: bool, len: usize) {
+    let flags = if end { flag::END_STREAM } else { 0 };
+    head(kind::DATA, flags, stream, len).put(out);
 }
 
 /// A header block, in as many frames as it takes.

@@ -19,6 +19,7 @@
 //! It speaks what gRPC needs of RFC 9113 and RFC 7541: no server side, no push, no priorities, no
 //! CONNECT.
 
+mod bdp;
 mod client;
 mod connection;
 mod core;
@@ -26,6 +27,8 @@ mod error;
 mod frame;
 mod head;
 mod hpack;
+mod input;
+mod output;
 mod ping;
 mod read;
 mod reason;
@@ -45,10 +48,16 @@ pub use reason::Reason;
 /// What a connection allows the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How much the server may send on a stream before it is read.
+    /// How much the server may send on a stream before it is read: at first, if windows are adaptive.
     pub stream_window: u32,
-    /// How much the server may send on all streams together before it is read.
+    /// How much the server may have under way on all streams together; 65,535 at least.
     pub connection_window: u32,
+    /// Whether the windows of streams that are read follow the bandwidth and the delay of the path. They
+    /// grow to 16 MiB at most.
+    pub is_adaptive: bool,
+    /// How much may be under way or unread on all streams together. What comes below that is made up for
+    /// at once, so that streams that nobody reads do not hold up the others.
+    pub max_unread: u32,
     /// How large the head of a response, or its trailers, may be, as HPACK counts. Of what is larger only
     /// the gRPC status is kept.
     pub max_header_list_size: u32,
@@ -57,12 +66,14 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// The windows of hyper's and tonic's clients. Headers may be larger than gRPC's usual 8 or 16 kB,
-    /// because `grpc-status-details-bin` often is.
+    /// Windows that are wide enough for most calls at once, and adaptive for the others. Headers may be
+    /// larger than gRPC's usual 8 or 16 kB, because `grpc-status-details-bin` often is.
     fn default() -> Self {
         Self {
-            stream_window: 2 * 1024 * 1024,
-            connection_window: 5 * 1024 * 1024,
+            stream_window: 1024 * 1024,
+            connection_window: 16 * 1024 * 1024,
+            is_adaptive: true,
+            max_unread: 16 * 1024 * 1024,
             max_header_list_size: 64 * 1024,
             first_stream_id: 1,
         }

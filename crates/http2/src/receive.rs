@@ -3,17 +3,23 @@
 //! A server that violates the protocol ends the connection; one that only sends a response that is
 //! none ends that stream. What a server can make us remember or answer is bounded.
 
+use std::time::Instant;
+
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::bdp;
 use crate::core::Core;
 use crate::error::{Error, StreamError};
 use crate::frame::{self, Head, MAX_FRAME_SIZE, MAX_WINDOW, STREAM_ID_MASK, flag, kind, setting};
 use crate::head::Block;
+use crate::input::Input;
 use crate::stream;
 use crate::{Event, GoAway, Reason};
 
-/// Smaller DATA is copied: so that a few bytes that nobody reads do not keep a whole buffer.
-const COPIED: usize = 4 * 1024;
+/// DATA with less is a scrap: every message of gRPC has five bytes before its first. A server may send
+/// so many of them more than DATA that is none. They cost more than they say, and empty ones no window.
+const SCRAP: usize = 5;
+const MAX_SCRAPS: u32 = 10_000;
 /// How many answers (to PING and SETTINGS) wait for a server that does not read them.
 const MAX_REPLIES: usize = 1_000;
 /// How many CONTINUATION frames a header block may have beyond those that its size needs.
@@ -32,24 +38,25 @@ impl Core {
     /// Takes whole frames out of `input`, and leaves what is not one yet.
     pub(crate) fn receive(
         &mut self,
-        input: &mut BytesMut,
+        input: &mut Input,
+        now: Instant,
         observe: &mut impl FnMut(Event),
     ) -> Result<(), Error> {
-        while let Some(head) = Head::parse(input) {
+        while let Some(head) = Head::parse(input.bytes()) {
             self.check(head)?;
-            let Some(rest) = input.len().checked_sub(Head::LEN + head.len) else {
-                input.reserve(Head::LEN + head.len - input.len());
+            let (here, whole) = (input.bytes().len(), Head::LEN + head.len);
+            if here < whole {
+                input.miss(whole - here);
                 return Ok(());
-            };
+            }
             input.advance(Head::LEN);
             if head.kind == kind::DATA {
-                let payload = take(input, head.len);
-                self.handle_data(head, payload)?;
+                let payload = input.take(head.len);
+                self.handle_data(head, payload, now)?;
             } else {
-                self.handle(head, &input[..head.len], observe)?;
+                self.handle(head, &input.bytes()[..head.len], now, observe)?;
                 input.advance(head.len);
             }
-            debug_assert_eq!(input.len(), rest);
         }
         Ok(())
     }
@@ -77,13 +84,14 @@ impl Core {
         &mut self,
         head: Head,
         payload: &[u8],
+        now: Instant,
         observe: &mut impl FnMut(Event),
     ) -> Result<(), Error> {
         match head.kind {
             kind::CONTINUATION => self.handle_continuation(head, payload),
             kind::GOAWAY => self.handle_go_away(head, payload, observe),
             kind::HEADERS => self.handle_headers(head, payload),
-            kind::PING => self.handle_ping(head, payload),
+            kind::PING => self.handle_ping(head, payload, now),
             kind::PRIORITY => self.handle_priority(head),
             kind::PUSH_PROMISE => Err(Error::protocol("PUSH_PROMISE, which was not allowed")),
             kind::RST_STREAM => self.handle_reset(head, payload),
@@ -94,16 +102,22 @@ impl Core {
         }
     }
 
-    fn handle_data(&mut self, head: Head, mut payload: Bytes) -> Result<(), Error> {
+    fn handle_data(&mut self, head: Head, mut payload: Bytes, now: Instant) -> Result<(), Error> {
         self.check_stream(head)?;
         let len = payload.len();
         if !self.receive_window.receive(len) {
             return Err(Error::flow_control("DATA above the connection's window"));
         }
+        if let Some(bdp) = &mut self.bdp
+            && bdp.receive(len, now)
+        {
+            frame::put_ping(self.output.frames(), 0, bdp::PAYLOAD);
+        }
         let unpadded = unpad(head, &payload)?;
         let (start, end) = (unpadded.start, unpadded.end);
         payload.truncate(end);
         payload.advance(start);
+        self.count_scraps(head, payload.len())?;
         let Some(stream) = self.streams.get_mut(&head.stream) else {
             self.release(head.stream, len);
             return Ok(());
@@ -135,7 +149,21 @@ impl Core {
         if padding > 0 {
             self.release(head.stream, padding);
         }
+        self.widen_connection();
         Ok(())
+    }
+
+    /// The end of a stream may well be empty. All else that says next to nothing is counted.
+    fn count_scraps(&mut self, head: Head, len: usize) -> Result<(), Error> {
+        if len >= SCRAP {
+            self.scraps = self.scraps.saturating_sub(1);
+        } else if !head.has(flag::END_STREAM) {
+            self.scraps += 1;
+        }
+        match self.scraps > MAX_SCRAPS {
+            true => Err(Error::calm("DATA frames with next to nothing in them")),
+            false => Ok(()),
+        }
     }
 
     fn handle_headers(&mut self, head: Head, payload: &[u8]) -> Result<(), Error> {
@@ -365,7 +393,7 @@ impl Core {
         Ok(())
     }
 
-    fn handle_ping(&mut self, head: Head, payload: &[u8]) -> Result<(), Error> {
+    fn handle_ping(&mut self, head: Head, payload: &[u8], now: Instant) -> Result<(), Error> {
         if head.stream != 0 {
             return Err(Error::protocol("PING on a stream"));
         }
@@ -373,7 +401,10 @@ impl Core {
             .try_into()
             .map_err(|_| Error::frame_size("PING of a wrong size"))?;
         if head.has(flag::ACK) {
-            self.pings.answered(payload);
+            match &mut self.bdp {
+                Some(bdp) if payload == bdp::PAYLOAD => bdp.answered(now),
+                _ => self.pings.answered(payload),
+            }
             return Ok(());
         }
         self.reply(|output| frame::put_ping(output, flag::ACK, payload))
@@ -385,7 +416,7 @@ impl Core {
         if self.replies > MAX_REPLIES {
             return Err(Error::calm("answers are demanded and not read"));
         }
-        put(&mut self.output);
+        put(self.output.frames());
         Ok(())
     }
 
@@ -417,15 +448,6 @@ impl Core {
             false => Err(Error::protocol("a frame on a stream that nobody opened")),
         }
     }
-}
-
-fn take(input: &mut BytesMut, len: usize) -> Bytes {
-    if len > COPIED {
-        return input.split_to(len).freeze();
-    }
-    let copy = Bytes::copy_from_slice(&input[..len]);
-    input.advance(len);
-    copy
 }
 
 /// Where in a payload its contents are.

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response};
 
 use crate::error::StreamError;
-use crate::frame::{MAX_WINDOW, put_data};
+use crate::frame::MAX_WINDOW;
+use crate::output::Output;
 use crate::window::ReceiveWindow;
 
 /// DATA that comes before the last was read is joined with it up to this length.
@@ -77,7 +78,7 @@ impl SendSide {
     }
 
     /// Sends a frame from the queue, if the window allows: at most `limit` bytes.
-    pub(crate) fn put_frame(&mut self, id: u32, limit: usize, out: &mut BytesMut) -> usize {
+    pub(crate) fn put_frame(&mut self, id: u32, limit: usize, out: &mut Output) -> usize {
         let is_last_chunk = self.queue.len() == 1;
         let window = usize::try_from(self.window).unwrap_or(0);
         let Some(data) = self.queue.front_mut() else {
@@ -89,8 +90,7 @@ impl SendSide {
         }
         let is_whole = len == data.len();
         let ends = is_whole && is_last_chunk && matches!(self.end, End::AfterQueue);
-        put_data(out, id, ends, &data[..len]);
-        data.advance(len);
+        out.put_data(id, ends, data.split_to(len));
         if is_whole {
             self.queue.pop_front();
         }
@@ -141,7 +141,7 @@ pub(crate) enum Head {
 impl ReceiveSide {
     pub(crate) fn new(window: u32) -> Self {
         Self {
-            window: ReceiveWindow::new(window),
+            window: ReceiveWindow::of_stream(window),
             head: Head::Awaited,
             data: VecDeque::new(),
             trailers: None,

@@ -19,7 +19,7 @@ mod wire;
 use std::task::Poll;
 
 use bytes::Bytes;
-use frames::{OK, data, field, headers, last_headers, window_update};
+use frames::{OK, data, field, frame, headers, last_headers, window_update};
 use raw::{Call, Raw, whole};
 
 /// A call with a body of this length in both directions.
@@ -90,21 +90,40 @@ fn a_connection_that_was_busy_holds_little() {
     assert!(cancelled < 2_000, "{cancelled}");
 }
 
-/// A byte at a time: what is held is of the order of what was sent.
+/// A few bytes at a time: what is held is of the order of what was sent.
 #[test]
 fn small_data_is_held_in_little() {
     let mut calls = Vec::new();
     let held = held(|server| {
         let mut call = server.get();
         server.send(headers(1, OK));
-        let byte = data(1, b"x");
-        (0..100_000).for_each(|_| server.send(&byte));
+        let bytes = data(1, b"bytes");
+        (0..100_000).for_each(|_| server.send(&bytes));
         let body = call.body();
         calls.push((call, body));
     });
-    println!("100,000 bytes one by one: {held}");
-    assert!(held < 300_000, "{held}");
+    println!("500,000 bytes, five at a time: {held}");
+    assert!(held < 1_500_000, "{held}");
     assert!(whole(&mut calls[0].1).is_err(), "the connection is gone");
+}
+
+/// DATA among much that is nothing: it does not hold the buffer that both were read into.
+#[test]
+fn unread_data_holds_at_most_a_few_times_its_length() {
+    for len in [1_000, 10_000, 16_384] {
+        let mut calls = Vec::new();
+        let held = held(|server| {
+            let mut call = server.get();
+            server.send(headers(1, OK));
+            let unknown = frame(0xff, 0, 0, &[0; 16_384]).repeat(4);
+            let piece = [data(1, &vec![7; len]), unknown].concat();
+            (0..50).for_each(|_| server.send(&piece));
+            let body = call.body();
+            calls.push((call, body));
+        });
+        println!("50 times {len} bytes among others: {held}");
+        assert!(held < 50 * 5 * len as i64 + 400_000, "{held}");
+    }
 }
 
 /// What a call allocates once the connection is warm, the server's part of the test taken away.

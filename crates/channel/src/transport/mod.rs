@@ -45,7 +45,7 @@ pub use error::{ConnectError, ConnectPhase, ConnectionLost, SendError, SendError
 pub(crate) use http2::AuthorityField;
 pub use http2::{Backend, GoAway, Reason};
 pub use keepalive::Keepalive;
-pub use profile::Profile;
+pub use profile::{Profile, Windows};
 pub use replay::{AttemptBody, DEFAULT_REPLAY_LIMIT, ReplayBody};
 pub use sender::Sender;
 pub use tls::{BackendTls, TlsError};

@@ -19,9 +19,37 @@ use super::tls::{BackendTls, TlsClient, TlsError};
 pub struct Profile {
     tls: Option<Arc<TlsClient>>,
     keepalive: Option<Keepalive>,
+    windows: Windows,
     max_header_list_size: Option<u32>,
     backend: Backend,
     connector: Option<Connector>,
+}
+
+/// Flow control that differs from the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Windows {
+    /// The window of each stream. One that is given does not follow the path.
+    pub stream: Option<u32>,
+    /// The window of a connection.
+    pub connection: Option<u32>,
+    /// How much may be under way or unread on all streams of a connection together.
+    pub max_unread: Option<u32>,
+}
+
+impl Windows {
+    /// Makes these the windows of a connection.
+    pub(super) fn apply(self, config: &mut Config) {
+        if let Some(size) = self.stream {
+            (config.stream_window, config.is_adaptive) = (size, false);
+        }
+        if let Some(limit) = self.max_unread {
+            config.max_unread = limit;
+            config.connection_window = config.connection_window.min(limit);
+        }
+        if let Some(size) = self.connection {
+            config.connection_window = size;
+        }
+    }
 }
 
 impl Profile {
@@ -42,6 +70,12 @@ impl Profile {
     /// Asks silent servers for a sign of life.
     pub fn with_keepalive(mut self, keepalive: Keepalive) -> Self {
         self.keepalive = Some(keepalive);
+        self
+    }
+
+    /// Uses other windows.
+    pub fn with_windows(mut self, windows: Windows) -> Self {
+        self.windows = windows;
         self
     }
 
@@ -84,12 +118,12 @@ impl Profile {
     }
 
     pub(super) fn http2(&self) -> Config {
-        let default = Config::default();
-        let max_header_list_size = self.max_header_list_size;
-        Config {
-            max_header_list_size: max_header_list_size.unwrap_or(default.max_header_list_size),
-            ..default
+        let mut config = Config::default();
+        self.windows.apply(&mut config);
+        if let Some(max_size) = self.max_header_list_size {
+            config.max_header_list_size = max_size;
         }
+        config
     }
 
     pub(super) fn backend(&self) -> Backend {
@@ -107,6 +141,7 @@ impl Profile {
             self.connector.as_ref().map(Connector::identity),
             self.max_header_list_size,
             self.backend,
+            self.windows,
         )
     }
 }
@@ -132,5 +167,25 @@ mod tests {
     #[test]
     fn plaintext_profiles_are_equal() {
         assert_eq!(Profile::plaintext(), Profile::plaintext());
+    }
+
+    #[test]
+    fn windows_that_were_set_are_fixed_and_make_another_profile() {
+        let windows = Windows {
+            stream: Some(70_000),
+            max_unread: Some(1_000_000),
+            connection: None,
+        };
+        let mut config = Config::default();
+        assert!(config.is_adaptive);
+        windows.apply(&mut config);
+        assert!(!config.is_adaptive);
+        assert_eq!(config.stream_window, 70_000);
+        assert_eq!(
+            (config.max_unread, config.connection_window),
+            (1_000_000, 1_000_000)
+        );
+        let profile = Profile::plaintext();
+        assert_ne!(profile.clone().with_windows(windows), profile);
     }
 }

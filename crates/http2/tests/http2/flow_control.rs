@@ -15,6 +15,8 @@ use crate::wire::Flag;
 const SMALL: Config = Config {
     stream_window: 1_000,
     connection_window: 65_535,
+    is_adaptive: false,
+    max_unread: 65_535,
     max_header_list_size: 16_384,
     first_stream_id: 1,
 };

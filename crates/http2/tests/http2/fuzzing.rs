@@ -15,6 +15,8 @@ use crate::raw::{Raw, now, post};
 const CONFIG: Config = Config {
     stream_window: 100,
     connection_window: 65_535,
+    is_adaptive: false,
+    max_unread: 65_535,
     max_header_list_size: 200,
     first_stream_id: 1,
 };

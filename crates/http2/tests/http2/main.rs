@@ -23,4 +23,5 @@ mod random;
 mod raw;
 mod settings;
 mod streams;
+mod unread;
 mod wire;

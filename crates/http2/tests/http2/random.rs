@@ -19,6 +19,8 @@ use crate::wire::Flag;
 const CONFIG: Config = Config {
     stream_window: 500,
     connection_window: 65_535,
+    is_adaptive: true,
+    max_unread: 65_535,
     max_header_list_size: 16_384,
     first_stream_id: 1,
 };
@@ -213,7 +215,12 @@ impl World {
 
 fn assert_nothing_left(mut server: Raw) {
     let core = format!("{:?}", server.client);
-    for empty in ["streams: {}", "queued: []", "output: b\"\"", "block: None"] {
+    for empty in [
+        "streams: {}",
+        "queued: []",
+        "output: Output { bytes: b\"\", payloads: []",
+        "block: None",
+    ] {
         assert!(core.contains(empty), "not {empty}: {core}");
     }
     server.client = None;

@@ -1,7 +1,7 @@
 //! A socket in memory whose other end is the test: it says how much is read and written at once.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -88,6 +88,15 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
         let mut ends = self.lock();
         let len = bytes.len().min(ends.room);
         if len == 0 && ends.is_broken {
@@ -100,6 +109,10 @@ impl AsyncWrite for Wire {
         ends.room -= len;
         ends.output.extend_from_slice(&bytes[..len]);
         Poll::Ready(Ok(len))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

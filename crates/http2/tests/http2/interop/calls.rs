@@ -80,6 +80,7 @@ async fn many_streams_at_once() {
     let config = Config {
         stream_window: 1_000,
         connection_window: 65_535,
+        is_adaptive: false,
         ..Config::default()
     };
     let peer = Peer::with(&server, config, echo).settled().await;

@@ -31,6 +31,7 @@ async fn bodies_pass_through_the_smallest_windows() {
         let config = Config {
             stream_window: window,
             connection_window: 65_535,
+            is_adaptive: false,
             ..Config::default()
         };
         let mut server = Builder::new();

@@ -1,0 +1,168 @@
+//! Estimates how much is under way on a path: its bandwidth times its delay.
+//!
+//! As in gRPC: a PING goes out when DATA comes, and what comes until its answer is what the path
+//! carries in one round trip. If that is near the estimate, windows may be what holds the server back,
+//! and the estimate is doubled. It is not if the path carried no more for it: then it only queues.
+//!
+//! Servers count PINGs that come without need, and forgive them when they have sent DATA since the
+//! last. Each PING here has DATA before it, and a path that does not change is measured ever less.
+
+use std::time::{Duration, Instant};
+
+/// Tells these PINGs from those for signs of life.
+pub(crate) const PAYLOAD: [u8; 8] = *b"crow bdp";
+
+/// How long to wait after a measurement that changed nothing, at first and at most.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LAST_DELAY: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bdp {
+    estimate: u32,
+    max: u32,
+    /// The most that the path carried, in bytes per second.
+    bandwidth: f64,
+    delay: Duration,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// So much came since the last measurement. The next does not begin before that time.
+    Resting(u64, Option<Instant>),
+    /// So much came since the PING of that time.
+    Measuring(u64, Instant),
+}
+
+impl Bdp {
+    pub(crate) fn new(estimate: u32, max: u32) -> Self {
+        Self {
+            estimate,
+            max,
+            bandwidth: 0.0,
+            delay: FIRST_DELAY,
+            state: State::Resting(0, None),
+        }
+    }
+
+    /// What windows should be.
+    pub(crate) fn estimate(&self) -> u32 {
+        self.estimate
+    }
+
+    /// DATA came; whether a PING is to be sent.
+    ///
+    /// Not for a few bytes: windows do not hold back a server that has so little to say.
+    pub(crate) fn receive(&mut self, len: usize, now: Instant) -> bool {
+        let len = len as u64;
+        match &mut self.state {
+            State::Measuring(bytes, _) => *bytes += len,
+            State::Resting(bytes, not_before) => {
+                *bytes += len;
+                let is_worth_it = *bytes >= u64::from(self.estimate / 4);
+                let is_time = not_before.is_none_or(|at| now >= at);
+                if self.estimate < self.max && is_worth_it && is_time {
+                    self.state = State::Measuring(0, now);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// A PING of ours was answered.
+    pub(crate) fn answered(&mut self, now: Instant) {
+        let State::Measuring(bytes, sent) = self.state else {
+            return;
+        };
+        let round_trip = now.saturating_duration_since(sent).as_secs_f64();
+        let bandwidth = bytes as f64 / round_trip.max(1e-6);
+        if bytes >= u64::from(self.estimate) * 2 / 3 && bandwidth > self.bandwidth {
+            self.bandwidth = bandwidth;
+            let seen = u32::try_from(bytes).unwrap_or(u32::MAX);
+            self.estimate = self.estimate.saturating_mul(2).max(seen).min(self.max);
+            self.delay = FIRST_DELAY;
+            self.state = State::Resting(0, None);
+        } else {
+            self.state = State::Resting(0, now.checked_add(self.delay));
+            self.delay = (self.delay * 2).min(LAST_DELAY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u32 = 1 << 20;
+
+    /// A server that sends all that windows and path allow, for some round trips; how many PINGs.
+    fn run(bdp: &mut Bdp, path: usize, round_trip: Duration, rounds: u32) -> usize {
+        let start = Instant::now();
+        let mut pings = 0;
+        for round in 0..rounds {
+            let now = start + round_trip * round;
+            let sent = path.min(bdp.estimate() as usize);
+            bdp.answered(now);
+            // A little of it comes before the PING.
+            if bdp.receive(sent / 4 + 1, now) {
+                pings += 1;
+            }
+            bdp.receive(sent - sent / 4, now);
+        }
+        pings
+    }
+
+    #[test]
+    fn the_estimate_grows_until_the_path_is_full() {
+        let mut bdp = Bdp::new(MIB, 16 * MIB);
+        run(&mut bdp, 5_000_000, Duration::from_millis(20), 100);
+        let estimate = bdp.estimate();
+        assert!((5_000_000..=8 * MIB).contains(&estimate), "{estimate}");
+    }
+
+    #[test]
+    fn the_estimate_has_a_limit_and_is_not_measured_beyond() {
+        let mut bdp = Bdp::new(MIB, 16 * MIB);
+        run(&mut bdp, usize::MAX, Duration::from_millis(100), 100);
+        assert_eq!(bdp.estimate(), 16 * MIB);
+        assert!(!bdp.receive(100 << 20, Instant::now()));
+    }
+
+    #[test]
+    fn a_path_that_does_not_change_is_measured_ever_less() {
+        let mut bdp = Bdp::new(MIB, 16 * MIB);
+        let pings = run(&mut bdp, 600_000, Duration::from_millis(10), 100 * 60);
+        assert_eq!(bdp.estimate(), MIB);
+        assert!((5..=20).contains(&pings), "{pings} in a minute");
+    }
+
+    /// A reader that is slow makes bytes wait, not the path longer.
+    #[test]
+    fn more_that_comes_no_faster_is_no_larger_path() {
+        let mut bdp = Bdp::new(MIB, 16 * MIB);
+        let start = Instant::now();
+        for round in 1..=10u32 {
+            let sent = start + Duration::from_secs(100 * u64::from(round));
+            bdp.receive(MIB as usize, sent);
+            bdp.receive(bdp.estimate() as usize, sent);
+            // Twice as much takes twice as long.
+            bdp.answered(sent + Duration::from_nanos(100 * u64::from(bdp.estimate())));
+        }
+        assert_eq!(bdp.estimate(), 2 * MIB);
+    }
+
+    #[test]
+    fn calls_of_a_few_bytes_cost_no_ping() {
+        let mut bdp = Bdp::new(MIB, 16 * MIB);
+        let now = Instant::now();
+        assert!((0..1_000).all(|_| !bdp.receive(200, now)));
+    }
+
+    #[test]
+    fn an_answer_that_nobody_waits_for_changes_nothing() {
+        let mut bdp = Bdp::new(MIB, 16 * MIB);
+        bdp.answered(Instant::now());
+        assert_eq!(bdp.estimate(), MIB);
+    }
+}

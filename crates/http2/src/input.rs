@@ -1,0 +1,102 @@
+//! What was read from the socket, and the buffers for it.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// What is read at once, at first. It grows while reads fill it.
+const MIN_READ: usize = 4 * 1024;
+const MAX_READ: usize = 64 * 1024;
+/// Shorter payloads are copied, so that unread ones hold at most four times their length.
+const SHARED: usize = MAX_READ / 4 - 1024;
+/// How many buffers are kept for use again.
+const SPARE: usize = 4;
+
+/// Payloads of DATA are handed out as parts of the buffer that they were read into. When all of them are
+/// gone it is used again: memory that was given back to the system would have to be cleared by it each time.
+#[derive(Debug, Default)]
+pub(crate) struct Input {
+    bytes: BytesMut,
+    /// How much is read at once.
+    size: Size,
+    /// How much is missing of the frame that came in part.
+    missing: usize,
+    /// How much was read since there last was nothing to read.
+    read: usize,
+    /// Buffers of which calls may still hold parts, the oldest first.
+    spare: Vec<BytesMut>,
+}
+
+#[derive(Debug)]
+struct Size(usize);
+
+impl Default for Size {
+    fn default() -> Self {
+        Self(MIN_READ)
+    }
+}
+
+impl Input {
+    /// A buffer to read into; whatever it holds is not a whole frame.
+    pub(crate) fn buffer(&mut self) -> &mut BytesMut {
+        let missing = std::mem::take(&mut self.missing);
+        let size = self.size.0.max(missing);
+        let room = self.bytes.capacity() - self.bytes.len();
+        if room < (size / 2).max(missing) && !self.bytes.try_reclaim(size) {
+            let mut next = self.take_spare(size + self.bytes.len());
+            next.extend_from_slice(&self.bytes);
+            let mut full = std::mem::replace(&mut self.bytes, next);
+            if size >= MAX_READ && self.spare.len() < SPARE {
+                full.clear();
+                self.spare.push(full);
+            }
+        }
+        &mut self.bytes
+    }
+
+    fn take_spare(&mut self, len: usize) -> BytesMut {
+        let free = self.spare.iter_mut().position(|one| one.try_reclaim(len));
+        match free {
+            Some(at) => self.spare.remove(at),
+            None => BytesMut::with_capacity(len),
+        }
+    }
+
+    /// So much was read into a buffer that had so much room.
+    pub(crate) fn filled(&mut self, len: usize, room: usize) {
+        self.read += len;
+        if len == room {
+            self.size.0 = (self.size.0 * 2).min(MAX_READ);
+        }
+    }
+
+    /// There is nothing to read now. Buffers are given back if nothing is expected, and large ones if
+    /// little came.
+    pub(crate) fn rest(&mut self, is_quiet: bool) {
+        let is_little = std::mem::take(&mut self.read) < MIN_READ && self.size.0 > MIN_READ;
+        if self.bytes.is_empty() && (is_quiet || is_little) {
+            *self = Self::default();
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn advance(&mut self, len: usize) {
+        self.bytes.advance(len);
+    }
+
+    /// So much is missing of a frame: the next buffer has room for it.
+    pub(crate) fn miss(&mut self, len: usize) {
+        self.missing = len;
+    }
+
+    /// Takes a payload out.
+    pub(crate) fn take(&mut self, len: usize) -> Bytes {
+        if len >= SHARED {
+            return self.bytes.split_to(len).freeze();
+        }
+        let copy = Bytes::copy_from_slice(&self.bytes[..len]);
+        self.bytes.advance(len);
+        copy
+    }
+}
