@@ -15,6 +15,8 @@ pub(crate) const PAYLOAD: [u8; 8] = *b"crow bdp";
 /// How long to wait after a measurement that changed nothing, at first and at most.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LAST_DELAY: Duration = Duration::from_secs(10);
+/// How much more a path must carry to be a larger one: less may be chance.
+const GAIN: f64 = 1.1;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bdp {
@@ -77,7 +79,7 @@ impl Bdp {
         };
         let round_trip = now.saturating_duration_since(sent).as_secs_f64();
         let bandwidth = bytes as f64 / round_trip.max(1e-6);
-        if bytes >= u64::from(self.estimate) * 2 / 3 && bandwidth > self.bandwidth {
+        if bytes >= u64::from(self.estimate) * 2 / 3 && bandwidth > self.bandwidth * GAIN {
             self.bandwidth = bandwidth;
             let seen = u32::try_from(bytes).unwrap_or(u32::MAX);
             self.estimate = self.estimate.saturating_mul(2).max(seen).min(self.max);

@@ -120,6 +120,12 @@ where
             (self.observe)(Event::Received);
             let mut core = self.shared.lock();
             core.receive(&mut self.input, Instant::now(), &mut self.observe)?;
+            let has_output = !core.output.is_empty();
+            drop(core);
+            // A server that never stops sending must not have to wait for its window.
+            if has_output && let Poll::Ready(Err(error)) = self.poll_write(false, cx) {
+                return Poll::Ready(Err(error));
+            }
         }
     }
 

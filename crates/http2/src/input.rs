@@ -1,5 +1,7 @@
 //! What was read from the socket, and the buffers for it.
 
+use std::collections::VecDeque;
+
 use bytes::{Buf, Bytes, BytesMut};
 
 /// What is read at once, at first. It grows while reads fill it.
@@ -7,8 +9,12 @@ const MIN_READ: usize = 4 * 1024;
 const MAX_READ: usize = 64 * 1024;
 /// Shorter payloads are copied, so that unread ones hold at most four times their length.
 const SHARED: usize = MAX_READ / 4 - 1024;
-/// How many buffers are kept for use again.
-const SPARE: usize = 4;
+/// How many buffers are remembered for use again. A reader that is far behind holds them anyway.
+const MAX_SPARE: usize = 256;
+/// How many are kept although no call holds a part of them.
+const FREE: usize = 4;
+/// After how many times that little came large buffers are given back.
+const LITTLE: u32 = 100;
 
 /// Payloads of DATA are handed out as parts of the buffer that they were read into. When all of them are
 /// gone it is used again: memory that was given back to the system would have to be cleared by it each time.
@@ -21,8 +27,10 @@ pub(crate) struct Input {
     missing: usize,
     /// How much was read since there last was nothing to read.
     read: usize,
+    /// How many times in a row that was little.
+    little: u32,
     /// Buffers of which calls may still hold parts, the oldest first.
-    spare: Vec<BytesMut>,
+    spare: VecDeque<BytesMut>,
 }
 
 #[derive(Debug)]
@@ -44,20 +52,26 @@ impl Input {
             let mut next = self.take_spare(size + self.bytes.len());
             next.extend_from_slice(&self.bytes);
             let mut full = std::mem::replace(&mut self.bytes, next);
-            if size >= MAX_READ && self.spare.len() < SPARE {
+            if size >= MAX_READ && self.spare.len() < MAX_SPARE {
                 full.clear();
-                self.spare.push(full);
+                self.spare.push_back(full);
             }
         }
         &mut self.bytes
     }
 
+    /// Calls read in order, as a rule: the oldest buffers are free first.
     fn take_spare(&mut self, len: usize) -> BytesMut {
-        let free = self.spare.iter_mut().position(|one| one.try_reclaim(len));
-        match free {
-            Some(at) => self.spare.remove(at),
-            None => BytesMut::with_capacity(len),
+        let mut oldest = self.spare.iter_mut().take(FREE);
+        let free = oldest.position(|one| one.try_reclaim(len));
+        let Some(spare) = free.and_then(|at| self.spare.remove(at)) else {
+            return BytesMut::with_capacity(len);
+        };
+        // A reader has caught up: fewer will do.
+        if self.spare.len() >= FREE && self.spare[0].try_reclaim(len) {
+            self.spare.pop_front();
         }
+        spare
     }
 
     /// So much was read into a buffer that had so much room.
@@ -69,10 +83,16 @@ impl Input {
     }
 
     /// There is nothing to read now. Buffers are given back if nothing is expected, and large ones if
-    /// little came.
+    /// little came for a while.
     pub(crate) fn rest(&mut self, is_quiet: bool) {
-        let is_little = std::mem::take(&mut self.read) < MIN_READ && self.size.0 > MIN_READ;
-        if self.bytes.is_empty() && (is_quiet || is_little) {
+        let is_little = std::mem::take(&mut self.read) < MIN_READ;
+        self.little = if is_little {
+            self.little.saturating_add(1)
+        } else {
+            0
+        };
+        let is_too_large = self.size.0 > MIN_READ && self.little >= LITTLE;
+        if self.bytes.is_empty() && (is_quiet || is_too_large) {
             *self = Self::default();
         }
     }
