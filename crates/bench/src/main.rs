@@ -6,8 +6,11 @@
 
 mod ab;
 mod goaway;
+mod relay;
 mod rpc;
 mod sidecar;
+mod source;
+mod stream;
 
 use std::process::ExitCode;
 
@@ -39,7 +42,12 @@ enum BenchCommand {
     #[command(hide = true)]
     Control(ControlArgs),
     Goaway(goaway::GoAwayArgs),
+    Relay(stream::RelayArgs),
     Rpc(RpcArgs),
+    /// Serve bytes at little cost
+    #[command(hide = true)]
+    Source,
+    Stream(stream::StreamArgs),
 }
 
 #[tokio::main]
@@ -49,7 +57,10 @@ async fn main() -> ExitCode {
         BenchCommand::Ab(args) => return exit(ab::run(args).await),
         BenchCommand::AbIdle(args) => return exit(ab::hold_idle(args).await),
         BenchCommand::Goaway(args) => return exit(goaway::run(args).await),
+        BenchCommand::Relay(args) => return exit(stream::run_relay(args).await),
         BenchCommand::Rpc(args) => return exit(rpc::run(args).await),
+        BenchCommand::Source => return exit(source::serve().await),
+        BenchCommand::Stream(args) => return exit(stream::run(args).await),
         BenchCommand::Backend(args) => Command::Backend(args),
         BenchCommand::Control(args) => Command::Control(args),
     };
