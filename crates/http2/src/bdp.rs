@@ -87,7 +87,7 @@ impl Bdp {
             self.state = State::Resting(0, None);
         } else {
             self.state = State::Resting(0, now.checked_add(self.delay));
-            self.delay = (self.delay * 2).min(LAST_DELAY);
+            self.delay = (self.delay * 3 / 2).min(LAST_DELAY);
         }
     }
 }

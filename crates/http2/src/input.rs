@@ -21,8 +21,8 @@ const LITTLE: u32 = 100;
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     bytes: BytesMut,
-    /// How much is read at once.
-    size: Size,
+    /// How much is read at once, if more than at first.
+    size: usize,
     /// How much is missing of the frame that came in part.
     missing: usize,
     /// How much was read since there last was nothing to read.
@@ -33,26 +33,18 @@ pub(crate) struct Input {
     spare: VecDeque<BytesMut>,
 }
 
-#[derive(Debug)]
-struct Size(usize);
-
-impl Default for Size {
-    fn default() -> Self {
-        Self(MIN_READ)
-    }
-}
-
 impl Input {
     /// A buffer to read into; whatever it holds is not a whole frame.
     pub(crate) fn buffer(&mut self) -> &mut BytesMut {
         let missing = std::mem::take(&mut self.missing);
-        let size = self.size.0.max(missing);
-        let room = self.bytes.capacity() - self.bytes.len();
-        if room < (size / 2).max(missing) && !self.bytes.try_reclaim(size) {
-            let mut next = self.take_spare(size + self.bytes.len());
+        let size = self.size.max(MIN_READ).max(missing);
+        // Large ones are all of one length, which is room for any frame.
+        let len = (size + self.bytes.len()).min(MAX_READ);
+        if !self.bytes.try_reclaim((size / 2).max(missing)) {
+            let mut next = self.take_spare(len);
             next.extend_from_slice(&self.bytes);
             let mut full = std::mem::replace(&mut self.bytes, next);
-            if size >= MAX_READ && self.spare.len() < MAX_SPARE {
+            if len == MAX_READ && self.spare.len() < MAX_SPARE {
                 full.clear();
                 self.spare.push_back(full);
             }
@@ -78,7 +70,7 @@ impl Input {
     pub(crate) fn filled(&mut self, len: usize, room: usize) {
         self.read += len;
         if len == room {
-            self.size.0 = (self.size.0 * 2).min(MAX_READ);
+            self.size = (self.size.max(MIN_READ) * 2).min(MAX_READ);
         }
     }
 
@@ -86,12 +78,8 @@ impl Input {
     /// little came for a while.
     pub(crate) fn rest(&mut self, is_quiet: bool) {
         let is_little = std::mem::take(&mut self.read) < MIN_READ;
-        self.little = if is_little {
-            self.little.saturating_add(1)
-        } else {
-            0
-        };
-        let is_too_large = self.size.0 > MIN_READ && self.little >= LITTLE;
+        self.little = u32::from(is_little) * self.little.saturating_add(1);
+        let is_too_large = self.size > MIN_READ && self.little >= LITTLE;
         if self.bytes.is_empty() && (is_quiet || is_too_large) {
             *self = Self::default();
         }
