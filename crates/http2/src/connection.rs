@@ -104,12 +104,13 @@ where
         was_silent: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
+        let mut broken = None;
         loop {
             let buffer = self.input.buffer();
             let room = buffer.capacity() - buffer.len();
             let Poll::Ready(read) = pin!(self.io.read_buf(buffer)).poll(cx) else {
                 self.input.rest(self.shared.lock().is_quiet());
-                return Poll::Pending;
+                return broken.map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
             };
             let read = read?;
             if read == 0 {
@@ -122,9 +123,13 @@ where
             core.receive(&mut self.input, Instant::now(), &mut self.observe)?;
             let has_output = !core.output.is_empty();
             drop(core);
-            // A server that never stops sending must not have to wait for its window.
-            if has_output && let Poll::Ready(Err(error)) = self.poll_write(false, cx) {
-                return Poll::Ready(Err(error));
+            // A server that never stops sending must not have to wait for its window. If it is gone, what
+            // it said before that is heard first.
+            if has_output
+                && broken.is_none()
+                && let Poll::Ready(Err(error)) = self.poll_write(false, cx)
+            {
+                broken = Some(error);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use crowfly_http2::{OpenError, Reason, StreamError};
 
-use crate::frames::{GOAWAY, OK, data, headers, last_data, settings};
+use crate::frames::{GOAWAY, OK, data, headers, last_data, ping, settings};
 use crate::raw::{Raw, now, post, trailers, whole};
 use crate::wire::Flag;
 
@@ -182,4 +182,22 @@ fn a_request_that_is_given_up_is_reset() {
     drop(request);
     server.assert_reset(1, Reason::CANCEL);
     drop(response);
+}
+
+/// A server answers, asks for something and is gone: its answer counts, although ours fails.
+#[test]
+fn what_was_said_before_a_write_failed_is_heard() {
+    let mut server = Raw::connected();
+    let mut call = server.get();
+    server.wire.change(|ends| {
+        (ends.room, ends.is_broken) = (0, true);
+        // Each frame by itself, the PING first.
+        ends.chunk = 17;
+        ends.input.extend(ping([0; 8]));
+        ends.input.extend(headers(1, OK));
+        ends.input.extend(last_data(1, b"answer"));
+    });
+    server.run();
+    assert_eq!(whole(&mut call.body()).unwrap(), b"answer");
+    assert!(matches!(server.ended, Some(Err(_))));
 }

@@ -140,3 +140,34 @@ async fn header_tables_of_any_size() {
         }
     }
 }
+
+/// Sends as much as it may on calls that ask for it, and answers the others.
+async fn flood(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+    if !request.headers().contains_key("flood") {
+        return echo(request, respond).await;
+    }
+    let mut stream = respond.send_response(Response::new(()), false).unwrap();
+    loop {
+        stream.reserve_capacity(100_000);
+        let Some(Ok(room)) = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await else {
+            return;
+        };
+        let _ = stream.send_data(vec![7; room].into(), false);
+    }
+}
+
+/// Six calls that nobody reads fill their windows; the seventh is answered.
+#[tokio::test]
+async fn calls_that_nobody_reads_do_not_hold_up_another() {
+    let peer = Peer::new(&Builder::new(), flood);
+    let mut unread = Vec::new();
+    for _ in 0..6 {
+        let mut request = post();
+        request.headers_mut().insert("flood", 1.into());
+        let (response, _) = peer.client.open(&request, true).unwrap();
+        unread.push(response.await.unwrap());
+    }
+    there_and_back(&peer, 3 << 20, 100_000).await;
+    drop(unread);
+    there_and_back(&peer, 3 << 20, 100_000).await;
+}
