@@ -20,7 +20,8 @@ const GAIN: f64 = 1.1;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bdp {
-    estimate: u32,
+    /// What windows should be.
+    pub(crate) estimate: u32,
     max: u32,
     /// The most that the path carried, in bytes per second.
     bandwidth: f64,
@@ -45,11 +46,6 @@ impl Bdp {
             delay: FIRST_DELAY,
             state: State::Resting(0, None),
         }
-    }
-
-    /// What windows should be.
-    pub(crate) fn estimate(&self) -> u32 {
-        self.estimate
     }
 
     /// DATA came; whether a PING is to be sent.
@@ -104,7 +100,7 @@ mod tests {
         let mut pings = 0;
         for round in 0..rounds {
             let now = start + round_trip * round;
-            let sent = path.min(bdp.estimate() as usize);
+            let sent = path.min(bdp.estimate as usize);
             bdp.answered(now);
             // A little of it comes before the PING.
             if bdp.receive(sent / 4 + 1, now) {
@@ -119,7 +115,7 @@ mod tests {
     fn the_estimate_grows_until_the_path_is_full() {
         let mut bdp = Bdp::new(MIB, 16 * MIB);
         run(&mut bdp, 5_000_000, Duration::from_millis(20), 100);
-        let estimate = bdp.estimate();
+        let estimate = bdp.estimate;
         assert!((5_000_000..=8 * MIB).contains(&estimate), "{estimate}");
     }
 
@@ -127,7 +123,7 @@ mod tests {
     fn the_estimate_has_a_limit_and_is_not_measured_beyond() {
         let mut bdp = Bdp::new(MIB, 16 * MIB);
         run(&mut bdp, usize::MAX, Duration::from_millis(100), 100);
-        assert_eq!(bdp.estimate(), 16 * MIB);
+        assert_eq!(bdp.estimate, 16 * MIB);
         assert!(!bdp.receive(100 << 20, Instant::now()));
     }
 
@@ -135,7 +131,7 @@ mod tests {
     fn a_path_that_does_not_change_is_measured_ever_less() {
         let mut bdp = Bdp::new(MIB, 16 * MIB);
         let pings = run(&mut bdp, 600_000, Duration::from_millis(10), 100 * 60);
-        assert_eq!(bdp.estimate(), MIB);
+        assert_eq!(bdp.estimate, MIB);
         assert!((5..=20).contains(&pings), "{pings} in a minute");
     }
 
@@ -147,11 +143,11 @@ mod tests {
         for round in 1..=10u32 {
             let sent = start + Duration::from_secs(100 * u64::from(round));
             bdp.receive(MIB as usize, sent);
-            bdp.receive(bdp.estimate() as usize, sent);
+            bdp.receive(bdp.estimate as usize, sent);
             // Twice as much takes twice as long.
-            bdp.answered(sent + Duration::from_nanos(100 * u64::from(bdp.estimate())));
+            bdp.answered(sent + Duration::from_nanos(100 * u64::from(bdp.estimate)));
         }
-        assert_eq!(bdp.estimate(), 2 * MIB);
+        assert_eq!(bdp.estimate, 2 * MIB);
     }
 
     #[test]
@@ -165,6 +161,6 @@ mod tests {
     fn an_answer_that_nobody_waits_for_changes_nothing() {
         let mut bdp = Bdp::new(MIB, 16 * MIB);
         bdp.answered(Instant::now());
-        assert_eq!(bdp.estimate(), MIB);
+        assert_eq!(bdp.estimate, MIB);
     }
 }

@@ -14,6 +14,7 @@ use crate::core::{Core, HungUp};
 use crate::error::Error;
 use crate::input::Input;
 use crate::output::Output;
+use crate::stream::set;
 use crate::{Config, Event, Reason, frame};
 
 /// The most that is handed at once to a socket whose writes are not exact. It is a record of TLS.
@@ -89,7 +90,8 @@ where
             return Poll::Ready(Ok(()));
         }
         if written.is_pending() {
-            core.wait_for_flush(cx);
+            // What is put into the output meanwhile may be too much.
+            set(&mut core.task, cx);
             if core.is_overflowing() {
                 let text = "the server does not read what it is sent";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text).into()));
@@ -114,7 +116,9 @@ where
             };
             let read = read?;
             if read == 0 {
-                return Poll::Ready(self.hung_up());
+                // The server closed its side. That is in order if nobody waits for it.
+                let is_quiet = self.shared.lock().is_quiet();
+                return Poll::Ready(is_quiet.then_some(()).ok_or_else(|| HungUp.into()));
             }
             self.input.filled(read, room);
             *was_silent = false;
@@ -132,14 +136,6 @@ where
                 broken = Some(error);
             }
         }
-    }
-
-    /// The server closed its side. That is in order if nobody waits for it.
-    fn hung_up(&self) -> Result<(), Error> {
-        if self.shared.lock().is_quiet() {
-            return Ok(());
-        }
-        Err(HungUp.into())
     }
 
     /// Writes until there is nothing to write.

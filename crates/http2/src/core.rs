@@ -68,7 +68,8 @@ pub(crate) struct Core {
     begins_stream: bool,
     /// Answers that the server made us put into the output since it was last taken.
     pub(crate) replies: usize,
-    task: Option<Waker>,
+    /// Whom [`flush`](Self::flush) wakes.
+    pub(crate) task: Option<Waker>,
 }
 
 /// What the server's SETTINGS say about what we send.
@@ -111,7 +112,7 @@ impl Core {
                 initial_window: DEFAULT_WINDOW,
             },
             send_window: DEFAULT_WINDOW.into(),
-            receive_window: ReceiveWindow::of_connection(connection_window, config.max_unread),
+            receive_window: ReceiveWindow::new(connection_window, config.max_unread),
             bdp: config.is_adaptive.then_some(bdp),
             scraps: 0,
             queued: VecDeque::new(),
@@ -169,7 +170,7 @@ impl Core {
             return Ok(());
         }
         if !data.is_empty() {
-            stream.send.push(data);
+            stream.send.queue.push_back(data);
         }
         if is_last {
             stream.send.end = End::AfterQueue;
@@ -285,7 +286,7 @@ impl Core {
         if let Some(bdp) = &self.bdp {
             // All that the path takes, except that one stream never fills what all may leave unread.
             let room = self.receive_window.room();
-            window.grow(bdp.estimate().min(room - room / 8));
+            window.grow(bdp.estimate.min(room - room / 8));
         }
         if let Some(increment) = window.increment() {
             frame::put_window_update(self.output.frames(), id, increment);
@@ -380,11 +381,6 @@ impl Core {
         self.taken += self.output.len() as u64;
         std::mem::swap(&mut self.output, buffer);
         Poll::Ready(Ok(()))
-    }
-
-    /// Has the task woken by [`flush`](Self::flush), although it waits for the socket.
-    pub(crate) fn wait_for_flush(&mut self, cx: &Context<'_>) {
-        set(&mut self.task, cx);
     }
 
     /// Whether more waits for a server that does not read than can be put down to open streams.

@@ -117,13 +117,7 @@ pub(crate) fn put_go_away(out: &mut BytesMut, reason: Reason, text: &str) {
     out.put_slice(text.as_bytes());
 }
 
-pub(crate) fn put_data(out: &mut BytesMut, stream: u32, end: bool, payload: &[u8]) {
-    out.reserve(Head::LEN + payload.len());
-    put_data_head(out, stream, end, payload.len());
-    out.put_slice(payload);
-}
-
-/// The head of DATA whose payload is elsewhere.
+/// The head of DATA. Its payload follows, or is elsewhere.
 pub(crate) fn put_data_head(out: &mut BytesMut, stream: u32, end: bool, len: usize) {
     let flags = if end { flag::END_STREAM } else { 0 };
     head(kind::DATA, flags, stream, len).put(out);

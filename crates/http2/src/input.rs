@@ -20,11 +20,11 @@ const LITTLE: u32 = 100;
 /// gone it is used again: memory that was given back to the system would have to be cleared by it each time.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
-    bytes: BytesMut,
+    pub(crate) bytes: BytesMut,
     /// How much is read at once, if more than at first.
     size: usize,
-    /// How much is missing of the frame that came in part.
-    missing: usize,
+    /// How much is missing of the frame that came in part: the next buffer has room for it.
+    pub(crate) missing: usize,
     /// How much was read since there last was nothing to read.
     read: usize,
     /// How many times in a row that was little.
@@ -83,19 +83,6 @@ impl Input {
         if self.bytes.is_empty() && (is_quiet || is_too_large) {
             *self = Self::default();
         }
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    pub(crate) fn advance(&mut self, len: usize) {
-        self.bytes.advance(len);
-    }
-
-    /// So much is missing of a frame: the next buffer has room for it.
-    pub(crate) fn miss(&mut self, len: usize) {
-        self.missing = len;
     }
 
     /// Takes a payload out.

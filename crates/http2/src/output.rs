@@ -52,11 +52,11 @@ impl Output {
     }
 
     pub(crate) fn put_data(&mut self, stream: u32, end: bool, payload: Bytes) {
+        frame::put_data_head(&mut self.bytes, stream, end, payload.len());
         if payload.len() < self.shared {
-            frame::put_data(&mut self.bytes, stream, end, &payload);
+            self.bytes.extend_from_slice(&payload);
             return;
         }
-        frame::put_data_head(&mut self.bytes, stream, end, payload.len());
         self.payload_len += payload.len();
         let place = self.taken + self.bytes.len() as u64;
         self.payloads.push_back((place, payload));

@@ -33,7 +33,7 @@ impl Core {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Poll::Ready(Some(Err(StreamError::Cancelled)));
         };
-        if let Some(data) = stream.receive.pop() {
+        if let Some(data) = stream.receive.data.pop_front() {
             self.release(id, data.len());
             self.flush_output();
             return Poll::Ready(Some(Ok(data)));
@@ -49,7 +49,7 @@ impl Core {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Poll::Ready(Err(StreamError::Cancelled));
         };
-        match stream.receive.take_trailers() {
+        match stream.receive.trailers.take() {
             Some(trailers) => Poll::Ready(Ok(Some(trailers))),
             None => stream.poll_receive(cx),
         }

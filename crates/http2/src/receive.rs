@@ -42,20 +42,19 @@ impl Core {
         now: Instant,
         observe: &mut impl FnMut(Event),
     ) -> Result<(), Error> {
-        while let Some(head) = Head::parse(input.bytes()) {
+        while let Some(head) = Head::parse(&input.bytes) {
             self.check(head)?;
-            let (here, whole) = (input.bytes().len(), Head::LEN + head.len);
-            if here < whole {
-                input.miss(whole - here);
+            input.missing = (Head::LEN + head.len).saturating_sub(input.bytes.len());
+            if input.missing > 0 {
                 return Ok(());
             }
-            input.advance(Head::LEN);
+            input.bytes.advance(Head::LEN);
             if head.kind == kind::DATA {
                 let payload = input.take(head.len);
                 self.handle_data(head, payload, now)?;
             } else {
-                self.handle(head, &input.bytes()[..head.len], now, observe)?;
-                input.advance(head.len);
+                self.handle(head, &input.bytes[..head.len], now, observe)?;
+                input.bytes.advance(head.len);
             }
         }
         Ok(())
@@ -118,14 +117,11 @@ impl Core {
         payload.truncate(end);
         payload.advance(start);
         self.count_scraps(head, payload.len())?;
-        let Some(stream) = self.streams.get_mut(&head.stream) else {
+        let stream = self.streams.get_mut(&head.stream);
+        let Some(stream) = stream.filter(|one| one.failed.is_none() && one.has_receiver) else {
             self.release(head.stream, len);
             return Ok(());
         };
-        if stream.failed.is_some() || !stream.has_receiver {
-            self.release(head.stream, len);
-            return Ok(());
-        }
         if stream.receive.is_ended {
             self.release(head.stream, len);
             self.late(head.stream, "DATA after the end");

@@ -33,7 +33,7 @@ pub(crate) struct SendSide {
     /// What the server lets us send. A change of its settings can make it negative.
     pub(crate) window: i64,
     /// DATA that waits for a window.
-    queue: VecDeque<Bytes>,
+    pub(crate) queue: VecDeque<Bytes>,
     pub(crate) end: End,
     /// Whether it is among those that wait for the connection.
     pub(crate) is_queued: bool,
@@ -62,10 +62,6 @@ impl SendSide {
             is_queued: false,
             waker: None,
         }
-    }
-
-    pub(crate) fn push(&mut self, data: Bytes) {
-        self.queue.push_back(data);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -123,8 +119,8 @@ impl SendSide {
 pub(crate) struct ReceiveSide {
     pub(crate) window: ReceiveWindow,
     pub(crate) head: Head,
-    data: VecDeque<Bytes>,
-    trailers: Option<HeaderMap>,
+    pub(crate) data: VecDeque<Bytes>,
+    pub(crate) trailers: Option<HeaderMap>,
     /// Whether the server has sent all.
     pub(crate) is_ended: bool,
     waker: Option<Waker>,
@@ -141,7 +137,7 @@ pub(crate) enum Head {
 impl ReceiveSide {
     pub(crate) fn new(window: u32) -> Self {
         Self {
-            window: ReceiveWindow::of_stream(window),
+            window: ReceiveWindow::new(window, window),
             head: Head::Awaited,
             data: VecDeque::new(),
             trailers: None,
@@ -183,14 +179,6 @@ impl ReceiveSide {
                 None
             }
         }
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<Bytes> {
-        self.data.pop_front()
-    }
-
-    pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
-        self.trailers.take()
     }
 
     /// Forgets what was not read; how much that was.

@@ -17,14 +17,10 @@ pub(crate) struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    /// A stream's: what was not read is not given back.
-    pub(crate) fn of_stream(size: u32) -> Self {
-        Self::of_connection(size, size)
-    }
-
-    /// A connection's: what came is given back at once, because its other streams need it. But what is
-    /// given and what was not read are never more than `limit` together.
-    pub(crate) fn of_connection(size: u32, limit: u32) -> Self {
+    /// What is given and what was not read are never more than `limit` together. A stream's limit is its
+    /// size, so that it gets back what was read. A connection's is larger: what came is given back at once,
+    /// because other streams need it.
+    pub(crate) fn new(size: u32, limit: u32) -> Self {
         Self {
             size,
             limit,
@@ -77,10 +73,10 @@ mod tests {
 
     #[test]
     fn no_more_comes_on_a_stream_than_was_read() {
-        let mut window = ReceiveWindow::of_stream(100);
+        let mut window = ReceiveWindow::new(100, 100);
         assert!(window.receive(100));
         assert!(!window.receive(1));
-        let mut window = ReceiveWindow::of_stream(100);
+        let mut window = ReceiveWindow::new(100, 100);
         assert!(window.receive(100));
         window.read(24);
         assert_eq!(window.increment(), None);
@@ -92,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_connection_gets_back_what_came_until_too_much_is_unread() {
-        let mut window = ReceiveWindow::of_connection(100, 1_000);
+        let mut window = ReceiveWindow::new(100, 1_000);
         for _ in 0..9 {
             assert!(window.receive(100));
             assert_eq!(window.increment(), Some(100));
@@ -107,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_window_that_grew_is_given_at_once() {
-        let mut window = ReceiveWindow::of_stream(100);
+        let mut window = ReceiveWindow::new(100, 100);
         window.grow(300);
         assert_eq!(window.increment(), Some(200));
         window.grow(200);
