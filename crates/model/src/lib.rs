@@ -11,6 +11,7 @@ pub mod grpc;
 pub mod names;
 mod resource;
 mod unsupported;
+pub mod wire;
 
 pub use bootstrap::Bootstrap;
 pub use errors::{Errors, FieldError, Validator};

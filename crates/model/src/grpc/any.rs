@@ -3,8 +3,7 @@
 use envoy_types::pb::google::protobuf::{Any, Struct};
 use prost::{Message, Name};
 
-use super::wire;
-use crate::Validator;
+use crate::{Validator, wire};
 
 /// The full names under which a `TypedStruct` travels; both have the same wire form.
 const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];

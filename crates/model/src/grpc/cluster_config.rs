@@ -3,8 +3,7 @@
 //!
 //! It comes inside a cluster (gRFC A37) or as a resource of its own (gRFC A99), by the same rules.
 
-use super::wire;
-use crate::{Decoded, Features, ResourceType, Validator};
+use crate::{Decoded, Features, ResourceType, Validator, wire};
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as pb;
 
 /// The clusters of an aggregate, the preferred one first; never empty.

@@ -2,8 +2,7 @@
 
 use prost::Message;
 
-use super::wire;
-use crate::{Decoded, Errors, Validator};
+use crate::{Decoded, Errors, Validator, wire};
 
 /// Decodes `bytes` as a `P` and reads it with `parse`.
 ///

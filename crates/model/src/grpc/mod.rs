@@ -17,7 +17,6 @@ mod config_source;
 mod decode;
 mod json;
 mod socket_address;
-mod wire;
 
 pub use cluster::Cluster;
 pub use cluster_config::ClusterConfig;

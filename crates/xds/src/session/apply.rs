@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_model::{Decoded, Errors, Features, Unsupported};
+use crowfly_model::{Decoded, Errors, Features, Unsupported, wire};
 use envoy_types::pb::envoy::service::discovery::v3::{Resource, ResourceError as Report};
 use envoy_types::pb::google::protobuf::Any;
-use prost::Message;
 use tracing::warn;
 
 use super::Output;
@@ -233,7 +232,7 @@ pub(super) fn unwrap(kind: Kind, any: Any, features: &Features) -> Parsed {
     if any.type_url != crate::WRAPPER_TYPE_URL {
         return parse(kind, any, features);
     }
-    match Resource::decode(any.value.as_slice()) {
+    match wire::decode::<Resource>(&any.value) {
         Ok(wrapper) => from_wrapper(kind, wrapper, features),
         Err(error) => Parsed {
             decoded: Decoded::undecodable(error),

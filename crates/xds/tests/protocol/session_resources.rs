@@ -138,6 +138,20 @@ fn wrapped_resource_is_unwrapped() {
     assert_eq!(script.value::<Cluster>("a").eds_name(), Some("e"));
 }
 
+/// S1-24: a field of the wrapper that is of another wire type is unknown, as protobuf has it.
+#[test]
+fn wrapper_with_a_field_of_another_type_is_unwrapped() {
+    let mut script = Script::watching::<Cluster>(&["a"]);
+    let mut wrapper = wrapped("a", cluster("a").any());
+    // Field 6, the time to live, is a message, and no number.
+    wrapper.value.extend([0x30, 0x01]);
+
+    script.receive(response::<Cluster>("v1", "n1", [wrapper]));
+
+    assert_eq!(script.request().error_detail, None);
+    assert_eq!(script.value::<Cluster>("a").name, "a");
+}
+
 /// S1-24: a wrapped resource of another type is an error of that resource only.
 #[test]
 fn wrapped_resource_of_another_type_is_one_error() {

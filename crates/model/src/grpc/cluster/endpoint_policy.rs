@@ -17,7 +17,7 @@ use envoy_types::pb::{
 use prost::{Message, Name};
 
 use super::CustomPolicy;
-use crate::{Validator, grpc::wire};
+use crate::{Validator, wire};
 
 /// How calls are spread over a list of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]

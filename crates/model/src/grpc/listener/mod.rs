@@ -24,9 +24,8 @@ use super::{
     config_source::require_ads_or_self,
     decode::{decode, require_text},
     route::RouteConfig,
-    wire,
 };
-use crate::{Decoded, Features, ResourceType, Unsupported, Validator};
+use crate::{Decoded, Features, ResourceType, Unsupported, Validator, wire};
 
 /// A listener.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,7 +20,19 @@ const LOOKS: usize = 64;
 const ALLOWANCE: usize = 1 << 20;
 
 /// Decodes a `P`, less the fields that are not of the expected wire type.
-pub(super) fn decode<P: Message + Default>(bytes: &[u8]) -> Result<P, DecodeError> {
+///
+/// ```
+/// use envoy_types::pb::envoy::config::core::v3::Locality;
+///
+/// // Field 1, the region, is a text and no number; field 2 is the zone.
+/// let bytes = [0x08, 0x01, 0x12, 0x01, b'a'];
+/// let locality: Locality = crowfly_model::wire::decode(&bytes).unwrap();
+/// assert_eq!((&*locality.region, &*locality.zone), ("", "a"));
+/// ```
+///
+/// # Errors
+/// The bytes are no such message.
+pub fn decode<P: Message + Default>(bytes: &[u8]) -> Result<P, DecodeError> {
     match P::decode(bytes) {
         Err(error) if is_mismatch(&error) => {
             let mut sieve = Sieve {
