@@ -40,8 +40,7 @@
 //! # What a caller can rely on
 //!
 //! - A call sent before the first configuration waits for it. A call that cannot be routed fails
-//!   UNAVAILABLE, and its message says which resource is in trouble, why, and
-//!   for which node.
+//!   UNAVAILABLE, and its message says which resource is in trouble, why, and for which node.
 //! - `grpc-timeout` is enforced from the start. DEADLINE_EXCEEDED says what was waited for.
 //! - A call that never left this process, or that a server refused unseen, is tried elsewhere
 //!   (gRFC A6). A call whose connection died under it is not, because the server may have begun it.
