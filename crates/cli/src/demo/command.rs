@@ -32,7 +32,7 @@ use crate::{
     args,
     child::Program,
     load::{self, Generator, Report, Stats},
-    output,
+    output, screen,
     signal::Termination,
 };
 
@@ -78,7 +78,7 @@ pub struct DemoArgs {
 impl DemoArgs {
     /// Whether it draws a screen, which nothing else may write on.
     pub(crate) fn draws(&self) -> bool {
-        !self.plain && io::stdout().is_terminal()
+        !self.plain && io::stdout().is_terminal() && !screen::is_dumb()
     }
 }
 

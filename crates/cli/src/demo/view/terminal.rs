@@ -116,8 +116,8 @@ fn head_of(frame: &Frame<'_>) -> Paragraph<'static> {
         Span::raw(format!(
             "  lost in flight {}  p50 {:.1} ms  p99 {:.1} ms",
             report.lost_in_flight,
-            report.latency_us.p50 as f64 / 1000.0,
-            report.latency_us.p99 as f64 / 1000.0,
+            report.latency_us.unwrap_or_default().p50 as f64 / 1000.0,
+            report.latency_us.unwrap_or_default().p99 as f64 / 1000.0,
         )),
     ]);
     let now = frame
