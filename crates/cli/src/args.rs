@@ -1,13 +1,16 @@
 //! The command line. Each sub-command declares its own flags next to the code that obeys them.
 
-use std::time::Duration;
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    time::Duration,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 
 use crate::{
-    backend::BackendArgs, bench::BenchArgs, control::ControlArgs, demo::DemoArgs,
-    explain::ExplainArgs, inspect::InspectArgs, load::LoadArgs,
+    backend::BackendArgs, bench::BenchArgs, completions::CompletionsArgs, control::ControlArgs,
+    demo::DemoArgs, explain::ExplainArgs, inspect::InspectArgs, load::LoadArgs, logging::LogFilter,
 };
 
 /// Proxyless service mesh: gRPC requests straight from caller to backend, steered by xDS
@@ -33,7 +36,9 @@ pub struct Cli {
 /// Flags that every command has.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
-    /// What to log on standard error: a level (error, warn, info, debug, trace) or target=level,...
+    /// What to log on standard error: a level (off, error, warn, info, debug, trace) or target=level,...
+    ///
+    /// A level beyond info is for Crowfly's own crates; `debug,h2=debug` has HTTP/2 frames too.
     #[arg(
         long,
         global = true,
@@ -41,7 +46,7 @@ pub struct Common {
         env = "CROWFLY_LOG",
         help_heading = "Logging"
     )]
-    pub log: Option<String>,
+    pub log: Option<LogFilter>,
 
     /// How to write log lines
     #[arg(
@@ -78,6 +83,7 @@ pub enum LogFormat {
 pub enum Command {
     Backend(BackendArgs),
     Bench(BenchArgs),
+    Completions(CompletionsArgs),
     Control(ControlArgs),
     Demo(DemoArgs),
     Explain(ExplainArgs),
@@ -96,7 +102,7 @@ impl Command {
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Backend(_) | Self::Control(_) => "info",
-            Self::Bench(_) | Self::Inspect(_) | Self::Load(_) => "warn",
+            Self::Bench(_) | Self::Completions(_) | Self::Inspect(_) | Self::Load(_) => "warn",
             // What is wrong is what it tells.
             Self::Explain(_) => "error",
             // It breaks things on purpose, and tells so itself.
@@ -117,6 +123,30 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("expected more than zero".to_owned()),
         duration => Ok(duration),
     }
+}
+
+/// Parses where to listen: `127.0.0.1:18000`, `localhost:18000`, or `:18000` for every IPv4 address
+/// of this machine.
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    const EXPECTED: &str = "expected HOST:PORT or :PORT";
+    let every = text.strip_prefix(':').map(|port| format!("0.0.0.0:{port}"));
+    let text = every.as_deref().unwrap_or(text);
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    if !text.contains(':') {
+        return Err(EXPECTED.to_owned());
+    }
+    let found = text.to_socket_addrs();
+    let found: Vec<SocketAddr> = found
+        .map_err(|error| format!("{error}; {EXPECTED}"))?
+        .collect();
+    // As everywhere else here, IPv4 unless told otherwise.
+    let first = found.iter().find(|address| address.is_ipv4());
+    first
+        .or_else(|| found.first())
+        .copied()
+        .ok_or_else(|| EXPECTED.to_owned())
 }
 
 /// Parses a number from 0 to 1.
@@ -158,6 +188,25 @@ mod tests {
                 fraction(wrong),
                 Err("expected a number from 0 to 1".to_owned()),
                 "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_can_listen_by_name_or_by_port() {
+        for (text, expected) in [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("[::1]:1", "[::1]:1"),
+            ("localhost:18000", "127.0.0.1:18000"),
+            (":18000", "0.0.0.0:18000"),
+        ] {
+            assert_eq!(listen_address(text).unwrap().to_string(), expected);
+        }
+        for wrong in ["localhost", "", ":", ":x", ":99999", "18000", "127.0.0.1:x"] {
+            let error = listen_address(wrong).unwrap_err();
+            assert!(
+                error.ends_with("expected HOST:PORT or :PORT"),
+                "{wrong}: {error}"
             );
         }
     }

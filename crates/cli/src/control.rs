@@ -1,12 +1,20 @@
 //! `crowfly control`.
 
-use std::{io, net::SocketAddr, path::PathBuf};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use clap::Args;
-use crowfly_control::{ControlPlane, Options, StartError};
+use crowfly_control::{ConfigErrors, ControlPlane, Options, StartError};
 use tracing::info;
 
-use crate::{output, signal::Termination};
+use crate::{
+    args, output,
+    signal::{Termination, hangup},
+};
 
 /// Serve xDS (ADS) from YAML files, and follow their changes
 ///
@@ -17,13 +25,14 @@ use crate::{output, signal::Termination};
 /// A file is read once it has been unchanged for 100 ms. The log says what each reload added,
 /// changed and removed, as a warning if something is gone.
 ///
-/// The admin port serves /healthz, /metrics, /snapshot and /clients. SIGTERM and SIGINT end the
-/// streams with UNAVAILABLE, and then the process.
+/// The admin port serves /healthz, /metrics, /snapshot and /clients. SIGHUP reads the configuration
+/// again; SIGTERM and SIGINT end the streams with UNAVAILABLE, and then the process.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
   crowfly control --config mesh.yaml
-  crowfly control --config /etc/crowfly/ --listen 0.0.0.0:18000
+  crowfly control --config /etc/crowfly/ --listen :18000 --admin off
+  crowfly control --check mesh.yaml
 
 A configuration:
   services:
@@ -35,31 +44,64 @@ A configuration:
   - { \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: other }")]
 pub struct ControlArgs {
     /// A YAML or JSON file, or a directory of such files
-    #[arg(long, value_name = "FILE|DIR", env = "CROWFLY_CONTROL_CONFIG")]
-    pub config: PathBuf,
+    #[arg(
+        long,
+        value_name = "FILE|DIR",
+        required_unless_present = "check",
+        env = "CROWFLY_CONTROL_CONFIG"
+    )]
+    pub config: Option<PathBuf>,
+
+    /// Only read this configuration and say what is wrong with it; exits with 0 if nothing is
+    #[arg(long, value_name = "FILE|DIR")]
+    pub check: Option<PathBuf>,
 
     /// Serve files that say nothing; else they are refused, because a file is empty while it is
     /// written anew
     #[arg(long, env = "CROWFLY_CONTROL_ALLOW_EMPTY")]
     pub allow_empty: bool,
 
-    /// Where to serve ADS, health and reflection; port 0 lets the kernel choose one
+    /// Where to serve ADS, health and reflection; port 0 lets the kernel choose one, and :PORT is on
+    /// every IPv4 address
     #[arg(
         long,
         value_name = "ADDR",
         default_value = "127.0.0.1:18000",
+        value_parser = args::listen_address,
         env = "CROWFLY_CONTROL_LISTEN"
     )]
     pub listen: SocketAddr,
 
-    /// Where to serve the admin pages
+    /// Where to serve the admin pages, or `off`
     #[arg(
         long,
-        value_name = "ADDR",
+        value_name = "ADDR|off",
         default_value = "127.0.0.1:18001",
         env = "CROWFLY_CONTROL_ADMIN"
     )]
-    pub admin: SocketAddr,
+    pub admin: AdminPort,
+}
+
+/// Where the admin pages are served, if at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminPort {
+    /// Here.
+    At(SocketAddr),
+    /// Nowhere.
+    Off,
+}
+
+impl FromStr for AdminPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            address => args::listen_address(address)
+                .map(Self::At)
+                .map_err(|error| format!("{error}, or off")),
+        }
+    }
 }
 
 /// Serves until a signal comes.
@@ -67,21 +109,52 @@ pub struct ControlArgs {
 /// # Errors
 /// The configuration is bad, or a port cannot be opened.
 pub async fn run(args: ControlArgs) -> Result<(), ControlError> {
+    let config = match (args.check, args.config) {
+        (Some(config), _) => return check(&config, args.allow_empty),
+        (None, Some(config)) => config,
+        (None, None) => return Err(ControlError::NoConfig),
+    };
     let mut termination = Termination::listen().map_err(ControlError::Signals)?;
+    let mut hangup = hangup().map_err(ControlError::Signals)?;
     let options = Options {
-        config: args.config,
+        config,
         allow_empty: args.allow_empty,
         listen: args.listen,
-        admin: Some(args.admin),
+        admin: match args.admin {
+            AdminPort::At(address) => Some(address),
+            AdminPort::Off => None,
+        },
     };
     let plane = ControlPlane::start(options).await?;
     output::line(format_args!("listening on {}", plane.listen_addr()));
     if let Some(admin) = plane.admin_addr() {
         output::line(format_args!("admin on http://{admin}"));
     }
-    termination.recv().await;
+    loop {
+        tokio::select! {
+            () = termination.recv() => break,
+            _ = hangup.recv() => {
+                info!("SIGHUP: reading the configuration again");
+                plane.reload();
+            }
+        }
+    }
     info!("shutting down");
     plane.shutdown().await;
+    Ok(())
+}
+
+fn check(config: &Path, allow_empty: bool) -> Result<(), ControlError> {
+    let (snapshot, warnings) =
+        crowfly_control::check(config, allow_empty).map_err(ControlError::Check)?;
+    for warning in warnings {
+        output::line(format_args!("warning: {}", output::printable(&warning)));
+    }
+    let resources: usize = snapshot.types().map(|(_, of)| of.resources().len()).sum();
+    output::line(format_args!(
+        "{}: ok, {resources} resources",
+        config.display()
+    ));
     Ok(())
 }
 
@@ -89,6 +162,12 @@ pub async fn run(args: ControlArgs) -> Result<(), ControlError> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
+    /// What was to be checked is bad.
+    #[error(transparent)]
+    Check(ConfigErrors),
+    /// There is nothing to serve.
+    #[error("expected --config or --check")]
+    NoConfig,
     /// The process cannot listen to signals.
     #[error("cannot listen to signals")]
     Signals(#[source] io::Error),

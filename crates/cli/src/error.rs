@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::{
     backend::BackendError, bench::BenchError, control::ControlError, demo::DemoError,
-    explain::ExplainError, inspect::InspectError, load::LoadError, logging::LoggingError,
+    explain::ExplainError, inspect::InspectError, load::LoadError,
 };
 
 /// Why a command could not run, by the part that failed.
@@ -32,9 +32,6 @@ pub enum Error {
     /// The load generator has nothing to call.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The log filter is not one.
-    #[error(transparent)]
-    Logging(#[from] LoggingError),
 }
 
 /// Shows an error followed by its causes, on one line.

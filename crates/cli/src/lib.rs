@@ -8,14 +8,17 @@ pub mod args;
 pub mod backend;
 pub mod bench;
 pub mod child;
+pub mod completions;
 pub mod control;
+mod debug;
 pub mod demo;
 mod error;
 pub mod explain;
 pub mod inspect;
 pub mod load;
-mod logging;
+pub mod logging;
 mod output;
+mod screen;
 mod signal;
 pub mod testing;
 
@@ -30,7 +33,7 @@ use std::process::ExitCode;
 /// # Errors
 /// Whatever kept the command from running; [`chain`] prints it with its causes.
 pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
-    logging::init(&cli.common, &cli.command)?;
+    logging::init(&cli.common, &cli.command);
     if cli.common.exit_with_parent {
         signal::exit_with_parent();
     }
@@ -39,11 +42,12 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         Command::Bench(args) => match args.command {
             BenchCommand::Rpc(args) => bench::run(args).await?,
         },
+        Command::Completions(args) => completions::run(&args),
         Command::Control(args) => control::run(args).await?,
         Command::Demo(args) => return Ok(demo::run(args).await?),
         Command::Explain(args) => return Ok(explain::run(args).await?),
         Command::Inspect(args) => inspect::run(args).await?,
-        Command::Load(args) => load::run(args).await?,
+        Command::Load(args) => return Ok(load::run(args).await?),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! When a process is told to end: by a signal, or because the process that started it is gone.
+//! When a process is told to reload, or to end: by a signal, or because the process that started it is gone.
 
 use std::{
     io::{self, Read},
@@ -30,6 +30,11 @@ impl Termination {
             _ = self.terminate.recv() => {}
         }
     }
+}
+
+/// SIGHUP: read the configuration again.
+pub(crate) fn hangup() -> io::Result<Signal> {
+    signal(SignalKind::hangup())
 }
 
 /// Ends this process when its standard input closes.

@@ -202,3 +202,39 @@ async fn a_child_ends_when_its_parent_lets_go_of_it() {
     drop(process.stdin.take());
     assert!(process.wait().await.unwrap().success());
 }
+
+/// As grpcurl and its like ask.
+#[tokio::test]
+async fn reflection_lists_the_services() {
+    use tonic_reflection::pb::v1::{
+        ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+        server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+    };
+
+    let backend = Backend::start(Options::new("b1")).await.unwrap();
+    let mut client = ServerReflectionClient::new(channel(backend.addr()).await);
+    let ask = |question| ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(question),
+    };
+    let symbol = "grpc.testing.SimpleRequest".to_owned();
+    let questions = [
+        ask(MessageRequest::ListServices(String::new())),
+        ask(MessageRequest::FileContainingSymbol(symbol)),
+    ];
+    let answers = client.server_reflection_info(tokio_stream::iter(questions));
+    let mut answers = answers.await.unwrap().into_inner();
+    let first = answers.message().await.unwrap().unwrap().message_response;
+    let Some(MessageResponse::ListServicesResponse(list)) = first else {
+        panic!("{first:?}");
+    };
+    let names: Vec<_> = list.service.iter().map(|service| &service.name).collect();
+    for expected in ["grpc.testing.TestService", "grpc.health.v1.Health"] {
+        assert!(names.iter().any(|name| *name == expected), "{names:?}");
+    }
+    let second = answers.message().await.unwrap().unwrap().message_response;
+    assert!(
+        matches!(second, Some(MessageResponse::FileDescriptorResponse(_))),
+        "{second:?}"
+    );
+}

@@ -45,7 +45,20 @@ async fn usage_errors_exit_with_2_and_say_what_was_expected() {
         ),
         (
             &["backend", "--listen", "localhost"],
-            "invalid socket address",
+            "expected HOST:PORT or :PORT",
+        ),
+        (
+            &["control", "--config", "x", "--admin", "on"],
+            "expected HOST:PORT or :PORT, or off",
+        ),
+        (&["control"], "--config <FILE|DIR>"),
+        (
+            &["backend", "--log", "loud"],
+            "\"loud\" is neither a level (off, error, warn, info, debug, trace)",
+        ),
+        (
+            &["backend", "--log", "crowfly=loud"],
+            "\"crowfly=loud\" is neither a level",
         ),
         (&["fly"], "unrecognized subcommand 'fly'"),
     ] {
@@ -63,11 +76,9 @@ async fn run_errors_exit_with_1_and_name_the_cause() {
         "error: cannot listen on {addr}: Address already in use"
     )));
 
-    let said = fails(1, &["backend", "--log", "crowfly=loud"]).await;
-    assert!(
-        said.starts_with("error: --log \"crowfly=loud\" is neither a level"),
-        "{said}"
-    );
+    let args = ["load", "--target", "http://127.0.0.1:1", "--debug", ":0"];
+    let said = fails(1, &args).await;
+    assert!(said.contains("expected an xds:/// target"), "{said}");
 }
 
 #[tokio::test]
@@ -131,6 +142,18 @@ async fn bench_rpc_reports_a_run_for_each_concurrency() {
         assert_eq!(run["concurrency"], concurrency, "{run}");
         for rate in ["rps", "peer_rps", "ratio"] {
             assert!(run[rate].as_f64().unwrap() > 0.0, "{run}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = crowfly(&["completions", shell]).await;
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let script = text(&output.stdout);
+        for expected in ["allow-empty", "inspect", "completions"] {
+            assert!(script.contains(expected), "{shell}: {expected}");
         }
     }
 }

@@ -9,13 +9,190 @@
 
 mod common;
 
-use std::fs;
+use std::{fs, path::Path, process::Stdio};
 
-use common::{BINARY, crowfly, spawn_backend, text};
+use common::{BINARY, channel, crowfly, spawn_backend, text};
 use crowfly_cli::child::Program;
+use envoy_types::pb::{
+    envoy::{
+        config::core::v3::Node,
+        service::discovery::v3::{
+            DiscoveryRequest, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+        },
+    },
+    google::rpc,
+};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStderr, ChildStdout},
+    sync::mpsc,
+};
+use tokio_stream::wrappers::ReceiverStream;
 
 const ANY: &str = "127.0.0.1:0";
+
+const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+
+/// A control plane whose log is read.
+struct Control {
+    process: Child,
+    stdout: Lines<BufReader<ChildStdout>>,
+    log: Lines<BufReader<ChildStderr>>,
+}
+
+impl Control {
+    fn start(config: &Path, flags: &[&str]) -> Self {
+        let mut process = tokio::process::Command::new(BINARY)
+            .args(["control", "--listen", "localhost:0", "--config"])
+            .arg(config)
+            .args(flags)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Self {
+            stdout: BufReader::new(process.stdout.take().unwrap()).lines(),
+            log: BufReader::new(process.stderr.take().unwrap()).lines(),
+            process,
+        }
+    }
+
+    async fn listen_addr(&mut self) -> std::net::SocketAddr {
+        let line = self.stdout.next_line().await.unwrap().unwrap();
+        line.strip_prefix("listening on ").unwrap().parse().unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.process.id().unwrap().cast_signed();
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+
+    /// The next line of the log that contains `text`.
+    async fn logged(&mut self, text: &str) -> String {
+        while let Some(line) = self.log.next_line().await.unwrap() {
+            if line.contains(text) {
+                return line;
+            }
+        }
+        panic!("the log ended without {text:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reload_that_takes_something_away_is_a_warning() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("mesh.yaml");
+    fs::write(&config, "services: [{ name: a }, { name: b }]").unwrap();
+    let mut control = Control::start(&config, &["--admin", "off"]);
+    control.listen_addr().await;
+
+    control.signal(Signal::HUP);
+    let line = control.logged("configuration reloaded").await;
+    assert!(line.contains("INFO"), "{line}");
+    assert!(line.ends_with("added 0, changed 0, removed 0"), "{line}");
+
+    fs::write(&config, "services: []").unwrap();
+    let line = control.logged("configuration reloaded").await;
+    assert!(line.contains("WARN"), "{line}");
+    assert!(line.contains("removed 2: a ("), "{line}");
+
+    control.signal(Signal::TERM);
+    let rest = control.stdout.next_line().await.unwrap();
+    assert_eq!(rest, None, "there is no admin port");
+}
+
+/// What a client says is one line, and its end is told with the reason.
+#[tokio::test]
+async fn a_clients_refusal_and_its_end_are_a_line_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("mesh.yaml");
+    fs::write(&config, "services: [{ name: a }]").unwrap();
+    let mut control = Control::start(&config, &["--admin", "off"]);
+    let channel = channel(control.listen_addr().await).await;
+
+    let (requests, receiver) = mpsc::channel(4);
+    let request = DiscoveryRequest {
+        node: Some(Node {
+            id: "web-1".to_owned(),
+            ..Node::default()
+        }),
+        type_url: ENDPOINTS.to_owned(),
+        resource_names: vec!["a".to_owned()],
+        ..DiscoveryRequest::default()
+    };
+    requests.send(request.clone()).await.unwrap();
+    let mut client = AggregatedDiscoveryServiceClient::new(channel);
+    let responses = client.stream_aggregated_resources(ReceiverStream::new(receiver));
+    let mut responses = responses.await.unwrap().into_inner();
+    let response = responses.message().await.unwrap().unwrap();
+    let refusal = rpc::Status {
+        message: "first\nsecond".to_owned(),
+        ..rpc::Status::default()
+    };
+    let nack = DiscoveryRequest {
+        response_nonce: response.nonce,
+        error_detail: Some(refusal),
+        ..request
+    };
+    requests.send(nack).await.unwrap();
+    let line = control.logged("refused").await;
+    assert!(line.contains(r"refused: first\nsecond"), "{line}");
+
+    drop(requests);
+    let line = control.logged("client gone").await;
+    assert!(line.contains("INFO"), "{line}");
+    assert!(line.contains(r#"node="web-1""#), "{line}");
+    assert!(line.contains("reason=\"it ended the stream\""), "{line}");
+}
+
+#[tokio::test]
+async fn json_logs_hold_values_and_not_rust() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("mesh.yaml");
+    fs::write(&config, "services: [{ name: a }]").unwrap();
+    let mut control = Control::start(&config, &["--admin", ANY, "--log-format", "json"]);
+    let line = control.logged("control plane is up").await;
+    let line: Value = serde_json::from_str(&line).unwrap();
+    let admin = line["fields"]["admin"].as_str().unwrap();
+    assert!(admin.starts_with("127.0.0.1:"), "{line}");
+}
+
+#[tokio::test]
+async fn a_configuration_can_be_checked_without_serving_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("mesh.yaml");
+    let path = config.to_str().unwrap();
+    for (text_, flags, code, expected) in [
+        (
+            "services: [{ name: a }]",
+            &[][..],
+            0,
+            "mesh.yaml: ok, 4 resources",
+        ),
+        (
+            "services: [{}]",
+            &[],
+            1,
+            "services[0]: expected a field `name`",
+        ),
+        (
+            "",
+            &[],
+            1,
+            "mesh.yaml: expected `services` or `resources`, got an empty file",
+        ),
+        ("", &["--allow-empty"], 0, "mesh.yaml: ok, 0 resources"),
+    ] {
+        fs::write(&config, text_).unwrap();
+        let output = crowfly(&[&["control", "--check", path][..], flags].concat()).await;
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+}
 
 #[tokio::test]
 async fn load_reaches_backends_that_the_control_plane_names() {
@@ -47,13 +224,40 @@ async fn load_reaches_backends_that_the_control_plane_names() {
             "--json",
         ])
         .args(["--timeout", "10s"])
-        .env("GRPC_XDS_BOOTSTRAP_CONFIG", bootstrap)
+        .env("GRPC_XDS_BOOTSTRAP_CONFIG", &bootstrap)
         .output()
         .await
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["by_backend"]["b1"], 20, "{report}");
+
+    // While it runs, it can be looked into.
+    let mut load = tokio::process::Command::new(BINARY)
+        .args([
+            "load",
+            "--target",
+            "xds:///t",
+            "--duration",
+            "1h",
+            "--debug",
+            ANY,
+        ])
+        .env("GRPC_XDS_BOOTSTRAP_CONFIG", bootstrap)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(load.stderr.take().unwrap()).lines();
+    let line = said.next_line().await.unwrap().unwrap();
+    let inside = line.strip_prefix("debug on ").unwrap().to_owned();
+    for (what, expected) in [("--csds", "Listener"), ("--tree", "xds:///t")] {
+        let output = crowfly(&["inspect", what, &inside]).await;
+        let shown = text(&output.stdout);
+        assert!(shown.contains(expected), "{what}: {shown}");
+    }
+    load.kill().await.unwrap();
 
     control.terminate().unwrap();
     assert!(control.wait().await.unwrap().success());

@@ -61,6 +61,19 @@ async fn children_do_not_outlive_a_demo_that_is_killed() {
     let admin = rest.split_once(')').unwrap().0;
     TcpStream::connect(admin).await.unwrap();
 
+    // Meanwhile another terminal can look inside.
+    let inside = loop {
+        let line = lines.next_line().await.unwrap().unwrap();
+        if let Some((_, rest)) = line.split_once("crowfly inspect --tree ") {
+            break rest.split_once(',').unwrap().0.to_owned();
+        }
+    };
+    for what in ["--tree", "--csds"] {
+        let output = crowfly(&["inspect", what, &inside]).await;
+        let shown = text(&output.stdout);
+        assert!(shown.contains("crowfly-demo"), "{what}: {shown}");
+    }
+
     demo.kill().await.unwrap();
     // Nothing tells when an orphan is gone but that it no longer answers.
     while TcpStream::connect(admin).await.is_ok() {

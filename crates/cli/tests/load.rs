@@ -92,6 +92,30 @@ async fn a_target_that_refuses_connections_is_an_error_and_not_lost() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["lost_in_flight"], 0, "{report}");
     assert_eq!(report["errors"]["UNAVAILABLE"]["count"], 5, "{report}");
+    assert_eq!(report["latency_us"], Value::Null, "{report}");
+}
+
+#[tokio::test]
+async fn failed_calls_are_the_exit_code_if_so_told() {
+    for (fail_rate, code) in [(0.0, 0), (0.5, 1)] {
+        let options = Options {
+            fail_rate,
+            ..Options::new("b1")
+        };
+        let backend = Backend::start(options).await.unwrap();
+        let target = format!("http://{}", backend.addr());
+        let args = [
+            "load",
+            "--target",
+            &target,
+            "--rps",
+            "50",
+            "--duration",
+            "100ms",
+        ];
+        let output = crowfly(&[&args[..], &["--timeout", "10s", "--fail-on-error"]].concat()).await;
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stdout));
+    }
 }
 
 /// Every call that the dead backend held is lost, and none of them is an error.

@@ -114,31 +114,42 @@ impl<H: ServerHalf> Stream<H> {
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => {
-                    break Some(Status::unavailable("the control plane is shutting down"));
+                    break End::Ours(Status::unavailable("the control plane is shutting down"));
                 }
                 request = requests.message() => match request {
                     Ok(Some(request)) => if let Err(status) = self.handle(request) {
-                        break Some(status);
+                        break End::Ours(status);
                     },
-                    Ok(None) | Err(_) => break None,
+                    Ok(None) => break End::Theirs("it ended the stream".to_owned()),
+                    Err(status) => break End::Theirs(reason(&status)),
                 },
                 changed = self.views.changed() => match changed {
                     Ok(()) => self.refresh(),
-                    Err(_) => break None,
+                    Err(_) => break End::Theirs("the control plane is gone".to_owned()),
                 },
                 permit = responses.reserve(), if self.due => match permit {
                     Ok(permit) => if let Some(response) = self.next_response() {
                         permit.send(Ok(response));
                     },
-                    Err(_) => break None,
+                    Err(_) => break End::Theirs("it closed the stream".to_owned()),
                 },
             }
         };
-        debug!(stream = self.client.id(), ?end, "stream closed");
-        if let Some(status) = end {
+        let reason = match &end {
+            End::Ours(status) => status.message(),
+            End::Theirs(reason) => reason,
+        };
+        let node = self.node_id();
+        info!(stream = self.client.id(), node, reason, "client gone");
+        if let End::Ours(status) = end {
             // It may be that nobody listens any more.
             responses.send(Err(status)).await.ok();
         }
+    }
+
+    /// Empty for a client that has not introduced itself.
+    fn node_id(&self) -> &str {
+        self.subscription.node().map_or("", |node| &node.id)
     }
 
     fn handle(&mut self, request: H::Request) -> Result<(), Status> {
@@ -189,10 +200,36 @@ impl<H: ServerHalf> Stream<H> {
                 version,
                 message,
             } => {
-                let node = self.subscription.node().map_or("", |node| &node.id);
+                let node = self.node_id();
                 warn!(stream, node, type_url, version, "refused: {message}");
             }
-            other => debug!(stream, ?other, "received"),
+            RequestOutcome::Ack { type_url, version } => {
+                debug!(stream, type_url, version, "accepted");
+            }
+            RequestOutcome::Stale { type_url } => debug!(stream, type_url, "stale"),
+            RequestOutcome::Subscribed { type_url } => debug!(stream, type_url, "subscribed"),
         }
     }
+}
+
+/// Who ended a stream.
+enum End {
+    Ours(Status),
+    /// The client did, or its connection; with the reason.
+    Theirs(String),
+}
+
+/// What a status says, and what caused it.
+fn reason(status: &Status) -> String {
+    let mut reason = status.message().to_owned();
+    let mut next = std::error::Error::source(status);
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !reason.contains(&cause_text) {
+            reason.push_str(": ");
+            reason.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    reason
 }

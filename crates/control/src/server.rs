@@ -140,7 +140,8 @@ impl ControlPlane {
             };
             tasks.spawn(serve_admin(pages, listener, stopping.subscribe()));
         }
-        info!(ads = %listen, admin = ?admin_addr, "control plane is up");
+        let admin = admin_addr.map(tracing::field::display);
+        info!(ads = %listen, admin, "control plane is up");
         Ok(Self {
             listen,
             admin: admin_addr,

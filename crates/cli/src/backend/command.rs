@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::{Backend, BackendError, Options};
 use crate::{args, output, signal::Termination};
 
-/// Serve grpc.testing.TestService and grpc.health.v1
+/// Serve grpc.testing.TestService, grpc.health.v1 and reflection
 ///
 /// Prints `listening on ADDR` once it accepts connections. SIGTERM and SIGINT drain it: health turns
 /// NOT_SERVING, clients get GOAWAY, open calls finish, and it exits with 0. A second signal ends it
@@ -24,6 +24,7 @@ pub struct BackendArgs {
         long,
         value_name = "ADDR",
         default_value = "127.0.0.1:0",
+        value_parser = args::listen_address,
         env = "CROWFLY_BACKEND_LISTEN"
     )]
     pub listen: SocketAddr,

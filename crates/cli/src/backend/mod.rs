@@ -1,4 +1,4 @@
-//! A gRPC server to send traffic to: `grpc.testing.TestService` and `grpc.health.v1`.
+//! A gRPC server to send traffic to: `grpc.testing.TestService`, `grpc.health.v1` and reflection.
 //!
 //! It leaves as a well-behaved server does (gRFC A27 expects its peers to): told to end, it reports
 //! NOT_SERVING, sends GOAWAY on each connection, lets open calls finish, and only then goes away. A
@@ -19,7 +19,7 @@ use tokio::{
 use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use crate::testing::test_service_server::TestServiceServer;
+use crate::testing::{self, test_service_server::TestServiceServer};
 
 /// The service whose health the backend reports, next to that of the whole server (`""`).
 const SERVICE_NAME: &str = "grpc.testing.TestService";
@@ -97,6 +97,8 @@ impl Backend {
         let server = Server::builder()
             .add_service(health_service)
             .add_service(TestServiceServer::new(Service::new(options)))
+            .add_service(reflection().build_v1()?)
+            .add_service(reflection().build_v1alpha()?)
             .serve_with_incoming_shutdown(incoming, async {
                 // A sender that is gone is the order to stop, too.
                 let _ = stopped.await;
@@ -136,6 +138,12 @@ impl Backend {
     }
 }
 
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(testing::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}
+
 fn ended(result: Result<Served, JoinError>) -> Result<(), BackendError> {
     match result {
         Ok(served) => served.map_err(BackendError::Serve),
@@ -161,6 +169,9 @@ pub enum BackendError {
     /// The server ended by itself.
     #[error("the server failed")]
     Serve(#[source] tonic::transport::Error),
+    /// The reflection service cannot be built.
+    #[error("cannot serve reflection")]
+    Reflection(#[from] tonic_reflection::server::Error),
     /// The server's task panicked or was cancelled.
     #[error("the server's task ended")]
     Task(#[source] JoinError),

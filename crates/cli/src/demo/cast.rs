@@ -23,7 +23,7 @@ const ZONES: [(&str, [&str; 2]); 3] = [
 
 /// How long a backend takes to answer: long enough that some calls are open at any moment, or there
 /// would be nothing to lose.
-const DELAY: &str = "20ms";
+pub(super) const DELAY: Duration = Duration::from_millis(20);
 
 /// How often a port that is still in use is tried again, for whom it belonged to before.
 const BIND_ATTEMPTS: u32 = 20;
@@ -117,8 +117,9 @@ async fn start(
     listen: SocketAddr,
 ) -> Result<Member, ChildError> {
     let listen = listen.to_string();
+    let delay = humantime::format_duration(DELAY).to_string();
     let args = [
-        "backend", "--name", name, "--listen", &listen, "--delay", DELAY,
+        "backend", "--name", name, "--listen", &listen, "--delay", &delay,
     ];
     let log = logs.join(name).with_extension("log");
     let mut child = program.spawn(name, args, Some(&log))?;

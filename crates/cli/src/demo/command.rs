@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal},
+    net::SocketAddr,
     path::Path,
     process::ExitCode,
     sync::Arc,
@@ -20,7 +21,7 @@ use tonic::metadata::MetadataMap;
 use super::{
     DemoError, SERVICE,
     admin::Admin,
-    cast::{Cast, Control},
+    cast::{Cast, Control, DELAY},
     config::{self, ConfigFile},
     director::{Account, Director},
     rates::Rates,
@@ -31,8 +32,9 @@ use super::{
 use crate::{
     args,
     child::Program,
+    debug::DebugPort,
     load::{self, Generator, Report, Stats},
-    output,
+    output, screen,
     signal::Termination,
 };
 
@@ -46,7 +48,8 @@ const MIN_DURATION: Duration = Duration::from_secs(10);
 ///
 /// Everything runs on this machine, on loopback ports that the kernel chooses, and ends with the
 /// command. By itself, one backend is stopped and drains, one is killed, both return, a zone's
-/// weight changes, and a bad configuration is pushed and refused, while calls go on.
+/// weight changes, and a bad configuration is pushed and refused, while calls go on. What the client
+/// does can be looked at from another terminal: it names a port for `crowfly inspect`.
 ///
 /// Exits with 0 if no call failed, and no more calls were lost than were open on the backend that
 /// was killed.
@@ -66,7 +69,7 @@ pub struct DemoArgs {
           value_parser = clap::value_parser!(u32).range(1..), env = "CROWFLY_DEMO_RPS")]
     pub rps: u32,
 
-    /// Print lines instead of a screen; the default when standard output is not a terminal
+    /// Print lines instead of a screen; the default when standard output is no terminal, or a dumb one
     #[arg(long, env = "CROWFLY_DEMO_PLAIN")]
     pub plain: bool,
 
@@ -78,7 +81,7 @@ pub struct DemoArgs {
 impl DemoArgs {
     /// Whether it draws a screen, which nothing else may write on.
     pub(crate) fn draws(&self) -> bool {
-        !self.plain && io::stdout().is_terminal()
+        !self.plain && io::stdout().is_terminal() && !screen::is_dumb()
     }
 }
 
@@ -100,6 +103,7 @@ pub async fn run(args: DemoArgs) -> Result<ExitCode, DemoError> {
 
     if !args.json {
         output::line(&report);
+        output::line(own_latency());
     }
     // Ended early by the user, it had no chance to prove anything.
     let verdict = account.map(|account| Verdict::new(&report, &stats, &account));
@@ -121,6 +125,7 @@ struct Stage {
     control: Control,
     config: ConfigFile,
     channel: Channel,
+    debug: DebugPort,
 }
 
 /// What is left when the show is over.
@@ -148,11 +153,14 @@ impl Stage {
         let channel = Channel::builder(&format!("xds:///{SERVICE}"))
             .bootstrap(bootstrap)
             .build()?;
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let debug = DebugPort::open(any).await.map_err(DemoError::Debug)?;
         Ok(Self {
             cast,
             control,
             config,
             channel,
+            debug,
         })
     }
 
@@ -167,9 +175,15 @@ impl Stage {
             control,
             config,
             channel,
+            debug,
         } = self;
         let start = Instant::now();
-        let (scene, mut scenes) = watch::channel(opening(&cast, &control, args.rps, start));
+        let mut scene = opening(&cast, &control, args.rps, start);
+        scene.say(format!(
+            "look inside: crowfly inspect --tree {0}, or --csds {0}",
+            debug.addr()
+        ));
+        let (scene, mut scenes) = watch::channel(scene);
         let mut generator = Generator::start(&channel, load_options(args));
         let stats = Arc::clone(generator.stats());
         let admin = Admin(control.admin);
@@ -212,6 +226,7 @@ impl Stage {
         };
         if ended_early {
             play.abort();
+            view.close(&scenes.borrow_and_update());
             return Ok(Shown {
                 report,
                 stats,
@@ -219,7 +234,7 @@ impl Stage {
             });
         }
         let (_cast, account) = (&mut play).await??;
-        view.news(&scenes.borrow_and_update());
+        view.close(&scenes.borrow_and_update());
         Ok(Shown {
             report,
             stats,
@@ -242,6 +257,14 @@ fn opening(cast: &Cast, control: &Control, rps: u32, start: Instant) -> Scene {
         "{rps} calls per second to xds:///{SERVICE}, no proxy in between"
     ));
     scene
+}
+
+/// Said wherever a latency is shown, or it would be taken for the channel's.
+pub(super) fn own_latency() -> String {
+    format!(
+        "{} ms of each latency are the backends' own",
+        DELAY.as_millis()
+    )
 }
 
 fn load_options(args: &DemoArgs) -> load::Options {

@@ -105,7 +105,7 @@ impl Director {
         sleep(LOSS_PATIENCE).await;
         let lost = self.stats.lost_on(addr);
         self.say(format!(
-            "{name}: {lost} of them were on it and are lost; the others go on"
+            "{name}: lost {lost} that it had taken; the others go on"
         ));
         Ok(())
     }

@@ -23,6 +23,9 @@ pub enum DemoError {
     /// The configuration of the control plane cannot be written.
     #[error("cannot write the configuration")]
     Config(#[source] io::Error),
+    /// The port for `crowfly inspect` cannot be opened.
+    #[error("cannot open a port for `crowfly inspect`")]
+    Debug(#[source] io::Error),
     /// The process cannot listen to signals.
     #[error("cannot listen to signals")]
     Signals(#[source] io::Error),

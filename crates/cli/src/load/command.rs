@@ -2,7 +2,9 @@
 
 use std::{
     io::{self, IsTerminal, Write},
+    net::SocketAddr,
     num::NonZeroUsize,
+    process::ExitCode,
     time::Duration,
 };
 
@@ -14,7 +16,7 @@ use tonic::{
 };
 
 use super::{Generator, LoadError, Options, Report, Stats, Target, Transport};
-use crate::{args, output, signal::Termination};
+use crate::{args, debug::DebugPort, output, screen, signal::Termination};
 
 /// Call UnaryCall at a steady rate and report what became of each call
 ///
@@ -23,11 +25,14 @@ use crate::{args, output, signal::Termination};
 ///
 /// A call is lost in flight when its connection died after it was sent. Such calls are counted
 /// apart from errors. Latency is that of calls answered with OK.
+///
+/// Exits with 0 whatever became of the calls, unless --fail-on-error.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
   crowfly load --target http://127.0.0.1:50051 --rps 1000 --duration 10s
-  GRPC_XDS_BOOTSTRAP=bootstrap.json crowfly load --target xds:///payments --rps 0 --json")]
+  GRPC_XDS_BOOTSTRAP=bootstrap.json crowfly load --target xds:///payments --rps 0 --json
+  crowfly load --target xds:///payments --duration 10m --debug localhost:50050")]
 pub struct LoadArgs {
     /// What to call: xds:///NAME or http://HOST:PORT
     #[arg(long, value_name = "TARGET", env = "CROWFLY_LOAD_TARGET")]
@@ -69,6 +74,15 @@ pub struct LoadArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = args::metadata_entry)]
     pub metadata: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
 
+    /// Exit with 1 if a call failed or was lost, or if none was answered
+    #[arg(long, env = "CROWFLY_LOAD_FAIL_ON_ERROR")]
+    pub fail_on_error: bool,
+
+    /// Where to show what the channel is doing, for `crowfly inspect --tree ADDR` and `--csds ADDR`
+    #[arg(long, value_name = "ADDR", value_parser = args::listen_address,
+          env = "CROWFLY_LOAD_DEBUG")]
+    pub debug: Option<SocketAddr>,
+
     /// Report as one JSON object
     #[arg(long, env = "CROWFLY_LOAD_JSON")]
     pub json: bool,
@@ -78,8 +92,9 @@ pub struct LoadArgs {
 ///
 /// # Errors
 /// Nothing could be sent at all; calls that fail are part of the report.
-pub async fn run(args: LoadArgs) -> Result<(), LoadError> {
+pub async fn run(args: LoadArgs) -> Result<ExitCode, LoadError> {
     let report = match &args.target {
+        Target::Http(_) if args.debug.is_some() => return Err(LoadError::NothingToShow),
         Target::Http(uri) => {
             let endpoint = Endpoint::from(uri.clone()).tcp_nodelay(true);
             drive(&endpoint.connect_lazy(), &args).await?
@@ -88,15 +103,31 @@ pub async fn run(args: LoadArgs) -> Result<(), LoadError> {
             let channel = crowfly::Channel::builder(target)
                 .build()
                 .map_err(LoadError::Channel)?;
+            let _debug = debug_port(args.debug).await?;
             drive(&channel, &args).await?
         }
     };
     if args.json {
         output::line(report.to_json());
     } else {
-        output::line(report);
+        output::line(&report);
     }
-    Ok(())
+    Ok(if args.fail_on_error && !report.is_good() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Says where it is on standard error, because standard output is for the report.
+async fn debug_port(listen: Option<SocketAddr>) -> Result<Option<DebugPort>, LoadError> {
+    let Some(listen) = listen else {
+        return Ok(None);
+    };
+    let port = DebugPort::open(listen).await;
+    let port = port.map_err(|source| LoadError::Debug { listen, source })?;
+    let _ = writeln!(io::stderr(), "debug on {}", port.addr());
+    Ok(Some(port))
 }
 
 async fn drive<T: Transport>(transport: &T, args: &LoadArgs) -> Result<Report, LoadError> {
@@ -147,7 +178,7 @@ struct Progress {
 impl Progress {
     fn new() -> Self {
         Self {
-            visible: io::stderr().is_terminal(),
+            visible: io::stderr().is_terminal() && !screen::is_dumb(),
         }
     }
 

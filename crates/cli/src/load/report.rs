@@ -22,8 +22,9 @@ pub struct Report {
     pub errors: BTreeMap<&'static str, ErrorCount>,
     /// Calls answered with OK, by the name of the server.
     pub by_backend: BTreeMap<String, u64>,
-    /// How long the calls took that were answered with OK, from sending to the whole response.
-    pub latency_us: Latency,
+    /// How long the calls took that were answered with OK, from sending to the whole response; `None`
+    /// if there was none.
+    pub latency_us: Option<Latency>,
     /// How long the calls have been going out.
     #[serde(skip)]
     pub elapsed: Duration,
@@ -51,14 +52,15 @@ pub struct Latency {
     pub max: u64,
 }
 
-impl From<&Histogram<u64>> for Latency {
-    fn from(histogram: &Histogram<u64>) -> Self {
-        Self {
+impl Latency {
+    /// The percentiles of what was measured, if anything was.
+    pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        (!histogram.is_empty()).then(|| Self {
             p50: histogram.value_at_quantile(0.50),
             p90: histogram.value_at_quantile(0.90),
             p99: histogram.value_at_quantile(0.99),
             max: histogram.max(),
-        }
+        })
     }
 }
 
@@ -67,6 +69,11 @@ impl Report {
     pub fn to_json(&self) -> String {
         // Maps with text keys, numbers and text: there is nothing in it that JSON cannot say.
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Whether every call that was sent was answered with OK, and there was one.
+    pub fn is_good(&self) -> bool {
+        self.ok > 0 && self.failed() == 0 && self.lost_in_flight == 0
     }
 
     /// How many calls ended in an error, over all codes.
@@ -91,9 +98,10 @@ impl Display for Report {
             self.lost_in_flight,
             self.failed()
         )?;
-        let Latency { p50, p90, p99, max } = self.latency_us;
-        let [p50, p90, p99, max] = [p50, p90, p99, max].map(millis);
-        write!(f, "\nlatency  p50 {p50}  p90 {p90}  p99 {p99}  max {max}")?;
+        if let Some(Latency { p50, p90, p99, max }) = self.latency_us {
+            let [p50, p90, p99, max] = [p50, p90, p99, max].map(millis);
+            write!(f, "\nlatency  p50 {p50}  p90 {p90}  p99 {p99}  max {max}")?;
+        }
         let width = self.by_backend.keys().map(String::len).max().unwrap_or(0);
         for (name, count) in &self.by_backend {
             let share = 100.0 * *count as f64 / self.ok.max(1) as f64;
@@ -125,12 +133,12 @@ mod tests {
             lost_in_flight: 1,
             errors: BTreeMap::from([("UNAVAILABLE", unavailable)]),
             by_backend: BTreeMap::from([("b1".to_owned(), 4), ("b10".to_owned(), 6)]),
-            latency_us: Latency {
+            latency_us: Some(Latency {
                 p50: 1000,
                 p90: 2000,
                 p99: 3000,
                 max: 4500,
-            },
+            }),
             elapsed: Duration::from_secs(2),
         }
     }
@@ -144,6 +152,18 @@ mod tests {
             r#""latency_us":{"p50":1000,"p90":2000,"p99":3000,"max":4500}}"#
         );
         assert_eq!(report().to_json(), expected);
+    }
+
+    #[test]
+    fn without_a_success_there_is_no_latency() {
+        let report = Report {
+            ok: 0,
+            by_backend: BTreeMap::new(),
+            latency_us: Latency::of(&Histogram::new(3).unwrap()),
+            ..report()
+        };
+        assert!(!report.to_string().contains("latency"), "{report}");
+        assert!(report.to_json().ends_with(r#""latency_us":null}"#));
     }
 
     #[test]

@@ -104,11 +104,7 @@ impl Stats {
             lost_in_flight: tally.lost_in_flight,
             errors: tally.errors.clone(),
             by_backend: tally.by_backend.clone(),
-            latency_us: tally
-                .latency
-                .as_ref()
-                .map(Latency::from)
-                .unwrap_or_default(),
+            latency_us: tally.latency.as_ref().and_then(Latency::of),
             elapsed: self.started.elapsed(),
         }
     }
@@ -198,7 +194,7 @@ mod tests {
         stats.sent();
 
         assert_eq!(stats.open(), 1);
-        assert_eq!(stats.report().latency_us.p50, 2000);
+        assert_eq!(stats.report().latency_us.unwrap().p50, 2000);
         assert_eq!(stats.lost_on(server.unwrap()), 1);
         let report = stats.report();
         assert_eq!((report.sent, report.ok, report.lost_in_flight), (5, 1, 1));

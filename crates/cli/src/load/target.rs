@@ -1,6 +1,6 @@
 //! What to call: a name that xDS resolves, or one address.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, net::SocketAddr, str::FromStr};
 
 use http::Uri;
 
@@ -59,6 +59,17 @@ pub enum LoadError {
     /// There is no channel to the target: it is malformed, or there is no usable bootstrap.
     #[error("cannot make a channel")]
     Channel(#[source] crowfly::BuildError),
+    /// The port for `crowfly inspect` cannot be opened.
+    #[error("cannot listen on {listen}")]
+    Debug {
+        /// The address asked for.
+        listen: SocketAddr,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// `--debug` without a channel of ours.
+    #[error("--debug shows an xDS channel: expected an xds:/// target")]
+    NothingToShow,
     /// The process cannot listen to signals.
     #[error("cannot listen to signals")]
     Signals(#[source] std::io::Error),

@@ -18,3 +18,6 @@ mod generated {
 }
 
 pub use generated::*;
+
+/// The serialized `FileDescriptorSet` of the test service, for reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/grpc.testing.bin");

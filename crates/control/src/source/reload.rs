@@ -135,7 +135,9 @@ impl Reloader {
             .filter(|directory| {
                 let watching = watcher.watch(directory, RecursiveMode::NonRecursive);
                 watching
-                    .inspect_err(|error| debug!(?directory, %error, "cannot watch"))
+                    .inspect_err(
+                        |error| debug!(directory = %directory.display(), %error, "cannot watch"),
+                    )
                     .is_ok()
             })
             .collect();

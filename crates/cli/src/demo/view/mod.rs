@@ -66,6 +66,18 @@ impl View {
         Ok(())
     }
 
+    /// Ends the view. All that happened stays on the terminal, above what comes next.
+    pub(super) fn close(self, scene: &Scene) {
+        let mut plain = match self {
+            Self::Plain(plain) => plain,
+            Self::Terminal(terminal) => {
+                drop(terminal);
+                Plain::default()
+            }
+        };
+        plain.news(scene);
+    }
+
     /// Waits until the user wants to leave.
     pub(super) async fn quit(&mut self) {
         match self {

@@ -13,13 +13,31 @@ use ratatui::{
 use tokio::sync::mpsc;
 
 use super::Frame;
-use crate::demo::scene::{BackendView, Entry, Status, Zone};
+use crate::{
+    demo::{
+        command::own_latency,
+        scene::{BackendView, Entry, Status, Zone},
+    },
+    screen,
+};
 
 /// A colour per zone.
 const COLORS: [Color; 3] = [Color::Cyan, Color::Yellow, Color::Magenta];
 
 /// Room for a backend's name, port, status, rate and count, left and right of its bar.
 const BAR_MARGIN: u16 = 42;
+
+/// How wide a terminal must be for the client's tree beside the backends.
+const TREE_WIDTH: u16 = 100;
+
+/// The longest line of the tree fits: a leaf cluster with its limit and calls.
+const TREE_PANE: u16 = 54;
+
+/// The room that the events keep, frame included.
+const LOG_HEIGHT: usize = 9;
+
+/// How wide the time of an event is.
+const TIME_WIDTH: usize = 10;
 
 /// The terminal, given back when this is dropped.
 #[derive(Debug)]
@@ -51,7 +69,13 @@ impl Terminal {
     }
 
     pub(super) fn draw(&mut self, frame: &Frame<'_>) -> io::Result<()> {
-        self.terminal.draw(|screen| render(frame, screen))?;
+        let has_colors = screen::has_colors();
+        self.terminal.draw(|screen| {
+            render(frame, screen);
+            if !has_colors {
+                bleach(screen);
+            }
+        })?;
         Ok(())
     }
 }
@@ -63,18 +87,31 @@ impl Drop for Terminal {
 }
 
 fn render(frame: &Frame<'_>, screen: &mut ratatui::Frame<'_>) {
+    let area = screen.area();
+    let has_tree = area.width >= TREE_WIDTH;
     let [head, middle, log] = Layout::vertical([
         Constraint::Length(4),
-        Constraint::Length(middle_height(frame)),
+        Constraint::Length(middle_height(frame, area.height, has_tree)),
         Constraint::Min(3),
     ])
-    .areas(screen.area());
+    .areas(area);
+    let tree_width = if has_tree { TREE_PANE } else { 0 };
     let [backends, tree] =
-        Layout::horizontal([Constraint::Percentage(60), Constraint::Percentage(40)]).areas(middle);
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(tree_width)]).areas(middle);
     screen.render_widget(head_of(frame), head);
-    screen.render_widget(backends_of(frame, backends), backends);
-    screen.render_widget(tree_of(frame), tree);
+    screen.render_widget(backends_of(frame, backends, has_tree), backends);
+    if has_tree {
+        screen.render_widget(tree_of(frame), tree);
+    }
     screen.render_widget(log_of(&frame.scene.log, log), log);
+}
+
+/// Takes the colours out; bold and dim stay.
+fn bleach(screen: &mut ratatui::Frame<'_>) {
+    for cell in &mut screen.buffer_mut().content {
+        cell.fg = Color::Reset;
+        cell.bg = Color::Reset;
+    }
 }
 
 fn wants_to_quit(event: &Event) -> bool {
@@ -88,16 +125,17 @@ fn wants_to_quit(event: &Event) -> bool {
     }
 }
 
-/// Both columns are as high as the higher of them.
-fn middle_height(frame: &Frame<'_>) -> u16 {
-    let backends: usize = frame
-        .scene
-        .zones
-        .iter()
-        .map(|zone| zone.backends.len() + 1)
-        .sum();
-    let lines = backends.max(frame.tree.lines().count());
-    u16::try_from(lines + 2).unwrap_or(u16::MAX)
+/// Both columns are as high as the higher of them; the tree does not take the room of the events.
+fn middle_height(frame: &Frame<'_>, height: u16, has_tree: bool) -> u16 {
+    let zones = frame.scene.zones.iter();
+    let backends: usize = zones.map(|zone| zone.backends.len() + 1).sum();
+    let tree = match has_tree {
+        true => frame.tree.lines().count(),
+        false => 0,
+    };
+    let room = usize::from(height).saturating_sub(4 + LOG_HEIGHT);
+    let lines = (tree + 2).min(room).max(backends + 2);
+    u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
 fn head_of(frame: &Frame<'_>) -> Paragraph<'static> {
@@ -113,23 +151,17 @@ fn head_of(frame: &Frame<'_>) -> Paragraph<'static> {
     let counts = Line::from(vec![
         Span::raw(format!("sent {}  ok {}  ", report.sent, report.ok)),
         Span::styled(format!("errors {}", report.failed()), bad(report.failed())),
-        Span::raw(format!(
-            "  lost in flight {}  p50 {:.1} ms  p99 {:.1} ms",
-            report.lost_in_flight,
-            report.latency_us.p50 as f64 / 1000.0,
-            report.latency_us.p99 as f64 / 1000.0,
-        )),
+        Span::raw(format!("  lost in flight {}", report.lost_in_flight)),
     ]);
-    let now = frame
-        .scene
-        .log
-        .last()
-        .map_or_else(String::new, |entry| entry.text.clone());
+    let latency = report.latency_us.map_or_else(String::new, |latency| {
+        let [p50, p99] = [latency.p50, latency.p99].map(|micros| micros as f64 / 1000.0);
+        format!("p50 {p50:.1} ms  p99 {p99:.1} ms  ({})", own_latency())
+    });
     let title = format!(" crowfly demo   xds:///demo   {elapsed:.0} of {duration:.0} s   q quits ");
-    Paragraph::new(vec![counts, Line::from(now).bold()]).block(Block::bordered().title(title))
+    Paragraph::new(vec![counts, Line::from(latency)]).block(Block::bordered().title(title))
 }
 
-fn backends_of(frame: &Frame<'_>, area: Rect) -> Paragraph<'static> {
+fn backends_of(frame: &Frame<'_>, area: Rect, has_tree: bool) -> Paragraph<'static> {
     let room = usize::from(area.width.saturating_sub(BAR_MARGIN));
     let zones = &frame.scene.zones;
     let rates = zones.iter().flat_map(|zone| &zone.backends);
@@ -144,7 +176,13 @@ fn backends_of(frame: &Frame<'_>, area: Rect) -> Paragraph<'static> {
             lines.push(backend_line(backend, frame, length, room, *color));
         }
     }
-    Paragraph::new(lines).block(Block::bordered().title(" backends "))
+    let title = match has_tree {
+        true => " backends ".to_owned(),
+        false => {
+            format!(" backends (with {TREE_WIDTH} columns, also the client's balancing tree) ")
+        }
+    };
+    Paragraph::new(lines).block(Block::bordered().title(title))
 }
 
 fn zone_line(zone: &Zone, frame: &Frame<'_>) -> Line<'static> {
@@ -207,19 +245,50 @@ fn tree_of(frame: &Frame<'_>) -> Paragraph<'static> {
     Paragraph::new(frame.tree.to_owned()).block(Block::bordered().title(title))
 }
 
-/// The newest entries that fit, the newest last.
+/// The newest lines that fit, the newest last.
 fn log_of(log: &[Entry], area: Rect) -> Paragraph<'static> {
+    let width = usize::from(area.width)
+        .saturating_sub(2 + TIME_WIDTH)
+        .max(1);
     let room = usize::from(area.height.saturating_sub(2));
-    let recent = &log[log.len().saturating_sub(room)..];
-    let line = |entry: &Entry| {
-        let at = Span::styled(
-            format!("{:6.1} s  ", entry.at.as_secs_f64()),
-            Style::new().dim(),
-        );
-        Line::from(vec![at, Span::raw(entry.text.clone())])
-    };
-    let lines: Vec<_> = recent.iter().map(line).collect();
-    Paragraph::new(lines).block(Block::bordered().title(" what happens "))
+    let mut lines = Vec::new();
+    for entry in log {
+        let mut time = format!("{:6.1} s  ", entry.at.as_secs_f64());
+        for part in wrapped(&entry.text, width) {
+            let at = Span::styled(format!("{time:TIME_WIDTH$}"), Style::new().dim());
+            lines.push(Line::from(vec![at, Span::raw(part)]));
+            time.clear();
+        }
+    }
+    let recent = lines.split_off(lines.len().saturating_sub(room));
+    Paragraph::new(recent).block(Block::bordered().title(" what happens "))
+}
+
+/// `text` in lines of at most `width` characters, broken between words where that can be.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word = word.to_owned();
+        let used = lines.last().map_or(0, |line| line.chars().count());
+        if used > 0 && used + 1 + word.chars().count() > width {
+            lines.push(String::new());
+        }
+        while word.chars().count() > width {
+            let rest = word.chars().skip(width).collect();
+            let part = word.chars().take(width).collect();
+            lines.push(part);
+            lines.push(String::new());
+            word = rest;
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(&word);
+        }
+    }
+    lines.retain(|line| !line.is_empty());
+    lines
 }
 
 #[cfg(test)]
@@ -234,11 +303,15 @@ mod tests {
     use super::*;
     use crate::{
         demo::{rates::Rates, scene::Scene},
-        load::Stats,
+        load::{Outcome, Stats},
     };
 
     /// The screen, as text.
     fn screen(width: u16, height: u16) -> String {
+        screen_of(width, height, "cluster demo READY")
+    }
+
+    fn screen_of(width: u16, height: u16, tree: &str) -> String {
         let addr = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
         let start = Instant::now();
         let backend = |name, port, status| BackendView {
@@ -260,17 +333,25 @@ mod tests {
             log: Vec::new(),
         };
         scene.say("a2: SIGKILL");
+        scene.say(format!(
+            "NACK from the client: {}the end",
+            "a long reason ".repeat(9)
+        ));
         let mut rates = Rates::default();
         rates.add(start, BTreeMap::new());
         rates.add(
             start + Duration::from_secs(1),
             BTreeMap::from([("a1".to_owned(), 40)]),
         );
+        let stats = Stats::new();
+        stats.sent();
+        let backend = "a1".to_owned();
+        stats.ended(Outcome::Ok { backend }, Duration::from_millis(21));
         let frame = Frame {
             scene: &scene,
-            report: &Stats::new().report(),
+            report: &stats.report(),
             rates: &rates,
-            tree: "cluster demo READY",
+            tree,
             elapsed: Duration::from_secs(3),
             duration: Duration::from_secs(60),
         };
@@ -280,22 +361,52 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_shows_backends_zones_tree_and_events() {
+    fn the_screen_shows_backends_zones_and_events() {
         let screen = screen(80, 24);
         for expected in [
             "3 of 60 s",
             "errors 0  lost in flight 0",
+            "p50 21.0 ms  p99 21.0 ms  (20 ms of each latency are the backends' own)",
             "zone a  weight 3  40/s",
-            "a1 :1001  up       ██████    40/s",
-            "a2 :1002  killed              0/s",
-            "cluster demo READY",
+            "a1 :1001  up       ████████",
+            "a2 :1002  killed",
             "0.0 s  a2: SIGKILL",
+            "0.0 s  NACK from the client: a long reason",
+            "the end",
         ] {
             assert!(
                 screen.contains(expected),
                 "{expected:?} is not in\n{screen}"
             );
         }
+    }
+
+    /// The tree of six backends in three zones is about as long as this.
+    #[test]
+    fn a_wide_screen_shows_the_tree_and_leaves_room_for_events() {
+        let tree: Vec<_> = (0..40).map(|line| format!("node {line} READY")).collect();
+        for (width, height) in [(100, 24), (120, 40)] {
+            let screen = screen_of(width, height, &tree.join("\n"));
+            for expected in [
+                "node 0 READY",
+                "node 8 READY",
+                "a2 :1002",
+                "SIGKILL",
+                "the end",
+            ] {
+                assert!(
+                    screen.contains(expected),
+                    "{expected:?} is not in\n{screen}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn long_events_are_wrapped_between_words() {
+        assert_eq!(wrapped("a bb ccc", 4), ["a bb", "ccc"]);
+        assert_eq!(wrapped("abcdefgh ij", 3), ["abc", "def", "gh", "ij"]);
+        assert_eq!(wrapped("", 3), [""; 0]);
     }
 
     #[test]

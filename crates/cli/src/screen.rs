@@ -1,0 +1,40 @@
+//! What the terminal can show, and what its user wants to see.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+};
+
+/// Whether it understands nothing but text (`TERM=dumb`), as that of an editor.
+pub(crate) fn is_dumb() -> bool {
+    means_dumb(env::var_os("TERM").as_deref())
+}
+
+/// Whether colours are welcome.
+pub(crate) fn has_colors() -> bool {
+    !refuses_colors(env::var_os("NO_COLOR")) && !is_dumb()
+}
+
+/// <https://no-color.org>: set to anything but nothing, it asks for no colours.
+fn refuses_colors(no_color: Option<OsString>) -> bool {
+    no_color.is_some_and(|value| !value.is_empty())
+}
+
+fn means_dumb(term: Option<&OsStr>) -> bool {
+    term == Some(OsStr::new("dumb"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_decides() {
+        assert!(refuses_colors(Some("1".into())));
+        assert!(!refuses_colors(Some("".into())));
+        assert!(!refuses_colors(None));
+        assert!(means_dumb(Some("dumb".as_ref())));
+        assert!(!means_dumb(Some("xterm".as_ref())));
+        assert!(!means_dumb(None));
+    }
+}
