@@ -166,14 +166,19 @@ impl Envoy {
         });
     }
 
-    /// From now on who sends a request is answered, and told to go away.
+    /// From now on who sends a request is answered, and told to go away; returns when nobody can come
+    /// to `listener` any more.
     ///
     /// # Panics
     ///
-    /// If Envoy does not take the order.
-    pub fn drain(&self) {
-        let path = "/drain_listeners?graceful&skip_exit";
-        assert!(self.request("POST", path).is_some(), "{path}: refused");
+    /// If Envoy does not take the order, or does not follow it within [`PATIENCE`].
+    pub fn drain(&self, listener: SocketAddr) {
+        for path in ["/drain_listeners?graceful&skip_exit", "/drain_listeners"] {
+            assert!(self.request("POST", path).is_some(), "{path}: refused");
+        }
+        look_until("end of the listener in Envoy", || {
+            TcpStream::connect(listener).is_err().then_some(())
+        });
     }
 
     /// Kills it and waits until it is gone.

@@ -123,8 +123,9 @@ impl Server {
         block_in_place(|| match &mut self.envoy {
             None => self.echo.stop(),
             Some(envoy) => {
-                envoy.drain();
-                envoy.until_stat("http.ingress.downstream_cx_drain_close", |count| count > 0);
+                envoy.drain(self.address);
+                // The connection of the stream that stays: it was told to go away.
+                envoy.until_stat("http.ingress.downstream_cx_active", |count| count == 1);
                 envoy.until_stat("http.ingress.downstream_rq_active", |count| count == 1);
                 envoy.kill();
             }
