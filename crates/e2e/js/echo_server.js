@@ -110,6 +110,7 @@ const service = {
   PingPong: method("PingPong", true, true),
   Fail: method("Fail", true, false),
   Refuse: method("Refuse", true, false),
+  Details: method("Details", false, false),
 };
 
 const handlers = {
@@ -124,6 +125,11 @@ const handlers = {
     callback(failure());
   },
   Refuse: (call, callback) => callback(failure()),
+  Details: (call, callback) => {
+    const error = failure();
+    error.metadata.set("details-bin", Buffer.alloc(Number(call.request)));
+    callback(error);
+  },
 };
 
 function stop(server) {

@@ -14,6 +14,7 @@ are, so that no code has to be generated. The methods of /e2e.Echo/:
     Fail     after the head of the response, an error with a message and with binary trailers, whatever
              may still be sent
     Refuse   the same with nothing before it
+    Details  the same with `details-bin` of as many bytes as the request says
 
 Every response but that of Refuse has NAME as `hostname` in its initial metadata. SIGTERM stops the server
 gracefully: open calls have GRACE seconds to end. Prints one JSON event per line:
@@ -94,6 +95,10 @@ class Echo:
     async def refuse(self, _, context):
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, MESSAGE, TRAILERS)
 
+    async def details(self, request, context):
+        details = (("details-bin", bytes(int(request))),)
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, MESSAGE, TRAILERS + details)
+
     def handlers(self):
         return {
             "Unary": grpc.unary_unary_rpc_method_handler(self.unary),
@@ -103,6 +108,7 @@ class Echo:
             "Join": grpc.stream_unary_rpc_method_handler(self.join),
             "PingPong": grpc.stream_stream_rpc_method_handler(self.ping_pong),
             "Fail": grpc.stream_unary_rpc_method_handler(self.fail),
+            "Details": grpc.unary_unary_rpc_method_handler(self.details),
             "Refuse": grpc.stream_unary_rpc_method_handler(self.refuse),
         }
 

@@ -16,6 +16,7 @@ use crate::load::Load;
 
 against_each_server!(
     an_error_has_its_message_and_its_trailers,
+    seventeen_kilobytes_of_details_come_with_their_status,
     a_response_of_trailers_only_has_the_status_in_its_head,
     a_caller_that_still_sends_hears_that_it_is_refused,
     a_deadline_ends_the_call_on_both_sides,
@@ -32,6 +33,19 @@ async fn an_error_has_its_message_and_its_trailers(kind: Kind) {
     for method in ["Fail", "Refuse"] {
         is_the_failure(&client.unary(method, "").await.unwrap_err());
     }
+}
+
+/// RFC 9113, 6.5.2: servers heed the limit on headers that a client tells them. C-core says
+/// RESOURCE_EXHAUSTED instead of what it meant to say where 16 kB are allowed.
+async fn seventeen_kilobytes_of_details_come_with_their_status(kind: Kind) {
+    let Some(server) = Server::start(kind, "a") else {
+        return;
+    };
+    let (_control, client) = client(&server);
+    let status = client.unary("Details", "17000").await.unwrap_err();
+    is_the_failure(&status);
+    let details = status.metadata().get_bin("details-bin").unwrap();
+    assert_eq!(details.to_bytes().unwrap().len(), 17_000);
 }
 
 /// gRPC over HTTP/2, "Trailers-Only": one block of headers is all of the response. The request has no
