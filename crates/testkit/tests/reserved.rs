@@ -8,8 +8,8 @@ use tokio::net::TcpSocket;
 
 /// The kernel gives out a port where this succeeds, since it asks the same question.
 fn take(address: SocketAddr) -> Result<(), ErrorKind> {
-    let other = TcpSocket::new_v4().unwrap();
-    other.bind(address).map_err(|error| error.kind())
+    let bound = TcpSocket::new_v4().and_then(|other| other.bind(address));
+    bound.map_err(|error| error.kind())
 }
 
 #[tokio::test]
