@@ -35,3 +35,4 @@ mod sends_away;
 mod servers;
 mod state;
 mod support;
+mod unsaid_credentials;

@@ -1,9 +1,13 @@
 //! gRFC A27 as it was first written: a server without `channel_creds` is spoken to as backends are.
 
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
 use crowfly_client::XdsClient;
 use crowfly_model::Bootstrap;
 use crowfly_model::grpc::Cluster;
 use crowfly_testkit::AdsServer;
+use tracing_subscriber::fmt;
 
 use crate::error_with;
 use crate::front::Front;
@@ -38,6 +42,36 @@ async fn a_server_without_credentials_is_spoken_to_in_tls_as_backends_are() {
     let other = other.shared().unwrap();
     let mut watch = other.watch::<Cluster>("payments");
     error_with(&mut watch, "invalid peer certificate: UnknownIssuer").await;
+}
+
+/// Newer texts of gRFC A27 require the field, so that it is missing is said.
+#[tokio::test]
+async fn missing_credentials_are_a_warning() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = fmt()
+        .with_writer(move || writer.clone())
+        .with_ansi(false)
+        .finish();
+    let uri = "127.0.0.1:1";
+    tracing::subscriber::with_default(subscriber, || XdsClient::new(&unsaid(uri)).unwrap());
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    for part in ["WARN", "no channel_creds", "in plaintext", uri] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// To ask for TLS and get plaintext would be the worst of readings.
