@@ -12,7 +12,8 @@ use prost_reflect::prost_types::{
     field_descriptor_proto::{Label, Type},
 };
 use prost_reflect::{
-    DescriptorError, DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions,
+    DescriptorError, DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage,
+    SerializeOptions,
 };
 use serde_json::{Value, json};
 
@@ -104,17 +105,29 @@ fn typed_struct(package: &str) -> FileDescriptorProto {
 }
 
 fn try_to_json(any: &Any) -> Result<Value, String> {
-    let descriptor =
-        of_message("google.protobuf.Any").ok_or_else(|| "no descriptors".to_owned())?;
-    let mut message = DynamicMessage::new(descriptor);
-    message
-        .transcode_from(any)
+    let descriptor = of_type_url(&any.type_url)?;
+    let mut message = DynamicMessage::decode(descriptor, any.value.as_slice())
         .map_err(|error| error.to_string())?;
     redact::redact(&mut message);
     let options = SerializeOptions::new().use_proto_field_name(true);
-    message
+    let shown = message
         .serialize_with_options(serde_json::value::Serializer, &options)
-        .map_err(|error| error.to_string())
+        .map_err(|error| error.to_string())?;
+    // The JSON form of `Any`; Google's own messages have forms that take no further key.
+    Ok(match shown {
+        Value::Object(mut fields) if !is_googles(&message) => {
+            fields.insert("@type".to_owned(), any.type_url.clone().into());
+            Value::Object(fields)
+        }
+        value => json!({ "@type": any.type_url, "value": value }),
+    })
+}
+
+fn is_googles(message: &DynamicMessage) -> bool {
+    message
+        .descriptor()
+        .full_name()
+        .starts_with("google.protobuf.")
 }
 
 #[cfg(test)]
@@ -131,6 +144,17 @@ mod tests {
     fn an_unknown_message_is_an_error() {
         let error = of_type_url("type.googleapis.com/x.Y").unwrap_err();
         assert_eq!(error, "message `x.Y` is not known");
+    }
+
+    /// As protobuf's JSON form of `Any` has it.
+    #[test]
+    fn a_well_known_message_is_a_value() {
+        let any = Any {
+            type_url: "type.googleapis.com/google.protobuf.Duration".into(),
+            value: vec![8, 3],
+        };
+        let expected = json!({ "@type": any.type_url, "value": "3s" });
+        assert_eq!(to_json(&any), expected);
     }
 
     #[test]
