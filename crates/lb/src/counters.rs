@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -16,7 +16,15 @@ use crate::ClusterName;
 /// The call counters of all clusters. Share one between balancers to share their limits.
 #[derive(Debug, Default)]
 pub struct CallCounters {
-    by_key: Mutex<HashMap<Key, Weak<CallCounter>>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_key: HashMap<Key, Weak<CallCounter>>,
+    /// How many may be known before those that nobody counts with are looked for. It is twice as many as
+    /// were left the last time, because a look at all of them with each new one would cost their square.
+    most: usize,
 }
 
 /// A cluster and the name of its endpoints, as the cluster gives it.
@@ -38,15 +46,14 @@ impl CallCounters {
     /// How many calls a cluster has open.
     pub fn open(&self, cluster: &ClusterName, eds_service_name: Option<&Arc<str>>) -> u64 {
         let key = (cluster.clone(), eds_service_name.cloned());
-        let counters = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        let counter = counters.get(&key).and_then(Weak::upgrade);
+        let counter = self.known().by_key.get(&key).and_then(Weak::upgrade);
         counter.map_or(0, |counter| counter.open())
     }
 
     /// How many clusters are counted.
     pub fn len(&self) -> usize {
-        let counters = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        let live = counters.values().filter(|c| c.strong_count() > 0);
+        let known = self.known();
+        let live = known.by_key.values().filter(|c| c.strong_count() > 0);
         live.count()
     }
 
@@ -62,14 +69,21 @@ impl CallCounters {
         eds_service_name: Option<&Arc<str>>,
     ) -> Arc<CallCounter> {
         let key = (cluster.clone(), eds_service_name.cloned());
-        let mut counters = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counter) = counters.get(&key).and_then(Weak::upgrade) {
+        let mut known = self.known();
+        if let Some(counter) = known.by_key.get(&key).and_then(Weak::upgrade) {
             return counter;
         }
-        counters.retain(|_, counter| counter.strong_count() > 0);
+        if known.by_key.len() >= known.most {
+            known.by_key.retain(|_, counter| counter.strong_count() > 0);
+            known.most = 2 * known.by_key.len().max(1);
+        }
         let counter = Arc::default();
-        counters.insert(key, Arc::downgrade(&counter));
+        known.by_key.insert(key, Arc::downgrade(&counter));
         counter
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -84,5 +98,32 @@ impl CallCounter {
 
     pub(crate) fn finish(&self) {
         self.open.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counters that nobody counts with are forgotten in time, and those in use never.
+    #[test]
+    fn no_more_than_twice_those_in_use_are_known() {
+        let counters = CallCounters::new();
+        let kept: Vec<_> = (0..10)
+            .map(|n| counters.counter(&name("kept", n), None))
+            .collect();
+        for n in 0..1000 {
+            drop(counters.counter(&name("gone", n), None));
+            assert!(counters.known().by_key.len() <= 2 * kept.len() + 2);
+        }
+        assert_eq!(counters.len(), kept.len());
+        assert!(Arc::ptr_eq(
+            &counters.counter(&name("kept", 3), None),
+            &kept[3]
+        ));
+    }
+
+    fn name(kind: &str, n: usize) -> ClusterName {
+        format!("{kind}{n}").as_str().into()
     }
 }
