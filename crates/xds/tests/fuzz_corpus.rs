@@ -32,15 +32,15 @@ use envoy_types::util::pack_any;
 use prost::Message;
 use serde_json::json;
 
-/// Nothing in the corpus makes its target panic, neither as it is, nor cut short, nor with a bit
-/// turned over.
+/// Nothing in the corpus makes its target panic: neither as it is, nor, if it is a seed, cut short or with
+/// a bit turned over.
 #[test]
 fn corpus_makes_no_target_panic() {
     for (target, run) in TARGETS {
         let seeds = corpus(target);
         assert!(seeds.len() >= 2, "{target} has a corpus");
         for (name, seed) in seeds {
-            for bytes in variations(&seed) {
+            for bytes in variations(&name, &seed) {
                 let outcome = catch_unwind(AssertUnwindSafe(|| run(&bytes)));
                 assert!(outcome.is_ok(), "{target} panics on {name} as {bytes:02x?}");
             }
@@ -81,8 +81,12 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     files.map(|file| read(file.unwrap())).collect()
 }
 
-fn variations(seed: &[u8]) -> Vec<Vec<u8>> {
+fn variations(name: &str, seed: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![seed.to_vec()];
+    // A fuzzer names what it found by its hash, and has bent it already.
+    if name.len() == 40 {
+        return all;
+    }
     for at in 0..seed.len() {
         all.push(seed[..at].to_vec());
         let mut turned = seed.to_vec();

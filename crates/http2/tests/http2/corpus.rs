@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use crate::fuzzing::play;
 
-/// Nothing in the corpus makes the client panic, spin or wait, neither as it is, nor cut short, nor
-/// with a bit turned over.
+/// Nothing in the corpus makes the client panic, spin or wait: neither as it is, nor, if it is a seed, cut
+/// short or with a bit turned over.
 #[test]
 fn the_corpus_does_no_harm() {
     let files: Vec<_> = fs::read_dir(folder()).unwrap().collect();
@@ -17,7 +17,8 @@ fn the_corpus_does_no_harm() {
     for file in files {
         let path = file.unwrap().path();
         let seed = fs::read(&path).unwrap();
-        for script in variations(&seed) {
+        let name = path.file_name().unwrap().to_string_lossy();
+        for script in variations(&name, &seed) {
             let outcome = catch_unwind(|| play(&script));
             assert!(outcome.is_ok(), "{} as {script:02x?}", path.display());
         }
@@ -78,8 +79,12 @@ fn folder() -> PathBuf {
     ))
 }
 
-fn variations(seed: &[u8]) -> Vec<Vec<u8>> {
+fn variations(name: &str, seed: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![seed.to_vec()];
+    // A fuzzer names what it found by its hash, and has bent it already.
+    if name.len() == 40 {
+        return all;
+    }
     for at in 0..seed.len() {
         all.push(seed[..at].to_vec());
         for bit in 0..8 {
