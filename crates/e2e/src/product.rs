@@ -188,7 +188,10 @@ impl Config {
     }
 
     fn to_yaml(&self) -> String {
-        let mut yaml = String::from("services:\n");
+        let mut yaml = match self.services.is_empty() {
+            true => String::from("services: []\n"),
+            false => String::from("services:\n"),
+        };
         for Service {
             name,
             addresses,
