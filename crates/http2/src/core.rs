@@ -26,7 +26,7 @@ use crate::window::ReceiveWindow;
 use crate::{Config, GoAway, Reason, head};
 
 /// While so much waits to be written to the socket, streams wait too.
-const OUTPUT_LIMIT: usize = 64 * 1024;
+const OUTPUT_LIMIT: usize = 256 * 1024;
 /// When the server takes nothing, so much of what nobody waits for any more may be left over for it
 /// (the heads of calls that were cancelled, and that they were), and so much for each open stream.
 const OVERFLOW: usize = 1024 * 1024;

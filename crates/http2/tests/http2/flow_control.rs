@@ -311,7 +311,7 @@ fn whoever_waits_for_room_is_woken() {
     assert!(flag.take());
     server.wire.lock().room = 0;
     call.request
-        .send_data(Bytes::from(vec![7; 200_000]), false)
+        .send_data(Bytes::from(vec![7; 700_000]), false)
         .unwrap();
     server.run();
     let mut cx = Context::from_waker(&waker);
