@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
+use crowfly_client::code_of_http;
 use http::{HeaderMap, Response, StatusCode, header};
-use tonic::{Code, Status};
+use tonic::Status;
 
 /// The status of a call whose response is not gRPC; `None` if it is.
 ///
@@ -17,7 +18,7 @@ pub(crate) fn status_of<B>(response: &Response<B>, address: SocketAddr) -> Optio
         None => return None,
     };
     Some(Status::new(
-        code_of(http),
+        code_of_http(http),
         format!("{address} answered with {text}"),
     ))
 }
@@ -27,19 +28,4 @@ fn other_type(headers: &HeaderMap) -> Option<&str> {
     let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let is_grpc = content_type.starts_with("application/grpc");
     (!is_grpc).then_some(content_type)
-}
-
-/// <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>.
-fn code_of(http: StatusCode) -> Code {
-    match http {
-        StatusCode::BAD_REQUEST => Code::Internal,
-        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
-        StatusCode::FORBIDDEN => Code::PermissionDenied,
-        StatusCode::NOT_FOUND => Code::Unimplemented,
-        StatusCode::TOO_MANY_REQUESTS
-        | StatusCode::BAD_GATEWAY
-        | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
-        _ => Code::Unknown,
-    }
 }

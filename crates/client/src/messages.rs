@@ -15,6 +15,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::codec::HEADER;
+use crate::http_status::code_of_http;
 
 /// How much of a message is looked at for its type: the first resource has it.
 const BEGINNING: usize = 1024;
@@ -157,19 +158,8 @@ fn ended_with<T>(status: Status) -> Result<Option<T>, Status> {
 
 /// What it means if a response has an HTTP status alone (gRPC's HTTP to gRPC status code mapping).
 fn without_status(http_status: StatusCode) -> Status {
-    let code = match http_status {
-        StatusCode::BAD_REQUEST => Code::Internal,
-        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
-        StatusCode::FORBIDDEN => Code::PermissionDenied,
-        StatusCode::NOT_FOUND => Code::Unimplemented,
-        StatusCode::TOO_MANY_REQUESTS
-        | StatusCode::BAD_GATEWAY
-        | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
-        _ => Code::Unknown,
-    };
     Status::new(
-        code,
+        code_of_http(http_status),
         format!("HTTP status {http_status} and no gRPC status"),
     )
 }
