@@ -15,7 +15,7 @@ use crowfly_xds::XdsConfig;
 
 use crate::plan::{EndpointChoice, Planner};
 
-/// What becomes of the calls of a cluster if every endpoint can be reached.
+/// A forecast of the calls of a cluster, made as if every endpoint can be reached.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Forecast {
     /// Every call is dropped.
@@ -36,7 +36,7 @@ pub enum Forecast {
     },
 }
 
-/// What becomes of the calls of `cluster`; `None` if the configuration does not have it.
+/// The forecast for the calls of `cluster`; `None` if the configuration does not have it.
 ///
 /// A policy of a program's own that is known by name only counts as `round_robin`, because nothing
 /// else is known of it.

@@ -126,7 +126,7 @@ pub use state::{ConnectivityState, StateWatch};
 pub use target::TargetError;
 pub use transport::{BackendTls, ConnectionLost, TlsError};
 
-/// What a [`ConfigWatch`] tells: whole configurations, and the resources that they are made of.
+/// The values that a [`ConfigWatch`] tells: whole configurations, and the resources that they are made of.
 pub mod config {
     #[doc(inline)]
     pub use crowfly_model::grpc as resources;

@@ -12,7 +12,7 @@ use tonic::Status;
 /// The status, with the node at the end of its text. A channel without a bootstrap has no node to
 /// name.
 ///
-/// What caused it can still be found below it ([`ConnectionLost::find`](crate::ConnectionLost::find)).
+/// The cause of the failure can still be found below it ([`ConnectionLost::find`](crate::ConnectionLost::find)).
 pub(crate) fn named(status: Status, node: &str) -> Status {
     if node.is_empty() {
         return status;

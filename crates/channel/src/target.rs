@@ -86,7 +86,7 @@ impl CallAuthority {
         &self.text
     }
 
-    /// What stands in the URI of a request.
+    /// The authority in the URI of a request.
     pub(crate) fn in_uri(&self) -> Authority {
         self.uri.clone()
     }

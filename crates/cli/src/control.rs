@@ -162,7 +162,7 @@ fn check(config: &Path, allow_empty: bool) -> Result<(), ControlError> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// What was to be checked is bad.
+    /// The file that `--check` read is bad.
     #[error(transparent)]
     Check(ConfigErrors),
     /// There is nothing to serve.

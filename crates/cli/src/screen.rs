@@ -1,4 +1,4 @@
-//! What the terminal can show, and what its user wants to see.
+//! The abilities of the terminal, and the wishes of its user.
 
 use std::{
     env,
@@ -10,7 +10,7 @@ pub(crate) fn is_dumb() -> bool {
     means_dumb(env::var_os("TERM").as_deref())
 }
 
-/// Whether colours are welcome.
+/// True if the terminal shows colours and its user wants them.
 pub(crate) fn has_colors() -> bool {
     !refuses_colors(env::var_os("NO_COLOR")) && !is_dumb()
 }

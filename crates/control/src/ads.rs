@@ -212,14 +212,14 @@ impl<H: ServerHalf> Stream<H> {
     }
 }
 
-/// Who ended a stream.
+/// The side that ended a stream.
 enum End {
     Ours(Status),
     /// The client did, or its connection; with the reason.
     Theirs(String),
 }
 
-/// What a status says, and what caused it.
+/// The text of a status, with its cause.
 fn reason(status: &Status) -> String {
     let mut reason = status.message().to_owned();
     let mut next = std::error::Error::source(status);

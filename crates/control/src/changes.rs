@@ -1,4 +1,4 @@
-//! What one snapshot has that another has not, for the log.
+//! The difference between two snapshots, for the log.
 //!
 //! Clients lose what is removed, and every endpoint of a service that has none left. An operator
 //! has to hear of both, also when the file says so in plain words.
@@ -12,10 +12,10 @@ use crowfly_xds::{Snapshot, SnapshotResource};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use prost::Message;
 
-/// How many names a log line spells out.
+/// A log line spells out at most so many names.
 const SHOWN: usize = 10;
 
-/// What a reload added, changed and removed.
+/// The resources that a reload added, changed and removed.
 ///
 /// ```
 /// use crowfly_control::{Catalog, Changes, ConfigFile, translate};
@@ -44,7 +44,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// What leads from `before` to `after`.
+    /// The changes that lead from `before` to `after`.
     pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
         let mut changes = Self::default();
         for (type_url, of) in after.types() {
@@ -69,12 +69,12 @@ impl Changes {
         changes
     }
 
-    /// Whether nothing is different.
+    /// True if the two snapshots are equal.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether clients lose something: a resource, or all endpoints of a service or a locality.
+    /// True if clients lose something: a resource, or all endpoints of a service or a locality.
     pub fn take_away(&self) -> bool {
         !self.removed.is_empty() || !self.emptied.is_empty()
     }
@@ -161,7 +161,7 @@ fn noun_of(type_url: &str) -> &str {
     }
 }
 
-/// How many endpoints each locality has.
+/// The number of endpoints of each locality.
 fn endpoints_of(resource: &SnapshotResource) -> BTreeMap<[String; 3], usize> {
     let mut counts = BTreeMap::new();
     // What cannot be read is not ours to count.

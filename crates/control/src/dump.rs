@@ -50,7 +50,7 @@ impl fmt::Display for Filter {
     }
 }
 
-/// What is left to be written.
+/// The resources that are still to be written.
 #[derive(Debug)]
 pub(crate) struct Dump {
     snapshot: Arc<Snapshot>,

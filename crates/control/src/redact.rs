@@ -12,7 +12,7 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, ReflectMessage, Value};
 
 use crate::descriptors;
 
-/// What is shown in place of a secret.
+/// The text that is shown in place of a secret.
 const REDACTED: &str = "[redacted]";
 
 /// Credentials without a mark.

@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 pub struct Reload {
     /// When it was read.
     pub at: SystemTime,
-    /// What it changed, if it is served now; if not, the snapshot before it still is.
+    /// The changes, if the new snapshot is served; otherwise the snapshot before it still is.
     pub result: Result<Changes, ConfigErrors>,
 }
 

@@ -62,7 +62,7 @@ impl Nginx {
         }
     }
 
-    /// How many connections have carried a call that has ended.
+    /// The number of connections that have carried a call to its end.
     ///
     /// # Panics
     ///

@@ -52,7 +52,7 @@ impl Crowfly {
         self.control_with(listen, &config.to_yaml())
     }
 
-    /// The same, on a file with this text.
+    /// Starts a control plane on a file with this text.
     ///
     /// # Panics
     ///

@@ -20,7 +20,7 @@ const GAIN: f64 = 1.1;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bdp {
-    /// What windows should be.
+    /// The size that windows should have.
     pub(crate) estimate: u32,
     max: u32,
     /// The most that the path carried, in bytes per second.

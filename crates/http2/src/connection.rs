@@ -19,7 +19,7 @@ use crate::{Config, Event, Reason, frame};
 
 /// The most that is handed at once to a socket whose writes are not exact. It is a record of TLS.
 const LAYERED_WRITE: usize = 16 * 1024;
-/// How many slices are written at once.
+/// The most slices that one write takes.
 const SLICES: usize = 32;
 
 /// The future that drives a connection to its end. Dropping it ends the connection at once.

@@ -49,7 +49,7 @@ pub(crate) struct Core {
     /// What the server lets us send on all streams together.
     pub(crate) send_window: i64,
     pub(crate) receive_window: ReceiveWindow,
-    /// What the windows of streams follow, unless they are fixed.
+    /// The estimate that the windows of streams follow, unless they are fixed.
     pub(crate) bdp: Option<Bdp>,
     /// DATA frames with next to nothing in them, beyond those with more.
     pub(crate) scraps: u32,

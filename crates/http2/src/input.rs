@@ -1,17 +1,17 @@
-//! What was read from the socket, and the buffers for it.
+//! Bytes read from the socket, and the buffers for them.
 
 use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// What is read at once, at first. It grows while reads fill it.
+/// The size of the first read. Reads grow while they fill their buffer.
 const MIN_READ: usize = 4 * 1024;
 const MAX_READ: usize = 64 * 1024;
 /// Shorter payloads are copied, so that unread ones hold at most four times their length.
 const SHARED: usize = MAX_READ / 4 - 1024;
-/// How many buffers are remembered for use again. A reader that is far behind holds them anyway.
+/// The most buffers that are remembered for use again. A reader that is far behind holds them anyway.
 const MAX_SPARE: usize = 256;
-/// How many are kept although no call holds a part of them.
+/// The most buffers that are kept although no call holds a part of them.
 const FREE: usize = 4;
 /// After how many times that little came large buffers are given back.
 const LITTLE: u32 = 100;
@@ -27,7 +27,7 @@ pub(crate) struct Input {
     pub(crate) missing: usize,
     /// How much was read since there last was nothing to read.
     read: usize,
-    /// How many times in a row that was little.
+    /// The number of small reads in a row.
     little: u32,
     /// Buffers of which calls may still hold parts, the oldest first.
     spare: VecDeque<BytesMut>,

@@ -101,7 +101,7 @@ pub struct GoAway {
     pub last_stream_id: u32,
     /// The HTTP/2 error code, `NO_ERROR` for a graceful shutdown.
     pub error_code: u32,
-    /// What the server says about it: the beginning of its debug data, empty if there is none.
+    /// The server's own words: the beginning of its debug data, empty if there is none.
     pub debug_text: Arc<str>,
 }
 

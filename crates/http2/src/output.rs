@@ -1,4 +1,4 @@
-//! What waits to be written to the socket.
+//! Frames that wait to be written to the socket.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -20,7 +20,7 @@ pub(crate) struct Output {
     /// Payloads, each with its place among all bytes that ever were in `bytes`.
     payloads: VecDeque<(u64, Bytes)>,
     payload_len: usize,
-    /// How many were taken from the front of `bytes`.
+    /// The number of bytes that were taken from the front of `bytes`.
     taken: u64,
     /// From which length on payloads are not copied.
     shared: usize,

@@ -12,7 +12,7 @@ pub(crate) struct ReceiveWindow {
     limit: u32,
     /// What the server may still send.
     left: u32,
-    /// What came and was not read.
+    /// The number of bytes that came and were not read.
     unread: u32,
 }
 

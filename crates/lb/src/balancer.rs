@@ -455,7 +455,7 @@ struct Root<T> {
     next: Next,
     position: Option<Position>,
     picker: Option<Arc<Picker<T>>>,
-    /// What of the tree has to be settled.
+    /// The parts of the tree that have to be settled.
     agenda: Agenda,
     wake_at: Option<Instant>,
 }

@@ -85,18 +85,18 @@ pub enum Pick<T> {
 pub struct Dropped {
     /// The cluster that dropped it.
     pub cluster: Arc<Cluster>,
-    /// What decided it.
+    /// The rule that dropped the call.
     pub cause: DropCause,
 }
 
-/// What decided that a call was dropped.
+/// The rules that can drop a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DropCause {
     /// The share of calls that it fell into.
     Category(Arc<str>),
     /// The circuit breaker of the cluster: too many calls are open.
     Limit {
-        /// How many were open.
+        /// The number of open calls.
         open: u64,
     },
 }

@@ -26,7 +26,7 @@ pub trait ResourceType: 'static {
     /// reader that never heard of it.
     fn parse(bytes: &[u8], features: &Features) -> Decoded<Self::Parsed>;
 
-    /// What the resource asks for and is not done; none, for types that have no such wishes.
+    /// Fields of the resource that are set and have no effect yet. Most types have none.
     fn unsupported(_: &Self::Parsed) -> Vec<Unsupported> {
         Vec::new()
     }

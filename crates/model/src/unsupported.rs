@@ -20,7 +20,7 @@ use std::fmt;
 pub struct Unsupported {
     /// Path from the resource's root, in proto field names.
     pub path: String,
-    /// What happens in its place.
+    /// The behaviour in place of the one that was asked for.
     pub message: String,
 }
 

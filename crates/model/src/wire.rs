@@ -16,7 +16,7 @@ use prost::{
 /// refused. A field is looked at once for each message that it is in, and copied for each of those.
 const LOOKS: usize = 64;
 
-/// What any message may cost to look at: small ones can be deep.
+/// The cost that every message may have, because a small one can be deep.
 const ALLOWANCE: usize = 1 << 20;
 
 /// Decodes a `P`, less the fields that are not of the expected wire type.
@@ -57,7 +57,7 @@ fn is_mismatch(error: &DecodeError) -> bool {
 struct Sieve<'a> {
     /// Decodes the whole message and forgets it.
     decode: &'a dyn Fn(&[u8]) -> Result<(), DecodeError>,
-    /// How many more bytes may be copied and decoded.
+    /// The number of bytes that may still be copied and decoded.
     budget: usize,
     /// The numbers of the fields that lead to the message in hand.
     path: Vec<u32>,
@@ -106,7 +106,7 @@ struct Field<'a> {
     number: u32,
     /// All of it.
     bytes: &'a [u8],
-    /// What follows its length, if it has one.
+    /// The bytes after its length, if it has one.
     content: Option<&'a [u8]>,
 }
 

@@ -159,7 +159,7 @@ impl Entry {
         self.has_value() || self.state == State::DoesNotExist
     }
 
-    /// What the last good resource asks for and is not done.
+    /// Fields of the last good resource that are set and have no effect yet.
     pub(crate) fn unsupported(&self, kind: Kind) -> Vec<Unsupported> {
         let value = self.received().map(|received| &received.value);
         value.map_or_else(Vec::new, |value| kind.unsupported(value))

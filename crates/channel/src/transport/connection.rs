@@ -100,7 +100,7 @@ impl Connection {
         self.shared.too_many_pings()
     }
 
-    /// Whether a call was sent on it.
+    /// Whether a call was sent on this connection.
     pub fn has_carried_calls(&self) -> bool {
         self.shared.has_carried_calls()
     }
@@ -152,7 +152,7 @@ struct Attempt {
     keepalive: Option<Keepalive>,
     config: Config,
     backend: Backend,
-    /// What to look at if the server does not answer as one that speaks HTTP/2.
+    /// A hint for the reader of the error, if the server does not speak HTTP/2.
     hint: &'static str,
 }
 

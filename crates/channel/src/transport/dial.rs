@@ -106,7 +106,7 @@ impl Dialled {
         }
     }
 
-    /// Whether the server is known to have closed it, and there is nothing left to read.
+    /// True if the server is known to have closed the socket and nothing is left to read.
     pub(super) fn is_hung_up(&self) -> bool {
         let Self::Tcp(tcp) = self else {
             return false;

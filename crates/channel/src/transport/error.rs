@@ -144,7 +144,7 @@ impl SendError {
         Self::new(kind, address, error.to_string())
     }
 
-    /// The same, and what the server said about its connection.
+    /// This error, with the words of the server's GOAWAY.
     pub(super) fn explained(mut self, go_away: &GoAway) -> Self {
         self.reason = format!("{}; {go_away}", self.reason);
         self

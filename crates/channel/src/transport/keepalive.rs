@@ -26,7 +26,7 @@ impl Keepalive {
     /// No application may ask more often (gRFC A8).
     pub const LEAST_INTERVAL: Duration = Duration::from_secs(10);
 
-    /// What servers get when they complained of too many PINGs so many times: each time half as
+    /// The settings after servers complained of too many PINGs so many times: each time half as
     /// many (gRFC A8).
     pub(crate) fn slowed(self, times: u32) -> Self {
         let factor = 1u32.checked_shl(times).unwrap_or(u32::MAX);

@@ -99,7 +99,7 @@ impl BackendTls {
         })
     }
 
-    /// What rustls is told, of whichever server.
+    /// The settings of rustls that are the same for every server.
     pub(crate) fn client_config(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let mut config = match &self.config {
             Some(config) => ClientConfig::clone(config),
@@ -206,7 +206,7 @@ struct Identity {
 
 const ALPN_H2: &[u8] = b"h2";
 
-/// What to look at if the server's answer to a handshake is no TLS, or none at all.
+/// A hint for the reader of the error, if the server's answer to a handshake is no TLS.
 fn hint(error: &io::Error) -> &'static str {
     let inner = error.get_ref().and_then(|error| error.downcast_ref());
     match (inner, error.kind()) {

@@ -84,7 +84,7 @@ pub struct Resource {
     pub error: Option<String>,
     /// Trouble that leaves what is in use standing.
     pub note: Option<String>,
-    /// What it asks for and is not done, such as `outlier_detection: ...`.
+    /// Fields of the cluster that are set and have no effect yet, such as `outlier_detection: ...`.
     pub unsupported: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ pub struct VirtualHost {
     pub name: String,
     /// The authorities that it is for.
     pub domains: Vec<String>,
-    /// What it asks for and is not done, apart from its routes.
+    /// Fields of the virtual host that are set and have no effect yet, apart from its routes.
     pub unsupported: Vec<String>,
 }
 
@@ -117,7 +117,7 @@ pub struct Route {
     pub why: Option<String>,
     /// What other clients may make of it.
     pub note: Option<String>,
-    /// What it asks for and is not done; of a route that was left out, see `why`.
+    /// Fields of the route that are set and have no effect yet; `why` tells of a route that was left out.
     pub unsupported: Vec<String>,
 }
 
@@ -156,7 +156,7 @@ pub struct Uses {
     pub priority: usize,
     /// How many they are.
     pub endpoints: usize,
-    /// How many of a million calls are dropped before one of them is chosen.
+    /// The number of calls, of a million, that are dropped before an endpoint is chosen.
     pub dropped_per_million: u32,
 }
 

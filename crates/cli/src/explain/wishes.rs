@@ -1,4 +1,4 @@
-//! What the virtual host of a call asks for in vain.
+//! Fields of a call's virtual host that are set and have no effect yet.
 
 use std::sync::Arc;
 

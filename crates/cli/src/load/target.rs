@@ -64,7 +64,7 @@ pub enum LoadError {
     Debug {
         /// The address asked for.
         listen: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// `--debug` without a channel of ours.

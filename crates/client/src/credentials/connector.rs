@@ -72,7 +72,7 @@ impl Connector {
         Ok(Self { address, tls })
     }
 
-    /// Whether what is sent can be read on the way.
+    /// True if the connection is not encrypted.
     pub(super) fn is_plaintext(&self) -> bool {
         self.tls.is_none()
     }

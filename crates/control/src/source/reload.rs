@@ -94,7 +94,7 @@ impl Reloader {
         }
     }
 
-    /// What was read as a snapshot, and how that differs from the one `before`.
+    /// The files as a snapshot, and its difference from the one `before`.
     async fn build(&self, before: Arc<Snapshot>) -> Result<(Snapshot, Changes), ConfigErrors> {
         let files = self.seen.clone()?;
         let build = move |source: &FileSource| {

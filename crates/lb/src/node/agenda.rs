@@ -8,13 +8,13 @@ use std::{collections::BTreeSet, time::Instant};
 
 use crate::slots::{Key, Slots};
 
-/// What is to be done in one tree.
+/// The nodes of one tree that have to be settled.
 #[derive(Debug)]
 pub(crate) struct Agenda {
     nodes: Slots<Entry>,
     /// When a node has to be settled even if nothing happens.
     alarms: BTreeSet<(Instant, NodeId, Option<Key>)>,
-    /// How many nodes were looked at so far.
+    /// The number of nodes that were looked at so far.
     pub(crate) steps: u64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct ChildId {
 
 #[derive(Debug)]
 struct Entry {
-    /// What the node is in; `None` if nothing is above it but the root.
+    /// The priority child that holds the node; `None` if only the root is above it.
     within: Option<ChildId>,
     /// Its children to settle.
     due: BTreeSet<Key>,

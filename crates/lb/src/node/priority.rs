@@ -23,7 +23,7 @@ use crate::{
     tree::PRIORITY,
 };
 
-/// How many children tell why they fail.
+/// At most so many children tell why they fail.
 const TOLD: usize = 8;
 
 /// A `priority` node: the children that were needed so far.

@@ -57,7 +57,7 @@ impl ServerConfig {
         }
     }
 
-    /// Whether its URI asks for TLS.
+    /// True if the server's URI asks for TLS.
     pub fn wants_tls(&self) -> bool {
         wants_tls(&self.uri)
     }

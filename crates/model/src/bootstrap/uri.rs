@@ -17,7 +17,7 @@ pub enum ServerAddress {
     Unix(PathBuf),
 }
 
-/// What gRPC connects to if no port is given.
+/// The port that gRPC connects to if none is given.
 const DEFAULT_PORT: u16 = 443;
 
 /// Reads a server URI.

@@ -23,7 +23,7 @@ pub(super) struct Verdict {
     /// One for each bad resource; empty for an ACK.
     pub(super) errors: Refusal,
     pub(super) valid: usize,
-    /// What watchers can see, by resource: one that came twice changed once.
+    /// The changes that watchers can see, one for each resource, even if it came twice.
     changes: BTreeMap<Key, Changed>,
     /// Deadlines that no longer matter.
     pub(super) settled: Vec<(Instant, Key)>,
@@ -184,7 +184,7 @@ impl Verdict {
         }
     }
 
-    /// What to tell watchers.
+    /// The changes to tell watchers of.
     pub(super) fn into_changes(self) -> impl Iterator<Item = Output> {
         let changes = self.changes.into_iter();
         changes.map(|(key, changed)| Output::Changed { key, changed })
@@ -221,7 +221,7 @@ impl Context<'_> {
     }
 }
 
-/// How many wishes of a resource a line of the log has room for.
+/// A line of the log has room for so many wishes of a resource.
 const MOST_WISHES: usize = 8;
 
 /// What is wrong with a resource that is not named by its message, and not by a wrapper either.

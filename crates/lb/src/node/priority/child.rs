@@ -111,7 +111,7 @@ impl Child {
         matches!(self.state, Connectivity::Ready | Connectivity::Idle)
     }
 
-    /// What A56 may ask of it.
+    /// The marks of this child, by which the choice of A56 finds it.
     pub(super) fn marks(&self) -> u8 {
         let mut marks = match self.kept_until {
             Some(_) => KEPT,

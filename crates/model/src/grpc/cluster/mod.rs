@@ -38,7 +38,7 @@ pub struct Cluster {
     pub name: String,
     /// What it is: endpoints, or other clusters.
     pub kind: ClusterKind,
-    /// What it asks for and is not done.
+    /// Fields of the cluster that are set and have no effect yet.
     pub unsupported: Box<[Unsupported]>,
 }
 

@@ -1,4 +1,4 @@
-//! What a cluster may ask for and is not done yet.
+//! Fields of a cluster that can be set and have no effect yet.
 
 use envoy_types::pb::envoy::config::{cluster::v3 as pb, core::v3::transport_socket as pb_socket};
 

@@ -25,7 +25,7 @@ pub struct Endpoints {
     pub priorities: Vec<Vec<Locality>>,
     /// The shares of calls to be dropped, in the order in which they are tried.
     pub drops: Vec<DropCategory>,
-    /// What it asks for and is not done.
+    /// Fields of the resource that are set and have no effect.
     pub unsupported: Box<[Unsupported]>,
 }
 

@@ -34,7 +34,7 @@ pub struct Listener {
     pub name: String,
     /// Whom it is for.
     pub kind: ListenerKind,
-    /// What it asks for and is not done; inline routes have a list of their own.
+    /// Fields of the listener that are set and have no effect yet; inline routes have their own list.
     pub unsupported: Box<[Unsupported]>,
 }
 

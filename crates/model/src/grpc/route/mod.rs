@@ -25,7 +25,7 @@ pub struct RouteConfig {
     pub name: String,
     /// The virtual hosts, in the order of the resource.
     pub virtual_hosts: Vec<Arc<VirtualHost>>,
-    /// What it asks for and is not done, routes that are left out included.
+    /// Fields of the virtual hosts that are set and have no effect yet, and routes that are left out.
     pub unsupported: Box<[Unsupported]>,
 }
 

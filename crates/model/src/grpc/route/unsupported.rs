@@ -1,4 +1,4 @@
-//! What routes may ask for beside a cluster, and is not done yet or never.
+//! Fields of routes that can be set and have no effect, for now or for ever.
 
 use envoy_types::pb::envoy::config::route::v3::{self as pb, RouteMatch, route::Action};
 
