@@ -19,7 +19,7 @@ use crate::{
     compile::compile,
     endpoint::{Pool, Record, State},
     leaf::{Leaf, LeafId, Leaves},
-    node::{Agenda, Garden, Place, Position},
+    node::{Agenda, NodeContext, Place, Position},
     timing::{COALESCE, COALESCE_MAX},
     tree::cluster_label,
 };
@@ -216,10 +216,10 @@ impl<T> Balancer<T> {
 
     /// Makes a cluster that is IDLE connect, without a call; [`flush`](Self::flush) acts on it.
     pub fn exit_idle(&mut self, cluster: &ClusterName, now: Instant) {
-        self.tend(cluster, now, |position, garden| {
+        self.change_tree(cluster, now, |position, cx| {
             if let Some(position) = position {
-                position.current().exit_idle(garden);
-                touch_all(position, garden);
+                position.current().exit_idle(cx);
+                touch_all(position, cx);
             }
         });
         self.dirty_clusters.insert(cluster.clone());
@@ -288,11 +288,11 @@ impl<T> Balancer<T> {
     #[doc(hidden)]
     pub fn is_settled(&mut self, cluster: &str, now: Instant) -> bool {
         let name = ClusterName::from(cluster);
-        let settled = self.tend(&name, now, |position, garden| {
+        let settled = self.change_tree(&name, now, |position, cx| {
             let position = position.as_mut()?;
-            position.each_leaf(&mut |id| _ = garden.dirty.insert(id));
-            touch_all(position, garden);
-            position.settle(garden);
+            position.each_leaf(&mut |id| _ = cx.dirty.insert(id));
+            touch_all(position, cx);
+            position.settle(cx);
             Some(())
         });
         let root = self
@@ -356,15 +356,15 @@ impl<T> Balancer<T> {
             Next::Nothing => {}
             Next::Plan(plan) => {
                 root.plan = plan.clone();
-                self.tend(name, now, |position, garden| match position {
-                    Some(position) => position.update(&plan.root, garden),
-                    None => *position = Some(Position::plant(&plan.root, garden)),
+                self.change_tree(name, now, |position, cx| match position {
+                    Some(position) => position.update(&plan.root, cx),
+                    None => *position = Some(Position::create(&plan.root, cx)),
                 });
             }
             Next::Remove => {
-                self.tend(name, now, |position, garden| {
+                self.change_tree(name, now, |position, cx| {
                     if let Some(position) = position.take() {
-                        position.fell(garden);
+                        position.remove(cx);
                     }
                 });
                 if let Some(root) = self.clusters.remove(name) {
@@ -376,13 +376,13 @@ impl<T> Balancer<T> {
     }
 
     fn settle(&mut self, name: &ClusterName, now: Instant) {
-        let wake_at = self.tend(name, now, |position, garden| {
-            garden.agenda.fire(now);
+        let wake_at = self.change_tree(name, now, |position, cx| {
+            cx.agenda.fire(now);
             if let Some(position) = position {
-                position.settle(garden);
+                position.settle(cx);
             }
-            garden.agenda.tidy();
-            garden.agenda.next_alarm()
+            cx.agenda.tidy();
+            cx.agenda.next_alarm()
         });
         let Some(root) = self.clusters.get_mut(name) else {
             return;
@@ -395,14 +395,14 @@ impl<T> Balancer<T> {
     }
 
     /// Lets `f` change the tree of a cluster.
-    fn tend<R>(
+    fn change_tree<R>(
         &mut self,
         name: &ClusterName,
         now: Instant,
-        f: impl FnOnce(&mut Option<Position>, &mut Garden<'_, T>) -> R,
+        f: impl FnOnce(&mut Option<Position>, &mut NodeContext<'_, T>) -> R,
     ) -> Option<R> {
         let root = self.clusters.get_mut(name)?;
-        let mut garden = Garden {
+        let mut cx = NodeContext {
             tree: name,
             leaves: &mut self.leaves,
             pool: &mut self.pool,
@@ -413,7 +413,7 @@ impl<T> Balancer<T> {
             agenda: &mut root.agenda,
             place: Place::default(),
         };
-        Some(f(&mut root.position, &mut garden))
+        Some(f(&mut root.position, &mut cx))
     }
 
     fn publish(&mut self, name: &ClusterName) {
@@ -474,10 +474,10 @@ impl<T> Root<T> {
 }
 
 /// Has every part of a tree settled.
-fn touch_all<T>(position: &Position, garden: &mut Garden<'_, T>) {
+fn touch_all<T>(position: &Position, cx: &mut NodeContext<'_, T>) {
     position.each_leaf(&mut |id| {
-        let leaf = garden.leaves.get(id.0);
-        garden.agenda.touch(leaf.and_then(Leaf::within));
+        let leaf = cx.leaves.get(id.0);
+        cx.agenda.touch(leaf.and_then(Leaf::within));
     });
 }
 

@@ -11,7 +11,7 @@ use crate::slots::{Key, Slots};
 /// The nodes of one tree that have to be settled.
 #[derive(Debug)]
 pub(crate) struct Agenda {
-    nodes: Slots<Entry>,
+    nodes: Slots<DueNode>,
     /// When a node has to be settled even if nothing happens.
     alarms: BTreeSet<(Instant, NodeId, Option<Key>)>,
     /// The number of nodes that were looked at so far.
@@ -29,8 +29,9 @@ pub(crate) struct ChildId {
     pub(crate) key: Key,
 }
 
+/// One node, with those of its children that are due.
 #[derive(Debug)]
-struct Entry {
+struct DueNode {
     /// The priority child that holds the node; `None` if only the root is above it.
     within: Option<ChildId>,
     /// Its children to settle.
@@ -48,7 +49,7 @@ impl Agenda {
 
     pub(crate) fn add(&mut self, within: Option<ChildId>) -> NodeId {
         let due = BTreeSet::new();
-        NodeId(self.nodes.insert(Entry { within, due }))
+        NodeId(self.nodes.insert(DueNode { within, due }))
     }
 
     /// The node goes. Its alarms are its own to take back.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Garden, Position};
+use super::{NodeContext, Position};
 use crate::{
     Connectivity, Tree,
     counters::CallCounter,
@@ -21,13 +21,13 @@ pub(crate) struct ClusterImpl {
 }
 
 impl ClusterImpl {
-    pub(super) fn plant<T>(plan: &Arc<Cluster>, garden: &mut Garden<'_, T>) -> Self {
+    pub(super) fn create<T>(plan: &Arc<Cluster>, cx: &mut NodeContext<'_, T>) -> Self {
         let eds_service_name = plan.eds_service_name.as_ref();
-        let counter = garden.counters.counter(&plan.name, eds_service_name);
+        let counter = cx.counters.counter(&plan.name, eds_service_name);
         let below = Some(counter.clone());
-        let child = garden.within(
+        let child = cx.within(
             |place| place.counter = below,
-            |garden| Position::plant(&plan.child, garden),
+            |cx| Position::create(&plan.child, cx),
         );
         Self {
             plan: plan.clone(),
@@ -41,24 +41,21 @@ impl ClusterImpl {
         self.plan.name == plan.name && self.plan.eds_service_name == plan.eds_service_name
     }
 
-    pub(super) fn update<T>(&mut self, plan: &Arc<Cluster>, garden: &mut Garden<'_, T>) {
+    pub(super) fn update<T>(&mut self, plan: &Arc<Cluster>, cx: &mut NodeContext<'_, T>) {
         if Arc::ptr_eq(&self.plan, plan) {
             return;
         }
         self.plan = plan.clone();
         let counter = Some(self.counter.clone());
-        garden.within(
+        cx.within(
             |place| place.counter = counter,
-            |garden| self.child.update(&plan.child, garden),
+            |cx| self.child.update(&plan.child, cx),
         );
     }
 
-    pub(super) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
+    pub(super) fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
         let counter = Some(self.counter.clone());
-        garden.within(
-            |place| place.counter = counter,
-            |garden| self.child.settle(garden),
-        );
+        cx.within(|place| place.counter = counter, |cx| self.child.settle(cx));
     }
 
     /// A cluster that drops everything does so at once, whatever its endpoints do.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, num::NonZeroU32, sync::Arc, time::Instant};
 
-use super::{Garden, Position, agenda::NodeId};
+use super::{NodeContext, Position, agenda::NodeId};
 use crate::{
     Connectivity, LocalityId, Tree,
     endpoint::Pool,
@@ -41,19 +41,19 @@ pub(crate) enum Share {
 }
 
 impl Localities {
-    pub(super) fn plant<T>(plan: &Arc<[Locality]>, garden: &mut Garden<'_, T>) -> Self {
+    pub(super) fn create<T>(plan: &Arc<[Locality]>, cx: &mut NodeContext<'_, T>) -> Self {
         let mut localities = Self {
-            id: garden.agenda.add(garden.place.child),
+            id: cx.agenda.add(cx.place.child),
             plan: Arc::from([]),
             children: Vec::new(),
             alarm: None,
         };
-        localities.update(plan, garden);
+        localities.update(plan, cx);
         localities
     }
 
     /// Localities that stay keep their state, in the order of the plan; those that left come last.
-    pub(super) fn update<T>(&mut self, plan: &Arc<[Locality]>, garden: &mut Garden<'_, T>) {
+    pub(super) fn update<T>(&mut self, plan: &Arc<[Locality]>, cx: &mut NodeContext<'_, T>) {
         if Arc::ptr_eq(&self.plan, plan) {
             return;
         }
@@ -65,9 +65,9 @@ impl Localities {
         for locality in plan.iter() {
             let id = locality.id.clone();
             let child = known.remove(&locality.id);
-            let child = garden.within(
+            let child = cx.within(
                 |place| place.locality = id,
-                |garden| LocalityChild::follow(child, locality, garden),
+                |cx| LocalityChild::follow(child, locality, cx),
             );
             self.children.push(child);
         }
@@ -75,36 +75,36 @@ impl Localities {
         left.sort_unstable_by(|left, right| left.id.cmp(&right.id));
         for child in &mut left {
             if let Share::Weight(_) = child.share {
-                child.share = Share::KeptUntil(garden.now + RETENTION);
+                child.share = Share::KeptUntil(cx.now + RETENTION);
             }
         }
         self.children.append(&mut left);
     }
 
-    pub(super) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
-        let now = garden.now;
+    pub(super) fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
+        let now = cx.now;
         let is_over =
             |child: &mut LocalityChild| matches!(child.share, Share::KeptUntil(at) if at <= now);
         let over = self.children.extract_if(.., is_over);
-        over.for_each(|child| child.position.fell(garden));
+        over.for_each(|child| child.position.remove(cx));
         let mut next = None;
         for child in &mut self.children {
             if let Share::KeptUntil(until) = child.share {
                 next = Some(next.map_or(until, |next: Instant| next.min(until)));
             }
             let id = child.id.clone();
-            garden.within(|place| place.locality = id, |garden| child.settle(garden));
+            cx.within(|place| place.locality = id, |cx| child.settle(cx));
         }
-        let agenda = &mut garden.agenda;
+        let agenda = &mut cx.agenda;
         agenda.set_alarm(self.id, None, &mut self.alarm, next);
     }
 
-    pub(super) fn fell<T>(mut self, garden: &mut Garden<'_, T>) {
-        let agenda = &mut garden.agenda;
+    pub(super) fn remove<T>(mut self, cx: &mut NodeContext<'_, T>) {
+        let agenda = &mut cx.agenda;
         agenda.set_alarm(self.id, None, &mut self.alarm, None);
         agenda.remove(self.id);
         for child in self.children {
-            child.position.fell(garden);
+            child.position.remove(cx);
         }
     }
 
@@ -138,10 +138,10 @@ impl Localities {
     }
 
     /// Which of them is chosen is not known before a call comes: all connect.
-    pub(super) fn exit_idle<T>(&self, garden: &mut Garden<'_, T>) {
+    pub(super) fn exit_idle<T>(&self, cx: &mut NodeContext<'_, T>) {
         for child in &self.children {
-            if child.position.state(garden.leaves) == Connectivity::Idle {
-                child.position.current().exit_idle(garden);
+            if child.position.state(cx.leaves) == Connectivity::Idle {
+                child.position.current().exit_idle(cx);
             }
         }
     }
@@ -161,31 +161,31 @@ impl Localities {
 
 impl LocalityChild {
     /// The child that follows `locality`: the one there is, or a new one.
-    fn follow<T>(known: Option<Self>, locality: &Locality, garden: &mut Garden<'_, T>) -> Self {
+    fn follow<T>(known: Option<Self>, locality: &Locality, cx: &mut NodeContext<'_, T>) -> Self {
         let share = Share::Weight(locality.weight);
         match known {
             Some(mut child) => {
                 child.share = share;
-                child.position.update(&locality.child, garden);
+                child.position.update(&locality.child, cx);
                 child
             }
             None => Self {
                 id: locality.id.clone(),
                 share,
                 state: Connectivity::Connecting,
-                position: Position::plant(&locality.child, garden),
+                position: Position::create(&locality.child, cx),
             },
         }
     }
 
-    fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
-        self.position.settle(garden);
+    fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
+        self.position.settle(cx);
         // Nobody can ask for it: a locality is chosen by weight among those that are READY. One that
         // counts as failing is no exception, or it would do so for ever.
-        if self.position.state(garden.leaves) == Connectivity::Idle {
-            self.position.current().exit_idle(garden);
+        if self.position.state(cx.leaves) == Connectivity::Idle {
+            self.position.current().exit_idle(cx);
         }
-        self.state = self.state.sticky(self.position.state(garden.leaves));
+        self.state = self.state.sticky(self.position.state(cx.leaves));
     }
 
     fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {

@@ -38,8 +38,8 @@ pub(crate) enum Branch {
     Priority(Box<Priorities>),
 }
 
-/// What a node needs to change: the rest of the balancer, and where in the tree it is.
-pub(crate) struct Garden<'a, T> {
+/// Everything that a change of a node may touch: the rest of the balancer, and the node's place in the tree.
+pub(crate) struct NodeContext<'a, T> {
     pub(crate) tree: &'a ClusterName,
     pub(crate) leaves: &'a mut Leaves<T>,
     pub(crate) pool: &'a mut Pool<T>,
@@ -72,7 +72,7 @@ impl Place {
     }
 }
 
-impl<T> Garden<'_, T> {
+impl<T> NodeContext<'_, T> {
     /// Runs `f` one step further down.
     pub(crate) fn within<R>(
         &mut self,
@@ -89,15 +89,13 @@ impl<T> Garden<'_, T> {
 
 impl Branch {
     /// A node that follows `node`.
-    pub(crate) fn plant<T>(node: &Node, garden: &mut Garden<'_, T>) -> Self {
+    pub(crate) fn create<T>(node: &Node, cx: &mut NodeContext<'_, T>) -> Self {
         match node {
-            Node::Cluster(cluster) => Self::Cluster(Box::new(ClusterImpl::plant(cluster, garden))),
+            Node::Cluster(cluster) => Self::Cluster(Box::new(ClusterImpl::create(cluster, cx))),
             Node::Failing(reason) => Self::Failing(reason.clone()),
-            Node::Leaf(leaf) => Self::plant_leaf(leaf, garden),
-            Node::Localities(localities) => Self::Localities(Localities::plant(localities, garden)),
-            Node::Priority(priority) => {
-                Self::Priority(Box::new(Priorities::plant(priority, garden)))
-            }
+            Node::Leaf(leaf) => Self::create_leaf(leaf, cx),
+            Node::Localities(localities) => Self::Localities(Localities::create(localities, cx)),
+            Node::Priority(priority) => Self::Priority(Box::new(Priorities::create(priority, cx))),
         }
     }
 
@@ -116,37 +114,37 @@ impl Branch {
     }
 
     /// Makes the node follow `node`, which it fits.
-    pub(crate) fn update<T>(&mut self, node: &Node, garden: &mut Garden<'_, T>) {
+    pub(crate) fn update<T>(&mut self, node: &Node, cx: &mut NodeContext<'_, T>) {
         match (self, node) {
-            (Self::Cluster(cluster), Node::Cluster(node)) => cluster.update(node, garden),
+            (Self::Cluster(cluster), Node::Cluster(node)) => cluster.update(node, cx),
             (Self::Failing(reason), Node::Failing(node)) => *reason = node.clone(),
-            (Self::Leaf(id), Node::Leaf(node)) => update_leaf(*id, node, garden),
+            (Self::Leaf(id), Node::Leaf(node)) => update_leaf(*id, node, cx),
             (Self::Localities(localities), Node::Localities(node)) => {
-                localities.update(node, garden);
+                localities.update(node, cx);
             }
-            (Self::Priority(priority), Node::Priority(node)) => priority.update(node, garden),
+            (Self::Priority(priority), Node::Priority(node)) => priority.update(node, cx),
             (branch, node) => {
-                let fresh = Self::plant(node, garden);
-                std::mem::replace(branch, fresh).fell(garden);
+                let fresh = Self::create(node, cx);
+                std::mem::replace(branch, fresh).remove(cx);
             }
         }
     }
 
     /// Draws the conclusions from what is below. Doing it again changes nothing.
-    pub(crate) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
-        garden.agenda.steps += 1;
+    pub(crate) fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
+        cx.agenda.steps += 1;
         match self {
-            Self::Cluster(cluster) => cluster.settle(garden),
+            Self::Cluster(cluster) => cluster.settle(cx),
             Self::Failing(_) => {}
             Self::Leaf(id) => {
-                if garden.dirty.remove(id)
-                    && let Some(leaf) = garden.leaves.get_mut(id.0)
+                if cx.dirty.remove(id)
+                    && let Some(leaf) = cx.leaves.get_mut(id.0)
                 {
-                    leaf.refresh(garden.pool);
+                    leaf.refresh(cx.pool);
                 }
             }
-            Self::Localities(localities) => localities.settle(garden),
-            Self::Priority(priority) => priority.settle(garden),
+            Self::Localities(localities) => localities.settle(cx),
+            Self::Priority(priority) => priority.settle(cx),
         }
     }
 
@@ -179,35 +177,35 @@ impl Branch {
     }
 
     /// Makes an IDLE node connect.
-    pub(crate) fn exit_idle<T>(&self, garden: &mut Garden<'_, T>) {
+    pub(crate) fn exit_idle<T>(&self, cx: &mut NodeContext<'_, T>) {
         match self {
-            Self::Cluster(cluster) => cluster.child.current().exit_idle(garden),
+            Self::Cluster(cluster) => cluster.child.current().exit_idle(cx),
             Self::Failing(_) => {}
             Self::Leaf(id) => {
-                if let Some(leaf) = garden.leaves.get_mut(id.0)
-                    && leaf.exit_idle(garden.pool)
+                if let Some(leaf) = cx.leaves.get_mut(id.0)
+                    && leaf.exit_idle(cx.pool)
                 {
-                    leaf.refresh(garden.pool);
+                    leaf.refresh(cx.pool);
                 }
             }
-            Self::Localities(localities) => localities.exit_idle(garden),
-            Self::Priority(priority) => priority.exit_idle(garden),
+            Self::Localities(localities) => localities.exit_idle(cx),
+            Self::Priority(priority) => priority.exit_idle(cx),
         }
     }
 
     /// The node goes, and with it all that is below it.
-    pub(crate) fn fell<T>(self, garden: &mut Garden<'_, T>) {
+    pub(crate) fn remove<T>(self, cx: &mut NodeContext<'_, T>) {
         match self {
-            Self::Cluster(cluster) => cluster.child.fell(garden),
+            Self::Cluster(cluster) => cluster.child.remove(cx),
             Self::Failing(_) => {}
             Self::Leaf(id) => {
-                garden.dirty.remove(&id);
-                if let Some(leaf) = garden.leaves.remove(id.0) {
-                    leaf.close(garden.pool);
+                cx.dirty.remove(&id);
+                if let Some(leaf) = cx.leaves.remove(id.0) {
+                    leaf.close(cx.pool);
                 }
             }
-            Self::Localities(localities) => localities.fell(garden),
-            Self::Priority(priority) => priority.fell(garden),
+            Self::Localities(localities) => localities.remove(cx),
+            Self::Priority(priority) => priority.remove(cx),
         }
     }
 
@@ -236,15 +234,15 @@ impl Branch {
         }
     }
 
-    fn plant_leaf<T>(node: &plan::Leaf, garden: &mut Garden<'_, T>) -> Self {
+    fn create_leaf<T>(node: &plan::Leaf, cx: &mut NodeContext<'_, T>) -> Self {
         let Place {
             child,
             locality,
             counter,
             ignores_reresolution,
-        } = garden.place.clone();
-        let (tree, policy) = (garden.tree.clone(), node.policy.clone());
-        let id = garden.leaves.insert_with(|key| {
+        } = cx.place.clone();
+        let (tree, policy) = (cx.tree.clone(), node.policy.clone());
+        let id = cx.leaves.insert_with(|key| {
             let owner = Owner {
                 leaf: LeafId(key),
                 locality,
@@ -253,17 +251,17 @@ impl Branch {
             Leaf::new(tree, child, owner, policy, !ignores_reresolution)
         });
         let id = LeafId(id);
-        garden.dirty.insert(id);
-        update_leaf(id, node, garden);
+        cx.dirty.insert(id);
+        update_leaf(id, node, cx);
         Self::Leaf(id)
     }
 }
 
-fn update_leaf<T>(id: LeafId, node: &plan::Leaf, garden: &mut Garden<'_, T>) {
-    if let Some(leaf) = garden.leaves.get_mut(id.0) {
-        leaf.reresolves = !garden.place.ignores_reresolution;
-        if leaf.update(node, garden.pool, garden.rng) {
-            garden.dirty.insert(id);
+fn update_leaf<T>(id: LeafId, node: &plan::Leaf, cx: &mut NodeContext<'_, T>) {
+    if let Some(leaf) = cx.leaves.get_mut(id.0) {
+        leaf.reresolves = !cx.place.ignores_reresolution;
+        if leaf.update(node, cx.pool, cx.rng) {
+            cx.dirty.insert(id);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A place in the tree whose node can be replaced by one of another kind (graceful switch).
 
-use super::{Branch, Garden};
+use super::{Branch, NodeContext};
 use crate::{
     Connectivity, Tree,
     endpoint::Pool,
@@ -17,9 +17,9 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    pub(crate) fn plant<T>(node: &Node, garden: &mut Garden<'_, T>) -> Self {
+    pub(crate) fn create<T>(node: &Node, cx: &mut NodeContext<'_, T>) -> Self {
         Self {
-            current: Branch::plant(node, garden),
+            current: Branch::create(node, cx),
             pending: None,
         }
     }
@@ -29,35 +29,35 @@ impl Position {
         &self.current
     }
 
-    pub(crate) fn update<T>(&mut self, node: &Node, garden: &mut Garden<'_, T>) {
+    pub(crate) fn update<T>(&mut self, node: &Node, cx: &mut NodeContext<'_, T>) {
         let newest = self.pending.as_mut().unwrap_or(&mut self.current);
-        if newest.fits(node, garden.leaves) {
-            return newest.update(node, garden);
+        if newest.fits(node, cx.leaves) {
+            return newest.update(node, cx);
         }
-        let fresh = Branch::plant(node, garden);
+        let fresh = Branch::create(node, cx);
         if let Node::Failing(_) = node {
             // What is in error is torn down at once.
-            std::mem::replace(&mut self.current, fresh).fell(garden);
+            std::mem::replace(&mut self.current, fresh).remove(cx);
             if let Some(pending) = self.pending.take() {
-                pending.fell(garden);
+                pending.remove(cx);
             }
         } else if let Some(superseded) = self.pending.replace(fresh) {
-            superseded.fell(garden);
+            superseded.remove(cx);
         }
     }
 
-    pub(crate) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
-        self.current.settle(garden);
+    pub(crate) fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
+        self.current.settle(cx);
         let Some(pending) = &mut self.pending else {
             return;
         };
-        pending.settle(garden);
-        let connecting = pending.state(garden.leaves) == Connectivity::Connecting;
-        let ready = self.current.state(garden.leaves) == Connectivity::Ready;
+        pending.settle(cx);
+        let connecting = pending.state(cx.leaves) == Connectivity::Connecting;
+        let ready = self.current.state(cx.leaves) == Connectivity::Ready;
         if !(connecting && ready)
             && let Some(pending) = self.pending.take()
         {
-            std::mem::replace(&mut self.current, pending).fell(garden);
+            std::mem::replace(&mut self.current, pending).remove(cx);
         }
     }
 
@@ -72,10 +72,10 @@ impl Position {
         }
     }
 
-    pub(crate) fn fell<T>(self, garden: &mut Garden<'_, T>) {
-        self.current.fell(garden);
+    pub(crate) fn remove<T>(self, cx: &mut NodeContext<'_, T>) {
+        self.current.remove(cx);
         if let Some(pending) = self.pending {
-            pending.fell(garden);
+            pending.remove(cx);
         }
     }
 

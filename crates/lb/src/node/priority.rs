@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use self::child::{CONNECTING, Child, HOPEFUL, KEPT, NEEDED};
 use super::{
-    Garden, Position,
+    NodeContext, Position,
     agenda::{ChildId, NodeId},
 };
 use crate::{
@@ -41,9 +41,9 @@ pub(crate) struct Priorities {
 
 impl Priorities {
     /// Children come with the first settling, as they are needed.
-    pub(super) fn plant<T>(plan: &Arc<Priority>, garden: &mut Garden<'_, T>) -> Self {
+    pub(super) fn create<T>(plan: &Arc<Priority>, cx: &mut NodeContext<'_, T>) -> Self {
         let mut priorities = Self {
-            id: garden.agenda.add(garden.place.child),
+            id: cx.agenda.add(cx.place.child),
             plan: plan.clone(),
             children: Slots::new(),
             places: Box::default(),
@@ -56,7 +56,7 @@ impl Priorities {
 
     /// A child that is not in the plan any more is kept for as long as the plan says; it takes no
     /// calls.
-    pub(super) fn update<T>(&mut self, plan: &Arc<Priority>, garden: &mut Garden<'_, T>) {
+    pub(super) fn update<T>(&mut self, plan: &Arc<Priority>, cx: &mut NodeContext<'_, T>) {
         if Arc::ptr_eq(&self.plan, plan) {
             return;
         }
@@ -69,14 +69,14 @@ impl Priorities {
         for child in self.children.iter_mut() {
             child.place = places.get(&*child.name).copied();
             match child.place {
-                Some(place) => child.update(&plan.children[place], garden),
+                Some(place) => child.update(&plan.children[place], cx),
                 None if plan.keep_removed.is_zero() => removed.push(child.id.key),
-                None => child.keep_until(garden.now + plan.keep_removed),
+                None => child.keep_until(cx.now + plan.keep_removed),
             }
-            garden.agenda.touch(Some(child.id));
+            cx.agenda.touch(Some(child.id));
         }
         for key in removed {
-            self.remove(key, garden);
+            self.remove_child(key, cx);
         }
         self.arrange();
     }
@@ -97,23 +97,23 @@ impl Priorities {
         }
     }
 
-    pub(super) fn settle<T>(&mut self, garden: &mut Garden<'_, T>) {
-        for key in garden.agenda.take_due(self.id) {
+    pub(super) fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
+        for key in cx.agenda.take_due(self.id) {
             let Some(child) = self.children.get_mut(key) else {
                 continue;
             };
             let place = child.place;
-            if child.kept_until.is_some_and(|until| until <= garden.now) {
-                self.remove(key, garden);
+            if child.kept_until.is_some_and(|until| until <= cx.now) {
+                self.remove_child(key, cx);
             } else {
                 let next = place.and_then(|place| self.plan.children.get(place));
-                child.settle(next, garden);
+                child.settle(next, cx);
             }
             if let Some(place) = place {
                 self.mark(place);
             }
         }
-        self.choose(garden);
+        self.choose(cx);
     }
 
     pub(super) fn state(&self) -> Connectivity {
@@ -145,9 +145,9 @@ impl Priorities {
         }
     }
 
-    pub(super) fn exit_idle<T>(&self, garden: &mut Garden<'_, T>) {
+    pub(super) fn exit_idle<T>(&self, cx: &mut NodeContext<'_, T>) {
         if let Some(chosen) = self.chosen() {
-            chosen.current().exit_idle(garden);
+            chosen.current().exit_idle(cx);
         }
     }
 
@@ -157,12 +157,12 @@ impl Priorities {
         }
     }
 
-    pub(super) fn fell<T>(mut self, garden: &mut Garden<'_, T>) {
+    pub(super) fn remove<T>(mut self, cx: &mut NodeContext<'_, T>) {
         let keys: Vec<Key> = self.children.iter().map(|child| child.id.key).collect();
         for key in keys {
-            self.remove(key, garden);
+            self.remove_child(key, cx);
         }
-        garden.agenda.remove(self.id);
+        cx.agenda.remove(self.id);
     }
 
     pub(super) fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
@@ -180,18 +180,18 @@ impl Priorities {
 
     /// The algorithm of A56: it creates children until one of them will do. Run again on the same
     /// states it chooses the same.
-    fn choose<T>(&mut self, garden: &mut Garden<'_, T>) {
+    fn choose<T>(&mut self, cx: &mut NodeContext<'_, T>) {
         self.chosen = None;
         while let Some(place) = self.marks.first(0, HOPEFUL) {
             let Some(child) = self.child(place) else {
-                self.create(place, garden);
+                self.create_child(place, cx);
                 continue;
             };
             let is_well = child.is_well();
             self.chosen = Some(place);
-            self.need_up_to(place, garden);
+            self.need_up_to(place, cx);
             if is_well {
-                self.deactivate_below(place, garden);
+                self.deactivate_below(place, cx);
             }
             return;
         }
@@ -199,18 +199,18 @@ impl Priorities {
         let Some(last) = self.places.len().checked_sub(1) else {
             return;
         };
-        self.need_up_to(last, garden);
+        self.need_up_to(last, cx);
         self.chosen = self.marks.first(0, CONNECTING).or(Some(last));
     }
 
     /// Creates the child of a place, which is needed for the first time.
-    fn create<T>(&mut self, place: usize, garden: &mut Garden<'_, T>) {
+    fn create_child<T>(&mut self, place: usize, cx: &mut NodeContext<'_, T>) {
         let next = &self.plan.children[place];
         let node = self.id;
         let key = self.children.insert_with(|key| {
             let id = ChildId { node, key };
-            let mut child = Child::plant(id, place, next, garden);
-            child.settle(Some(next), garden);
+            let mut child = Child::create(id, place, next, cx);
+            child.settle(Some(next), cx);
             child
         });
         self.places[place] = Some(key);
@@ -218,19 +218,19 @@ impl Priorities {
     }
 
     /// What was kept in case it is needed now is.
-    fn need_up_to<T>(&mut self, last: usize, garden: &mut Garden<'_, T>) {
+    fn need_up_to<T>(&mut self, last: usize, cx: &mut NodeContext<'_, T>) {
         let mut from = 0;
         while let Some(place) = self.marks.first(from, KEPT).filter(|place| *place <= last) {
-            self.change(place, garden, |child| child.kept_until = None);
+            self.change(place, cx, |child| child.kept_until = None);
             from = place + 1;
         }
     }
 
-    fn deactivate_below<T>(&mut self, chosen: usize, garden: &mut Garden<'_, T>) {
-        let until = garden.now + RETENTION;
+    fn deactivate_below<T>(&mut self, chosen: usize, cx: &mut NodeContext<'_, T>) {
+        let until = cx.now + RETENTION;
         let mut from = chosen + 1;
         while let Some(place) = self.marks.first(from, NEEDED) {
-            self.change(place, garden, |child| child.keep_until(until));
+            self.change(place, cx, |child| child.keep_until(until));
             from = place + 1;
         }
     }
@@ -238,14 +238,14 @@ impl Priorities {
     fn change<T>(
         &mut self,
         place: usize,
-        garden: &mut Garden<'_, T>,
+        cx: &mut NodeContext<'_, T>,
         change: impl FnOnce(&mut Child),
     ) {
-        garden.agenda.steps += 1;
+        cx.agenda.steps += 1;
         let key = self.places.get(place).copied().flatten();
         if let Some(child) = key.and_then(|key| self.children.get_mut(key)) {
             change(child);
-            child.set_alarm(garden);
+            child.set_alarm(cx);
         }
         self.mark(place);
     }
@@ -256,15 +256,15 @@ impl Priorities {
         self.marks.set(place, marks);
     }
 
-    fn remove<T>(&mut self, key: Key, garden: &mut Garden<'_, T>) {
+    fn remove_child<T>(&mut self, key: Key, cx: &mut NodeContext<'_, T>) {
         let Some(mut child) = self.children.remove(key) else {
             return;
         };
         if let Some(place) = child.place.and_then(|place| self.places.get_mut(place)) {
             *place = None;
         }
-        child.move_alarm(None, garden);
-        child.position.fell(garden);
+        child.move_alarm(None, cx);
+        child.position.remove(cx);
     }
 
     fn chosen_child(&self) -> Option<&Child> {

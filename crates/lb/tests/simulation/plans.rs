@@ -1,7 +1,7 @@
 //! From a shape to the plan of a cluster, as a channel makes it from a configuration.
 //!
 //! An address says where its endpoint is in the tree. Where a node of one kind replaces another both
-//! are there for a while, perhaps with the same endpoints: so it also says which plan has planted
+//! are there for a while, perhaps with the same endpoints: so it also says which plan has created
 //! each node on the way to it.
 
 use std::{
@@ -187,9 +187,9 @@ pub(crate) fn zone_of(name: Name) -> Option<LocalityId> {
     Some(LocalityId::new("", ZONES[usize::from(zone)], ""))
 }
 
-/// The plan that has planted a node, as the addresses below it say, if there are any. It need not be
+/// The plan that has created a node, as the addresses below it say, if there are any. It need not be
 /// the plan that they are in: where there was such a node before, they say what they said then.
-pub(crate) fn planted_by(node: &Node) -> Option<u8> {
+pub(crate) fn created_by(node: &Node) -> Option<u8> {
     let octets = first_address(node)?;
     let byte = match node {
         Node::Cluster(_) if octets[EDS + 1] != 0 => EDS + 1,
@@ -237,8 +237,8 @@ impl At {
         kind: &Kind,
     ) -> (Self, Option<&'a Branch>) {
         let known = known.filter(|known| known.newest().kind() == *kind);
-        let planted_by = known.map_or(self.1, |known| known.planted_by);
-        (self.with(byte, planted_by), known.map(Position::newest))
+        let created_by = known.map_or(self.1, |known| known.created_by);
+        (self.with(byte, created_by), known.map(Position::newest))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::super::{Garden, Position, agenda::ChildId};
+use super::super::{NodeContext, Position, agenda::ChildId};
 use crate::{
     Connectivity, Tree, endpoint::Pool, leaf::Leaves, plan::PriorityChild, timing::FAILOVER_TIMEOUT,
 };
@@ -36,15 +36,15 @@ pub(super) struct Child {
 }
 
 impl Child {
-    pub(super) fn plant<T>(
+    pub(super) fn create<T>(
         id: ChildId,
         place: usize,
         next: &PriorityChild,
-        garden: &mut Garden<'_, T>,
+        cx: &mut NodeContext<'_, T>,
     ) -> Self {
-        let position = garden.within(
+        let position = cx.within(
             |place| place.enter(id, next.ignore_reresolution),
-            |garden| Position::plant(&next.node, garden),
+            |cx| Position::create(&next.node, cx),
         );
         Self {
             id,
@@ -52,28 +52,28 @@ impl Child {
             place: Some(place),
             state: Connectivity::Connecting,
             position,
-            failover_at: Some(garden.now + FAILOVER_TIMEOUT),
+            failover_at: Some(cx.now + FAILOVER_TIMEOUT),
             was_well: false,
             kept_until: None,
             alarm: None,
         }
     }
 
-    pub(super) fn update<T>(&mut self, next: &PriorityChild, garden: &mut Garden<'_, T>) {
-        garden.within(
+    pub(super) fn update<T>(&mut self, next: &PriorityChild, cx: &mut NodeContext<'_, T>) {
+        cx.within(
             |place| place.enter(self.id, next.ignore_reresolution),
-            |garden| self.position.update(&next.node, garden),
+            |cx| self.position.update(&next.node, cx),
         );
     }
 
     /// Takes over the state of what is below, and starts and stops the failover timer by it.
-    pub(super) fn settle<T>(&mut self, next: Option<&PriorityChild>, garden: &mut Garden<'_, T>) {
+    pub(super) fn settle<T>(&mut self, next: Option<&PriorityChild>, cx: &mut NodeContext<'_, T>) {
         let ignore = next.is_some_and(|next| next.ignore_reresolution);
-        garden.within(
+        cx.within(
             |place| place.enter(self.id, ignore),
-            |garden| self.position.settle(garden),
+            |cx| self.position.settle(cx),
         );
-        let state = self.position.state(garden.leaves);
+        let state = self.position.state(cx.leaves);
         let before = std::mem::replace(&mut self.state, state);
         match state {
             Connectivity::Ready | Connectivity::Idle => {
@@ -86,23 +86,23 @@ impl Child {
             }
             // A child that keeps saying so gets no more time.
             Connectivity::Connecting if before != state && self.was_well => {
-                self.failover_at = Some(garden.now + FAILOVER_TIMEOUT);
+                self.failover_at = Some(cx.now + FAILOVER_TIMEOUT);
             }
             Connectivity::Connecting => {}
         }
-        self.failover_at.take_if(|at| *at <= garden.now);
-        self.set_alarm(garden);
+        self.failover_at.take_if(|at| *at <= cx.now);
+        self.set_alarm(cx);
     }
 
-    pub(super) fn set_alarm<T>(&mut self, garden: &mut Garden<'_, T>) {
+    pub(super) fn set_alarm<T>(&mut self, cx: &mut NodeContext<'_, T>) {
         let times = [self.failover_at, self.kept_until];
         let at = times.into_iter().flatten().min();
-        self.move_alarm(at, garden);
+        self.move_alarm(at, cx);
     }
 
-    pub(super) fn move_alarm<T>(&mut self, at: Option<Instant>, garden: &mut Garden<'_, T>) {
+    pub(super) fn move_alarm<T>(&mut self, at: Option<Instant>, cx: &mut NodeContext<'_, T>) {
         let ChildId { node, key } = self.id;
-        let agenda = &mut garden.agenda;
+        let agenda = &mut cx.agenda;
         agenda.set_alarm(node, Some(key), &mut self.alarm, at);
     }
 

@@ -23,10 +23,10 @@ pub(crate) enum Branch {
 }
 
 impl Branch {
-    pub(super) fn plant(node: &Node, number: u8, now: Time) -> Self {
+    pub(super) fn create(node: &Node, number: u8, now: Time) -> Self {
         let mut branch = match node {
             Node::Cluster(plan) => {
-                let child = Position::plant(&plan.child, number, now);
+                let child = Position::create(&plan.child, number, now);
                 return Self::Cluster(plan.clone(), Box::new(child));
             }
             Node::Failing(_) => Self::Failing,

@@ -67,7 +67,7 @@ impl Model {
     pub(crate) fn plan(&mut self, plan: &Plan, number: u8, now: Time) {
         match &mut self.root {
             Some(root) => root.update(&plan.root, number, now),
-            None => self.root = Some(Position::plant(&plan.root, number, now)),
+            None => self.root = Some(Position::create(&plan.root, number, now)),
         }
     }
 

@@ -6,22 +6,22 @@ use crowfly_lb::{
 };
 
 use super::{Branch, Kind, Time, leaf::Leaf};
-use crate::plans::{is_named, planted_by};
+use crate::plans::{created_by, is_named};
 
 /// The node in use, and one of another kind that is to replace it.
 pub(crate) struct Position {
     /// The number of the plan that the newer one comes from, as its addresses say.
-    pub(crate) planted_by: u8,
+    pub(crate) created_by: u8,
     pub(super) current: Branch,
     pending: Option<Branch>,
 }
 
 impl Position {
     /// One that went, and is needed again under the same plan, has the addresses that it had.
-    pub(super) fn plant(node: &Node, number: u8, now: Time) -> Self {
+    pub(super) fn create(node: &Node, number: u8, now: Time) -> Self {
         Self {
-            planted_by: planted_by(node).unwrap_or(number),
-            current: Branch::plant(node, number, now),
+            created_by: created_by(node).unwrap_or(number),
+            current: Branch::create(node, number, now),
             pending: None,
         }
     }
@@ -35,8 +35,8 @@ impl Position {
         if newest.kind() == Kind::of(node) {
             return newest.update(node, number, now);
         }
-        self.planted_by = number;
-        let fresh = Branch::plant(node, number, now);
+        self.created_by = number;
+        let fresh = Branch::create(node, number, now);
         if matches!(fresh, Branch::Failing) {
             self.current = fresh;
             self.pending = None;

@@ -60,7 +60,7 @@ impl Priorities {
         for (place, next) in plan.children.iter().enumerate() {
             let child = self.children.entry(next.name.clone());
             let child = child.or_insert_with(|| {
-                let position = Position::plant(&next.node, self.number, now);
+                let position = Position::create(&next.node, self.number, now);
                 Child::new(position, now)
             });
             child.kept = None;

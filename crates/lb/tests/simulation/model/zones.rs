@@ -36,7 +36,7 @@ impl Zones {
                 None => self.0.push(Zone {
                     id: next.id.clone(),
                     weight,
-                    position: Position::plant(&next.child, number, now),
+                    position: Position::create(&next.child, number, now),
                     counts_as: Connecting,
                 }),
             }
