@@ -17,6 +17,7 @@ use crowfly::{
     debug::v1::{
         self, ListChannelsRequest, ListChannelsResponse, State,
         debug_server::{Debug, DebugServer},
+        tree::{Kind, Role},
     },
 };
 use crowfly_testkit::{
@@ -73,63 +74,52 @@ async fn the_tree_of_a_live_aggregate() {
 
 #[tokio::test]
 async fn what_another_process_says_is_printed_with_care() {
-    let leaf = v1::Tree {
-        label: "127.0.0.1:80".to_owned(),
-        state: State::TransientFailure.into(),
-        in_flight: Some(0),
-        note: "\u{1b}[31mno\nroute".to_owned(),
-        ..v1::Tree::default()
-    };
-    let tree = v1::Tree {
-        label: "cluster a".to_owned(),
-        // A state of a later version.
-        state: 17,
-        children: vec![leaf],
-        ..v1::Tree::default()
-    };
-    let channels = vec![
-        v1::Channel {
-            target: "xds:///a".to_owned(),
-            node_id: "web-1".to_owned(),
-            state: State::TransientFailure.into(),
-            clusters: vec![tree],
-            ..v1::Channel::default()
-        },
-        v1::Channel {
-            target: "xds:///b".to_owned(),
-            state: State::Connecting.into(),
-            note: "waits for listener b".to_owned(),
-            ..v1::Channel::default()
-        },
-    ];
-    let address = fixed(Ok(ListChannelsResponse { channels })).await;
+    let address = fixed(Ok(strange_channels())).await;
     let said = succeeds(&["inspect", "--tree", &address]).await;
     let expected = "\
 xds:///a (node web-1): TRANSIENT_FAILURE
-  cluster a
-  └ 127.0.0.1:80 TRANSIENT_FAILURE (\\u{1b}[31mno\\nroute)
+  cluster_impl a\\u{1b} limit 8, drops thr\\u{1b}ottle 10%
+  └ 127.0.0.1:80,\\u{7} TRANSIENT_FAILURE (leaving, \\u{1b}[31mno\\nroute)
+  of a later version
 
 xds:///b: CONNECTING (waits for listener b)
 ";
     assert_eq!(said, expected);
+}
 
+#[tokio::test]
+async fn json_and_yaml_print_the_fields_of_a_tree() {
+    let address = fixed(Ok(strange_channels())).await;
     let said = succeeds(&["inspect", "--tree", &address, "--json"]).await;
     let said: Value = serde_json::from_str(&said).unwrap();
     let [a, b] = said["channels"].as_array().unwrap().as_slice() else {
         panic!("{said}");
     };
-    assert_eq!(a["clusters"][0]["state"], Value::Null);
-    let leaf = &a["clusters"][0]["children"][0];
-    assert_eq!(
-        *leaf,
-        json!({
-            "label": "127.0.0.1:80",
-            "state": "TRANSIENT_FAILURE",
-            "in_flight": 0,
-            "note": "\u{1b}[31mno\nroute",
-            "children": [],
-        })
-    );
+    let leaf = json!({
+        "kind": "endpoint",
+        "name": "127.0.0.1:80",
+        "addresses": ["127.0.0.1:80", "\u{7}"],
+        "weight": 3,
+        "state": "TRANSIENT_FAILURE",
+        "role": "leaving",
+        "in_flight": 0,
+        "picks": 9,
+        "note": "\u{1b}[31mno\nroute",
+        "children": [],
+    });
+    let cluster = json!({
+        "kind": "cluster_impl",
+        "name": "a\u{1b}",
+        "limit": 8,
+        "drops": [{ "category": "thr\u{1b}ottle", "per_million": 100_000 }],
+        "state": null,
+        "role": null,
+        "note": null,
+        "children": [leaf],
+    });
+    assert_eq!(a["clusters"][0], cluster);
+    assert_eq!(a["clusters"][1]["kind"], Value::Null);
+    assert_eq!(a["clusters"][1]["name"], "of a later version");
     assert_eq!(b["node"], Value::Null);
     assert_eq!(b["note"], "waits for listener b");
 
@@ -164,6 +154,58 @@ async fn a_silent_server_is_given_up() {
     let said = fails(&["inspect", "--tree", &address, "--timeout", "300ms"]).await;
     let expected = format!("error: {address} did not answer within 300ms\n");
     assert_eq!(said, expected);
+}
+
+/// Two channels with control characters in their texts, and values of a later version.
+fn strange_channels() -> ListChannelsResponse {
+    let leaf = v1::Tree {
+        kind: Kind::Endpoint.into(),
+        name: "127.0.0.1:80".to_owned(),
+        addresses: vec!["127.0.0.1:80".to_owned(), "\u{7}".to_owned()],
+        weight: Some(3),
+        state: State::TransientFailure.into(),
+        role: Role::Leaving.into(),
+        in_flight: Some(0),
+        picks: Some(9),
+        note: "\u{1b}[31mno\nroute".to_owned(),
+        ..v1::Tree::default()
+    };
+    let drop = v1::tree::Drop {
+        category: "thr\u{1b}ottle".to_owned(),
+        per_million: 100_000,
+    };
+    let tree = v1::Tree {
+        kind: Kind::ClusterImpl.into(),
+        name: "a\u{1b}".to_owned(),
+        limit: Some(8),
+        drops: vec![drop],
+        children: vec![leaf],
+        // A state and a role of a later version.
+        state: 17,
+        role: 17,
+        ..v1::Tree::default()
+    };
+    let later = v1::Tree {
+        kind: 17,
+        name: "of a later version".to_owned(),
+        ..v1::Tree::default()
+    };
+    let channels = vec![
+        v1::Channel {
+            target: "xds:///a".to_owned(),
+            node_id: "web-1".to_owned(),
+            state: State::TransientFailure.into(),
+            clusters: vec![tree, later],
+            ..v1::Channel::default()
+        },
+        v1::Channel {
+            target: "xds:///b".to_owned(),
+            state: State::Connecting.into(),
+            note: "waits for listener b".to_owned(),
+            ..v1::Channel::default()
+        },
+    ];
+    ListChannelsResponse { channels }
 }
 
 fn shop(dead: SocketAddr, busy: SocketAddr) -> Resources {

@@ -21,7 +21,6 @@ use crate::{
     leaf::{Leaf, LeafId, Leaves},
     node::{Agenda, NodeContext, Place, Position},
     timing::{COALESCE, COALESCE_MAX},
-    tree::cluster_label,
 };
 
 /// What happened outside of the balancer.
@@ -229,14 +228,13 @@ impl<T> Balancer<T> {
     /// The tree of a cluster with the state of every node.
     pub fn tree(&self, cluster: &str) -> Option<Tree> {
         let root = self.clusters.get(cluster)?;
-        let label = cluster_label(&root.plan);
+        let tree = Tree::cluster(&root.plan);
         let Some(position) = &root.position else {
-            return Some(Tree::new(label, vec![]));
+            return Some(tree);
         };
         Some(
-            Tree::new(label, position.trees(&self.leaves, &self.pool))
-                .with_state(position.state(&self.leaves))
-                .with_note(root.plan.note.clone()),
+            tree.with_state(position.state(&self.leaves))
+                .with_children(position.trees(&self.leaves, &self.pool)),
         )
     }
 

@@ -87,4 +87,4 @@ pub use plan::{
     PriorityChild, RingSize,
 };
 pub use race::{Race, RaceAction, RaceEvent};
-pub use tree::Tree;
+pub use tree::{Tree, TreeKind, TreeRole};

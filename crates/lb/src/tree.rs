@@ -1,34 +1,135 @@
-//! A balancing tree as an operator reads it.
+//! A balancing tree as fields, because text, JSON and a dashboard are made from the same values.
+//!
+//! Nothing that reads a tree parses text: `text` makes the lines that people read, last of all.
 
-use std::{fmt, num::NonZeroU32, sync::Arc};
+mod text;
+
+use std::sync::Arc;
 
 use crate::{
-    ClusterName, Connectivity, EndpointId, LocalityId,
-    plan::{DropCategory, Endpoint, Locality, Node, Plan, PriorityChild},
+    Connectivity, EndpointId, LocalityId,
+    plan::{Cluster, DropCategory, Endpoint, Locality, Node, Plan, Policy, PriorityChild},
 };
 
-/// A printable tree: the shape of a [`Plan`], or that shape with live states
-/// ([`Balancer::tree`](crate::Balancer::tree)).
+/// One node of a balancing tree, and the nodes below it.
+///
+/// A tree of a [`Plan`] has no states. One of [`Balancer::tree`](crate::Balancer::tree) has the
+/// state and the counters of every node. `Display` prints it as an operator reads it.
+///
+/// ```
+/// use crowfly_lb::{Connectivity, Tree, TreeKind, TreeRole};
+///
+/// let mut child = Tree::new(TreeKind::PriorityChild, "child0");
+/// child.state = Some(Connectivity::Ready);
+/// child.role = Some(TreeRole::InUse);
+/// assert_eq!(child.to_string(), "child0 READY (in use)\n");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Tree {
-    /// What the node is, such as `us/a weight 70` or `127.0.0.1:50051`.
-    pub label: String,
-    /// Its state; `None` when the tree shows a plan only.
+    /// The kind of the node. It decides which of the other fields can be set.
+    pub kind: TreeKind,
+    /// The name of the cluster, priority child, locality or policy; the main address of an
+    /// endpoint. Empty for nodes without a name.
+    pub name: String,
+    /// The addresses of an endpoint, the main one first.
+    pub addresses: Vec<String>,
+    /// The share of calls of a locality or an endpoint among its siblings. A locality that was
+    /// removed and is kept has none.
+    pub weight: Option<u64>,
+    /// The limit on open calls of a `cluster_impl` (A32).
+    pub limit: Option<u32>,
+    /// The shares of calls that a `cluster_impl` drops, in the order in which they are tried.
+    pub drops: Vec<DropCategory>,
+    /// The connectivity of the node; `None` in the tree of a plan, and for children that a
+    /// `priority` has not created.
     pub state: Option<Connectivity>,
-    /// The endpoint that it is, in a live tree.
-    pub endpoint: Option<EndpointId>,
-    /// How many calls are open on it, those that wait included, for a cluster or an endpoint.
+    /// The part that the node plays among its siblings, where siblings differ in that.
+    pub role: Option<TreeRole>,
+    /// True for a priority child that is CONNECTING and gets no more time: its failover timer (A56)
+    /// expired, or did not start again because the child had failed before.
+    pub failover_timer_expired: bool,
+    /// The number of open calls of a `cluster_impl` or an endpoint, those that wait included.
     pub in_flight: Option<u64>,
-    /// How many calls wait for their turn on its connection. Only a driver knows: a balancer leaves
-    /// it out.
+    /// The number of calls that picks have given to an endpoint so far.
+    pub picks: Option<u64>,
+    /// The number of calls that wait for the stream limit of an endpoint's connection. A balancer
+    /// leaves it out, because only the driver that owns the connection knows it.
     pub waiting: Option<u64>,
-    /// Why it is in that state, or what else there is to know.
+    /// The reason of the state, such as the last connect error, or the resolution note of a
+    /// cluster (A88).
     pub note: Option<Arc<str>>,
-    /// What is below it.
+    /// The id of an endpoint in a live tree, by which a driver finds its connection.
+    pub endpoint: Option<EndpointId>,
+    /// The nodes below this one.
     pub children: Vec<Self>,
 }
 
+/// The kind of a [`Tree`] node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum TreeKind {
+    /// The root: a cluster that routes name.
+    Cluster,
+    /// `xds_cluster_impl`: the drops and the limit of a cluster that is no aggregate.
+    ClusterImpl,
+    /// One backend.
+    Endpoint,
+    /// A node that fails every call, for the reason in [`note`](Tree::note).
+    Failing,
+    /// The policy that chooses among endpoints, such as `round_robin`.
+    LeafPolicy,
+    /// `xds_wrr_locality`: a choice among localities by weight.
+    Localities,
+    /// One locality below [`Localities`](Self::Localities).
+    Locality,
+    /// `priority` (A56): a choice of the first child that can take calls.
+    Priority,
+    /// One child of a [`Priority`](Self::Priority).
+    PriorityChild,
+    /// A kind that this version does not know, in a tree that another process sent.
+    Unknown,
+}
+
+/// The part that a [`Tree`] node plays among its siblings.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum TreeRole {
+    /// The priority child that takes the calls.
+    InUse,
+    /// A priority child or a locality that takes no calls, and is kept for a while because it may be
+    /// needed again.
+    Kept,
+    /// An endpoint that goes when the pending endpoints of its leaf take over.
+    Leaving,
+    /// A priority child that was not created, because one before it can take the calls.
+    NotNeeded,
+    /// An endpoint or a subtree that replaces the one in use as soon as it is READY (graceful switch).
+    Pending,
+}
+
 impl Tree {
+    /// A node with a kind and a name, and no other field set.
+    pub fn new(kind: TreeKind, name: impl Into<String>) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            addresses: Vec::new(),
+            weight: None,
+            limit: None,
+            drops: Vec::new(),
+            state: None,
+            role: None,
+            failover_timer_expired: false,
+            in_flight: None,
+            picks: None,
+            waiting: None,
+            note: None,
+            endpoint: None,
+            children: Vec::new(),
+        }
+    }
+
     /// Calls `visit` with this node and every node below it.
     pub fn visit_mut(&mut self, visit: &mut impl FnMut(&mut Self)) {
         visit(self);
@@ -36,31 +137,63 @@ impl Tree {
             child.visit_mut(visit);
         }
     }
+}
 
-    pub(crate) fn new(label: impl Into<String>, children: Vec<Self>) -> Self {
+/// The nodes of each kind, with the fields that a plan gives them.
+impl Tree {
+    pub(crate) fn cluster(plan: &Plan) -> Self {
         Self {
-            label: label.into(),
-            state: None,
-            endpoint: None,
-            in_flight: None,
-            waiting: None,
-            note: None,
-            children,
+            note: plan.note.clone(),
+            ..Self::new(TreeKind::Cluster, plan.cluster.as_str())
         }
     }
 
-    pub(crate) fn with_state(mut self, state: Connectivity) -> Self {
-        self.state = Some(state);
-        self
+    pub(crate) fn cluster_impl(cluster: &Cluster) -> Self {
+        Self {
+            limit: Some(cluster.max_concurrent_requests),
+            drops: cluster.drops.to_vec(),
+            note: cluster.note.clone(),
+            ..Self::new(TreeKind::ClusterImpl, cluster.name.as_str())
+        }
     }
 
-    pub(crate) fn with_endpoint(mut self, endpoint: EndpointId) -> Self {
-        self.endpoint = Some(endpoint);
-        self
+    pub(crate) fn failing(reason: Option<Arc<str>>) -> Self {
+        Self::new(TreeKind::Failing, "").with_note(reason)
     }
 
-    pub(crate) fn with_in_flight(mut self, in_flight: u64) -> Self {
-        self.in_flight = Some(in_flight);
+    pub(crate) fn leaf_policy(policy: &Policy) -> Self {
+        Self::new(TreeKind::LeafPolicy, policy.name())
+    }
+
+    pub(crate) fn endpoint(endpoint: &Endpoint) -> Self {
+        let addresses = endpoint.addresses().iter();
+        let addresses: Vec<String> = addresses.map(ToString::to_string).collect();
+        let name = addresses.first().cloned().unwrap_or_default();
+        Self {
+            addresses,
+            weight: Some(endpoint.weight.get()),
+            ..Self::new(TreeKind::Endpoint, name)
+        }
+    }
+
+    pub(crate) fn localities() -> Self {
+        Self::new(TreeKind::Localities, "")
+    }
+
+    pub(crate) fn locality(id: &LocalityId) -> Self {
+        Self::new(TreeKind::Locality, id.to_string())
+    }
+
+    pub(crate) fn priority() -> Self {
+        Self::new(TreeKind::Priority, "")
+    }
+
+    pub(crate) fn priority_child(name: &str) -> Self {
+        Self::new(TreeKind::PriorityChild, name)
+    }
+
+    pub(crate) fn with_children(mut self, children: Vec<Self>) -> Self {
+        self.children = children;
         self
     }
 
@@ -69,43 +202,25 @@ impl Tree {
         self
     }
 
-    fn write_line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.label)?;
-        if let Some(state) = self.state {
-            write!(f, " {state}")?;
-        }
-        let mut separator = "";
-        for (count, what) in [(self.in_flight, "in flight"), (self.waiting, "waiting")] {
-            if let Some(count) = count.filter(|count| *count > 0) {
-                write!(f, "{separator} {count} {what}")?;
-                separator = ",";
-            }
-        }
-        if let Some(note) = &self.note {
-            write!(f, " ({note})")?;
-        }
-        f.write_str("\n")
+    pub(crate) fn with_role(mut self, role: Option<TreeRole>) -> Self {
+        self.role = role;
+        self
     }
 
-    fn write_children(&self, f: &mut fmt::Formatter<'_>, indent: &str) -> fmt::Result {
-        for (index, child) in self.children.iter().enumerate() {
-            let is_last = index + 1 == self.children.len();
-            let (branch, below) = if is_last {
-                ("└ ", "  ")
-            } else {
-                ("├ ", "│ ")
-            };
-            write!(f, "{indent}{branch}")?;
-            child.write_line(f)?;
-            child.write_children(f, &format!("{indent}{below}"))?;
-        }
-        Ok(())
+    pub(crate) fn with_state(mut self, state: Connectivity) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    pub(crate) fn with_weight(mut self, weight: Option<u32>) -> Self {
+        self.weight = weight.map(u64::from);
+        self
     }
 }
 
 impl From<&Plan> for Tree {
     fn from(plan: &Plan) -> Self {
-        Self::new(cluster_label(plan), vec![Self::from(&plan.root)]).with_note(plan.note.clone())
+        Self::cluster(plan).with_children(vec![Self::from(&plan.root)])
     }
 }
 
@@ -113,26 +228,18 @@ impl From<&Node> for Tree {
     fn from(node: &Node) -> Self {
         match node {
             Node::Cluster(cluster) => {
-                let label = impl_label(
-                    &cluster.name,
-                    &cluster.drops,
-                    cluster.max_concurrent_requests,
-                );
-                Self::new(label, vec![Self::from(&cluster.child)]).with_note(cluster.note.clone())
+                Self::cluster_impl(cluster).with_children(vec![Self::from(&cluster.child)])
             }
-            Node::Failing(reason) => Self::new(FAILING, vec![]).with_note(Some(reason.clone())),
+            Node::Failing(reason) => Self::failing(Some(reason.clone())),
             Node::Leaf(leaf) => {
-                let endpoint = |endpoint: &Endpoint| Self::new(endpoint.to_string(), vec![]);
-                let endpoints = leaf.endpoints.iter().map(endpoint).collect();
-                Self::new(leaf.policy.name(), endpoints)
+                let endpoints = leaf.endpoints.iter().map(Self::endpoint).collect();
+                Self::leaf_policy(&leaf.policy).with_children(endpoints)
             }
             Node::Localities(localities) => {
-                Self::new(LOCALITIES, localities.iter().map(Self::from).collect())
+                Self::localities().with_children(localities.iter().map(Self::from).collect())
             }
             Node::Priority(priority) => {
-                let child =
-                    |child: &PriorityChild| Self::new(&*child.name, vec![Self::from(&child.node)]);
-                Self::new(PRIORITY, priority.children.iter().map(child).collect())
+                Self::priority().with_children(priority.children.iter().map(Self::from).collect())
             }
         }
     }
@@ -140,41 +247,14 @@ impl From<&Node> for Tree {
 
 impl From<&Locality> for Tree {
     fn from(locality: &Locality) -> Self {
-        let label = locality_label(&locality.id, Some(locality.weight));
-        Self::new(label, vec![Self::from(&locality.child)])
+        Self::locality(&locality.id)
+            .with_weight(Some(locality.weight.get()))
+            .with_children(vec![Self::from(&locality.child)])
     }
 }
 
-impl fmt::Display for Tree {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write_line(f)?;
-        self.write_children(f, "")
-    }
-}
-
-pub(crate) const FAILING: &str = "failing";
-pub(crate) const LOCALITIES: &str = "localities";
-pub(crate) const PRIORITY: &str = "priority";
-
-pub(crate) fn cluster_label(plan: &Plan) -> String {
-    format!("cluster {}", plan.cluster)
-}
-
-/// `cluster_impl payments limit 1024, drops throttle 10%`.
-pub(crate) fn impl_label(name: &ClusterName, drops: &[DropCategory], limit: u32) -> String {
-    let mut label = format!("cluster_impl {name} limit {limit}");
-    for (i, drop) in drops.iter().enumerate() {
-        let separator = if i == 0 { ", drops " } else { " + " };
-        let percent = f64::from(drop.per_million) / 10_000.0;
-        label.push_str(&format!("{separator}{} {percent}%", drop.name));
-    }
-    label
-}
-
-/// A locality without a weight is kept in case it comes back.
-pub(crate) fn locality_label(id: &LocalityId, weight: Option<NonZeroU32>) -> String {
-    match weight {
-        Some(weight) => format!("{id} weight {weight}"),
-        None => id.to_string(),
+impl From<&PriorityChild> for Tree {
+    fn from(child: &PriorityChild) -> Self {
+        Self::priority_child(&child.name).with_children(vec![Self::from(&child.node)])
     }
 }

@@ -9,7 +9,7 @@
 
 mod sim;
 
-use crowfly_lb::timing::FAILOVER_TIMEOUT;
+use crowfly_lb::{Connectivity, TreeKind, TreeRole, timing::FAILOVER_TIMEOUT};
 use sim::{
     Picked, Sim,
     plans::{aggregate, cluster, gate, localities, priorities, priority, tree_of, zone},
@@ -97,6 +97,89 @@ cluster payments READY
             └ 127.0.0.1:3 READY
 "
     );
+}
+
+/// S8-12: everything that the text tells is in a field too, so that nothing has to parse the text.
+#[test]
+fn a_live_tree_has_fields_for_all_that_it_prints() {
+    let children = [
+        ("child0", localities(&[("a", 7, &[1])])),
+        ("child1", zone(&[2])),
+    ];
+    let drops = [("throttle", 1)];
+    let root = gate("payments", &drops, 8, priority(&children));
+    let mut sim = Sim::ready_with(tree_of(root));
+    let _call = sim.call();
+    let tree = sim.tree_fields();
+    assert_eq!(
+        (tree.kind, tree.name.as_str()),
+        (TreeKind::Cluster, "payments")
+    );
+
+    let gate = &tree.children[0];
+    assert_eq!(gate.kind, TreeKind::ClusterImpl);
+    assert_eq!((gate.limit, gate.in_flight), (Some(8), Some(1)));
+    let [drop] = gate.drops.as_slice() else {
+        panic!("{gate:?}");
+    };
+    assert_eq!((&*drop.name, drop.per_million), ("throttle", 1));
+
+    let priority = &gate.children[0];
+    assert_eq!(
+        (priority.kind, priority.name.as_str()),
+        (TreeKind::Priority, "")
+    );
+    let [first, second] = priority.children.as_slice() else {
+        panic!("{priority:?}");
+    };
+    assert_eq!(
+        (first.kind, first.name.as_str()),
+        (TreeKind::PriorityChild, "child0")
+    );
+    assert_eq!(first.role, Some(TreeRole::InUse));
+    assert_eq!(
+        (second.role, second.state),
+        (Some(TreeRole::NotNeeded), None)
+    );
+
+    let locality = &first.children[0].children[0];
+    assert_eq!(
+        (locality.kind, locality.weight),
+        (TreeKind::Locality, Some(7))
+    );
+    let policy = &locality.children[0];
+    assert_eq!(
+        (policy.kind, policy.name.as_str()),
+        (TreeKind::LeafPolicy, "round_robin")
+    );
+    let endpoint = &policy.children[0];
+    assert_eq!(endpoint.kind, TreeKind::Endpoint);
+    assert_eq!(endpoint.addresses, ["127.0.0.1:1"]);
+    assert_eq!((endpoint.in_flight, endpoint.picks), (Some(1), Some(1)));
+    assert_eq!(
+        (endpoint.state, endpoint.role),
+        (Some(Connectivity::Ready), None)
+    );
+}
+
+/// S8-12: an endpoint that fails while it waits to take over, or to leave, still says why.
+#[test]
+fn a_role_does_not_hide_the_reason_of_a_failure() {
+    let mut sim = Sim::ready_with(tree_of(zone(&[1, 2])));
+    sim.failing(2, "connection refused");
+    sim.plan(tree_of(zone(&[3, 4])));
+    sim.failing(3, "timed out");
+    let expected = "\
+cluster payments READY
+└ localities READY
+  └ us/a weight 1 READY
+    └ round_robin READY
+      ├ 127.0.0.1:1 READY (leaving)
+      ├ 127.0.0.1:2 TRANSIENT_FAILURE (leaving, connection refused)
+      ├ 127.0.0.1:3 TRANSIENT_FAILURE (pending, timed out)
+      └ 127.0.0.1:4 CONNECTING (pending)
+";
+    assert_eq!(sim.tree(), expected);
 }
 
 /// S6-07: a tree that is to replace the one in use is shown beside it.

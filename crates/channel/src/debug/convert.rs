@@ -1,19 +1,31 @@
-//! Trees on the wire.
+//! Trees on the wire: every field of a balancing tree has a field in the proto, in both directions.
+//!
+//! Both directions are here because one renderer serves both sides: a tree that came over the wire
+//! is printed by the code that prints a program's own.
 
 use std::fmt;
 
-use crowfly_lb::{Connectivity, Tree};
+use crowfly_lb::{Connectivity, DropCategory, Tree, TreeKind, TreeRole};
 
 use super::v1;
+use super::v1::tree::{Drop, Kind, Role};
 use crate::state::ConnectivityState;
 
 impl From<Tree> for v1::Tree {
     fn from(tree: Tree) -> Self {
         let state = tree.state.map(ConnectivityState::from);
         Self {
-            label: tree.label,
+            kind: Kind::from(tree.kind).into(),
+            name: tree.name,
+            addresses: tree.addresses,
+            weight: tree.weight,
+            limit: tree.limit,
+            drops: tree.drops.iter().map(Drop::from).collect(),
             state: state.map_or(v1::State::Unspecified, v1::State::from).into(),
+            role: tree.role.map_or(Role::Unspecified, Role::from).into(),
+            failover_timer_expired: tree.failover_timer_expired,
             in_flight: tree.in_flight,
+            picks: tree.picks,
             waiting: tree.waiting,
             note: tree.note.as_deref().unwrap_or_default().to_owned(),
             children: tree.children.into_iter().map(Self::from).collect(),
@@ -21,10 +33,104 @@ impl From<Tree> for v1::Tree {
     }
 }
 
+/// The id of an endpoint is lost on the way, because it means something in its own process only.
+impl From<&v1::Tree> for Tree {
+    fn from(wire: &v1::Tree) -> Self {
+        let mut tree = Self::new(kind(wire.kind()), &wire.name);
+        tree.addresses.clone_from(&wire.addresses);
+        tree.weight = wire.weight;
+        tree.limit = wire.limit;
+        tree.drops = wire.drops.iter().map(DropCategory::from).collect();
+        tree.state = state(wire.state());
+        tree.role = role(wire.role());
+        tree.failover_timer_expired = wire.failover_timer_expired;
+        tree.in_flight = wire.in_flight;
+        tree.picks = wire.picks;
+        tree.waiting = wire.waiting;
+        tree.note = (!wire.note.is_empty()).then(|| wire.note.as_str().into());
+        tree.children = wire.children.iter().map(Self::from).collect();
+        tree
+    }
+}
+
 /// As [`Channel::tree`](crate::Channel::tree) prints it.
 impl fmt::Display for v1::Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        printable(self).fmt(f)
+        Tree::from(self).fmt(f)
+    }
+}
+
+impl From<TreeKind> for Kind {
+    fn from(kind: TreeKind) -> Self {
+        match kind {
+            TreeKind::Cluster => Self::Cluster,
+            TreeKind::ClusterImpl => Self::ClusterImpl,
+            TreeKind::Endpoint => Self::Endpoint,
+            TreeKind::Failing => Self::Failing,
+            TreeKind::LeafPolicy => Self::LeafPolicy,
+            TreeKind::Localities => Self::Localities,
+            TreeKind::Locality => Self::Locality,
+            TreeKind::Priority => Self::Priority,
+            TreeKind::PriorityChild => Self::PriorityChild,
+            _ => Self::Unspecified,
+        }
+    }
+}
+
+fn kind(kind: Kind) -> TreeKind {
+    match kind {
+        Kind::Cluster => TreeKind::Cluster,
+        Kind::ClusterImpl => TreeKind::ClusterImpl,
+        Kind::Endpoint => TreeKind::Endpoint,
+        Kind::Failing => TreeKind::Failing,
+        Kind::LeafPolicy => TreeKind::LeafPolicy,
+        Kind::Localities => TreeKind::Localities,
+        Kind::Locality => TreeKind::Locality,
+        Kind::Priority => TreeKind::Priority,
+        Kind::PriorityChild => TreeKind::PriorityChild,
+        Kind::Unspecified => TreeKind::Unknown,
+    }
+}
+
+impl From<TreeRole> for Role {
+    fn from(role: TreeRole) -> Self {
+        match role {
+            TreeRole::InUse => Self::InUse,
+            TreeRole::Kept => Self::Kept,
+            TreeRole::Leaving => Self::Leaving,
+            TreeRole::NotNeeded => Self::NotNeeded,
+            TreeRole::Pending => Self::Pending,
+            _ => Self::Unspecified,
+        }
+    }
+}
+
+fn role(role: Role) -> Option<TreeRole> {
+    match role {
+        Role::InUse => Some(TreeRole::InUse),
+        Role::Kept => Some(TreeRole::Kept),
+        Role::Leaving => Some(TreeRole::Leaving),
+        Role::NotNeeded => Some(TreeRole::NotNeeded),
+        Role::Pending => Some(TreeRole::Pending),
+        Role::Unspecified => None,
+    }
+}
+
+impl From<&DropCategory> for Drop {
+    fn from(drop: &DropCategory) -> Self {
+        Self {
+            category: drop.name.to_string(),
+            per_million: drop.per_million,
+        }
+    }
+}
+
+impl From<&Drop> for DropCategory {
+    fn from(drop: &Drop) -> Self {
+        Self {
+            name: drop.category.as_str().into(),
+            per_million: drop.per_million,
+        }
     }
 }
 
@@ -39,58 +145,120 @@ impl From<ConnectivityState> for v1::State {
     }
 }
 
-fn printable(tree: &v1::Tree) -> Tree {
-    Tree {
-        label: tree.label.clone(),
-        state: match tree.state() {
-            v1::State::Connecting => Some(Connectivity::Connecting),
-            v1::State::Idle => Some(Connectivity::Idle),
-            v1::State::Ready => Some(Connectivity::Ready),
-            v1::State::TransientFailure => Some(Connectivity::TransientFailure),
-            v1::State::Unspecified => None,
-        },
-        endpoint: None,
-        in_flight: tree.in_flight,
-        waiting: tree.waiting,
-        note: (!tree.note.is_empty()).then(|| tree.note.as_str().into()),
-        children: tree.children.iter().map(printable).collect(),
+fn state(state: v1::State) -> Option<Connectivity> {
+    match state {
+        v1::State::Connecting => Some(Connectivity::Connecting),
+        v1::State::Idle => Some(Connectivity::Idle),
+        v1::State::Ready => Some(Connectivity::Ready),
+        v1::State::TransientFailure => Some(Connectivity::TransientFailure),
+        v1::State::Unspecified => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
+
     use super::*;
 
+    /// A tree in which each field, kind, role and state is set somewhere.
+    fn full() -> Tree {
+        let mut failed = endpoint("127.0.0.1:1", Connectivity::TransientFailure);
+        failed.role = Some(TreeRole::Leaving);
+        failed.note = Some("refused".into());
+        let mut busy = endpoint("127.0.0.1:2", Connectivity::Ready);
+        busy.addresses.push("[::1]:2".to_owned());
+        (busy.in_flight, busy.waiting, busy.picks) = (Some(3), Some(2), Some(70));
+        let mut pending = endpoint("127.0.0.1:3", Connectivity::Idle);
+        pending.role = Some(TreeRole::Pending);
+        let policy = node(
+            TreeKind::LeafPolicy,
+            "round_robin",
+            vec![failed, busy, pending],
+        );
+        let mut near = node(TreeKind::Locality, "us/a", vec![policy]);
+        near.weight = Some(70);
+        let mut removed = node(TreeKind::Locality, "us/b", vec![]);
+        removed.role = Some(TreeRole::Kept);
+        let localities = node(TreeKind::Localities, "", vec![near, removed]);
+
+        let mut first = node(TreeKind::PriorityChild, "child0", vec![localities]);
+        first.role = Some(TreeRole::InUse);
+        first.failover_timer_expired = true;
+        first.state = Some(Connectivity::Connecting);
+        let mut second = node(TreeKind::PriorityChild, "child1", vec![]);
+        second.role = Some(TreeRole::NotNeeded);
+        let priority = node(TreeKind::Priority, "", vec![first, second]);
+
+        let mut gate = node(TreeKind::ClusterImpl, "payments", vec![priority]);
+        gate.limit = Some(8);
+        let drop = |name: &str, per_million| DropCategory {
+            name: name.into(),
+            per_million,
+        };
+        gate.drops = vec![drop("throttle", 100_000), drop("lb", 2_500)];
+        let mut failing = node(TreeKind::Failing, "", vec![]);
+        failing.role = Some(TreeRole::Pending);
+        failing.note = Some("no such resource".into());
+        let later = node(TreeKind::Unknown, "of a later version", vec![]);
+        node(TreeKind::Cluster, "payments", vec![gate, failing, later])
+    }
+
+    fn node(kind: TreeKind, name: &str, children: Vec<Tree>) -> Tree {
+        let mut tree = Tree::new(kind, name);
+        tree.children = children;
+        tree
+    }
+
+    fn endpoint(address: &str, state: Connectivity) -> Tree {
+        let mut tree = Tree::new(TreeKind::Endpoint, address);
+        tree.addresses.push(address.to_owned());
+        tree.state = Some(state);
+        tree.weight = Some(1);
+        tree
+    }
+
     #[test]
-    fn a_tree_prints_the_same_after_its_journey() {
-        let leaf = |state, waiting, note: Option<&str>| Tree {
-            label: "127.0.0.1:50051".to_owned(),
-            state,
-            endpoint: None,
-            in_flight: Some(3),
-            waiting,
-            note: note.map(Into::into),
-            children: Vec::new(),
-        };
-        let tree = Tree {
-            label: "round_robin".to_owned(),
-            in_flight: None,
-            children: vec![
-                leaf(Some(Connectivity::Connecting), None, None),
-                leaf(Some(Connectivity::Idle), Some(0), None),
-                leaf(Some(Connectivity::Ready), Some(2), None),
-                leaf(Some(Connectivity::TransientFailure), None, Some("refused")),
-            ],
-            ..leaf(None, None, None)
-        };
+    fn every_field_of_a_tree_survives_the_wire() {
+        let tree = full();
+        let bytes = v1::Tree::from(tree.clone()).encode_to_vec();
+        let received = v1::Tree::decode(bytes.as_slice()).unwrap();
+        assert_eq!(Tree::from(&received), tree);
+    }
+
+    #[test]
+    fn a_tree_prints_the_same_on_both_sides_of_the_wire() {
+        let tree = full();
         let expected = "\
-round_robin
-├ 127.0.0.1:50051 CONNECTING 3 in flight
-├ 127.0.0.1:50051 IDLE 3 in flight
-├ 127.0.0.1:50051 READY 3 in flight, 2 waiting
-└ 127.0.0.1:50051 TRANSIENT_FAILURE 3 in flight (refused)
+cluster payments
+├ cluster_impl payments limit 8, drops throttle 10% + lb 0.25%
+│ └ priority
+│   ├ child0 CONNECTING (in use, took too long)
+│   │ └ localities
+│   │   ├ us/a weight 70
+│   │   │ └ round_robin
+│   │   │   ├ 127.0.0.1:1 TRANSIENT_FAILURE (leaving, refused)
+│   │   │   ├ 127.0.0.1:2,[::1]:2 READY 3 in flight, 2 waiting
+│   │   │   └ 127.0.0.1:3 IDLE (pending)
+│   │   └ us/b (removed, kept in case it returns)
+│   └ child1 (not needed yet)
+├ failing (takes over when it is READY, no such resource)
+└ of a later version
 ";
         assert_eq!(tree.to_string(), expected);
         assert_eq!(v1::Tree::from(tree).to_string(), expected);
+    }
+
+    /// A server from before there were kinds sends its text where the name is now.
+    #[test]
+    fn the_tree_of_an_older_server_prints_as_it_came() {
+        let older = v1::Tree {
+            name: "cluster_impl payments limit 1024".to_owned(),
+            state: v1::State::Ready.into(),
+            note: "in use".to_owned(),
+            ..v1::Tree::default()
+        };
+        let expected = "cluster_impl payments limit 1024 READY (in use)\n";
+        assert_eq!(older.to_string(), expected);
     }
 }

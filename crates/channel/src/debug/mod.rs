@@ -1,7 +1,10 @@
-//! What the channels of this process are doing, for someone who looks from outside.
+//! The debug service: it shows the state and the balancing trees of every channel in the process.
 //!
-//! Channels are found through a list of weak references, and asked one by one: each answers from
-//! its own task, so what it shows is one moment of it.
+//! CSDS shows the resources that a client holds, but no connections. So an operator who asks why
+//! calls fail needs this second service.
+//!
+//! The service finds channels through a list of weak references, because it must not keep them alive.
+//! Each channel answers from its own task, so all of its trees show the same moment.
 
 mod convert;
 mod registry;

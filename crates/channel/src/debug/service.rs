@@ -1,4 +1,5 @@
-//! The service that shows them.
+//! The debug service itself: it asks every channel of the process, and waits for the slow ones only
+//! for a while.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,17 +15,17 @@ use super::v1::{self, ListChannelsRequest, ListChannelsResponse};
 use crate::channel::Shared;
 use crate::routing::Routing;
 
-/// How long a channel may take to answer; less than most callers' deadline.
+/// The time that a channel has to answer. It is short, because the caller has a deadline too.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The debug service of this process, to mount on any tonic server beside
-/// [`csds_service`](crate::csds_service): that one shows what the channels were told, this one what
-/// they are doing about it.
+/// The debug service of this process, to mount on any tonic server.
 ///
 /// It lists every [`Channel`](crate::Channel) that is alive, with its state and its balancing trees.
-/// `crowfly inspect --tree ADDR` reads it.
+/// `crowfly inspect --tree ADDR` reads it. [`csds_service`](crate::csds_service) belongs beside it,
+/// because that one shows the resources that the channels hold.
 ///
-/// What it shows is not for strangers: the addresses of backends, and the names of clusters.
+/// Do not offer it to the public, because it shows the addresses of backends and the names of
+/// clusters.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,7 +41,7 @@ pub fn debug_service() -> DebugServer<DebugService> {
     DebugServer::new(DebugService(()))
 }
 
-/// What answers; see [`debug_service`].
+/// The implementation of the service; [`debug_service`] makes one.
 #[derive(Clone, Copy, Debug)]
 pub struct DebugService(());
 
@@ -50,7 +51,7 @@ impl Debug for DebugService {
         &self,
         _: Request<ListChannelsRequest>,
     ) -> Result<Response<ListChannelsResponse>, Status> {
-        // What waits for the answers does not keep the channels alive.
+        // The futures hold no channel, so waiting for the answers keeps none alive.
         let channels: Vec<_> = registry::all().iter().map(|one| describe(one)).collect();
         Ok(Response::new(ListChannelsResponse {
             channels: join_all(channels).await,
@@ -70,15 +71,14 @@ fn describe(channel: &Shared) -> impl Future<Output = v1::Channel> + use<> {
     async move {
         match timeout(PATIENCE, trees).await {
             Ok(trees) => described.clusters = trees.into_iter().map(Tree::into).collect(),
-            // It may live in a runtime that stands still, which is no reason to show nothing of
-            // the others.
+            // The channel may live in a runtime that stands still. The others are shown all the same.
             Err(_) => described.note = format!("does not answer within {PATIENCE:?}"),
         }
         described
     }
 }
 
-/// What calls wait for before they come to a cluster, or why they do not get that far.
+/// The resource that calls wait for before a cluster is chosen, or the reason why they fail before.
 fn note(routing: &Routing) -> String {
     match routing {
         Routing::Broken(reason) | Routing::Failed(reason) => reason.to_string(),
@@ -123,7 +123,7 @@ mod tests {
         drop(channel);
     }
 
-    /// Its task does not run: what is known without it is shown, and so are the others.
+    /// The task of the channel does not run. The channel is listed without trees, and so are all others.
     #[tokio::test(start_paused = true)]
     async fn a_channel_that_does_not_answer_is_listed_without_its_trees() {
         let target = "xds:///debug-stalled";

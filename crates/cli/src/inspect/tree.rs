@@ -1,9 +1,16 @@
-//! Reads the debug service: the channels of a process, and the balancing tree of each of their
-//! clusters.
+//! Reads the debug service (`crowfly.debug.v1.Debug`), which lists the channels of a process with the
+//! balancing tree of each cluster.
+//!
+//! The trees come as fields. JSON and YAML print the fields; text comes from the library's own
+//! renderer, so that a person sees here what `Channel::tree` prints.
 
 use std::fmt::Write;
 
-use crowfly::debug::v1::{Channel, ListChannelsRequest, State, Tree, debug_client::DebugClient};
+use crowfly::debug::v1::{
+    Channel, ListChannelsRequest, State, Tree,
+    debug_client::DebugClient,
+    tree::{Drop, Kind, Role},
+};
 use serde::Serialize;
 
 use super::{
@@ -50,17 +57,26 @@ fn section(channel: &Channel) -> String {
     text
 }
 
-/// The tree without what a terminal would obey.
+/// The tree without control characters, because its texts come from another process.
 fn clean(tree: &Tree) -> Tree {
     Tree {
-        label: printable(&tree.label),
+        name: printable(&tree.name),
+        addresses: tree.addresses.iter().map(|one| printable(one)).collect(),
+        drops: tree.drops.iter().map(clean_drop).collect(),
         note: printable(&tree.note),
         children: tree.children.iter().map(clean).collect(),
         ..*tree
     }
 }
 
-/// The channels for a script.
+fn clean_drop(drop: &Drop) -> Drop {
+    Drop {
+        category: printable(&drop.category),
+        ..*drop
+    }
+}
+
+/// The channels as JSON and YAML show them.
 #[derive(Debug, Serialize)]
 pub(super) struct View<'a> {
     channels: Vec<ChannelView<'a>>,
@@ -69,25 +85,47 @@ pub(super) struct View<'a> {
 #[derive(Debug, Serialize)]
 struct ChannelView<'a> {
     target: &'a str,
-    /// The id under which it introduces itself to the control plane.
+    /// The id of the node that the channel names to the control plane.
     node: Option<&'a str>,
     state: Option<&'static str>,
-    /// What its calls wait for, or why they fail, before they come to a cluster.
+    /// The resource that its calls wait for, or the reason why they fail before a cluster is chosen.
     note: Option<&'a str>,
     clusters: Vec<TreeView<'a>>,
 }
 
+/// One node. Fields that the kind of the node does not have are left out.
 #[derive(Debug, Serialize)]
 struct TreeView<'a> {
-    label: &'a str,
+    /// `cluster_impl` and so on; `null` for a kind that this version does not know.
+    kind: Option<String>,
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    addresses: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    drops: Vec<DropView<'a>>,
     state: Option<&'static str>,
-    /// Absent where calls are not counted.
+    /// `in_use` and so on.
+    role: Option<String>,
+    #[serde(skip_serializing_if = "is_false")]
+    failover_timer_expired: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     in_flight: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    picks: Option<u64>,
     note: Option<&'a str>,
     children: Vec<Self>,
+}
+
+#[derive(Debug, Serialize)]
+struct DropView<'a> {
+    category: &'a str,
+    per_million: u32,
 }
 
 impl<'a> View<'a> {
@@ -108,14 +146,58 @@ impl<'a> View<'a> {
 impl<'a> TreeView<'a> {
     fn new(tree: &'a Tree) -> Self {
         Self {
-            label: &tree.label,
+            kind: kind(tree.kind()),
+            name: non_empty(&tree.name),
+            addresses: &tree.addresses,
+            weight: tree.weight,
+            limit: tree.limit,
+            drops: tree.drops.iter().map(DropView::new).collect(),
             state: state(tree.state()),
+            role: role(tree.role()),
+            failover_timer_expired: tree.failover_timer_expired,
             in_flight: tree.in_flight,
             waiting: tree.waiting,
+            picks: tree.picks,
             note: non_empty(&tree.note),
             children: tree.children.iter().map(Self::new).collect(),
         }
     }
+}
+
+impl<'a> DropView<'a> {
+    fn new(drop: &'a Drop) -> Self {
+        Self {
+            category: &drop.category,
+            per_million: drop.per_million,
+        }
+    }
+}
+
+fn kind(kind: Kind) -> Option<String> {
+    match kind {
+        Kind::Unspecified => None,
+        kind => lower(kind.as_str_name(), "KIND_"),
+    }
+}
+
+fn role(role: Role) -> Option<String> {
+    match role {
+        Role::Unspecified => None,
+        role => lower(role.as_str_name(), "ROLE_"),
+    }
+}
+
+/// The name of an enum's value as JSON shows it: without the prefix that protobuf asks for.
+fn lower(name: &str, prefix: &str) -> Option<String> {
+    Some(name.strip_prefix(prefix)?.to_ascii_lowercase())
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn state(state: State) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use super::round_robin::Cursor;
 use crate::{
-    Connectivity, EndpointId, EndpointView, LocalityId, Tree,
+    Connectivity, EndpointId, EndpointView, LocalityId, Tree, TreeRole,
     endpoint::{Failed, Owner, Pool, Record, State},
     plan::Endpoint,
 };
@@ -160,20 +160,20 @@ impl Members {
             .collect()
     }
 
-    /// Every endpoint once, with what is to become of it.
+    /// Every endpoint once, with its role while a pending list waits to replace the one in use.
     fn entries<'a, T>(
         &'a self,
         pool: &'a Pool<T>,
-    ) -> impl Iterator<Item = (EndpointId, &'a Record<T>, Role)> {
+    ) -> impl Iterator<Item = (EndpointId, &'a Record<T>, Option<TreeRole>)> {
         let has_pending = self.pending.is_some();
         let used = self.current.entries(pool).map(move |(id, record)| {
             let leaves = has_pending && !record.is_in_both_lists();
-            (id, record, if leaves { Role::Leaving } else { Role::Used })
+            (id, record, leaves.then_some(TreeRole::Leaving))
         });
         let pending = self.pending.iter().flat_map(|list| list.entries(pool));
         let added = pending
             .filter(|(_, record)| !record.is_in_both_lists())
-            .map(|(id, record)| (id, record, Role::Pending));
+            .map(|(id, record)| (id, record, Some(TreeRole::Pending)));
         used.chain(added)
     }
 
@@ -240,27 +240,18 @@ pub(super) fn describe(owner: &Owner, last_failure: Option<(&Endpoint, &Failed)>
     }
 }
 
-/// What is to become of an endpoint when the pending list replaces the one in use.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Used,
-    Leaving,
-    Pending,
-}
-
-fn endpoint_tree<T>(id: EndpointId, record: &Record<T>, role: Role) -> Tree {
+fn endpoint_tree<T>(id: EndpointId, record: &Record<T>, role: Option<TreeRole>) -> Tree {
     let failure = match &record.state {
         State::Failing(failed) => Some(failed.reason.clone()),
         State::Connecting | State::Idle(_) | State::Ready(_) => None,
     };
-    let note = match role {
-        Role::Used => failure,
-        Role::Leaving => Some("leaving".into()),
-        Role::Pending => failure.or_else(|| Some("pending".into())),
-    };
-    Tree::new(record.endpoint.to_string(), vec![])
-        .with_state(record.connectivity())
-        .with_endpoint(id)
-        .with_in_flight(record.view(id).in_flight)
-        .with_note(note)
+    let view = record.view(id);
+    let mut tree = Tree::endpoint(&record.endpoint)
+        .with_state(view.state)
+        .with_role(role)
+        .with_note(failure);
+    tree.endpoint = Some(id);
+    tree.in_flight = Some(view.in_flight);
+    tree.picks = Some(view.picks);
+    tree
 }

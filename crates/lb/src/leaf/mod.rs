@@ -245,7 +245,9 @@ impl<T> Leaf<T> {
     }
 
     pub(crate) fn tree(&self, pool: &Pool<T>) -> Tree {
-        Tree::new(self.policy.name(), self.members.trees(pool)).with_state(self.state())
+        Tree::leaf_policy(&self.policy)
+            .with_state(self.state())
+            .with_children(self.members.trees(pool))
     }
 
     /// Why calls fail, if they do.

@@ -9,7 +9,6 @@ use crate::{
     endpoint::Pool,
     leaf::Leaves,
     plan::{Cluster, DropCategory},
-    tree::impl_label,
 };
 
 /// A leaf cluster.
@@ -76,11 +75,10 @@ impl ClusterImpl {
     }
 
     pub(super) fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
-        let plan = &self.plan;
-        let label = impl_label(&plan.name, &plan.drops, plan.max_concurrent_requests);
-        Tree::new(label, self.child.trees(leaves, pool))
+        let mut tree = Tree::cluster_impl(&self.plan)
             .with_state(self.state(leaves))
-            .with_in_flight(self.counter.open())
-            .with_note(plan.note.clone())
+            .with_children(self.child.trees(leaves, pool));
+        tree.in_flight = Some(self.counter.open());
+        tree
     }
 }

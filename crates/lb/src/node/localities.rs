@@ -4,12 +4,11 @@ use std::{collections::HashMap, num::NonZeroU32, sync::Arc, time::Instant};
 
 use super::{NodeContext, Position, agenda::NodeId};
 use crate::{
-    Connectivity, LocalityId, Tree,
+    Connectivity, LocalityId, Tree, TreeRole,
     endpoint::Pool,
     leaf::{LeafId, Leaves},
     plan::Locality,
     timing::RETENTION,
-    tree::{LOCALITIES, locality_label},
 };
 
 /// The localities of one priority.
@@ -155,7 +154,9 @@ impl Localities {
     pub(super) fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
         let children = self.children.iter();
         let children = children.map(|child| child.tree(leaves, pool)).collect();
-        Tree::new(LOCALITIES, children).with_state(self.state())
+        Tree::localities()
+            .with_state(self.state())
+            .with_children(children)
     }
 }
 
@@ -189,16 +190,14 @@ impl LocalityChild {
     }
 
     fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
-        let weight = match self.share {
-            Share::KeptUntil(_) => None,
-            Share::Weight(weight) => Some(weight),
+        let (weight, role) = match self.share {
+            Share::KeptUntil(_) => (None, Some(TreeRole::Kept)),
+            Share::Weight(weight) => (Some(weight.get()), None),
         };
-        let label = locality_label(&self.id, weight);
-        let note = weight
-            .is_none()
-            .then(|| "removed, kept in case it returns".into());
-        Tree::new(label, self.position.trees(leaves, pool))
+        Tree::locality(&self.id)
+            .with_weight(weight)
             .with_state(self.state)
-            .with_note(note)
+            .with_role(role)
+            .with_children(self.position.trees(leaves, pool))
     }
 }

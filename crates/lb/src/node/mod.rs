@@ -25,7 +25,6 @@ use crate::{
     endpoint::{Owner, Pool},
     leaf::{Leaf, LeafId, Leaves},
     plan::{self, Node},
-    tree::FAILING,
 };
 
 /// One node of a live tree.
@@ -223,12 +222,12 @@ impl Branch {
     pub(crate) fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
         match self {
             Self::Cluster(cluster) => cluster.tree(leaves, pool),
-            Self::Failing(reason) => Tree::new(FAILING, vec![])
-                .with_state(Connectivity::TransientFailure)
-                .with_note(Some(reason.clone())),
+            Self::Failing(reason) => {
+                Tree::failing(Some(reason.clone())).with_state(Connectivity::TransientFailure)
+            }
             Self::Leaf(id) => leaves
                 .get(id.0)
-                .map_or_else(|| Tree::new(FAILING, vec![]), |leaf| leaf.tree(pool)),
+                .map_or_else(|| Tree::failing(None), |leaf| leaf.tree(pool)),
             Self::Localities(localities) => localities.tree(leaves, pool),
             Self::Priority(priority) => priority.tree(leaves, pool),
         }

@@ -2,7 +2,7 @@
 
 use super::{Branch, NodeContext};
 use crate::{
-    Connectivity, Tree,
+    Connectivity, Tree, TreeRole,
     endpoint::Pool,
     leaf::{LeafId, Leaves},
     plan::Node,
@@ -84,8 +84,7 @@ impl Position {
         let mut trees = vec![self.current.tree(leaves, pool)];
         if let Some(pending) = &self.pending {
             let tree = pending.tree(leaves, pool);
-            let note = Some("takes over when it is READY".into());
-            trees.push(tree.with_note(note));
+            trees.push(tree.with_role(Some(TreeRole::Pending)));
         }
         trees
     }

@@ -13,14 +13,13 @@ use super::{
     agenda::{ChildId, NodeId},
 };
 use crate::{
-    Connectivity, Tree,
+    Connectivity, Tree, TreeRole,
     endpoint::Pool,
     leaf::{LeafId, Leaves},
     math::Marks,
     plan::Priority,
     slots::{Key, Slots},
     timing::RETENTION,
-    tree::PRIORITY,
 };
 
 /// At most so many children tell why they fail.
@@ -170,12 +169,14 @@ impl Priorities {
         for (place, next) in self.plan.children.iter().enumerate() {
             trees.push(match self.child(place) {
                 Some(child) => child.tree(self.chosen == Some(place), leaves, pool),
-                None => Tree::new(&*next.name, vec![]).with_note(Some("not needed yet".into())),
+                None => Tree::priority_child(&next.name).with_role(Some(TreeRole::NotNeeded)),
             });
         }
         let removed = self.children.iter().filter(|child| child.place.is_none());
         trees.extend(removed.map(|child| child.tree(false, leaves, pool)));
-        Tree::new(PRIORITY, trees).with_state(self.state())
+        Tree::priority()
+            .with_state(self.state())
+            .with_children(trees)
     }
 
     /// The algorithm of A56: it creates children until one of them will do. Run again on the same

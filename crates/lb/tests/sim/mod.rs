@@ -13,7 +13,7 @@ use std::{
 
 use crowfly_lb::{
     Balancer, Call, CallContext, CallCounters, ClusterName, Command, Endpoint, EndpointId,
-    EndpointState, EndpointView, Event, Pick, Picker, Plan,
+    EndpointState, EndpointView, Event, Pick, Picker, Plan, Tree,
 };
 use plans::{localities, tree_of};
 
@@ -248,11 +248,14 @@ impl Sim {
             .expect("no such endpoint")
     }
 
+    /// The live tree as text.
     pub(crate) fn tree(&self) -> String {
-        self.balancer
-            .tree(CLUSTER)
-            .expect("no such cluster")
-            .to_string()
+        self.tree_fields().to_string()
+    }
+
+    /// The live tree as fields.
+    pub(crate) fn tree_fields(&self) -> Tree {
+        self.balancer.tree(CLUSTER).expect("no such cluster")
     }
 
     /// Starts to record anew.

@@ -3,49 +3,212 @@
 pub struct ListChannelsRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListChannelsResponse {
-    /// In the order in which they were made.
+    /// Sorted by age, the oldest first.
     #[prost(message, repeated, tag = "1")]
     pub channels: ::prost::alloc::vec::Vec<Channel>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Channel {
-    /// What it was made for, such as "xds:///payments".
+    /// The target that the program gave it, such as "xds:///payments".
     #[prost(string, tag = "1")]
     pub target: ::prost::alloc::string::String,
-    /// The id under which it introduces itself to the control plane.
+    /// The id of the node that the channel names to the control plane.
     #[prost(string, tag = "2")]
     pub node_id: ::prost::alloc::string::String,
     #[prost(enumeration = "State", tag = "3")]
     pub state: i32,
-    /// What its calls wait for, or why they fail, if that is not to be seen in a tree.
+    /// The resource that its calls wait for, or the reason why they fail before a cluster is chosen.
     #[prost(string, tag = "4")]
     pub note: ::prost::alloc::string::String,
     /// The balancing tree of each cluster that calls may go to.
     #[prost(message, repeated, tag = "5")]
     pub clusters: ::prost::alloc::vec::Vec<Tree>,
 }
-/// A node of a balancing tree, and what is below it.
+/// A node of a balancing tree, and the nodes below it.
+///
+/// A reader takes the fields as they are. Text for people is made by the reader, because a dashboard
+/// and a script need none.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Tree {
-    /// What it is, such as "round_robin", "us/a weight 70" or "127.0.0.1:50051".
+    /// The name of the cluster, priority child, locality or policy; the main address of an endpoint.
     #[prost(string, tag = "1")]
-    pub label: ::prost::alloc::string::String,
+    pub name: ::prost::alloc::string::String,
+    /// Unset for a child that was not created.
     #[prost(enumeration = "State", tag = "2")]
     pub state: i32,
-    /// For a cluster or an endpoint: its open calls, those that wait included.
+    /// For a KIND_CLUSTER_IMPL or an endpoint: its open calls, those that wait included.
     #[prost(uint64, optional, tag = "3")]
     pub in_flight: ::core::option::Option<u64>,
     /// For an endpoint with a connection: the calls that wait for the server's stream limit. Endpoints
     /// with the same address share a connection.
     #[prost(uint64, optional, tag = "4")]
     pub waiting: ::core::option::Option<u64>,
-    /// Why it is in that state, such as the last error on connecting, or what else there is to know.
+    /// The reason of the state, such as the last connect error, or the resolution note of a cluster.
     #[prost(string, tag = "5")]
     pub note: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "6")]
     pub children: ::prost::alloc::vec::Vec<Tree>,
+    #[prost(enumeration = "tree::Kind", tag = "7")]
+    pub kind: i32,
+    /// For an endpoint: its addresses, the main one first.
+    #[prost(string, repeated, tag = "8")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// For a locality or an endpoint: its share of calls among its siblings. A locality that was
+    /// removed and is kept has none.
+    #[prost(uint64, optional, tag = "9")]
+    pub weight: ::core::option::Option<u64>,
+    /// For a KIND_CLUSTER_IMPL: the number of calls that may be open at a time.
+    #[prost(uint32, optional, tag = "10")]
+    pub limit: ::core::option::Option<u32>,
+    /// For a KIND_CLUSTER_IMPL: the shares of calls that it drops, in the order in which they are tried.
+    #[prost(message, repeated, tag = "11")]
+    pub drops: ::prost::alloc::vec::Vec<tree::Drop>,
+    /// For an endpoint: the calls that picks have given to it so far.
+    #[prost(uint64, optional, tag = "12")]
+    pub picks: ::core::option::Option<u64>,
+    #[prost(enumeration = "tree::Role", tag = "13")]
+    pub role: i32,
+    /// For a priority child that is CONNECTING: its failover timer expired, or did not start again
+    /// because the child had failed before.
+    #[prost(bool, tag = "14")]
+    pub failover_timer_expired: bool,
 }
-/// As gRPC in any language has it.
+/// Nested message and enum types in `Tree`.
+pub mod tree {
+    /// A share of calls that a cluster drops.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Drop {
+        #[prost(string, tag = "1")]
+        pub category: ::prost::alloc::string::String,
+        #[prost(uint32, tag = "2")]
+        pub per_million: u32,
+    }
+    /// The kind of a node, which decides which of the other fields can be set.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Kind {
+        /// A kind of a later version. A server from before there were kinds sends this too, with all of
+        /// its text in `name`.
+        Unspecified = 0,
+        /// The root: a cluster that routes name.
+        Cluster = 1,
+        /// xds_cluster_impl: the drops and the limit of a cluster that is no aggregate.
+        ClusterImpl = 2,
+        /// A choice of the first child that can take calls (gRFC A56).
+        Priority = 3,
+        PriorityChild = 4,
+        /// A choice among localities by weight.
+        Localities = 5,
+        Locality = 6,
+        /// The policy that chooses among endpoints.
+        LeafPolicy = 7,
+        Endpoint = 8,
+        /// A node that fails every call, for the reason in `note`.
+        Failing = 9,
+    }
+    impl Kind {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "KIND_UNSPECIFIED",
+                Self::Cluster => "KIND_CLUSTER",
+                Self::ClusterImpl => "KIND_CLUSTER_IMPL",
+                Self::Priority => "KIND_PRIORITY",
+                Self::PriorityChild => "KIND_PRIORITY_CHILD",
+                Self::Localities => "KIND_LOCALITIES",
+                Self::Locality => "KIND_LOCALITY",
+                Self::LeafPolicy => "KIND_LEAF_POLICY",
+                Self::Endpoint => "KIND_ENDPOINT",
+                Self::Failing => "KIND_FAILING",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "KIND_UNSPECIFIED" => Some(Self::Unspecified),
+                "KIND_CLUSTER" => Some(Self::Cluster),
+                "KIND_CLUSTER_IMPL" => Some(Self::ClusterImpl),
+                "KIND_PRIORITY" => Some(Self::Priority),
+                "KIND_PRIORITY_CHILD" => Some(Self::PriorityChild),
+                "KIND_LOCALITIES" => Some(Self::Localities),
+                "KIND_LOCALITY" => Some(Self::Locality),
+                "KIND_LEAF_POLICY" => Some(Self::LeafPolicy),
+                "KIND_ENDPOINT" => Some(Self::Endpoint),
+                "KIND_FAILING" => Some(Self::Failing),
+                _ => None,
+            }
+        }
+    }
+    /// The part that a node plays among its siblings.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Role {
+        /// No special one.
+        Unspecified = 0,
+        /// The priority child that takes the calls.
+        InUse = 1,
+        /// A priority child that was not created, because one before it can take the calls.
+        NotNeeded = 2,
+        /// A priority child or a locality that takes no calls, and is kept because it may be needed again.
+        Kept = 3,
+        /// An endpoint that goes when the pending endpoints of its leaf take over.
+        Leaving = 4,
+        /// An endpoint or a subtree that replaces the one in use as soon as it is READY.
+        Pending = 5,
+    }
+    impl Role {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "ROLE_UNSPECIFIED",
+                Self::InUse => "ROLE_IN_USE",
+                Self::NotNeeded => "ROLE_NOT_NEEDED",
+                Self::Kept => "ROLE_KEPT",
+                Self::Leaving => "ROLE_LEAVING",
+                Self::Pending => "ROLE_PENDING",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "ROLE_UNSPECIFIED" => Some(Self::Unspecified),
+                "ROLE_IN_USE" => Some(Self::InUse),
+                "ROLE_NOT_NEEDED" => Some(Self::NotNeeded),
+                "ROLE_KEPT" => Some(Self::Kept),
+                "ROLE_LEAVING" => Some(Self::Leaving),
+                "ROLE_PENDING" => Some(Self::Pending),
+                _ => None,
+            }
+        }
+    }
+}
+/// The connectivity states of gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum State {

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Instant};
 
 use super::super::{NodeContext, Position, agenda::ChildId};
 use crate::{
-    Connectivity, Tree, endpoint::Pool, leaf::Leaves, plan::PriorityChild, timing::FAILOVER_TIMEOUT,
+    Connectivity, Tree, TreeRole, endpoint::Pool, leaf::Leaves, plan::PriorityChild,
+    timing::FAILOVER_TIMEOUT,
 };
 
 /// The place has no child yet, or one that can take calls or has time left to connect.
@@ -131,15 +132,17 @@ impl Child {
     }
 
     pub(super) fn tree<T>(&self, chosen: bool, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
-        let too_long = self.state == Connectivity::Connecting && self.failover_at.is_none();
-        let note = match (chosen, self.kept_until) {
-            (true, _) if too_long => Some("in use, took too long".into()),
-            (true, _) => Some("in use".into()),
-            (false, Some(_)) => Some("kept in case it is needed".into()),
-            (false, None) => too_long.then(|| "took too long".into()),
+        let role = match (chosen, self.kept_until) {
+            (true, _) => Some(TreeRole::InUse),
+            (false, Some(_)) => Some(TreeRole::Kept),
+            (false, None) => None,
         };
-        Tree::new(&*self.name, self.position.trees(leaves, pool))
+        let mut tree = Tree::priority_child(&self.name)
             .with_state(self.state)
-            .with_note(note)
+            .with_role(role)
+            .with_children(self.position.trees(leaves, pool));
+        tree.failover_timer_expired =
+            self.state == Connectivity::Connecting && self.failover_at.is_none();
+        tree
     }
 }
