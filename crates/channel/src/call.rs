@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use pin_project_lite::pin_project;
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep_until};
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 
 use crate::channel::Shared;
 use crate::clusters::{Balancing, Cluster, Lease};
@@ -342,7 +342,7 @@ impl Guard for InFlight {
         let this = self.project();
         let status = status.or(*this.status);
         if let Some(call) = this.call.take() {
-            call.finish(status.map_or(CallOutcome::Unknown, CallOutcome::Status));
+            call.finish(CallOutcome::Status(status.unwrap_or(Code::Unknown.into())));
         }
     }
 }

@@ -68,8 +68,8 @@ use std::sync::Arc;
 
 #[doc(inline)]
 pub use crowfly_lb::{
-    CallContext, CallOutcome, Connectivity, CustomPolicy, Endpoint, LocalityId, ReadyRef, ReadySet,
-    Selection, Selector,
+    CallContext, CallOutcome, Connectivity, Counted, CustomPolicy, Endpoint, LocalityId, ReadyRef,
+    ReadySet, Selection, Selector,
 };
 use crowfly_model::grpc::cluster::{self, CustomPolicies, MadePolicy};
 use serde_json::Value;

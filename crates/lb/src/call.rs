@@ -1,4 +1,7 @@
-//! One attempt of a call: what a pick is given, and what it gives back.
+//! One attempt of a call: the context that a pick is given, and the token that it gives back.
+//!
+//! Both are values without hidden inputs or outputs, because picks run on every thread at once and a
+//! test must be able to repeat them.
 
 use std::{cell::Cell, fmt, net::SocketAddr, sync::Arc};
 
@@ -6,7 +9,7 @@ use xxhash_rust::xxh64::Xxh64;
 
 use crate::{CallOutcome, EndpointId, LocalityId, Selector, endpoint::ReadyEndpoint};
 
-/// What a pick may know about the call.
+/// All that a pick may know about the call.
 ///
 /// It carries the randomness, so that a pick has no hidden input: a channel seeds it from a
 /// thread-local generator, a test with a constant.
@@ -55,8 +58,8 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// The same for a call with a hash: calls of one hash belong together. It stays the same for
-    /// every pick of the call.
+    /// Adds the hash of the call. Calls of one hash belong together, so it is the same for every pick
+    /// of a call.
     pub fn with_hash(self, hash: u64) -> Self {
         Self {
             hash: Some(hash),
@@ -64,7 +67,7 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// The same for a call with these headers.
+    /// Adds the headers of the call, for policies that hash one of them.
     pub fn with_headers<'b>(self, headers: &'b dyn HashHeader) -> CallContext<'b>
     where
         'a: 'b,
@@ -97,12 +100,14 @@ impl<'a> CallContext<'a> {
 
 /// The token of one attempt on one endpoint. Dropping it ends the attempt.
 ///
-/// It costs one reference count and no allocation, whatever it settles when it is dropped.
+/// A token that is dropped without a word was [cancelled](CallOutcome::Cancelled). It costs one
+/// reference count and no allocation, whatever it settles when it is dropped.
 pub struct Call<T> {
     endpoint: Arc<ReadyEndpoint<T>>,
     wakes: Option<EndpointId>,
-    /// The policy that wants to hear of the end, and what it calls the endpoint.
+    /// The policy that hears of the end, and its number for the endpoint.
     observer: Option<(Arc<dyn Selector>, usize)>,
+    outcome: CallOutcome,
 }
 
 impl<T> Call<T> {
@@ -112,27 +117,31 @@ impl<T> Call<T> {
             endpoint: endpoint.clone(),
             wakes: None,
             observer: None,
+            outcome: CallOutcome::Cancelled,
         }
     }
 
-    /// The same call, which asks for another endpoint to be connected.
+    /// Makes the call ask for another endpoint to be connected.
     pub(crate) fn waking(mut self, other: Option<EndpointId>) -> Self {
         self.wakes = other;
         self
     }
 
-    /// The same call, whose end a policy of the user's hears of.
+    /// Lets a policy of the user's hear of the end.
     pub(crate) fn observed(mut self, selector: &Arc<dyn Selector>, index: usize) -> Self {
         self.observer = Some((selector.clone(), index));
         self
     }
 
-    /// Ends the attempt, and says how: policies may learn from it. A call that is only dropped has an
-    /// outcome that is not known.
+    /// Ends the attempt with this outcome, because policies learn from it.
     pub fn finish(mut self, outcome: CallOutcome) {
-        if let Some((selector, index)) = self.observer.take() {
-            selector.finished(index, outcome);
-        }
+        self.will_end(outcome);
+    }
+
+    /// Sets the outcome that the attempt has when the token is dropped. It is for an attempt whose
+    /// outcome is known before its end, such as a response whose head carries its status.
+    pub fn will_end(&mut self, outcome: CallOutcome) {
+        self.outcome = outcome;
     }
 
     /// Another endpoint that should be connected for calls to come: tell the balancer
@@ -142,7 +151,7 @@ impl<T> Call<T> {
         self.wakes
     }
 
-    /// What to send the call on.
+    /// The connection to send the call on.
     pub fn transport(&self) -> &T {
         &self.endpoint.transport
     }
@@ -157,7 +166,7 @@ impl<T> Call<T> {
         &self.endpoint.addresses
     }
 
-    /// Where the endpoint is.
+    /// The locality of the endpoint.
     pub fn locality(&self) -> &LocalityId {
         &self.endpoint.locality
     }
@@ -166,8 +175,8 @@ impl<T> Call<T> {
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
         self.endpoint.finish_call();
-        if let Some((selector, index)) = self.observer.take() {
-            selector.finished(index, CallOutcome::Unknown);
+        if let Some((selector, index)) = &self.observer {
+            selector.finished(*index, self.outcome);
         }
     }
 }

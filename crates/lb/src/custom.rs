@@ -2,19 +2,20 @@
 //!
 //! A policy is asked three things: what it needs to know about a list of endpoints
 //! ([`CustomPolicy::build`]), which of them to connect ([`Selector::wants`]), and where a call goes
-//! ([`Selector::pick`]). All else (connections, states, lists, counters, publishing) is done for it.
+//! ([`Selector::pick`]). It is told how each of its attempts ended ([`Selector::finished`]). All else
+//! (connections, states, lists, counters, publishing) is done for it.
 
 use std::fmt;
 
-use crate::{CallContext, Connectivity, Endpoint};
+use crate::{CallContext, CallOutcome, Connectivity, Endpoint};
 
 /// A balancing policy, with its configuration. Two are equal if they are the same object.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicU64, Ordering::Relaxed}};
-/// # use crowfly_lb::{CallContext, CallOutcome, CustomPolicy, Endpoint, Policy, ReadySet, Selection, Selector};
+/// # use crowfly_lb::{CallContext, CallOutcome, Counted, CustomPolicy, Endpoint, Policy, ReadySet, Selection, Selector};
 ///
-/// /// Avoids endpoints that have failed more calls than others.
+/// /// Avoids endpoints that have failed more attempts than others.
 /// #[derive(Debug)]
 /// struct FewestErrors;
 ///
@@ -38,7 +39,8 @@ use crate::{CallContext, Connectivity, Endpoint};
 ///     }
 ///
 ///     fn finished(&self, endpoint: usize, outcome: CallOutcome) {
-///         if let CallOutcome::Status(code) = outcome && code != 0 {
+///         // An attempt that was never sent says nothing about its endpoint.
+///         if outcome.for_outlier_detection() == Some(Counted::Failure) {
 ///             self.0[endpoint].fetch_add(1, Relaxed);
 ///         }
 ///     }
@@ -48,8 +50,8 @@ use crate::{CallContext, Connectivity, Endpoint};
 /// assert_eq!(policy.name(), "fewest_errors");
 /// ```
 pub trait CustomPolicy: fmt::Debug + Send + Sync {
-    /// What it is called in trees. A policy of another name replaces this one gracefully; one of the
-    /// same name takes over its connections.
+    /// The name of the policy in trees. A policy of another name replaces this one gracefully; one of
+    /// the same name takes over its connections.
     fn name(&self) -> &str;
 
     /// A selector for a list of endpoints, each of which comes once. Selectors name endpoints by
@@ -65,31 +67,24 @@ impl PartialEq for dyn CustomPolicy {
 
 /// Chooses among the endpoints of one list.
 pub trait Selector: fmt::Debug + Send + Sync {
-    /// Whether an endpoint that is IDLE is to be connected now, given the states of all; asked after
-    /// every change. Unless it is said otherwise, all are.
+    /// Decides if an endpoint that is IDLE is to be connected now, given the states of all endpoints.
+    /// It is asked after every change. The default connects all of them.
     fn wants(&self, _endpoint: usize, _states: &[Connectivity]) -> bool {
         true
     }
 
-    /// Where a call goes. It is asked for every call, by many threads: it should not lock, allocate
-    /// or wait. If all endpoints are failing it is not asked.
+    /// Decides where a call goes. It should not lock, allocate or wait, because it is asked for every
+    /// call and by many threads. It is not asked while all endpoints are failing.
     fn pick<'a>(&self, cx: &CallContext<'_>, ready: ReadySet<'a>) -> Selection<'a>;
 
-    /// A call that this selector chose the endpoint for has ended.
+    /// An attempt that this selector chose the endpoint for has ended.
+    ///
+    /// It is told once for each [`Selection::Send`]. A call that is sent again is picked again, so it has
+    /// an outcome for each attempt.
     fn finished(&self, _endpoint: usize, _outcome: CallOutcome) {}
 }
 
-/// How a call ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum CallOutcome {
-    /// With this gRPC status code; 0 is OK.
-    Status(i32),
-    /// Nobody said: it was cancelled, or never sent.
-    Unknown,
-}
-
-/// What a selector decides.
+/// The decision of a selector for one call.
 #[derive(Clone, Copy, Debug)]
 pub enum Selection<'a> {
     /// The call waits, and this endpoint is connected, if it is IDLE.
@@ -107,30 +102,30 @@ pub struct ReadySet<'a> {
 }
 
 impl<'a> ReadySet<'a> {
-    /// How many there are.
+    /// The number of READY endpoints.
     pub fn len(self) -> usize {
         self.view.len()
     }
 
-    /// Whether there are none.
+    /// True if no endpoint is READY.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// One of them, by its place among those that are READY.
+    /// The READY endpoint at this place among the READY ones.
     pub fn get(self, place: usize) -> Option<ReadyRef<'a>> {
         let view = self.view;
         (place < view.len()).then_some(ReadyRef { view, place })
     }
 
-    /// One after the other.
+    /// All READY endpoints, in the order of the list.
     pub fn iter(self) -> impl Iterator<Item = ReadyRef<'a>> {
         (0..self.len()).filter_map(move |place| self.get(place))
     }
 }
 
-/// An endpoint that is READY. There is no other way to get one than from the [`ReadySet`] of a pick,
-/// so a call is never sent to one that is not.
+/// An endpoint that is READY. A selector gets it from the [`ReadySet`] of a pick and nowhere else, so a
+/// call is never sent to an endpoint that is not READY.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyRef<'a> {
     view: &'a dyn ReadyView,
@@ -138,18 +133,18 @@ pub struct ReadyRef<'a> {
 }
 
 impl ReadyRef<'_> {
-    /// Its place in the list that the selector was built for.
+    /// The endpoint's place in the list that the selector was built for.
     pub fn index(self) -> usize {
         self.view.index(self.place)
     }
 
-    /// How many calls it has open.
+    /// The number of calls that are open on the endpoint.
     pub fn in_flight(self) -> u64 {
         self.view.in_flight(self.place)
     }
 }
 
-/// Ready endpoints without what calls are sent on.
+/// READY endpoints without the type of their connections, because a selector is not generic over it.
 pub(crate) trait ReadyView: fmt::Debug {
     fn len(&self) -> usize;
     fn index(&self, place: usize) -> usize;

@@ -15,7 +15,8 @@
 //!   source: two balancers with the same seed and the same events do the same.
 //! - [`Picker`] is what the tree compiles to. A pick takes no lock, allocates nothing and does the
 //!   same work at one endpoint and at ten thousand.
-//! - [`Call`] is the token of one attempt: dropping it settles the endpoint's counters.
+//! - [`Call`] is the token of one attempt: dropping it settles the endpoint's counters, and its
+//!   [`CallOutcome`] says how the attempt ended.
 //!
 //! ```
 //! use std::{num::NonZeroU32, sync::Arc, time::Instant};
@@ -67,6 +68,7 @@ mod leaf;
 mod math;
 mod name;
 mod node;
+mod outcome;
 mod picker;
 mod plan;
 mod race;
@@ -77,10 +79,11 @@ mod tree;
 pub use balancer::{Balancer, Command, Event};
 pub use call::{Call, CallContext, HashHeader, hash_values};
 pub use counters::CallCounters;
-pub use custom::{CallOutcome, CustomPolicy, ReadyRef, ReadySet, Selection, Selector};
+pub use custom::{CustomPolicy, ReadyRef, ReadySet, Selection, Selector};
 pub use endpoint::{Connectivity, EndpointId, EndpointState, EndpointView};
 pub use math::AliasTable;
 pub use name::{ClusterName, LocalityId};
+pub use outcome::{CallOutcome, Counted};
 pub use picker::{DropCause, Dropped, Failure, Pick, Picker, Share};
 pub use plan::{
     ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,

@@ -98,22 +98,30 @@ fn a_policy_decides_what_is_connected_and_where_calls_go() {
     );
 }
 
-/// The policy hears of every end once: how it was, or that nobody knows.
+/// The policy hears of every end once. A token that is only dropped was cancelled, unless it was said
+/// before how it would end.
 #[test]
 fn a_policy_hears_how_calls_end() {
     let policy = Arc::<Last>::default();
     let mut sim = ready_at_3(&policy);
-    let (Picked::Ready(told), Picked::Ready(dropped)) = (sim.pick(), sim.pick()) else {
-        panic!("3 is ready");
-    };
-    assert_eq!(sim.view(3).in_flight, 2);
+    let [told, dropped, mut foretold] = std::array::from_fn(|_| match sim.pick() {
+        Picked::Ready(call) => call,
+        other => panic!("3 is ready: {other:?}"),
+    });
+    assert_eq!(sim.view(3).in_flight, 3);
     told.finish(CallOutcome::Status(14));
     drop(dropped);
+    foretold.will_end(CallOutcome::Status(5));
+    drop(foretold);
     assert_eq!(sim.view(3).in_flight, 0);
     let ends = policy.ends.lock().unwrap().clone();
     assert_eq!(
         ends,
-        [(2, CallOutcome::Status(14)), (2, CallOutcome::Unknown)]
+        [
+            (2, CallOutcome::Status(14)),
+            (2, CallOutcome::Cancelled),
+            (2, CallOutcome::Status(5))
+        ]
     );
 }
 
