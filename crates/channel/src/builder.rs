@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time;
 use tracing::{error, warn};
 
-use crate::channel::{Channel, Shared};
+use crate::channel::{Channel, ChannelContext};
 use crate::config_watch::{ConfigSource, ConfigWatch};
 use crate::dns::{Resolve, SystemResolver};
 use crate::driver::{Driver, Outlets};
@@ -388,7 +388,7 @@ impl ChannelBuilder {
         };
         let driver = Driver::new(outlets, source, counters, choice, endpoints, idle, asked);
         driver.start();
-        Ok(Channel::new(Shared {
+        Ok(Channel::new(ChannelContext {
             target: written,
             node,
             scheme,
@@ -483,7 +483,7 @@ impl ChannelBuilder {
 /// A channel on which every call fails with `error`.
 fn broken(written: String, node: Arc<str>, target: &Target, error: &BuildError) -> Channel {
     let routing = Routing::Broken(error.to_string().into());
-    Channel::new(Shared {
+    Channel::new(ChannelContext {
         target: written,
         node,
         scheme: Scheme::HTTP,

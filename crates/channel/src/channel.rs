@@ -1,4 +1,4 @@
-//! The public handle.
+//! The public handle of a channel, which tonic's generated clients take in place of tonic's own.
 
 use std::fmt;
 use std::future::Future;
@@ -43,27 +43,28 @@ pub type ResponseBody = transport::ResponseBody<InFlight>;
 /// ```
 #[derive(Clone)]
 pub struct Channel {
-    shared: Arc<Shared>,
+    context: Arc<ChannelContext>,
 }
 
-/// What the handles of a channel share.
+/// The channel as its calls know it. All clones of a [`Channel`] and all of its calls hold the same one,
+/// because its end is the end of the channel's driver.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    /// What the channel was made for, as the program wrote it.
+pub(crate) struct ChannelContext {
+    /// The target, as the program wrote it.
     pub(crate) target: String,
-    /// The id under which it introduces itself to the control plane.
+    /// The node id under which the control plane knows this client.
     pub(crate) node: Arc<str>,
     pub(crate) scheme: Scheme,
     pub(crate) authority: CallAuthority,
     pub(crate) routing: Arc<Published<Routing>>,
     pub(crate) states: StateWatch,
     pub(crate) activity: Arc<Activity>,
-    /// When this goes, the driver ends.
+    /// The way to the driver, which ends when the last sender is gone.
     pub(crate) queries: mpsc::UnboundedSender<Query>,
 }
 
-impl Shared {
-    /// Whether there is a driver that would find other connections for calls.
+impl ChannelContext {
+    /// True while there is a driver that can find other connections for calls.
     pub(crate) fn is_alive(&self) -> bool {
         !self.queries.is_closed()
     }
@@ -91,36 +92,36 @@ impl Channel {
     /// priorities, localities, endpoints and the state of each, with the calls that are open on it
     /// or wait for their turn. Empty while there is no configuration.
     ///
-    /// [`debug_service`](crate::debug_service) shows the same to those outside.
+    /// [`debug_service`](crate::debug_service) shows these trees to other programs.
     pub async fn tree(&self) -> String {
-        let trees = self.shared.trees().await;
+        let trees = self.context.trees().await;
         trees.iter().map(ToString::to_string).collect()
     }
 
-    /// What the channel is up to at this moment.
+    /// The connectivity state of the channel at this moment.
     pub fn state(&self) -> ConnectivityState {
-        self.shared.states.present()
+        self.context.states.present()
     }
 
-    /// Follows what the channel is up to.
+    /// Follows the connectivity state of the channel.
     pub fn watch_state(&self) -> StateWatch {
-        self.shared.states.renewed()
+        self.context.states.renewed()
     }
 
     /// Makes a channel that is IDLE connect, as a call would. On any other it has no effect.
     pub fn request_connection(&self) {
         // A channel without a driver cannot connect.
-        let _ = self.shared.queries.unbounded_send(Query::Connect);
+        let _ = self.context.queries.unbounded_send(Query::Connect);
     }
 
-    pub(crate) fn new(shared: Shared) -> Self {
-        let shared = Arc::new(shared);
-        debug::register(&shared);
-        Self { shared }
+    pub(crate) fn new(context: ChannelContext) -> Self {
+        let context = Arc::new(context);
+        debug::register(&context);
+        Self { context }
     }
 }
 
-impl Shared {
+impl ChannelContext {
     /// The balancing trees as they are now. Waiting for them does not keep the channel alive.
     pub(crate) fn trees(&self) -> impl Future<Output = Vec<Tree>> + use<> {
         let (reply, answer) = oneshot::channel();
@@ -135,13 +136,13 @@ impl Service<Request<Body>> for Channel {
     type Error = Status;
     type Future = ResponseFuture;
 
-    /// Always ready: a call waits for its own configuration and endpoint, not for those of others.
+    /// Always ready, because each call waits for its own configuration and endpoint.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> ResponseFuture {
-        let call = call::run(Arc::clone(&self.shared), request);
+        let call = call::run(Arc::clone(&self.context), request);
         ResponseFuture(Box::pin(call))
     }
 }
@@ -149,12 +150,12 @@ impl Service<Request<Body>> for Channel {
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Channel")
-            .field("authority", &self.shared.authority.as_str())
+            .field("authority", &self.context.authority.as_str())
             .finish_non_exhaustive()
     }
 }
 
-/// A call on its way to the head of its response.
+/// A call until the head of its response has come. Dropping it cancels the call.
 pub struct ResponseFuture(
     Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Status>> + Send>>,
 );

@@ -68,14 +68,6 @@ impl Deadline {
         }
     }
 
-    /// Fails if the time is up; `what` says what was waited for.
-    pub(crate) fn check(&self, what: impl FnOnce() -> String) -> Result<(), Status> {
-        match self.0 {
-            Some((at, _)) if at <= Instant::now() => Err(self.exceeded(&what())),
-            _ => Ok(()),
-        }
-    }
-
     /// The status of a call whose time is up.
     pub(crate) fn exceeded(&self, what: &str) -> Status {
         let timeout = self.0.map(|(_, timeout)| timeout).unwrap_or_default();

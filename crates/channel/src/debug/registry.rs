@@ -2,22 +2,22 @@
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::channel::Shared;
+use crate::channel::ChannelContext;
 
 /// In the order in which they were made.
-static CHANNELS: LazyLock<Mutex<Vec<Weak<Shared>>>> = LazyLock::new(Mutex::default);
+static CHANNELS: LazyLock<Mutex<Vec<Weak<ChannelContext>>>> = LazyLock::new(Mutex::default);
 
 /// Lists a channel for as long as it lives.
-pub(crate) fn register(channel: &Arc<Shared>) {
+pub(crate) fn register(channel: &Arc<ChannelContext>) {
     push(&mut channels(), channel);
 }
 
 /// Every channel that is alive. Whoever holds them keeps them so.
-pub(super) fn all() -> Vec<Arc<Shared>> {
+pub(super) fn all() -> Vec<Arc<ChannelContext>> {
     channels().iter().filter_map(Weak::upgrade).collect()
 }
 
-fn channels() -> MutexGuard<'static, Vec<Weak<Shared>>> {
+fn channels() -> MutexGuard<'static, Vec<Weak<ChannelContext>>> {
     CHANNELS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

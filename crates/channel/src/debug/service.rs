@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 use super::registry;
 use super::v1::debug_server::{Debug, DebugServer};
 use super::v1::{self, ListChannelsRequest, ListChannelsResponse};
-use crate::channel::Shared;
+use crate::channel::ChannelContext;
 use crate::routing::Routing;
 
 /// The time that a channel has to answer. It is short, because the caller has a deadline too.
@@ -59,7 +59,7 @@ impl Debug for DebugService {
     }
 }
 
-fn describe(channel: &Shared) -> impl Future<Output = v1::Channel> + use<> {
+fn describe(channel: &ChannelContext) -> impl Future<Output = v1::Channel> + use<> {
     let trees = channel.trees();
     let mut described = v1::Channel {
         target: channel.target.clone(),

@@ -10,6 +10,7 @@ use http_body::{Body, Frame};
 use pin_project_lite::pin_project;
 use tonic::Status;
 
+use super::error::{SendError, SendErrorKind};
 use super::http2::{ReceiveStream, StreamError};
 use super::pump::PumpHandle;
 use super::shared::StreamPermit;
@@ -80,19 +81,30 @@ impl<G: Guard> Body for ResponseBody<G> {
             return Poll::Ready(None);
         };
         // The guard first: a stream that always has data ready must not outlive its deadline.
-        let mut frame = match this.guard.as_mut().poll_end(cx) {
-            Poll::Ready(status) => Some(Err(status)),
-            Poll::Pending => ready!(stream.poll_frame(cx)),
-        };
-        // What the caller's own body failed with is the caller's word.
-        if !stream.failing {
-            frame = frame.map(|frame| frame.map_err(|status| this.guard.worded(status)));
-        }
-        if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
-            // Over: the stream, its pump and its permit go now, not when the reader drops us.
+        if let Poll::Ready(status) = this.guard.as_mut().poll_end(cx) {
             *this.stream = None;
-            this.guard.ended(status_of(frame.as_ref()));
+            return Poll::Ready(Some(Err(this.guard.worded(status))));
         }
+        let (frame, end) = match ready!(stream.poll_frame(cx)) {
+            Some(Ok(frame)) if frame.is_data() => return Poll::Ready(Some(Ok(frame))),
+            Some(Ok(frame)) => {
+                let status = frame.trailers_ref().and_then(grpc_status);
+                (Some(Ok(frame)), Ok(status))
+            }
+            Some(Err(error)) => {
+                let status = error.to_status();
+                let status = match error.kind() {
+                    // The caller's own body failed, and its status is the caller's.
+                    SendErrorKind::RequestBody => status,
+                    _ => this.guard.worded(status),
+                };
+                (Some(Err(status)), Err(error.kind()))
+            }
+            None => (None, Ok(None)),
+        };
+        // Over: the stream, its pump and its permit go now, not when the reader drops the body.
+        *this.stream = None;
+        this.guard.ended(end);
         Poll::Ready(frame)
     }
 
@@ -123,18 +135,10 @@ pub trait Guard {
         status
     }
 
-    /// The stream has ended, with this gRPC status if it said one. Not called for a body that is
-    /// dropped before.
-    fn ended(self: Pin<&mut Self>, status: Option<i32>) {
-        let _ = status;
-    }
-}
-
-/// What the last frame of a body says of the call.
-fn status_of(frame: Option<&Result<Frame<Bytes>, Status>>) -> Option<i32> {
-    match frame? {
-        Ok(frame) => grpc_status(frame.trailers_ref()?),
-        Err(status) => Some(status.code().into()),
+    /// Hears that the stream has ended: with the gRPC status in the trailers if there is one, or by an
+    /// error. It is not called for a body that the guard ended or that was dropped before its end.
+    fn ended(self: Pin<&mut Self>, end: Result<Option<i32>, SendErrorKind>) {
+        let _ = end;
     }
 }
 
@@ -155,7 +159,10 @@ struct Open {
 }
 
 impl Open {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, SendError>>> {
         if self.failing {
             return self.poll_failure(cx);
         }
@@ -176,21 +183,24 @@ impl Open {
         &mut self,
         error: &StreamError,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, SendError>>> {
         if self.pump.is_some() && PumpHandle::has_reset(error) {
             self.failing = true;
             return self.poll_failure(cx);
         }
-        let error = self.permit.shared.stream_error(error);
-        Poll::Ready(Some(Err(error.to_status())))
+        Poll::Ready(Some(Err(self.permit.shared.stream_error(error))))
     }
 
-    fn poll_failure(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_failure(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, SendError>>> {
         let status = match &mut self.pump {
             Some(pump) => ready!(pump.poll_failure(cx)),
             None => None,
         };
         let status = status.unwrap_or_else(|| Status::cancelled("the request was cancelled"));
-        Poll::Ready(Some(Err(status)))
+        let address = self.permit.shared.address;
+        Poll::Ready(Some(Err(SendError::request_body(address, status))))
     }
 }

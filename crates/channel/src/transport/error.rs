@@ -77,6 +77,18 @@ pub enum SendErrorKind {
     Stream(Reason),
 }
 
+impl SendErrorKind {
+    /// The gRPC status code of a call that fails like this. Codes of RST_STREAM map as gRPC's HTTP/2
+    /// protocol document says.
+    pub fn code(self) -> Code {
+        match self {
+            Self::Invalid | Self::RequestBody => Code::Internal,
+            Self::Lost | Self::NeverSent | Self::Refused => Code::Unavailable,
+            Self::Stream(reason) => code_of_reset(reason),
+        }
+    }
+}
+
 impl SendError {
     /// What may be done about it.
     pub fn kind(&self) -> SendErrorKind {
@@ -96,7 +108,7 @@ impl SendError {
         if let Some(status) = &self.status {
             return status.clone();
         }
-        let mut status = Status::new(self.code(), self.message());
+        let mut status = Status::new(self.kind.code(), self.message());
         if self.kind == SendErrorKind::Lost {
             let lost = ConnectionLost {
                 address: self.address,
@@ -156,16 +168,6 @@ impl SendError {
             address,
             reason: reason.into(),
             status: None,
-        }
-    }
-
-    fn code(&self) -> Code {
-        match self.kind {
-            SendErrorKind::Invalid | SendErrorKind::RequestBody => Code::Internal,
-            SendErrorKind::Lost | SendErrorKind::NeverSent | SendErrorKind::Refused => {
-                Code::Unavailable
-            }
-            SendErrorKind::Stream(reason) => code_of_reset(reason),
         }
     }
 

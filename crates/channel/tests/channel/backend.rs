@@ -38,18 +38,25 @@ struct Shared {
     go_away: watch::Sender<()>,
     /// How many calls a connection has before it is sent away.
     calls_each: AtomicUsize,
+    /// How many calls a connection may have open.
+    at_once: u32,
     drain: watch::Sender<()>,
 }
 
 impl Backend {
     /// A backend that answers at once.
     pub(crate) async fn start(name: &str) -> Self {
-        Self::new(name, false).await
+        Self::new(name, false, u32::MAX).await
     }
 
     /// A backend whose calls wait for the test: see [`next_call`](Self::next_call).
     pub(crate) async fn holding(name: &str) -> Self {
-        Self::new(name, true).await
+        Self::new(name, true, u32::MAX).await
+    }
+
+    /// A backend whose calls wait for the test, with a MAX_CONCURRENT_STREAMS of 1.
+    pub(crate) async fn holding_one(name: &str) -> Self {
+        Self::new(name, true, 1).await
     }
 
     /// The next call that came, unanswered.
@@ -115,7 +122,7 @@ impl Backend {
         self.server = tokio::spawn(accept(self.port.listen(), Arc::clone(&self.shared)));
     }
 
-    async fn new(name: &str, holds: bool) -> Self {
+    async fn new(name: &str, holds: bool, at_once: u32) -> Self {
         let port = Reserved::new();
         let (held, calls) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
@@ -127,6 +134,7 @@ impl Backend {
             open: watch::Sender::new(0),
             go_away: watch::Sender::new(()),
             calls_each: AtomicUsize::new(usize::MAX),
+            at_once,
             drain: watch::Sender::new(()),
         });
         let server = tokio::spawn(accept(port.listen(), Arc::clone(&shared)));
@@ -149,21 +157,42 @@ pub(crate) struct Held {
 
 impl Held {
     /// Answers it.
-    pub(crate) fn answer(mut self) {
-        let response = Response::builder().header("content-type", "application/grpc");
-        let mut body = self
-            .respond
-            .send_response(response.body(()).unwrap(), false)
-            .unwrap();
+    pub(crate) fn answer(self) {
+        self.answer_and_end(0);
+    }
+
+    /// Answers with a message, and then with this status in the trailers.
+    pub(crate) fn answer_and_end(mut self, status: i32) {
+        let mut body = self.begin();
         body.send_data(message(&self.name), false).unwrap();
         let mut trailers = HeaderMap::new();
-        trailers.insert("grpc-status", "0".parse().unwrap());
+        trailers.insert("grpc-status", status.into());
         body.send_trailers(trailers).unwrap();
     }
 
+    /// Answers with this status in the head of a response that has nothing else (Trailers-Only).
+    pub(crate) fn end_in_head(mut self, status: i32) {
+        let response = Response::builder()
+            .header("content-type", "application/grpc")
+            .header("grpc-status", status);
+        let response = response.body(()).unwrap();
+        self.respond.send_response(response, true).unwrap();
+    }
+
+    /// Answers with a message and no status at all.
+    pub(crate) fn answer_without_status(mut self) {
+        let message = message(&self.name);
+        self.begin().send_data(message, true).unwrap();
+    }
+
     /// Refuses it as if it had not been seen.
-    pub(crate) fn refuse(mut self) {
-        self.respond.send_reset(Reason::REFUSED_STREAM);
+    pub(crate) fn refuse(self) {
+        self.reset_with(Reason::REFUSED_STREAM);
+    }
+
+    /// Resets it.
+    pub(crate) fn reset_with(mut self, reason: Reason) {
+        self.respond.send_reset(reason);
     }
 
     /// Answers with something that is not gRPC.
@@ -224,7 +253,9 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
     let _open = Open::new(&shared.open);
     let mut told = shared.go_away.subscribe();
-    let Ok(mut connection) = server::handshake(tcp).await else {
+    let mut settings = server::Builder::new();
+    settings.max_concurrent_streams(shared.at_once);
+    let Ok(mut connection) = settings.handshake(tcp).await else {
         return;
     };
     let mut calls = 0;

@@ -28,6 +28,7 @@ mod idle;
 mod keepalive;
 mod limits;
 mod not_grpc;
+mod outcomes;
 mod policies;
 mod proxy;
 mod retries;

@@ -1,0 +1,275 @@
+//! One attempt of a call: a pick, a request, and the one outcome that it ends with.
+//!
+//! Load reports, outlier detection, retries and custom policies all count attempts by their outcome. So
+//! the token of the balancer is owned by one type from the pick to the last byte of the response, and
+//! every way out of it names a [`CallOutcome`]. An attempt that is dropped was cancelled.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use crowfly_lb::{Call, CallContext, CallOutcome, EndpointId, HashHeader, Pick, hash_values};
+use http::{HeaderMap, HeaderValue, Response};
+use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep_until};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use super::CallError;
+use super::decision::Decision;
+use crate::channel::ChannelContext;
+use crate::clusters::{Balancing, Cluster};
+use crate::deadline::Deadline;
+use crate::driver::Query;
+use crate::named::named;
+use crate::not_grpc;
+use crate::routing::Routing;
+use crate::transport::{
+    Guard, ReplayBody, ResponseBody, SendError, SendErrorKind, Sender, grpc_status,
+};
+
+/// An attempt on one endpoint. Dropping it without a word means that the caller cancelled it.
+pub(super) struct Attempt {
+    token: Call<Sender>,
+    /// The status in the head of a response. A response that has one has nothing else to say.
+    in_head: Option<i32>,
+}
+
+/// An attempt that ended before its response began.
+pub(super) struct Failed {
+    pub(super) outcome: CallOutcome,
+    /// The error for the caller, if there is no further attempt.
+    pub(super) error: CallError,
+}
+
+impl Attempt {
+    /// Picks an endpoint. Waits until there is one, but not past the deadline.
+    pub(super) async fn pick(
+        decision: &Decision,
+        channel: &ChannelContext,
+    ) -> Result<Self, Status> {
+        let cluster: &Cluster = &decision.cluster;
+        // One seed for all looks: a call that waits is not dropped the likelier for looking often.
+        let seed = fastrand::u64(..);
+        let look = |balancing: &Balancing| look(balancing, seed, decision, channel);
+        let picked = match look(&cluster.balancing.load()) {
+            Some(picked) => picked,
+            None => {
+                let found = cluster.balancing.find(look);
+                decision.deadline.bound(found, || unusable(cluster)).await?
+            }
+        };
+        match picked {
+            Ok(token) => Ok(Self {
+                token,
+                in_head: None,
+            }),
+            Err(text) => Err(Status::unavailable(match &**channel.routing.load() {
+                Routing::Ready(router) => router.with_notes(text),
+                _ => text,
+            })),
+        }
+    }
+
+    /// Sends the request, and waits for the head of the response. The rest of the attempt belongs to
+    /// the response's body.
+    pub(super) async fn send(
+        self,
+        decision: &Decision,
+        body: &ReplayBody<Body>,
+        node: &Arc<str>,
+    ) -> Result<Response<ResponseBody<InFlight>>, Failed> {
+        let request = || decision.timed_head().map(|()| body.attempt());
+        let response = self.token.transport().send_with(request);
+        let what = || format!("a response from {}", self.address());
+        let response = decision.deadline.bound(response, what).await;
+        match response {
+            Ok(Ok(response)) => self.answered(response, decision.deadline, node),
+            Ok(Err(error)) => Err(self.failed(&error)),
+            Err(status) => Err(Failed {
+                outcome: self.finish(CallOutcome::DeadlineExceeded),
+                error: status.into(),
+            }),
+        }
+    }
+
+    fn answered(
+        mut self,
+        response: Response<ResponseBody>,
+        deadline: Deadline,
+        node: &Arc<str>,
+    ) -> Result<Response<ResponseBody<InFlight>>, Failed> {
+        self.in_head = grpc_status(response.headers());
+        match self.in_head {
+            // The caller of a Trailers-Only response need not read its body.
+            Some(code) => self.token.will_end(CallOutcome::Status(code)),
+            None => {
+                if let Some(status) = not_grpc::status_of(&response, self.address()) {
+                    return Err(Failed {
+                        outcome: self.finish(CallOutcome::Status(status.code().into())),
+                        error: status.into(),
+                    });
+                }
+            }
+        }
+        let in_flight = InFlight {
+            attempt: Some(self),
+            deadline,
+            node: Arc::clone(node),
+            sleep: deadline.at().map(sleep_until),
+        };
+        Ok(response.map(|body| body.guarded(in_flight)))
+    }
+
+    fn failed(self, error: &SendError) -> Failed {
+        let status = error.to_status();
+        Failed {
+            outcome: self.finish(outcome_of(error.kind())),
+            error: match error.kind() {
+                SendErrorKind::RequestBody => CallError::Body(status),
+                _ => CallError::Ours(status),
+            },
+        }
+    }
+
+    /// Ends an attempt whose response ended: with the status in its trailers if it has some, or by an
+    /// error of its stream.
+    fn ended(self, end: Result<Option<i32>, SendErrorKind>) {
+        let outcome = match end {
+            // gRPC's HTTP/2 protocol: a response without a status has the status UNKNOWN.
+            Ok(in_trailers) => {
+                let status = in_trailers.or(self.in_head);
+                CallOutcome::Status(status.unwrap_or_else(|| Code::Unknown.into()))
+            }
+            Err(kind) => outcome_of(kind),
+        };
+        self.finish(outcome);
+    }
+
+    fn finish(self, outcome: CallOutcome) -> CallOutcome {
+        self.token.finish(outcome);
+        outcome
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.token.transport().address()
+    }
+}
+
+/// The outcome of an attempt whose stream failed.
+fn outcome_of(error: SendErrorKind) -> CallOutcome {
+    match error {
+        SendErrorKind::Invalid => CallOutcome::Invalid,
+        SendErrorKind::Lost => CallOutcome::ConnectionLost,
+        SendErrorKind::NeverSent => CallOutcome::NeverSent,
+        SendErrorKind::Refused => CallOutcome::Refused,
+        // The caller's body failed, which cancelled the stream.
+        SendErrorKind::RequestBody => CallOutcome::Cancelled,
+        SendErrorKind::Stream(_) => CallOutcome::Status(error.code().into()),
+    }
+}
+
+/// Picks from a picker, with the text of the failure as the error; `None` if the call has to wait for
+/// the next picker.
+fn look(
+    balancing: &Balancing,
+    seed: u64,
+    decision: &Decision,
+    channel: &ChannelContext,
+) -> Option<Result<Call<Sender>, String>> {
+    let (picker, may_wait) = match balancing {
+        Balancing::Last(picker) => (picker, false),
+        Balancing::Live(picker) => (picker, decision.wait_for_ready),
+        Balancing::Pending => return None,
+    };
+    let headers = RequestHeaders(decision.headers());
+    let cx = CallContext::new(seed);
+    let cx = cx.with_hash(decision.hash).with_headers(&headers);
+    match picker.pick(&cx) {
+        Pick::Ready(token) => {
+            if let Some(endpoint) = token.wakes() {
+                wake(channel, endpoint);
+            }
+            Some(Ok(token))
+        }
+        Pick::Drop(dropped) => Some(Err(dropped.to_string())),
+        Pick::Fail(_) if may_wait => None,
+        Pick::Fail(failure) => Some(Err(failure.to_string())),
+        Pick::Queue => None,
+        Pick::Wake(endpoint) => {
+            wake(channel, endpoint);
+            None
+        }
+    }
+}
+
+/// The headers of a call, as a policy sees them.
+#[derive(Debug)]
+struct RequestHeaders<'a>(&'a HeaderMap);
+
+impl HashHeader for RequestHeaders<'_> {
+    fn hash_header(&self, name: &str) -> Option<u64> {
+        hash_values(self.0.get_all(name).iter().map(HeaderValue::as_bytes))
+    }
+}
+
+/// Tells the driver that a call wants an endpoint, once.
+fn wake(channel: &ChannelContext, endpoint: EndpointId) {
+    // The driver is gone when the channel is.
+    let _ = channel.queries.unbounded_send(Query::Demand(endpoint));
+}
+
+/// Says why there was no endpoint when a call's time ended before it was sent.
+fn unusable(cluster: &Cluster) -> String {
+    let balancing = cluster.balancing.load();
+    let failure = match &**balancing {
+        Balancing::Last(picker) | Balancing::Live(picker) => picker.failure(),
+        Balancing::Pending => None,
+    };
+    let why = failure.map_or_else(
+        || format!("cluster {}: no connection is ready yet", cluster.name),
+        ToString::to_string,
+    );
+    format!("a backend: {why}")
+}
+
+pin_project! {
+    /// The part of a call that lives as long as the body of its response: the attempt and the deadline.
+    /// The default belongs to no call.
+    #[derive(Default)]
+    pub struct InFlight {
+        attempt: Option<Attempt>,
+        deadline: Deadline,
+        // Named by the failures of the call.
+        node: Arc<str>,
+        #[pin]
+        sleep: Option<Sleep>,
+    }
+}
+
+impl Guard for InFlight {
+    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
+        let this = self.project();
+        let Some(sleep) = this.sleep.as_pin_mut() else {
+            return Poll::Pending;
+        };
+        ready!(sleep.poll(cx));
+        let Some(attempt) = this.attempt.take() else {
+            return Poll::Pending;
+        };
+        let what = format!("the rest of a response from {}", attempt.address());
+        attempt.finish(CallOutcome::DeadlineExceeded);
+        Poll::Ready(this.deadline.exceeded(&what))
+    }
+
+    fn worded(&self, status: Status) -> Status {
+        named(status, &self.node)
+    }
+
+    fn ended(self: Pin<&mut Self>, end: Result<Option<i32>, SendErrorKind>) {
+        if let Some(attempt) = self.project().attempt.take() {
+            attempt.ended(end);
+        }
+    }
+}

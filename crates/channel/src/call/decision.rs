@@ -1,0 +1,130 @@
+//! The decision of a call: all that is settled once, before its first attempt.
+//!
+//! It is made from one configuration and kept for all attempts, because a call that was routed stays
+//! with its cluster whatever becomes of the routes (gRFC A31). Timeouts, filters and retry policies of
+//! routes will be decided here too.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, header};
+use tonic::Status;
+
+use super::{RequestHash, WaitForReady};
+use crate::channel::ChannelContext;
+use crate::clusters::Lease;
+use crate::deadline::{self, Deadline};
+use crate::driver::Query;
+use crate::routing::Routing;
+
+const USER_AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("grpc-rust-crowfly/", env!("CARGO_PKG_VERSION")));
+
+/// All that the attempts of a call have in common.
+pub(super) struct Decision {
+    head: Request<()>,
+    pub(super) deadline: Deadline,
+    pub(super) wait_for_ready: bool,
+    /// One hash for all attempts, because a call without a hash of its own must ask for one connection
+    /// at most (gRFC A42).
+    pub(super) hash: u64,
+    /// The lease keeps the cluster until the call needs no more attempts (gRFC A31).
+    pub(super) cluster: Arc<Lease>,
+}
+
+impl Decision {
+    /// Reads the request and routes it. Waits for the first configuration and, if the call waits for
+    /// ready, for one that works.
+    pub(super) async fn make(channel: &ChannelContext, request: Parts) -> Result<Self, Status> {
+        let deadline = Deadline::of(&request.headers)?;
+        let wait_for_ready = request.extensions.get().copied().unwrap_or_default();
+        let WaitForReady(wait_for_ready) = wait_for_ready;
+        let hash = request.extensions.get().map(|RequestHash(hash)| *hash);
+        let head = head(channel, request)?;
+        let cluster = route(channel, head.uri().path(), deadline, wait_for_ready).await?;
+        Ok(Self {
+            head,
+            deadline,
+            wait_for_ready,
+            hash: hash.unwrap_or_else(|| fastrand::u64(..)),
+            cluster,
+        })
+    }
+
+    /// The head of an attempt that is sent now: it tells the server how much time is left.
+    pub(super) fn timed_head(&self) -> Request<()> {
+        let mut head = self.head.clone();
+        if let Some(left) = self.deadline.header() {
+            head.headers_mut().insert(deadline::HEADER, left);
+        }
+        head
+    }
+
+    /// The headers of the call, for policies that hash one of them.
+    pub(super) fn headers(&self) -> &HeaderMap {
+        self.head.headers()
+    }
+}
+
+/// The head of the request as backends see it.
+fn head(channel: &ChannelContext, mut request: Parts) -> Result<Request<()>, Status> {
+    let path = match request.uri.path_and_query() {
+        Some(path) => path.clone(),
+        None => PathAndQuery::from_static("/"),
+    };
+    let uri = Uri::builder()
+        .scheme(channel.scheme.clone())
+        .authority(channel.authority.in_uri())
+        .path_and_query(path)
+        .build()
+        .map_err(|error| Status::internal(format!("request URI: {error}")))?;
+    request
+        .headers
+        .entry(header::USER_AGENT)
+        .or_insert(USER_AGENT);
+    let mut head = Request::new(());
+    *head.method_mut() = Method::POST;
+    *head.uri_mut() = uri;
+    *head.headers_mut() = request.headers;
+    channel.authority.tell(head.extensions_mut());
+    Ok(head)
+}
+
+/// The cluster for a path.
+async fn route(
+    channel: &ChannelContext,
+    path: &str,
+    deadline: Deadline,
+    wait_for_ready: bool,
+) -> Result<Arc<Lease>, Status> {
+    let look = |routing: &Routing| match routing {
+        Routing::Ready(router) => Some(router.route(path)),
+        Routing::Broken(reason) => Some(Err(reason.to_string())),
+        Routing::Failed(_) if wait_for_ready => None,
+        Routing::Failed(reason) => Some(Err(reason.to_string())),
+        Routing::Idle => {
+            // The driver is gone when the channel is.
+            let _ = channel.queries.unbounded_send(Query::Wake);
+            None
+        }
+        Routing::Waiting(_) => None,
+    };
+    let routed = match look(&channel.routing.load()) {
+        Some(routed) => routed,
+        None => {
+            let found = channel.routing.find(look);
+            deadline.bound(found, || missing(channel)).await?
+        }
+    };
+    routed.map_err(Status::unavailable)
+}
+
+/// Names the resource that a call waited for when its time ended before it was routed.
+fn missing(channel: &ChannelContext) -> String {
+    match &**channel.routing.load() {
+        Routing::Failed(reason) => format!("a configuration: {reason}"),
+        Routing::Waiting(missing) => missing.to_string(),
+        Routing::Broken(_) | Routing::Idle | Routing::Ready(_) => "a configuration".to_owned(),
+    }
+}
