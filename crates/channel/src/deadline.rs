@@ -1,4 +1,7 @@
-//! The deadline of a call, from its `grpc-timeout` header.
+//! The deadline of a call.
+//!
+//! Tonic's clients say it in the `grpc-timeout` header alone, so it is read from there. It bounds every
+//! wait of the call, because a server that hangs cannot be relied on to keep it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -23,12 +26,13 @@ const UNITS: [(u128, char); 6] = [
 /// The value has at most 8 digits.
 const MAX_VALUE: u128 = 99_999_999;
 
-/// When a call must be over, if ever.
+/// The moment at which a call must be over, with the time that it was given; `None` if it may take any
+/// time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Deadline(Option<(Instant, Duration)>);
 
 impl Deadline {
-    /// Reads the header, as tonic clients set it. A malformed one is the caller's error.
+    /// Reads the header, as tonic clients set it. A malformed one is an error of the caller.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Status> {
         let Some(value) = headers.get(HEADER) else {
             return Ok(Self(None));
@@ -38,23 +42,23 @@ impl Deadline {
                 "{HEADER}: expected up to 8 digits and a unit (H M S m u n), got {value:?}"
             ))
         })?;
-        // Too far away to be represented is as good as never.
+        // A deadline too far away to be represented is none.
         let at = Instant::now().checked_add(timeout);
         Ok(Self(at.map(|at| (at, timeout))))
     }
 
-    /// What is left of it, as a server that is sent the call at this moment must know it.
+    /// The time that is left, as a header for a server that is sent the call at this moment.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         let (at, _) = self.0?;
         format(at.saturating_duration_since(Instant::now()))
     }
 
-    /// The moment itself.
+    /// The moment at which the call must be over.
     pub(crate) fn at(&self) -> Option<Instant> {
         self.0.map(|(at, _)| at)
     }
 
-    /// Runs `step`, but not past the deadline; `what` says what was waited for.
+    /// Runs `step`, but not past the deadline. `what` names the awaited thing for the error.
     pub(crate) async fn bound<F: Future>(
         &self,
         step: F,
@@ -68,7 +72,7 @@ impl Deadline {
         }
     }
 
-    /// The status of a call whose time is up.
+    /// The status of a call that was waiting for `what` when its time ended.
     pub(crate) fn exceeded(&self, what: &str) -> Status {
         let timeout = self.0.map(|(_, timeout)| timeout).unwrap_or_default();
         Status::deadline_exceeded(format!(

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use tonic::Status;
 
-/// The status, with the node at the end of its text. A channel without a bootstrap has no node to
-/// name.
+/// Adds the node to the end of a status' text. A channel without a bootstrap has no node to name.
 ///
 /// The cause of the failure can still be found below it ([`ConnectionLost::find`](crate::ConnectionLost::find)).
 pub(crate) fn named(status: Status, node: &str) -> Status {

@@ -1,4 +1,7 @@
 //! The response body.
+//!
+//! It owns the stream of its call, because the rest of a response comes only as fast as it is read. The
+//! channel ties a [`Guard`] to it, because deadlines and outcomes last as long as the response.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,10 +13,10 @@ use http_body::{Body, Frame};
 use pin_project_lite::pin_project;
 use tonic::Status;
 
+use super::connection_state::StreamPermit;
 use super::error::{SendError, SendErrorKind};
 use super::http2::{ReceiveStream, StreamError};
 use super::pump::PumpHandle;
-use super::shared::StreamPermit;
 
 pin_project! {
     /// The body of a response, and with it the open stream.
@@ -21,8 +24,8 @@ pin_project! {
     /// It gives window back to the server as it hands out data, so a reader that stops reading
     /// stops the server. Dropped before its end, it resets the stream with CANCEL.
     ///
-    /// The upper layer ties what belongs to the call to it with [`guarded`](Self::guarded): the
-    /// guard is a type parameter and pinned in place, so that it costs no allocation.
+    /// The upper layer ties its part of the call to the body with [`guarded`](Self::guarded). The guard is
+    /// a type parameter and pinned in place, so that it costs no allocation.
     pub struct ResponseBody<G = ()> {
         stream: Option<Open>,
         #[pin]
@@ -58,7 +61,7 @@ impl ResponseBody {
     }
 }
 
-/// A body that has ended, because tonic's interceptors answer a call that they refuse with one.
+/// The default has ended, because tonic's interceptors answer a call that they refuse with it.
 impl<G: Default> Default for ResponseBody<G> {
     fn default() -> Self {
         Self {
@@ -121,16 +124,16 @@ impl<G> fmt::Debug for ResponseBody<G> {
     }
 }
 
-/// Something whose life is that of the call: dropped with the body, and able to end it.
+/// The upper layer's part of a call. It is dropped with the body, and can end it.
 pub trait Guard {
-    /// Asked each time the body is polled. `Ready` ends the body with that status and resets the
-    /// stream: a deadline has passed, say.
+    /// Ends the body with a status and resets the stream, for example because a deadline has passed. It
+    /// is asked each time the body is polled.
     fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
         let _ = cx;
         Poll::Pending
     }
 
-    /// Words a failure of ours for the caller.
+    /// Words a failure of the transport for the caller.
     fn worded(&self, status: Status) -> Status {
         status
     }
@@ -154,7 +157,7 @@ struct Open {
     data_read: bool,
     pump: Option<PumpHandle>,
     permit: StreamPermit,
-    /// The stream failed because the pump's body did; what with, the pump knows.
+    /// The stream failed because the request body did. The pump has the error.
     failing: bool,
 }
 
@@ -188,7 +191,7 @@ impl Open {
             self.failing = true;
             return self.poll_failure(cx);
         }
-        Poll::Ready(Some(Err(self.permit.shared.stream_error(error))))
+        Poll::Ready(Some(Err(self.permit.state.stream_error(error))))
     }
 
     fn poll_failure(
@@ -200,7 +203,7 @@ impl Open {
             None => None,
         };
         let status = status.unwrap_or_else(|| Status::cancelled("the request was cancelled"));
-        let address = self.permit.shared.address;
+        let address = self.permit.state.address;
         Poll::Ready(Some(Err(SendError::request_body(address, status))))
     }
 }

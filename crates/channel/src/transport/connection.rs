@@ -1,4 +1,7 @@
-//! Connecting, and what ends a connection.
+//! Connecting, and the end of a connection.
+//!
+//! A connection counts as READY only once the server's SETTINGS were read, and its end is told in two
+//! steps (draining, closed), because a balancer must stop picking it before its streams have ended.
 
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
@@ -15,13 +18,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
+use super::connection_state::ConnectionState;
 use super::dial::Dialled;
 use super::error::{ConnectError, ConnectPhase};
 use super::http2::{Backend, Client, Config, Error, GoAway, Socket, Writes};
 use super::keepalive::{self, Heard, Keepalive};
 use super::profile::Profile;
 use super::sender::Sender;
-use super::shared::Shared;
 
 /// A server that wants TLS answers plaintext with an alert or hangs up, and neither is HTTP/2.
 const WANTS_TLS: &str = " (we speak plaintext: does the server want TLS?)";
@@ -34,7 +37,7 @@ const WANTS_TLS: &str = " (we speak plaintext: does the server want TLS?)";
 #[derive(Debug)]
 pub struct Connection {
     sender: Sender,
-    shared: Arc<Shared>,
+    state: Arc<ConnectionState>,
     closing: watch::Receiver<Option<Closing>>,
     draining: bool,
 }
@@ -52,7 +55,7 @@ impl Connection {
         profile: &Profile,
         connect_timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let attempt = Attempt {
+        let connecting = Connecting {
             address,
             deadline: after(connect_timeout),
             connect_timeout,
@@ -61,52 +64,52 @@ impl Connection {
             backend: profile.backend(),
             hint: "",
         };
-        let dialled = attempt
+        let dialled = connecting
             .phase(ConnectPhase::Connect, profile.dial(address))
             .await?;
         match profile.tls() {
             None => {
-                let attempt = Attempt {
+                let connecting = Connecting {
                     hint: WANTS_TLS,
-                    ..attempt
+                    ..connecting
                 };
                 let socket = Socket {
                     writes: dialled.writes(),
                     io: dialled,
                     probe: Dialled::is_hung_up,
                 };
-                attempt.http2(socket).await
+                connecting.http2(socket).await
             }
             Some(tls) => {
                 let handshake = tls.handshake(dialled);
-                let stream = attempt.phase(ConnectPhase::Tls, handshake).await?;
+                let stream = connecting.phase(ConnectPhase::Tls, handshake).await?;
                 let socket = Socket {
                     io: stream,
                     probe: |stream| stream.get_ref().0.is_hung_up(),
                     writes: Writes::Layered,
                 };
-                attempt.http2(socket).await
+                connecting.http2(socket).await
             }
         }
     }
 
-    /// What calls are sent through; cheap to clone.
+    /// The sender of calls; cheap to clone.
     pub fn sender(&self) -> &Sender {
         &self.sender
     }
 
-    /// Whether the server complained of too many PINGs (gRFC A8).
+    /// True if the server complained of too many PINGs (gRFC A8).
     pub fn has_too_many_pings(&self) -> bool {
-        self.shared.too_many_pings()
+        self.state.too_many_pings()
     }
 
-    /// Whether a call was sent on this connection.
+    /// True if a call was sent on this connection.
     pub fn has_carried_calls(&self) -> bool {
-        self.shared.has_carried_calls()
+        self.state.has_carried_calls()
     }
 
-    /// Waits for the end to come nearer: at most one [`Closing::Draining`], then
-    /// [`Closing::Closed`], again and again. Dropping the future loses nothing.
+    /// Waits for the next step towards the end: at most one [`Closing::Draining`], then
+    /// [`Closing::Closed`] each time. Dropping the future loses nothing.
     pub async fn closing(&mut self) -> Closing {
         loop {
             match self.closing.borrow_and_update().clone() {
@@ -124,13 +127,13 @@ impl Connection {
     }
 }
 
-/// How near a connection is to its end.
+/// The steps towards the end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// It is over; open streams have failed.
+    /// The connection is over, and open streams have failed.
     Closed(Arc<str>),
-    /// No new streams; open ones go on to their end. There is no GOAWAY when the connection has
-    /// merely used up its stream ids.
+    /// The connection takes no new streams, and open ones go on to their end. There is no GOAWAY when it
+    /// has merely used up its stream ids.
     Draining(Option<GoAway>),
 }
 
@@ -144,19 +147,19 @@ impl fmt::Display for Closing {
     }
 }
 
-/// One attempt to connect: its steps share a deadline.
-struct Attempt {
+/// An attempt to connect. Its steps share a deadline.
+struct Connecting {
     address: SocketAddr,
     deadline: Instant,
     connect_timeout: Duration,
     keepalive: Option<Keepalive>,
     config: Config,
     backend: Backend,
-    /// A hint for the reader of the error, if the server does not speak HTTP/2.
+    /// A hint that is added to the error of a server that does not speak HTTP/2.
     hint: &'static str,
 }
 
-impl Attempt {
+impl Connecting {
     async fn phase<T, E: fmt::Display>(
         &self,
         phase: ConnectPhase,
@@ -181,17 +184,17 @@ impl Attempt {
         let keepalive = self
             .keepalive
             .map(|settings| (settings, Arc::new(Heard::new())));
-        let mut shared = Shared::new(self.address, Handle::current());
+        let mut state = ConnectionState::new(self.address, Handle::current());
         if let Some((_, heard)) = &keepalive {
-            shared = shared.listening(Arc::clone(heard));
+            state = state.listening(Arc::clone(heard));
         }
-        let shared = Arc::new(shared);
-        let listener = shared.clone();
+        let state = Arc::new(state);
+        let listener = state.clone();
         let observe = move |event| listener.handle_event(event);
         let ready = async {
             let connected = Client::connect(self.backend, socket, self.config, observe);
             let (client, mut driver) = connected.await?;
-            read_settings(&mut driver, &shared).await?;
+            read_settings(&mut driver, &state).await?;
             Ok::<_, Error>((client, driver))
         };
         let ready = async {
@@ -201,8 +204,8 @@ impl Attempt {
         let (client, driver) = self.phase(ConnectPhase::Settings, ready).await?;
         debug!(address = %self.address, "connected");
 
-        let closing = shared.watch();
-        let watched = shared.clone();
+        let closing = state.watch();
+        let watched = state.clone();
         let keepalive = keepalive.map(|keepalive| (keepalive, client.pings()));
         let unresponsive = async move {
             match keepalive {
@@ -212,17 +215,18 @@ impl Attempt {
                 None => pending().await,
             }
         };
-        tokio::spawn(drive(driver, unresponsive, shared.clone()));
+        tokio::spawn(drive(driver, unresponsive, state.clone()));
         Ok(Connection {
-            sender: Sender::new(client, Arc::clone(&shared)),
-            shared,
+            sender: Sender::new(client, Arc::clone(&state)),
+            state,
             closing,
             draining: false,
         })
     }
 }
 
-/// The moment a span of time from now; far away, if it is too long to be one.
+/// The moment that is a span of time from now. A span that is too long for the clock gives a moment far
+/// away.
 fn after(span: Duration) -> Instant {
     let far_away = Duration::from_secs(30 * 365 * 24 * 60 * 60);
     let now = Instant::now();
@@ -231,20 +235,21 @@ fn after(span: Duration) -> Instant {
 
 /// Drives the connection in place until the server's SETTINGS have come.
 ///
-/// It is not spawned before that, so an attempt that times out or is dropped leaves nothing behind.
-async fn read_settings<D>(driver: &mut D, shared: &Shared) -> Result<(), Error>
+/// The driver is not spawned before that, so that an attempt that times out or is dropped leaves nothing
+/// behind.
+async fn read_settings<D>(driver: &mut D, state: &ConnectionState) -> Result<(), Error>
 where
     D: Future<Output = Result<(), Error>> + Unpin,
 {
     poll_fn(|cx| match Pin::new(&mut *driver).poll(cx) {
         Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-        // Closed in good order, but closed.
+        // The end is in good order, and still there is no connection.
         Poll::Ready(Ok(())) => {
             let text = "the server closed the connection";
             let error = io::Error::new(ErrorKind::UnexpectedEof, text);
             Poll::Ready(Err(error.into()))
         }
-        Poll::Pending if shared.settings_seen() => Poll::Ready(Ok(())),
+        Poll::Pending if state.settings_seen() => Poll::Ready(Ok(())),
         Poll::Pending => Poll::Pending,
     })
     .await
@@ -253,9 +258,9 @@ where
 async fn drive(
     driver: impl Future<Output = Result<(), Error>>,
     unresponsive: impl Future<Output = Arc<str>>,
-    shared: Arc<Shared>,
+    state: Arc<ConnectionState>,
 ) {
-    let task = Task { shared };
+    let task = Task { state };
     let reason: Arc<str> = tokio::select! {
         ended = driver => match ended {
             Ok(()) => "closed in good order".into(),
@@ -264,18 +269,18 @@ async fn drive(
         // This drops the driver, and with it the connection.
         reason = unresponsive => reason,
     };
-    debug!(address = %task.shared.address, %reason, "disconnected");
-    task.shared.handle_closed(reason);
+    debug!(address = %task.state.address, %reason, "disconnected");
+    task.state.handle_closed(reason);
 }
 
 /// Reports the end of the connection even if its task is dropped or panics.
 struct Task {
-    shared: Arc<Shared>,
+    state: Arc<ConnectionState>,
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.shared.handle_closed("the connection task was stopped");
+        self.state.handle_closed("the connection task was stopped");
     }
 }
 

@@ -1,8 +1,8 @@
-//! What can go wrong on a connection, sorted by what the caller may do about it.
+//! The failures of a connection and of its calls, sorted by what a caller may do about them.
 //!
 //! gRFC A6 lets a client repeat a call without asking the application in two cases only: the call
 //! never left the client (any number of times), or the server is known not to have acted on it
-//! (once). Everything else is the application's business. [`SendErrorKind`] is that distinction.
+//! (once). All else is for the application to decide. [`SendErrorKind`] is that distinction.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -14,15 +14,15 @@ use tonic::{Code, Status};
 
 use super::http2::{GoAway, OpenError, Reason, StreamError};
 
-/// No connection to an address: where it got stuck, and why.
+/// A failure to connect to an address: the step that failed, and the reason.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("cannot connect to {address}: {phase}: {reason}")]
 pub struct ConnectError {
     /// The address that was tried.
     pub address: SocketAddr,
-    /// How far the attempt came.
+    /// The step that failed.
     pub phase: ConnectPhase,
-    /// What happened there.
+    /// The reason for which it failed.
     pub reason: Arc<str>,
 }
 
@@ -54,15 +54,16 @@ pub struct SendError {
     kind: SendErrorKind,
     address: SocketAddr,
     reason: String,
-    /// Set for [`SendErrorKind::RequestBody`]: what the body failed with.
+    /// The error of the body, for [`SendErrorKind::RequestBody`].
     #[source]
     status: Option<Status>,
 }
 
-/// What may be done about a failed call.
+/// The failures of calls, by what may be done about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendErrorKind {
-    /// HTTP/2 cannot carry this request (say, a `connection` header). Repeating it is no use.
+    /// HTTP/2 cannot carry the request, for example because of a `connection` header. Repeating it is no
+    /// use.
     Invalid,
     /// The connection died after the request was handed to it: the server may have acted on it.
     Lost,
@@ -90,12 +91,12 @@ impl SendErrorKind {
 }
 
 impl SendError {
-    /// What may be done about it.
+    /// The kind of the failure, which says what may be done about it.
     pub fn kind(&self) -> SendErrorKind {
         self.kind
     }
 
-    /// The backend the call was sent to, or would have been.
+    /// The backend that the call was sent to, or would have been sent to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -188,8 +189,8 @@ impl SendError {
 
 /// The connection of a call died after the call was sent: the server may have acted on it.
 ///
-/// It is the source of the call's [`tonic::Status`], so that whoever counts such calls can tell
-/// them from an UNAVAILABLE that the server or the balancer answered.
+/// It is the source of the call's [`tonic::Status`], because a program may want to tell such calls from
+/// an UNAVAILABLE of the server or of the balancer.
 ///
 /// ```
 /// # fn count(status: &tonic::Status) {
@@ -226,8 +227,9 @@ impl ConnectionLost {
     }
 }
 
-/// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors>, and INTERNAL for the
-/// two codes that the table leaves to the implementation.
+/// The gRPC code for a code of RST_STREAM, by the table in
+/// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors>. The two codes that the table
+/// leaves to the implementation are INTERNAL.
 fn code_of_reset(reason: Reason) -> Code {
     match reason {
         Reason::NO_ERROR

@@ -1,4 +1,7 @@
-//! Finding out that the other side is gone although nobody said so (gRFC A8).
+//! Keepalive (gRFC A8): a server that stays silent is asked for a sign of life.
+//!
+//! A machine that lost its power closes no connection, so calls on it would wait for their deadline. A
+//! PING that is not answered ends them sooner.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -8,26 +11,26 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
+use super::connection_state::ConnectionState;
 use super::http2::PingSender;
-use super::shared::Shared;
 
-/// When a silent server is asked for a sign of life, and how long it has for one.
+/// The times after which a silent server is sent a PING, and given up on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Keepalive {
-    /// How long the server may be silent before it is sent a PING.
+    /// The time that the server may be silent before it is sent a PING.
     pub interval: Duration,
-    /// How long it may be silent after that.
+    /// The time that the server has for its answer.
     pub timeout: Duration,
-    /// Whether it is asked even if no call is open.
+    /// True if PINGs are sent even while no call is open.
     pub while_idle: bool,
 }
 
 impl Keepalive {
-    /// No application may ask more often (gRFC A8).
+    /// The shortest interval that an application may set (gRFC A8).
     pub const LEAST_INTERVAL: Duration = Duration::from_secs(10);
 
-    /// The settings after servers complained of too many PINGs so many times: each time half as
-    /// many (gRFC A8).
+    /// The settings after servers complained of too many PINGs this many times. Each complaint doubles
+    /// the interval (gRFC A8).
     pub(crate) fn slowed(self, times: u32) -> Self {
         let factor = 1u32.checked_shl(times).unwrap_or(u32::MAX);
         Self {
@@ -37,13 +40,13 @@ impl Keepalive {
     }
 }
 
-/// When the server was last heard of, and whether a call wants to know if it is still there.
+/// The time of the server's last sign of life, written by the connection and read by [`watch`].
 #[derive(Debug)]
 pub(super) struct Heard {
     start: Instant,
-    /// Milliseconds after that.
+    /// Milliseconds after `start`.
     last: AtomicU64,
-    /// Whether nobody is asked because no call is open.
+    /// True while no PING is sent because no call is open.
     is_resting: AtomicBool,
     begun: Notify,
 }
@@ -58,25 +61,25 @@ impl Heard {
         }
     }
 
-    /// Something came.
+    /// Notes that bytes came from the server.
     pub(super) fn beat(&self) {
         let millis = self.start.elapsed().as_millis();
         let millis = u64::try_from(millis).unwrap_or(u64::MAX);
         self.last.store(millis, Relaxed);
     }
 
-    /// A stream is about to begin. Only the first one after a rest does more than look.
+    /// Notes that a stream is about to begin. Only the first one after a rest does more than a load.
     pub(super) fn stream_begins(&self) {
         if self.is_resting.load(Relaxed) {
             self.begun.notify_one();
         }
     }
 
-    /// Waits for a stream to begin; no longer than `most`, because one may just have begun unseen.
-    async fn rest(&self, shared: &Shared, most: Duration) {
+    /// Waits for a stream to begin, but not longer than `most`, because one may have begun unseen.
+    async fn rest(&self, state: &ConnectionState, most: Duration) {
         self.is_resting.store(true, Relaxed);
-        if shared.open_streams() == 0 {
-            // Either end is one.
+        if state.open_streams() == 0 {
+            // A stream and the end of the time are both reason to go on.
             let _ = timeout(most, self.begun.notified()).await;
         }
         self.is_resting.store(false, Relaxed);
@@ -87,17 +90,18 @@ impl Heard {
     }
 }
 
-/// Asks for signs of life until there is none; then the connection counts as closed.
+/// Sends PINGs to a silent server until one is not answered, and returns the reason for closing the
+/// connection.
 ///
-/// It has to run next to the connection, which carries the PINGs.
+/// It has to run next to the connection's driver, which carries the PINGs.
 pub(super) async fn watch(
     pings: PingSender,
     heard: Arc<Heard>,
     keepalive: Keepalive,
-    shared: Arc<Shared>,
+    state: Arc<ConnectionState>,
 ) -> Arc<str> {
     loop {
-        // Too far off to tell is never.
+        // A moment too far away for the clock never comes.
         let Some(due) = heard.last().checked_add(keepalive.interval) else {
             return pending().await;
         };
@@ -106,22 +110,22 @@ pub(super) async fn watch(
             continue;
         }
         // The silence of a rest counts: the first call after it comes with a PING (gRFC A8).
-        if !keepalive.while_idle && shared.open_streams() == 0 {
-            heard.rest(&shared, keepalive.interval).await;
+        if !keepalive.while_idle && state.open_streams() == 0 {
+            heard.rest(&state, keepalive.interval).await;
             continue;
         }
         pings.send();
         if !is_answered(&pings, &heard, keepalive.timeout).await {
             let reason = format!("keepalive: no answer within {:?}", keepalive.timeout);
             let reason: Arc<str> = reason.into();
-            // Before the streams fail, since they tell it.
-            shared.handle_unresponsive(Arc::clone(&reason));
+            // Before the streams fail, because their errors quote it.
+            state.handle_unresponsive(Arc::clone(&reason));
             return reason;
         }
     }
 }
 
-/// Waits for the answer to a PING. Whatever else comes is a sign of life too.
+/// Waits for the answer to a PING. Any other bytes are a sign of life too.
 async fn is_answered(pings: &PingSender, heard: &Heard, timeout: Duration) -> bool {
     let asked = Instant::now();
     loop {
@@ -131,7 +135,7 @@ async fn is_answered(pings: &PingSender, heard: &Heard, timeout: Duration) -> bo
         };
         match timeout_at(deadline, pings.answer()).await {
             Ok(true) => return true,
-            // The connection is at its end, and says why.
+            // The connection is at its end, and its driver says why.
             Ok(false) => return pending().await,
             Err(_) if heard.last() > last => {}
             Err(_) => return false,

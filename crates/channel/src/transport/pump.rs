@@ -1,4 +1,7 @@
 //! Moves a request body into its stream.
+//!
+//! It is a future of its own because a request may still be sent while its response is read. A unary
+//! request is done after the first poll, and then no task is spawned for it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,14 +22,14 @@ use super::http2::{SendStream, StreamError};
 /// for the next: a unary request becomes a single DATA frame that ends the stream, where sending
 /// each frame as it comes would add an empty one.
 ///
-/// It fails only if the body does. A stream that the server or the connection ended is no failure
-/// of the request side: the response tells.
+/// It fails only if the body does. A stream that the server or the connection ended is no failure of the
+/// request side, because the response reports it.
 pub(super) struct Pump<B> {
     stream: SendStream,
     body: B,
     /// DATA to send next.
     held: Option<Bytes>,
-    /// What the body gave after `held`.
+    /// The frame that the body gave after `held`.
     ahead: Option<Ahead>,
 }
 
@@ -50,7 +53,7 @@ where
         }
     }
 
-    /// Sends the head of the request if no DATA has.
+    /// Sends the head of the request, if it was not sent together with DATA.
     pub(super) fn flush(&mut self) {
         self.stream.flush();
     }
@@ -164,14 +167,14 @@ impl PumpHandle {
         }
     }
 
-    /// Whether a stream's error is the trace of a pump whose body failed: nothing else on this
-    /// side resets streams.
+    /// True if a stream ended because the body of its pump failed. Nothing else on this side resets
+    /// streams.
     pub(super) fn has_reset(error: &StreamError) -> bool {
         matches!(error, StreamError::Cancelled)
     }
 
-    /// What the body failed with. To be asked after [`has_reset`](Self::has_reset), when the pump
-    /// is at its end.
+    /// The error of the body. It is for streams that [`has_reset`](Self::has_reset) is true of, because
+    /// only then is the pump at its end.
     pub(super) async fn failure(&mut self) -> Option<Status> {
         std::future::poll_fn(|cx| self.poll_failure(cx)).await
     }

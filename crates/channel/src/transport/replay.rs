@@ -1,9 +1,9 @@
 //! A request body that can be sent again, until its call is committed.
 //!
-//! A transparent retry (gRFC A6) repeats a call whose body may already have been read in part. So
-//! what an attempt reads is kept until the call is committed: when the response begins, or when
-//! keeping the body would take too much memory. Keeping means cloning [`Bytes`]: the data
-//! itself is not copied.
+//! A transparent retry (gRFC A6) repeats a call whose body may already have been read in part. So the
+//! frames that an attempt reads are kept until the call is committed. A call is committed when its
+//! response begins, or when its body would take too much memory. Keeping a frame clones its [`Bytes`]
+//! and does not copy the data.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,16 +16,15 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use thiserror::Error;
 
-/// How much of a body is kept for another attempt: 256 KiB, as in gRPC C-core
+/// The number of bytes of a body that are kept for another attempt: 256 KiB, as in gRPC C-core
 /// (`grpc.per_rpc_retry_buffer_size`). It holds nearly every unary request and the start of a
 /// stream, and a thousand waiting calls still fit into 256 MiB.
 pub const DEFAULT_REPLAY_LIMIT: usize = 256 * 1024;
 
 /// The body of a call, over all its attempts.
 ///
-/// There is one current attempt at a time; starting the next makes the previous one fail when it
-/// is polled. The lock is therefore never contended, save for the moment in which a cancelled
-/// attempt's task winds down.
+/// There is one current attempt at a time. Starting the next makes the previous one fail when it is
+/// polled. The lock is therefore free, except while the task of a cancelled attempt ends.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -47,7 +46,7 @@ pub struct ReplayBody<B> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> ReplayBody<B> {
-    /// Wraps a body; at most `limit` bytes of it are kept.
+    /// Wraps a body, of which at most `limit` bytes are kept.
     pub fn new(body: B, limit: usize) -> Self {
         let state = State {
             body,
@@ -63,9 +62,10 @@ impl<B: Body<Data = Bytes> + Unpin> ReplayBody<B> {
         }
     }
 
-    /// Starts an attempt: a body that begins at the beginning.
+    /// Starts an attempt, whose body begins at the beginning.
     ///
-    /// Once the call is committed the beginning is gone, and a new attempt fails when polled.
+    /// Once the call is committed the beginning is gone, and the body of a new attempt fails when it is
+    /// polled.
     pub fn attempt(&self) -> AttemptBody<B> {
         let mut state = lock(&self.state);
         state.attempt += 1;
@@ -77,12 +77,12 @@ impl<B: Body<Data = Bytes> + Unpin> ReplayBody<B> {
         }
     }
 
-    /// Whether another attempt would send the same body.
+    /// True while another attempt would send the whole body.
     pub fn can_replay(&self) -> bool {
         !lock(&self.state).committed
     }
 
-    /// Gives up further attempts and frees what was kept for them. The current attempt goes on.
+    /// Gives up further attempts and frees the frames kept for them. The current attempt goes on.
     pub fn commit(&self) {
         lock(&self.state).commit();
     }
@@ -151,9 +151,9 @@ struct Superseded;
 struct State<B> {
     body: B,
     kept: Kept,
-    /// How many more bytes may be kept.
+    /// The number of bytes that may still be kept.
     budget: usize,
-    /// Which kept frame the current attempt sends next; one beyond the last: ask the body.
+    /// The kept frame that the current attempt sends next. One beyond the last stands for the body.
     next: usize,
     /// The current attempt, from 1.
     attempt: u32,
@@ -181,7 +181,7 @@ impl<B: Body<Data = Bytes> + Unpin> State<B> {
         Poll::Ready(frame)
     }
 
-    /// The next kept frame, if the attempt is not past them all.
+    /// The next kept frame; `None` if the attempt is past them all.
     fn replay(&mut self) -> Option<Kind> {
         if self.committed {
             return self.kept.pop_front();
@@ -220,8 +220,8 @@ impl<B: Body<Data = Bytes> + Unpin> State<B> {
     }
 }
 
-/// Frames kept in order. The first has its own place: a unary call has no other, and so needs no
-/// allocation here.
+/// Frames kept in order. The first has its own place, because a unary call has no other and then needs
+/// no allocation.
 #[derive(Default)]
 struct Kept {
     first: Option<Kind>,
@@ -268,7 +268,7 @@ impl Kind {
             .map(|trailers| Self::Trailers(Box::new(trailers.clone())))
     }
 
-    /// What it counts towards the limit.
+    /// The bytes that it counts towards the limit.
     fn len(&self) -> usize {
         match self {
             Self::Data(data) => data.len(),
@@ -287,7 +287,8 @@ impl Kind {
 /// An attempt number that is never current.
 const LOST: u32 = 0;
 
-/// A poisoned lock means that the caller's body panicked; its state is whole between polls.
+/// Takes the lock even if it is poisoned. Then the caller's body panicked, and the state is whole
+/// between polls.
 fn lock<B>(state: &Mutex<State<B>>) -> MutexGuard<'_, State<B>> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

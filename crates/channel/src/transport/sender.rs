@@ -1,4 +1,6 @@
 //! Opening streams on a connection.
+//!
+//! A call does this from its own task, so that a unary call needs neither a queue nor a task of its own.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -12,36 +14,36 @@ use http::{Request, Response, Version};
 use http_body::Body;
 
 use super::body::ResponseBody;
+use super::connection_state::ConnectionState;
 use super::error::SendError;
 use super::http2::{Client, OpenError, ResponseFuture, SendStream, StreamError};
 use super::pump::{Pump, PumpHandle};
-use super::shared::Shared;
 
-/// The sending side of a [`Connection`](super::Connection): what the balancer's picker hands out.
+/// The sending side of a [`Connection`](super::Connection), which the balancer's picker hands to calls.
 #[derive(Clone)]
 pub struct Sender {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// While one of these exists the connection stays open: its own task must not hold one.
+    /// The connection stays open while a client exists, so the connection's own task must not hold one.
     client: Client,
-    shared: Arc<Shared>,
+    state: Arc<ConnectionState>,
 }
 
 impl Sender {
-    pub(super) fn new(client: Client, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(client: Client, state: Arc<ConnectionState>) -> Self {
         Self {
-            inner: Arc::new(Inner { client, shared }),
+            inner: Arc::new(Inner { client, state }),
         }
     }
 
     /// Sends a request and waits for the head of its response.
     ///
-    /// The URI must have a scheme and an authority. If the server's stream limit is reached, the
-    /// call waits for its turn; see [`Sender::waiting`]. A body that is at hand, as that of a unary
-    /// call, is sent before this first waits; any other is sent by a task of its own, so that
-    /// both directions of a stream make progress whether or not the response is being read.
+    /// The URI must have a scheme and an authority. If the server's stream limit is reached, the call
+    /// waits for its turn; see [`Sender::waiting`]. A body that is at hand, as that of a unary call, is
+    /// sent before this first waits. Any other body is sent by a task of its own, because both directions
+    /// of a stream must make progress even if nobody reads the response.
     ///
     /// Dropping the future, or the body of the response before its end, resets the stream with
     /// CANCEL.
@@ -53,8 +55,8 @@ impl Sender {
         self.send_with(|| request).await
     }
 
-    /// The same with a request that is made when its turn has come, so that it can say how much time
-    /// is left.
+    /// Sends a request as [`send`](Self::send) does. The request is made when its turn has come, so that
+    /// it can say how much time is left.
     pub async fn send_with<B>(
         &self,
         request: impl FnOnce() -> Request<B>,
@@ -63,8 +65,8 @@ impl Sender {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let shared = &self.inner.shared;
-        let permit = shared.permit().await?;
+        let state = &self.inner.state;
+        let permit = state.permit().await?;
         let (mut head, body) = request().into_parts();
         head.version = Version::HTTP_2;
         let is_bodiless = body.is_end_stream();
@@ -76,36 +78,36 @@ impl Sender {
         };
         match response.await {
             Ok(response) => {
-                shared.handle_carried();
+                state.handle_carried();
                 Ok(response.map(|receive| ResponseBody::new(receive, pump, permit)))
             }
             Err(error) => {
                 if !matches!(error, StreamError::NeverSent(_)) {
-                    shared.handle_carried();
+                    state.handle_carried();
                 }
                 if let Some(pump) = pump.as_mut().filter(|_| PumpHandle::has_reset(&error))
                     && let Some(status) = pump.failure().await
                 {
-                    return Err(SendError::request_body(shared.address, status));
+                    return Err(SendError::request_body(state.address, status));
                 }
-                Err(shared.stream_error(&error))
+                Err(state.stream_error(&error))
             }
         }
     }
 
     /// The backend at the other end.
     pub fn address(&self) -> SocketAddr {
-        self.inner.shared.address
+        self.inner.state.address
     }
 
-    /// Whether new streams may be opened: neither draining nor closed.
+    /// True while new streams may be opened: the connection is neither draining nor closed.
     pub fn is_open(&self) -> bool {
-        self.inner.shared.is_open()
+        self.inner.state.is_open()
     }
 
-    /// How many calls wait because the server's MAX_CONCURRENT_STREAMS is reached.
+    /// The number of calls that wait because the server's MAX_CONCURRENT_STREAMS is reached.
     pub fn waiting(&self) -> usize {
-        self.inner.shared.waiting()
+        self.inner.state.waiting()
     }
 
     fn open(
@@ -113,32 +115,32 @@ impl Sender {
         head: &Request<()>,
         end_of_stream: bool,
     ) -> Result<(ResponseFuture, SendStream), SendError> {
-        let Inner { client, shared } = &*self.inner;
+        let Inner { client, state } = &*self.inner;
         client.open(head, end_of_stream).map_err(|error| {
             if matches!(error, OpenError::IdsExhausted) {
-                shared.handle_ids_exhausted();
+                state.handle_ids_exhausted();
             }
             match error {
-                OpenError::Invalid(_) => SendError::not_opened(shared.address, &error),
-                OpenError::Closed | OpenError::IdsExhausted => shared.never_sent(),
+                OpenError::Invalid(_) => SendError::not_opened(state.address, &error),
+                OpenError::Closed | OpenError::IdsExhausted => state.never_sent(),
             }
         })
     }
 
-    /// Sends what the body has at hand, and spawns the rest if there is any.
+    /// Sends the part of the body that is at hand, and spawns a task for the rest if there is any.
     async fn start<B>(&self, mut pump: Pump<B>) -> Result<Option<PumpHandle>, SendError>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let shared = &self.inner.shared;
+        let state = &self.inner.state;
         match poll_fn(|cx| Poll::Ready(Pin::new(&mut pump).poll(cx))).await {
             Poll::Ready(Ok(())) => Ok(None),
-            Poll::Ready(Err(status)) => Err(SendError::request_body(shared.address, status)),
+            Poll::Ready(Err(status)) => Err(SendError::request_body(state.address, status)),
             Poll::Pending => {
                 // The server may answer before the body has anything to send.
                 pump.flush();
-                Ok(Some(PumpHandle::spawn(pump, &shared.runtime)))
+                Ok(Some(PumpHandle::spawn(pump, &state.runtime)))
             }
         }
     }
@@ -179,19 +181,22 @@ mod tests {
         };
         let connected = Client::connect(Backend::Own, socket, config, |_| ()).await;
         let (client, _driver) = connected.unwrap();
-        let shared = Arc::new(Shared::new(([127, 0, 0, 1], 1).into(), Handle::current()));
+        let state = Arc::new(ConnectionState::new(
+            ([127, 0, 0, 1], 1).into(),
+            Handle::current(),
+        ));
         let unlimited = None;
-        shared.handle_event(Event::Settings {
+        state.handle_event(Event::Settings {
             max_concurrent_streams: unlimited,
         });
-        let sender = Sender::new(client, shared.clone());
+        let sender = Sender::new(client, state.clone());
 
         let head = Request::get("http://payments/").body(()).unwrap();
         let _last = sender.open(&head, true).unwrap();
         assert!(sender.is_open());
         let error = sender.open(&head, true).unwrap_err();
         assert_eq!(error.kind(), SendErrorKind::NeverSent);
-        assert_eq!(*shared.watch().borrow(), Some(Closing::Draining(None)));
+        assert_eq!(*state.watch().borrow(), Some(Closing::Draining(None)));
         assert!(!sender.is_open());
     }
 }

@@ -1,4 +1,7 @@
-//! What the connection task knows and its senders need: may a stream be opened, and if not, why.
+//! The state of a connection that its calls need: may a stream be opened, and if not, why.
+//!
+//! The connection's task writes it and calls read it from their own tasks, so it is made of atomics and a
+//! semaphore. The one lock in it is taken only by calls that failed.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,35 +17,34 @@ use super::keepalive::Heard;
 
 /// State of one connection, written by its task and read by every call on it.
 ///
-/// `streams` holds one permit per stream the server lets us open. Closing the semaphore is what "no
-/// new streams" means: waiters and later callers fail at once, as calls that never left.
+/// `streams` holds one permit per stream that the server lets us open. The semaphore is closed when the
+/// connection takes no new streams. Then waiting and later calls fail at once, as calls that never left.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ConnectionState {
     pub(super) address: SocketAddr,
-    /// Where request pumps run, so that a call may be polled outside of the runtime.
+    /// The runtime for request pumps, because a call may be polled outside of one.
     pub(super) runtime: Handle,
     streams: Semaphore,
-    /// What the last SETTINGS allow.
+    /// The number of streams that the last SETTINGS allow.
     limit: AtomicUsize,
-    /// How many open streams are above a limit that was lowered: their permits are not given out
-    /// again.
+    /// The number of open streams above a limit that was lowered. Their permits are not given out again.
     owed: AtomicUsize,
     waiting: AtomicUsize,
     settings_seen: AtomicBool,
-    /// Whether a GOAWAY said that our PINGs are too many. The server may close right after it, and
-    /// then that is all that `closing` has to tell.
+    /// True if a GOAWAY said that our PINGs are too many. `closing` may not say so, because the server
+    /// may close right after the GOAWAY.
     too_many_pings: AtomicBool,
-    /// Whether a stream that reached the server has ended, or its response has begun.
+    /// True if the response of a stream has begun, or a stream that reached the server has ended.
     carried: AtomicBool,
     go_away: Mutex<Option<GoAway>>,
     closing: watch::Sender<Option<Closing>>,
-    /// Written only if someone wants to know.
+    /// The time of the server's last sign of life, if there is a keepalive that asks for it.
     heard: Option<Arc<Heard>>,
-    /// Why we gave up on the server, if we did.
+    /// The reason for which keepalive gave up on the server.
     unresponsive: OnceLock<Arc<str>>,
 }
 
-impl Shared {
+impl ConnectionState {
     pub(super) fn new(address: SocketAddr, runtime: Handle) -> Self {
         Self {
             address,
@@ -61,13 +63,13 @@ impl Shared {
         }
     }
 
-    /// Has the time of the server's last sign of life written down.
+    /// Notes the time of each sign of life of the server in `heard`.
     pub(super) fn listening(mut self, heard: Arc<Heard>) -> Self {
         self.heard = Some(heard);
         self
     }
 
-    /// Takes in what the server said.
+    /// Takes in an event of the connection.
     pub(super) fn handle_event(&self, event: Event) {
         match event {
             Event::Settings {
@@ -77,7 +79,7 @@ impl Shared {
                 if is_too_many_pings(&goaway) {
                     self.too_many_pings.store(true, Ordering::Release);
                 }
-                // Before the streams fail, since they tell it.
+                // Before the streams fail, because their errors quote it.
                 *self.go_away() = Some(goaway.clone());
                 self.close(Closing::Draining(Some(goaway)));
             }
@@ -89,24 +91,25 @@ impl Shared {
         }
     }
 
-    /// The connection is over. Later calls change nothing.
+    /// Takes in that the connection is over. The first reason stays.
     pub(super) fn handle_closed(&self, reason: impl Into<Arc<str>>) {
         self.close(Closing::Closed(reason.into()));
     }
 
-    /// The server is given up on: its streams are about to fail for this reason.
+    /// Takes in that keepalive gave up on the server. Its streams are about to fail for this reason.
     pub(super) fn handle_unresponsive(&self, reason: Arc<str>) {
-        // The first reason is the reason.
+        // The first reason stays.
         let _ = self.unresponsive.set(Arc::clone(&reason));
         self.handle_closed(reason);
     }
 
-    /// All stream ids are used up (2^30 calls): nothing is wrong, but a new connection is needed.
+    /// Takes in that all stream ids are used up (2^30 calls). Nothing is wrong, but a new connection is
+    /// needed.
     pub(super) fn handle_ids_exhausted(&self) {
         self.close(Closing::Draining(None));
     }
 
-    /// Waits for a stream to be free. Dropping the future gives up the place in the queue.
+    /// Waits for a free stream. Dropping the future gives up the place in the queue.
     pub(super) async fn permit(self: &Arc<Self>) -> Result<StreamPermit, SendError> {
         let permit = match self.streams.try_acquire() {
             Ok(permit) => permit,
@@ -124,16 +127,16 @@ impl Shared {
             heard.stream_begins();
         }
         Ok(StreamPermit {
-            shared: self.clone(),
+            state: self.clone(),
         })
     }
 
-    /// Calls that wait for the server's stream limit.
+    /// The number of calls that wait for a free stream.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// How many streams are open.
+    /// The number of open streams.
     pub(super) fn open_streams(&self) -> usize {
         let permits = self.limit.load(Ordering::Relaxed) + self.owed.load(Ordering::Relaxed);
         permits.saturating_sub(self.streams.available_permits())
@@ -152,21 +155,20 @@ impl Shared {
         }
     }
 
-    /// A call was sent. Only the first one writes.
+    /// Takes in that a call was sent. Only the first one writes.
     pub(super) fn handle_carried(&self) {
         if !self.carried.load(Ordering::Relaxed) {
             self.carried.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether a call was sent. An open stream counts, because its task may not have run since it
-    /// was answered; a stream ends only after it was noted.
+    /// True if a call was sent. An open stream counts, because the task of its call may not have run since
+    /// the answer came. A stream ends only after it was noted.
     pub(super) fn has_carried_calls(&self) -> bool {
         self.open_streams() > 0 || self.carried.load(Ordering::Relaxed)
     }
 
-    /// The server's last GOAWAY. It is asked for when something went wrong, never by a call that goes
-    /// well.
+    /// The server's last GOAWAY. Only a call that failed asks for it.
     fn go_away(&self) -> MutexGuard<'_, Option<GoAway>> {
         self.go_away.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -195,14 +197,15 @@ impl Shared {
     }
 
     fn close(&self, closing: Closing) {
-        // The reason first: whoever finds the semaphore closed finds it.
+        // The reason is set before the semaphore is closed, because a call that finds the semaphore
+        // closed reads it.
         self.closing.send_if_modified(|current| {
             *current = match (current.take(), closing) {
                 (Some(closed @ Closing::Closed(_)), _) => {
                     *current = Some(closed);
                     return false;
                 }
-                // What the server complained of tells more than that it closed then.
+                // The reason for which the server went away says more than that it closed.
                 (Some(draining @ Closing::Draining(Some(_))), Closing::Closed(reason)) => {
                     Some(Closing::Closed(format!("{reason}; {draining}").into()))
                 }
@@ -213,7 +216,8 @@ impl Shared {
         self.streams.close();
     }
 
-    /// Called by the connection task only, so `limit` needs no read-modify-write.
+    /// Adapts the number of permits. Only the connection's task calls this, so `limit` needs no
+    /// read-modify-write.
     fn handle_settings(&self, limit: Option<u32>) {
         let first = !self.settings_seen.swap(true, Ordering::AcqRel);
         let limit = match limit {
@@ -228,8 +232,8 @@ impl Shared {
             self.streams.add_permits(more - paid);
             return;
         }
-        // Permits held by open streams cannot be called back: what cannot be forgotten is owed. It
-        // is written down first, since streams end meanwhile.
+        // Permits held by open streams cannot be taken back, so they are owed. The debt is noted first,
+        // because streams end meanwhile.
         let fewer = before - limit;
         self.owed.fetch_add(fewer, Ordering::Relaxed);
         let forgotten = self.streams.forget_permits(fewer);
@@ -237,9 +241,9 @@ impl Shared {
         self.streams.add_permits(forgotten - paid);
     }
 
-    /// Takes up to so many from what is owed; how many.
+    /// Pays off up to `most` of the owed permits, and returns how many.
     fn pay(&self, most: usize) -> usize {
-        // Nothing is owed most of the time: then nothing is written.
+        // Nothing is owed most of the time, and then nothing is written.
         let take = |owed: usize| (owed > 0).then(|| owed.saturating_sub(most));
         let owed = self
             .owed
@@ -248,22 +252,23 @@ impl Shared {
     }
 }
 
-/// gRFC A8: ENHANCE_YOUR_CALM alone may mean anything; the text says that it is the PINGs.
+/// True if a GOAWAY complains of PINGs. ENHANCE_YOUR_CALM alone may mean anything, so gRFC A8 has the
+/// text decide.
 fn is_too_many_pings(go_away: &GoAway) -> bool {
     Reason::from(go_away.error_code) == Reason::ENHANCE_YOUR_CALM
         && &*go_away.debug_text == "too_many_pings"
 }
 
-/// The right to one stream, held for as long as the stream is open.
+/// The right to one stream. It is held for as long as the stream is open.
 #[derive(Debug)]
 pub(super) struct StreamPermit {
-    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<ConnectionState>,
 }
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        if self.shared.pay(1) == 0 {
-            self.shared.streams.add_permits(1);
+        if self.state.pay(1) == 0 {
+            self.state.streams.add_permits(1);
         }
     }
 }
@@ -291,71 +296,68 @@ mod tests {
     /// RFC 9113, section 6.5.2: there is no limit until the server sets one.
     #[tokio::test]
     async fn without_a_limit_streams_are_free() {
-        let shared = shared();
-        assert!(!shared.settings_seen());
-        shared.handle_event(settings(None));
-        assert!(shared.settings_seen());
-        let _permit = shared.permit().await.unwrap();
+        let state = state();
+        assert!(!state.settings_seen());
+        state.handle_event(settings(None));
+        assert!(state.settings_seen());
+        let _permit = state.permit().await.unwrap();
         assert_eq!(
-            shared.streams.available_permits(),
+            state.streams.available_permits(),
             Semaphore::MAX_PERMITS - 1
         );
     }
 
     #[tokio::test]
     async fn settings_that_do_not_name_the_limit_leave_it_alone() {
-        let shared = shared();
-        shared.handle_event(settings(Some(3)));
-        shared.handle_event(settings(None));
-        assert_eq!(shared.streams.available_permits(), 3);
+        let state = state();
+        state.handle_event(settings(Some(3)));
+        state.handle_event(settings(None));
+        assert_eq!(state.streams.available_permits(), 3);
     }
 
     /// A limit below the number of open streams is reached as they end, not overshot later.
     #[tokio::test]
     async fn the_limit_follows_the_servers_settings() {
-        let shared = shared();
-        shared.handle_event(settings(Some(3)));
-        let [first, second] = [
-            shared.permit().await.unwrap(),
-            shared.permit().await.unwrap(),
-        ];
-        shared.handle_event(settings(Some(1)));
-        assert_eq!(shared.streams.available_permits(), 0);
-        assert_eq!(shared.open_streams(), 2);
+        let state = state();
+        state.handle_event(settings(Some(3)));
+        let [first, second] = [state.permit().await.unwrap(), state.permit().await.unwrap()];
+        state.handle_event(settings(Some(1)));
+        assert_eq!(state.streams.available_permits(), 0);
+        assert_eq!(state.open_streams(), 2);
         drop(first);
-        assert_eq!(shared.streams.available_permits(), 0);
-        assert_eq!(shared.open_streams(), 1);
-        shared.handle_event(settings(Some(0)));
-        shared.handle_event(settings(Some(4)));
-        assert_eq!(shared.streams.available_permits(), 3);
+        assert_eq!(state.streams.available_permits(), 0);
+        assert_eq!(state.open_streams(), 1);
+        state.handle_event(settings(Some(0)));
+        state.handle_event(settings(Some(4)));
+        assert_eq!(state.streams.available_permits(), 3);
         drop(second);
-        assert_eq!(shared.streams.available_permits(), 4);
-        assert_eq!(shared.open_streams(), 0);
+        assert_eq!(state.streams.available_permits(), 4);
+        assert_eq!(state.open_streams(), 0);
     }
 
     /// gRFC A6: a call that never left may go elsewhere, whatever ended its connection.
     #[tokio::test]
     async fn an_unresponsive_server_did_not_act_on_what_was_not_sent() {
-        let shared = shared();
-        shared.handle_unresponsive("keepalive: no answer within 1s".into());
-        let kind = |error: &StreamError| shared.stream_error(error).kind();
+        let state = state();
+        state.handle_unresponsive("keepalive: no answer within 1s".into());
+        let kind = |error: &StreamError| state.stream_error(error).kind();
         let lost = StreamError::Lost("given up".into());
         assert_eq!(kind(&lost), SendErrorKind::Lost);
-        assert!(shared.stream_error(&lost).to_string().contains("keepalive"));
+        assert!(state.stream_error(&lost).to_string().contains("keepalive"));
         let never_sent = StreamError::NeverSent("given up".into());
         assert_eq!(kind(&never_sent), SendErrorKind::NeverSent);
     }
 
     #[tokio::test]
     async fn a_closed_connection_does_not_go_back_to_draining() {
-        let shared = shared();
-        shared.handle_closed("broken pipe");
-        shared.handle_ids_exhausted();
+        let state = state();
+        state.handle_closed("broken pipe");
+        state.handle_ids_exhausted();
         assert_eq!(
-            *shared.watch().borrow(),
+            *state.watch().borrow(),
             Some(Closing::Closed("broken pipe".into()))
         );
-        let error = shared.permit().await.unwrap_err();
+        let error = state.permit().await.unwrap_err();
         assert!(
             error
                 .to_string()
@@ -364,18 +366,18 @@ mod tests {
         );
     }
 
-    /// A server that goes away and closes at once has said why, and that is not lost.
+    /// The error of a closed connection quotes the GOAWAY that came before.
     #[tokio::test]
     async fn a_closed_connection_remembers_why_the_server_went_away() {
-        let shared = shared();
-        shared.handle_event(Event::GoAway(GoAway {
+        let state = state();
+        state.handle_event(Event::GoAway(GoAway {
             last_stream_id: 1,
             error_code: Reason::ENHANCE_YOUR_CALM.into(),
             debug_text: "too_many_pings".into(),
         }));
-        assert!(shared.too_many_pings());
-        shared.handle_closed("closed in good order");
-        let error = shared.permit().await.unwrap_err().to_string();
+        assert!(state.too_many_pings());
+        state.handle_closed("closed in good order");
+        let error = state.permit().await.unwrap_err().to_string();
         assert!(
             error.ends_with(
                 "(closed in good order; the server is going away (ENHANCE_YOUR_CALM: \"too_many_pings\"))"
@@ -387,19 +389,22 @@ mod tests {
     /// gRFC A8: only `too_many_pings` is about PINGs; calm may be wanted for other reasons.
     #[tokio::test]
     async fn calm_for_another_reason_is_not_about_pings() {
-        let shared = shared();
+        let state = state();
         for debug_text in ["", "too_many_requests", "too_many_pings\n"] {
-            shared.handle_event(Event::GoAway(GoAway {
+            state.handle_event(Event::GoAway(GoAway {
                 last_stream_id: 1,
                 error_code: Reason::ENHANCE_YOUR_CALM.into(),
                 debug_text: debug_text.into(),
             }));
-            assert!(!shared.too_many_pings(), "{debug_text:?}");
+            assert!(!state.too_many_pings(), "{debug_text:?}");
         }
     }
 
-    fn shared() -> Arc<Shared> {
-        Arc::new(Shared::new(([127, 0, 0, 1], 1).into(), Handle::current()))
+    fn state() -> Arc<ConnectionState> {
+        Arc::new(ConnectionState::new(
+            ([127, 0, 0, 1], 1).into(),
+            Handle::current(),
+        ))
     }
 
     fn settings(max_concurrent_streams: Option<u32>) -> Event {
