@@ -1,9 +1,8 @@
-//! Keeps `docs/scenarios.md` and the tests together.
+//! Writes the column of tests in `docs/scenarios.md`.
 //!
-//! The document lists each scenario with the tests that show it, and each test
-//! names its scenarios in its doc comment (`/// S1-02: ...`). A test that is
-//! renamed, or a scenario that nobody wrote down, would leave one of them
-//! wrong without a word; so both directions are checked.
+//! People write a scenario's id, its promise and its rule; the tests that show it are found, because
+//! a list kept by hand falls behind when a test moves or gets another name. The link is in one
+//! place: a test cites the ids of its scenarios in its doc comment (`/// S1-02: ...`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,35 +12,43 @@ use std::path::Path;
 /// Rust files by their path from the root of the repository.
 pub type Sources = BTreeMap<String, String>;
 
-/// What is wrong between the document and the tests; empty if nothing is.
-pub fn check(document: &str, sources: &Sources) -> Vec<String> {
+/// The document with its column of tests as `sources` have them.
+///
+/// # Errors
+///
+/// Each problem on a line of its own: a row that is not one of four cells with an id, an id that is listed twice
+/// or that no test cites, a cited id that is not listed.
+pub fn generate(document: &str, sources: &Sources) -> Result<String, Vec<String>> {
     let mut problems = Vec::new();
     let mut listed = BTreeSet::new();
-    for (number, row) in rows(document) {
-        let place = format!("line {number}, {}", row.id);
-        if !is_id(row.id) {
-            problems.push(format!("{place}: expected an id such as S1-02"));
-        }
-        if !listed.insert(row.id) {
-            problems.push(format!("{place}: listed twice"));
-        }
-        if row.tests.is_empty() {
-            problems.push(format!("{place}: no test"));
-        }
-        let wrong = row
-            .tests
-            .iter()
-            .filter_map(|test| check_test(row.id, test, sources));
-        problems.extend(wrong.map(|problem| format!("{place}: {problem}")));
+    let tests = tests_by_id(sources);
+    let mut lines = Vec::new();
+    for (index, line) in document.lines().enumerate() {
+        let Some(row) = Row::read(line) else {
+            lines.push(line.to_owned());
+            continue;
+        };
+        let tests = tests
+            .get(row.id)
+            .map(|tests| tests.join("<br>"))
+            .unwrap_or_default();
+        let problem = match row {
+            Row { id, .. } if !is_id(id) => Some("expected an id such as S1-02"),
+            Row { id, .. } if !listed.insert(id) => Some("listed twice"),
+            Row { rest: None, .. } => Some("expected `| id | promise | rule | tests |`"),
+            _ if tests.is_empty() => Some("no test cites it"),
+            _ => None,
+        };
+        problems.extend(problem.map(|what| format!("line {}, {}: {what}", index + 1, row.id)));
+        let [promise, rule] = row.rest.unwrap_or_default();
+        lines.push(format!("| {} | {promise} | {rule} | {tests} |", row.id));
     }
-    for (path, text) in sources {
-        for (id, line) in citations(text) {
-            if !listed.contains(id) {
-                problems.push(format!("{path}:{line} cites {id}, which is not listed"));
-            }
-        }
+    problems.extend(unlisted(&listed, sources));
+    if problems.is_empty() {
+        Ok(lines.join("\n") + "\n")
+    } else {
+        Err(problems)
     }
-    problems
 }
 
 /// Every Rust file below `root/crates`.
@@ -66,104 +73,97 @@ pub fn sources(root: &Path) -> io::Result<Sources> {
     Ok(sources)
 }
 
-/// A row of the table: `| id | what it shows | source | test |`.
+/// A row of the table: `| id | promise | rule | tests |`.
 struct Row<'a> {
     id: &'a str,
-    tests: Vec<&'a str>,
+    /// Promise and rule, if the row has four cells.
+    rest: Option<[&'a str; 2]>,
 }
 
-fn rows(document: &str) -> impl Iterator<Item = (usize, Row<'_>)> {
-    document.lines().enumerate().filter_map(|(index, line)| {
-        let cells: Vec<_> = line
-            .trim()
-            .strip_prefix('|')?
-            .split('|')
-            .map(str::trim)
-            .collect();
+impl<'a> Row<'a> {
+    /// `None` for text, and for the head of the table.
+    fn read(line: &'a str) -> Option<Self> {
+        let cells = line.trim().strip_prefix('|')?.trim_end_matches('|');
+        let cells: Vec<_> = cells.split('|').map(str::trim).collect();
         let id = *cells.first()?;
         if id == "id" || id.starts_with("--") || id.starts_with(":-") {
             return None;
         }
-        // The last cell is what follows the closing bar.
-        let tests = cells.len().checked_sub(2).map_or("", |last| cells[last]);
-        let tests = tests.split("<br>").flat_map(|part| part.split(','));
-        let tests = tests.map(|test| test.trim().trim_matches('`'));
-        Some((
-            index + 1,
-            Row {
-                id,
-                tests: tests.filter(|test| !test.is_empty()).collect(),
-            },
-        ))
-    })
-}
-
-/// What is wrong with `path/to/file.rs::test_fn` as a test of `id`.
-fn check_test(id: &str, test: &str, sources: &Sources) -> Option<String> {
-    let Some((path, function)) = test.split_once("::") else {
-        return Some(format!("{test}: expected path/to/file.rs::test_fn"));
-    };
-    let Some(text) = sources.get(path) else {
-        return Some(format!("{test}: no such file"));
-    };
-    // A path through inner modules is welcome; the name itself is what counts.
-    let function = function.rsplit("::").next().unwrap_or(function);
-    let Some(heading) = heading(text, function) else {
-        return Some(format!("{test}: no such function"));
-    };
-    if !heading.iter().any(|line| is_test_attribute(line)) {
-        return Some(format!("{test}: not a test"));
+        let rest = match *cells {
+            [_, promise, rule] | [_, promise, rule, _] => Some([promise, rule]),
+            _ => None,
+        };
+        Some(Self { id, rest })
     }
-    let cites = |line: &&str| words(line).any(|word| word == id);
-    if !heading.iter().any(cites) {
-        return Some(format!("{test}: its doc comment does not cite {id}"));
+}
+
+/// The tests that cite each id, as `path/to/file.rs::test_fn`, by path and then as they stand in their file.
+fn tests_by_id(sources: &Sources) -> BTreeMap<&str, Vec<String>> {
+    let mut tests: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (path, text) in sources {
+        for test in tests_in(text) {
+            for id in test.ids {
+                let tests = tests.entry(id).or_default();
+                tests.push(format!("{path}::{}", test.name));
+            }
+        }
     }
-    None
+    tests
 }
 
-/// The comment and attributes above a function: the lines up to a blank one or
-/// the end of another item.
-fn heading<'a>(text: &'a str, function: &str) -> Option<Vec<&'a str>> {
-    let lines: Vec<_> = text.lines().map(str::trim).collect();
-    let is_it = |line: &&str| {
-        let after = line.split_once("fn ").map(|(_, after)| after.trim_start());
-        after.is_some_and(|after| {
-            after
-                .strip_prefix(function)
-                .is_some_and(|rest| rest.starts_with(['(', '<']))
-        })
-    };
-    let at = lines
-        .iter()
-        .position(|line| !line.starts_with("//") && is_it(line))?;
-    let above = lines[..at].iter().rev().copied();
-    Some(
-        above
-            .take_while(|line| !line.is_empty() && *line != "}")
-            .collect(),
-    )
+/// A test function with the ids in its doc comment.
+struct Test<'a> {
+    name: &'a str,
+    ids: BTreeSet<&'a str>,
 }
 
-fn is_test_attribute(line: &str) -> bool {
-    line.starts_with("#[") && words(line).any(|word| word == "test")
+/// The tests of a file: functions with a test attribute above them.
+fn tests_in(text: &str) -> Vec<Test<'_>> {
+    let mut tests = Vec::new();
+    let mut ids = BTreeSet::new();
+    let mut is_test = false;
+    for line in text.lines().map(str::trim) {
+        if let Some(comment) = line.strip_prefix("///") {
+            ids.extend(ids_in(comment));
+        } else if line.starts_with("#[") {
+            is_test |= words(line).any(|word| word == "test");
+        } else if !line.starts_with("//") {
+            let ids = std::mem::take(&mut ids);
+            if let Some(name) = function(line).filter(|_| is_test) {
+                tests.push(Test { name, ids });
+            }
+            is_test = false;
+        }
+    }
+    tests
 }
 
-/// The ids that doc comments begin with (`/// S1-02, S1-03: ...`), with their
-/// line.
-fn citations(text: &str) -> impl Iterator<Item = (&str, usize)> {
-    text.lines().enumerate().flat_map(|(index, line)| {
-        let comment = line.trim().strip_prefix("/// ").unwrap_or_default();
-        let head = comment.split_once(':').map_or("", |(head, _)| head);
-        let ids = head
-            .split([',', ' ', '/', '`'])
-            .filter(|word| !word.is_empty());
-        // "and" may stand between two ids; any other word is a sentence.
-        let ids: Vec<_> = ids.filter(|word| *word != "and").collect();
-        let all = ids.iter().all(|word| is_id(word));
-        ids.into_iter()
-            .filter(move |_| all)
-            .map(move |id| (id, index + 1))
-    })
+/// Each citation of an id that is not listed.
+fn unlisted(listed: &BTreeSet<&str>, sources: &Sources) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (path, text) in sources {
+        for (index, line) in text.lines().enumerate() {
+            let comment = line.trim().strip_prefix("///").unwrap_or_default();
+            let unknown = ids_in(comment).filter(|id| !listed.contains(id));
+            let problem = |id| format!("{path}:{} cites {id}, which is not listed", index + 1);
+            problems.extend(unknown.map(problem));
+        }
+    }
+    problems
+}
+
+/// The name of the function that begins on this line.
+fn function(line: &str) -> Option<&str> {
+    let (before, after) = line.split_once("fn ")?;
+    let qualifiers = ["async", "const", "pub"];
+    if !words(before).all(|word| word.is_empty() || qualifiers.contains(&word)) {
+        return None;
+    }
+    after.split(['(', '<']).next()
+}
+
+fn ids_in(comment: &str) -> impl Iterator<Item = &str> {
+    words(comment).filter(|word| is_id(word))
 }
 
 /// `S`, a section, `-`, a number.
@@ -182,79 +182,68 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    // On one line with its beginning, or it would be a citation itself.
-    const TEST: &str = "/// S1-02, S1-03: a late ACK changes nothing.
-///
-/// More about it.
-#[tokio::test(flavor = \"multi_thread\")]
-async fn late_ack() {
-}
-/// Another one.
-fn helper() {}
-";
+    // Each line begins with a quote: a doc comment would be a citation of this very file.
+    const SOURCE: &str = concat!(
+        "/// S1-02, S1-03: a late ACK changes nothing.\n",
+        "///\n",
+        "/// More about it.\n",
+        "#[tokio::test(flavor = \"multi_thread\")]\n",
+        "async fn late_ack() {\n",
+        "}\n",
+        "/// S1-03: no test.\n",
+        "fn helper() {}\n",
+        "/// A76, S1-02 (part): another one.\n",
+        "#[test]\n",
+        "#[should_panic]\n",
+        "fn later() {\n",
+        "}\n",
+    );
 
-    fn problems(rows: &str, source: &str) -> Vec<String> {
+    fn generated(rows: &str) -> Result<String, String> {
         let document =
-            format!("# Scenarios\n\n| id | shows | source | test |\n|--|--|--|--|\n{rows}");
-        check(
-            &document,
-            &Sources::from([("crates/x/a.rs".to_owned(), source.to_owned())]),
-        )
+            format!("# Scenarios\n\n| id | shows | rule | test |\n|--|--|--|--|\n{rows}\n");
+        let sources = Sources::from([("crates/x/a.rs".to_owned(), SOURCE.to_owned())]);
+        generate(&document, &sources).map_err(|problems| problems.join("\n"))
     }
 
     #[test]
-    fn a_list_that_matches_has_no_problems() {
-        let rows = "| S1-02 | a | b | `crates/x/a.rs::late_ack` |\n\
-                    | S1-03 | a | b | crates/x/a.rs::tests::late_ack<br>crates/x/a.rs::late_ack, |";
-        assert_eq!(problems(rows, TEST), [""; 0]);
+    fn column_of_tests_is_written() {
+        let document = generated("| S1-02 | a | A1 | old |\n| S1-03 | b | A2 |").unwrap();
+        assert!(
+            document.ends_with(
+                "|--|--|--|--|\n\
+                 | S1-02 | a | A1 | crates/x/a.rs::late_ack<br>crates/x/a.rs::later |\n\
+                 | S1-03 | b | A2 | crates/x/a.rs::late_ack |\n"
+            ),
+            "{document}"
+        );
+        let rows = document.lines().skip(4).collect::<Vec<_>>().join("\n");
+        assert_eq!(generated(&rows).unwrap(), document, "once is enough");
     }
 
     #[test]
     fn each_kind_of_problem_is_found() {
-        let found = |row: &str| problems(row, &TEST.replace("S1-03", "S1-02")).join("\n");
-        let good = "| S1-02 | a | b | crates/x/a.rs::late_ack |\n";
-        assert_eq!(found(good), "");
+        let good = "| S1-02 | a | b | |\n| S1-03 | a | b | |";
+        assert!(generated(good).is_ok());
         for (row, expected) in [
+            ("| S1-2x | a | b | |", "line 7, S1-2x: expected an id"),
+            ("| S1-02 | a | b | |", "line 7, S1-02: listed twice"),
             (
-                "| S1-2x | a | b | crates/x/a.rs::late_ack |",
-                "expected an id",
+                "| S1-04 | a | b | late_ack |",
+                "line 7, S1-04: no test cites it",
             ),
-            (
-                "| S1-02 | a | b | crates/x/a.rs::late_ack |",
-                "line 6, S1-02: listed twice",
-            ),
-            ("| S1-04 | a | b | |", "no test"),
-            (
-                "| S1-04 | a | b | crates/x/b.rs::late_ack |",
-                "no such file",
-            ),
-            (
-                "| S1-04 | a | b | crates/x/a.rs::late |",
-                "no such function",
-            ),
-            ("| S1-04 | a | b | crates/x/a.rs::helper |", "not a test"),
-            (
-                "| S1-04 | a | b | crates/x/a.rs |",
-                "expected path/to/file.rs::test_fn",
-            ),
-            (
-                "| S1-04 | a | b | crates/x/a.rs::late_ack |",
-                "does not cite S1-04",
-            ),
+            ("| S1-04 | a |", "line 7, S1-04: expected `| id | promise"),
         ] {
-            let found = found(&format!("{good}{row}"));
+            let found = generated(&format!("{good}\n{row}")).unwrap_err();
             assert!(found.contains(expected), "{row}: {found}");
         }
     }
 
     #[test]
     fn a_cited_id_must_be_listed() {
-        let found = problems("| S1-02 | a | b | crates/x/a.rs::late_ack |", TEST);
-        assert_eq!(found, ["crates/x/a.rs:1 cites S1-03, which is not listed"]);
-        // Ids in a sentence are no citation.
-        assert_eq!(
-            problems("", "/// As in S1-03: see there.\nfn f() {}"),
-            [""; 0]
-        );
+        let found = generated("| S1-02 | a | b | |").unwrap_err();
+        let expected =
+            [1, 7].map(|line| format!("crates/x/a.rs:{line} cites S1-03, which is not listed"));
+        assert_eq!(found, expected.join("\n"));
     }
 }

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use crowfly_model::ResourceType;
 use crowfly_xds::{Input, Protocol, Request};
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryResponse, DiscoveryResponse, ResourceError,
+};
 use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::google::rpc::Status;
 
-use crate::{delta, response};
+use crate::{delta, removed, response};
 
 /// Both, state of the world first.
 pub const PROTOCOLS: [Protocol; 2] = [Protocol::StateOfTheWorld, Protocol::Delta];
@@ -20,7 +23,7 @@ pub fn over_both(test: impl Fn(Protocol)) {
     }
 }
 
-/// The same for a test over sockets.
+/// Runs a test over sockets over each protocol.
 pub async fn over_both_on_sockets(test: impl AsyncFn(Protocol)) {
     for protocol in PROTOCOLS {
         println!("over {protocol:?}");
@@ -28,7 +31,7 @@ pub async fn over_both_on_sockets(test: impl AsyncFn(Protocol)) {
     }
 }
 
-/// What a server says, in the protocol it speaks.
+/// A response of a server, in the protocol it speaks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
     /// In the incremental protocol.
@@ -44,17 +47,61 @@ impl Said {
         version: &str,
         resources: impl IntoIterator<Item = (&'a str, Any)>,
     ) -> Self {
+        Self::with_nonce::<R>(protocol, version, version, resources)
+    }
+
+    /// Resources of type `R` with their names, all of one version.
+    pub fn with_nonce<'a, R: ResourceType>(
+        protocol: Protocol,
+        version: &str,
+        nonce: &str,
+        resources: impl IntoIterator<Item = (&'a str, Any)>,
+    ) -> Self {
         let resources = resources.into_iter();
         match protocol {
             Protocol::Delta => {
                 let resources = resources.map(|(name, any)| (name, version, any));
-                Self::Delta(delta::<R>(version, resources))
+                Self::Delta(delta::<R>(nonce, resources))
             }
             Protocol::StateOfTheWorld => {
                 let resources = resources.map(|(_, any)| any);
-                Self::Sotw(response::<R>(version, version, resources))
+                Self::Sotw(response::<R>(version, nonce, resources))
             }
         }
+    }
+
+    /// A response that takes resource `gone` of type `R` away. In delta it says so; in state of the world
+    /// it has `rest`, which is all that is left, and `gone` is not among that.
+    pub fn without<'a, R: ResourceType>(
+        protocol: Protocol,
+        version: &str,
+        nonce: &str,
+        gone: &str,
+        rest: impl IntoIterator<Item = (&'a str, Any)>,
+    ) -> Self {
+        match protocol {
+            Protocol::Delta => removed::<R>(nonce, &[gone]).into(),
+            Protocol::StateOfTheWorld => Self::with_nonce::<R>(protocol, version, nonce, rest),
+        }
+    }
+
+    /// The response, of another type.
+    pub fn of_type(mut self, url: &str) -> Self {
+        match &mut self {
+            Self::Delta(response) => response.type_url = url.to_owned(),
+            Self::Sotw(response) => response.type_url = url.to_owned(),
+        }
+        self
+    }
+
+    /// The response, with errors in the place of resources (xRFC TP3).
+    pub fn reporting(mut self, errors: impl IntoIterator<Item = ResourceError>) -> Self {
+        let errors = errors.into_iter().collect();
+        match &mut self {
+            Self::Delta(response) => response.resource_errors = errors,
+            Self::Sotw(response) => response.resource_errors = errors,
+        }
+        self
     }
 }
 
@@ -79,16 +126,18 @@ impl From<Said> for Input {
     }
 }
 
-/// What a client says, in either protocol.
-#[derive(Clone, Debug, PartialEq)]
+/// A request of a client, in either protocol.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Asked {
+    /// The type it is about.
+    pub type_url: String,
     /// The node's id, on a stream's first request.
     pub node: Option<String>,
     /// The names it asks for: in delta, those that it did not ask for before.
     pub names: Vec<String>,
     /// The names it no longer asks for, in delta.
     pub left: Vec<String>,
-    /// What it says it holds: by name in delta, in state of the world one version for all of a
+    /// The versions it holds: by name in delta, in state of the world one version for all of a
     /// type, under the empty name.
     pub held: BTreeMap<String, String>,
     /// The response that it answers.
@@ -97,18 +146,32 @@ pub struct Asked {
     pub refusal: Option<String>,
 }
 
+impl Asked {
+    /// The reason of a NACK, and the rest of the request.
+    ///
+    /// # Panics
+    ///
+    /// If this is no NACK.
+    pub fn refused(mut self) -> (String, Self) {
+        let reason = self.refusal.take();
+        (reason.expect("the request refuses a response"), self)
+    }
+}
+
 impl From<Request> for Asked {
     fn from(request: Request) -> Self {
         match request {
             Request::Delta(request) => Self {
+                type_url: request.type_url,
                 node: request.node.map(|node| node.id),
                 names: request.resource_names_subscribe,
                 left: request.resource_names_unsubscribe,
                 held: request.initial_resource_versions.into_iter().collect(),
                 nonce: request.response_nonce,
-                refusal: request.error_detail.map(|status| status.message),
+                refusal: request.error_detail.map(reason),
             },
             Request::Sotw(request) => Self {
+                type_url: request.type_url,
                 node: request.node.map(|node| node.id),
                 names: request.resource_names,
                 left: Vec::new(),
@@ -118,8 +181,15 @@ impl From<Request> for Asked {
                     .into_iter()
                     .collect(),
                 nonce: request.response_nonce,
-                refusal: request.error_detail.map(|status| status.message),
+                refusal: request.error_detail.map(reason),
             },
         }
     }
+}
+
+/// The message of a NACK. The code is checked here, because every NACK of a client has the same.
+fn reason(status: Status) -> String {
+    const INVALID_ARGUMENT: i32 = 3;
+    assert_eq!(status.code, INVALID_ARGUMENT, "{status:?}");
+    status.message
 }

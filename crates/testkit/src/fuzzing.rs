@@ -146,7 +146,7 @@ fn data_errors(mode: u8) -> DataErrors {
 fn respond(script: &mut Script, body: &[u8]) {
     if script.protocol() == Some(Protocol::Delta) {
         if let Ok(response) = DeltaDiscoveryResponse::decode(body) {
-            script.receive_delta(response);
+            script.receive(response);
         }
     } else if let Ok(response) = DiscoveryResponse::decode(body) {
         script.receive(response);

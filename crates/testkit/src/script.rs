@@ -11,11 +11,10 @@ use crowfly_xds::{
     Request, ResourceError, ServerId, SessionConfig,
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest,
-};
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use envoy_types::pb::google::protobuf::Any;
 
-use crate::{NODE_ID, Said};
+use crate::{Asked, NODE_ID, Said};
 
 /// A client of one server, where server, network and clock are the test.
 ///
@@ -66,27 +65,15 @@ impl Script {
         }
     }
 
-    /// A session with an open stream that watches these resources of type `R`, whose first request
-    /// has been taken.
-    pub fn watching<R: ResourceType>(names: &[&str]) -> Self {
-        let mut script = Self::new();
+    /// A client with an open stream that asks for these resources of type `R`. Its first requests have been taken.
+    pub fn watching<R: ResourceType>(protocol: Protocol, names: &[&str]) -> Self {
+        let mut script = Self::with(protocol, DataErrors::default());
         for name in names {
             script.subscribe::<R>(name);
         }
         script.open();
-        script.request();
+        script.requests.clear();
         script
-    }
-
-    /// The same on a delta stream, with the first request.
-    pub fn watching_delta<R: ResourceType>(names: &[&str]) -> (Self, DeltaDiscoveryRequest) {
-        let mut script = Self::with(Protocol::Delta, DataErrors::default());
-        for name in names {
-            script.subscribe::<R>(name);
-        }
-        script.open();
-        let first = script.delta_request();
-        (script, first)
     }
 
     /// Somebody wants a resource.
@@ -161,9 +148,21 @@ impl Script {
         self.handle(Input::Consumed);
     }
 
-    /// Sends a response to the client on a delta stream.
-    pub fn receive_delta(&mut self, response: DeltaDiscoveryResponse) {
-        self.receive(response);
+    /// Sends resources of type `R` with their names, all of one version, in the protocol of the stream.
+    pub fn tell<'a, R: ResourceType>(
+        &mut self,
+        version: &str,
+        nonce: &str,
+        resources: impl IntoIterator<Item = (&'a str, Any)>,
+    ) {
+        let protocol = self.protocol.expect("the client asked for a stream");
+        self.receive(Said::with_nonce::<R>(protocol, version, nonce, resources));
+    }
+
+    /// Takes what the client says next, in either protocol.
+    pub fn asked(&mut self) -> Asked {
+        let request = self.take_request();
+        request.expect("the client owes a request").into()
     }
 
     /// Takes the next request of the session.

@@ -17,7 +17,7 @@ use crowfly_xds::{Changed, Key, Protocol, Reason};
 /// S3-14: in state of the world the name is the wrapper's.
 #[test]
 fn list_is_named_by_its_wrapper_in_sotw() {
-    let mut script = Script::watching::<ClusterConfig>(&["x", "y"]);
+    let mut script = Script::watching::<ClusterConfig>(Protocol::StateOfTheWorld, &["x", "y"]);
     let lists = [
         cluster_config("x").clusters(["a", "b"]),
         cluster_config("y").clusters(["b", "a"]),
@@ -35,14 +35,13 @@ fn list_is_named_by_its_wrapper_in_sotw() {
     assert_eq!(script.value::<ClusterConfig>("y").clusters, ["b", "a"]);
 }
 
-/// S3-14: so it is in delta, where every resource has one.
+/// S3-14: in delta the name is the wrapper's too, and every resource has one.
 #[test]
 fn list_is_named_by_its_wrapper_in_delta() {
-    let (mut script, first) = Script::watching_delta::<ClusterConfig>(&["x"]);
-    assert_eq!(first.resource_names_subscribe, ["x"]);
+    let mut script = Script::watching::<ClusterConfig>(Protocol::Delta, &["x"]);
     let list = cluster_config("x").clusters(["a", "b"]);
 
-    script.receive_delta(delta::<ClusterConfig>("n1", [("x", "1", list.any())]));
+    script.receive(delta::<ClusterConfig>("n1", [("x", "1", list.any())]));
 
     assert_eq!(script.delta_request().error_detail, None);
     assert_eq!(script.value::<ClusterConfig>("x").clusters, ["a", "b"]);
@@ -77,7 +76,7 @@ fn name_in_the_wrapper_is_canonicalised() {
 fn list_without_a_name_is_refused_alone() {
     let list = || cluster_config("x").clusters(["a"]);
     for nameless in [list().any(), wrapped("", list().any())] {
-        let mut script = Script::watching::<ClusterConfig>(&["x", "y"]);
+        let mut script = Script::watching::<ClusterConfig>(Protocol::StateOfTheWorld, &["x", "y"]);
         let good = cluster_config("y").clusters(["b"]).in_sotw();
 
         script.receive(response::<ClusterConfig>("v1", "n1", [nameless, good]));
@@ -97,7 +96,7 @@ fn list_without_a_name_is_refused_alone() {
 /// S3-14: an empty list is refused under its name, and the one before stays in use.
 #[test]
 fn empty_list_is_refused_and_the_last_one_kept() {
-    let mut script = Script::watching::<ClusterConfig>(&["x"]);
+    let mut script = Script::watching::<ClusterConfig>(Protocol::StateOfTheWorld, &["x"]);
     let good = cluster_config("x").clusters(["a"]);
     script.receive(response::<ClusterConfig>("v1", "n1", [good.in_sotw()]));
     script.request();
@@ -116,7 +115,7 @@ fn empty_list_is_refused_and_the_last_one_kept() {
 /// gRFC A53: only listeners and clusters are deleted by absence.
 #[test]
 fn list_left_out_of_a_response_is_kept() {
-    let mut script = Script::watching::<ClusterConfig>(&["x"]);
+    let mut script = Script::watching::<ClusterConfig>(Protocol::StateOfTheWorld, &["x"]);
     let list = cluster_config("x").clusters(["a"]);
     script.receive(response::<ClusterConfig>("v1", "n1", [list.in_sotw()]));
     script.changes();
@@ -130,11 +129,11 @@ fn list_left_out_of_a_response_is_kept() {
 /// In delta the server says what is gone.
 #[test]
 fn list_removed_in_delta_does_not_exist() {
-    let (mut script, _) = Script::watching_delta::<ClusterConfig>(&["x"]);
+    let mut script = Script::watching::<ClusterConfig>(Protocol::Delta, &["x"]);
     let list = cluster_config("x").clusters(["a"]);
-    script.receive_delta(delta::<ClusterConfig>("n1", [("x", "1", list.any())]));
+    script.receive(delta::<ClusterConfig>("n1", [("x", "1", list.any())]));
 
-    script.receive_delta(removed::<ClusterConfig>("n2", &["x"]));
+    script.receive(removed::<ClusterConfig>("n2", &["x"]));
 
     assert_eq!(script.error::<ClusterConfig>("x").reason, Reason::Deleted);
 }

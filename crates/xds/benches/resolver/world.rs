@@ -97,8 +97,7 @@ impl World {
         if self.script.cache().entry(&key).is_none() {
             self.script.subscribe::<R>(name);
         }
-        self.script
-            .receive_delta(delta::<R>("n", [(name, "v", any)]));
+        self.script.receive(delta::<R>("n", [(name, "v", any)]));
         let entry = self.script.cache().entry(&key).unwrap().clone();
         assert!(entry.has_value(), "{name} is valid");
         (key, entry)

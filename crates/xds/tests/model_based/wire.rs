@@ -43,7 +43,7 @@ fn send_as<R: ResourceType>(
         let mut response = delta::<R>(version, resources);
         response.resource_errors = resource_errors.collect();
         response.removed_resources = said.removed.iter().map(|name| (*name).into()).collect();
-        script.receive_delta(response);
+        script.receive(response);
     } else {
         let mut response = response::<R>(version, version, resources.map(|(_, any)| any));
         response.resource_errors = resource_errors.collect();

@@ -1,5 +1,5 @@
-//! The protocol: the client half against hand-written responses, the server half against
-//! hand-written requests, both against each other, and what becomes of the resources.
+//! The protocol: the server half against hand-written requests, both halves against each other, several servers, and what
+//! becomes of the resources.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,7 +7,6 @@
     reason = "a panic is how a test fails"
 )]
 
-mod data_errors;
 mod fallback;
 mod fallback_versions;
 mod federation;
@@ -16,11 +15,5 @@ mod server_deletion;
 mod server_names;
 mod server_order;
 mod server_responses;
-mod session_accepting;
-mod session_arbitrary;
-mod session_names;
-mod session_resources;
-mod session_streams;
-mod session_timer;
 mod two_halves;
 mod unsupported;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use crowfly_model::grpc::Cluster;
 use crowfly_testkit::builders::cluster;
 use crowfly_testkit::{Script, response};
+use crowfly_xds::Protocol;
 use envoy_types::pb::envoy::config::cluster::v3::OutlierDetection;
 use envoy_types::pb::google::protobuf::Any;
 use tracing_subscriber::fmt;
@@ -21,7 +22,7 @@ fn a_wish_is_told_once() {
         .with_ansi(false)
         .finish();
     tracing::subscriber::with_default(subscriber, || {
-        let mut script = Script::watching::<Cluster>(&["a"]);
+        let mut script = Script::watching::<Cluster>(Protocol::StateOfTheWorld, &["a"]);
         let mut receive = |version: &str, resource: Any| {
             script.receive(response::<Cluster>(version, version, [resource]));
             log.take_warnings()

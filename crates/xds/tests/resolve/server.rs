@@ -61,9 +61,9 @@ impl Server {
         match act {
             Act::Unwatch => script.unsubscribe::<R>(name),
             Act::Watch => script.subscribe::<R>(name),
-            Act::Remove => script.receive_delta(removed::<R>("n", &[name])),
+            Act::Remove => script.receive(removed::<R>("n", &[name])),
             Act::Send(any) => {
-                script.receive_delta(delta::<R>("n", [(name, "v", any.clone())]));
+                script.receive(delta::<R>("n", [(name, "v", any.clone())]));
             }
         }
     }

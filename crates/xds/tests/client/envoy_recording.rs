@@ -74,7 +74,7 @@ impl Player {
                     self.want(request, !theirs.contains_key(&request.type_url));
                     theirs.add(request);
                 }
-                Message::Response(response) => self.script.receive_delta(response.clone()),
+                Message::Response(response) => self.script.receive(response.clone()),
             }
             if !std::mem::replace(&mut opened, true) {
                 self.script.open();
