@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use crowfly::transport::Backend;
-use crowfly_cli::bench::{BenchError, Plan, Quartiles, compare};
+use crowfly_cli::bench::{BenchError, Quartiles, SamplingPlan, compare};
 use crowfly_cli::child::{Child, Program};
 
 pub(crate) use self::idle::{IdleArgs, run as hold_idle};
@@ -79,7 +79,7 @@ fn memory(address: SocketAddr) -> Result<(), BenchError> {
 }
 
 async fn calls(address: SocketAddr, args: &AbArgs) -> Result<(), BenchError> {
-    let plan = Plan {
+    let plan = SamplingPlan {
         pairs: args.pairs,
         sample: Duration::from_millis(args.sample),
         concurrency: [1, 64].into_iter().filter_map(NonZeroUsize::new).collect(),

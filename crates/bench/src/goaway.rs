@@ -7,7 +7,7 @@ use clap::Args;
 use crowfly::Channel;
 use crowfly_cli::bench::{BenchError, endpoint};
 use crowfly_cli::child::Program;
-use crowfly_cli::load::{Generator, Options, Transport};
+use crowfly_cli::load::{Generator, LoadOptions, Transport};
 use crowfly_e2e::c_core::CCoreClient;
 use crowfly_e2e::envoy::{Envoy, INGRESS};
 use crowfly_e2e::nginx::Nginx;
@@ -93,7 +93,7 @@ async fn each_client(
 }
 
 async fn calls(transport: &impl Transport, args: &GoAwayArgs) -> Outcome {
-    let options = Options {
+    let options = LoadOptions {
         rps: args.rps,
         concurrency: CONCURRENCY,
         duration: Duration::from_secs(args.seconds.into()),

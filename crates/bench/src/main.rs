@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use crowfly_cli::{
-    args::{Cli, Command, Common},
+    args::{Cli, CliCommand, Common},
     backend::BackendArgs,
     bench::RpcArgs,
     control::ControlArgs,
@@ -61,8 +61,8 @@ async fn main() -> ExitCode {
         BenchCommand::Rpc(args) => return exit(rpc::run(args).await),
         BenchCommand::Source => return exit(source::serve().await),
         BenchCommand::Stream(args) => return exit(stream::run(args).await),
-        BenchCommand::Backend(args) => Command::Backend(args),
-        BenchCommand::Control(args) => Command::Control(args),
+        BenchCommand::Backend(args) => CliCommand::Backend(args),
+        BenchCommand::Control(args) => CliCommand::Control(args),
     };
     let cli = Cli {
         common,

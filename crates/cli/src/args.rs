@@ -30,7 +30,7 @@ pub struct Cli {
     pub common: Common,
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// Flags that every command has.
@@ -80,7 +80,7 @@ pub enum LogFormat {
     reason = "the help of a command is the documentation of its arguments"
 )]
 #[derive(Clone, Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     Backend(BackendArgs),
     Bench(BenchArgs),
     Completions(CompletionsArgs),
@@ -91,7 +91,7 @@ pub enum Command {
     Load(LoadArgs),
 }
 
-impl Command {
+impl CliCommand {
     /// Whether the terminal belongs to it alone.
     pub(crate) fn draws(&self) -> bool {
         matches!(self, Self::Demo(args) if args.draws())

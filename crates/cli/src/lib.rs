@@ -24,7 +24,7 @@ pub mod testing;
 
 pub use error::{Error, chain};
 
-use args::{Cli, Command};
+use args::{Cli, CliCommand};
 use bench::BenchCommand;
 use std::process::ExitCode;
 
@@ -38,16 +38,16 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         signal::exit_with_parent();
     }
     match cli.command {
-        Command::Backend(args) => backend::run(args).await?,
-        Command::Bench(args) => match args.command {
+        CliCommand::Backend(args) => backend::run(args).await?,
+        CliCommand::Bench(args) => match args.command {
             BenchCommand::Rpc(args) => bench::run(args).await?,
         },
-        Command::Completions(args) => completions::run(&args),
-        Command::Control(args) => control::run(args).await?,
-        Command::Demo(args) => return Ok(demo::run(args).await?),
-        Command::Explain(args) => return Ok(explain::run(args).await?),
-        Command::Inspect(args) => inspect::run(args).await?,
-        Command::Load(args) => return Ok(load::run(args).await?),
+        CliCommand::Completions(args) => completions::run(&args),
+        CliCommand::Control(args) => control::run(args).await?,
+        CliCommand::Demo(args) => return Ok(demo::run(args).await?),
+        CliCommand::Explain(args) => return Ok(explain::run(args).await?),
+        CliCommand::Inspect(args) => inspect::run(args).await?,
+        CliCommand::Load(args) => return Ok(load::run(args).await?),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -19,7 +19,7 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    args::{Command, Common, LogFormat},
+    args::{CliCommand, Common, LogFormat},
     output, screen,
 };
 
@@ -70,7 +70,7 @@ fn for_all(level: &str) -> String {
 }
 
 /// Installs the process-wide subscriber.
-pub(crate) fn init(common: &Common, command: &Command) {
+pub(crate) fn init(common: &Common, command: &CliCommand) {
     let terminal = io::stderr().is_terminal();
     let filter = match &common.log {
         // Lines from elsewhere would spoil the screen.

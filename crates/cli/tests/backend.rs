@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{channel, client, spawn_backend};
 use crowfly_cli::{
-    backend::{Backend, Options},
+    backend::{BackendOptions, BackendServer},
     testing::{
         EchoStatus, Empty, ResponseParameters, SimpleRequest, StreamingOutputCallRequest,
         StreamingOutputCallResponse,
@@ -44,7 +44,9 @@ fn size(response: &StreamingOutputCallResponse) -> usize {
 
 #[tokio::test]
 async fn unary_call_answers_with_the_name_and_the_size_asked_for() {
-    let backend = Backend::start(Options::new("b1")).await.unwrap();
+    let backend = BackendServer::start(BackendOptions::new("b1"))
+        .await
+        .unwrap();
     let mut client = client(backend.addr()).await;
     let request = SimpleRequest {
         response_size: 314,
@@ -60,7 +62,9 @@ async fn unary_call_answers_with_the_name_and_the_size_asked_for() {
 
 #[tokio::test]
 async fn unary_call_answers_with_the_status_asked_for() {
-    let backend = Backend::start(Options::new("b1")).await.unwrap();
+    let backend = BackendServer::start(BackendOptions::new("b1"))
+        .await
+        .unwrap();
     let status = EchoStatus {
         code: 5,
         message: "not here".to_owned(),
@@ -82,7 +86,9 @@ async fn unary_call_answers_with_the_status_asked_for() {
 
 #[tokio::test]
 async fn streaming_output_call_answers_each_parameter_then_the_status() {
-    let backend = Backend::start(Options::new("b1")).await.unwrap();
+    let backend = BackendServer::start(BackendOptions::new("b1"))
+        .await
+        .unwrap();
     let mut request = wanted(&[1, 0, 70_000]);
     request.response_status = Some(EchoStatus {
         code: 10,
@@ -103,7 +109,9 @@ async fn streaming_output_call_answers_each_parameter_then_the_status() {
 
 #[tokio::test]
 async fn full_duplex_call_answers_each_request_as_it_comes() {
-    let backend = Backend::start(Options::new("b1")).await.unwrap();
+    let backend = BackendServer::start(BackendOptions::new("b1"))
+        .await
+        .unwrap();
     let (requests, outbound) = mpsc::channel(1);
     let mut client = client(backend.addr()).await;
     let call = client
@@ -124,12 +132,12 @@ async fn full_duplex_call_answers_each_request_as_it_comes() {
 
 #[tokio::test]
 async fn delay_and_fail_rate_are_obeyed() {
-    let options = Options {
+    let options = BackendOptions {
         delay: Duration::from_millis(30),
         fail_rate: 0.5,
-        ..Options::new("b1")
+        ..BackendOptions::new("b1")
     };
-    let backend = Backend::start(options).await.unwrap();
+    let backend = BackendServer::start(options).await.unwrap();
     let mut client = client(backend.addr()).await;
     let start = std::time::Instant::now();
     client.empty_call(Empty {}).await.unwrap();
@@ -211,7 +219,9 @@ async fn reflection_lists_the_services() {
         server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
     };
 
-    let backend = Backend::start(Options::new("b1")).await.unwrap();
+    let backend = BackendServer::start(BackendOptions::new("b1"))
+        .await
+        .unwrap();
     let mut client = ServerReflectionClient::new(channel(backend.addr()).await);
     let ask = |question| ServerReflectionRequest {
         host: String::new(),

@@ -16,8 +16,8 @@ use crowfly::{
     Bootstrap, Channel, ChannelBuilder, ServerConfig, ServerFeature, dns::SystemResolver,
 };
 use crowfly_cli::{
-    backend::{Backend, Options},
-    explain::{Call, Explanation, Header, observe},
+    backend::{BackendOptions, BackendServer},
+    explain::{ExplainedCall, Explanation, Header, observe},
     testing::{Empty, test_service_client::TestServiceClient},
 };
 use crowfly_testkit::{
@@ -66,7 +66,7 @@ async fn misrouted() {
     let server = ResourceServer::start(&shop());
     let dns = DnsServer::start().await;
     dns.set("pay.test", DnsAnswer::addresses(&["10.9.0.1"]));
-    let misspelled = Call {
+    let misspelled = ExplainedCall {
         path: Some("/pay.payments/Charge".to_owned()),
         ..charge()
     };
@@ -180,7 +180,9 @@ async fn a_policy_of_the_programs_own() {
 /// has somewhere to go if and only if a channel gets it there.
 #[tokio::test]
 async fn explain_and_a_real_call_agree() {
-    let backend = Backend::start(Options::new("a")).await.unwrap();
+    let backend = BackendServer::start(BackendOptions::new("a"))
+        .await
+        .unwrap();
     let address = backend.addr().to_string();
     for case in 0..24 {
         let (limit, drops) = ([0, 1024][case % 2], [0, 1_000_000][case / 2 % 2]);
@@ -321,8 +323,8 @@ fn shop() -> Resources {
         .with(cluster("public").logical_dns("pay.test", 443))
 }
 
-fn charge() -> Call {
-    Call {
+fn charge() -> ExplainedCall {
+    ExplainedCall {
         target: "xds:///shop".to_owned(),
         path: Some("/pay.Payments/Charge".to_owned()),
         headers: vec![Header {
@@ -345,7 +347,7 @@ fn delta(server: &ResourceServer) -> Bootstrap {
     bootstrap.node_id(NODE_ID).build()
 }
 
-async fn explained(builder: ChannelBuilder, call: &Call) -> Explanation {
+async fn explained(builder: ChannelBuilder, call: &ExplainedCall) -> Explanation {
     observe(builder, call, PATIENCE).await.unwrap()
 }
 

@@ -13,7 +13,7 @@ use std::{process::Stdio, time::Duration};
 
 use common::{crowfly, spawn_backend, text};
 use crowfly_cli::{
-    backend::{Backend, Options},
+    backend::{BackendOptions, BackendServer},
     load,
 };
 use crowfly_testkit::Reserved;
@@ -25,8 +25,8 @@ use tokio::{
 use tonic::{metadata::MetadataMap, transport::Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-fn options(rps: u32, duration: Duration) -> load::Options {
-    load::Options {
+fn options(rps: u32, duration: Duration) -> load::LoadOptions {
+    load::LoadOptions {
         rps,
         concurrency: 16,
         duration,
@@ -38,12 +38,12 @@ fn options(rps: u32, duration: Duration) -> load::Options {
 
 #[tokio::test]
 async fn json_counts_every_call_once() {
-    let options = Options {
+    let options = BackendOptions {
         delay: Duration::from_millis(2),
         fail_rate: 0.25,
-        ..Options::new("b1")
+        ..BackendOptions::new("b1")
     };
-    let backend = Backend::start(options).await.unwrap();
+    let backend = BackendServer::start(options).await.unwrap();
     let target = format!("http://{}", backend.addr());
     let output = crowfly(&[
         "load",
@@ -98,11 +98,11 @@ async fn a_target_that_refuses_connections_is_an_error_and_not_lost() {
 #[tokio::test]
 async fn failed_calls_are_the_exit_code_if_so_told() {
     for (fail_rate, code) in [(0.0, 0), (0.5, 1)] {
-        let options = Options {
+        let options = BackendOptions {
             fail_rate,
-            ..Options::new("b1")
+            ..BackendOptions::new("b1")
         };
-        let backend = Backend::start(options).await.unwrap();
+        let backend = BackendServer::start(options).await.unwrap();
         let target = format!("http://{}", backend.addr());
         let args = [
             "load",
@@ -149,13 +149,13 @@ async fn calls_on_a_killed_backend_are_lost_in_flight() {
 
 #[tokio::test]
 async fn a_deadline_is_reported_as_one() {
-    let options_ = Options {
+    let options_ = BackendOptions {
         delay: Duration::from_secs(60),
-        ..Options::new("b1")
+        ..BackendOptions::new("b1")
     };
-    let backend = Backend::start(options_).await.unwrap();
+    let backend = BackendServer::start(options_).await.unwrap();
     let channel = Endpoint::from_shared(format!("http://{}", backend.addr())).unwrap();
-    let options = load::Options {
+    let options = load::LoadOptions {
         timeout: Duration::from_millis(20),
         ..options(100, Duration::from_millis(20))
     };
@@ -172,7 +172,9 @@ async fn a_deadline_is_reported_as_one() {
 
 #[tokio::test]
 async fn interrupt_ends_early_with_the_report() {
-    let backend = Backend::start(Options::new("b1")).await.unwrap();
+    let backend = BackendServer::start(BackendOptions::new("b1"))
+        .await
+        .unwrap();
     let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = format!("http://{}", front.local_addr().unwrap());
     let mut process = tokio::process::Command::new(common::BINARY)

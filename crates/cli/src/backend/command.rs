@@ -5,7 +5,7 @@ use std::{net::SocketAddr, process, time::Duration};
 use clap::Args;
 use tracing::{info, warn};
 
-use super::{Backend, BackendError, Options};
+use super::{BackendError, BackendOptions, BackendServer};
 use crate::{args, output, signal::Termination};
 
 /// Serve grpc.testing.TestService, grpc.health.v1 and reflection
@@ -61,7 +61,7 @@ pub struct BackendArgs {
 pub async fn run(args: BackendArgs) -> Result<(), BackendError> {
     let mut termination = Termination::listen().map_err(BackendError::Signals)?;
     let drain_timeout = args.drain_timeout;
-    let mut backend = Backend::start(Options {
+    let mut backend = BackendServer::start(BackendOptions {
         listen: args.listen,
         name: args.name,
         delay: args.delay,

@@ -28,7 +28,7 @@ type Served = Result<(), tonic::transport::Error>;
 
 /// What a backend is like.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BackendOptions {
     /// Where it listens; port 0 lets the kernel choose.
     pub listen: SocketAddr,
     /// How it names itself in `hostname`.
@@ -39,7 +39,7 @@ pub struct Options {
     pub fail_rate: f64,
 }
 
-impl Options {
+impl BackendOptions {
     /// A backend called `name` on a loopback port of the kernel's choice, which answers at once.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -55,14 +55,14 @@ impl Options {
 ///
 /// Dropping it begins a shutdown and does not wait for it.
 #[derive(Debug)]
-pub struct Backend {
+pub struct BackendServer {
     addr: SocketAddr,
     health: HealthReporter,
     stop: oneshot::Sender<()>,
     server: JoinHandle<Served>,
 }
 
-impl Backend {
+impl BackendServer {
     /// Binds the address and serves in the background.
     ///
     /// # Errors
@@ -70,17 +70,17 @@ impl Backend {
     ///
     /// # Example
     /// ```
-    /// use crowfly_cli::backend::{Backend, Options};
+    /// use crowfly_cli::backend::{BackendServer, BackendOptions};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let backend = Backend::start(Options::new("b1")).await?;
+    /// let backend = BackendServer::start(BackendOptions::new("b1")).await?;
     /// println!("listening on {}", backend.addr());
     /// backend.shutdown().await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn start(options: Options) -> Result<Self, BackendError> {
+    pub async fn start(options: BackendOptions) -> Result<Self, BackendError> {
         let listen = options.listen;
         let bind = |source| BackendError::Bind { listen, source };
         let listener = TcpListener::bind(listen).await.map_err(bind)?;

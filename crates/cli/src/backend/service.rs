@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use tonic::{Code, Request, Response, Status, Streaming, metadata::AsciiMetadataValue};
 
-use super::Options;
+use super::BackendOptions;
 use crate::testing::{
     EchoStatus, Empty, Payload, PayloadType, ResponseParameters, SimpleRequest, SimpleResponse,
     StreamingOutputCallRequest, StreamingOutputCallResponse, test_service_server::TestService,
@@ -31,7 +31,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub(super) fn new(options: Options) -> Self {
+    pub(super) fn new(options: BackendOptions) -> Self {
         Self {
             hostname: options.name.parse().ok(),
             server_id: format!("{}-{:016x}", options.name, fastrand::u64(..)),

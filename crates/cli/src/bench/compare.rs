@@ -21,7 +21,7 @@ const WARM_UP_PAUSE: Duration = Duration::from_millis(20);
 
 /// How to compare.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SamplingPlan {
     /// How many pairs of samples per concurrency.
     pub pairs: NonZeroUsize,
     /// How long a sample takes.
@@ -55,7 +55,7 @@ pub async fn compare<A: Transport, B: Transport>(
     name: &str,
     ours: &A,
     peer: &B,
-    plan: &Plan,
+    plan: &SamplingPlan,
     mut report: impl FnMut(&Run),
 ) -> Result<Vec<Run>, BenchError> {
     let mut runs = Vec::new();

@@ -10,7 +10,7 @@ mod quartiles;
 mod rig;
 mod rpc;
 
-pub use compare::{BenchError, Plan, Run, compare, warm_up};
+pub use compare::{BenchError, Run, SamplingPlan, compare, warm_up};
 pub use quartiles::Quartiles;
 pub use rig::{Rig, SERVICE, endpoint};
 pub use rpc::{RpcArgs, Table, run};

@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, time::Duration};
 use clap::Args;
 use serde::Serialize;
 
-use super::{BenchError, Plan, Rig, Run, compare};
+use super::{BenchError, Rig, Run, SamplingPlan, compare};
 use crate::{args, child::Program, output};
 
 /// Unary calls through crowfly's channel and through tonic's own
@@ -50,8 +50,8 @@ pub struct RpcArgs {
 
 impl RpcArgs {
     /// The comparison that the flags describe.
-    pub fn plan(&self) -> Plan {
-        Plan {
+    pub fn plan(&self) -> SamplingPlan {
+        SamplingPlan {
             pairs: self.pairs,
             sample: self.duration,
             concurrency: self.concurrency.clone(),

@@ -1,4 +1,6 @@
-//! What the control plane knows of the client: the admin port's `/clients` page.
+//! The `/clients` page of the control plane's admin port, which shows the answers of the client.
+//!
+//! The demo reads it to prove that the client accepted a good configuration and refused a bad one.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -13,15 +15,16 @@ use super::DemoError;
 
 const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
-/// How long the client may take to answer a configuration, and how often to look.
+/// The time that the client has to answer a configuration.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The pause between two looks at the page.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The admin port.
+/// The address of the admin port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admin(pub(super) SocketAddr);
 
-/// How the client took the endpoints it was sent.
+/// The client's last answer to the endpoints it was sent.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 pub(super) struct Taken {
     state: String,
@@ -30,7 +33,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Whether the newest version was accepted.
+    /// True if the client accepted the newest version.
     pub(super) fn is_acked(&self) -> bool {
         self.state == "acked"
     }
@@ -53,7 +56,7 @@ struct Client {
 }
 
 impl Admin {
-    /// What the client said last about its endpoints.
+    /// Reads the client's last answer about its endpoints.
     pub(super) async fn taken(&self) -> Result<Taken, DemoError> {
         let page = timeout(PATIENCE, get(self.0, "/clients"));
         let page = page
@@ -67,7 +70,7 @@ impl Admin {
         Ok(client.unwrap_or_default())
     }
 
-    /// Waits until what the client said satisfies `done`; `None` if that takes too long.
+    /// Waits until the client's answer satisfies `done`; `None` if that takes too long.
     pub(super) async fn wait_for(
         &self,
         done: impl Fn(&Taken) -> bool,
@@ -85,7 +88,7 @@ impl Admin {
     }
 }
 
-/// An HTTP/1.0 GET, for which a client library would be much.
+/// An HTTP/1.0 GET. A client library would be more code than this.
 async fn get(addr: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(addr).await?;
     stream

@@ -1,4 +1,6 @@
-//! `crowfly demo`: sets the stage, runs the show, and judges it.
+//! `crowfly demo`: starts the processes, sends calls while things break, and checks the result.
+//!
+//! The exit code tells the result, so that a script or CI can run the demo as a test.
 
 use std::{
     io::{self, IsTerminal},
@@ -13,7 +15,6 @@ use clap::Args;
 use crowfly::{Bootstrap, Channel};
 use tokio::{
     sync::watch,
-    task::JoinHandle,
     time::{Instant, MissedTickBehavior, interval},
 };
 use tonic::metadata::MetadataMap;
@@ -21,11 +22,11 @@ use tonic::metadata::MetadataMap;
 use super::{
     DemoError, SERVICE,
     admin::Admin,
-    cast::{Cast, Control, DELAY},
     config::{self, ConfigFile},
-    director::{Account, Director},
+    processes::{Backends, Control, DELAY},
     rates::Rates,
-    scene::Scene,
+    runner::{Findings, Runner},
+    state::DemoState,
     verdict::Verdict,
     view::{Frame, View},
 };
@@ -33,15 +34,15 @@ use crate::{
     args,
     child::Program,
     debug::DebugPort,
-    load::{self, Generator, Report, Stats},
+    load::{Generator, LoadOptions, Report, Stats},
     output, screen,
     signal::Termination,
 };
 
-/// The deadline of a call; none should come near it.
+/// The deadline of a call. It is far away, because no call of the demo should come near it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Less would not leave a backend the time to return.
+/// The shortest demo: less would leave a backend no time to return.
 const MIN_DURATION: Duration = Duration::from_secs(10);
 
 /// See it work: a control plane, six backends in three zones, a client, and trouble
@@ -79,34 +80,33 @@ pub struct DemoArgs {
 }
 
 impl DemoArgs {
-    /// Whether it draws a screen, which nothing else may write on.
+    /// True if the demo draws a screen. Then nothing else may write on the terminal.
     pub(crate) fn draws(&self) -> bool {
         !self.plain && io::stdout().is_terminal() && !screen::is_dumb()
     }
 }
 
-/// Shows the demo.
+/// Runs the demo.
 ///
 /// # Errors
-/// It could not be set up, or a child failed. That the show went wrong is not an error but the exit
-/// code.
+/// The demo could not be set up, or a child failed. Calls that failed are no error, but exit code 1.
 pub async fn run(args: DemoArgs) -> Result<ExitCode, DemoError> {
     let termination = Termination::listen().map_err(DemoError::Signals)?;
     let directory = tempfile::tempdir().map_err(DemoError::Config)?;
-    let stage = Stage::set(directory.path()).await?;
+    let setup = Setup::start(directory.path()).await?;
     let view = View::new(!args.draws())?;
-    let Shown {
+    let Finished {
         report,
         stats,
-        account,
-    } = stage.show(&args, view, termination).await?;
+        findings,
+    } = setup.run(&args, view, termination).await?;
 
     if !args.json {
         output::line(&report);
         output::line(own_latency());
     }
-    // Ended early by the user, it had no chance to prove anything.
-    let verdict = account.map(|account| Verdict::new(&report, &stats, &account));
+    // There is no verdict on a demo that the user ended early.
+    let verdict = findings.map(|findings| Verdict::new(&report, &stats, &findings));
     if let Some(verdict) = &verdict {
         output::line(verdict);
     }
@@ -119,32 +119,30 @@ pub async fn run(args: DemoArgs) -> Result<ExitCode, DemoError> {
     })
 }
 
-/// All that is there before the first call.
-struct Stage {
-    cast: Cast,
+/// The processes, files and ports of the demo, before the first call.
+struct Setup {
+    backends: Backends,
     control: Control,
     config: ConfigFile,
     channel: Channel,
     debug: DebugPort,
 }
 
-/// What is left when the show is over.
-struct Shown {
+/// The results of a demo that has ended.
+struct Finished {
     report: Report,
     stats: Arc<Stats>,
-    /// Absent if it was ended early.
-    account: Option<Account>,
+    /// Absent if the user ended the demo early, because then not every step was taken.
+    findings: Option<Findings>,
 }
 
-type Play = JoinHandle<Result<(Cast, Account), DemoError>>;
-
-impl Stage {
-    async fn set(directory: &Path) -> Result<Self, DemoError> {
+impl Setup {
+    async fn start(directory: &Path) -> Result<Self, DemoError> {
         let program = Program::current()?;
-        let cast = Cast::start(program.clone(), directory).await?;
+        let backends = Backends::start(program.clone(), directory).await?;
         let config = ConfigFile::new(directory);
         config
-            .replace(&config::good(&cast.zones()))
+            .replace(&config::good(&backends.zones()))
             .map_err(DemoError::Config)?;
         let control = Control::start(&program, directory, config.path()).await?;
         let bootstrap = Bootstrap::builder(&control.listen.to_string())?
@@ -156,7 +154,7 @@ impl Stage {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let debug = DebugPort::open(any).await.map_err(DemoError::Debug)?;
         Ok(Self {
-            cast,
+            backends,
             control,
             config,
             channel,
@@ -164,102 +162,129 @@ impl Stage {
         })
     }
 
-    async fn show(
+    /// Sends calls and takes the steps of the timeline until the time is up or the user quits.
+    async fn run(
         self,
         args: &DemoArgs,
-        mut view: View,
-        mut termination: Termination,
-    ) -> Result<Shown, DemoError> {
-        let Self {
-            cast,
-            control,
-            config,
-            channel,
-            debug,
-        } = self;
+        view: View,
+        termination: Termination,
+    ) -> Result<Finished, DemoError> {
         let start = Instant::now();
-        let mut scene = opening(&cast, &control, args.rps, start);
-        scene.say(format!(
-            "look inside: crowfly inspect --tree {0}, or --csds {0}",
-            debug.addr()
-        ));
-        let (scene, mut scenes) = watch::channel(scene);
-        let mut generator = Generator::start(&channel, load_options(args));
+        let (state, states) = watch::channel(self.first_state(args.rps, start));
+        let generator = Generator::start(&self.channel, load_options(args));
         let stats = Arc::clone(generator.stats());
-        let admin = Admin(control.admin);
-        let director = Director {
-            cast,
-            config,
-            admin,
+        let runner = Runner {
+            backends: self.backends,
+            config: self.config,
+            admin: Admin(self.control.admin),
             stats: Arc::clone(&stats),
-            scene,
+            state,
         };
-        let mut play: Play = tokio::spawn(director.play(start, args.duration));
+        let steps = tokio::spawn(runner.run(start, args.duration));
+        let mut live = Live {
+            view,
+            states,
+            channel: self.channel,
+            stats: Arc::clone(&stats),
+            rates: Rates::default(),
+            start,
+            duration: args.duration,
+        };
+        let (report, ended_early) = live.follow(generator, termination).await?;
+        // The backends live until the last line is printed.
+        let (_backends, findings) = if ended_early {
+            steps.abort();
+            (None, None)
+        } else {
+            let (backends, findings) = steps.await??;
+            (Some(backends), Some(findings))
+        };
+        live.close();
+        Ok(Finished {
+            report,
+            stats,
+            findings,
+        })
+    }
 
-        let mut rates = Rates::default();
-        let mut ticks = interval(view.period());
+    fn first_state(&self, rps: u32, start: Instant) -> DemoState {
+        let mut state = DemoState {
+            start: start.into_std(),
+            zones: self.backends.zones(),
+            log: Vec::new(),
+        };
+        state.say(format!(
+            "control plane on {} (its pages: http://{}), six backends in three zones",
+            self.control.listen, self.control.admin
+        ));
+        state.say(format!(
+            "{rps} calls per second to xds:///{SERVICE}, no proxy in between"
+        ));
+        state.say(format!(
+            "look inside: crowfly inspect --tree {0}, or --csds {0}",
+            self.debug.addr()
+        ));
+        state
+    }
+}
+
+/// The view of a running demo, and the sources that it shows.
+struct Live {
+    view: View,
+    states: watch::Receiver<DemoState>,
+    channel: Channel,
+    stats: Arc<Stats>,
+    rates: Rates,
+    start: Instant,
+    duration: Duration,
+}
+
+impl Live {
+    /// Shows the demo until every call has ended. Returns the report, and whether the user quit.
+    async fn follow(
+        &mut self,
+        mut generator: Generator,
+        mut termination: Termination,
+    ) -> Result<(Report, bool), DemoError> {
+        let mut ticks = interval(self.view.period());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ended_early = false;
-        view.news(&scenes.borrow_and_update());
-        let report = loop {
+        self.view.news(&self.states.borrow_and_update());
+        loop {
             tokio::select! {
-                report = generator.finished() => break report,
-                Ok(()) = scenes.changed() => view.news(&scenes.borrow_and_update()),
-                _ = ticks.tick() => {
-                    let report = stats.report();
-                    rates.add(Instant::now().into_std(), report.by_backend.clone());
-                    let tree = channel.tree().await;
-                    view.draw(&Frame {
-                        scene: &scenes.borrow(),
-                        report: &report,
-                        rates: &rates,
-                        tree: &tree,
-                        elapsed: start.elapsed(),
-                        duration: args.duration,
-                    })?;
-                }
-                () = quit(&mut view, &mut termination), if !ended_early => {
+                report = generator.finished() => return Ok((report, ended_early)),
+                Ok(()) = self.states.changed() => self.view.news(&self.states.borrow_and_update()),
+                _ = ticks.tick() => self.draw().await?,
+                () = quit(&mut self.view, &mut termination), if !ended_early => {
                     ended_early = true;
                     generator.stop();
                 }
             }
-        };
-        if ended_early {
-            play.abort();
-            view.close(&scenes.borrow_and_update());
-            return Ok(Shown {
-                report,
-                stats,
-                account: None,
-            });
         }
-        let (_cast, account) = (&mut play).await??;
-        view.close(&scenes.borrow_and_update());
-        Ok(Shown {
-            report,
-            stats,
-            account: Some(account),
+    }
+
+    async fn draw(&mut self) -> Result<(), DemoError> {
+        let report = self.stats.report();
+        self.rates
+            .add(Instant::now().into_std(), report.by_backend.clone());
+        let tree = self.channel.tree().await;
+        self.view.draw(&Frame {
+            state: &self.states.borrow(),
+            report: &report,
+            rates: &self.rates,
+            tree: &tree,
+            elapsed: self.start.elapsed(),
+            duration: self.duration,
         })
+    }
+
+    fn close(mut self) {
+        self.view.close(&self.states.borrow_and_update());
     }
 }
 
-fn opening(cast: &Cast, control: &Control, rps: u32, start: Instant) -> Scene {
-    let mut scene = Scene {
-        start: start.into_std(),
-        zones: cast.zones(),
-        log: Vec::new(),
-    };
-    scene.say(format!(
-        "control plane on {} (its pages: http://{}), six backends in three zones",
-        control.listen, control.admin
-    ));
-    scene.say(format!(
-        "{rps} calls per second to xds:///{SERVICE}, no proxy in between"
-    ));
-    scene
-}
-
-/// Said wherever a latency is shown, or it would be taken for the channel's.
+/// The share of the backends in each latency. It is printed beside every latency, because a reader
+/// would take the whole for the channel's.
 pub(super) fn own_latency() -> String {
     format!(
         "{} ms of each latency are the backends' own",
@@ -267,8 +292,8 @@ pub(super) fn own_latency() -> String {
     )
 }
 
-fn load_options(args: &DemoArgs) -> load::Options {
-    load::Options {
+fn load_options(args: &DemoArgs) -> LoadOptions {
+    LoadOptions {
         rps: args.rps,
         concurrency: 256,
         duration: args.duration,

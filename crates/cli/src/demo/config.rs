@@ -1,4 +1,7 @@
-//! The control plane's configuration file: a good one, and one that clients must refuse.
+//! The configuration file of the control plane, in two versions: one that is good, and one that
+//! clients must refuse.
+//!
+//! The second shows that a refused configuration disturbs no call.
 
 use std::{
     fmt::Write,
@@ -9,12 +12,12 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{SERVICE, scene::Zone};
+use super::{SERVICE, state::Zone};
 
 const TYPE_PREFIX: &str = "type.googleapis.com";
 
-/// The file, replaced whole: a control plane that reads it while it changes sees the old or the new
-/// one, never a part.
+/// The path of the file. Each version replaces the whole file by a rename, so that the control plane
+/// never reads a part of one.
 #[derive(Debug)]
 pub(super) struct ConfigFile {
     path: PathBuf,
@@ -38,7 +41,7 @@ impl ConfigFile {
     }
 }
 
-/// What an operator would write.
+/// The configuration that an operator would write.
 pub(super) fn good(zones: &[Zone]) -> String {
     let mut yaml = format!("services:\n- name: {SERVICE}\n  localities:\n");
     for zone in zones {
@@ -61,9 +64,9 @@ pub(super) fn good(zones: &[Zone]) -> String {
     yaml
 }
 
-/// The same service as raw resources, with one mistake: the first endpoint has weight 0, which gRPC
-/// refuses (gRFC A42). `crowfly control` would not translate such a service, so it is told as raw
-/// resources, which it serves as they are.
+/// The service as raw resources, with one mistake: the first endpoint has weight 0, which gRPC
+/// refuses (gRFC A42). They are raw because `crowfly control` serves raw resources as they are, and
+/// refuses such a service itself.
 pub(super) fn bad(zones: &[Zone]) -> String {
     let resources = [listener(), routes(), cluster(), endpoints(zones)];
     json!({ "resources": resources }).to_string()
@@ -143,7 +146,7 @@ mod tests {
     use crowfly_control::{Catalog, ConfigFile as Source, translate};
 
     use super::*;
-    use crate::demo::scene::{BackendView, Status};
+    use crate::demo::state::{BackendView, Status};
 
     fn zones() -> Vec<Zone> {
         let addr = "127.0.0.1:1234".parse().unwrap();

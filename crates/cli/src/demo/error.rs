@@ -1,17 +1,17 @@
-//! Why there is no demo.
+//! The errors that end the demo early. A failed call is none of them: the verdict counts those.
 
 use std::io;
 
 use crate::child::ChildError;
 
-/// Why the demo could not be shown.
+/// An error that keeps the demo from starting or going on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemoError {
     /// The control plane does not answer on its admin port.
     #[error("cannot ask the control plane")]
     Admin(#[source] io::Error),
-    /// The client's bootstrap is not one.
+    /// The client's bootstrap is invalid.
     #[error("cannot make a bootstrap")]
     Bootstrap(#[from] crowfly::BootstrapError),
     /// The client's channel cannot be made.

@@ -1,26 +1,26 @@
 //! `crowfly demo`: the whole product on one machine, with things broken on purpose.
 //!
-//! The parent is the client. Its children, this program started again, are a control plane and six
-//! backends in three zones, all on loopback ports of the kernel's choice. Nothing in between is
-//! faked: configuration travels over ADS, calls over TCP, and a backend that dies is dead.
+//! The parent process is the client. Its children are this program started again: a control plane and
+//! six backends in three zones, on loopback ports that the kernel chooses. Nothing is simulated, because
+//! the demo shall convince: configuration comes over ADS, calls go over TCP, and SIGKILL ends a backend.
 //!
 //! ```text
-//! Director -- SIGTERM, SIGKILL, files --> children       Generator -- calls --> crowfly::Channel
-//!     |                                                       |
-//!     '--> Scene (what happens now) --.     .-- Stats, tree --'
-//!                                     v     v
-//!                                   View (terminal or plain text)
+//! Runner -- SIGTERM, SIGKILL, files --> children     Generator -- calls --> crowfly::Channel
+//!   |                                                    |
+//!   '--> DemoState (zones, log) --.     .-- Stats, tree -'
+//!                                 v     v
+//!                               View (terminal or plain text)
 //! ```
 
 mod admin;
-mod cast;
 mod command;
 mod config;
-mod director;
 mod error;
+mod processes;
 mod rates;
-mod scene;
-mod script;
+mod runner;
+mod state;
+mod timeline;
 mod verdict;
 mod view;
 

@@ -1,4 +1,4 @@
-//! Calls per second and backend, over the last second.
+//! Calls per second of each backend over the last second, which the bars of the live view show.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -7,7 +7,7 @@ use std::{
 
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Counts at some moments of the last second; rates are differences between them.
+/// Counts at several moments of the last second. A rate is the difference between two of them.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     samples: VecDeque<(Instant, BTreeMap<String, u64>)>,
@@ -17,7 +17,7 @@ impl Rates {
     /// Takes the counts of `now`, and forgets those that are too old.
     pub(super) fn add(&mut self, now: Instant, counts: BTreeMap<String, u64>) {
         self.samples.push_back((now, counts));
-        // The second one must be kept: together with the newest it spans the window.
+        // The oldest sample stays while the second is younger than the window, so that they span it.
         while self
             .samples
             .get(1)

@@ -1,19 +1,19 @@
-//! Whether the demo showed what it set out to show.
+//! The verdict on a demo: it fails if any call failed, or if more calls were lost than a kill explains.
 
 use std::fmt;
 
-use super::director::Account;
+use super::runner::Findings;
 use crate::load::{Report, Stats};
 
-/// What went wrong; empty if nothing did.
+/// The list of things that went wrong; empty if nothing did.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     wrong: Vec<String>,
 }
 
 impl Verdict {
-    pub(super) fn new(report: &Report, stats: &Stats, account: &Account) -> Self {
-        let mut wrong = account.broken.clone();
+    pub(super) fn new(report: &Report, stats: &Stats, findings: &Findings) -> Self {
+        let mut wrong = findings.broken.clone();
         for (code, error) in &report.errors {
             wrong.push(format!(
                 "{} failed with {code}: {}",
@@ -21,14 +21,18 @@ impl Verdict {
                 error.first
             ));
         }
-        if report.lost_in_flight > account.at_risk {
+        if report.lost_in_flight > findings.at_risk {
             wrong.push(format!(
                 "{} lost in flight, but at most {} can have been open on a backend that was killed",
                 calls(report.lost_in_flight),
-                account.at_risk
+                findings.at_risk
             ));
         }
-        let on_killed: u64 = account.killed.iter().map(|&addr| stats.lost_on(addr)).sum();
+        let on_killed: u64 = findings
+            .killed
+            .iter()
+            .map(|&addr| stats.lost_on(addr))
+            .sum();
         if report.lost_in_flight > on_killed {
             let elsewhere = report.lost_in_flight - on_killed;
             wrong.push(format!(
@@ -77,12 +81,12 @@ mod tests {
             stats.sent();
             stats.ended(outcome, Duration::from_millis(1));
         }
-        let account = Account {
+        let findings = Findings {
             at_risk,
             killed: vec![addr(1)],
             broken: Vec::new(),
         };
-        Verdict::new(&stats.report(), &stats, &account).to_string()
+        Verdict::new(&stats.report(), &stats, &findings).to_string()
     }
 
     fn addr(port: u16) -> SocketAddr {

@@ -9,10 +9,13 @@ use crowfly_model::grpc::{
 };
 use crowfly_xds::{MAX_DEPTH, View};
 
-use super::{Cluster, Drop, Endpoint, Locality, Place, Priority, Resource, look};
+use super::{
+    ClusterReport, DropReport, EndpointReport, LocalityReport, Place, PriorityReport,
+    ResourceReport, look,
+};
 
 /// The cluster named `name` and all below it, as far as the view knows them.
-pub(super) fn tree(view: &View, name: &str) -> Cluster {
+pub(super) fn tree(view: &View, name: &str) -> ClusterReport {
     let mut walk = Walk {
         view,
         seen: HashSet::new(),
@@ -28,16 +31,16 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn visit(&mut self, name: &str, depth: usize) -> Cluster {
+    fn visit(&mut self, name: &str, depth: usize) -> ClusterReport {
         if depth >= MAX_DEPTH {
-            let resource = Resource::new(name, "NOT_REQUESTED");
-            return Cluster::at(Place::TooDeep, resource);
+            let resource = ResourceReport::new(name, "NOT_REQUESTED");
+            return ClusterReport::at(Place::TooDeep, resource);
         }
         let (resource, cluster) = look::resource::<grpc::Cluster>(self.view, name);
         if !self.seen.insert(name.to_owned()) {
-            return Cluster::at(Place::Repeated, resource);
+            return ClusterReport::at(Place::Repeated, resource);
         }
-        let shown = Cluster::at(Place::Here, resource);
+        let shown = ClusterReport::at(Place::Here, resource);
         match cluster.as_deref() {
             None => shown,
             Some(cluster) => match &cluster.kind {
@@ -47,7 +50,12 @@ impl Walk<'_> {
         }
     }
 
-    fn descend(&mut self, mut shown: Cluster, aggregate: &Aggregate, depth: usize) -> Cluster {
+    fn descend(
+        &mut self,
+        mut shown: ClusterReport,
+        aggregate: &Aggregate,
+        depth: usize,
+    ) -> ClusterReport {
         shown.kind = Some("aggregate");
         let list = match &aggregate.children {
             Children::Inline(list) => Some(list.clone()),
@@ -64,7 +72,12 @@ impl Walk<'_> {
         shown
     }
 
-    fn show_leaf(&self, mut shown: Cluster, cluster: &grpc::Cluster, leaf: &Leaf) -> Cluster {
+    fn show_leaf(
+        &self,
+        mut shown: ClusterReport,
+        cluster: &grpc::Cluster,
+        leaf: &Leaf,
+    ) -> ClusterReport {
         let (source, endpoints) = match &leaf.source {
             EndpointSource::Dns(name) => {
                 shown.kind = Some("logical_dns");
@@ -83,17 +96,17 @@ impl Walk<'_> {
         if let Some(endpoints) = endpoints {
             let priorities = endpoints.priorities.iter();
             shown.priorities = priorities
-                .map(|one| Priority::from(one.as_slice()))
+                .map(|one| PriorityReport::from(one.as_slice()))
                 .collect();
-            shown.drops = endpoints.drops.iter().map(Drop::from).collect();
+            shown.drops = endpoints.drops.iter().map(DropReport::from).collect();
         }
         shown
     }
 }
 
-impl Cluster {
+impl ClusterReport {
     /// One that nothing is known of but the resource.
-    fn at(place: Place, resource: Resource) -> Self {
+    fn at(place: Place, resource: ResourceReport) -> Self {
         Self {
             resource,
             kind: None,
@@ -110,12 +123,16 @@ impl Cluster {
     }
 }
 
-impl From<&[endpoints::Locality]> for Priority {
+impl From<&[endpoints::Locality]> for PriorityReport {
     fn from(localities: &[endpoints::Locality]) -> Self {
-        let localities = localities.iter().map(|locality| Locality {
+        let localities = localities.iter().map(|locality| LocalityReport {
             name: locality.id.to_string(),
             weight: locality.weight.get(),
-            endpoints: locality.endpoints.iter().map(Endpoint::from).collect(),
+            endpoints: locality
+                .endpoints
+                .iter()
+                .map(EndpointReport::from)
+                .collect(),
         });
         Self {
             localities: localities.collect(),
@@ -123,7 +140,7 @@ impl From<&[endpoints::Locality]> for Priority {
     }
 }
 
-impl From<&endpoints::Endpoint> for Endpoint {
+impl From<&endpoints::Endpoint> for EndpointReport {
     fn from(endpoint: &endpoints::Endpoint) -> Self {
         Self {
             addresses: endpoint.addresses.iter().map(ToString::to_string).collect(),
@@ -137,7 +154,7 @@ impl From<&endpoints::Endpoint> for Endpoint {
     }
 }
 
-impl From<&endpoints::DropCategory> for Drop {
+impl From<&endpoints::DropCategory> for DropReport {
     fn from(drop: &endpoints::DropCategory) -> Self {
         Self {
             category: drop.category.clone(),

@@ -8,7 +8,7 @@ use crowfly_xds::{Missing, Resolved};
 use tokio::time::timeout;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 
-use super::{Call, Explanation, Header, explain};
+use super::{ExplainedCall, Explanation, Header, explain};
 use crate::{args, output};
 
 /// Bad flags, as clap has it.
@@ -115,7 +115,7 @@ pub async fn run(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
 /// There can be no such channel.
 pub async fn observe(
     builder: ChannelBuilder,
-    call: &Call,
+    call: &ExplainedCall,
     limit: Duration,
 ) -> Result<Explanation, BuildError> {
     let mut configs = builder.watch_config()?;
@@ -137,12 +137,12 @@ pub async fn observe(
 }
 
 impl ExplainArgs {
-    fn call(&self) -> Call {
+    fn call(&self) -> ExplainedCall {
         let headers = self.header.iter().map(|(key, value)| Header {
             name: key.to_string(),
             value: String::from_utf8_lossy(value.as_bytes()).into_owned(),
         });
-        Call {
+        ExplainedCall {
             target: self.target.clone(),
             path: self.path.clone(),
             headers: headers.collect(),

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// The call that is asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Call {
+pub struct ExplainedCall {
     /// The channel's target, `xds:///NAME`.
     pub target: String,
     /// `/service/method`; without it, every route is explained.
@@ -36,7 +36,7 @@ pub struct Explanation {
     pub authority: String,
     /// The path that was asked about.
     pub path: Option<String>,
-    /// The headers that were asked about. No route is chosen by them: see [`Route::note`].
+    /// The headers that were asked about. No route is chosen by them: see [`RouteReport::note`].
     pub headers: Vec<Header>,
     /// Whether the call has somewhere to go; without a path, whether all routed calls have.
     pub reachable: bool,
@@ -45,13 +45,13 @@ pub struct Explanation {
     /// What had not been answered when time was up.
     pub waiting_for: Vec<String>,
     /// The listener.
-    pub listener: Resource,
+    pub listener: ResourceReport,
     /// The routes; `INLINE` if they are part of the listener, `null` if the listener does not say.
-    pub route_configuration: Option<Resource>,
+    pub route_configuration: Option<ResourceReport>,
     /// The virtual host that the authority chose.
-    pub virtual_host: Option<VirtualHost>,
+    pub virtual_host: Option<VirtualHostReport>,
     /// The routes of that virtual host, in the order in which they are tried.
-    pub routes: Vec<Route>,
+    pub routes: Vec<RouteReport>,
     /// The cluster of the route that matches; without a path, those of all routes.
     pub clusters: Vec<Destination>,
 }
@@ -69,7 +69,7 @@ pub struct Stop {
 
 /// A resource or a DNS name, and what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Resource {
+pub struct ResourceReport {
     /// Its name.
     pub name: String,
     /// Of a resource as in CSDS: `ACKED`, `DOES_NOT_EXIST`, `NACKED`, `RECEIVED_ERROR`,
@@ -90,7 +90,7 @@ pub struct Resource {
 
 /// A virtual host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct VirtualHost {
+pub struct VirtualHostReport {
     /// Its name.
     pub name: String,
     /// The authorities that it is for.
@@ -101,7 +101,7 @@ pub struct VirtualHost {
 
 /// One route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Route {
+pub struct RouteReport {
     /// Its place in the resource's list.
     pub index: usize,
     /// Its name, as far as it is known.
@@ -144,7 +144,7 @@ pub struct Destination {
     pub stop: Option<Stop>,
     /// The cluster and all below it.
     #[serde(flatten)]
-    pub cluster: Cluster,
+    pub cluster: ClusterReport,
 }
 
 /// The endpoints that get calls for as long as they can be reached.
@@ -162,10 +162,10 @@ pub struct Uses {
 
 /// A cluster and all below it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cluster {
+pub struct ClusterReport {
     /// The resource.
     #[serde(flatten)]
-    pub resource: Resource,
+    pub resource: ResourceReport,
     /// `aggregate`, `eds` or `logical_dns`; `null` while it is not known.
     pub kind: Option<&'static str>,
     /// Where it stands below an aggregate.
@@ -176,15 +176,15 @@ pub struct Cluster {
     /// is not known here, nor what it makes of their configuration: every one is taken for good.
     pub is_custom: bool,
     /// The resource that holds the list of an aggregate (gRFC A99).
-    pub list: Option<Resource>,
+    pub list: Option<ResourceReport>,
     /// The clusters of an aggregate, best first.
     pub children: Vec<Self>,
     /// Of a leaf, the endpoints resource or the DNS name.
-    pub source: Option<Resource>,
+    pub source: Option<ResourceReport>,
     /// The endpoints, highest priority first. A DNS name is one endpoint with many addresses.
-    pub priorities: Vec<Priority>,
+    pub priorities: Vec<PriorityReport>,
     /// Shares of calls that the control plane wants dropped.
-    pub drops: Vec<Drop>,
+    pub drops: Vec<DropReport>,
     /// Of a leaf, how many calls may be open at a time (gRFC A32).
     pub max_concurrent_requests: Option<u32>,
 }
@@ -203,25 +203,25 @@ pub enum Place {
 
 /// The localities of one priority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Priority {
+pub struct PriorityReport {
     /// The localities.
-    pub localities: Vec<Locality>,
+    pub localities: Vec<LocalityReport>,
 }
 
 /// The endpoints of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Locality {
+pub struct LocalityReport {
     /// `region/zone/sub_zone`, or `-` if it has no name.
     pub name: String,
     /// Its share of calls.
     pub weight: u32,
     /// The endpoints that are not called unhealthy.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<EndpointReport>,
 }
 
 /// One backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Endpoint {
+pub struct EndpointReport {
     /// Its addresses, the main one first.
     pub addresses: Vec<String>,
     /// Its share of calls.
@@ -232,7 +232,7 @@ pub struct Endpoint {
 
 /// A share of calls that the control plane wants dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Drop {
+pub struct DropReport {
     /// Why.
     pub category: String,
     /// How many of a million calls.

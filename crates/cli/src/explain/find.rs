@@ -12,8 +12,9 @@ use crowfly_model::grpc::{
 use crowfly_xds::{Resolved, Roots, View, XdsConfig};
 
 use super::{
-    Call, Destination, Explanation, Resource, Route, Stop, Uses, Verdict, VirtualHost, cluster,
-    look, wishes::Wishes,
+    Destination, ExplainedCall as Call, Explanation, ResourceReport as Resource,
+    RouteReport as Route, Stop, Uses, Verdict, VirtualHostReport as VirtualHost, cluster, look,
+    wishes::Wishes,
 };
 
 /// Why a route is passed over by mistake, often.

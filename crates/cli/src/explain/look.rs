@@ -8,22 +8,22 @@ use crowfly_model::{
 };
 use crowfly_xds::{Entry, Key, State, View};
 
-use super::Resource;
+use super::ResourceReport;
 
 /// A resource, and its value if there is one.
 pub(super) fn resource<R: ResourceType>(
     view: &View,
     name: &str,
-) -> (Resource, Option<Arc<R::Parsed>>) {
+) -> (ResourceReport, Option<Arc<R::Parsed>>) {
     let key = Key::of::<R>(name);
     let entry = view.cache().entry(&key);
-    let mut found = Resource {
+    let mut found = ResourceReport {
         state: state(entry.map(Entry::state).unwrap_or_default()),
         version: entry
             .and_then(Entry::received)
             .map(|received| received.version.to_string()),
         refused_version: entry.and_then(refused),
-        ..Resource::new(name, "REQUESTED")
+        ..ResourceReport::new(name, "REQUESTED")
     };
     let seen = view.read::<R>(&key);
     let value = seen.and_then(|seen| {
@@ -41,8 +41,8 @@ pub(super) fn resource<R: ResourceType>(
 }
 
 /// A DNS name, and its addresses as an endpoint.
-pub(super) fn dns(view: &View, name: &DnsName) -> (Resource, Option<Arc<Endpoints>>) {
-    let mut found = Resource::new(&name.to_string(), "REQUESTED");
+pub(super) fn dns(view: &View, name: &DnsName) -> (ResourceReport, Option<Arc<Endpoints>>) {
+    let mut found = ResourceReport::new(&name.to_string(), "REQUESTED");
     let Some(seen) = view.look_up(name) else {
         return (found, None);
     };
@@ -60,7 +60,7 @@ pub(super) fn dns(view: &View, name: &DnsName) -> (Resource, Option<Arc<Endpoint
     }
 }
 
-impl Resource {
+impl ResourceReport {
     /// One that nothing is known of.
     pub(super) fn new(name: &str, state: &'static str) -> Self {
         Self {

@@ -24,7 +24,8 @@ mod wishes;
 
 pub use command::{ExplainArgs, ExplainError, observe, run};
 pub use explanation::{
-    Call, Cluster, Destination, Drop, Endpoint, Explanation, Header, Locality, Place, Priority,
-    Resource, Route, Stop, Uses, Verdict, VirtualHost,
+    ClusterReport, Destination, DropReport, EndpointReport, ExplainedCall, Explanation, Header,
+    LocalityReport, Place, PriorityReport, ResourceReport, RouteReport, Stop, Uses, Verdict,
+    VirtualHostReport,
 };
 pub use find::explain;

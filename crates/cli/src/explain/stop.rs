@@ -6,7 +6,7 @@ use crowfly_xds::{
 };
 
 use super::{
-    Route, Stop, Verdict, VirtualHost, advice,
+    RouteReport, Stop, Verdict, VirtualHostReport, advice,
     find::{DIFFERS_IN_CASE, best_priority},
 };
 
@@ -47,8 +47,8 @@ impl Stop {
     }
 
     /// No route is for this path.
-    pub(super) fn no_route(host: &VirtualHost, path: &str, routes: &[Route]) -> Self {
-        let list = |which: &dyn Fn(&Route) -> bool| {
+    pub(super) fn no_route(host: &VirtualHostReport, path: &str, routes: &[RouteReport]) -> Self {
+        let list = |which: &dyn Fn(&RouteReport) -> bool| {
             let routes = routes.iter().filter(|route| which(route));
             let names: Vec<String> = routes.map(|r| format!("routes[{}]", r.index)).collect();
             names.join(", ")
@@ -70,7 +70,7 @@ impl Stop {
     }
 
     /// The route is one that a proxy answers itself.
-    pub(super) fn not_forwarded(route: &Route) -> Self {
+    pub(super) fn not_forwarded(route: &RouteReport) -> Self {
         Self {
             at: format!("routes[{}]", route.index),
             why: "does not lead to a cluster".to_owned(),
@@ -82,7 +82,7 @@ impl Stop {
     }
 
     /// No route leads anywhere at all.
-    pub(super) fn no_cluster(host: &VirtualHost) -> Self {
+    pub(super) fn no_cluster(host: &VirtualHostReport) -> Self {
         Self {
             at: format!("virtual host {}", host.name),
             why: "no route leads to a cluster".to_owned(),

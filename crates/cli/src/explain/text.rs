@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{
-    Cluster, Destination, Endpoint, Explanation, Place, Priority, Resource, Route, Verdict,
-    tree::Node,
+    ClusterReport, Destination, EndpointReport, Explanation, Place, PriorityReport, ResourceReport,
+    RouteReport, Verdict, tree::Node,
 };
 use crate::output::printable;
 
@@ -112,7 +112,7 @@ impl Explanation {
     }
 }
 
-impl Route {
+impl RouteReport {
     fn line(&self) -> String {
         let mut line = format!("routes[{}]", self.index);
         if let Some(name) = &self.name {
@@ -174,7 +174,7 @@ impl Destination {
     }
 }
 
-impl Cluster {
+impl ClusterReport {
     fn node(&self, mark: &str) -> Node {
         match self.place {
             Place::Here => {}
@@ -236,7 +236,7 @@ impl Cluster {
         }
     }
 
-    fn source_node(&self, source: &Resource, mark: &str) -> Node {
+    fn source_node(&self, source: &ResourceReport, mark: &str) -> Node {
         if self.kind == Some("logical_dns") {
             let mut node = source.node("DNS name", "", mark);
             let endpoints = self.endpoints();
@@ -266,7 +266,7 @@ impl Cluster {
         node
     }
 
-    fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+    fn endpoints(&self) -> impl Iterator<Item = &EndpointReport> {
         let localities = self.priorities.iter().flat_map(|one| &one.localities);
         localities.flat_map(|locality| &locality.endpoints)
     }
@@ -283,7 +283,7 @@ impl Cluster {
     }
 }
 
-impl Priority {
+impl PriorityReport {
     fn node(&self, number: usize) -> Node {
         let mut node = Node::new(format!("priority {number}"));
         for locality in &self.localities {
@@ -303,7 +303,7 @@ impl Priority {
     }
 }
 
-impl Endpoint {
+impl EndpointReport {
     fn line(&self) -> String {
         format!(
             "{}, weight {}, health {}",
@@ -314,7 +314,7 @@ impl Endpoint {
     }
 }
 
-impl Resource {
+impl ResourceReport {
     fn node(&self, noun: &str, suffix: &str, mark: &str) -> Node {
         let Self { name, version, .. } = self;
         let version = match version {

@@ -15,7 +15,7 @@ use tonic::{
     transport::Endpoint,
 };
 
-use super::{Generator, LoadError, Options, Report, Stats, Target, Transport};
+use super::{Generator, LoadError, LoadOptions, LoadTarget, Report, Stats, Transport};
 use crate::{args, debug::DebugPort, output, screen, signal::Termination};
 
 /// Call UnaryCall at a steady rate and report what became of each call
@@ -36,7 +36,7 @@ Examples:
 pub struct LoadArgs {
     /// What to call: xds:///NAME or http://HOST:PORT
     #[arg(long, value_name = "TARGET", env = "CROWFLY_LOAD_TARGET")]
-    pub target: Target,
+    pub target: LoadTarget,
 
     /// Calls per second; 0 means as fast as possible
     #[arg(
@@ -94,12 +94,12 @@ pub struct LoadArgs {
 /// Nothing could be sent at all; calls that fail are part of the report.
 pub async fn run(args: LoadArgs) -> Result<ExitCode, LoadError> {
     let report = match &args.target {
-        Target::Http(_) if args.debug.is_some() => return Err(LoadError::NothingToShow),
-        Target::Http(uri) => {
+        LoadTarget::Http(_) if args.debug.is_some() => return Err(LoadError::NothingToShow),
+        LoadTarget::Http(uri) => {
             let endpoint = Endpoint::from(uri.clone()).tcp_nodelay(true);
             drive(&endpoint.connect_lazy(), &args).await?
         }
-        Target::Xds(target) => {
+        LoadTarget::Xds(target) => {
             let channel = crowfly::Channel::builder(target)
                 .build()
                 .map_err(LoadError::Channel)?;
@@ -154,12 +154,12 @@ async fn drive<T: Transport>(transport: &T, args: &LoadArgs) -> Result<Report, L
 }
 
 impl LoadArgs {
-    fn options(&self) -> Options {
+    fn options(&self) -> LoadOptions {
         let mut metadata = MetadataMap::new();
         for (key, value) in &self.metadata {
             metadata.append(key, value.clone());
         }
-        Options {
+        LoadOptions {
             rps: self.rps,
             concurrency: self.concurrency.get(),
             duration: self.duration,

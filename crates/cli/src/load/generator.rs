@@ -60,7 +60,7 @@ impl<T> Transport for T where
 
 /// What calls to send.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LoadOptions {
     /// Calls per second; 0 means as many as the workers can.
     pub rps: u32,
     /// The most calls that may be open at once.
@@ -85,7 +85,7 @@ pub struct Generator {
 
 impl Generator {
     /// Begins to send calls through `transport`.
-    pub fn start<T: Transport>(transport: &T, options: Options) -> Self {
+    pub fn start<T: Transport>(transport: &T, options: LoadOptions) -> Self {
         let (stop, stopped) = watch::channel(false);
         let stats = Arc::new(Stats::new());
         let pace = Arc::new(Pace::new(options.rps, options.duration));
@@ -159,7 +159,7 @@ impl Pace {
 
 struct Worker<T> {
     client: TestServiceClient<T>,
-    options: Arc<Options>,
+    options: Arc<LoadOptions>,
     pace: Arc<Pace>,
     stats: Arc<Stats>,
 }

@@ -13,8 +13,8 @@ mod stats;
 mod target;
 
 pub use command::{LoadArgs, run};
-pub use generator::{Generator, Options, Transport};
+pub use generator::{Generator, LoadOptions, Transport};
 pub use outcome::Outcome;
 pub use report::{ErrorCount, Latency, Report};
 pub use stats::Stats;
-pub use target::{LoadError, Target, TargetError};
+pub use target::{LoadError, LoadTarget, LoadTargetError};

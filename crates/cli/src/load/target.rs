@@ -6,32 +6,32 @@ use http::Uri;
 
 /// A parsed `--target`.
 #[derive(Clone, Debug)]
-pub enum Target {
+pub enum LoadTarget {
     /// One server, without xDS: `http://ADDR`.
     Http(Uri),
     /// A name that the control plane resolves: `xds:///NAME`.
     Xds(String),
 }
 
-impl FromStr for Target {
-    type Err = TargetError;
+impl FromStr for LoadTarget {
+    type Err = LoadTargetError;
 
-    fn from_str(text: &str) -> Result<Self, TargetError> {
+    fn from_str(text: &str) -> Result<Self, LoadTargetError> {
         if text.starts_with("xds:") {
             return Ok(Self::Xds(text.to_owned()));
         }
         if !text.starts_with("http://") {
-            return Err(TargetError::Scheme);
+            return Err(LoadTargetError::Scheme);
         }
-        let uri: Uri = text.parse().map_err(|_| TargetError::Address)?;
+        let uri: Uri = text.parse().map_err(|_| LoadTargetError::Address)?;
         match uri.port() {
             Some(_) => Ok(Self::Http(uri)),
-            None => Err(TargetError::Address),
+            None => Err(LoadTargetError::Address),
         }
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for LoadTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Http(uri) => uri.fmt(f),
@@ -43,7 +43,7 @@ impl fmt::Display for Target {
 /// Why a `--target` is not one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum TargetError {
+pub enum LoadTargetError {
     /// `http://` is not followed by an address.
     #[error("expected http://HOST:PORT")]
     Address,
@@ -81,17 +81,20 @@ mod tests {
 
     #[test]
     fn schemes_and_ports_are_checked() {
-        assert!(matches!("http://127.0.0.1:80".parse(), Ok(Target::Http(_))));
+        assert!(matches!(
+            "http://127.0.0.1:80".parse(),
+            Ok(LoadTarget::Http(_))
+        ));
         assert!(
-            matches!("xds:///payments".parse(), Ok(Target::Xds(name)) if name == "xds:///payments")
+            matches!("xds:///payments".parse(), Ok(LoadTarget::Xds(name)) if name == "xds:///payments")
         );
         for (text, expected) in [
-            ("127.0.0.1:80", TargetError::Scheme),
-            ("https://127.0.0.1:80", TargetError::Scheme),
-            ("http://127.0.0.1", TargetError::Address),
-            ("http://", TargetError::Address),
+            ("127.0.0.1:80", LoadTargetError::Scheme),
+            ("https://127.0.0.1:80", LoadTargetError::Scheme),
+            ("http://127.0.0.1", LoadTargetError::Address),
+            ("http://", LoadTargetError::Address),
         ] {
-            assert_eq!(text.parse::<Target>().unwrap_err(), expected, "{text}");
+            assert_eq!(text.parse::<LoadTarget>().unwrap_err(), expected, "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crowfly::Channel;
-use crowfly_cli::backend::{Backend, Options};
+use crowfly_cli::backend::{BackendOptions, BackendServer};
 use crowfly_e2e::rpc;
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{Resources, cluster, cluster_config, endpoints, listener, routes};
@@ -94,12 +94,12 @@ struct Door {
     leaf: &'static str,
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
-    _backend: Backend,
+    _backend: BackendServer,
 }
 
 impl Door {
     async fn open(leaf: &'static str, number: usize) -> Self {
-        let backend = Backend::start(Options::new(format!("{leaf}{number}")));
+        let backend = BackendServer::start(BackendOptions::new(format!("{leaf}{number}")));
         let backend = backend.await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let door = Self {

@@ -1,4 +1,4 @@
-//! Two ways to look at the same scene.
+//! The two views of the demo: a screen for a person at a terminal, and lines for pipes and logs.
 
 mod plain;
 mod terminal;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use plain::Plain;
 use terminal::Terminal;
 
-use super::{DemoError, rates::Rates, scene::Scene};
+use super::{DemoError, rates::Rates, state::DemoState};
 use crate::load::Report;
 
-/// Everything there is to see at one moment.
+/// The values that a view shows at one moment.
 pub(super) struct Frame<'a> {
-    pub(super) scene: &'a Scene,
+    pub(super) state: &'a DemoState,
     pub(super) report: &'a Report,
     pub(super) rates: &'a Rates,
     /// The client's balancing tree, printed.
@@ -22,7 +22,7 @@ pub(super) struct Frame<'a> {
     pub(super) duration: Duration,
 }
 
-/// Where the demo is shown.
+/// One of the two views.
 #[derive(Debug)]
 pub(super) enum View {
     /// Lines of text.
@@ -41,7 +41,7 @@ impl View {
             .map_err(DemoError::Terminal)
     }
 
-    /// How often to look.
+    /// The time between two frames.
     pub(super) fn period(&self) -> Duration {
         match self {
             Self::Plain(_) => Duration::from_secs(1),
@@ -49,11 +49,11 @@ impl View {
         }
     }
 
-    /// Shows what has happened since it was last asked to.
-    pub(super) fn news(&mut self, scene: &Scene) {
+    /// Shows the events since the last call of this method.
+    pub(super) fn news(&mut self, state: &DemoState) {
         match self {
-            Self::Plain(plain) => plain.news(scene),
-            // It will be drawn with the next frame.
+            Self::Plain(plain) => plain.news(state),
+            // The next frame draws them.
             Self::Terminal(_) => {}
         }
     }
@@ -66,8 +66,8 @@ impl View {
         Ok(())
     }
 
-    /// Ends the view. All that happened stays on the terminal, above what comes next.
-    pub(super) fn close(self, scene: &Scene) {
+    /// Ends the view. The events stay on the terminal, above the report.
+    pub(super) fn close(self, state: &DemoState) {
         let mut plain = match self {
             Self::Plain(plain) => plain,
             Self::Terminal(terminal) => {
@@ -75,10 +75,10 @@ impl View {
                 Plain::default()
             }
         };
-        plain.news(scene);
+        plain.news(state);
     }
 
-    /// Waits until the user wants to leave.
+    /// Waits until the user quits.
     pub(super) async fn quit(&mut self) {
         match self {
             Self::Plain(_) => std::future::pending().await,

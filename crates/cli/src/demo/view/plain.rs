@@ -1,35 +1,37 @@
-//! For pipes, logs and `--plain`: a line per event, and one per second.
+//! The view for pipes, logs and `--plain`: a line per event, and one per second.
+//!
+//! A line is never overwritten, because the output may be a file.
 
 use super::Frame;
-use crate::{demo::scene::Scene, output};
+use crate::{demo::state::DemoState, output};
 
-/// How much of the log has been printed.
+/// The number of events that have been printed.
 #[derive(Debug, Default)]
 pub(in crate::demo) struct Plain {
     printed: usize,
 }
 
 impl Plain {
-    pub(super) fn news(&mut self, scene: &Scene) {
-        for entry in &scene.log[self.printed..] {
+    pub(super) fn news(&mut self, state: &DemoState) {
+        for entry in &state.log[self.printed..] {
             output::line(format_args!(
                 "{:6.1} s  * {}",
                 entry.at.as_secs_f64(),
                 entry.text
             ));
         }
-        self.printed = scene.log.len();
+        self.printed = state.log.len();
     }
 
     pub(super) fn status(&mut self, frame: &Frame<'_>) {
-        self.news(frame.scene);
+        self.news(frame.state);
         output::line(status(frame));
     }
 }
 
 fn status(frame: &Frame<'_>) -> String {
     let zones: Vec<_> = frame
-        .scene
+        .state
         .zones
         .iter()
         .map(|zone| {

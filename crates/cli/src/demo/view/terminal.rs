@@ -1,4 +1,6 @@
-//! The live view.
+//! The view for a terminal: bars for the backends, the client's balancing tree, and the events.
+//!
+//! The whole screen is drawn anew five times a second, because the rates change all the time.
 
 use std::{io, thread};
 
@@ -16,7 +18,7 @@ use super::Frame;
 use crate::{
     demo::{
         command::own_latency,
-        scene::{BackendView, Entry, Status, Zone},
+        state::{BackendView, LogLine, Status, Zone},
     },
     screen,
 };
@@ -24,22 +26,22 @@ use crate::{
 /// A colour per zone.
 const COLORS: [Color; 3] = [Color::Cyan, Color::Yellow, Color::Magenta];
 
-/// Room for a backend's name, port, status, rate and count, left and right of its bar.
+/// The columns that a backend's name, port, status, rate and count take beside its bar.
 const BAR_MARGIN: u16 = 42;
 
-/// How wide a terminal must be for the client's tree beside the backends.
+/// The least width of a terminal that shows the client's tree beside the backends.
 const TREE_WIDTH: u16 = 100;
 
-/// The longest line of the tree fits: a leaf cluster with its limit and calls.
+/// The width of the tree. Its longest line is a leaf cluster with its limit and calls.
 const TREE_PANE: u16 = 54;
 
-/// The room that the events keep, frame included.
+/// The rows that the events keep, frame included.
 const LOG_HEIGHT: usize = 9;
 
-/// How wide the time of an event is.
+/// The width of an event's time.
 const TIME_WIDTH: usize = 10;
 
-/// The terminal, given back when this is dropped.
+/// The terminal in raw mode. Dropping this restores it.
 #[derive(Debug)]
 pub(in crate::demo) struct Terminal {
     terminal: DefaultTerminal,
@@ -63,7 +65,7 @@ impl Terminal {
 
     pub(super) async fn quit(&mut self) {
         if self.quit.recv().await.is_none() {
-            // No keyboard; there is still the script's own end.
+            // There is no keyboard. The demo still ends when its time is up.
             std::future::pending::<()>().await;
         }
     }
@@ -103,10 +105,10 @@ fn render(frame: &Frame<'_>, screen: &mut ratatui::Frame<'_>) {
     if has_tree {
         screen.render_widget(tree_of(frame), tree);
     }
-    screen.render_widget(log_of(&frame.scene.log, log), log);
+    screen.render_widget(log_of(&frame.state.log, log), log);
 }
 
-/// Takes the colours out; bold and dim stay.
+/// Removes the colours. Bold and dim stay.
 fn bleach(screen: &mut ratatui::Frame<'_>) {
     for cell in &mut screen.buffer_mut().content {
         cell.fg = Color::Reset;
@@ -125,9 +127,9 @@ fn wants_to_quit(event: &Event) -> bool {
     }
 }
 
-/// Both columns are as high as the higher of them; the tree does not take the room of the events.
+/// The height of both columns. It is that of the higher one, but leaves the events their rows.
 fn middle_height(frame: &Frame<'_>, height: u16, has_tree: bool) -> u16 {
-    let zones = frame.scene.zones.iter();
+    let zones = frame.state.zones.iter();
     let backends: usize = zones.map(|zone| zone.backends.len() + 1).sum();
     let tree = match has_tree {
         true => frame.tree.lines().count(),
@@ -163,7 +165,7 @@ fn head_of(frame: &Frame<'_>) -> Paragraph<'static> {
 
 fn backends_of(frame: &Frame<'_>, area: Rect, has_tree: bool) -> Paragraph<'static> {
     let room = usize::from(area.width.saturating_sub(BAR_MARGIN));
-    let zones = &frame.scene.zones;
+    let zones = &frame.state.zones;
     let rates = zones.iter().flat_map(|zone| &zone.backends);
     let most = rates
         .map(|backend| frame.rates.of(backend.name))
@@ -246,7 +248,7 @@ fn tree_of(frame: &Frame<'_>) -> Paragraph<'static> {
 }
 
 /// The newest lines that fit, the newest last.
-fn log_of(log: &[Entry], area: Rect) -> Paragraph<'static> {
+fn log_of(log: &[LogLine], area: Rect) -> Paragraph<'static> {
     let width = usize::from(area.width)
         .saturating_sub(2 + TIME_WIDTH)
         .max(1);
@@ -302,11 +304,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        demo::{rates::Rates, scene::Scene},
+        demo::{rates::Rates, state::DemoState},
         load::{Outcome, Stats},
     };
 
-    /// The screen, as text.
+    /// The text on the screen.
     fn screen(width: u16, height: u16) -> String {
         screen_of(width, height, "cluster demo READY")
     }
@@ -323,7 +325,7 @@ mod tests {
             backend("a1", 1001, Status::Up),
             backend("a2", 1002, Status::Killed),
         ];
-        let mut scene = Scene {
+        let mut state = DemoState {
             start,
             zones: vec![Zone {
                 name: "a",
@@ -332,8 +334,8 @@ mod tests {
             }],
             log: Vec::new(),
         };
-        scene.say("a2: SIGKILL");
-        scene.say(format!(
+        state.say("a2: SIGKILL");
+        state.say(format!(
             "NACK from the client: {}the end",
             "a long reason ".repeat(9)
         ));
@@ -348,7 +350,7 @@ mod tests {
         let backend = "a1".to_owned();
         stats.ended(Outcome::Ok { backend }, Duration::from_millis(21));
         let frame = Frame {
-            scene: &scene,
+            state: &state,
             report: &stats.report(),
             rates: &rates,
             tree,

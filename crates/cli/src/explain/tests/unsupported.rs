@@ -1,11 +1,14 @@
-//! What resources ask for in vain.
+//! Fields that are set and have no effect yet: each is shown where it is set.
 
 use envoy_types::pb::envoy::config::{
     cluster::v3::OutlierDetection,
     route::v3::{RetryPolicy, RouteConfiguration, route::Action},
 };
 
-use super::*;
+use super::{
+    routes::{table, with_header_and_redirect},
+    *,
+};
 
 const EJECTS: &str = "outlier_detection: not supported: no endpoint is ejected (gRFC A50)";
 const RETRIES: &str = "route.retry_policy: not supported: only calls that no server has seen are \

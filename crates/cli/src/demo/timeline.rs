@@ -1,9 +1,11 @@
-//! What happens when. The times are parts of the whole, so that a longer demo is a slower one.
+//! The steps of the demo and their times.
+//!
+//! The times are fractions of the demo's duration, so that a longer demo takes the same steps.
 
 use std::time::Duration;
 
-/// The times leave room for a backend's return to be noticed: a client waits a second or two between
-/// attempts to connect.
+/// The steps in order. A step after a return leaves the client a second or two, because it waits that
+/// long between attempts to connect.
 const TIMELINE: [(f64, Step); 8] = [
     (0.10, Step::Stop("a1")),
     (0.22, Step::Return("a1")),
@@ -15,25 +17,25 @@ const TIMELINE: [(f64, Step); 8] = [
     (0.88, Step::Weigh("c", 1)),
 ];
 
-/// One thing that happens.
+/// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The good configuration is served again.
     Heal,
-    /// SIGKILL.
+    /// The backend gets SIGKILL.
     Kill(&'static str),
     /// A configuration that clients must refuse is served.
     PushBadConfig,
-    /// Started again on its old port.
+    /// The backend is started again on its old port.
     Return(&'static str),
-    /// SIGTERM.
+    /// The backend gets SIGTERM.
     Stop(&'static str),
-    /// A zone's weight changes.
+    /// The weight of a zone changes.
     Weigh(&'static str, u32),
 }
 
-/// The steps of a demo of this length, and when they are due.
-pub(super) fn script(duration: Duration) -> impl Iterator<Item = (Duration, Step)> {
+/// The steps of a demo of this duration, with the time when each is due.
+pub(super) fn steps(duration: Duration) -> impl Iterator<Item = (Duration, Step)> {
     TIMELINE
         .into_iter()
         .map(move |(part, step)| (duration.mul_f64(part), step))
@@ -45,7 +47,7 @@ mod tests {
 
     #[test]
     fn steps_are_in_order_and_a_second_apart_in_twenty_seconds() {
-        let steps: Vec<_> = script(Duration::from_secs(20)).collect();
+        let steps: Vec<_> = steps(Duration::from_secs(20)).collect();
         assert_eq!(steps.len(), TIMELINE.len());
         assert!(
             steps
@@ -56,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_leaves_comes_back() {
+    fn every_backend_that_leaves_comes_back() {
         let mut away = Vec::new();
         for (_, step) in TIMELINE {
             match step {

@@ -1,4 +1,7 @@
-//! The backends and the control plane, as processes.
+//! The backends and the control plane as child processes.
+//!
+//! They are processes, not tasks, because the demo kills one: only then do sockets close as in a
+//! real crash.
 
 use std::{
     net::SocketAddr,
@@ -10,61 +13,65 @@ use futures_util::future::try_join_all;
 
 use super::{
     DemoError,
-    scene::{BackendView, Status, Zone},
+    state::{BackendView, Status, Zone},
 };
 use crate::child::{Child, ChildError, Program};
 
-/// Who is where: three zones with two backends each.
+/// The names of the zones, and of the two backends in each.
 const ZONES: [(&str, [&str; 2]); 3] = [
     ("a", ["a1", "a2"]),
     ("b", ["b1", "b2"]),
     ("c", ["c1", "c2"]),
 ];
 
-/// How long a backend takes to answer: long enough that some calls are open at any moment, or there
-/// would be nothing to lose.
+/// The time that a backend takes to answer. It is long enough that calls are open at any moment, so
+/// that a killed backend has calls to lose.
 pub(super) const DELAY: Duration = Duration::from_millis(20);
 
-/// How often a port that is still in use is tried again, for whom it belonged to before.
+/// The number of attempts to start a backend on the port that it had, because the kernel may not
+/// have freed the port yet.
 const BIND_ATTEMPTS: u32 = 20;
 const BIND_PAUSE: Duration = Duration::from_millis(100);
 
-/// The backends.
+/// The backends of all zones.
 #[derive(Debug)]
-pub(super) struct Cast {
+pub(super) struct Backends {
     program: Program,
     logs: PathBuf,
-    members: Vec<Member>,
+    processes: Vec<BackendProcess>,
 }
 
 #[derive(Debug)]
-struct Member {
+struct BackendProcess {
     name: &'static str,
     addr: SocketAddr,
-    /// Absent while it is stopped or killed.
+    /// Absent while the backend is stopped or killed.
     child: Option<Child>,
 }
 
-impl Cast {
-    /// Starts all of them; what they log goes to files in `logs`.
+impl Backends {
+    /// Starts all backends. Their logs go to files in `logs`.
     pub(super) async fn start(program: Program, logs: &Path) -> Result<Self, DemoError> {
         let names = ZONES.iter().flat_map(|(_, names)| names);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let members = try_join_all(names.map(|&name| start(&program, logs, name, any))).await?;
+        let processes = try_join_all(names.map(|&name| start(&program, logs, name, any))).await?;
         Ok(Self {
             program,
             logs: logs.to_owned(),
-            members,
+            processes,
         })
     }
 
     /// The zones as they are at the beginning.
     pub(super) fn zones(&self) -> Vec<Zone> {
         let view = |name: &&'static str| {
-            let member = self.members.iter().find(|member| member.name == *name)?;
+            let process = self
+                .processes
+                .iter()
+                .find(|process| process.name == *name)?;
             Some(BackendView {
                 name,
-                addr: member.addr,
+                addr: process.addr,
                 status: Status::Up,
             })
         };
@@ -76,31 +83,35 @@ impl Cast {
         ZONES.iter().map(zone).collect()
     }
 
-    /// Where `name` listens.
+    /// The address on which the backend `name` listens.
     pub(super) fn addr(&self, name: &str) -> Option<SocketAddr> {
-        self.members
+        self.processes
             .iter()
-            .find(|member| member.name == name)
-            .map(|member| member.addr)
+            .find(|process| process.name == name)
+            .map(|process| process.addr)
     }
 
-    /// Takes a backend's process out, to be ended.
+    /// Takes the process of a backend out, so that the caller can end it.
     pub(super) fn take(&mut self, name: &str) -> Option<Child> {
-        self.members
+        self.processes
             .iter_mut()
-            .find(|member| member.name == name)?
+            .find(|process| process.name == name)?
             .child
             .take()
     }
 
     /// Starts a backend again, on the port that it had.
     pub(super) async fn bring_back(&mut self, name: &str) -> Result<(), DemoError> {
-        let Some(member) = self.members.iter_mut().find(|member| member.name == name) else {
+        let Some(process) = self
+            .processes
+            .iter_mut()
+            .find(|process| process.name == name)
+        else {
             return Ok(());
         };
         let mut attempt = 1;
-        *member = loop {
-            match start(&self.program, &self.logs, member.name, member.addr).await {
+        *process = loop {
+            match start(&self.program, &self.logs, process.name, process.addr).await {
                 Err(ChildError::Ended { .. }) if attempt < BIND_ATTEMPTS => attempt += 1,
                 result => break result?,
             }
@@ -115,7 +126,7 @@ async fn start(
     logs: &Path,
     name: &'static str,
     listen: SocketAddr,
-) -> Result<Member, ChildError> {
+) -> Result<BackendProcess, ChildError> {
     let listen = listen.to_string();
     let delay = humantime::format_duration(DELAY).to_string();
     let args = [
@@ -124,14 +135,14 @@ async fn start(
     let log = logs.join(name).with_extension("log");
     let mut child = program.spawn(name, args, Some(&log))?;
     let addr = child.announced("listening on").await?;
-    Ok(Member {
+    Ok(BackendProcess {
         name,
         addr,
         child: Some(child),
     })
 }
 
-/// The control plane.
+/// The process of the control plane.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) listen: SocketAddr,
@@ -140,7 +151,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Serves the configuration at `config`.
+    /// Starts the control plane with the configuration file `config`.
     pub(super) async fn start(
         program: &Program,
         logs: &Path,

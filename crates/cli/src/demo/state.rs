@@ -1,4 +1,6 @@
-//! What is there to see: the backends, the zones, and what has happened so far.
+//! The state of the demo that views show: zones, backends, and a log of events.
+//!
+//! It is a value of its own, because the runner changes it while a view draws it.
 
 use std::{
     fmt,
@@ -6,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A picture of the demo at one moment, made by the director for the views.
+/// The zones and the log at one moment. The runner makes it, and views show it.
 #[derive(Clone, Debug)]
-pub(super) struct Scene {
+pub(super) struct DemoState {
     pub(super) start: Instant,
     pub(super) zones: Vec<Zone>,
-    pub(super) log: Vec<Entry>,
+    pub(super) log: Vec<LogLine>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,16 +38,16 @@ pub(super) enum Status {
     Up,
 }
 
-/// Something that happened.
+/// One event, and when it happened.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct LogLine {
     pub(super) at: Duration,
     pub(super) text: String,
 }
 
-impl Scene {
+impl DemoState {
     pub(super) fn say(&mut self, text: impl Into<String>) {
-        self.log.push(Entry {
+        self.log.push(LogLine {
             at: self.start.elapsed(),
             text: text.into(),
         });

@@ -1,4 +1,6 @@
-//! Makes things happen: signals to the backends, changes to the configuration.
+//! Takes the steps of the timeline: it signals backends and changes the configuration.
+//!
+//! After each step it waits for the effect that the step should have, and records when there is none.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -10,65 +12,66 @@ use tokio::{
 use super::{
     DemoError,
     admin::Admin,
-    cast::Cast,
     config::{self, ConfigFile},
-    scene::{Scene, Status},
-    script::{Step, script},
+    processes::Backends,
+    state::{DemoState, Status},
+    timeline::{Step, steps},
 };
 use crate::load::Stats;
 
-/// How long a backend that is back may take to be called again. Its client waits between attempts
-/// to connect, longer each time.
+/// The time in which a backend that is back must be called again. It is long, because the client's
+/// connection backoff grows with each attempt.
 const RETURN_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// When to count the calls that a killed backend took with it.
+/// The pause before the calls that a killed backend lost are counted.
 const LOSS_PATIENCE: Duration = Duration::from_millis(200);
 
-pub(super) struct Director {
-    pub(super) cast: Cast,
+/// The things that the steps act on, and the state that views show.
+pub(super) struct Runner {
+    pub(super) backends: Backends,
     pub(super) config: ConfigFile,
     pub(super) admin: Admin,
     pub(super) stats: Arc<Stats>,
-    pub(super) scene: watch::Sender<Scene>,
+    pub(super) state: watch::Sender<DemoState>,
 }
 
-/// What the script did to calls, and what it found out.
+/// The facts that the verdict needs: damage that steps did on purpose, and promises that were broken.
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct Findings {
     /// Calls that a kill may have cost: those that the client had open when the process was gone,
     /// and those it had lost by then.
     pub(super) at_risk: u64,
-    /// Where the backends were that were killed.
+    /// The addresses of the backends that were killed.
     pub(super) killed: Vec<SocketAddr>,
-    /// Claims of the demo that did not come true.
+    /// Promises of the demo that were not kept.
     pub(super) broken: Vec<String>,
 }
 
-impl Director {
-    /// Plays the script from `start` to its end, and hands the cast back: it is still needed.
-    pub(super) async fn play(
+impl Runner {
+    /// Takes every step, and hands the backends back, because calls are still under way.
+    pub(super) async fn run(
         mut self,
         start: Instant,
         duration: Duration,
-    ) -> Result<(Cast, Account), DemoError> {
-        let mut account = Account::default();
-        for (due, step) in script(duration) {
+    ) -> Result<(Backends, Findings), DemoError> {
+        let mut findings = Findings::default();
+        for (due, step) in steps(duration) {
             sleep_until(start + due).await;
             match step {
-                Step::Heal => self.heal(&mut account).await?,
-                Step::Kill(name) => self.kill(name, &mut account).await?,
-                Step::PushBadConfig => self.push_bad_config(&mut account).await?,
-                Step::Return(name) => self.bring_back(name, &mut account).await?,
+                Step::Heal => self.heal(&mut findings).await?,
+                Step::Kill(name) => self.kill(name, &mut findings).await?,
+                Step::PushBadConfig => self.push_bad_config(&mut findings).await?,
+                Step::Return(name) => self.bring_back(name, &mut findings).await?,
                 Step::Stop(name) => self.stop(name).await?,
-                Step::Weigh(zone, weight) => self.weigh(zone, weight, &mut account).await?,
+                Step::Weigh(zone, weight) => self.weigh(zone, weight, &mut findings).await?,
             }
         }
-        Ok((self.cast, account))
+        Ok((self.backends, findings))
     }
 
     async fn stop(&mut self, name: &'static str) -> Result<(), DemoError> {
-        let Some(mut child) = self.cast.take(name) else {
+        let Some(mut child) = self.backends.take(name) else {
             return Ok(());
         };
         self.show(name, Status::Draining);
@@ -83,25 +86,25 @@ impl Director {
         Ok(())
     }
 
-    async fn kill(&mut self, name: &'static str, account: &mut Account) -> Result<(), DemoError> {
-        let Some(mut child) = self.cast.take(name) else {
+    async fn kill(&mut self, name: &'static str, findings: &mut Findings) -> Result<(), DemoError> {
+        let Some(mut child) = self.backends.take(name) else {
             return Ok(());
         };
         let lost = self.stats.lost_in_flight();
         child.kill().await?;
-        // The process is gone and its sockets are closed. What the client has open now may have
-        // been open there; what it lost meanwhile was.
+        // The process is gone and its sockets are closed. Calls that are open now may have been open
+        // there, and calls that were lost meanwhile were.
         let at_risk = self.stats.open() + self.stats.lost_in_flight() - lost;
-        account.at_risk += at_risk;
+        findings.at_risk += at_risk;
         self.show(name, Status::Killed);
         self.say(format!(
             "{name}: SIGKILL, while the client has {at_risk} calls open"
         ));
-        let Some(addr) = self.cast.addr(name) else {
+        let Some(addr) = self.backends.addr(name) else {
             return Ok(());
         };
-        account.killed.push(addr);
-        // Loopback tells the client at once; this is for a busy machine.
+        findings.killed.push(addr);
+        // Loopback tells the client at once, but the machine may be busy.
         sleep(LOSS_PATIENCE).await;
         let lost = self.stats.lost_on(addr);
         self.say(format!(
@@ -113,16 +116,16 @@ impl Director {
     async fn bring_back(
         &mut self,
         name: &'static str,
-        account: &mut Account,
+        findings: &mut Findings,
     ) -> Result<(), DemoError> {
         let before = self.calls_to(name);
-        self.cast.bring_back(name).await?;
+        self.backends.bring_back(name).await?;
         self.show(name, Status::Up);
         self.say(format!("{name}: started again on its old port"));
         let back = Instant::now();
         while self.calls_to(name) == before {
             if back.elapsed() > RETURN_PATIENCE {
-                account
+                findings
                     .broken
                     .push(format!("{name} returned and was not called again"));
                 return Ok(());
@@ -137,21 +140,21 @@ impl Director {
         &mut self,
         zone: &'static str,
         weight: u32,
-        account: &mut Account,
+        findings: &mut Findings,
     ) -> Result<(), DemoError> {
         let mut before = None;
-        self.scene
-            .send_modify(|scene| before = scene.set_weight(zone, weight));
+        self.state
+            .send_modify(|state| before = state.set_weight(zone, weight));
         let before = before.unwrap_or_default();
         self.say(format!(
             "zone {zone}: weight {before} -> {weight} in the configuration file"
         ));
-        self.serve_good(account).await
+        self.serve_good(findings).await
     }
 
-    async fn push_bad_config(&mut self, account: &mut Account) -> Result<(), DemoError> {
+    async fn push_bad_config(&mut self, findings: &mut Findings) -> Result<(), DemoError> {
         let before = self.admin.taken().await?.last_nack;
-        let bad = config::bad(&self.scene.borrow().zones);
+        let bad = config::bad(&self.state.borrow().zones);
         self.config.replace(&bad).map_err(DemoError::Config)?;
         self.say("bad configuration pushed: an endpoint has weight 0");
         let refused = self
@@ -163,22 +166,22 @@ impl Director {
                 "NACK from the client, calls go on: {}",
                 nack.message
             )),
-            None => account
+            None => findings
                 .broken
                 .push("the bad configuration was not refused".to_owned()),
         }
         Ok(())
     }
 
-    async fn heal(&mut self, account: &mut Account) -> Result<(), DemoError> {
+    async fn heal(&mut self, findings: &mut Findings) -> Result<(), DemoError> {
         self.say("good configuration again");
-        self.serve_good(account).await
+        self.serve_good(findings).await
     }
 
-    /// Serves what the scene shows, and waits until the client has taken it.
-    async fn serve_good(&mut self, account: &mut Account) -> Result<(), DemoError> {
+    /// Serves the zones as the state shows them, and waits until the client has accepted them.
+    async fn serve_good(&mut self, findings: &mut Findings) -> Result<(), DemoError> {
         let before = self.admin.taken().await?;
-        let good = config::good(&self.scene.borrow().zones);
+        let good = config::good(&self.state.borrow().zones);
         let asked = Instant::now();
         self.config.replace(&good).map_err(DemoError::Config)?;
         match self
@@ -190,7 +193,7 @@ impl Director {
                 "the client has accepted it after {}",
                 millis(asked)
             )),
-            None => account
+            None => findings
                 .broken
                 .push("a good configuration was not accepted".to_owned()),
         }
@@ -207,12 +210,12 @@ impl Director {
     }
 
     fn show(&self, name: &str, status: Status) {
-        self.scene
-            .send_modify(|scene| scene.set_status(name, status));
+        self.state
+            .send_modify(|state| state.set_status(name, status));
     }
 
     fn say(&self, text: impl Into<String>) {
-        self.scene.send_modify(|scene| scene.say(text));
+        self.state.send_modify(|state| state.say(text));
     }
 }
 

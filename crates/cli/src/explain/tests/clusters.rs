@@ -1,0 +1,148 @@
+//! Clusters, aggregates, endpoints and DNS names below a route.
+
+use crowfly_testkit::builders::{EndpointBuilder, cluster_config, endpoint};
+use envoy_types::pb::envoy::config::core::v3::HealthStatus;
+
+use super::*;
+
+#[test]
+fn a_refused_cluster_is_where_it_ends() {
+    let explanation = explained(&to_top().with(cluster("top").invalid()), &every_call());
+    let why = "invalid: lb_policy: expected LEAST_REQUEST, RING_HASH or ROUND_ROBIN, got CLUSTER_PROVIDED";
+    assert_stops(&explanation, "cluster top", why);
+    let found = &explanation.clusters[0].cluster.resource;
+    assert_eq!((found.state, &found.version), ("NACKED", &None));
+    assert!(found.refused_version.is_some());
+    assert_eq!(
+        next(&explanation),
+        "this client refuses the cluster top: correct it in the control plane"
+    );
+}
+
+/// The version in use and the one that was refused stand side by side, and calls go on.
+#[test]
+fn a_refused_update_is_a_note() {
+    let good = leaf(to_top(), "top");
+    let mut world = World::new(&good);
+    world.settle();
+    let before = world.explain(&every_call());
+    world.serve(&good.with(cluster("top").invalid()));
+    let explanation = world.explain(&every_call());
+    assert!(explanation.reachable);
+    let found = &explanation.clusters[0].cluster.resource;
+    assert_eq!(found.version, before.clusters[0].cluster.resource.version);
+    let refused = found.refused_version.as_ref().unwrap();
+    assert_ne!(Some(refused), found.version.as_ref());
+    let expected = format!("! version {refused}: invalid: lb_policy: expected LEAST_REQUEST");
+    let text = explanation.to_string();
+    assert!(text.contains(&expected), "{text}");
+    assert!(!text.contains('✗'), "{text}");
+}
+
+#[test]
+fn endpoints_that_are_not_served_are_where_it_ends() {
+    let explanation = explained(&to_top().with(cluster("top").eds("eps")), &every_call());
+    let why = "does not exist: the server did not send it within 15s";
+    assert_stops(&explanation, "endpoints eps", why);
+}
+
+#[test]
+fn endpoints_that_may_not_get_calls_do_not_count() {
+    let of = |all: Vec<EndpointBuilder>| {
+        let list = endpoints("top").locality("eu/a", 1, all);
+        explained(&to_top().with(cluster("top")).with(list), &every_call())
+    };
+    let draining = || endpoint("10.0.0.1:80").health(HealthStatus::Draining);
+    let why = "lists no endpoint that may get calls";
+    assert_stops(&of(vec![draining()]), "endpoints top", why);
+    let sick = endpoint("10.0.0.1:80").health(HealthStatus::Unhealthy);
+    assert_stops(&of(vec![sick]), "endpoints top", why);
+    let one = of(vec![draining(), endpoint("10.0.0.2:80")]);
+    assert_eq!(one.clusters[0].uses.as_ref().unwrap().endpoints, 1);
+
+    let none = to_top().with(cluster("top")).with(endpoints("top"));
+    let none = explained(&none, &every_call());
+    assert_stops(&none, "endpoints top", "lists no localities");
+}
+
+/// What resolution takes as the leaves of an aggregate is what the tree shows as used.
+#[test]
+fn the_tree_shows_each_cluster_where_it_counts() {
+    let resources = to_top()
+        .with(cluster("top").aggregate(["inner", "a", "gone", "listed"]))
+        .with(cluster("inner").aggregate(["b", "top", "a"]))
+        .with(cluster("listed").aggregate_resource("list"))
+        .with(cluster_config("list").clusters(["b", "c"]));
+    let resources = ["a", "b", "c"].into_iter().fold(resources, leaf);
+    let mut world = World::new(&resources);
+    world.settle();
+    world.advance(DOES_NOT_EXIST);
+    let explanation = world.explain(&every_call());
+
+    fn leaves<'a>(cluster: &'a ClusterReport, found: &mut Vec<&'a str>) {
+        if cluster.source.is_some() {
+            found.push(&cluster.resource.name);
+        }
+        for child in &cluster.children {
+            leaves(child, found);
+        }
+    }
+    let mut shown = Vec::new();
+    leaves(&explanation.clusters[0].cluster, &mut shown);
+    let Some(Resolved::Ready(config)) = &world.resolved else {
+        panic!("{:?}", world.resolved);
+    };
+    let used = config.clusters["top"].as_ref().unwrap().leaves();
+    assert_eq!(shown, used.iter().map(|name| &**name).collect::<Vec<_>>());
+    assert_eq!(shown, ["b", "a", "c"]);
+
+    // That one of them is gone is a note: the others serve on.
+    assert!(explanation.reachable);
+    let text = explanation.to_string();
+    assert!(text.contains("! does not exist: the server did"), "{text}");
+    assert!(
+        text.contains("cluster top: counts where it is above"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("calls to cluster top go to cluster b, priority 0: 1 endpoint"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_aggregate_that_leads_nowhere_is_where_it_ends() {
+    let circle = to_top()
+        .with(cluster("top").aggregate(["inner"]))
+        .with(cluster("inner").aggregate(["top"]));
+    let explanation = explained(&circle, &every_call());
+    let why = "is an aggregate that only leads back to itself";
+    assert_stops(&explanation, "cluster top", why);
+
+    let gone = to_top().with(cluster("top").aggregate(["gone"]));
+    let why = "does not exist: the server did not send it within 15s";
+    assert_stops(&explained(&gone, &every_call()), "cluster gone", why);
+
+    let no_list = to_top().with(cluster("top").aggregate_resource("list"));
+    let explanation = explained(&no_list, &every_call());
+    assert_stops(&explanation, "cluster list list", why);
+}
+
+#[test]
+fn a_name_has_addresses_or_the_reason_why_not() {
+    let resources = to_top().with(cluster("top").logical_dns("pay.test", 443));
+    let explanation = explained(&resources, &every_call());
+    assert_stops(&explanation, "DNS name pay.test:443", "no such host");
+    assert_eq!(
+        next(&explanation),
+        "does pay.test resolve on this machine (getent ahosts pay.test)?"
+    );
+
+    let mut world = World::new(&resources);
+    world.dns = Ok(vec!["10.0.0.1:443".parse().unwrap()]);
+    world.settle();
+    let explanation = world.explain(&every_call());
+    assert!(explanation.reachable);
+    let source = explanation.clusters[0].cluster.source.as_ref().unwrap();
+    assert_eq!(source.state, "RESOLVED");
+}

@@ -1,0 +1,151 @@
+//! The choice of a route: every route tells why it is or is not the one.
+
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, QueryParameterMatcher, RedirectAction, RouteConfiguration, route::Action,
+};
+
+use super::*;
+
+/// A table of one route of each kind.
+pub(super) fn table(edit: impl FnOnce(&mut RouteConfiguration)) -> Resources {
+    let table = routes("table")
+        .host("*")
+        .exact("/pay.Pay/Charge", "top")
+        .route("/pay.Pay/", "top")
+        .route("/old.Pay/", "top")
+        .route("/redirected.Pay/", "top");
+    leaf(to_top().with(table.edit(edit)), "top")
+}
+
+pub(super) fn with_header_and_redirect(config: &mut RouteConfiguration) {
+    let routes = &mut config.virtual_hosts[0].routes;
+    "canary".clone_into(&mut routes[1].name);
+    let matcher = routes[1].r#match.as_mut().unwrap();
+    matcher.headers = vec![HeaderMatcher::default()];
+    let matcher = routes[2].r#match.as_mut().unwrap();
+    matcher.query_parameters = vec![QueryParameterMatcher::default()];
+    routes[3].action = Some(Action::Redirect(RedirectAction::default()));
+}
+
+#[test]
+fn each_route_says_why_it_is_not_the_one() {
+    let explanation = explained(&table(with_header_and_redirect), &call("/pay.Pay/charge"));
+    assert_stops(
+        &explanation,
+        "virtual host *",
+        "no route matches /pay.Pay/charge",
+    );
+    assert_eq!(
+        next(&explanation),
+        "does --path have the right case? It would match routes[0]"
+    );
+    let lines: Vec<String> = explanation
+        .to_string()
+        .lines()
+        .filter_map(|line| Some(line[line.find("routes[")?..].to_owned()))
+        .collect();
+    let expected = [
+        "routes[0] path /pay.Pay/Charge -> cluster top: passed over, the path differs in case",
+        "routes[1] (canary): left out, match.headers is not supported",
+        "routes[2]: left out, match.query_parameters is not supported",
+        "routes[3] prefix /redirected.Pay/ -> no cluster: passed over, the path does not begin \
+         with it",
+        "routes[0]",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_path_that_no_route_is_near_might_be_meant_for_those_left_out() {
+    let explanation = explained(&table(with_header_and_redirect), &call("/a.B/C"));
+    assert_eq!(
+        next(&explanation),
+        "it might be meant for routes[1], routes[2], which this client cannot honour"
+    );
+    let explanation = explained(&table(|_| {}), &call("/a.B/C"));
+    assert_eq!(next(&explanation), "add a route for it, or correct --path");
+}
+
+#[test]
+fn the_first_match_wins_and_those_after_it_are_not_reached() {
+    let explanation = explained(&table(|_| {}), &call("/pay.Pay/Charge"));
+    let verdicts: Vec<_> = explanation.routes.iter().map(|r| r.verdict).collect();
+    let (matches, not_reached) = (Some(Verdict::Matches), Some(Verdict::NotReached));
+    assert_eq!(verdicts, [matches, not_reached, not_reached, not_reached]);
+    assert!(explanation.reachable);
+    assert_eq!(explanation.clusters.len(), 1);
+}
+
+/// No meaning is made up for headers: a route that looks at them is named as one that might match.
+#[test]
+fn headers_are_set_against_the_routes_that_look_at_them() {
+    let with_header = ExplainedCall {
+        headers: vec![Header {
+            name: "user".to_owned(),
+            value: "1".to_owned(),
+        }],
+        ..call("/pay.Pay/Refund")
+    };
+    let explanation = explained(&table(with_header_and_redirect), &with_header);
+    let notes: Vec<_> = explanation
+        .routes
+        .iter()
+        .map(|r| r.note.as_deref())
+        .collect();
+    let expected = [
+        None,
+        Some("for a client that supports it, the headers might match it"),
+        Some("for a client that supports it, the call might match it"),
+        None,
+    ];
+    assert_eq!(notes, expected);
+    assert!(explanation.to_string().contains("\nheader: user=1\n"));
+}
+
+#[test]
+fn a_route_that_does_not_forward_is_where_it_ends() {
+    let path = call("/redirected.Pay/Charge");
+    let explanation = explained(&table(with_header_and_redirect), &path);
+    assert_stops(&explanation, "routes[3]", "does not lead to a cluster");
+    assert_eq!(explanation.clusters, []);
+}
+
+#[test]
+fn without_a_path_every_route_has_its_cluster_explained_once() {
+    let table = routes("table")
+        .host("*")
+        .route("/a.A/", "top")
+        .route("/b.B/", "other")
+        .route("/", "top");
+    let resources = leaf(leaf(to_top().with(table), "top"), "other");
+    let explanation = explained(&resources, &every_call());
+    let shown = explanation
+        .clusters
+        .iter()
+        .map(|one| &*one.cluster.resource.name);
+    assert_eq!(Vec::from_iter(shown), ["top", "other"]);
+    assert!(
+        explanation
+            .routes
+            .iter()
+            .all(|route| route.verdict.is_none())
+    );
+    assert!(explanation.reachable);
+
+    // One cluster in trouble is enough to say that not all is well.
+    let explanation = explained(&resources.without("other"), &every_call());
+    let why = "does not exist: the server did not send it within 15s";
+    assert_stops(&explanation, "cluster other", why);
+    assert!(explanation.clusters[0].uses.is_some());
+}
+
+#[test]
+fn a_host_without_routes_is_where_it_ends() {
+    let resources = to_top().with(routes("table").host("*"));
+    let explanation = explained(&resources, &every_call());
+    assert_stops(
+        &explanation,
+        "virtual host *",
+        "no route leads to a cluster",
+    );
+}
