@@ -1,29 +1,32 @@
 //! Estimates how much is under way on a path: its bandwidth times its delay.
 //!
-//! As in gRPC: a PING goes out when DATA comes, and what comes until its answer is what the path
-//! carries in one round trip. If that is near the estimate, windows may be what holds the server back,
-//! and the estimate is doubled. It is not if the path carried no more for it: then it only queues.
+//! As in gRPC, a PING goes out when DATA comes. The bytes that come before its answer are those that the
+//! path carries in one round trip. If they are near the estimate, windows may hold the server back, and
+//! the estimate is doubled. It stays if the path carried no more than before, because then bytes only
+//! queue.
 //!
-//! Servers count PINGs that come without need, and forgive them when they have sent DATA since the
-//! last. Each PING here has DATA before it, and a path that does not change is measured ever less.
+//! Servers count PINGs that come without need, and reset the count when they have sent DATA since the
+//! last. So each PING has DATA before it, and a path that does not change is measured ever less.
 
 use std::time::{Duration, Instant};
 
-/// Tells these PINGs from those for signs of life.
+/// The payload of these PINGs, which tells them from those of keepalive.
 pub(crate) const PAYLOAD: [u8; 8] = *b"crow bdp";
 
-/// How long to wait after a measurement that changed nothing, at first and at most.
+/// The first delay after a measurement that changed nothing.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
+/// The longest delay after a measurement that changed nothing.
 const LAST_DELAY: Duration = Duration::from_secs(10);
-/// How much more a path must carry to be a larger one: less may be chance.
+/// The factor by which a path must carry more to count as larger. A smaller one may be chance.
 const GAIN: f64 = 1.1;
 
+/// The estimate for one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bdp {
     /// The size that windows should have.
     pub(crate) estimate: u32,
     max: u32,
-    /// The most that the path carried, in bytes per second.
+    /// The highest bandwidth that was measured, in bytes per second.
     bandwidth: f64,
     delay: Duration,
     state: State,
@@ -31,9 +34,10 @@ pub(crate) struct Bdp {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// So much came since the last measurement. The next does not begin before that time.
+    /// The bytes that came since the last measurement, and the moment before which the next does not
+    /// begin.
     Resting(u64, Option<Instant>),
-    /// So much came since the PING of that time.
+    /// The bytes that came since the PING, and the moment at which it was sent.
     Measuring(u64, Instant),
 }
 
@@ -48,9 +52,9 @@ impl Bdp {
         }
     }
 
-    /// DATA came; whether a PING is to be sent.
+    /// Takes in that DATA came. True if a PING is to be sent.
     ///
-    /// Not for a few bytes: windows do not hold back a server that has so little to say.
+    /// Few bytes cause no PING, because windows do not hold back a server that sends so little.
     pub(crate) fn receive(&mut self, len: usize, now: Instant) -> bool {
         let len = len as u64;
         match &mut self.state {
@@ -68,7 +72,7 @@ impl Bdp {
         false
     }
 
-    /// A PING of ours was answered.
+    /// Takes in the answer to a PING.
     pub(crate) fn answered(&mut self, now: Instant) {
         let State::Measuring(bytes, sent) = self.state else {
             return;
@@ -94,7 +98,7 @@ mod tests {
 
     const MIB: u32 = 1 << 20;
 
-    /// A server that sends all that windows and path allow, for some round trips; how many PINGs.
+    /// Plays a server that sends all that windows and path allow, for some round trips, and counts PINGs.
     fn run(bdp: &mut Bdp, path: usize, round_trip: Duration, rounds: u32) -> usize {
         let start = Instant::now();
         let mut pings = 0;

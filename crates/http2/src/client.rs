@@ -1,4 +1,7 @@
-//! What calls hold: handles that act on the connection under its lock.
+//! The handles that calls hold.
+//!
+//! A handle acts on the connection under its lock and from the task of its call, so that a unary call
+//! needs no queue and no message to another task.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,18 +15,20 @@ use crate::Reason;
 use crate::core::Core;
 use crate::error::{OpenError, StreamError};
 
-/// The connection's state, shared by its task and its calls.
+/// The protocol's state behind its lock. The connection's task and its calls hold it together.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared(Arc<Mutex<Core>>);
+pub(crate) struct LockedCore(Arc<Mutex<Core>>);
 
-impl Shared {
+impl LockedCore {
     pub(crate) fn new(core: Core) -> Self {
         Self(Arc::new(Mutex::new(core)))
     }
 
-    /// Who waits is woken while this is held, and what is no longer needed is dropped. Neither comes
-    /// back here: wakers of tokio, and those that wrap them (`join!`, `FuturesUnordered`), note that
-    /// a task is to run and do not run it, and no task ends with the last of its wakers.
+    /// Takes the lock.
+    ///
+    /// Tasks are woken and values are dropped while it is held. Neither takes the lock again, because
+    /// wakers of tokio and those that wrap them (`join!`, `FuturesUnordered`) only note that a task is to
+    /// run, and no task ends with the last of its wakers.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -32,32 +37,32 @@ impl Shared {
 /// Opens streams on a connection. While there is one, the connection stays open.
 #[derive(Debug)]
 pub struct Client {
-    shared: Shared,
+    core: LockedCore,
 }
 
 impl Client {
-    pub(crate) fn new(shared: Shared) -> Self {
-        Self { shared }
+    pub(crate) fn new(core: LockedCore) -> Self {
+        Self { core }
     }
 
-    /// Opens a stream for a request. Its head is sent together with what is sent first of its body, or
-    /// by [`SendStream::flush`]; if the request has no body (`is_ended`), at once.
+    /// Opens a stream for a request. The head of a request without a body (`is_ended`) is sent at once.
+    /// Any other head is sent together with the first DATA, or by [`SendStream::flush`].
     ///
-    /// The URI must have a scheme and an authority. How many streams the server allows is not
-    /// regarded here: it tells that in [`Event::Settings`](crate::Event::Settings).
+    /// The URI must have a scheme and an authority. The caller has to keep to the number of streams that
+    /// the server allows, which it says in [`Event::Settings`](crate::Event::Settings).
     pub fn open(
         &self,
         request: &Request<()>,
         is_ended: bool,
     ) -> Result<(ResponseFuture, SendStream), OpenError> {
-        let mut core = self.shared.lock();
+        let mut core = self.core.lock();
         let id = core.open(request, is_ended)?;
         if is_ended {
             core.flush();
         }
         drop(core);
         let handle = || Handle {
-            shared: self.shared.clone(),
+            core: self.core.clone(),
             id,
         };
         let response = ResponseFuture {
@@ -66,26 +71,26 @@ impl Client {
         Ok((response, SendStream { handle: handle() }))
     }
 
-    /// Something to send PINGs with.
+    /// A handle to send PINGs with.
     pub fn pings(&self) -> PingSender {
         PingSender {
-            shared: self.shared.clone(),
+            core: self.core.clone(),
         }
     }
 }
 
 impl Clone for Client {
     fn clone(&self) -> Self {
-        self.shared.lock().clients += 1;
+        self.core.lock().clients += 1;
         Self {
-            shared: self.shared.clone(),
+            core: self.core.clone(),
         }
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let mut core = self.shared.lock();
+        let mut core = self.core.lock();
         core.clients -= 1;
         if core.clients == 0 {
             core.flush();
@@ -93,9 +98,10 @@ impl Drop for Client {
     }
 }
 
+/// A stream of a connection.
 #[derive(Debug)]
 struct Handle {
-    shared: Shared,
+    core: LockedCore,
     id: u32,
 }
 
@@ -106,9 +112,9 @@ pub struct SendStream {
 }
 
 impl SendStream {
-    /// Sends DATA, as far as the server lets us at this moment; the rest waits in memory.
+    /// Sends DATA as far as flow control allows at this moment. The rest waits in memory.
     pub fn send_data(&mut self, data: Bytes, is_last: bool) -> Result<(), StreamError> {
-        let mut core = self.handle.shared.lock();
+        let mut core = self.handle.core.lock();
         let sent = core.send_data(self.handle.id, data, is_last);
         core.flush();
         sent
@@ -116,46 +122,46 @@ impl SendStream {
 
     /// Ends the request with trailers.
     pub fn send_trailers(&mut self, trailers: HeaderMap) -> Result<(), StreamError> {
-        let mut core = self.handle.shared.lock();
+        let mut core = self.handle.core.lock();
         let sent = core.send_trailers(self.handle.id, trailers);
         core.flush();
         sent
     }
 
-    /// Waits until DATA would be sent at once, some of it at least.
+    /// Waits until at least some DATA would be sent at once.
     pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
-        let mut core = self.handle.shared.lock();
+        let mut core = self.handle.core.lock();
         core.poll_room(self.handle.id, cx)
     }
 
-    /// Sends what was not sent yet.
+    /// Sends the head of the request, if it was not sent yet.
     pub fn flush(&mut self) {
-        self.handle.shared.lock().flush();
+        self.handle.core.lock().flush();
     }
 
     /// Cancels the stream.
     pub fn cancel(&mut self) {
-        let mut core = self.handle.shared.lock();
+        let mut core = self.handle.core.lock();
         core.reset(self.handle.id, Reason::CANCEL, StreamError::Cancelled);
         core.flush();
     }
 
-    /// Waits for the stream to take no more of the request.
+    /// Waits until the stream takes no more of the request.
     pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut core = self.handle.shared.lock();
+        let mut core = self.handle.core.lock();
         core.poll_stopped(self.handle.id, cx)
     }
 }
 
 impl Drop for SendStream {
     fn drop(&mut self) {
-        let mut core = self.handle.shared.lock();
+        let mut core = self.handle.core.lock();
         core.drop_sender(self.handle.id);
         core.flush_output();
     }
 }
 
-/// The head of a response, and with it the rest.
+/// The head of a response, which comes with the handle for the rest of it.
 #[derive(Debug)]
 pub struct ResponseFuture {
     receive: Option<ReceiveStream>,
@@ -169,8 +175,8 @@ impl Future for ResponseFuture {
             return Poll::Ready(Err(StreamError::Cancelled));
         };
         let head = {
-            let Handle { shared, id } = &receive.handle;
-            ready!(shared.lock().poll_head(*id, cx))
+            let Handle { core, id } = &receive.handle;
+            ready!(core.lock().poll_head(*id, cx))
         };
         Poll::Ready(match (head, self.receive.take()) {
             (Ok(head), Some(receive)) => Ok(head.map(|()| receive)),
@@ -187,46 +193,46 @@ pub struct ReceiveStream {
 }
 
 impl ReceiveStream {
-    /// The next of the response's DATA; `None` after the last. Taking it lets the server send more.
+    /// The next DATA of the response; `None` after the last. Taking it gives window back to the server.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, StreamError>>> {
-        let mut core = self.handle.shared.lock();
+        let mut core = self.handle.core.lock();
         core.poll_data(self.handle.id, cx)
     }
 
-    /// The response's trailers, if it has some. To be asked for after the last DATA.
+    /// The trailers of the response, if it has some. They come after the last DATA.
     pub fn poll_trailers(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<HeaderMap>, StreamError>> {
-        let mut core = self.handle.shared.lock();
+        let mut core = self.handle.core.lock();
         core.poll_trailers(self.handle.id, cx)
     }
 }
 
 impl Drop for ReceiveStream {
     fn drop(&mut self) {
-        let mut core = self.handle.shared.lock();
+        let mut core = self.handle.core.lock();
         core.drop_receiver(self.handle.id);
         core.flush_output();
     }
 }
 
-/// Asks the server for signs of life.
+/// Sends PINGs, because a server that is gone may never close the connection.
 #[derive(Debug)]
 pub struct PingSender {
-    shared: Shared,
+    core: LockedCore,
 }
 
 impl PingSender {
     /// Sends a PING, unless one is under way.
     pub fn send(&self) {
-        let mut core = self.shared.lock();
+        let mut core = self.core.lock();
         core.ping();
         core.flush();
     }
 
     /// Waits for the answer to the last PING; `false` if the connection is over.
     pub async fn answer(&self) -> bool {
-        std::future::poll_fn(|cx| self.shared.lock().pings.poll(cx)).await
+        std::future::poll_fn(|cx| self.core.lock().pings.poll(cx)).await
     }
 }

@@ -1,4 +1,7 @@
 //! The task of a connection: it moves bytes between the protocol and the socket.
+//!
+//! It is the only part that does I/O, and it alone knows how many bytes the socket took. From that number
+//! follows which streams were never sent (gRFC A6).
 
 use std::fmt;
 use std::future::Future;
@@ -9,7 +12,7 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-use crate::client::{Client, Shared};
+use crate::client::{Client, LockedCore};
 use crate::core::{Core, HungUp};
 use crate::error::Error;
 use crate::input::Input;
@@ -17,7 +20,7 @@ use crate::output::Output;
 use crate::stream::set;
 use crate::{Config, Event, Reason, frame};
 
-/// The most that is handed at once to a socket whose writes are not exact. It is a record of TLS.
+/// The most bytes that are handed at once to a socket whose writes are not exact: a record of TLS.
 const LAYERED_WRITE: usize = 16 * 1024;
 /// The most slices that one write takes.
 const SLICES: usize = 32;
@@ -28,12 +31,12 @@ const SLICES: usize = 32;
 /// and the last stream are gone.
 pub struct Connection<IO, F> {
     io: IO,
-    shared: Shared,
+    core: LockedCore,
     observe: F,
     probe: fn(&IO) -> bool,
     has_exact_writes: bool,
     input: Input,
-    /// Output that is being written.
+    /// The output that is being written.
     writing: Output,
 }
 
@@ -42,15 +45,15 @@ where
     IO: AsyncRead + AsyncWrite + Unpin,
     F: FnMut(Event) + Unpin,
 {
-    /// A connection over a socket that is connected. `observe` hears what concerns it as a whole; it
-    /// must not act on the connection from within.
+    /// A connection over a socket that is connected. `observe` hears the events of the connection as a
+    /// whole. It must not act on the connection, because the lock is held.
     pub fn new(io: IO, config: Config, observe: F) -> (Client, Self) {
         let is_vectored = io.is_write_vectored();
-        let shared = Shared::new(Core::new(config, Output::new(is_vectored)));
-        let client = Client::new(shared.clone());
+        let core = LockedCore::new(Core::new(config, Output::new(is_vectored)));
+        let client = Client::new(core.clone());
         let connection = Self {
             io,
-            shared,
+            core,
             observe,
             probe: |_| false,
             has_exact_writes: false,
@@ -60,18 +63,18 @@ where
         (client, connection)
     }
 
-    /// Has a look at the socket before a stream is begun on a connection that has been silent:
-    /// `probe` says whether the server is known to have closed it. The runtime may not have told us
-    /// yet, and what is written in the meantime is lost without need.
+    /// Looks at the socket before a stream begins on a connection that has been silent. `probe` is true if
+    /// the server is known to have closed it. The runtime may not have told the task yet, and a request
+    /// that is written in the meantime would be lost without need.
     #[must_use]
     pub fn probing(mut self, probe: fn(&IO) -> bool) -> Self {
         self.probe = probe;
         self
     }
 
-    /// Says that a write of this socket that fails has taken nothing, as is so of TCP.
+    /// Declares that a failed write of this socket has taken no byte, as is so of TCP.
     ///
-    /// Without it, all that was handed to a write that failed counts as sent, because layers such as
+    /// Without this, all bytes that were handed to a failed write count as sent, because a layer such as
     /// TLS may have passed on a part. Calls that the server executed never count as never sent.
     #[must_use]
     pub fn with_exact_writes(mut self) -> Self {
@@ -85,12 +88,12 @@ where
             return Poll::Ready(ended);
         }
         let written = self.poll_write(was_silent, cx)?;
-        let mut core = self.shared.lock();
+        let mut core = self.core.lock();
         if core.is_done() {
             return Poll::Ready(Ok(()));
         }
         if written.is_pending() {
-            // What is put into the output meanwhile may be too much.
+            // Calls may put too much into the output meanwhile.
             set(&mut core.task, cx);
             if core.is_overflowing() {
                 let text = "the server does not read what it is sent";
@@ -100,7 +103,7 @@ where
         Poll::Pending
     }
 
-    /// Reads until nothing comes, or until the server has closed.
+    /// Reads until nothing comes, or until the server has closed the connection.
     fn poll_read(
         &mut self,
         was_silent: &mut bool,
@@ -111,24 +114,24 @@ where
             let buffer = self.input.buffer();
             let room = buffer.capacity() - buffer.len();
             let Poll::Ready(read) = pin!(self.io.read_buf(buffer)).poll(cx) else {
-                self.input.rest(self.shared.lock().is_quiet());
+                self.input.rest(self.core.lock().is_quiet());
                 return broken.map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
             };
             let read = read?;
             if read == 0 {
-                // The server closed its side. That is in order if nobody waits for it.
-                let is_quiet = self.shared.lock().is_quiet();
+                // The server closed its side. That is in order if no stream waits for it.
+                let is_quiet = self.core.lock().is_quiet();
                 return Poll::Ready(is_quiet.then_some(()).ok_or_else(|| HungUp.into()));
             }
             self.input.filled(read, room);
             *was_silent = false;
             (self.observe)(Event::Received);
-            let mut core = self.shared.lock();
+            let mut core = self.core.lock();
             core.receive(&mut self.input, Instant::now(), &mut self.observe)?;
             let has_output = !core.output.is_empty();
             drop(core);
-            // A server that never stops sending must not have to wait for its window. If it is gone, what
-            // it said before that is heard first.
+            // A server that never stops sending must not have to wait for its window. If it is gone, the
+            // frames that it sent before that are read first.
             if has_output
                 && broken.is_none()
                 && let Poll::Ready(Err(error)) = self.poll_write(false, cx)
@@ -138,14 +141,14 @@ where
         }
     }
 
-    /// Writes until there is nothing to write.
+    /// Writes until the output is empty.
     fn poll_write(&mut self, was_silent: bool, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         loop {
             while !self.writing.is_empty() {
                 ready!(self.poll_write_some(cx))?;
             }
             let is_gone = || was_silent && (self.probe)(&self.io);
-            let mut core = self.shared.lock();
+            let mut core = self.core.lock();
             match core.poll_output(&mut self.writing, is_gone, cx) {
                 Poll::Ready(output) => output?,
                 Poll::Pending => {
@@ -156,11 +159,11 @@ where
         }
     }
 
-    /// Hands the socket some of the output, and takes away what may have reached the server.
+    /// Hands the socket some of the output, and takes away the bytes that may have reached the server.
     fn poll_write_some(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut most = usize::MAX;
         if !self.has_exact_writes {
-            // A layer that still holds something takes no more, so that little is lost with it.
+            // A layer that still holds bytes is given no more, so that few calls are in doubt.
             ready!(Pin::new(&mut self.io).poll_flush(cx))?;
             most = LAYERED_WRITE;
         }
@@ -180,12 +183,12 @@ where
         Poll::Ready(written.map(drop))
     }
 
-    /// The end has come: streams fail, and the server is told, if it takes it: it is not waited for.
+    /// Ends the connection: streams fail, and the server is told if it takes the GOAWAY at once.
     fn close(&mut self, ended: &Result<(), Error>, cx: &mut Context<'_>) {
         match ended {
             Ok(()) => {
-                let mut core = self.shared.lock();
-                // A stream may have been opened meanwhile, by someone who does not know.
+                let mut core = self.core.lock();
+                // A call may have opened a stream meanwhile.
                 if core.is_quiet() {
                     frame::put_go_away(core.output.frames(), Reason::NO_ERROR, "");
                     let last = std::mem::replace(&mut core.output, Output::new(false));
@@ -196,23 +199,23 @@ where
                 self.write_last(cx);
             }
             Err(Error::Io(error)) => {
-                let mut core = self.shared.lock();
+                let mut core = self.core.lock();
                 core.close(error.to_string(), self.writing.len());
             }
             Err(error @ Error::Protocol { reason, text }) => {
-                // A frame that is half written has to be ended before another.
+                // A frame that is half written has to be finished before GOAWAY.
                 let before = self.writing.len();
                 frame::put_go_away(self.writing.frames(), *reason, text);
                 let go_away = self.writing.len() - before;
                 self.write_last(cx);
                 let unwritten = self.writing.len().saturating_sub(go_away);
-                let mut core = self.shared.lock();
+                let mut core = self.core.lock();
                 core.close(error.to_string(), unwritten);
             }
         }
     }
 
-    /// Writes as much as the socket takes at once. If that is all, the server hears that it is.
+    /// Writes as much as the socket takes at once. If that is all of it, the socket is shut down.
     fn write_last(&mut self, cx: &mut Context<'_>) {
         while !self.writing.is_empty() {
             match self.poll_write_some(cx) {
@@ -240,7 +243,7 @@ where
 
 impl<IO, F> Drop for Connection<IO, F> {
     fn drop(&mut self) {
-        let mut core = self.shared.lock();
+        let mut core = self.core.lock();
         core.close("the connection was given up", self.writing.len());
     }
 }

@@ -1,7 +1,8 @@
-//! The protocol without I/O: what is said on a connection, and what is heard.
+//! The protocol without I/O: the state of a connection, and the sending half.
 //!
-//! Calls act on it from their own tasks, under a lock that is held for as long as it takes to make or
-//! read a few frames; the task of the connection moves bytes between it and the socket.
+//! It has no I/O so that every order of frames can be tested. Calls act on it from their own tasks, under
+//! a lock that is held for as long as it takes to make or read a few frames. The task of the connection
+//! moves bytes between it and the socket.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -25,54 +26,57 @@ use crate::stream::{End, ReceiveSide, SendSide, Stream, set};
 use crate::window::ReceiveWindow;
 use crate::{Config, GoAway, Reason, head};
 
-/// While so much waits to be written to the socket, streams wait too.
+/// Streams wait while this many bytes wait to be written to the socket.
 const OUTPUT_LIMIT: usize = 256 * 1024;
-/// When the server takes nothing, so much of what nobody waits for any more may be left over for it
-/// (the heads of calls that were cancelled, and that they were), and so much for each open stream.
+/// The most bytes that may wait for a server that does not read. Calls that were cancelled leave HEADERS
+/// and RST_STREAM there, and they must not add up without bounds.
 const OVERFLOW: usize = 1024 * 1024;
+/// The bytes that each open stream adds to [`OVERFLOW`].
 const STREAM_OVERFLOW: usize = 32 * 1024;
-/// The most that is taken to be under way on a path, as in gRPC.
+/// The largest estimate of the bytes under way on a path, as in gRPC.
 const MAX_BDP: u32 = 16 * 1024 * 1024;
-/// What HPACK may remember of the server's headers, unless we say otherwise: we do not.
+/// The size of the table for the server's headers. It is the default of HPACK, and our SETTINGS do not
+/// change it.
 const HEADER_TABLE_SIZE: usize = 4096;
 
+/// The state of a connection.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) streams: HashMap<u32, Stream, BuildHasherDefault<IdHasher>>,
     pub(crate) next_id: u32,
-    /// How many can still open streams.
+    /// The number of handles that can still open streams.
     pub(crate) clients: usize,
     pub(crate) encoder: Encoder,
     pub(crate) decoder: Decoder,
     pub(crate) server: ServerSettings,
-    /// What the server lets us send on all streams together.
+    /// The bytes of DATA that the server lets us send on all streams together.
     pub(crate) send_window: i64,
     pub(crate) receive_window: ReceiveWindow,
-    /// The estimate that the windows of streams follow, unless they are fixed.
+    /// The estimate that the windows of streams follow; `None` if windows are fixed.
     pub(crate) bdp: Option<Bdp>,
-    /// DATA frames with next to nothing in them, beyond those with more.
+    /// The number of DATA frames with a few bytes, less those with more.
     pub(crate) scraps: u32,
     /// Streams that wait for the connection: for its window, or for room in the output.
     queued: VecDeque<u32>,
-    /// HEADERS that go on in CONTINUATION.
+    /// A header block that goes on in CONTINUATION.
     pub(crate) block: Option<HeaderBlock>,
     pub(crate) pings: Pings,
     pub(crate) go_away: Option<GoAway>,
-    /// Why it is over, if it is.
+    /// The reason for the end of the connection, once it is over.
     closed: Option<Arc<str>>,
     pub(crate) output: Output,
-    /// How much output the socket's side has taken.
+    /// The bytes of output that the connection's task has taken.
     taken: u64,
-    /// Whether a stream begins in the output.
+    /// True if a stream begins in the output.
     begins_stream: bool,
-    /// Answers that the server made us put into the output since it was last taken.
+    /// The number of answers (to PING and SETTINGS) in the output since it was last taken.
     pub(crate) replies: usize,
-    /// Whom [`flush`](Self::flush) wakes.
+    /// The connection's task, which [`flush`](Self::flush) wakes.
     pub(crate) task: Option<Waker>,
 }
 
-/// What the server's SETTINGS say about what we send.
+/// The server's SETTINGS, as far as they are about the sending half.
 #[derive(Debug)]
 pub(crate) struct ServerSettings {
     pub(crate) are_known: bool,
@@ -80,7 +84,7 @@ pub(crate) struct ServerSettings {
 }
 
 impl Core {
-    /// `output` is an empty one.
+    /// A connection whose preface is put into `output`, which must be empty.
     pub(crate) fn new(mut config: Config, mut output: Output) -> Self {
         config.stream_window = config.stream_window.min(MAX_WINDOW as u32);
         config.connection_window = config.connection_window.min(MAX_WINDOW as u32);
@@ -129,7 +133,7 @@ impl Core {
         }
     }
 
-    /// Opens a stream. It is written with the next [`flush`](Self::flush).
+    /// Opens a stream. Its HEADERS are written with the next [`flush`](Self::flush).
     pub(crate) fn open(&mut self, request: &Request<()>, is_ended: bool) -> Result<u32, OpenError> {
         head::check(request).map_err(OpenError::Invalid)?;
         if self.closed.is_some() || self.go_away.is_some() {
@@ -156,7 +160,7 @@ impl Core {
         Ok(id)
     }
 
-    /// Sends DATA as far as windows allow; the rest follows as they open.
+    /// Sends DATA as far as windows allow. The rest is queued, and follows as windows open.
     pub(crate) fn send_data(
         &mut self,
         id: u32,
@@ -209,7 +213,7 @@ impl Core {
         }
     }
 
-    /// Waits until more DATA would not pile up.
+    /// Waits until DATA of the stream would be sent at once.
     pub(crate) fn poll_room(&mut self, id: u32, cx: &Context<'_>) -> Poll<Result<(), StreamError>> {
         let has_room = self.send_window > 0 && self.output.len() < OUTPUT_LIMIT;
         let stream = open_stream(&mut self.streams, id)?;
@@ -221,7 +225,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// Gives a stream its turn, if it can use it.
+    /// Queues a stream that could send, and lets queued streams send.
     pub(crate) fn go_on_with(&mut self, id: u32) {
         if let Some(stream) = self.streams.get_mut(&id)
             && stream.send.can_go_on()
@@ -256,7 +260,7 @@ impl Core {
         }
     }
 
-    /// Ends a stream at once and tells the server, unless both are done with it.
+    /// Ends a stream with an error and sends RST_STREAM, unless both sides are done with it.
     pub(crate) fn reset(&mut self, id: u32, reason: Reason, error: StreamError) {
         if let Some(stream) = self.streams.get_mut(&id)
             && !stream.is_over()
@@ -268,7 +272,7 @@ impl Core {
         }
     }
 
-    /// Gives window back for what was read, or thrown away.
+    /// Gives window back for bytes that were read or thrown away.
     pub(crate) fn release(&mut self, id: u32, len: usize) {
         if self.closed.is_some() {
             return;
@@ -284,7 +288,7 @@ impl Core {
             return;
         }
         if let Some(bdp) = &self.bdp {
-            // All that the path takes, except that one stream never fills what all may leave unread.
+            // As much as the path carries, but one stream never fills the room for unread bytes of all.
             let room = self.receive_window.room();
             window.grow(bdp.estimate.min(room - room / 8));
         }
@@ -293,14 +297,14 @@ impl Core {
         }
     }
 
-    /// Gives the connection window back, as far as streams leave room.
+    /// Gives the connection's window back, as far as unread bytes leave room.
     pub(crate) fn widen_connection(&mut self) {
         if let Some(increment) = self.receive_window.increment() {
             frame::put_window_update(self.output.frames(), 0, increment);
         }
     }
 
-    /// A handle is gone. A response that nobody waits for is cancelled.
+    /// Takes in that the receiving handle is gone. A response that nobody waits for is cancelled.
     pub(crate) fn drop_receiver(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -312,7 +316,7 @@ impl Core {
         self.forget_if_dropped(id);
     }
 
-    /// A request that nobody can end any more is cancelled.
+    /// Takes in that the sending handle is gone. A request that nobody can end is cancelled.
     pub(crate) fn drop_sender(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -334,31 +338,31 @@ impl Core {
             }
             self.streams.remove(&id);
             if self.streams.is_empty() {
-                // Even the room for one stream is more than all else that is kept.
+                // The room for one stream is more than all else that an idle connection keeps.
                 self.streams = HashMap::default();
                 self.queued = VecDeque::new();
             }
         }
     }
 
-    /// Has the task of the connection look what there is to do.
+    /// Wakes the task of the connection.
     pub(crate) fn flush(&mut self) {
         if let Some(task) = self.task.take() {
             task.wake();
         }
     }
 
-    /// The same, if there is anything.
+    /// Wakes the task of the connection if there is output.
     pub(crate) fn flush_output(&mut self) {
         if !self.output.is_empty() {
             self.flush();
         }
     }
 
-    /// The next output, in exchange for a buffer that is empty. Without any, the task is woken when
+    /// Gives the output, in exchange for a buffer that is empty. If there is none, the task is woken when
     /// there is.
     ///
-    /// It stays here if a stream begins in it and `is_gone` says that it is too late for one.
+    /// Output in which a stream begins is not given if `is_gone` says that the server is gone.
     pub(crate) fn poll_output(
         &mut self,
         buffer: &mut Output,
@@ -383,17 +387,17 @@ impl Core {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether more waits for a server that does not read than can be put down to open streams.
+    /// True if more output waits for a server that does not read than open streams account for.
     pub(crate) fn is_overflowing(&self) -> bool {
         self.output.len() > OVERFLOW + self.streams.len() * STREAM_OVERFLOW
     }
 
-    /// Whether nobody waits for the server.
+    /// True if no stream waits for the server.
     pub(crate) fn is_quiet(&self) -> bool {
         self.streams.values().all(Stream::is_over)
     }
 
-    /// Whether nothing is going on, and nothing more will.
+    /// True if all streams are over and no more can be opened.
     pub(crate) fn is_done(&self) -> bool {
         (self.clients == 0 || self.go_away.is_some()) && self.is_quiet()
     }
@@ -404,7 +408,8 @@ impl Core {
         }
     }
 
-    /// The connection is over. `unwritten`: how much of the output that was taken did not get out.
+    /// Ends all streams, because the connection is over. `unwritten` is the number of bytes of the taken
+    /// output that the socket did not take.
     pub(crate) fn close(&mut self, reason: impl Into<Arc<str>>, unwritten: usize) {
         if self.closed.is_some() {
             return;
@@ -438,7 +443,7 @@ impl From<HungUp> for Error {
     }
 }
 
-/// A stream that more of its request can be sent on.
+/// The stream with this id, if more of its request can be sent.
 fn open_stream<S: std::hash::BuildHasher>(
     streams: &mut HashMap<u32, Stream, S>,
     id: u32,
@@ -451,7 +456,8 @@ fn open_stream<S: std::hash::BuildHasher>(
     }
 }
 
-/// Stream ids are odd numbers in order, chosen by us: a multiplication is enough to spread them.
+/// A hash for stream ids. They are odd numbers in order and chosen by us, so a multiplication is enough to
+/// spread them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 

@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by what may be done about it.
+//! The failures of connections and streams, sorted by what a caller may do about them (gRFC A6).
 
 use std::borrow::Cow;
 use std::io;
@@ -8,18 +8,18 @@ use thiserror::Error;
 
 use crate::Reason;
 
-/// Why a connection ended before its time.
+/// A failure that ended a connection.
 #[derive(Clone, Debug, Error)]
 pub enum Error {
-    /// It broke, or the server closed it while streams were open.
+    /// The socket failed, or the server closed it while streams were open.
     #[error("{0}")]
     Io(Arc<io::Error>),
-    /// The server does not follow the protocol. It was told so.
+    /// The server violated the protocol. It was told so with GOAWAY.
     #[error("the server violates HTTP/2: {text} ({reason:?})")]
     Protocol {
-        /// The code that it was told.
+        /// The code of the GOAWAY.
         reason: Reason,
-        /// What it did.
+        /// The violation.
         text: Cow<'static, str>,
     },
 }
@@ -42,7 +42,7 @@ impl Error {
         Self::new(Reason::FLOW_CONTROL_ERROR, text)
     }
 
-    /// What a server gets that wants more than is good for us.
+    /// The error for a server that costs more than the limits allow.
     pub(crate) fn calm(text: &'static str) -> Self {
         Self::new(Reason::ENHANCE_YOUR_CALM, text)
     }
@@ -54,44 +54,44 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Why a request was not taken.
+/// A request that no stream was opened for.
 #[derive(Clone, Debug, Error)]
 pub enum OpenError {
     /// The connection is over, or the server takes no more streams.
     #[error("the connection takes no new streams")]
     Closed,
-    /// All stream ids are used up: another connection is needed.
+    /// All stream ids are used up, so another connection is needed.
     #[error("the connection has used up its stream ids")]
     IdsExhausted,
-    /// HTTP/2 cannot carry it.
+    /// HTTP/2 cannot carry the request.
     #[error("{0}")]
     Invalid(&'static str),
 }
 
-/// Why a stream ended before its time.
+/// A failure that ended a stream.
 #[derive(Clone, Debug, Error)]
 pub enum StreamError {
-    /// This side cancelled it.
+    /// This side cancelled the stream.
     #[error("the stream was cancelled")]
     Cancelled,
-    /// The head of the response, or its trailers, are larger than this limit, and no failure of the call is
-    /// among them that could be told instead.
+    /// The head of the response, or its trailers, are larger than this limit, and have no failed gRPC
+    /// status that could be reported instead.
     #[error("the server sent more headers than the limit of {0} bytes")]
     HeadersTooLarge(u32),
     /// The connection ended after some of the request had been sent: the server may have acted on it.
     #[error("{0}")]
     Lost(Arc<str>),
-    /// What the server sent on this stream is no response. It was told so.
+    /// The response is malformed. The server was told so with RST_STREAM.
     #[error("malformed response: {0}")]
     Malformed(&'static str),
     /// The connection ended before any of the request had been sent.
     #[error("{0}")]
     NeverSent(Arc<str>),
-    /// The server says that it did nothing about the request: with REFUSED_STREAM, or with a GOAWAY
-    /// that names a lower last stream.
+    /// The server promised that it did not act on the request: by REFUSED_STREAM, or by a GOAWAY with a
+    /// lower last stream id.
     #[error("the server did not act on the request ({0:?})")]
     Refused(Reason),
-    /// The server reset it.
+    /// The server reset the stream.
     #[error("the server reset the stream: {0}")]
     Reset(Reason),
 }

@@ -4,7 +4,7 @@ use bytes::{BufMut, BytesMut};
 
 use crate::Reason;
 
-/// What every frame begins with.
+/// The nine bytes that every frame begins with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub(crate) len: usize,
@@ -31,7 +31,8 @@ impl Head {
         self.flags & flag != 0
     }
 
-    /// Frames are made to fit into 24 bits.
+    /// Writes the head. The length fits into 24 bits, because no frame is made larger than
+    /// [`MAX_FRAME_SIZE`].
     pub(crate) fn put(self, out: &mut BytesMut) {
         let [_, len @ ..] = (self.len as u32).to_be_bytes();
         out.put_slice(&len);
@@ -77,7 +78,8 @@ pub(crate) mod setting {
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) const STREAM_ID_MASK: u32 = 0x7fff_ffff;
-/// The largest payload of a frame: we allow no more, and make no use of it if the server does.
+/// The largest payload of a frame, in both directions. It is the default, and our SETTINGS do not change
+/// it.
 pub(crate) const MAX_FRAME_SIZE: usize = 16_384;
 pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
 pub(crate) const MAX_WINDOW: i64 = (1 << 31) - 1;
@@ -109,7 +111,7 @@ pub(crate) fn put_reset(out: &mut BytesMut, stream: u32, reason: Reason) {
     out.put_u32(reason.into());
 }
 
-/// A client takes no streams, so the last one that it acted on is none.
+/// Puts GOAWAY. Its last stream id is 0, because a client takes no streams.
 pub(crate) fn put_go_away(out: &mut BytesMut, reason: Reason, text: &str) {
     head(kind::GOAWAY, 0, 0, 8 + text.len()).put(out);
     out.put_u32(0);
@@ -117,13 +119,13 @@ pub(crate) fn put_go_away(out: &mut BytesMut, reason: Reason, text: &str) {
     out.put_slice(text.as_bytes());
 }
 
-/// The head of DATA. Its payload follows, or is elsewhere.
+/// Puts the head of DATA. The caller writes the payload after it.
 pub(crate) fn put_data_head(out: &mut BytesMut, stream: u32, end: bool, len: usize) {
     let flags = if end { flag::END_STREAM } else { 0 };
     head(kind::DATA, flags, stream, len).put(out);
 }
 
-/// A header block, in as many frames as it takes.
+/// Puts a header block, in as many frames as it needs.
 pub(crate) fn put_header_block(out: &mut BytesMut, stream: u32, end: bool, block: &[u8]) {
     let mut kind = kind::HEADERS;
     let mut flags = if end { flag::END_STREAM } else { 0 };

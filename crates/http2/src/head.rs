@@ -1,4 +1,7 @@
 //! Heads of requests and responses, and trailers (RFC 9113, section 8).
+//!
+//! They are checked here in both directions. A malformed response ends its stream alone. A request that
+//! HTTP/2 cannot carry is refused before it is encoded, because all streams share the compression.
 
 use bytes::BytesMut;
 use http::header::{CONNECTION, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};
@@ -7,12 +10,13 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use crate::error::StreamError;
 use crate::hpack::{Decoded, Encoder, ListSize, Pseudo};
 
-/// How a call ended, and the words for it.
+/// The status of a call, which is kept even if the other fields are too large.
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
-/// The `:authority` that a request is sent with, instead of its URI's, if it is among its extensions:
-/// the host of a URI takes no percent-encoding from `http`, and gRPC sends such (gRFC A47).
+/// A request extension: the `:authority` that the request is sent with, in place of its URI's.
+///
+/// gRPC sends authorities with percent-encoding (gRFC A47), and `http` takes none in the host of a URI.
 ///
 /// ```
 /// use crowfly_http2::Authority;
@@ -67,7 +71,7 @@ pub(crate) fn encode_fields(fields: &HeaderMap, encoder: &mut Encoder, out: &mut
     }
 }
 
-/// What a decoded header block of the server comes to, field by field.
+/// A header block of the server, collected field by field.
 #[derive(Debug)]
 pub(crate) struct Block {
     status: Option<StatusCode>,
@@ -78,7 +82,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// `limit` is how large the list may be.
+    /// An empty block. `limit` is the largest size that its fields may have.
     pub(crate) fn new(limit: u32) -> Self {
         Self {
             status: None,
@@ -92,7 +96,7 @@ impl Block {
     pub(crate) fn add(&mut self, decoded: Decoded, size: ListSize) {
         if size == ListSize::Exceeded {
             self.is_over_limit = true;
-            // How the call ended is small, and may come after what is large.
+            // The status of the call is small, and may come after a field that is large.
             let is_status = matches!(&decoded, Decoded::Field(name, _) if name == GRPC_STATUS);
             if !is_status || self.fields.contains_key(GRPC_STATUS) {
                 return;
@@ -120,7 +124,7 @@ impl Block {
         self.malformed.get_or_insert(why);
     }
 
-    /// The head of a response. If it is also the end of it, it may say how the call ended.
+    /// The head of a response. If it also ends the response, it may carry the status of the call.
     pub(crate) fn into_response(self, is_end: bool) -> Result<Response<()>, StreamError> {
         if let Some(why) = self.malformed {
             return Err(StreamError::Malformed(why));
@@ -144,9 +148,9 @@ impl Block {
         }
     }
 
-    /// The fields that end a call. If there are too many, the status of a call that failed is kept, with
-    /// a message that says so, because it tells more than the limit does. A call that succeeded has
-    /// lost what it was sent: that is an error.
+    /// The fields that end a call. If they are too large, the status of a call that failed is kept with a
+    /// message that says so, because it tells more than the limit does. For a call that succeeded it is an
+    /// error, because metadata of the caller would be missing.
     fn into_last_fields(self) -> Result<HeaderMap, StreamError> {
         if !self.is_over_limit {
             return Ok(self.fields);
@@ -160,7 +164,8 @@ impl Block {
         Ok(kept.into_iter().collect())
     }
 
-    /// The server's message, if it came before what was too large, and what became of the rest.
+    /// The server's message, if it came before the limit was reached, and a note that the rest was left
+    /// out.
     fn note(&self) -> Vec<u8> {
         let left_out = format!("trailers over the limit of {} bytes left out", self.limit);
         match self.fields.get(GRPC_MESSAGE) {
@@ -170,7 +175,7 @@ impl Block {
     }
 }
 
-/// RFC 9113, section 8.2.2.
+/// True for fields that are about the connection (RFC 9113, section 8.2.2).
 fn is_forbidden(name: &HeaderName, value: &HeaderValue) -> bool {
     match *name {
         CONNECTION | TRANSFER_ENCODING | UPGRADE => true,

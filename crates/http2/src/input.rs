@@ -1,4 +1,7 @@
 //! Bytes read from the socket, and the buffers for them.
+//!
+//! An idle connection must hold next to nothing, and a busy one must not ask the system for memory with
+//! each read. So buffers grow with the reads, are used again, and are given back.
 
 use std::collections::VecDeque;
 
@@ -7,25 +10,27 @@ use bytes::{Buf, Bytes, BytesMut};
 /// The size of the first read. Reads grow while they fill their buffer.
 const MIN_READ: usize = 4 * 1024;
 const MAX_READ: usize = 64 * 1024;
-/// Shorter payloads are copied, so that unread ones hold at most four times their length.
-const SHARED: usize = MAX_READ / 4 - 1024;
+/// Shorter payloads are copied, so that unread payloads hold at most four times their length.
+const MIN_UNCOPIED: usize = MAX_READ / 4 - 1024;
 /// The most buffers that are remembered for use again. A reader that is far behind holds them anyway.
 const MAX_SPARE: usize = 256;
 /// The most buffers that are kept although no call holds a part of them.
 const FREE: usize = 4;
-/// After how many times that little came large buffers are given back.
+/// The number of small reads in a row after which large buffers are given back.
 const LITTLE: u32 = 100;
 
-/// Payloads of DATA are handed out as parts of the buffer that they were read into. When all of them are
-/// gone it is used again: memory that was given back to the system would have to be cleared by it each time.
+/// The buffer that is read into, and those that were.
+///
+/// Payloads of DATA are handed out as parts of the buffer that they were read into. A buffer is used again
+/// when all of its parts are gone, because the system clears fresh memory each time.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     pub(crate) bytes: BytesMut,
-    /// How much is read at once, if more than at first.
+    /// The size of a read; 0 stands for the first size.
     size: usize,
-    /// How much is missing of the frame that came in part: the next buffer has room for it.
+    /// The bytes that are missing of the frame that came in part. The next buffer has room for them.
     pub(crate) missing: usize,
-    /// How much was read since there last was nothing to read.
+    /// The bytes that were read since the socket last had none.
     read: usize,
     /// The number of small reads in a row.
     little: u32,
@@ -34,11 +39,11 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// A buffer to read into; whatever it holds is not a whole frame.
+    /// A buffer to read into. It may hold a part of a frame.
     pub(crate) fn buffer(&mut self) -> &mut BytesMut {
         let missing = std::mem::take(&mut self.missing);
         let size = self.size.max(MIN_READ).max(missing);
-        // Large ones are all of one length, which is room for any frame.
+        // Large buffers all have one length, which has room for any frame.
         let len = (size + self.bytes.len()).min(MAX_READ);
         if !self.bytes.try_reclaim((size / 2).max(missing)) {
             let mut next = self.take_spare(len);
@@ -52,21 +57,21 @@ impl Input {
         &mut self.bytes
     }
 
-    /// Calls read in order, as a rule: the oldest buffers are free first.
+    /// A free buffer, or a new one. The oldest are tried, because calls mostly read in order.
     fn take_spare(&mut self, len: usize) -> BytesMut {
         let mut oldest = self.spare.iter_mut().take(FREE);
         let free = oldest.position(|one| one.try_reclaim(len));
         let Some(spare) = free.and_then(|at| self.spare.remove(at)) else {
             return BytesMut::with_capacity(len);
         };
-        // A reader has caught up: fewer will do.
+        // A reader has caught up, so fewer buffers are enough.
         if self.spare.len() >= FREE && self.spare[0].try_reclaim(len) {
             self.spare.pop_front();
         }
         spare
     }
 
-    /// So much was read into a buffer that had so much room.
+    /// Takes in that `len` bytes were read into a buffer that had `room`.
     pub(crate) fn filled(&mut self, len: usize, room: usize) {
         self.read += len;
         if len == room {
@@ -74,8 +79,8 @@ impl Input {
         }
     }
 
-    /// There is nothing to read now. Buffers are given back if nothing is expected, and large ones if
-    /// little came for a while.
+    /// Takes in that the socket has no bytes now. Buffers are given back if no stream waits for the server
+    /// (`is_quiet`), and large ones if reads were small for a while.
     pub(crate) fn rest(&mut self, is_quiet: bool) {
         let is_little = std::mem::take(&mut self.read) < MIN_READ;
         self.little = u32::from(is_little) * self.little.saturating_add(1);
@@ -85,9 +90,9 @@ impl Input {
         }
     }
 
-    /// Takes a payload out.
+    /// Takes out a payload of this length.
     pub(crate) fn take(&mut self, len: usize) -> Bytes {
-        if len >= SHARED {
+        if len >= MIN_UNCOPIED {
             return self.bytes.split_to(len).freeze();
         }
         let copy = Bytes::copy_from_slice(&self.bytes[..len]);

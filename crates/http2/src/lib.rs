@@ -8,13 +8,14 @@
 //!
 //! # Why not the `h2` crate
 //!
-//! A channel has many connections that do nothing most of the time, and it must know exactly what
-//! became of a call. So this one
+//! A channel has many connections that are idle most of the time, and it must know exactly how a call
+//! ended. So a connection of this crate
 //!
-//! - holds next to nothing while it is idle: buffers are there while they are in use;
-//! - knows of every stream whether a byte of it was handed to the socket: only if not, the call may
-//!   be repeated without limit (gRFC A6);
-//! - tells SETTINGS and GOAWAY as they come: only then is a connection ready, or no longer so.
+//! - holds next to nothing while it is idle, because buffers exist only while they are in use;
+//! - knows of every stream if a byte of it was handed to the socket, because only a call without such a
+//!   byte may be repeated without limit (gRFC A6);
+//! - tells SETTINGS and GOAWAY as they come, because they begin and end the time in which a connection is
+//!   ready.
 //!
 //! It speaks what gRPC needs of RFC 9113 and RFC 7541: no server side, no push, no priorities, no
 //! CONNECT.
@@ -45,29 +46,30 @@ pub use error::{Error, OpenError, StreamError};
 pub use head::Authority;
 pub use reason::Reason;
 
-/// What a connection allows the server.
+/// The limits that a connection sets for the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How much the server may send on a stream before it is read: at first, if windows are adaptive.
+    /// The bytes that the server may send on a stream before they are read. With adaptive windows it is the
+    /// first size.
     pub stream_window: u32,
-    /// How much the server may have under way on all streams together; 65,535 at least.
+    /// The bytes that the server may have under way on all streams together; 65,535 at least.
     pub connection_window: u32,
-    /// Whether the windows of streams that are read follow the bandwidth and the delay of the path. They
+    /// True if the windows of streams that are read follow the bandwidth and the delay of the path. They
     /// grow to 16 MiB at most.
     pub is_adaptive: bool,
-    /// How much may be under way or unread on all streams together. What comes below that is made up for
-    /// at once, so that streams that nobody reads do not hold up the others.
+    /// The bytes that may be under way or unread on all streams together. Below that, the connection's
+    /// window is given back as bytes come, so that streams that nobody reads do not hold up the others.
     pub max_unread: u32,
-    /// How large the head of a response, or its trailers, may be, as HPACK counts. Of what is larger only
+    /// The largest size of the head of a response, and of its trailers, as HPACK counts. Of larger ones only
     /// the gRPC status is kept.
     pub max_header_list_size: u32,
-    /// The id of the first stream: 1, unless a test wants to come to the end of all ids soon.
+    /// The id of the first stream. Tests set it, because they must reach the last id soon.
     pub first_stream_id: u32,
 }
 
 impl Default for Config {
-    /// Windows that are wide enough for most calls at once, and adaptive for the others. Headers may be
-    /// larger than gRPC's usual 8 or 16 kB, because `grpc-status-details-bin` often is.
+    /// Windows hold most responses whole, and adapt to larger ones. Headers may be larger than gRPC's usual
+    /// 8 or 16 kB, because `grpc-status-details-bin` often is.
     fn default() -> Self {
         Self {
             stream_window: 1024 * 1024,
@@ -80,14 +82,14 @@ impl Default for Config {
     }
 }
 
-/// What the server says about the connection as a whole.
+/// An event of the connection as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is going away.
+    /// GOAWAY came: the server takes no more streams.
     GoAway(GoAway),
-    /// Bytes came, whatever they mean. What they mean comes after.
+    /// Bytes came. The events of the frames in them follow.
     Received,
-    /// Its SETTINGS. The first ones make the connection ready.
+    /// SETTINGS came. The first ones make the connection ready.
     Settings {
         /// SETTINGS_MAX_CONCURRENT_STREAMS, if this frame sets it.
         max_concurrent_streams: Option<u32>,
@@ -101,12 +103,12 @@ pub struct GoAway {
     pub last_stream_id: u32,
     /// The HTTP/2 error code, `NO_ERROR` for a graceful shutdown.
     pub error_code: u32,
-    /// The server's own words: the beginning of its debug data, empty if there is none.
+    /// The beginning of the server's debug data; empty if there is none.
     pub debug_text: Arc<str>,
 }
 
 impl GoAway {
-    /// No more of a server's debug data is kept.
+    /// The number of bytes of a server's debug data that are kept.
     const MAX_DEBUG_TEXT: usize = 256;
 
     /// Reads the payload of a GOAWAY frame; `None` if it is too short for one.

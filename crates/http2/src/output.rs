@@ -1,4 +1,7 @@
 //! Frames that wait to be written to the socket.
+//!
+//! Large payloads of DATA are written from where they are, because a copy of them costs more than one
+//! slice more in a vectored write.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -7,13 +10,12 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::frame;
 
-/// Payloads that are at least as long are not copied. Below that, a copy costs less than a slice more.
-const SHARED: usize = 1024;
-/// Buffers that are at most as large are kept while there is nothing to do.
+/// The length from which on payloads are not copied. A copy of shorter ones costs less than a slice.
+const MIN_UNCOPIED: usize = 1024;
+/// The largest buffer that is kept while there is no output.
 const KEPT: usize = 512;
 
-/// Frames in their order. Payloads of DATA are not among them but beside them, so that they are written
-/// from where they are.
+/// Frames in their order. Large payloads of DATA are kept beside the other bytes, with their places.
 #[derive(Debug)]
 pub(crate) struct Output {
     bytes: BytesMut,
@@ -22,19 +24,23 @@ pub(crate) struct Output {
     payload_len: usize,
     /// The number of bytes that were taken from the front of `bytes`.
     taken: u64,
-    /// From which length on payloads are not copied.
-    shared: usize,
+    /// The length from which on payloads are not copied.
+    min_uncopied: usize,
 }
 
 impl Output {
-    /// An empty one, for a socket that can or cannot write several slices at once.
+    /// An empty output, for a socket that can (`is_vectored`) or cannot write several slices at once.
     pub(crate) fn new(is_vectored: bool) -> Self {
         Self {
             bytes: BytesMut::new(),
             payloads: VecDeque::new(),
             payload_len: 0,
             taken: 0,
-            shared: if is_vectored { SHARED } else { usize::MAX },
+            min_uncopied: if is_vectored {
+                MIN_UNCOPIED
+            } else {
+                usize::MAX
+            },
         }
     }
 
@@ -46,14 +52,14 @@ impl Output {
         self.bytes.is_empty() && self.payloads.is_empty()
     }
 
-    /// Where to put frames that are not DATA.
+    /// The buffer for frames that are not DATA.
     pub(crate) fn frames(&mut self) -> &mut BytesMut {
         &mut self.bytes
     }
 
     pub(crate) fn put_data(&mut self, stream: u32, end: bool, payload: Bytes) {
         frame::put_data_head(&mut self.bytes, stream, end, payload.len());
-        if payload.len() < self.shared {
+        if payload.len() < self.min_uncopied {
             self.bytes.extend_from_slice(&payload);
             return;
         }
@@ -62,7 +68,7 @@ impl Output {
         self.payloads.push_back((place, payload));
     }
 
-    /// Adds all of another.
+    /// Adds all frames of another output.
     pub(crate) fn append(&mut self, mut other: Self) {
         let place = self.taken + self.bytes.len() as u64;
         let moved = other.payloads.drain(..);
@@ -72,7 +78,7 @@ impl Output {
         self.bytes.unsplit(other.bytes);
     }
 
-    /// The first of it, in at most so many bytes and slices; how many of each.
+    /// Fills `slices` with the first bytes, `most` at most. Returns the number of slices and of bytes.
     pub(crate) fn slices<'a>(&'a self, most: usize, slices: &mut [IoSlice<'a>]) -> (usize, usize) {
         let (mut count, mut len, mut at) = (0, 0, 0);
         let mut payloads = self.payloads.iter();
@@ -96,7 +102,7 @@ impl Output {
         (count, len)
     }
 
-    /// Takes away the first of it.
+    /// Takes away the first `len` bytes.
     pub(crate) fn advance(&mut self, mut len: usize) {
         while len > 0 {
             let until = self.payloads.front();
@@ -123,14 +129,14 @@ impl Output {
 
     /// Gives back room that is not used.
     pub(crate) fn shrink(&mut self) {
-        // What was taken from the front of a buffer does not count as its capacity, but is there.
+        // Bytes that were taken from the front of a buffer do not count as capacity, but are there.
         if self.bytes.is_empty() && self.bytes.try_reclaim(KEPT + 1) {
             self.bytes = BytesMut::new();
         }
         self.payloads.shrink_to_fit();
     }
 
-    /// Where a place is in `bytes`.
+    /// The offset of a place in `bytes`.
     fn offset(&self, place: u64) -> usize {
         (place - self.taken) as usize
     }
@@ -140,7 +146,7 @@ impl Output {
 mod tests {
     use super::*;
 
-    /// All of it, taken in steps of so many bytes and slices of two at most.
+    /// All bytes, taken in steps of at most `step` bytes and two slices.
     fn read(output: &mut Output, step: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while !output.is_empty() {

@@ -1,4 +1,4 @@
-//! Asking the server for a sign of life.
+//! The PINGs of keepalive: one at a time, and its answer.
 
 use std::task::{Context, Poll, Waker};
 
@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use crate::frame::put_ping;
 use crate::stream::set;
 
-/// Tells our PINGs from those of whoever shares the connection: nobody does.
+/// The payload of these PINGs, which tells their answers from those of other PINGs.
 const PAYLOAD: [u8; 8] = *b"crowfly!";
 
 /// At most one PING is under way.
@@ -35,7 +35,7 @@ impl Pings {
         }
     }
 
-    /// An answer came.
+    /// Takes in the answer to a PING.
     pub(crate) fn answered(&mut self, payload: [u8; 8]) {
         if self.state == State::Sent && payload == PAYLOAD {
             self.set(State::Answered);

@@ -1,4 +1,4 @@
-//! What calls read of their responses.
+//! The reading of responses by calls. It gives window back, because only here is it known what was read.
 
 use std::task::{Context, Poll, ready};
 

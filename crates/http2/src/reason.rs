@@ -1,8 +1,8 @@
-//! Error codes.
+//! Error codes of HTTP/2, with the words that errors use for them.
 
 use std::fmt;
 
-/// Why a stream or a connection ended: an error code of RFC 9113, section 7.
+/// An error code of RFC 9113, section 7: the reason for which a stream or a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reason(u32);
 

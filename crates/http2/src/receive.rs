@@ -1,7 +1,8 @@
-//! What the server says, frame by frame.
+//! The frames that the server sends: the receiving half of the protocol.
 //!
-//! A server that violates the protocol ends the connection; one that only sends a response that is
-//! none ends that stream. What a server can make us remember or answer is bounded.
+//! A server that violates the protocol ends the connection. A response that is malformed ends its stream
+//! alone, because other streams are sound. The memory and the answers that a server can cost are bounded,
+//! because a server may be hostile.
 
 use std::time::Instant;
 
@@ -16,13 +17,14 @@ use crate::input::Input;
 use crate::stream;
 use crate::{Event, GoAway, Reason};
 
-/// DATA with less is a scrap: every message of gRPC has five bytes before its first. A server may send
-/// so many of them more than DATA that is none. They cost more than they say, and empty ones no window.
+/// DATA with fewer bytes is a scrap, because every message of gRPC has five bytes before its first.
 const SCRAP: usize = 5;
+/// The most scraps that a server may send beyond its other DATA. Each costs more than it carries, and
+/// empty ones take no window.
 const MAX_SCRAPS: u32 = 10_000;
-/// How many answers (to PING and SETTINGS) wait for a server that does not read them.
+/// The most answers (to PING and SETTINGS) that may wait for a server that does not read them.
 const MAX_REPLIES: usize = 1_000;
-/// How many CONTINUATION frames a header block may have beyond those that its size needs.
+/// The most CONTINUATION frames that a header block may have beyond those that its size needs.
 const MAX_CONTINUATIONS: usize = 16;
 
 /// A header block that has not come to its end.
@@ -35,7 +37,7 @@ pub(crate) struct HeaderBlock {
 }
 
 impl Core {
-    /// Takes whole frames out of `input`, and leaves what is not one yet.
+    /// Takes whole frames out of `input`, and leaves the frame that came in part.
     pub(crate) fn receive(
         &mut self,
         input: &mut Input,
@@ -60,7 +62,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a frame may come now.
+    /// Checks that a frame may come now.
     fn check(&self, head: Head) -> Result<(), Error> {
         if !self.server.are_known && head.kind != kind::SETTINGS {
             return Err(Error::protocol("the first frame is not SETTINGS"));
@@ -127,7 +129,7 @@ impl Core {
             self.late(head.stream, "DATA after the end");
             return Ok(());
         }
-        if matches!(stream.receive.head, stream::Head::Awaited) {
+        if matches!(stream.receive.head, stream::ResponseHead::Awaited) {
             self.release(head.stream, len);
             self.malformed(head.stream, "DATA before the head");
             return Ok(());
@@ -149,7 +151,7 @@ impl Core {
         Ok(())
     }
 
-    /// The end of a stream may well be empty. All else that says next to nothing is counted.
+    /// Counts DATA with few bytes, except for the end of a stream, which may well be empty.
     fn count_scraps(&mut self, head: Head, len: usize) -> Result<(), Error> {
         if len >= SCRAP {
             self.scraps = self.scraps.saturating_sub(1);
@@ -190,7 +192,7 @@ impl Core {
         };
         block.bytes.extend_from_slice(payload);
         block.continuations += 1;
-        // Compressed headers that are longer than headers may be: nothing good can come of them.
+        // Compressed headers that are longer than headers may be can only be an attack.
         let max_len = (self.config.max_header_list_size as usize).max(MAX_FRAME_SIZE) * 2;
         let max_continuations = MAX_CONTINUATIONS + max_len / MAX_FRAME_SIZE;
         if block.continuations > max_continuations || block.bytes.len() > max_len {
@@ -204,8 +206,8 @@ impl Core {
         Ok(())
     }
 
-    /// A whole header block: the head of a response, or its trailers. It is decoded in any case, since
-    /// the compression of later ones depends on it.
+    /// Takes in a whole header block: the head of a response, or its trailers. It is decoded in any case,
+    /// because the compression of later ones depends on it.
     fn handle_block(&mut self, id: u32, is_end: bool, bytes: &[u8]) -> Result<(), Error> {
         let limit = self.config.max_header_list_size;
         let mut block = Block::new(limit);
@@ -225,8 +227,8 @@ impl Core {
             return Ok(());
         }
         let taken = match &stream.receive.head {
-            stream::Head::Awaited => match block.into_response(is_end) {
-                // Section 8.1: a final one follows.
+            stream::ResponseHead::Awaited => match block.into_response(is_end) {
+                // Section 8.1: a final response follows.
                 Ok(response) if response.status().is_informational() => match is_end {
                     true => Err(StreamError::Malformed(
                         "an informational response that ends the stream",
@@ -328,7 +330,7 @@ impl Core {
         observe(Event::Settings {
             max_concurrent_streams,
         });
-        // Not before the acknowledgement: the windows are as they were for the server until then.
+        // Not before the acknowledgement, because the server counts by its old windows until then.
         let ids: Vec<u32> = self.streams.keys().copied().collect();
         for id in ids {
             self.go_on_with(id);
@@ -352,8 +354,8 @@ impl Core {
                     return Err(Error::flow_control("settings that make a window too large"));
                 }
             }
-            // Larger frames than at first are not made use of: what is gained by them does not make up
-            // for the turns that other streams lose.
+            // Frames larger than the default are not used, because other streams would wait longer for
+            // their turn.
             setting::MAX_FRAME_SIZE if !(MAX_FRAME_SIZE..1 << 24).contains(&(value as usize)) => {
                 return Err(Error::protocol("a maximum frame size out of range"));
             }
@@ -406,7 +408,7 @@ impl Core {
         self.reply(|output| frame::put_ping(output, flag::ACK, payload))
     }
 
-    /// Answers, as the protocol demands; but not without bounds.
+    /// Puts an answer that the protocol demands into the output. The number of answers is bounded.
     fn reply(&mut self, put: impl FnOnce(&mut BytesMut)) -> Result<(), Error> {
         self.replies += 1;
         if self.replies > MAX_REPLIES {
@@ -437,7 +439,7 @@ impl Core {
         Ok(())
     }
 
-    /// Frames come on streams that we have opened; some of them may be over.
+    /// Checks that a frame is on a stream that was opened. The stream may be over.
     fn check_stream(&self, head: Head) -> Result<(), Error> {
         match head.stream % 2 == 1 && head.stream < self.next_id {
             true => Ok(()),
@@ -446,7 +448,7 @@ impl Core {
     }
 }
 
-/// Where in a payload its contents are.
+/// The range of a payload without its padding.
 fn unpad(head: Head, payload: &[u8]) -> Result<std::ops::Range<usize>, Error> {
     if !head.has(flag::PADDED) {
         return Ok(0..payload.len());

@@ -1,4 +1,6 @@
 //! One stream: a request that is being sent, and its response.
+//!
+//! The two sides are apart because each ends by itself: a server may answer before it has read all.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -11,45 +13,47 @@ use crate::frame::MAX_WINDOW;
 use crate::output::Output;
 use crate::window::ReceiveWindow;
 
-/// DATA that comes before the last was read is joined with it up to this length.
+/// DATA is joined with unread DATA before it up to this length.
 const JOINED: usize = 1024;
 
+/// A stream, for as long as a call holds a handle of it.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) send: SendSide,
     pub(crate) receive: ReceiveSide,
-    /// Why it ended before its time. What came before that can still be read.
+    /// The error that ended the stream. DATA that came before can still be read.
     pub(crate) failed: Option<StreamError>,
-    /// Where in all that is sent on the connection it begins.
+    /// The place of its HEADERS among all bytes that are sent on the connection.
     pub(crate) begins_at: u64,
-    /// Whether someone still has the handle to send with.
+    /// True while a call has the sending handle.
     pub(crate) has_sender: bool,
-    /// Whether someone still has the handle to receive with.
+    /// True while a call has the receiving handle.
     pub(crate) has_receiver: bool,
 }
 
+/// The request of a stream.
 #[derive(Debug)]
 pub(crate) struct SendSide {
-    /// What the server lets us send. A change of its settings can make it negative.
+    /// The bytes that the server lets us send. A change of its SETTINGS can make it negative.
     pub(crate) window: i64,
     /// DATA that waits for a window.
     pub(crate) queue: VecDeque<Bytes>,
     pub(crate) end: End,
-    /// Whether it is among those that wait for the connection.
+    /// True if the stream is in the connection's queue.
     pub(crate) is_queued: bool,
     waker: Option<Waker>,
 }
 
-/// How a request comes to its end.
+/// The end of a request.
 #[derive(Debug)]
 pub(crate) enum End {
     /// More is to come from the application.
     Open,
-    /// It ends when the queue does.
+    /// The request ends with the queue.
     AfterQueue,
-    /// It ends with these when the queue does.
+    /// The request ends with these trailers after the queue.
     Trailers(HeaderMap),
-    /// The last of it is among what is written to the connection.
+    /// The last frame of the request is in the output.
     Sent,
 }
 
@@ -68,12 +72,12 @@ impl SendSide {
         self.queue.is_empty()
     }
 
-    /// Whether the queue could go on, were it not for the connection.
+    /// True if the stream could send, as far as its own window is concerned.
     pub(crate) fn can_go_on(&self) -> bool {
         self.window > 0 && (!self.queue.is_empty() || self.waker.is_some())
     }
 
-    /// Sends a frame from the queue, if the window allows: at most `limit` bytes.
+    /// Puts a frame from the queue into the output, of at most `limit` bytes and as the window allows.
     pub(crate) fn put_frame(&mut self, id: u32, limit: usize, out: &mut Output) -> usize {
         let is_last_chunk = self.queue.len() == 1;
         let window = usize::try_from(self.window).unwrap_or(0);
@@ -97,7 +101,7 @@ impl SendSide {
         len
     }
 
-    /// Nothing more is sent.
+    /// Stops the request. The queue is thrown away.
     pub(crate) fn stop(&mut self) {
         self.queue = VecDeque::new();
         self.end = End::Sent;
@@ -115,20 +119,21 @@ impl SendSide {
     }
 }
 
+/// The response of a stream.
 #[derive(Debug)]
 pub(crate) struct ReceiveSide {
     pub(crate) window: ReceiveWindow,
-    pub(crate) head: Head,
+    pub(crate) head: ResponseHead,
     pub(crate) data: VecDeque<Bytes>,
     pub(crate) trailers: Option<HeaderMap>,
-    /// Whether the server has sent all.
+    /// True if the server has ended the response.
     pub(crate) is_ended: bool,
     waker: Option<Waker>,
 }
 
-/// Where the head of a response is.
+/// The head of a response, on its way from the server to the call.
 #[derive(Debug)]
-pub(crate) enum Head {
+pub(crate) enum ResponseHead {
     Awaited,
     Here(Response<()>),
     Taken,
@@ -138,7 +143,7 @@ impl ReceiveSide {
     pub(crate) fn new(window: u32) -> Self {
         Self {
             window: ReceiveWindow::new(window, window),
-            head: Head::Awaited,
+            head: ResponseHead::Awaited,
             data: VecDeque::new(),
             trailers: None,
             is_ended: false,
@@ -147,12 +152,12 @@ impl ReceiveSide {
     }
 
     pub(crate) fn set_head(&mut self, head: Response<()>) {
-        self.head = Head::Here(head);
+        self.head = ResponseHead::Here(head);
         self.wake();
     }
 
-    /// Takes DATA. A few bytes after a few are put together: a server that sends a byte at a time
-    /// must not make us hold many times what its window allows.
+    /// Takes in DATA. Short DATA is joined with short DATA before it, because a server that sends single
+    /// bytes must not make us hold many times what its window allows.
     pub(crate) fn push(&mut self, data: Bytes) {
         match self.data.back_mut() {
             Some(last) if last.len() + data.len() <= JOINED => {
@@ -172,8 +177,8 @@ impl ReceiveSide {
     }
 
     pub(crate) fn take_head(&mut self) -> Option<Response<()>> {
-        match std::mem::replace(&mut self.head, Head::Taken) {
-            Head::Here(head) => Some(head),
+        match std::mem::replace(&mut self.head, ResponseHead::Taken) {
+            ResponseHead::Here(head) => Some(head),
             other => {
                 self.head = other;
                 None
@@ -181,7 +186,7 @@ impl ReceiveSide {
         }
     }
 
-    /// Forgets what was not read; how much that was.
+    /// Throws away unread DATA, and returns its length.
     pub(crate) fn discard(&mut self) -> usize {
         let data = std::mem::take(&mut self.data);
         data.iter().map(Bytes::len).sum()
@@ -201,7 +206,7 @@ impl Stream {
         self.receive.wake();
     }
 
-    /// Changes what may be sent; whether it may be so much (RFC 9113, section 6.9.1).
+    /// Changes the window of the request. False if it becomes too large (RFC 9113, section 6.9.1).
     #[must_use]
     pub(crate) fn widen(&mut self, change: i64) -> bool {
         if self.is_over() {
@@ -211,12 +216,12 @@ impl Stream {
         self.send.window <= MAX_WINDOW
     }
 
-    /// Whether there is nothing left to say on either side.
+    /// True if both sides have ended.
     pub(crate) fn is_over(&self) -> bool {
         self.failed.is_some() || self.receive.is_ended && matches!(self.send.end, End::Sent)
     }
 
-    /// Waits for something to receive, unless nothing more will come.
+    /// Waits for the server. It is `Ok(None)` if the response has ended.
     pub(crate) fn poll_receive<T>(
         &mut self,
         cx: &Context<'_>,

@@ -1,25 +1,27 @@
-//! Flow control of what the server sends (RFC 9113, section 5.2).
+//! Flow control of the server's DATA (RFC 9113, section 5.2).
+//!
+//! Streams and the connection have windows of one type, and differ in when they give bytes back.
 
-/// An increment that is as large is worth a frame, however large the window.
+/// The increment that is worth a frame, however large the window.
 const WORTH_A_FRAME: u32 = 256 * 1024;
 
-/// How much the server may send, on a stream or on all of them.
+/// The window of a stream, or of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveWindow {
-    /// The most that may be under way.
+    /// The most bytes that may be under way.
     size: u32,
-    /// The most that may be under way or unread. A stream's is its size.
+    /// The most bytes that may be under way or unread. For a stream it is the size.
     limit: u32,
-    /// What the server may still send.
+    /// The bytes that the server may still send.
     left: u32,
     /// The number of bytes that came and were not read.
     unread: u32,
 }
 
 impl ReceiveWindow {
-    /// What is given and what was not read are never more than `limit` together. A stream's limit is its
-    /// size, so that it gets back what was read. A connection's is larger: what came is given back at once,
-    /// because other streams need it.
+    /// A window whose open and unread bytes are never more than `limit` together. The limit of a stream is
+    /// its size, so that bytes are given back when they are read. The limit of a connection is larger: bytes
+    /// are given back when they come, because other streams need the window.
     pub(crate) fn new(size: u32, limit: u32) -> Self {
         Self {
             size,
@@ -29,7 +31,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Something came; whether it was allowed to.
+    /// Takes in that bytes came. False if the window had no room for them.
     #[must_use]
     pub(crate) fn receive(&mut self, len: usize) -> bool {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
@@ -39,13 +41,13 @@ impl ReceiveWindow {
         left.is_some()
     }
 
-    /// Something was read, or thrown away.
+    /// Takes in that bytes were read or thrown away.
     pub(crate) fn read(&mut self, len: usize) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.unread = self.unread.saturating_sub(len);
     }
 
-    /// Makes a stream's window at least as large.
+    /// Makes the window of a stream at least this large.
     pub(crate) fn grow(&mut self, size: u32) {
         self.size = self.size.max(size);
         self.limit = self.size;
@@ -61,7 +63,7 @@ impl ReceiveWindow {
         Some(missing)
     }
 
-    /// How much more may be unread.
+    /// The bytes that may still be unread.
     pub(crate) fn room(&self) -> u32 {
         self.limit.saturating_sub(self.unread)
     }

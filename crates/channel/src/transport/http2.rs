@@ -1,4 +1,4 @@
-//! The seam to HTTP/2: all that the channel asks of it, and the only file that names an implementation.
+//! The seam to HTTP/2: all that the channel needs of it, and the only file that names an implementation.
 //!
 //! There is one implementation, `crowfly-http2`. With the feature `h2-backend`, which is for tests and
 //! benchmarks, there is a second one on the `h2` crate: the transport tests run over both, because a
@@ -19,7 +19,7 @@ pub(crate) use crowfly_http2::Authority as AuthorityField;
 pub(super) use crowfly_http2::{Config, Error, Event, OpenError, StreamError};
 pub use crowfly_http2::{GoAway, Reason};
 
-/// Which implementation speaks HTTP/2.
+/// The implementations of HTTP/2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// `crowfly-http2`.
@@ -30,24 +30,24 @@ pub enum Backend {
     H2,
 }
 
-/// How a connection may use its socket.
+/// A socket, and the facts that a connection needs to know about it.
 pub(super) struct Socket<IO> {
     pub(super) io: IO,
-    /// Whether the server is known to have closed it; see [`crowfly_http2::Connection::probing`].
+    /// True if the server is known to have closed it; see [`crowfly_http2::Connection::probing`].
     pub(super) probe: fn(&IO) -> bool,
     pub(super) writes: Writes,
 }
 
-/// How much is known of a write that failed.
+/// The meaning of a write that failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Writes {
-    /// It has taken nothing.
+    /// It has taken no byte.
     Exact,
-    /// It may have taken something, because there is a layer above the socket.
+    /// It may have taken some bytes, because there is a layer above the socket.
     Layered,
 }
 
-/// Runs an expression on the value inside, of whichever backend it is.
+/// Runs an expression on the value of either backend.
 macro_rules! inside {
     ($value:expr, $inner:ident => $run:expr) => {
         match $value {
@@ -66,8 +66,8 @@ pub(super) enum Client {
 }
 
 impl Client {
-    /// Begins a connection over a socket that is connected. `observe` hears what the server says
-    /// about the connection as a whole.
+    /// Begins a connection over a socket that is connected. `observe` hears the events of the connection
+    /// as a whole.
     pub(super) async fn connect<IO, F>(
         backend: Backend,
         socket: Socket<IO>,
@@ -115,7 +115,7 @@ impl Client {
         }
     }
 
-    /// Something to send PINGs with.
+    /// A handle to send PINGs with.
     pub(super) fn pings(&self) -> PingSender {
         match self {
             Self::Own(client) => PingSender::Own(client.pings()),
@@ -153,7 +153,7 @@ pub(super) enum SendStream {
 }
 
 impl SendStream {
-    /// Sends DATA, as far as the server lets us at this moment; the rest waits in memory.
+    /// Sends DATA as far as flow control allows at this moment. The rest waits in memory.
     pub(super) fn send_data(&mut self, data: Bytes, is_last: bool) -> Result<(), StreamError> {
         inside!(self, stream => stream.send_data(data, is_last))
     }
@@ -163,12 +163,12 @@ impl SendStream {
         inside!(self, stream => stream.send_trailers(trailers))
     }
 
-    /// Waits until DATA would be sent at once, some of it at least.
+    /// Waits until at least some DATA would be sent at once.
     pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         inside!(self, stream => stream.poll_room(cx))
     }
 
-    /// Sends what was not sent yet.
+    /// Sends the head of the request, if it was not sent yet.
     pub(super) fn flush(&mut self) {
         inside!(self, stream => stream.flush());
     }
@@ -178,13 +178,13 @@ impl SendStream {
         inside!(self, stream => stream.cancel());
     }
 
-    /// Waits for the stream to take no more of the request.
+    /// Waits until the stream takes no more of the request.
     pub(super) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         inside!(self, stream => stream.poll_stopped(cx))
     }
 }
 
-/// The head of a response, and with it the rest.
+/// The head of a response, which comes with the handle for the rest of it.
 #[derive(Debug)]
 pub(super) enum ResponseFuture {
     Own(crowfly_http2::ResponseFuture),
@@ -217,7 +217,7 @@ pub(super) enum ReceiveStream {
 }
 
 impl ReceiveStream {
-    /// The next of the response's DATA; `None` after the last. Taking it lets the server send more.
+    /// The next DATA of the response; `None` after the last. Taking it gives window back to the server.
     pub(super) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
@@ -225,7 +225,7 @@ impl ReceiveStream {
         inside!(self, stream => stream.poll_data(cx))
     }
 
-    /// The response's trailers, if it has some. To be asked for after the last DATA.
+    /// The trailers of the response, if it has some. They come after the last DATA.
     pub(super) fn poll_trailers(
         &mut self,
         cx: &mut Context<'_>,
@@ -234,7 +234,7 @@ impl ReceiveStream {
     }
 }
 
-/// Asks the server for signs of life.
+/// Sends PINGs, because a server that is gone may never close the connection.
 pub(super) enum PingSender {
     Own(crowfly_http2::PingSender),
     #[cfg(feature = "h2-backend")]

@@ -1,19 +1,23 @@
 //! The responses' half: a block of bytes becomes typed fields.
+//!
+//! A block is read to its end even if its response is of no use, because the tables of both sides must stay
+//! in step.
 
-use super::table::{self, DynamicTable, Entry, Field, Name, Value};
+use super::table::{self, DynamicTable, Field, Name, TableEntry, Value};
 use super::{Decoded, HpackError, ListSize, huffman};
 
 /// Decodes the header blocks of one connection, in the order in which they came.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     table: DynamicTable<Field>,
-    /// What the peer may set the table's size to.
+    /// The largest size that the peer may set for the table.
     size_limit: usize,
 }
 
 impl Decoder {
-    /// `max_table_size` is what our SETTINGS allow. A larger table than the default is the peer's
-    /// to ask for; a smaller one holds from the start, since it has our SETTINGS before any request.
+    /// A decoder whose table may have the size that our SETTINGS allow. A table larger than the default has
+    /// to be set by the peer. A smaller one holds from the start, because the peer has our SETTINGS before
+    /// any request.
     pub(crate) fn new(max_table_size: usize) -> Self {
         Self {
             table: DynamicTable::new(max_table_size.min(table::DEFAULT_SIZE)),
@@ -23,9 +27,9 @@ impl Decoder {
 
     /// Decodes a whole header block.
     ///
-    /// Every field is emitted in order, and with it whether the list up to it is within
-    /// `max_list_size`: what is not should not be kept. The table stays in step with the peer's even
-    /// then, and when a field is malformed.
+    /// Every field is emitted in order, together with the size of the list up to it, compared with
+    /// `max_list_size`. The table stays in step with the peer's even if a list is too large or a field is
+    /// malformed.
     pub(crate) fn decode(
         &mut self,
         block: &[u8],
@@ -94,13 +98,13 @@ impl Decoder {
     }
 }
 
-/// The first bytes of the representations (RFC 7541 6), from these values on. Below them all are
-/// literals that are not indexed; that some must never be is a matter for who encodes them again.
+/// The lowest first bytes of the representations (RFC 7541 6). All lower bytes begin literals that are not
+/// indexed. Some of them must never be indexed, which concerns only a proxy that encodes them again.
 const INDEXED: u8 = 0x80;
 const INDEXING: u8 = 0x40;
 const TABLE_SIZE: u8 = 0x20;
 
-/// What is left of the list's size; nothing once a field did not fit.
+/// The room that is left in a list; `None` once a field did not fit.
 struct Room {
     left: Option<usize>,
 }
@@ -123,8 +127,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// An integer whose first `prefix` bits end the next byte. All that is counted or indexed here
-    /// fits 32 bits, so what does not fit is an error (RFC 7541 5.1), as are more than five bytes.
+    /// An integer whose first `prefix` bits end the next byte. All counts and indexes fit into 32 bits, so
+    /// a larger integer is an error (RFC 7541 5.1), as are more than five bytes.
     fn integer(&mut self, prefix: u32) -> Result<usize, HpackError> {
         let mask = (1 << prefix) - 1;
         let mut value = u64::from(self.byte()? & mask);
@@ -142,7 +146,7 @@ impl Reader<'_> {
         Err(HpackError::INTEGER_TOO_LARGE)
     }
 
-    /// A string, good until the next one is read.
+    /// A string, which is valid until the next one is read.
     fn string(&mut self) -> Result<&[u8], HpackError> {
         let first = self.rest.first().ok_or(HpackError::TRUNCATED)?;
         let is_huffman = first & 0x80 != 0;

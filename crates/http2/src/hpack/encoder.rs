@@ -1,13 +1,12 @@
 //! The requests' half: fields become bytes.
 //!
-//! The calls of a channel are alike: same authority, few paths, same `te`, `content-type` and
-//! `user-agent`. Those should be one byte each. What differs per call (`grpc-timeout`,
-//! `traceparent`, request ids) should not push them out of the table. Which is which shows in the
-//! values: a field is added to the table when it is sent for the *second* time within a short
-//! while. So no list of names is needed, and what never repeats never enters.
+//! The calls of a channel are alike: one authority, few paths, one `te`, `content-type` and `user-agent`.
+//! Those should be one byte each. Fields that differ per call (`grpc-timeout`, `traceparent`, request ids)
+//! should not push them out of the table. So a field is added to the table when it is sent for the *second*
+//! time within a short while. Then no list of names is needed, and a value that never repeats never enters.
 //!
-//! Strings are sent as they are, not Huffman coded: on a busy connection nearly all fields are
-//! indexed, and what is left is not worth the time and the code.
+//! Strings are not Huffman coded. On a busy connection nearly all fields are indexed, and the others are
+//! not worth the time and the code.
 
 use bytes::{BufMut, BytesMut};
 use http::{HeaderName, HeaderValue};
@@ -17,7 +16,7 @@ use super::table::{self, DynamicTable};
 /// Encodes the header blocks of one connection, in the order in which they are sent.
 #[derive(Debug)]
 pub(crate) struct Encoder {
-    table: DynamicTable<Entry>,
+    table: DynamicTable<SentField>,
     /// The smallest size of the table since the last block, if it changed.
     resized: Option<usize>,
     seen: Seen,
@@ -32,9 +31,9 @@ impl Encoder {
         }
     }
 
-    /// Obeys the peer's SETTINGS_HEADER_TABLE_SIZE. More than the default is not made use of.
+    /// Obeys the peer's SETTINGS_HEADER_TABLE_SIZE. A size above the default is not used.
     ///
-    /// To be called between blocks: the next one starts with the new size (RFC 7541 4.2).
+    /// It must be called between blocks, because the next block starts with the new size (RFC 7541 4.2).
     pub(crate) fn set_max_table_size(&mut self, size: u32) {
         let size = (size as usize).min(table::DEFAULT_SIZE);
         if size == self.table.max_size() {
@@ -80,7 +79,7 @@ impl Encoder {
         let index = self.name_index(name, static_name);
         if self.is_worth_a_place(name, value, hash) {
             literal(INDEXING, index, name, value, out);
-            self.table.insert(Entry::new(hash, name, value));
+            self.table.insert(SentField::new(hash, name, value));
         } else {
             literal(NOT_INDEXED, index, name, value, out);
         }
@@ -93,14 +92,15 @@ impl Encoder {
         static_name().or_else(recent).unwrap_or(0)
     }
 
-    /// A field that takes over a quarter of the table would push out too many others.
+    /// True if a field should enter the table. One that takes over a quarter of it would push out too many
+    /// others.
     fn is_worth_a_place(&mut self, name: &str, value: &[u8], hash: u32) -> bool {
         table::field_size(name.len(), value.len()) <= self.table.max_size() / 4
             && self.seen.again(hash)
     }
 
-    /// Starts a block with the new size of the table, if it changed. If it was smaller in between,
-    /// that is said too, for the peer to evict what was evicted here (RFC 7541 4.2).
+    /// Starts a block with the new size of the table, if it changed. A smaller size in between is announced
+    /// too, because the peer must evict the fields that were evicted here (RFC 7541 4.2).
     fn announce_size(&mut self, out: &mut BytesMut) {
         let Some(smallest) = self.resized.take() else {
             return;
@@ -155,16 +155,16 @@ impl Pseudo {
     }
 }
 
-/// A field of the dynamic table.
+/// A field that was sent, in the dynamic table.
 #[derive(Debug)]
-struct Entry {
+struct SentField {
     hash: u32,
     name_len: u32,
-    /// Name and value. A copy: a value may be a slice of something large.
+    /// Name and value. They are copied, because a value may be a slice of something large.
     text: Box<[u8]>,
 }
 
-impl Entry {
+impl SentField {
     fn new(hash: u32, name: &str, value: &[u8]) -> Self {
         let text = [name.as_bytes(), value].concat().into_boxed_slice();
         Self {
@@ -187,14 +187,14 @@ impl Entry {
     }
 }
 
-impl table::Entry for Entry {
+impl table::TableEntry for SentField {
     fn size(&self) -> usize {
         table::field_size(self.text.len(), 0)
     }
 }
 
-/// The last fields that were sent but are not in the table, by half of their hashes. To take one
-/// for another costs a place in the table, no more.
+/// The last fields that were sent but are not in the table, by half of their hashes. Two fields of one hash
+/// cost a place in the table and do no other harm.
 #[derive(Debug)]
 struct Seen {
     hashes: [u16; 32],
@@ -209,7 +209,7 @@ impl Seen {
         }
     }
 
-    /// Whether the field was seen before. From now on it was.
+    /// True if the field was seen before. It counts as seen from now on.
     fn again(&mut self, hash: u32) -> bool {
         let hash = hash as u16;
         if self.hashes.contains(&hash) {
@@ -221,8 +221,8 @@ impl Seen {
     }
 }
 
-/// A hash of eight bytes at a time. Fields that collide are still told apart, so it need not
-/// withstand an attack.
+/// A hash of eight bytes at a time. It need not withstand an attack, because fields that collide are still
+/// told apart.
 fn hash(name: &[u8], value: &[u8]) -> u32 {
     let add =
         |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -249,7 +249,7 @@ const NEVER_INDEXED: Kind = (0x10, 4);
 const NOT_INDEXED: Kind = (0x00, 4);
 const TABLE_SIZE: Kind = (0x20, 5);
 
-/// The string that follows is as it is, not Huffman coded (RFC 7541 5.2).
+/// The string that follows is not Huffman coded (RFC 7541 5.2).
 const PLAIN_STRING: Kind = (0x00, 7);
 
 fn literal(kind: Kind, name_index: usize, name: &str, value: &[u8], out: &mut BytesMut) {
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn fields_with_the_same_hash_are_told_apart() {
-        let entry = Entry::new(7, "x", b"yz");
+        let entry = SentField::new(7, "x", b"yz");
         assert!(entry.is(7, "x", b"yz"));
         for (hash, name, value) in [
             (8, "x", "yz"),

@@ -52,8 +52,8 @@ fn first_symbol(window: u64) -> (Option<u8>, u32) {
     (None, EOS_BITS)
 }
 
-/// What is left after the last symbol is less than a byte, and the start of the end of string's
-/// code, which is all ones.
+/// Checks the bits after the last symbol. They are less than a byte, and begin the code of the end of
+/// string, which is all ones.
 fn check_padding(window: u64, held: u32) -> Result<(), HpackError> {
     if held < 8 && window.leading_ones() == held {
         return Ok(());
@@ -77,7 +77,8 @@ const EOS_BITS: u32 = 30;
 
 static RANGES: [Range; 21] = ranges();
 
-/// The symbol and the length of the code that a byte starts with; length 0: it is longer.
+/// The symbol and the length of the code that a byte starts with. Length 0 stands for a code of more than
+/// eight bits.
 static SHORT: [(u8, u8); 256] = short();
 
 const fn ranges() -> [Range; 21] {

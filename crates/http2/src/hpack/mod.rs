@@ -1,8 +1,8 @@
 //! Header compression (RFC 7541), for a client: requests are encoded, responses are decoded.
 //!
-//! An idle connection should hold almost nothing, so neither half allocates before its first use,
-//! and neither keeps a buffer between blocks: what stays is the dynamic tables, 4 kB at most by
-//! the accounting of RFC 7541 4.1.
+//! An idle connection should hold almost nothing, so neither half allocates before its first use, and
+//! neither keeps a buffer between blocks. Only the dynamic tables stay, with 4 kB at most by the
+//! accounting of RFC 7541 4.1.
 //!
 //! - [`Encoder`] writes one field at a time into the caller's buffer. The calls between two
 //!   changes of the table size make up whole blocks; a size change is announced by the first field
@@ -12,7 +12,7 @@
 //!   6.5.2): fields past the limit come with [`ListSize::Exceeded`]. The block is read to its end in
 //!   any case, because the tables of both sides must stay in step.
 //!
-//! Two kinds of badness are told apart. [`HpackError`] means that the tables are out of step: the
+//! Two kinds of errors are told apart. [`HpackError`] means that the tables are out of step: the
 //! connection is lost (COMPRESSION_ERROR). [`Decoded::Malformed`] means that the compression is
 //! sound but the field has no place in a response: only that stream is lost (RFC 9113 8.1.1).
 
@@ -33,22 +33,22 @@ pub(crate) use encoder::{Encoder, Pseudo};
 pub(crate) enum Decoded {
     /// A header or a trailer.
     Field(HeaderName, HeaderValue),
-    /// A field that makes the whole response malformed, and why.
+    /// A field that makes the whole response malformed, with the reason.
     Malformed(&'static str),
-    /// The `:status` pseudo header. Whether it comes first and once is for the caller to check.
+    /// The `:status` pseudo header. The caller checks that it comes first and once.
     Status(StatusCode),
 }
 
-/// Whether a list, up to a field, kept to the limit on its size.
+/// The size of a list up to and including a field, compared with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListSize {
-    /// It did not: neither the field nor any after it should be kept.
+    /// The list is larger than its limit. Neither the field nor any after it should be kept.
     Exceeded,
-    /// It did.
+    /// The list is within its limit.
     Within,
 }
 
-/// Why a block cannot be read. The tables are out of step, so no later block can be either.
+/// A block that cannot be read. No later block can be read either, because the tables are out of step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct HpackError(pub(crate) &'static str);

@@ -1,4 +1,7 @@
 //! The two tables that indexes refer to (RFC 7541 2.3): fields known to all, and recent ones.
+//!
+//! Both halves of HPACK use the same tables. They differ in the type of their entries, because a decoder
+//! needs typed fields and an encoder compares bytes.
 
 use std::collections::VecDeque;
 
@@ -6,7 +9,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 
 use super::Decoded;
 
-/// The size of a dynamic table until a side says otherwise (RFC 9113 6.5.2).
+/// The size of a dynamic table until SETTINGS change it (RFC 9113 6.5.2).
 pub(super) const DEFAULT_SIZE: usize = 4096;
 
 /// The index of the newest entry of the dynamic table.
@@ -23,7 +26,7 @@ pub(super) fn static_name(name: &HeaderName) -> Option<usize> {
     STATIC.iter().position(same).map(|place| place + 1)
 }
 
-/// What a field takes of a dynamic table or of a header list (RFC 7541 4.1, RFC 9113 6.5.2).
+/// The size of a field in a dynamic table or a header list (RFC 7541 4.1, RFC 9113 6.5.2).
 pub(super) const fn field_size(name: usize, value: usize) -> usize {
     name + value + 32
 }
@@ -36,7 +39,7 @@ pub(super) struct DynamicTable<E> {
     max_size: usize,
 }
 
-impl<E: Entry> DynamicTable<E> {
+impl<E: TableEntry> DynamicTable<E> {
     pub(super) const fn new(max_size: usize) -> Self {
         Self {
             entries: VecDeque::new(),
@@ -54,7 +57,7 @@ impl<E: Entry> DynamicTable<E> {
         self.entries.get(place)
     }
 
-    /// The place of the newest entry of this kind.
+    /// The place of the newest entry that `is_it` is true of.
     pub(super) fn position(&self, is_it: impl FnMut(&E) -> bool) -> Option<usize> {
         self.entries.iter().position(is_it)
     }
@@ -85,7 +88,7 @@ impl<E: Entry> DynamicTable<E> {
 }
 
 /// An entry of a dynamic table.
-pub(super) trait Entry {
+pub(super) trait TableEntry {
     /// See [`field_size`].
     fn size(&self) -> usize;
 }
@@ -127,7 +130,7 @@ impl Field {
     }
 }
 
-impl Entry for Field {
+impl TableEntry for Field {
     fn size(&self) -> usize {
         field_size(self.name.len(), self.value.len())
     }
@@ -195,8 +198,8 @@ impl Value {
         Self::Valid(HeaderValue::from_static(value))
     }
 
-    /// Spaces at the ends pass, though RFC 9113 8.2.1 has them malformed: a `grpc-message` may
-    /// well end in one, and to lose the status for it would help nobody.
+    /// Reads a value. Spaces at the ends pass, although RFC 9113 8.2.1 has them malformed, because a
+    /// `grpc-message` may well end in one and its status must not be lost.
     pub(super) fn parse(value: &[u8]) -> Self {
         HeaderValue::from_bytes(value).map_or(
             Self::Malformed {
