@@ -1,4 +1,7 @@
-//! The command line. Each sub-command declares its own flags next to the code that obeys them.
+//! The command line: the flags of every command, and parsers for their values.
+//!
+//! Each sub-command declares its flags next to the code that obeys them, because both change
+//! together.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -28,7 +31,7 @@ pub struct Cli {
     /// Flags that every command has.
     #[command(flatten)]
     pub common: Common,
-    /// What to do.
+    /// The sub-command.
     #[command(subcommand)]
     pub command: CliCommand,
 }
@@ -36,9 +39,10 @@ pub struct Cli {
 /// Flags that every command has.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
-    /// What to log on standard error: a level (off, error, warn, info, debug, trace) or target=level,...
+    /// The log on standard error: a level (off, error, warn, info, debug, trace) or
+    /// target=level,...
     ///
-    /// A level beyond info is for Crowfly's own crates; `debug,h2=debug` has HTTP/2 frames too.
+    /// A level beyond info is for Crowfly's own crates. `debug,h2=debug` adds HTTP/2 frames.
     #[arg(
         long,
         global = true,
@@ -48,7 +52,7 @@ pub struct Common {
     )]
     pub log: Option<LogFilter>,
 
-    /// How to write log lines
+    /// The format of log lines
     #[arg(
         long,
         global = true,
@@ -64,12 +68,12 @@ pub struct Common {
     pub exit_with_parent: bool,
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One JSON object per line.
     Json,
-    /// For people.
+    /// Plain text, for people.
     #[default]
     Text,
 }
@@ -92,20 +96,19 @@ pub enum CliCommand {
 }
 
 impl CliCommand {
-    /// Whether the terminal belongs to it alone.
+    /// True if the command draws on the whole terminal. Then no log line may be written there.
     pub(crate) fn draws(&self) -> bool {
         matches!(self, Self::Demo(args) if args.draws())
     }
 
-    /// What is logged unless `--log` says otherwise: servers tell what they do, tools only what is
-    /// wrong.
+    /// The log level without `--log`. Servers log their events; tools log problems only.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Backend(_) | Self::Control(_) => "info",
             Self::Bench(_) | Self::Completions(_) | Self::Inspect(_) | Self::Load(_) => "warn",
-            // What is wrong is what it tells.
+            // An explanation shows problems itself.
             Self::Explain(_) => "error",
-            // It breaks things on purpose, and tells so itself.
+            // The demo breaks things on purpose, and prints that itself.
             Self::Demo(_) => "error",
         }
     }
@@ -125,8 +128,8 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses where to listen: `127.0.0.1:18000`, `localhost:18000`, or `:18000` for every IPv4 address
-/// of this machine.
+/// Parses an address to listen on: `127.0.0.1:18000`, `localhost:18000`, or `:18000` for every IPv4
+/// address of this machine.
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     const EXPECTED: &str = "expected HOST:PORT or :PORT";
     let every = text.strip_prefix(':').map(|port| format!("0.0.0.0:{port}"));
@@ -141,7 +144,7 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let found: Vec<SocketAddr> = found
         .map_err(|error| format!("{error}; {EXPECTED}"))?
         .collect();
-    // As everywhere else here, IPv4 unless told otherwise.
+    // IPv4 is preferred, as in all other defaults of the command.
     let first = found.iter().find(|address| address.is_ipv4());
     first
         .or_else(|| found.first())

@@ -18,10 +18,10 @@ use tokio::{
     process::{self, ChildStdin, ChildStdout},
 };
 
-/// How much of a child's log an error quotes.
+/// The number of lines of a child's log that an error quotes.
 const LOG_TAIL_LINES: usize = 5;
 
-/// What to run as a child.
+/// The program to run as a child.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
@@ -43,7 +43,7 @@ impl Program {
         Self { path: path.into() }
     }
 
-    /// Starts the program with `args`; what it logs goes to the file `log`, or nowhere.
+    /// Starts the program with `args`. Its log goes to the file `log`, or is discarded.
     ///
     /// # Errors
     /// The process cannot be started.
@@ -101,18 +101,19 @@ pub struct Child {
     name: String,
     log: Option<PathBuf>,
     process: process::Child,
-    /// Held apart from the process, whose `wait` would close it and so end the child.
+    /// The write end of the child's standard input. It is held here because `wait` on the process
+    /// would close it, and so end the child.
     _stdin: Option<ChildStdin>,
     stdout: Option<Lines<BufReader<ChildStdout>>>,
 }
 
 impl Child {
-    /// What it was called when it was started.
+    /// The name that the child was started with.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Reads its standard output up to the line `WHAT ADDR` and returns that address.
+    /// Reads the child's standard output up to the line `WHAT ADDR`, and returns that address.
     ///
     /// # Errors
     /// The child ended before it wrote such a line.
@@ -135,10 +136,10 @@ impl Child {
         })
     }
 
-    /// Asks it to end, with SIGTERM.
+    /// Asks the child to end, with SIGTERM.
     ///
     /// # Errors
-    /// It has ended already.
+    /// The child has ended already.
     pub fn terminate(&self) -> Result<(), ChildError> {
         let pid = self
             .process
@@ -148,10 +149,10 @@ impl Child {
         kill_process(pid, Signal::TERM).map_err(|errno| self.error(errno.into()))
     }
 
-    /// Ends it at once, with SIGKILL, and waits until its sockets are closed.
+    /// Ends the child at once, with SIGKILL, and waits until its sockets are closed.
     ///
     /// # Errors
-    /// It has ended already.
+    /// The child has ended already.
     pub async fn kill(&mut self) -> Result<(), ChildError> {
         self.process
             .kill()
@@ -159,10 +160,10 @@ impl Child {
             .map_err(|source| self.error(source))
     }
 
-    /// Waits until it has ended.
+    /// Waits until the child has ended.
     ///
     /// # Errors
-    /// The operating system does not know it.
+    /// The operating system does not know the child.
     pub async fn wait(&mut self) -> Result<ExitStatus, ChildError> {
         self.process
             .wait()
@@ -177,7 +178,7 @@ impl Child {
         }
     }
 
-    /// The last lines that it logged.
+    /// The last lines of the child's log.
     fn log_tail(&self) -> String {
         let log = self
             .log
@@ -193,37 +194,37 @@ fn is_ours(key: &std::ffi::OsStr) -> bool {
     key.as_encoded_bytes().starts_with(b"CROWFLY_")
 }
 
-/// What can go wrong with a child.
+/// The ways in which a child can fail.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChildError {
-    /// It ended although it should not have.
+    /// The child ended although it should not have.
     #[error("{name} ended ({status}) before it was ready\n{log}")]
     Ended {
-        /// Its name.
+        /// The name of the child.
         name: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// The last that it logged.
+        /// The last lines of its log.
         log: String,
     },
     /// The path of this program is unknown.
     #[error("cannot find this program's own file")]
     Program(#[source] io::Error),
-    /// It cannot be signalled or waited for.
+    /// The child cannot be signalled or waited for.
     #[error("cannot control {name}")]
     Signal {
-        /// Its name.
+        /// The name of the child.
         name: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// It cannot be started.
+    /// The child cannot be started.
     #[error("cannot start {name}")]
     Start {
-        /// Its name.
+        /// The name of the child.
         name: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }

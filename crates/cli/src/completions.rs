@@ -1,4 +1,4 @@
-//! `crowfly completions`.
+//! `crowfly completions`: prints the completions that a shell reads.
 
 use std::io::{self, Write};
 
@@ -15,14 +15,14 @@ Examples:
   crowfly completions zsh > ~/.zfunc/_crowfly
   crowfly completions fish > ~/.config/fish/completions/crowfly.fish")]
 pub struct CompletionsArgs {
-    /// For which shell
+    /// The shell
     pub shell: Shell,
 }
 
-/// Prints them.
+/// Prints the completions.
 pub fn run(args: &CompletionsArgs) {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "crowfly", &mut script);
-    // A reader that left early has what it wanted.
+    // A reader that closes the pipe early has read all it wanted.
     let _ = io::stdout().write_all(&script);
 }

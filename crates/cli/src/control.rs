@@ -1,4 +1,6 @@
-//! `crowfly control`.
+//! `crowfly control`: runs the control plane of the `crowfly-control` crate from the command line.
+//!
+//! The flags and signals are here, because the crate is a library that other programs can embed.
 
 use std::{
     io,
@@ -18,15 +20,15 @@ use crate::{
 
 /// Serve xDS (ADS) from YAML files, and follow their changes
 ///
-/// Prints `listening on ADDR` and `admin on http://ADDR` once it serves. A file that becomes bad
-/// changes nothing for clients: the last good configuration stays, and the log says file, line,
-/// field and what was expected. So it is with a file that becomes empty; `services: []` is applied.
+/// Prints `listening on ADDR` and `admin on http://ADDR` once it serves. A file that becomes bad or
+/// empty changes nothing for clients: the last good configuration stays. The log names file, line,
+/// field and the expected value. `services: []` is applied.
 ///
-/// A file is read once it has been unchanged for 100 ms. The log says what each reload added,
-/// changed and removed, as a warning if something is gone.
+/// A file is read once it has been unchanged for 100 ms. The log lists the resources that each
+/// reload added, changed and removed, as a warning if any were removed.
 ///
 /// The admin port serves /healthz, /metrics, /snapshot and /clients. SIGHUP reads the configuration
-/// again; SIGTERM and SIGINT end the streams with UNAVAILABLE, and then the process.
+/// again. SIGTERM and SIGINT end the streams with UNAVAILABLE, and then the process.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -52,17 +54,17 @@ pub struct ControlArgs {
     )]
     pub config: Option<PathBuf>,
 
-    /// Only read this configuration and say what is wrong with it; exits with 0 if nothing is
+    /// Only read this configuration and print its errors; exits with 0 if there are none
     #[arg(long, value_name = "FILE|DIR")]
     pub check: Option<PathBuf>,
 
-    /// Serve files that say nothing; else they are refused, because a file is empty while it is
+    /// Serve files without content; else they are refused, because a file is empty while it is
     /// written anew
     #[arg(long, env = "CROWFLY_CONTROL_ALLOW_EMPTY")]
     pub allow_empty: bool,
 
-    /// Where to serve ADS, health and reflection; port 0 lets the kernel choose one, and :PORT is on
-    /// every IPv4 address
+    /// The address for ADS, health and reflection; port 0 lets the kernel choose one, and :PORT is
+    /// on every IPv4 address
     #[arg(
         long,
         value_name = "ADDR",
@@ -72,7 +74,7 @@ pub struct ControlArgs {
     )]
     pub listen: SocketAddr,
 
-    /// Where to serve the admin pages, or `off`
+    /// The address for the admin pages, or `off`
     #[arg(
         long,
         value_name = "ADDR|off",
@@ -82,12 +84,12 @@ pub struct ControlArgs {
     pub admin: AdminPort,
 }
 
-/// Where the admin pages are served, if at all.
+/// The address of the admin pages, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminPort {
-    /// Here.
+    /// The address of the pages.
     At(SocketAddr),
-    /// Nowhere.
+    /// There are no pages.
     Off,
 }
 
@@ -158,20 +160,20 @@ fn check(config: &Path, allow_empty: bool) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// Why a control plane does not run.
+/// The reasons why a control plane does not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
     /// The file that `--check` read is bad.
     #[error(transparent)]
     Check(ConfigErrors),
-    /// There is nothing to serve.
+    /// The configuration cannot be served.
     #[error("expected --config or --check")]
     NoConfig,
     /// The process cannot listen to signals.
     #[error("cannot listen to signals")]
     Signals(#[source] io::Error),
-    /// Its configuration or its ports.
+    /// The configuration is bad, or a port cannot be opened.
     #[error(transparent)]
     Start(#[from] StartError),
 }

@@ -1,4 +1,6 @@
-//! A port on which a command shows what its own channels are doing, for `crowfly inspect`.
+//! The port on which `crowfly inspect` looks at the channels of `load` and `demo`.
+//!
+//! Both are clients without a server of their own, so they open one for this.
 
 use std::{io, net::SocketAddr};
 

@@ -1,4 +1,5 @@
-//! What can stop a command.
+//! The error of the whole command, and its text on one line: the binary prints nothing else when it
+//! fails.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -7,7 +8,7 @@ use crate::{
     explain::ExplainError, inspect::InspectError, load::LoadError,
 };
 
-/// Why a command could not run, by the part that failed.
+/// The reasons why a command could not run, by the part that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

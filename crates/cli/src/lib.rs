@@ -1,8 +1,8 @@
-//! The `crowfly` command as a library: what its sub-commands are made of.
+//! The `crowfly` command as a library.
 //!
 //! The binary only parses arguments and calls [`run`]. The parts are public because tests and
-//! benchmarks use them too: the [`backend`] that everything talks to, the [`load`] generator, and
-//! the interleaved comparison of [`mod@bench`].
+//! benchmarks use them, too. They use the [`backend`] server, the [`load`] generator and the
+//! interleaved comparison of [`mod@bench`].
 
 pub mod args;
 pub mod backend;
@@ -28,10 +28,10 @@ use args::{Cli, CliCommand};
 use bench::BenchCommand;
 use std::process::ExitCode;
 
-/// Runs the command that `cli` describes until it ends or is told to.
+/// Runs the command that `cli` describes until it ends or a signal ends it.
 ///
 /// # Errors
-/// Whatever kept the command from running; [`chain`] prints it with its causes.
+/// The command could not run. [`chain`] prints the error with its causes.
 pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
     logging::init(&cli.common, &cli.command);
     if cli.common.exit_with_parent {

@@ -1,4 +1,5 @@
-//! Logs go to standard error, so that standard output holds only what a command reports.
+//! Sets up logging. Logs go to standard error, because standard output is for the result of a
+//! command.
 
 use std::{
     fmt,
@@ -25,14 +26,15 @@ use crate::{
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What to log: a level, and levels of targets.
+/// The log filter: a level, and levels of single targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter(String);
 
 impl FromStr for LogFilter {
     type Err = String;
 
-    /// The filter's own parser takes a word that is no level for a target, at trace.
+    /// Parses a filter. A word that is no level is refused here, because the filter's own parser
+    /// would take it for a target at trace.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut directives = Vec::new();
         for part in text.split(',').map(str::trim) {
@@ -61,7 +63,8 @@ fn is_level(text: &str) -> bool {
     LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text))
 }
 
-/// Beyond info, what other crates say is of use to their authors only: h2 writes down each frame.
+/// Levels beyond info apply to Crowfly's crates only, because other crates log for their authors:
+/// h2 logs each frame.
 fn for_all(level: &str) -> String {
     match level.to_ascii_lowercase().as_str() {
         level @ ("debug" | "trace") => format!("info,crowfly={level}"),
@@ -73,14 +76,14 @@ fn for_all(level: &str) -> String {
 pub(crate) fn init(common: &Common, command: &CliCommand) {
     let terminal = io::stderr().is_terminal();
     let filter = match &common.log {
-        // Lines from elsewhere would spoil the screen.
+        // Log lines would spoil the screen.
         _ if terminal && command.draws() => "off",
         Some(LogFilter(filter)) => filter,
         None => command.default_log(),
     };
     let registry = tracing_subscriber::registry().with(EnvFilter::new(filter));
     let layer = layer().with_writer(io::stderr);
-    // Another subscriber is there already when tests run several commands in one process.
+    // Tests run several commands in one process, so a subscriber may be there already.
     let _ = match common.log_format {
         LogFormat::Json => registry.with(layer.json()).try_init(),
         LogFormat::Text => {
@@ -90,8 +93,8 @@ pub(crate) fn init(common: &Common, command: &CliCommand) {
     };
 }
 
-/// Fields as they are written by default, but on one line: a client's words must not look like a
-/// line of ours.
+/// Writes fields in the default form, but on one line. A client's text must not look like a line of
+/// our own.
 fn fields() -> impl for<'w> FormatFields<'w> {
     format::debug_fn(
         |writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {

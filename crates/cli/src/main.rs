@@ -1,4 +1,5 @@
-//! The `crowfly` command; see the library for what it does.
+//! The `crowfly` binary: it parses the arguments, calls the library, and turns errors into an exit
+//! code.
 
 use std::process::ExitCode;
 

@@ -1,17 +1,18 @@
-//! Standard output, for what a command reports.
+//! Standard output. It holds the result of a command and nothing else, because scripts read it.
 
 use std::{
     fmt::Display,
     io::{self, Write},
 };
 
-/// Prints a line. That nobody reads it any more (`crowfly ... | head`) is no reason to panic, as
-/// `println!` would.
+/// Prints a line. Unlike `println!` it does not panic when the reader has closed the pipe (`crowfly
+/// ... | head`).
 pub(crate) fn line(text: impl Display) {
     let _ = writeln!(io::stdout(), "{text}");
 }
 
-/// Text from elsewhere, without what a terminal would obey.
+/// Escapes control characters, because a terminal would obey them and the text comes from other
+/// processes.
 pub(crate) fn printable(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,11 +1,11 @@
-//! The abilities of the terminal, and the wishes of its user.
+//! The abilities of the terminal, and the environment variables by which its user limits them.
 
 use std::{
     env,
     ffi::{OsStr, OsString},
 };
 
-/// Whether it understands nothing but text (`TERM=dumb`), as that of an editor.
+/// True if the terminal understands plain text only (`TERM=dumb`), as that of an editor.
 pub(crate) fn is_dumb() -> bool {
     means_dumb(env::var_os("TERM").as_deref())
 }
@@ -15,7 +15,7 @@ pub(crate) fn has_colors() -> bool {
     !refuses_colors(env::var_os("NO_COLOR")) && !is_dumb()
 }
 
-/// <https://no-color.org>: set to anything but nothing, it asks for no colours.
+/// The rule of <https://no-color.org>: any value but the empty one asks for no colours.
 fn refuses_colors(no_color: Option<OsString>) -> bool {
     no_color.is_some_and(|value| !value.is_empty())
 }

@@ -1,4 +1,5 @@
-//! When a process is told to reload, or to end: by a signal, or because the process that started it is gone.
+//! The signals that end a process or make it reload, and the end of the parent process, which ends
+//! a child.
 
 use std::{
     io::{self, Read},
@@ -7,7 +8,7 @@ use std::{
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM and SIGINT, listened to from the moment it is made, so that none is missed before the
+/// Listens for SIGTERM and SIGINT from the moment it is made, so that none is missed before the
 /// first [`recv`](Self::recv).
 pub(crate) struct Termination {
     interrupt: Signal,
@@ -15,7 +16,8 @@ pub(crate) struct Termination {
 }
 
 impl Termination {
-    /// Replaces the default reaction to both signals, which is to die at once.
+    /// Begins to listen. This replaces the default reaction to both signals, which is to end at
+    /// once.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -23,7 +25,7 @@ impl Termination {
         })
     }
 
-    /// Waits for the next of the two.
+    /// Waits for the next SIGTERM or SIGINT.
     pub(crate) async fn recv(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -32,15 +34,15 @@ impl Termination {
     }
 }
 
-/// SIGHUP: read the configuration again.
+/// Listens for SIGHUP, which makes a server read its configuration again.
 pub(crate) fn hangup() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
 /// Ends this process when its standard input closes.
 ///
-/// A parent that holds the other end of the pipe needs to do nothing: however it ends, even by
-/// SIGKILL, the kernel closes the pipe. That needs no signal, no process group and no unsafe code.
+/// The parent holds the other end of the pipe. However the parent ends, even by SIGKILL, the kernel
+/// closes the pipe. So this needs no signal, no process group and no unsafe code.
 pub(crate) fn exit_with_parent() {
     thread::spawn(|| {
         let mut buffer = [0; 64];

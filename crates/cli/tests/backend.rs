@@ -211,7 +211,7 @@ async fn a_child_ends_when_its_parent_lets_go_of_it() {
     assert!(process.wait().await.unwrap().success());
 }
 
-/// As grpcurl and its like ask.
+/// The requests that grpcurl and similar tools send.
 #[tokio::test]
 async fn reflection_lists_the_services() {
     use tonic_reflection::pb::v1::{

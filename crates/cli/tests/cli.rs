@@ -1,4 +1,4 @@
-//! What the binary says when it is used wrongly, or asked for help.
+//! The output of the binary for wrong usage and for `--help`.
 
 #![allow(
     clippy::unwrap_used,

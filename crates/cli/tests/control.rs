@@ -104,7 +104,7 @@ async fn a_reload_that_takes_something_away_is_a_warning() {
     assert_eq!(rest, None, "there is no admin port");
 }
 
-/// What a client says is one line, and its end is told with the reason.
+/// A client's error text is one log line, and the end of its stream is logged with the reason.
 #[tokio::test]
 async fn a_clients_refusal_and_its_end_are_a_line_each() {
     let directory = tempfile::tempdir().unwrap();

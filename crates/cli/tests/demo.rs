@@ -18,8 +18,8 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A backend drains, one is killed, both return, a weight changes, a bad configuration is refused:
-/// no call fails, and the last line is the report.
+/// A backend drains, one is killed, both return, a weight changes, and a bad configuration is
+/// refused. No call fails, and the last line is the report.
 #[tokio::test]
 async fn the_demo_loses_no_call_but_those_on_the_killed_backend() {
     let output = crowfly(&["demo", "--duration", "10s", "--plain", "--json"]).await;

@@ -1,4 +1,5 @@
-//! README and the documents: what a reader pastes from them works.
+//! README and the documents: every configuration, bootstrap and command in them is valid, because
+//! readers paste them.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! `crowfly explain` over real sockets: what it prints, and how it exits.
+//! `crowfly explain` over real sockets: its output and its exit codes.
 
 #![allow(
     clippy::unwrap_used,
@@ -145,8 +145,8 @@ async fn the_exit_code_is_the_verdict() {
     assert_eq!(found["authority"], "other");
 }
 
-/// Which policies a program has is not known here: one that a cluster names is shown, and that it is
-/// not for every program (gRFC A52).
+/// gRFC A52: `explain` cannot know the policies of a program. It shows the one that the cluster
+/// names, and remarks that not every program has it.
 #[tokio::test]
 async fn a_policy_of_the_programs_own() {
     let policy = custom_policy("myorg.Sticky", &json!({ "seconds": 5 }));
@@ -176,8 +176,8 @@ async fn a_policy_of_the_programs_own() {
     assert_eq!(cluster["is_custom"], json!(true));
 }
 
-/// gRFC A27, A32, A37: whatever drops, limits, health and aggregates do to a call, `explain` says that it
-/// has somewhere to go if and only if a channel gets it there.
+/// gRFC A27, A32, A37: `explain` says that a call has an endpoint if and only if a channel gets it
+/// there. Drops, limits, health and aggregates are in the configurations.
 #[tokio::test]
 async fn explain_and_a_real_call_agree() {
     let backend = BackendServer::start(BackendOptions::new("a"))
@@ -351,7 +351,7 @@ async fn explained(builder: ChannelBuilder, call: &ExplainedCall) -> Explanation
     observe(builder, call, PATIENCE).await.unwrap()
 }
 
-/// What a person sees, but for versions, which are hashes of what the builders make.
+/// The text for a person, without versions, because they are hashes of the resources.
 fn printed(found: &Explanation) -> String {
     without_versions(&found.to_string(), "version ")
 }

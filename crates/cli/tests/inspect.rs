@@ -1,4 +1,4 @@
-//! `crowfly inspect` against servers that answer what the test tells them to.
+//! `crowfly inspect` against servers with fixed answers, which no real server gives on demand.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! `crowfly inspect --tree`: the trees of live channels, over real sockets, and what else may answer.
+//! `crowfly inspect --tree` over real sockets: live channels, and servers with strange answers.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,8 +33,8 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 /// Longer than any wait of a test that passes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The first cluster of an aggregate is out of reach, the second has one call open and two that wait
-/// for their turn, the third is not needed.
+/// The first cluster of an aggregate cannot be reached. The second has one open call and two that
+/// wait for the stream limit. The third is not needed.
 #[tokio::test]
 async fn the_tree_of_a_live_aggregate() {
     let dead = Reserved::new().refusing();

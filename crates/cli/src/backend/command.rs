@@ -1,4 +1,6 @@
-//! `crowfly backend`.
+//! `crowfly backend`: runs a backend in the foreground until a signal drains it.
+//!
+//! It prints its address first, because the demo and the tests start it on port 0.
 
 use std::{net::SocketAddr, process, time::Duration};
 
@@ -19,7 +21,7 @@ Examples:
   crowfly backend --listen 127.0.0.1:50051 --name b1
   crowfly backend --name slow --delay 50ms --fail-rate 0.1")]
 pub struct BackendArgs {
-    /// Where to listen; port 0 lets the kernel choose one
+    /// The address to listen on; port 0 lets the kernel choose one
     #[arg(
         long,
         value_name = "ADDR",
@@ -29,7 +31,7 @@ pub struct BackendArgs {
     )]
     pub listen: SocketAddr,
 
-    /// What to call itself in the `hostname` of each response
+    /// The backend's name, in the `hostname` of each response
     #[arg(
         long,
         value_name = "NAME",
@@ -38,17 +40,17 @@ pub struct BackendArgs {
     )]
     pub name: String,
 
-    /// How long to take to answer a call
+    /// The time to take for each answer
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = args::duration,
           env = "CROWFLY_BACKEND_DELAY")]
     pub delay: Duration,
 
-    /// Which part of the calls to fail with UNAVAILABLE, from 0 to 1, evenly spread
+    /// The part of the calls to fail with UNAVAILABLE, from 0 to 1, evenly spread
     #[arg(long, value_name = "RATE", default_value_t = 0.0, value_parser = args::fraction,
           env = "CROWFLY_BACKEND_FAIL_RATE")]
     pub fail_rate: f64,
 
-    /// How long open calls may take to finish once it was told to end
+    /// The time that open calls have to finish after a signal
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = args::duration,
           env = "CROWFLY_BACKEND_DRAIN_TIMEOUT")]
     pub drain_timeout: Duration,

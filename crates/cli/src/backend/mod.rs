@@ -1,8 +1,7 @@
 //! A gRPC server to send traffic to: `grpc.testing.TestService`, `grpc.health.v1` and reflection.
 //!
-//! It leaves as a well-behaved server does (gRFC A27 expects its peers to): told to end, it reports
-//! NOT_SERVING, sends GOAWAY on each connection, lets open calls finish, and only then goes away. A
-//! client that honours GOAWAY loses nothing.
+//! It shuts down in the order that gRFC A27 expects. It reports NOT_SERVING, sends GOAWAY on each
+//! connection, lets open calls finish, and then ends. A client that honours GOAWAY loses no call.
 
 mod command;
 mod service;
@@ -26,14 +25,14 @@ const SERVICE_NAME: &str = "grpc.testing.TestService";
 
 type Served = Result<(), tonic::transport::Error>;
 
-/// What a backend is like.
+/// The settings of a backend.
 #[derive(Clone, Debug)]
 pub struct BackendOptions {
-    /// Where it listens; port 0 lets the kernel choose.
+    /// The address to listen on; port 0 lets the kernel choose.
     pub listen: SocketAddr,
-    /// How it names itself in `hostname`.
+    /// The backend's name, in the `hostname` of each response.
     pub name: String,
-    /// How long it takes to answer a call.
+    /// The time that each answer takes.
     pub delay: Duration,
     /// The part of calls, from 0 to 1, that it fails with UNAVAILABLE.
     pub fail_rate: f64,
@@ -111,7 +110,7 @@ impl BackendServer {
         })
     }
 
-    /// Where it listens.
+    /// The address on which the backend listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -151,7 +150,7 @@ fn ended(result: Result<Served, JoinError>) -> Result<(), BackendError> {
     }
 }
 
-/// Why a backend does not run.
+/// The reasons why a backend does not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
@@ -160,7 +159,7 @@ pub enum BackendError {
     Bind {
         /// The address asked for.
         listen: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The process cannot listen to signals.

@@ -1,4 +1,5 @@
-//! The test service itself.
+//! The implementation of `grpc.testing.TestService`, with the delay and the failures that a backend
+//! is told to add.
 
 use std::{
     pin::Pin,
@@ -16,14 +17,14 @@ use crate::testing::{
     StreamingOutputCallRequest, StreamingOutputCallResponse, test_service_server::TestService,
 };
 
-/// The largest payload a caller may ask for; beyond it no client would accept the message anyway.
+/// The largest payload that a caller may ask for. No client accepts a larger message anyway.
 const MAX_PAYLOAD: usize = 64 << 20;
 
 type Responses = Pin<Box<dyn Stream<Item = Result<StreamingOutputCallResponse, Status>> + Send>>;
 
 pub(super) struct Service {
     name: String,
-    /// The name as initial metadata, which streaming calls have no message field for.
+    /// The name as initial metadata, because the messages of streaming calls have no field for it.
     hostname: Option<AsciiMetadataValue>,
     server_id: String,
     delay: Duration,
@@ -41,7 +42,7 @@ impl Service {
         }
     }
 
-    /// What every call goes through before it is answered.
+    /// Applies the delay and the failure rate, before any call is answered.
     async fn admit(&self) -> Result<(), Status> {
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
@@ -164,7 +165,8 @@ fn payload(size: usize) -> Payload {
     }
 }
 
-/// Fails a fraction of calls, evenly spread rather than at random, so that a test can count.
+/// Fails a fraction of calls. The failures are evenly spread, not random, so that a test can count
+/// them.
 struct Failures {
     rate: f64,
     calls: AtomicU64,
@@ -178,7 +180,7 @@ impl Failures {
         }
     }
 
-    /// Whether the next call is to fail: of `n` calls, `floor(n * rate)` are.
+    /// True if the next call fails: of `n` calls, `floor(n * rate)` do.
     fn next(&self) -> bool {
         if self.rate <= 0.0 {
             return false;

@@ -1,4 +1,7 @@
-//! Two transports, the same load, in interleaved pairs.
+//! Compares two transports under one load, in interleaved pairs of short samples.
+//!
+//! Pairs are compared with each other, because the machine's speed changes less within a pair than
+//! over a run.
 
 use std::{
     num::NonZeroUsize,
@@ -19,21 +22,21 @@ use crate::{
 const WARM_UP_PATIENCE: Duration = Duration::from_secs(10);
 const WARM_UP_PAUSE: Duration = Duration::from_millis(20);
 
-/// How to compare.
+/// The number, the length and the concurrency of samples.
 #[derive(Clone, Debug)]
 pub struct SamplingPlan {
-    /// How many pairs of samples per concurrency.
+    /// The number of pairs of samples at each concurrency.
     pub pairs: NonZeroUsize,
-    /// How long a sample takes.
+    /// The duration of a sample.
     pub sample: Duration,
-    /// How many calls are open at once, one run each.
+    /// The numbers of calls that are open at once, one run for each.
     pub concurrency: Vec<NonZeroUsize>,
 }
 
-/// The outcome at one concurrency; its JSON form is a contract.
+/// The result at one concurrency. Scripts rely on its JSON form.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
-    /// What crowfly was compared with.
+    /// The name of the peer.
     pub peer: String,
     /// Calls open at once.
     pub concurrency: usize,
@@ -50,7 +53,7 @@ pub struct Run {
 /// Measures `ours` against `peer`, and reports each run as soon as it is complete.
 ///
 /// # Errors
-/// A call failed: what would be measured then is not the load that was asked for.
+/// A call failed. Then the measured load would not be the one that was asked for.
 pub async fn compare<A: Transport, B: Transport>(
     name: &str,
     ours: &A,
@@ -89,13 +92,13 @@ impl Run {
     }
 }
 
-/// Calls until a call succeeds.
+/// Makes calls until one succeeds.
 ///
-/// Some peers fail calls until they have their configuration, instead of holding them back; that is
-/// not what is measured.
+/// Some peers fail calls until they have their configuration. Those failures are no part of the
+/// measurement.
 ///
 /// # Errors
-/// None has succeeded in ten seconds; the last one's error.
+/// No call succeeded in ten seconds. The error is that of the last call.
 pub async fn warm_up<T: Transport>(transport: &T) -> Result<(), BenchError> {
     let mut client = TestServiceClient::new(transport.clone());
     let end = Instant::now() + WARM_UP_PATIENCE;
@@ -108,7 +111,7 @@ pub async fn warm_up<T: Transport>(transport: &T) -> Result<(), BenchError> {
     }
 }
 
-/// Calls per second of both, in the order that `ours_first` says.
+/// Measures the calls per second of both transports, in the order that `ours_first` gives.
 async fn pair<A: Transport, B: Transport>(
     ours: &A,
     peer: &B,
@@ -125,7 +128,8 @@ async fn pair<A: Transport, B: Transport>(
     }
 }
 
-/// Calls per second with `concurrency` callers, each of which calls again as soon as it is answered.
+/// Measures calls per second with `concurrency` callers. Each calls again as soon as it is
+/// answered.
 async fn sample<T: Transport>(
     transport: &T,
     concurrency: usize,
@@ -156,7 +160,7 @@ async fn call_until<T: Transport>(
     Ok(calls)
 }
 
-/// Why a benchmark has no result.
+/// The reasons why a benchmark has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {

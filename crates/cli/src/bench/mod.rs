@@ -1,9 +1,8 @@
 //! Benchmarks that a user can repeat.
 //!
-//! A claim about speed is only as good as its measurement. On a shared machine the clock speed and
-//! the neighbours change by the second, by more than what is to be measured. So both sides run in
-//! short samples right after one another, in alternating order, and what counts is the median of
-//! the ratios *within* the pairs, with its spread.
+//! On a shared machine the speed changes by the second, often by more than the difference between
+//! two programs. So both sides run in short samples right after one another, in alternating order.
+//! The result is the median of the ratios *within* the pairs, with its spread.
 
 mod compare;
 mod quartiles;
@@ -17,10 +16,10 @@ pub use rpc::{RpcArgs, Table, run};
 
 use clap::{Args, Subcommand};
 
-/// Measure crowfly against what it replaces
+/// Measure crowfly against the channels it replaces
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
-    /// What to measure.
+    /// The benchmark to run.
     #[command(subcommand)]
     pub command: BenchCommand,
 }

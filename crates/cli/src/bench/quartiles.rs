@@ -1,18 +1,18 @@
-//! The middle of a set of samples, and how far they spread.
+//! Quartiles of samples: the median and the spread that benchmarks report.
 
-/// The three quartiles; unlike mean and variance they do not care for a few samples gone wrong.
+/// The three quartiles. A few outliers do not change them, as they would change mean and variance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quartiles {
-    /// A quarter of the samples is below.
+    /// The value below which a quarter of the samples is.
     pub lower: f64,
-    /// Half of them.
+    /// The value below which half of the samples are.
     pub median: f64,
-    /// Three quarters.
+    /// The value below which three quarters of the samples are.
     pub upper: f64,
 }
 
 impl Quartiles {
-    /// Those of `samples`, interpolated linearly; zero if there are none.
+    /// Computes the quartiles of `samples` by linear interpolation; zero if there are none.
     pub fn of(samples: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = samples.into_iter().collect();
         sorted.sort_by(f64::total_cmp);

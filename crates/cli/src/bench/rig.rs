@@ -1,7 +1,7 @@
 //! The servers that a benchmark runs against.
 //!
-//! They are processes of their own: a server on the client's threads would hide part of what the
-//! client costs.
+//! They are processes of their own, because a server on the client's threads would hide part of the
+//! client's cost.
 
 use std::{error::Error, net::SocketAddr};
 
@@ -31,18 +31,18 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Starts all of them; `program` must understand `backend` and `control` as crowfly does.
+    /// Starts the servers. `program` must understand `backend` and `control` as crowfly does.
     ///
     /// # Errors
-    /// One of them does not start.
+    /// A server does not start.
     pub async fn start(program: &Program) -> Result<Self, BenchError> {
         Self::start_with(program, &[]).await
     }
 
-    /// The same; the control plane serves these resources, too.
+    /// Starts the servers, and lets the control plane serve `resources` besides the backends.
     ///
     /// # Errors
-    /// One of them does not start.
+    /// A server does not start.
     pub async fn start_with(program: &Program, resources: &[Value]) -> Result<Self, BenchError> {
         let directory = tempfile::tempdir().map_err(BenchError::Config)?;
         let log = |name: &str| directory.path().join(name).with_extension("log");
@@ -73,12 +73,12 @@ impl Rig {
         })
     }
 
-    /// What resolves to the backends over xDS.
+    /// The target that xDS resolves to the backends.
     pub fn target(&self) -> String {
         format!("xds:///{SERVICE}")
     }
 
-    /// Where the control plane serves ADS.
+    /// The address on which the control plane serves ADS.
     pub fn control(&self) -> SocketAddr {
         self.control
     }
@@ -95,10 +95,10 @@ impl Rig {
         ))
     }
 
-    /// Crowfly's channel, by way of the control plane.
+    /// Crowfly's channel, which finds the backends through the control plane.
     ///
     /// # Errors
-    /// It cannot be built.
+    /// The channel cannot be built.
     pub fn crowfly(&self) -> Result<crowfly::Channel, BenchError> {
         let channel = |error: &dyn Error| BenchError::Channel(chain(error).to_string());
         let bootstrap = Bootstrap::builder(&self.control.to_string())
@@ -110,7 +110,7 @@ impl Rig {
     }
 }
 
-/// One address, for a channel of tonic's.
+/// An endpoint for a channel of tonic's.
 ///
 /// # Errors
 /// The address cannot be used.
@@ -120,7 +120,7 @@ pub fn endpoint(address: SocketAddr) -> Result<Endpoint, BenchError> {
     Ok(endpoint.tcp_nodelay(true))
 }
 
-/// JSON, which is YAML as well.
+/// The configuration of the control plane as JSON, which is YAML as well.
 fn configuration(backends: &[SocketAddr], resources: &[Value]) -> String {
     let endpoints = backends.iter().map(|address| json!({ "address": address }));
     let endpoints = endpoints.collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! `crowfly bench rpc`.
+//! `crowfly bench rpc`: calls through Crowfly's channel compared with calls through tonic's.
 
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -10,16 +10,16 @@ use crate::{args, child::Program, output};
 
 /// Unary calls through crowfly's channel and through tonic's own
 ///
-/// Both balance over the same four backends, which run in processes of their own; crowfly's channel
-/// is steered by a control plane. Samples of both alternate, and the result is the median of the
-/// ratios within pairs, with the interquartile range: 1.00 means as fast as tonic without xDS.
+/// Both balance over four backends in processes of their own, and a control plane configures
+/// crowfly's channel. Samples of both alternate. The result is the median of the ratios within
+/// pairs, with the interquartile range: 1.00 means as fast as tonic without xDS.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
   crowfly bench rpc
   crowfly bench rpc --pairs 31 --duration 1s --concurrency 1,16,256 --json")]
 pub struct RpcArgs {
-    /// How many pairs of samples to take per concurrency
+    /// The number of pairs of samples to take per concurrency
     #[arg(
         long,
         value_name = "N",
@@ -28,12 +28,12 @@ pub struct RpcArgs {
     )]
     pub pairs: NonZeroUsize,
 
-    /// How long each sample takes
+    /// The duration of each sample
     #[arg(long, value_name = "DURATION", default_value = "500ms",
           value_parser = args::positive_duration, env = "CROWFLY_BENCH_DURATION")]
     pub duration: Duration,
 
-    /// How many calls to keep open at once; one run for each number
+    /// The number of calls to keep open at once; one run for each number
     #[arg(
         long,
         value_name = "N,...",
@@ -59,7 +59,7 @@ impl RpcArgs {
     }
 }
 
-/// Measures, and prints what was measured.
+/// Measures, and prints the result.
 ///
 /// # Errors
 /// The servers do not start, or a call fails.
@@ -72,7 +72,7 @@ pub async fn run(args: RpcArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Shows runs: as rows while they come, or as one JSON object at the end.
+/// Prints runs: as rows while they come, or as one JSON object at the end.
 #[derive(Debug)]
 pub struct Table {
     json: bool,
@@ -110,7 +110,7 @@ impl Table {
         ));
     }
 
-    /// Prints what is due at the end.
+    /// Prints the JSON object, if that was asked for.
     pub fn end(&self, runs: Vec<Run>) {
         if self.json {
             output::line(to_json(runs));
@@ -119,7 +119,7 @@ impl Table {
 }
 
 fn to_json(runs: Vec<Run>) -> String {
-    // Text and numbers: there is nothing in it that JSON cannot say.
+    // The value holds text and numbers only, so JSON can express it.
     serde_json::to_string(&Json { runs }).unwrap_or_default()
 }
 

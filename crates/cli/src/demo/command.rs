@@ -48,9 +48,10 @@ const MIN_DURATION: Duration = Duration::from_secs(10);
 /// See it work: a control plane, six backends in three zones, a client, and trouble
 ///
 /// Everything runs on this machine, on loopback ports that the kernel chooses, and ends with the
-/// command. By itself, one backend is stopped and drains, one is killed, both return, a zone's
-/// weight changes, and a bad configuration is pushed and refused, while calls go on. What the client
-/// does can be looked at from another terminal: it names a port for `crowfly inspect`.
+/// command. One backend is stopped and drains, one is killed, and both return. A zone's weight
+/// changes, and a bad configuration is pushed and refused. Calls go on all the time. The demo
+/// prints a port for `crowfly inspect`, so that you can look inside the client from another
+/// terminal.
 ///
 /// Exits with 0 if no call failed, and no more calls were lost than were open on the backend that
 /// was killed.
@@ -60,7 +61,7 @@ Examples:
   crowfly demo
   crowfly demo --duration 20s --plain --json")]
 pub struct DemoArgs {
-    /// How long it takes; at least 10s
+    /// The duration; at least 10s
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = demo_duration,
           env = "CROWFLY_DEMO_DURATION")]
     pub duration: Duration,

@@ -1,8 +1,9 @@
-//! What to look at next, where that is obvious from what is wrong.
+//! Advice on the next step, where the error makes it obvious. An explanation ends with it, because
+//! an error alone does not tell an operator where to look.
 
 use crowfly_xds::{Reason, ResolveError, ResourceError};
 
-/// For a resource or a DNS name in trouble.
+/// The advice for an error of a resource or a DNS name.
 pub(super) fn for_resource(error: &ResourceError) -> Option<String> {
     let ResourceError {
         noun,
@@ -36,13 +37,14 @@ pub(super) fn for_resource(error: &ResourceError) -> Option<String> {
         Reason::UnknownAuthority(_) => {
             "add the authority to the bootstrap, or correct the name".to_owned()
         }
-        // A new kind of trouble that this does not know yet.
+        // A later version of the client may know other reasons.
         _ => return None,
     };
     Some(advice)
 }
 
-/// For a configuration without a beginning; `domains` are those there are.
+/// The advice for an error before any virtual host was chosen. `domains` are those of the route
+/// configuration.
 pub(super) fn for_base(error: &ResolveError, domains: &[String]) -> Option<String> {
     match error {
         ResolveError::NoVirtualHost { authority, .. } => Some(match domains {

@@ -1,4 +1,6 @@
-//! The tree below a cluster.
+//! Reports on a cluster and everything below it, read from the view.
+//!
+//! The view has the parts even while the configuration is incomplete, so the report shows them all.
 
 use std::collections::HashSet;
 
@@ -14,7 +16,7 @@ use super::{
     ResourceReport, look,
 };
 
-/// The cluster named `name` and all below it, as far as the view knows them.
+/// The report on the cluster `name` and everything below it, as far as the view has it.
 pub(super) fn tree(view: &View, name: &str) -> ClusterReport {
     let mut walk = Walk {
         view,
@@ -23,8 +25,7 @@ pub(super) fn tree(view: &View, name: &str) -> ClusterReport {
     walk.visit(name, 0)
 }
 
-/// The same walk that resolution takes (gRFC A37): depth first, each cluster where it is first
-/// seen.
+/// The walk of resolution (gRFC A37): depth first, and each cluster counts where it is first seen.
 struct Walk<'a> {
     view: &'a View,
     seen: HashSet<String>,
@@ -105,7 +106,7 @@ impl Walk<'_> {
 }
 
 impl ClusterReport {
-    /// One that nothing is known of but the resource.
+    /// A report on a cluster of which only the resource is known.
     fn at(place: Place, resource: ResourceReport) -> Self {
         Self {
             resource,

@@ -1,4 +1,7 @@
-//! `crowfly explain`.
+//! `crowfly explain`: its flags, its exit codes, and the wait for a configuration.
+//!
+//! The wait has a limit, and the explanation lists the missing answers, because a silent server is
+//! a common reason.
 
 use std::{collections::BTreeSet, process::ExitCode, time::Duration};
 
@@ -11,26 +14,25 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 use super::{ExplainedCall, Explanation, Header, explain};
 use crate::{args, output};
 
-/// Bad flags, as clap has it.
+/// The exit code for bad flags, which is clap's.
 const USAGE: u8 = 2;
 
 /// Show where a call would go, or where and why it would end
 ///
-/// Asks the control plane of the bootstrap (GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG) and DNS
-/// what a channel would ask, and prints what a call would use: listener, virtual host, route,
-/// cluster, the leaf clusters of aggregates, and endpoints. No call is made, and no backend is
-/// connected to.
+/// Sends the requests of a channel to the control plane of the bootstrap (GRPC_XDS_BOOTSTRAP or
+/// GRPC_XDS_BOOTSTRAP_CONFIG) and to DNS. Prints listener, virtual host, route, cluster, the leaf
+/// clusters of aggregates, and endpoints. It makes no call, and connects to no backend.
 ///
-/// A line with ✗ is what keeps the call from going on, a line with ! is trouble that it survives or
-/// something that a resource asks for and is not done, and a line with … is still waited for.
-/// Something that the server does not send is known not to exist after 15 seconds.
+/// A line with ✗ is a reason why the call cannot go on. A line with ! is a problem that the call
+/// survives, or a feature that is not supported. A line with … waits for an answer. A resource that
+/// the server does not send counts as missing after 15 seconds.
 ///
-/// A balancing policy of a program's own counts as one that the program has, and its configuration as
-/// good: neither is known here.
+/// A custom balancing policy is taken as known and its configuration as good, because only the
+/// program itself knows its policies.
 ///
-/// Exits with 0 if the call has somewhere to go (without --path: if calls of every route have), with 1
-/// if not, and with 2 if a flag is wrong. A cluster whose calls are all dropped, by its drops or by a
-/// limit of 0, is nowhere to go.
+/// Exits with 0 if the call has an endpoint (without --path: if the calls of every route have one).
+/// Exits with 1 if not, and with 2 if a flag is wrong. A cluster that drops every call, by its
+/// drops or by a limit of 0, has no endpoint for it.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +52,7 @@ JSON, all keys at all times:
              place, lb_policy, is_custom, list, children, source, priorities, drops,
              max_concurrent_requests}]")]
 pub struct ExplainArgs {
-    /// What would be called
+    /// The target that would be called
     #[arg(long, value_name = "xds:///NAME", value_parser = target, env = "CROWFLY_EXPLAIN_TARGET")]
     pub target: String,
 
@@ -66,7 +68,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "AUTHORITY", env = "CROWFLY_EXPLAIN_AUTHORITY")]
     pub authority: Option<String>,
 
-    /// How long to wait for the control plane and DNS
+    /// The time to wait for the control plane and DNS
     #[arg(long, value_name = "DURATION", default_value = "20s",
           value_parser = args::positive_duration, env = "CROWFLY_EXPLAIN_TIMEOUT")]
     pub timeout: Duration,
@@ -76,12 +78,12 @@ pub struct ExplainArgs {
     pub json: bool,
 }
 
-/// Asks, prints the answer, and says by its exit code whether a call has somewhere to go.
+/// Prints the explanation. The exit code tells if the call has an endpoint.
 ///
 /// # Errors
 /// There is no usable bootstrap.
 pub async fn run(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
-    // Which policies the program has is not known here: it is shown as one that has all of them.
+    // This command cannot know the policies of the program, so it takes every policy as known.
     let policies = PolicyRegistry::of_all_names();
     let mut builder = crowfly::Channel::builder(&args.target).policies(&policies);
     if let Some(authority) = &args.authority {
@@ -109,10 +111,10 @@ pub async fn run(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
 }
 
 /// Waits until it is known where `call` goes on a channel with these settings, or that it goes
-/// nowhere, but not for longer than `limit`.
+/// nowhere. It waits no longer than `limit`.
 ///
 /// # Errors
-/// There can be no such channel.
+/// A channel with these settings cannot be built.
 pub async fn observe(
     builder: ChannelBuilder,
     call: &ExplainedCall,
@@ -131,7 +133,7 @@ pub async fn observe(
             }
         }
     };
-    // What is still missing when time is up is part of the answer.
+    // The explanation also lists the resources that are missing when time is up.
     let _ = timeout(limit, settled).await;
     Ok(explain(call, configs.view(), configs.roots(), &last))
 }
@@ -150,7 +152,7 @@ impl ExplainArgs {
     }
 }
 
-/// Why nothing can be explained.
+/// The reasons why nothing can be explained.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExplainError {

@@ -1,4 +1,6 @@
-//! What there is to explain, as data: text and JSON are two ways to write it.
+//! The explanation as data, because text and JSON are two ways to print it.
+//!
+//! Each type is a report on one xDS resource or on a part of one, as this client sees it.
 
 use serde::Serialize;
 
@@ -9,222 +11,224 @@ pub struct ExplainedCall {
     pub target: String,
     /// `/service/method`; without it, every route is explained.
     pub path: Option<String>,
-    /// Its metadata.
+    /// The metadata of the call.
     pub headers: Vec<Header>,
 }
 
 /// One entry of metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Header {
-    /// In lower case.
+    /// The name, in lower case.
     pub name: String,
-    /// As it was given.
+    /// The value, unchanged.
     pub value: String,
 }
 
-/// Where a call would go, and where it would not get any further.
+/// The way of a call from the listener to the endpoints, and the place where it ends early.
 ///
-/// As JSON it is one object with the names of the fields as keys. All keys are there at all times; what
-/// there is nothing to say about is `null` or `[]`.
+/// As JSON it is one object, with the names of the fields as keys. Every key is always there. A
+/// value that is unknown or does not apply is `null` or `[]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     /// The channel's target.
     pub target: String,
     /// The id of this client's node.
     pub node: String,
-    /// What chooses the virtual host.
+    /// The authority, which chooses the virtual host.
     pub authority: String,
     /// The path that was asked about.
     pub path: Option<String>,
-    /// The headers that were asked about. No route is chosen by them: see [`RouteReport::note`].
+    /// The headers that were asked about. They choose no route: see [`RouteReport::note`].
     pub headers: Vec<Header>,
-    /// Whether the call has somewhere to go; without a path, whether all routed calls have.
+    /// True if the call has an endpoint; without a path, if the calls of every route have one.
     pub reachable: bool,
-    /// If not, the first thing that is in the way.
+    /// The first reason why the call goes nowhere; `null` if it is reachable.
     pub stop: Option<Stop>,
-    /// What had not been answered when time was up.
+    /// The resources and DNS names without an answer when time was up.
     pub waiting_for: Vec<String>,
-    /// The listener.
+    /// The listener resource.
     pub listener: ResourceReport,
-    /// The routes; `INLINE` if they are part of the listener, `null` if the listener does not say.
+    /// The route configuration; `INLINE` if it is part of the listener, `null` if the listener
+    /// names none.
     pub route_configuration: Option<ResourceReport>,
     /// The virtual host that the authority chose.
     pub virtual_host: Option<VirtualHostReport>,
     /// The routes of that virtual host, in the order in which they are tried.
     pub routes: Vec<RouteReport>,
-    /// The cluster of the route that matches; without a path, those of all routes.
+    /// The cluster of the route that matches; without a path, the clusters of all routes.
     pub clusters: Vec<Destination>,
 }
 
-/// Why a call gets no further.
+/// The place where a call ends early, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stop {
-    /// The thing that is in the way, such as `endpoints payments`.
+    /// The resource or part of one that ends the call, such as `endpoints payments`.
     pub at: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: String,
-    /// What to look at next, if that is obvious.
+    /// The advice on the next step, if it is obvious.
     pub next: Option<String>,
 }
 
-/// A resource or a DNS name, and what is known of it.
+/// The state of a resource or of a DNS name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ResourceReport {
-    /// Its name.
+    /// The name of the resource, or the DNS name.
     pub name: String,
-    /// Of a resource as in CSDS: `ACKED`, `DOES_NOT_EXIST`, `NACKED`, `RECEIVED_ERROR`,
-    /// `REQUESTED`, `TIMEOUT`; also `INLINE` and `NOT_REQUESTED`. Of a DNS name: `REQUESTED`,
-    /// `RESOLVED`, `FAILED`.
+    /// The state. A resource has the states of CSDS: `ACKED`, `DOES_NOT_EXIST`, `NACKED`,
+    /// `RECEIVED_ERROR`, `REQUESTED` and `TIMEOUT`, and also `INLINE` and `NOT_REQUESTED`. A DNS
+    /// name has `REQUESTED`, `RESOLVED` and `FAILED`.
     pub state: &'static str,
     /// The version in use.
     pub version: Option<String>,
-    /// The version that was refused, if that is the newest.
+    /// The version that was refused, if it is the newest.
     pub refused_version: Option<String>,
-    /// Why there is nothing to use.
+    /// The reason why the resource cannot be used.
     pub error: Option<String>,
-    /// Trouble that leaves what is in use standing.
+    /// A problem that does not keep the resource from being used.
     pub note: Option<String>,
     /// Fields of the cluster that are set and have no effect yet, such as `outlier_detection: ...`.
     pub unsupported: Vec<String>,
 }
 
-/// A virtual host.
+/// The virtual host that an authority chose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VirtualHostReport {
-    /// Its name.
+    /// The name of the virtual host.
     pub name: String,
-    /// The authorities that it is for.
+    /// The domains of the virtual host.
     pub domains: Vec<String>,
     /// Fields of the virtual host that are set and have no effect yet, apart from its routes.
     pub unsupported: Vec<String>,
 }
 
-/// One route.
+/// One route of a virtual host, and the result of matching it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RouteReport {
-    /// Its place in the resource's list.
+    /// The index of the route in the resource's list.
     pub index: usize,
-    /// Its name, as far as it is known.
+    /// The name of the route, if it has one.
     pub name: Option<String>,
-    /// The calls it is for, such as `prefix /pkg.Service/`; `null` if it was left out.
+    /// The condition on the path, such as `prefix /pkg.Service/`; `null` if the route was left out.
     #[serde(rename = "match")]
     pub matcher: Option<String>,
-    /// Where it leads; `null` if it was left out, or does not forward.
+    /// The cluster of the route; `null` if the route was left out, or does not forward.
     pub cluster: Option<String>,
-    /// What became of it for this path; `null` without a path.
+    /// The result for the path; `null` without a path.
     pub verdict: Option<Verdict>,
-    /// Why, where it is not plain.
+    /// The reason of the verdict, where it is not obvious.
     pub why: Option<String>,
-    /// What other clients may make of it.
+    /// A remark on clients that support more than this one.
     pub note: Option<String>,
-    /// Fields of the route that are set and have no effect yet; `why` tells of a route that was left out.
+    /// Fields of the route that are set and have no effect yet. For a route that was left out,
+    /// `why` has the reason instead.
     pub unsupported: Vec<String>,
 }
 
-/// What became of a route.
+/// The result of matching a route with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// This client cannot honour it, and behaves as if it were not there.
+    /// The client ignores the route, because it does not support a field of it.
     LeftOut,
-    /// It is the first that matches.
+    /// The route is the first that matches.
     Matches,
-    /// One before it matches.
+    /// A route before this one matches.
     NotReached,
-    /// It does not match.
+    /// The route does not match.
     PassedOver,
 }
 
 /// A cluster that a route leads to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Destination {
-    /// Where its calls go first; `null` if they cannot.
+    /// The endpoints that get the calls; `null` if there are none.
     pub uses: Option<Uses>,
-    /// If they cannot, why.
+    /// The reason why there are none.
     pub stop: Option<Stop>,
-    /// The cluster and all below it.
+    /// The cluster and everything below it.
     #[serde(flatten)]
     pub cluster: ClusterReport,
 }
 
-/// The endpoints that get calls for as long as they can be reached.
+/// The endpoints that get calls as long as they can be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Uses {
-    /// The leaf cluster that has them.
+    /// The leaf cluster of the endpoints.
     pub cluster: String,
-    /// Their priority in it.
+    /// The priority of the endpoints in the leaf cluster.
     pub priority: usize,
-    /// How many they are.
+    /// The number of endpoints.
     pub endpoints: usize,
     /// The number of calls, of a million, that are dropped before an endpoint is chosen.
     pub dropped_per_million: u32,
 }
 
-/// A cluster and all below it.
+/// A cluster and everything below it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClusterReport {
-    /// The resource.
+    /// The cluster resource.
     #[serde(flatten)]
     pub resource: ResourceReport,
     /// `aggregate`, `eds` or `logical_dns`; `null` while it is not known.
     pub kind: Option<&'static str>,
-    /// Where it stands below an aggregate.
+    /// The position of the cluster below an aggregate.
     pub place: Place,
-    /// Of a leaf, how calls are spread inside a priority, the outermost policy first.
+    /// The policies of a leaf cluster that spread calls inside a priority, the outermost first.
     pub lb_policy: Vec<String>,
-    /// Whether the last of these is a policy of the program's own (gRFC A52). Which ones a program has
-    /// is not known here, nor what it makes of their configuration: every one is taken for good.
+    /// True if the last policy is a custom one (gRFC A52). It is taken as known and its
+    /// configuration as good, because only the program knows its policies.
     pub is_custom: bool,
     /// The resource that holds the list of an aggregate (gRFC A99).
     pub list: Option<ResourceReport>,
     /// The clusters of an aggregate, best first.
     pub children: Vec<Self>,
-    /// Of a leaf, the endpoints resource or the DNS name.
+    /// The endpoints resource or the DNS name of a leaf cluster.
     pub source: Option<ResourceReport>,
     /// The endpoints, highest priority first. A DNS name is one endpoint with many addresses.
     pub priorities: Vec<PriorityReport>,
     /// Shares of calls that the control plane wants dropped.
     pub drops: Vec<DropReport>,
-    /// Of a leaf, how many calls may be open at a time (gRFC A32).
+    /// The limit on open calls of a leaf cluster (gRFC A32).
     pub max_concurrent_requests: Option<u32>,
 }
 
-/// Where a cluster stands below an aggregate.
+/// The position of a cluster below an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// Where it is used.
+    /// The cluster is used at this place.
     Here,
-    /// It was seen before, and counts there.
+    /// The cluster was seen before, and is used there.
     Repeated,
-    /// Deeper than aggregates may be inside of each other.
+    /// The cluster is below more aggregates than allowed.
     TooDeep,
 }
 
 /// The localities of one priority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PriorityReport {
-    /// The localities.
+    /// The localities of the priority.
     pub localities: Vec<LocalityReport>,
 }
 
-/// The endpoints of one place.
+/// The endpoints of one locality.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LocalityReport {
     /// `region/zone/sub_zone`, or `-` if it has no name.
     pub name: String,
-    /// Its share of calls.
+    /// The share of calls of the locality.
     pub weight: u32,
-    /// The endpoints that are not called unhealthy.
+    /// The endpoints of the locality, without those that are UNHEALTHY.
     pub endpoints: Vec<EndpointReport>,
 }
 
 /// One backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EndpointReport {
-    /// Its addresses, the main one first.
+    /// The addresses of the backend, the main one first.
     pub addresses: Vec<String>,
-    /// Its share of calls.
+    /// The share of calls of the backend.
     pub weight: u32,
     /// `unknown`, `healthy` or `draining`.
     pub health: &'static str,
@@ -233,8 +237,8 @@ pub struct EndpointReport {
 /// A share of calls that the control plane wants dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DropReport {
-    /// Why.
+    /// The category that load reports name.
     pub category: String,
-    /// How many of a million calls.
+    /// The number of calls that are dropped, of a million.
     pub per_million: u32,
 }

@@ -1,4 +1,7 @@
-//! One thing as the view knows it.
+//! Reads single resources and DNS names from the view, as reports.
+//!
+//! A missing or refused resource is a report, too, because that is the line that an operator looks
+//! for.
 
 use std::sync::Arc;
 
@@ -10,7 +13,7 @@ use crowfly_xds::{Entry, Key, State, View};
 
 use super::ResourceReport;
 
-/// A resource, and its value if there is one.
+/// The report on a resource, and the value of the resource if there is one.
 pub(super) fn resource<R: ResourceType>(
     view: &View,
     name: &str,
@@ -40,7 +43,7 @@ pub(super) fn resource<R: ResourceType>(
     (found, value)
 }
 
-/// A DNS name, and its addresses as an endpoint.
+/// The report on a DNS name, and its addresses as one endpoint.
 pub(super) fn dns(view: &View, name: &DnsName) -> (ResourceReport, Option<Arc<Endpoints>>) {
     let mut found = ResourceReport::new(&name.to_string(), "REQUESTED");
     let Some(seen) = view.look_up(name) else {
@@ -61,7 +64,7 @@ pub(super) fn dns(view: &View, name: &DnsName) -> (ResourceReport, Option<Arc<En
 }
 
 impl ResourceReport {
-    /// One that nothing is known of.
+    /// A report with a name and a state, and no other field set.
     pub(super) fn new(name: &str, state: &'static str) -> Self {
         Self {
             name: name.to_owned(),
@@ -80,7 +83,7 @@ fn refused(entry: &Entry) -> Option<String> {
     (!failure.version.is_empty()).then(|| failure.version.to_string())
 }
 
-/// The names that CSDS has for them.
+/// The name that CSDS has for the state.
 fn state(state: State) -> &'static str {
     match state {
         State::Acked => "ACKED",

@@ -1,13 +1,13 @@
-//! `crowfly explain`: where a call would go, by what the control plane and DNS say right now, and if
-//! it would go nowhere, where that ends and why.
+//! `crowfly explain`: shows where a call would go with the present answers of the control plane and
+//! DNS. If it would go nowhere, it shows where the way ends and why.
 //!
 //! ```text
 //! ConfigWatch -- View, Resolved --> explain() --> Explanation --> text | JSON
 //! ```
 //!
-//! Whether a call has somewhere to go is asked of the picker that a channel would use if it reached every
-//! endpoint, so this cannot come to another answer than the channel. The tree around it is read from the view,
-//! which holds pieces even while there is no whole configuration.
+//! The verdict comes from the picker that a channel would use if it reached every endpoint, so it
+//! cannot differ from the channel's. The tree around the verdict is read from the view, which has
+//! parts even while the configuration is incomplete.
 
 mod advice;
 mod cluster;

@@ -1,4 +1,6 @@
-//! Why a call gets no further.
+//! The reasons why a call ends early, made from the errors of resolution and routing.
+//!
+//! Each names the resource, the reason and the next step, because a status alone does not.
 
 use crowfly_model::grpc::{Endpoints, RouteConfig};
 use crowfly_xds::{
@@ -11,7 +13,7 @@ use super::{
 };
 
 impl Stop {
-    /// There is no configuration.
+    /// The call ends because there is no configuration.
     pub(super) fn no_config(error: &ResolveError, routes: Option<&RouteConfig>) -> Self {
         let hosts = routes.map_or(&[][..], |routes| &routes.virtual_hosts);
         let domains = hosts.iter().flat_map(|host| &host.domains);
@@ -37,7 +39,7 @@ impl Stop {
         }
     }
 
-    /// Time was up.
+    /// The call ends because answers were missing when time was up.
     pub(super) fn waiting(missing: &Missing) -> Self {
         Self {
             at: missing.to_string(),
@@ -46,7 +48,7 @@ impl Stop {
         }
     }
 
-    /// No route is for this path.
+    /// The call ends because no route matches its path.
     pub(super) fn no_route(host: &VirtualHostReport, path: &str, routes: &[RouteReport]) -> Self {
         let list = |which: &dyn Fn(&RouteReport) -> bool| {
             let routes = routes.iter().filter(|route| which(route));
@@ -69,7 +71,7 @@ impl Stop {
         }
     }
 
-    /// The route is one that a proxy answers itself.
+    /// The call ends at a route that a proxy would answer itself.
     pub(super) fn not_forwarded(route: &RouteReport) -> Self {
         Self {
             at: format!("routes[{}]", route.index),
@@ -81,7 +83,7 @@ impl Stop {
         }
     }
 
-    /// No route leads anywhere at all.
+    /// Every call ends, because no route leads to a cluster.
     pub(super) fn no_cluster(host: &VirtualHostReport) -> Self {
         Self {
             at: format!("virtual host {}", host.name),
@@ -90,7 +92,7 @@ impl Stop {
         }
     }
 
-    /// The cluster cannot be used.
+    /// The call ends because the cluster cannot be used.
     pub(super) fn cluster(error: &ClusterError) -> Self {
         match error {
             ClusterError::List { error, .. } | ClusterError::Resource(error) => {
@@ -121,7 +123,7 @@ impl Stop {
         }
     }
 
-    /// The leaf drops every call: the first category that takes all, or a limit of 0.
+    /// The call ends because the leaf drops every call: a category takes all, or the limit is 0.
     pub(super) fn dropped(leaf: &str, category: Option<&str>) -> Self {
         let (why, next) = match category {
             Some(category) => (
@@ -140,8 +142,8 @@ impl Stop {
         }
     }
 
-    /// The cluster is fine, but neither it nor any leaf of it has an endpoint for calls; `why` is what
-    /// those calls are told.
+    /// The call ends because no leaf of the cluster has an endpoint. `why` is the text of the
+    /// failed call.
     pub(super) fn no_endpoint(state: &ClusterState, config: &XdsConfig, why: &str) -> Self {
         let leaf = state.leaves().first();
         let leaf = leaf.and_then(|name| config.clusters.get(name));

@@ -1,4 +1,5 @@
-//! The explanation for a person: a tree from the listener to the endpoints, and the verdict.
+//! The text of an explanation: a tree from the listener to the endpoints, and the verdict in the
+//! last line.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -8,13 +9,13 @@ use super::{
 };
 use crate::output::printable;
 
-/// In front of what keeps a call from going on.
+/// The mark of a line that keeps the call from going on.
 const BROKEN: &str = "✗";
-/// In front of trouble that calls survive.
+/// The mark of a line with a problem that calls survive.
 const NOTED: &str = "!";
-/// In front of what is not known yet.
+/// The mark of a line that waits for an answer.
 const WAITING: &str = "…";
-/// A million of a million calls.
+/// All calls, as a number of a million.
 const EVERY_CALL: u32 = 1_000_000;
 
 impl Display for Explanation {
@@ -85,7 +86,7 @@ impl Explanation {
         listener
     }
 
-    /// Says so if this is where it ends.
+    /// Adds the reason to the node, if the call ends there.
     fn mark(&self, node: &mut Node, at: &str) {
         if let Some(stop) = self.stop.as_ref().filter(|stop| stop.at == at) {
             node.remark(format!("{BROKEN} {}", stop.why));
@@ -152,7 +153,7 @@ impl Destination {
         node
     }
 
-    /// Where calls go first.
+    /// One sentence on the endpoints that get the calls.
     fn summary(&self) -> String {
         let name = &self.cluster.resource.name;
         let Some(uses) = &self.uses else {
@@ -271,7 +272,7 @@ impl ClusterReport {
         localities.flat_map(|locality| &locality.endpoints)
     }
 
-    /// It says so itself.
+    /// True if the cluster's own lines already say that it drops every call.
     fn drops_every_call(&self) -> bool {
         let mut drops = self.drops.iter();
         self.max_concurrent_requests == Some(0) || drops.any(|one| one.per_million >= EVERY_CALL)

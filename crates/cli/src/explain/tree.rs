@@ -1,8 +1,9 @@
-//! Drawing a tree with lines.
+//! Draws a tree with lines. The balancing tree of `crowfly inspect --tree` has a renderer of its
+//! own, because its nodes have no remarks below them.
 
 use crate::output::printable;
 
-/// One line, what is to be said about it, and what is below it.
+/// A line, its remarks, and the nodes below it.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     line: String,
@@ -18,7 +19,7 @@ impl Node {
         }
     }
 
-    /// Says something about it, in a line of its own.
+    /// Adds a remark, which is printed on a line of its own.
     pub(super) fn remark(&mut self, text: impl Into<String>) {
         self.remarks.push(text.into());
     }
@@ -27,7 +28,7 @@ impl Node {
         self.children.push(child);
     }
 
-    /// The tree, without control characters: its text comes from elsewhere.
+    /// Draws the tree. Control characters are escaped, because texts come from other processes.
     pub(super) fn draw(&self) -> String {
         let mut text = String::new();
         self.draw_into(&mut text, "", "");

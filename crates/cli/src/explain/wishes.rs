@@ -1,4 +1,5 @@
-//! Fields of a call's virtual host that are set and have no effect yet.
+//! Fields of a virtual host and its routes that are set and have no effect yet, sorted to the lines
+//! that show them.
 
 use std::sync::Arc;
 
@@ -7,12 +8,12 @@ use crowfly_model::{
     grpc::{RouteConfig, route::VirtualHost},
 };
 
-/// The wishes of one virtual host and its routes, with paths from there.
+/// The unsupported fields of one virtual host, with paths that begin there.
 #[derive(Default)]
 pub(super) struct Wishes(Vec<Unsupported>);
 
 impl Wishes {
-    /// Those of a virtual host of the configuration.
+    /// Collects the unsupported fields of `host`, which is part of `config`.
     pub(super) fn of(config: &RouteConfig, host: &Arc<VirtualHost>) -> Self {
         let mut hosts = config.virtual_hosts.iter();
         let Some(index) = hosts.position(|other| Arc::ptr_eq(other, host)) else {
@@ -23,14 +24,14 @@ impl Wishes {
         Self(wishes.filter_map(|wish| wish.below(&path)).collect())
     }
 
-    /// Those of the host itself.
+    /// The fields of the host itself, without its routes.
     pub(super) fn of_host(&self) -> Vec<String> {
         let is_own = |wish: &&Unsupported| !wish.path.starts_with("routes[");
         let own = self.0.iter().filter(is_own);
         own.map(ToString::to_string).collect()
     }
 
-    /// Those of the route in this place.
+    /// The fields of the route with this index.
     pub(super) fn of_route(&self, index: usize) -> Vec<String> {
         let path = format!("routes[{index}]");
         let below = self.0.iter().filter_map(|wish| wish.below(&path));

@@ -1,4 +1,5 @@
-//! Where to look.
+//! The address of a server to inspect. It has a type of its own, so that a wrong one is refused
+//! with the flags.
 
 use std::{
     fmt::{self, Display, Formatter},
@@ -14,7 +15,7 @@ pub struct Address(Authority);
 impl FromStr for Address {
     type Err = &'static str;
 
-    /// Takes `HOST:PORT`, and what people paste: `http://HOST:PORT/`.
+    /// Parses `HOST:PORT`, and also `http://HOST:PORT/`, because people paste that.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "expected HOST:PORT";
         let text = text.strip_prefix("http://").unwrap_or(text);

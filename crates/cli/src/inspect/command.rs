@@ -1,4 +1,7 @@
-//! `crowfly inspect`.
+//! `crowfly inspect`: its flags, and the choice between its three sources and three formats.
+//!
+//! Every read has a timeout, because a server that accepts and stays silent would hold the command
+//! for ever.
 
 use std::{
     future::Future,
@@ -12,17 +15,17 @@ use tokio::time::timeout;
 use super::{Address, InspectError, csds, envoy, text, tree, view::View};
 use crate::{args, output};
 
-/// Show what an xDS client was told, what it made of it, and since when
+/// Show the resources of an xDS client, or the balancing trees of a program
 ///
-/// Each resource is shown with its state, the version in use and its age, and below it the last
-/// error: a version that was rejected stands next to the one that is still in use.
+/// Each resource has its state, the version in use and its age. Below it is the last error, so that
+/// a refused version stands next to the version in use.
 ///
-/// A gRPC client is asked for its CSDS, in whatever language it is written; an Envoy, for the
-/// configuration dump of its admin port.
+/// A gRPC client of any language is asked over CSDS, and an Envoy over its admin port
+/// (configuration dump).
 ///
-/// With --tree, what the channels of a program make of all that: the balancing tree of each cluster,
-/// with policies, weights, the priority in use, and each endpoint with its state, its calls and the
-/// last error on connecting.
+/// With --tree, prints the balancing tree of each cluster of a program's channels. It has the
+/// policies, the weights and the priority in use. Each endpoint has its state, its calls and its
+/// last connect error.
 #[derive(Args, Clone, Debug)]
 #[command(group(ArgGroup::new("source").required(true)), after_help = "\
 Examples:
@@ -43,7 +46,7 @@ pub struct InspectArgs {
     #[arg(long, value_name = "ADDR", group = "source")]
     pub tree: Option<Address>,
 
-    /// How to write it
+    /// The output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
 
@@ -51,28 +54,28 @@ pub struct InspectArgs {
     #[arg(long, conflicts_with = "output")]
     pub json: bool,
 
-    /// How long to wait for the answer
+    /// The time to wait for the answer
     #[arg(long, value_name = "DURATION", default_value = "10s",
           value_parser = args::positive_duration)]
     pub timeout: Duration,
 }
 
-/// How to write what was found.
+/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For scripts: states, versions, times and errors.
+    /// JSON for scripts: states, versions, times and errors.
     Json,
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// The same as JSON, and of a client the whole configuration.
+    /// YAML with the content of JSON, and with the whole configuration of a client.
     Yaml,
 }
 
-/// Asks, and prints the answer.
+/// Asks the server, and prints the answer.
 ///
 /// # Errors
-/// Nobody answers, or what answers is not what was asked for.
+/// No server answers, or the server does not have the service.
 pub async fn run(args: InspectArgs) -> Result<(), InspectError> {
     let format = if args.json { Format::Json } else { args.output };
     let text = match &args.tree {

@@ -1,4 +1,5 @@
-//! Reads a client status discovery service (gRFC A40).
+//! Reads CSDS, the client status discovery service (gRFC A40). It is the first choice for any gRPC
+//! program, because gRPC of every language can serve it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,7 +23,7 @@ use super::{
     view::{Client, Failure, Node, Resource, View, non_empty},
 };
 
-/// Asks the service at `address`; with every resource's content if `whole`.
+/// Asks the service at `address`. With `whole`, the answer has the content of every resource.
 pub(super) async fn read(address: &Address, whole: bool) -> Result<View, InspectError> {
     let response = fetch(address, whole).await?;
     let clients = response.config.iter().map(|config| client(config, whole));
@@ -49,7 +50,7 @@ fn client(config: &ClientConfig, whole: bool) -> Client {
     let node = config.node.as_ref();
     let generic = config.generic_xds_configs.iter();
     let mut resources: Vec<_> = generic.map(|config| resource(config, whole)).collect();
-    // What servers sent before there were generic ones.
+    // Servers sent these messages before CSDS had generic ones.
     #[allow(deprecated, reason = "servers of that time are still about")]
     for config in &config.xds_config {
         resources.extend(older(config, whole));
@@ -79,7 +80,8 @@ fn resource(config: &GenericXdsConfig, whole: bool) -> Resource {
     }
 }
 
-/// A client says what it made of the resource; a control plane, what it knows of that.
+/// The state of a resource. A client sends its own state, and a control plane sends the state that
+/// it knows of the client.
 fn state(config: &GenericXdsConfig) -> &'static str {
     match (config.client_status(), config.config_status()) {
         (ClientResourceStatus::Unknown, ConfigStatus::Unknown) => "UNKNOWN",

@@ -1,7 +1,7 @@
 //! Reads the configuration dump of an Envoy's admin port.
 //!
-//! Envoy keeps the reason of a refusal for listeners only; a refused cluster shows as nothing but
-//! the version that stayed.
+//! Envoy keeps the reason of a refusal for listeners only. A refused cluster shows the version in
+//! use, and no error.
 
 use serde_json::Value;
 
@@ -66,14 +66,14 @@ const SECTIONS: [Section; 5] = [
     },
 ];
 
-/// The stages of a listener, and what they are called in the view.
+/// The stages of a listener, and their names in the view.
 const STAGES: [(&str, &str); 3] = [
     ("active_state", "ACKED"),
     ("warming_state", "WARMING"),
     ("draining_state", "DRAINING"),
 ];
 
-/// Reads the admin port at `address`; with every resource's content if `whole`.
+/// Reads the admin port at `address`. With `whole`, the answer has the content of every resource.
 pub(super) async fn read(address: &Address, whole: bool) -> Result<View, InspectError> {
     let page = http::get(address, "/config_dump?include_eds").await?;
     let not_envoy = |found: String| InspectError::NotEnvoy {
@@ -147,7 +147,8 @@ fn listeners(dump: &Value, whole: bool) -> Vec<Resource> {
                 });
             }
         }
-        // Envoy lists some errors a second time, without the name: one of a listener is enough.
+        // Envoy lists some errors a second time, without the name. One error of a listener is
+        // enough.
         let Some(error) = failure(item) else { continue };
         match found.iter_mut().find(|known| known.name == name) {
             Some(known) if known.error.is_some() => {}
@@ -165,7 +166,8 @@ fn listeners(dump: &Value, whole: bool) -> Vec<Resource> {
     found
 }
 
-/// What `item` says of the version that it holds.
+/// The fields that every item of a dump has: version, time and content. The caller adds name and
+/// state.
 fn staged(item: &Value, type_url: &str, message: &Value, whole: bool) -> Resource {
     Resource {
         type_url: type_url.to_owned(),

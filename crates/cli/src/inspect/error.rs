@@ -1,73 +1,74 @@
-//! Why there is nothing to show.
+//! The errors of `crowfly inspect`, each with the server's address and the next step where it is
+//! known.
 
 use std::{io, time::Duration};
 
 use super::{Address, Service};
 
-/// Why a client cannot be looked at.
+/// The reasons why a client cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
-    /// Nobody is there.
+    /// No server listens at the address.
     #[error("cannot connect to {address}: {cause}")]
     Connect {
-        /// Where.
+        /// The address that was asked.
         address: Address,
-        /// The innermost reason; the layers above it only repeat that it failed.
+        /// The innermost reason, because the layers above it only repeat that it failed.
         cause: String,
     },
-    /// It is a gRPC server, without the service.
+    /// The server speaks gRPC, but has no such service.
     #[error("{address} speaks gRPC, but has no {service} {}", .service.details())]
     NoService {
-        /// Where.
+        /// The address that was asked.
         address: Address,
-        /// Which.
+        /// The missing service.
         service: Service,
     },
-    /// It is HTTP, but no Envoy's admin port.
+    /// The server speaks HTTP, but is no admin port of an Envoy.
     #[error("{address} is not the admin port of an Envoy: {found}")]
     NotEnvoy {
-        /// Where.
+        /// The address that was asked.
         address: Address,
-        /// What it is instead.
+        /// The difference to an admin port.
         found: String,
     },
-    /// It is no gRPC server at all.
+    /// The server does not speak gRPC.
     #[error("{address} does not speak gRPC: {cause}")]
     NotGrpc {
-        /// Where.
+        /// The address that was asked.
         address: Address,
-        /// How that shows.
+        /// The error that shows it.
         cause: String,
     },
     /// The connection broke.
     #[error("cannot read from {address}")]
     Read {
-        /// Where.
+        /// The address that was asked.
         address: Address,
-        /// Why.
+        /// The operating system's error.
         #[source]
         cause: io::Error,
     },
     /// The service refused to answer.
     #[error("{service} on {address} answers {}: {}", .status.code(), .status.message())]
     Refused {
-        /// Where.
+        /// The address that was asked.
         address: Address,
-        /// Which.
+        /// The service that was asked.
         service: Service,
-        /// Its answer.
+        /// The status that it answered.
         status: Box<tonic::Status>,
     },
     /// The answer cannot be written in the format asked for.
     #[error("cannot write the answer: {0}")]
     Render(String),
-    /// No answer came.
+    /// No answer came in time.
     #[error("{address} did not answer within {}", humantime::format_duration(*.after))]
     TimedOut {
-        /// Where.
+        /// The address that was asked.
         address: Address,
-        /// How long it had.
+        /// The time that the server had.
         after: Duration,
     },
 }

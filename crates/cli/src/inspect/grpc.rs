@@ -1,4 +1,5 @@
-//! Asking a gRPC server.
+//! Connects to a gRPC server and turns its failures into errors that name the next step. CSDS and
+//! the debug service share it.
 
 use std::{
     error::Error,
@@ -12,20 +13,21 @@ use tonic::{
 
 use super::{Address, InspectError};
 
-/// An answer holds all that all clients of a process were ever sent, or all that they are connected to.
+/// The limit on an answer. It is large, because an answer holds every resource of every client of a
+/// process.
 pub(super) const MAX_RESPONSE_BYTES: usize = 1 << 30;
 
-/// A service that is asked.
+/// A service that can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// What the clients of a process were told.
+    /// CSDS, which shows the resources of a process's clients.
     Csds,
-    /// What the channels of a process are doing.
+    /// The debug service, which shows the balancing trees of a process's channels.
     Debug,
 }
 
 impl Service {
-    /// Its name on the wire, and what to do if it is not there.
+    /// The name of the service on the wire, and the advice if a server does not have it.
     pub(super) fn details(self) -> &'static str {
         match self {
             Self::Csds => "(envoy.service.status.v3.ClientStatusDiscoveryService)",
@@ -54,13 +56,13 @@ pub(super) async fn connect(address: &Address) -> Result<Channel, InspectError> 
     endpoint.connect().await.map_err(cannot_connect)
 }
 
-/// Why there is a status and no answer.
+/// Turns the status of a failed call into an error.
 pub(super) fn refused(address: &Address, service: Service, status: Status) -> InspectError {
     let address = address.clone();
     if status.code() == Code::Unimplemented {
         return InspectError::NoService { address, service };
     }
-    // Only a status that no server sent has a cause.
+    // A status that was made locally has a cause; one that a server sent has none.
     match status.source() {
         Some(cause) => InspectError::NotGrpc {
             address,

@@ -1,6 +1,6 @@
-//! An HTTP/1.1 GET, for which a client library would be much.
+//! An HTTP/1.1 GET for the admin port of an Envoy, in fewer lines than a client library would need.
 //!
-//! Envoy's admin port turns HTTP/1.0 away, and answers in chunks.
+//! Envoy's admin port refuses HTTP/1.0, and answers in chunks.
 
 use std::io;
 
@@ -11,10 +11,10 @@ use tokio::{
 
 use super::{Address, InspectError};
 
-/// More than any configuration; a server that never stops is not worth more.
+/// The limit on a page. It is more than any configuration, and stops a server that never ends.
 const MAX_RESPONSE_BYTES: u64 = 1 << 30;
 
-/// The body of a page.
+/// Reads the body of a page.
 pub(super) async fn get(address: &Address, path: &str) -> Result<Vec<u8>, InspectError> {
     let stream = TcpStream::connect(address.to_string()).await;
     let mut stream = stream.map_err(|error| InspectError::Connect {
@@ -41,13 +41,13 @@ async fn exchange(stream: &mut TcpStream, address: &Address, path: &str) -> io::
         .read_to_end(&mut response)
         .await;
     match read {
-        // What hangs up on a request it does not like may have said why.
+        // A server that closes the connection early may have sent an answer before.
         Err(error) if response.is_empty() => Err(error),
         _ => Ok(response),
     }
 }
 
-/// The body of a response with status 200, or what is found instead.
+/// The body of a response with status 200, or a description of the response.
 fn body(response: &[u8]) -> Result<Vec<u8>, String> {
     const END: &[u8] = b"\r\n\r\n";
     let head = response.windows(END.len()).position(|window| window == END);
@@ -75,7 +75,7 @@ fn body(response: &[u8]) -> Result<Vec<u8>, String> {
     unchunked(body).ok_or_else(|| "its answer breaks off".to_owned())
 }
 
-/// The content of a body in chunks; `None` if it breaks off.
+/// The content of a chunked body; `None` if it is incomplete.
 fn unchunked(mut body: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(body.len());
     loop {

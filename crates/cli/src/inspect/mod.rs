@@ -1,8 +1,7 @@
-//! `crowfly inspect`: what an xDS client was told, what it made of that, and since when; and what the
-//! channels of a program are doing about it.
+//! `crowfly inspect`: shows the resources of an xDS client, or the balancing trees of a program.
 //!
-//! Two ways lead to one view: the client status discovery service of a gRPC process, in whatever
-//! language, and the admin port of an Envoy.
+//! Resources come from CSDS, which a gRPC process of any language serves, or from the admin port of
+//! an Envoy. Both become one view, so that they print alike. Trees come from Crowfly's debug service.
 //!
 //! ```text
 //! CSDS  -- FetchClientStatus --.

@@ -1,4 +1,5 @@
-//! The view for a person: a table for each client, and under each row what is wrong with it.
+//! The text of `crowfly inspect`: a table for each client, and each error below the row of its
+//! resource.
 
 use std::{
     fmt::Write,
@@ -91,7 +92,7 @@ fn push_row(text: &mut String, row: &[String; 5], widths: [usize; 5]) {
     text.push_str(cells.join("  ").trim_end());
 }
 
-/// What is wrong, next to what is in use all the same.
+/// The error of a resource, on a line below the version in use.
 fn failure(failure: &Failure, resource: &Resource, now: SystemTime) -> String {
     let mut facts = Vec::new();
     let rejected = match &failure.version {
@@ -115,7 +116,7 @@ fn failure(failure: &Failure, resource: &Resource, now: SystemTime) -> String {
     format!("{}: {details}", facts.join(", "))
 }
 
-/// How long ago, as people say it: in the largest unit that fits.
+/// The age of a time, in the largest unit that fits.
 fn age(since: SystemTime, now: SystemTime) -> String {
     let age = now.duration_since(since).unwrap_or(Duration::ZERO);
     match age.as_secs() {

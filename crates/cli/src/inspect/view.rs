@@ -1,11 +1,12 @@
-//! What there is to see of a client, wherever it comes from.
+//! The client status that CSDS and Envoy's admin port have in common, because text, JSON and YAML
+//! print both alike.
 
 use std::time::SystemTime;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// The order in which one type leads to the next; others follow, by name.
+/// The order in which types refer to each other. Other types follow, by name.
 const ORDER: [&str; 4] = [
     "Listener",
     "RouteConfiguration",
@@ -13,7 +14,7 @@ const ORDER: [&str; 4] = [
     "ClusterLoadAssignment",
 ];
 
-/// All that was found at one address.
+/// The clients at one address.
 #[derive(Debug, Serialize)]
 pub(super) struct View {
     pub(super) clients: Vec<Client>,
@@ -22,20 +23,20 @@ pub(super) struct View {
 /// One xDS client.
 #[derive(Debug, Serialize)]
 pub(super) struct Client {
-    /// What it is for, such as the target of a channel; empty if it does not say.
+    /// The scope of the client, such as the target of a channel; empty if the server sends none.
     pub(super) scope: String,
     pub(super) node: Node,
     pub(super) resources: Vec<Resource>,
 }
 
-/// How it introduces itself to the control plane.
+/// The node that the client names to the control plane.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Node {
     pub(super) id: String,
     pub(super) cluster: String,
 }
 
-/// One resource that it watches.
+/// One resource that the client watches.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Resource {
     pub(super) type_url: String,
@@ -44,17 +45,17 @@ pub(super) struct Resource {
     pub(super) state: String,
     /// The version in use.
     pub(super) version: Option<String>,
-    /// Since when.
+    /// The time since when the version is in use.
     #[serde(serialize_with = "rfc3339")]
     pub(super) updated: Option<SystemTime>,
-    /// What is wrong since.
+    /// The last error since then.
     pub(super) error: Option<Failure>,
-    /// The whole of it, if that was asked for.
+    /// The content of the resource, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) config: Option<Value>,
 }
 
-/// Something that went wrong with a resource.
+/// An error of a resource.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Failure {
     /// The version that was refused.
@@ -65,14 +66,14 @@ pub(super) struct Failure {
 }
 
 impl Client {
-    /// Puts the resources in the order in which one leads to the next.
+    /// Sorts the resources in the order in which they refer to each other.
     pub(super) fn sort(&mut self) {
         self.resources.sort_by(|a, b| a.order().cmp(&b.order()));
     }
 }
 
 impl Resource {
-    /// The last part of the type URL, which is what people call it.
+    /// The last part of the type URL, by which people know the type.
     pub(super) fn kind(&self) -> &str {
         let path = self.type_url.rsplit('/').next().unwrap_or_default();
         path.rsplit('.').next().unwrap_or_default()
@@ -85,12 +86,12 @@ impl Resource {
     }
 }
 
-/// `None` for a field that is not set, which protobuf does not tell from empty.
+/// `None` for an empty text, because protobuf does not distinguish it from an unset field.
 pub(super) fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-// The signature is serde's.
+// serde fixes the signature.
 #[allow(clippy::ref_option, reason = "serde passes a reference to the field")]
 fn rfc3339<S: Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
     match time {

@@ -1,4 +1,4 @@
-//! `crowfly load`.
+//! `crowfly load`: its flags, its progress line and its exit code.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -18,15 +18,15 @@ use tonic::{
 use super::{Generator, LoadError, LoadOptions, LoadTarget, Report, Stats, Transport};
 use crate::{args, debug::DebugPort, output, screen, signal::Termination};
 
-/// Call UnaryCall at a steady rate and report what became of each call
+/// Call UnaryCall at a steady rate, and report the results
 ///
 /// The pace does not slow down when the servers do; only --concurrency limits it. Ctrl-C ends the
 /// run early, with its report.
 ///
 /// A call is lost in flight when its connection died after it was sent. Such calls are counted
-/// apart from errors. Latency is that of calls answered with OK.
+/// apart from errors. The report has the latency of calls that were answered with OK.
 ///
-/// Exits with 0 whatever became of the calls, unless --fail-on-error.
+/// Exits with 0 even if calls failed, unless --fail-on-error.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -34,7 +34,7 @@ Examples:
   GRPC_XDS_BOOTSTRAP=bootstrap.json crowfly load --target xds:///payments --rps 0 --json
   crowfly load --target xds:///payments --duration 10m --debug localhost:50050")]
 pub struct LoadArgs {
-    /// What to call: xds:///NAME or http://HOST:PORT
+    /// The target: xds:///NAME or http://HOST:PORT
     #[arg(long, value_name = "TARGET", env = "CROWFLY_LOAD_TARGET")]
     pub target: LoadTarget,
 
@@ -56,7 +56,7 @@ pub struct LoadArgs {
     )]
     pub concurrency: NonZeroUsize,
 
-    /// How long to send calls
+    /// The time to send calls
     #[arg(long, value_name = "DURATION", default_value = "10s",
           value_parser = args::positive_duration, env = "CROWFLY_LOAD_DURATION")]
     pub duration: Duration,
@@ -78,7 +78,7 @@ pub struct LoadArgs {
     #[arg(long, env = "CROWFLY_LOAD_FAIL_ON_ERROR")]
     pub fail_on_error: bool,
 
-    /// Where to show what the channel is doing, for `crowfly inspect --tree ADDR` and `--csds ADDR`
+    /// The address of a port for `crowfly inspect --tree ADDR` and `--csds ADDR`
     #[arg(long, value_name = "ADDR", value_parser = args::listen_address,
           env = "CROWFLY_LOAD_DEBUG")]
     pub debug: Option<SocketAddr>,
@@ -91,7 +91,7 @@ pub struct LoadArgs {
 /// Sends the load and prints the report.
 ///
 /// # Errors
-/// Nothing could be sent at all; calls that fail are part of the report.
+/// No call could be sent. Failed calls are part of the report instead.
 pub async fn run(args: LoadArgs) -> Result<ExitCode, LoadError> {
     let report = match &args.target {
         LoadTarget::Http(_) if args.debug.is_some() => return Err(LoadError::NothingToShow),
@@ -119,7 +119,7 @@ pub async fn run(args: LoadArgs) -> Result<ExitCode, LoadError> {
     })
 }
 
-/// Says where it is on standard error, because standard output is for the report.
+/// Prints the address on standard error, because standard output is for the report.
 async fn debug_port(listen: Option<SocketAddr>) -> Result<Option<DebugPort>, LoadError> {
     let Some(listen) = listen else {
         return Ok(None);
@@ -170,7 +170,7 @@ impl LoadArgs {
     }
 }
 
-/// One line on standard error that is written over and over, if someone is there to see it.
+/// A progress line on standard error, which is overwritten. It appears only on a terminal.
 struct Progress {
     visible: bool,
 }
@@ -194,7 +194,7 @@ impl Progress {
             report.failed(),
         );
         let seconds = report.elapsed.as_secs_f64();
-        // A progress line that cannot be written is not worth ending for.
+        // A failed write of the progress line is no reason to end.
         let _ = write!(
             io::stderr(),
             "\r\x1b[K{seconds:6.1} s  sent {sent}  ok {ok}  lost in flight {lost}  errors {failed}"

@@ -1,9 +1,11 @@
 //! Sends calls at a steady rate.
 //!
 //! The pace does not depend on the answers (an open loop): call `k` is due at `k / rps` after the
-//! start, whatever happened to those before it. A server that stalls therefore meets the calls that
-//! it should have served, up to the limit on concurrent ones. Workers draw the number of the next
-//! call from a shared counter, so the only thing they share besides the statistics is one atomic.
+//! start. So a server that stalls later meets all calls that it missed, up to the limit on
+//! concurrent ones.
+//!
+//! Workers take the number of the next call from a shared counter. So they share one atomic and the
+//! statistics, and nothing else.
 
 use std::{
     sync::{
@@ -27,8 +29,8 @@ use tonic::{
 use super::{Outcome, Report, Stats};
 use crate::testing::{SimpleRequest, test_service_client::TestServiceClient};
 
-/// How far past its deadline a call may be before the generator stops waiting for the channel, which
-/// should have ended it.
+/// The time after the deadline at which the generator ends a call itself, because the channel did
+/// not.
 const DEADLINE_GRACE: Duration = Duration::from_secs(1);
 
 /// Anything that a tonic client can send calls through: tonic's channel, crowfly's, or a peer's.
@@ -58,24 +60,24 @@ impl<T> Transport for T where
 {
 }
 
-/// What calls to send.
+/// The load to send.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
-    /// Calls per second; 0 means as many as the workers can.
+    /// The number of calls per second; 0 means as many as the workers can.
     pub rps: u32,
-    /// The most calls that may be open at once.
+    /// The limit on calls that are open at once.
     pub concurrency: usize,
-    /// How long to send calls.
+    /// The time to send calls.
     pub duration: Duration,
     /// The deadline of each call, from when it is sent.
     pub timeout: Duration,
-    /// Sent with each call.
+    /// The metadata of each call.
     pub metadata: MetadataMap,
-    /// Whether a call waits for a server that can take it, rather than fail.
+    /// True if calls wait for a server that can take them, and do not fail at once.
     pub wait_for_ready: bool,
 }
 
-/// A generator at work. Dropped, it abandons its open calls.
+/// A running generator. Dropping it abandons the open calls.
 #[derive(Debug)]
 pub struct Generator {
     stats: Arc<Stats>,
@@ -107,12 +109,12 @@ impl Generator {
         }
     }
 
-    /// The counters, live.
+    /// The live counters.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }
 
-    /// Sends no more calls; those that are open go on.
+    /// Sends no more calls. Open calls go on.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -124,7 +126,7 @@ impl Generator {
     }
 }
 
-/// Says when each call is due.
+/// The schedule of the calls.
 struct Pace {
     start: Instant,
     end: Instant,
@@ -143,7 +145,7 @@ impl Pace {
         }
     }
 
-    /// When the next call is due; `None` when there is none left.
+    /// The time when the next call is due; `None` when there is none left.
     fn next(&self) -> Option<Instant> {
         let due = match self.rps {
             0 => Instant::now(),

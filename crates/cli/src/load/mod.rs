@@ -1,9 +1,9 @@
-//! The load generator: calls `UnaryCall` at a steady rate and says what became of each call.
+//! The load generator: it calls `UnaryCall` at a steady rate and counts how calls end.
 //!
-//! Every call ends in one of three ways, and the difference between the last two is the point: *ok*,
-//! *lost in flight* (it was sent, then its connection died, and nobody can know whether the server
-//! acted on it), or *an error*. A server that dies loses the calls it held; a client that routes well
-//! turns that into nothing else.
+//! A call ends in one of three ways: *ok*, *lost in flight* or *an error*. A call is lost in flight
+//! if its connection died after it was sent, because then nobody can know if the server acted on
+//! it. The two failures are counted apart: a server that dies loses the calls it held, but a client
+//! that routes well sees no error.
 
 mod command;
 mod generator;

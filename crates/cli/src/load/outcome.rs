@@ -1,4 +1,5 @@
-//! How a call ended, and which failures mean that it was lost with its connection.
+//! The ways in which a call can end, and the failures that mean that it was lost with its
+//! connection.
 
 use std::{error::Error, io, net::SocketAddr};
 
@@ -7,22 +8,22 @@ use tonic::{Code, ConnectError, Response, Status, TimeoutExpired};
 
 use crate::testing::SimpleResponse;
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// With a status other than OK.
+    /// The call ended with a status other than OK.
     Failed {
         /// The status code.
         code: Code,
         /// The status message.
         message: String,
     },
-    /// Its connection died after it was sent.
+    /// The connection died after the call was sent.
     LostInFlight {
-        /// The server's address, if the channel tells.
+        /// The server's address, if the channel reports it.
         server: Option<SocketAddr>,
     },
-    /// With a response.
+    /// The call was answered with OK.
     Ok {
         /// The name of the server that answered.
         backend: String,
@@ -61,8 +62,8 @@ impl From<&Status> for Outcome {
     }
 }
 
-/// Whether the connection of a plain tonic channel died under the call, which has to be read off what
-/// hyper and h2 report. A failure to connect is none: nothing was sent.
+/// True if the connection of a plain tonic channel died during the call. Only the errors of hyper
+/// and h2 tell this. A failure to connect does not count, because nothing was sent.
 fn is_connection_lost(status: &Status) -> bool {
     let mut lost = false;
     for cause in causes(status) {

@@ -1,4 +1,6 @@
-//! What became of the calls, for a machine and for a person.
+//! The report on a load: JSON for scripts, text for people.
+//!
+//! It is a value apart from the live counters, because the demo also reads it while calls go on.
 
 use std::{
     collections::BTreeMap,
@@ -9,23 +11,23 @@ use std::{
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// What became of the calls; its JSON form is a contract.
+/// The numbers of calls by result. Scripts rely on its JSON form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Calls started.
+    /// The number of calls started.
     pub sent: u64,
-    /// Calls answered with OK.
+    /// The number of calls answered with OK.
     pub ok: u64,
-    /// Calls whose connection died after they were sent; not among the errors.
+    /// The number of calls whose connection died after they were sent; not among the errors.
     pub lost_in_flight: u64,
     /// All other failures, by the name of their status code.
     pub errors: BTreeMap<&'static str, ErrorCount>,
     /// Calls answered with OK, by the name of the server.
     pub by_backend: BTreeMap<String, u64>,
-    /// How long the calls took that were answered with OK, from sending to the whole response; `None`
-    /// if there was none.
+    /// The latency of calls answered with OK, from sending to the whole response; `None` if there
+    /// was none.
     pub latency_us: Option<Latency>,
-    /// How long the calls have been going out.
+    /// The time since the generator started.
     #[serde(skip)]
     pub elapsed: Duration,
 }
@@ -33,27 +35,27 @@ pub struct Report {
 /// Failures with one status code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ErrorCount {
-    /// How many.
+    /// The number of failures.
     pub count: u64,
-    /// The message of the first.
+    /// The message of the first failure.
     pub first: String,
 }
 
 /// Percentiles in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Latency {
-    /// Half of the calls were at least this fast.
+    /// The median.
     pub p50: u64,
-    /// Nine of ten.
+    /// The 90th percentile.
     pub p90: u64,
-    /// Ninety-nine of a hundred.
+    /// The 99th percentile.
     pub p99: u64,
-    /// The slowest.
+    /// The slowest call.
     pub max: u64,
 }
 
 impl Latency {
-    /// The percentiles of what was measured, if anything was.
+    /// The percentiles of the recorded latencies, if there are any.
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         (!histogram.is_empty()).then(|| Self {
             p50: histogram.value_at_quantile(0.50),
@@ -67,16 +69,16 @@ impl Latency {
 impl Report {
     /// The report as one line of JSON.
     pub fn to_json(&self) -> String {
-        // Maps with text keys, numbers and text: there is nothing in it that JSON cannot say.
+        // The value holds text and numbers only, so JSON can express it.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whether every call that was sent was answered with OK, and there was one.
+    /// True if at least one call was sent, and every call was answered with OK.
     pub fn is_good(&self) -> bool {
         self.ok > 0 && self.failed() == 0 && self.lost_in_flight == 0
     }
 
-    /// How many calls ended in an error, over all codes.
+    /// The number of calls that ended in an error, over all codes.
     pub fn failed(&self) -> u64 {
         self.errors.values().map(|error| error.count).sum()
     }

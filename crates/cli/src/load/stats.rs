@@ -1,4 +1,6 @@
-//! What a running generator has seen so far; shared with whoever shows it.
+//! The live counters of a generator.
+//!
+//! The workers count here, and the progress line, the demo and the report read at any time.
 
 use std::{
     collections::BTreeMap,
@@ -12,13 +14,13 @@ use tonic::Code;
 
 use super::{ErrorCount, Latency, Outcome, Report};
 
-/// Longer calls are counted as if they took an hour.
+/// The longest latency that the histogram counts. A longer call counts as this.
 const MAX_LATENCY_US: u64 = 3_600_000_000;
 
-/// Counters of one generator.
+/// The counters of one generator.
 ///
-/// One lock for all of them: a call costs tens of microseconds, the lock tens of nanoseconds, and
-/// what is read out always adds up.
+/// One lock guards all of them, so that the numbers of a report always add up. It costs tens of
+/// nanoseconds, and a call tens of microseconds.
 #[derive(Debug)]
 pub struct Stats {
     started: Instant,
@@ -33,12 +35,13 @@ struct Tally {
     lost_on: BTreeMap<SocketAddr, u64>,
     errors: BTreeMap<&'static str, ErrorCount>,
     by_backend: BTreeMap<String, u64>,
-    /// Microseconds; `None` only if the histogram's constant bounds were not valid.
+    /// The latencies in microseconds; `None` only if the histogram's constant bounds were not
+    /// valid.
     latency: Option<Histogram<u64>>,
 }
 
 impl Stats {
-    /// Nothing yet; time runs from now.
+    /// Counters at zero. Their time starts now.
     pub fn new() -> Self {
         Self {
             started: Instant::now(),
@@ -54,12 +57,12 @@ impl Stats {
         }
     }
 
-    /// A call goes out.
+    /// Counts a call that is sent.
     pub fn sent(&self) {
         self.lock().sent += 1;
     }
 
-    /// A call has ended.
+    /// Counts the end of a call.
     pub fn ended(&self, outcome: Outcome, latency: Duration) {
         let mut tally = self.lock();
         match outcome {
@@ -78,24 +81,25 @@ impl Stats {
         }
     }
 
-    /// How many calls are open now.
+    /// The number of calls that are open now.
     pub fn open(&self) -> u64 {
         let tally = self.lock();
         let failed: u64 = tally.errors.values().map(|error| error.count).sum();
         tally.sent - tally.ok - tally.lost_in_flight - failed
     }
 
-    /// How many calls were lost with their connection so far.
+    /// The number of calls that were lost with their connection so far.
     pub fn lost_in_flight(&self) -> u64 {
         self.lock().lost_in_flight
     }
 
-    /// How many of them were lost on the server at `addr`, as far as the channel told.
+    /// The number of calls that were lost on the server at `addr`, as far as the channel reports
+    /// servers.
     pub fn lost_on(&self, addr: SocketAddr) -> u64 {
         self.lock().lost_on.get(&addr).copied().unwrap_or(0)
     }
 
-    /// Everything so far.
+    /// The report on all calls so far.
     pub fn report(&self) -> Report {
         let tally = self.lock();
         Report {
@@ -109,7 +113,7 @@ impl Stats {
         }
     }
 
-    /// Counters stay meaningful even if a holder of the lock panicked.
+    /// Takes the lock even if a holder panicked, because the counters are still valid.
     fn lock(&self) -> MutexGuard<'_, Tally> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }

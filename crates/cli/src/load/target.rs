@@ -1,4 +1,7 @@
-//! What to call: a name that xDS resolves, or one address.
+//! The target of a load: a name that xDS resolves, or one address.
+//!
+//! The second uses tonic's own channel, so that a user can tell a problem of a server from one of
+//! the mesh.
 
 use std::{fmt, net::SocketAddr, str::FromStr};
 
@@ -40,23 +43,23 @@ impl fmt::Display for LoadTarget {
     }
 }
 
-/// Why a `--target` is not one.
+/// The reasons why a `--target` is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadTargetError {
     /// `http://` is not followed by an address.
     #[error("expected http://HOST:PORT")]
     Address,
-    /// Neither of the two schemes.
+    /// The scheme is neither of the two.
     #[error("expected xds:///NAME or http://HOST:PORT")]
     Scheme,
 }
 
-/// Why no load can be generated.
+/// The reasons why no load can be generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// There is no channel to the target: it is malformed, or there is no usable bootstrap.
+    /// The channel cannot be made: the target is malformed, or there is no usable bootstrap.
     #[error("cannot make a channel")]
     Channel(#[source] crowfly::BuildError),
     /// The port for `crowfly inspect` cannot be opened.
@@ -67,7 +70,7 @@ pub enum LoadError {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// `--debug` without a channel of ours.
+    /// `--debug` needs an xDS channel, and the target is an address.
     #[error("--debug shows an xDS channel: expected an xds:/// target")]
     NothingToShow,
     /// The process cannot listen to signals.

@@ -1,7 +1,7 @@
 //! `grpc.testing.TestService`, the service of gRPC's interoperability tests.
 //!
-//! The demo, the load generator and the end-to-end tests speak it because every gRPC implementation
-//! does: a backend of ours can stand behind a client of any language, and the other way round.
+//! The demo, the load generator and the end-to-end tests use it, because every gRPC implementation
+//! has it. So a client of any language can call our backend, and our client any backend.
 
 #[allow(
     missing_docs,

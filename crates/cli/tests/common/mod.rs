@@ -1,4 +1,4 @@
-//! What the tests of the binary share.
+//! Helpers that the tests of the binary share.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(

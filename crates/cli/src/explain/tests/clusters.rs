@@ -65,7 +65,7 @@ fn endpoints_that_may_not_get_calls_do_not_count() {
     assert_stops(&none, "endpoints top", "lists no localities");
 }
 
-/// What resolution takes as the leaves of an aggregate is what the tree shows as used.
+/// The tree shows as used exactly the leaves that resolution takes from an aggregate.
 #[test]
 fn the_tree_shows_each_cluster_where_it_counts() {
     let resources = to_top()

@@ -83,8 +83,7 @@ fn drops_of_every_call_are_where_it_ends() {
     );
 }
 
-/// What a leaf drops is not failed over (gRFC A56 asks for the state, and a leaf that drops everything
-/// is READY), although the next leaf could take the calls.
+/// gRFC A56: a leaf that drops every call is READY, so calls do not fail over to the next leaf.
 #[test]
 fn a_leaf_that_drops_every_call_hides_those_after_it() {
     let both = || {
