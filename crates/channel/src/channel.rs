@@ -1,5 +1,8 @@
 //! The public handle.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
