@@ -1,5 +1,8 @@
 //! The public handle of a channel, which tonic's generated clients take in place of tonic's own.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;

@@ -56,12 +56,12 @@ impl Drop for Lease {
 #[derive(Debug)]
 pub(crate) struct Clusters {
     /// By name.
-    all: Vec<Entry>,
+    all: Vec<LeasedCluster>,
     ended: mpsc::UnboundedSender<Arc<str>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LeasedCluster {
     cluster: Arc<Cluster>,
     lease: Weak<Lease>,
     picker: Option<Arc<Picker<Sender>>>,
@@ -76,28 +76,13 @@ impl Clusters {
         (Self { all, ended }, receiver)
     }
 
-    /// Makes sure that there is a cluster of this name; whether it is new.
-    pub(crate) fn ensure(&mut self, name: &Arc<str>) -> bool {
-        let Err(place) = self.place(name) else {
-            return false;
-        };
-        let cluster = Cluster {
-            name: Arc::clone(name),
-            balancing: Published::new(Balancing::Pending),
-        };
-        let entry = Entry {
-            cluster: Arc::new(cluster),
-            lease: Weak::new(),
-            picker: None,
-            is_last: false,
-        };
-        self.all.insert(place, entry);
-        true
-    }
-
-    /// A lease for the cluster of this name, if there is one.
-    pub(crate) fn lease(&mut self, name: &str) -> Option<Arc<Lease>> {
-        let place = self.place(name).ok()?;
+    /// A lease for the cluster of this name, and whether the cluster is new.
+    pub(crate) fn lease(&mut self, name: &Arc<str>) -> (Arc<Lease>, bool) {
+        let found = self.place(name);
+        let place = found.unwrap_or_else(|place| {
+            self.all.insert(place, LeasedCluster::new(name));
+            place
+        });
         let entry = &mut self.all[place];
         let lease = entry.lease.upgrade().unwrap_or_else(|| {
             Arc::new(Lease {
@@ -106,7 +91,7 @@ impl Clusters {
             })
         });
         entry.lease = Arc::downgrade(&lease);
-        Some(lease)
+        (lease, found.is_err())
     }
 
     /// Removes the cluster, unless there is a newer lease than the one that ended.
@@ -153,7 +138,7 @@ impl Clusters {
         }
     }
 
-    fn entry(&mut self, name: &str) -> Option<&mut Entry> {
+    fn entry(&mut self, name: &str) -> Option<&mut LeasedCluster> {
         let place = self.place(name).ok()?;
         self.all.get_mut(place)
     }
@@ -165,7 +150,20 @@ impl Clusters {
     }
 }
 
-impl Entry {
+impl LeasedCluster {
+    fn new(name: &Arc<str>) -> Self {
+        let cluster = Cluster {
+            name: Arc::clone(name),
+            balancing: Published::new(Balancing::Pending),
+        };
+        Self {
+            cluster: Arc::new(cluster),
+            lease: Weak::new(),
+            picker: None,
+            is_last: false,
+        }
+    }
+
     fn publish(&self) {
         let Some(picker) = &self.picker else {
             return;

@@ -16,7 +16,7 @@ use crowfly_xds::{
 use futures_channel::mpsc;
 use tokio::sync::oneshot;
 use tokio::time::{self, sleep_until};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::clusters::Clusters;
 use crate::config_watch::{ConfigSource, ConfigWatch};
@@ -24,7 +24,7 @@ use crate::endpoints::{Change, Endpoints};
 use crate::idle::IdleTimer;
 use crate::plan::{EndpointChoice, Planner};
 use crate::published::Published;
-use crate::routing::{Router, Routing};
+use crate::routing::{Router, Routes, Routing};
 use crate::state::{ConnectivityState, StateTeller};
 use crate::subchannel::Report;
 use crate::transport::Sender;
@@ -56,6 +56,8 @@ pub(crate) struct Driver {
     configs: Option<ConfigWatch>,
     /// The one in use.
     config: Option<Arc<XdsConfig>>,
+    /// The last ones that were compiled.
+    routes: Option<Arc<Routes>>,
     clusters: Clusters,
     ended_leases: mpsc::UnboundedReceiver<Arc<str>>,
     planner: Planner,
@@ -81,6 +83,7 @@ impl Driver {
             outlets,
             configs: Some(source.watch()),
             config: None,
+            routes: None,
             clusters,
             ended_leases,
             planner: Planner::new(choice),
@@ -171,11 +174,12 @@ impl Driver {
         info!(target = self.target(), "idle");
         self.configs = None;
         self.config = None;
+        self.routes = None;
         self.idle.stop();
         self.publish(Routing::Idle);
     }
 
-    /// Starts again as on the first day.
+    /// Follows configurations again, as a new channel does.
     fn wake(&mut self) {
         if self.configs.is_some() {
             return;
@@ -215,19 +219,11 @@ impl Driver {
         if in_use.is_some_and(|in_use| Arc::ptr_eq(in_use, &config)) {
             return;
         }
-        // A new one may have been in the last config as a leaf, so it need not differ.
-        let mut new: HashSet<Arc<str>> = HashSet::new();
-        for name in config.routed() {
-            let name = name.into();
-            if self.clusters.ensure(&name) {
-                if let Some(configs) = &mut self.configs {
-                    configs.hold(&name);
-                }
-                new.insert(name);
-            }
-        }
+        let routes = self.routes_of(&config);
+        // A new cluster may have been in the last config as a leaf, so it need not differ.
+        let (router, new) = self.bind(&routes, &config);
+        let known = self.config.as_deref();
         for name in self.clusters.names() {
-            let known = self.config.as_deref();
             if let Some(state) = config.clusters.get(name)
                 && known.is_none_or(|known| new.contains(name) || differs(name, known, &config))
             {
@@ -235,17 +231,57 @@ impl Driver {
                 self.balancer.handle(Event::Plan(Arc::new(plan)), now());
             }
         }
+        let is_reshaped = router.is_some() || known.is_none_or(|known| reshapes(known, &config));
         self.flush();
-        let router = Router::new(&config, |name| self.clusters.lease(name));
-        let routed: HashSet<&str> = config.routed().collect();
         self.clusters.mark_last(|name| {
-            !routed.contains(name) || config.clusters.get(name).is_some_and(is_deleted)
+            !routes.lead_to(name) || config.clusters.get(name).is_some_and(is_deleted)
         });
-        self.publish(Routing::Ready(router));
-        info!(target = self.target(), clusters = ?config.clusters.keys(), "configuration applied");
+        if let Some(router) = router {
+            self.publish(Routing::Ready(router));
+        }
+        let (target, clusters) = (self.target(), config.clusters.keys());
+        if is_reshaped {
+            info!(target, ?clusters, "configuration applied");
+        } else {
+            debug!(target, ?clusters, "endpoints applied");
+        }
         self.planner
             .retain(|name| config.clusters.contains_key(name));
         self.config = Some(config);
+    }
+
+    /// The routes of a configuration: the last ones, unless the configuration has others.
+    fn routes_of(&mut self, config: &XdsConfig) -> Arc<Routes> {
+        let known = self.routes.take().filter(|routes| routes.are_of(config));
+        let routes = known.unwrap_or_else(|| Arc::new(Routes::compile(config)));
+        Arc::clone(self.routes.insert(routes))
+    }
+
+    /// A router to publish, and the clusters that are new with it. `None` if the published one is no
+    /// other, as it is when endpoints alone have changed.
+    fn bind(
+        &mut self,
+        routes: &Arc<Routes>,
+        config: &XdsConfig,
+    ) -> (Option<Router>, HashSet<Arc<str>>) {
+        let mut new = HashSet::new();
+        if let Routing::Ready(router) = &**self.outlets.routing.load()
+            && router.is_for(routes, &config.notes)
+        {
+            return (None, new);
+        }
+        let leases = routes.clusters().iter().map(|name| {
+            let (lease, is_new) = self.clusters.lease(name);
+            if is_new {
+                if let Some(configs) = &mut self.configs {
+                    configs.hold(name);
+                }
+                new.insert(Arc::clone(name));
+            }
+            lease
+        });
+        let router = Router::new(Arc::clone(routes), leases.collect(), &config.notes);
+        (Some(router), new)
     }
 
     /// Neither a route nor a call wants the cluster any more, unless one took it up again.
@@ -364,6 +400,20 @@ fn differs(name: &str, known: &XdsConfig, config: &XdsConfig) -> bool {
         _ => &[],
     };
     differs(name) || leaves.iter().any(|leaf| differs(leaf))
+}
+
+/// Whether two configurations with the same routes differ in more than endpoints: in which clusters
+/// there are, or in what one of them is.
+fn reshapes(known: &XdsConfig, config: &XdsConfig) -> bool {
+    let is_same = |(known, state): (&ClusterResult, &ClusterResult)| match (known, state) {
+        (Ok(known), Ok(state)) => {
+            Arc::ptr_eq(known, state)
+                || (known.cluster == state.cluster && known.leaves() == state.leaves())
+        }
+        (known, state) => known == state,
+    };
+    let mut states = known.clusters.values().zip(config.clusters.values());
+    !known.clusters.keys().eq(config.clusters.keys()) || !states.all(is_same)
 }
 
 /// Whether the server withdrew the cluster: then a call that waits for it waits in vain (gRFC A31).

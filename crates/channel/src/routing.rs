@@ -1,8 +1,13 @@
 //! Which cluster a call goes to.
+//!
+//! Routes change seldom, and endpoints often. So the routes of a configuration are compiled once
+//! ([`Routes`]), and leases of their clusters are bound to them when calls are let in ([`Router`]):
+//! a configuration that differs in endpoints alone changes neither.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowfly_model::grpc::route::{PathMatcher, RouteAction};
+use crowfly_model::grpc::route::{RouteAction, Table};
 use crowfly_xds::{ResourceError, XdsConfig};
 
 use crate::clusters::Lease;
@@ -22,23 +27,6 @@ pub(crate) enum Routing {
     Waiting(Arc<str>),
 }
 
-/// The routes of one configuration, each with its cluster at hand.
-#[derive(Debug)]
-pub(crate) struct Router {
-    /// The route configuration and the virtual host, as errors name them.
-    name: String,
-    routes: Box<[(PathMatcher, Destination)]>,
-    skipped: Vec<String>,
-    notes: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-enum Destination {
-    Cluster(Arc<Lease>),
-    /// A route that a proxy would answer itself (gRFC A28: an inappropriate action).
-    NonForwarding,
-}
-
 impl Routing {
     /// Before anything is known.
     pub(crate) fn nothing() -> Self {
@@ -46,58 +34,112 @@ impl Routing {
     }
 }
 
-impl Router {
-    /// Compiles a config. `lease` knows every cluster the config routes to.
-    pub(crate) fn new(
-        config: &XdsConfig,
-        mut lease: impl FnMut(&str) -> Option<Arc<Lease>>,
-    ) -> Self {
-        let virtual_host = &config.virtual_host;
-        let routes = virtual_host.routes.iter().filter_map(|route| {
-            let destination = match &route.action {
-                RouteAction::Cluster(name) => Destination::Cluster(lease(name)?),
-                RouteAction::NonForwarding => Destination::NonForwarding,
-            };
-            Some((route.path.clone(), destination))
+/// The routes of a virtual host, compiled, with the names of the clusters that they lead to.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    /// The route configuration, as errors name it.
+    config_name: String,
+    table: Table<Destination>,
+    /// In order, each once.
+    clusters: Box<[Arc<str>]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Destination {
+    /// Its place in [`Routes::clusters`].
+    Cluster(usize),
+    /// A route that a proxy would answer itself (gRFC A28: an inappropriate action).
+    NonForwarding,
+}
+
+impl Routes {
+    /// Compiles the routes of a configuration.
+    pub(crate) fn compile(config: &XdsConfig) -> Self {
+        let mut places: BTreeMap<&str, usize> = config.routed().map(|name| (name, 0)).collect();
+        for (place, (_, found)) in places.iter_mut().enumerate() {
+            *found = place;
+        }
+        let table = Table::compile(&config.virtual_host, |route| match &route.action {
+            RouteAction::Cluster(name) => Destination::Cluster(places[name.as_str()]),
+            RouteAction::NonForwarding => Destination::NonForwarding,
         });
         Self {
-            name: format!(
-                "route configuration {}, virtual host {}",
-                config.routes.name, virtual_host.name
-            ),
-            routes: routes.collect(),
-            skipped: virtual_host
-                .skipped
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
-            notes: joined(&config.notes),
+            config_name: config.routes.name.clone(),
+            table,
+            clusters: places.into_keys().map(Arc::from).collect(),
         }
     }
 
-    /// The cluster for a path: the first route that matches decides (gRFC A28). The error is what
-    /// the call fails with.
+    /// Whether compiling the routes of this configuration would make no difference.
+    pub(crate) fn are_of(&self, config: &XdsConfig) -> bool {
+        let known = self.table.host();
+        self.config_name == config.routes.name
+            && (Arc::ptr_eq(known, &config.virtual_host) || *known == config.virtual_host)
+    }
+
+    /// The clusters that the routes lead to, in order, each once.
+    pub(crate) fn clusters(&self) -> &[Arc<str>] {
+        &self.clusters
+    }
+
+    /// Whether a route leads to this cluster.
+    pub(crate) fn lead_to(&self, cluster: &str) -> bool {
+        let found = self.clusters.binary_search_by(|name| (**name).cmp(cluster));
+        found.is_ok()
+    }
+}
+
+/// Routes with their clusters at hand: what calls are routed by.
+#[derive(Debug)]
+pub(crate) struct Router {
+    routes: Arc<Routes>,
+    /// One for each of [`Routes::clusters`].
+    leases: Box<[Arc<Lease>]>,
+    notes: Option<String>,
+}
+
+impl Router {
+    /// Binds leases to routes, one for each of [`Routes::clusters`]. The notes are those of the
+    /// configuration.
+    pub(crate) fn new(
+        routes: Arc<Routes>,
+        leases: Box<[Arc<Lease>]>,
+        notes: &[ResourceError],
+    ) -> Self {
+        Self {
+            routes,
+            leases,
+            notes: joined(notes),
+        }
+    }
+
+    /// Whether it has these very routes and says these notes, so that a new one would be no other.
+    pub(crate) fn is_for(&self, routes: &Arc<Routes>, notes: &[ResourceError]) -> bool {
+        Arc::ptr_eq(&self.routes, routes) && self.notes == joined(notes)
+    }
+
+    /// Whether both were made of the same compiled routes.
+    #[cfg(test)]
+    pub(crate) fn has_routes_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.routes, &other.routes)
+    }
+
+    /// The cluster for a path. The error is what the call fails with.
     pub(crate) fn route(&self, path: &str) -> Result<Arc<Lease>, String> {
-        let matching = self
-            .routes
-            .iter()
-            .find(|(matcher, _)| matcher.matches(path));
-        match matching {
-            Some((_, Destination::Cluster(lease))) => Ok(Arc::clone(lease)),
-            Some((_, Destination::NonForwarding)) => Err(format!(
-                "{}: the route for {path} does not lead to a cluster",
-                self.name
-            )),
-            None => Err(self.no_match(path)),
+        match self.routes.table.find(path) {
+            Ok(Destination::Cluster(place)) => Ok(Arc::clone(&self.leases[*place])),
+            Ok(Destination::NonForwarding) => {
+                let host = &self.routes.table.host().name;
+                let reason = format!("the route for {path} does not lead to a cluster");
+                Err(self.named(&format!("virtual host {host}: {reason}")))
+            }
+            Err(no_route) => Err(self.with_notes(self.named(&no_route.to_string()))),
         }
     }
 
-    fn no_match(&self, path: &str) -> String {
-        let mut text = format!("{}: no route matches {path}", self.name);
-        if !self.skipped.is_empty() {
-            text = format!("{text} (skipped: {})", self.skipped.join("; "));
-        }
-        self.with_notes(text)
+    fn named(&self, text: &str) -> String {
+        let name = &self.routes.config_name;
+        format!("route configuration {name}, {text}")
     }
 
     /// Adds what is wrong with listener and routes without being fatal (gRFC A88).

@@ -157,7 +157,7 @@ impl Machine {
 
     /// Offers the connection; since when.
     fn connected(&self, connection: &Connection) -> Instant {
-        info!(address = %self.id.address, "connected");
+        debug!(address = %self.id.address, "connected");
         self.report(EndpointState::Ready(connection.sender().clone()));
         Instant::now()
     }

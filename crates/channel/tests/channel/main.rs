@@ -27,6 +27,7 @@ mod headers;
 mod idle;
 mod keepalive;
 mod limits;
+mod logs;
 mod not_grpc;
 mod outcomes;
 mod policies;

@@ -1,13 +1,16 @@
-//! From what is known to what there is to say about it.
+//! From what is known of a target to an explanation of where a call goes.
+//!
+//! The parts are read from the view, which has them even while there is no whole configuration. Every
+//! choice among them is the channel's own: its virtual host, its router, its forecast of a cluster.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
 use crowfly::{Forecast, forecast};
 use crowfly_model::grpc::{
     Listener, RouteConfig,
     endpoints::{Endpoints, Health},
     listener::{ListenerKind, RouteSource},
-    route::{self, PathMatcher, RouteAction, SkippedRoute},
+    route::{self, PathMatcher, PathMismatch, RouteAction, SkippedRoute, Table},
 };
 use crowfly_xds::{Resolved, Roots, View, XdsConfig};
 
@@ -17,7 +20,7 @@ use super::{
     wishes::Wishes,
 };
 
-/// Why a route is passed over by mistake, often.
+/// Why a route is often passed over by mistake.
 pub(super) const DIFFERS_IN_CASE: &str = "the path differs in case";
 
 /// Explains where `call` goes, given what `view` holds and what resolution made of it.
@@ -36,7 +39,7 @@ pub fn explain(call: &Call, view: &View, roots: &Roots, resolved: &Resolved) -> 
         .and_then(|config| config.virtual_host(&roots.authority));
     let wishes = config.as_ref().zip(host);
     let wishes = wishes.map_or_else(Wishes::default, |(config, host)| Wishes::of(config, host));
-    let routes = host.map_or_else(Vec::new, |host| table(host, &wishes, call));
+    let routes = host.map_or_else(Vec::new, |host| routes(host, &wishes, call));
     let mut explanation = Explanation {
         target: call.target.clone(),
         node: view.node().to_string(),
@@ -111,30 +114,47 @@ fn routes_of(
     }
 }
 
-/// Every route of the resource in its place, those left out too.
-fn table(host: &route::VirtualHost, wishes: &Wishes, call: &Call) -> Vec<Route> {
+/// Every route of the resource in its place, those left out too. The channel's router says which of
+/// them the call takes.
+fn routes(host: &Arc<route::VirtualHost>, wishes: &Wishes, call: &Call) -> Vec<Route> {
+    let table = Table::compile(host, |_| ());
+    let taken = call.path.as_deref().and_then(|path| table.position(path));
     let count = host.routes.len() + host.skipped.len();
-    let mut table = Vec::with_capacity(count);
-    let mut routes = host.routes.iter();
+    let mut shown = Vec::with_capacity(count);
+    let mut routes = host.routes.iter().enumerate().peekable();
     let mut skipped = host.skipped.iter().peekable();
-    let mut matched = false;
     for index in 0..count {
         if let Some(route) = skipped.next_if(|route| route.index == index) {
-            table.push(left_out(route, call, matched));
-        } else if let Some(route) = routes.next() {
-            let mut shown = tried(index, route, call, matched);
-            shown.unsupported = wishes.of_route(index);
-            matched |= shown.verdict == Some(Verdict::Matches);
-            table.push(shown);
+            let next = routes
+                .peek()
+                .map_or(host.routes.len(), |(position, _)| *position);
+            let is_reached = taken.is_none_or(|taken| next <= taken);
+            shown.push(left_out(route, call, is_reached));
+        } else if let Some((position, route)) = routes.next() {
+            let path = call.path.as_deref();
+            let verdict = path.map(|_| verdict(position, taken));
+            shown.push(Route {
+                unsupported: wishes.of_route(index),
+                ..tried(index, route, path, verdict)
+            });
         }
     }
-    table
+    shown
 }
 
-fn left_out(route: &SkippedRoute, call: &Call, matched: bool) -> Route {
+/// What becomes of the route in this position, given the one that the call takes.
+fn verdict(position: usize, taken: Option<usize>) -> Verdict {
+    match taken.map(|taken| position.cmp(&taken)) {
+        None | Some(Ordering::Less) => Verdict::PassedOver,
+        Some(Ordering::Equal) => Verdict::Matches,
+        Some(Ordering::Greater) => Verdict::NotReached,
+    }
+}
+
+fn left_out(route: &SkippedRoute, call: &Call, is_reached: bool) -> Route {
     let by_headers = !call.headers.is_empty() && route.reason.contains("match.headers");
-    let note = match (matched, &call.path) {
-        (true, _) => None,
+    let note = match (is_reached, &call.path) {
+        (false, _) => None,
         (_, None) => Some("the calls that it is for go to the routes after it"),
         _ if by_headers => Some("for a client that supports it, the headers might match it"),
         _ => Some("for a client that supports it, the call might match it"),
@@ -151,18 +171,21 @@ fn left_out(route: &SkippedRoute, call: &Call, matched: bool) -> Route {
     }
 }
 
-fn tried(index: usize, route: &route::Route, call: &Call, matched: bool) -> Route {
-    let path = call.path.as_deref();
-    let matches = path.map(|path| route.path.matches(path));
-    let verdict = matches.map(|matches| match (matched, matches) {
-        (true, _) => Verdict::NotReached,
-        (false, true) => Verdict::Matches,
-        (false, false) => Verdict::PassedOver,
+fn tried(
+    index: usize,
+    route: &route::Route,
+    path: Option<&str>,
+    verdict: Option<Verdict>,
+) -> Route {
+    let passed_over = verdict == Some(Verdict::PassedOver);
+    let mismatch = path
+        .filter(|_| passed_over)
+        .and_then(|path| route.path.mismatch(path));
+    let why = mismatch.map(|mismatch| match mismatch {
+        PathMismatch::Case => DIFFERS_IN_CASE,
+        PathMismatch::Exact => "the path is another",
+        PathMismatch::Prefix => "the path does not begin with it",
     });
-    let why = match (verdict, path) {
-        (Some(Verdict::PassedOver), Some(path)) => Some(mismatch(&route.path, path)),
-        _ => None,
-    };
     Route {
         index,
         name: None,
@@ -193,20 +216,6 @@ fn describe(matcher: &PathMatcher) -> String {
     match &**text {
         "" => format!("{kind} \"\""),
         text => format!("{kind} {text}{case}"),
-    }
-}
-
-fn mismatch(matcher: &PathMatcher, path: &str) -> &'static str {
-    let mut lenient = matcher.clone();
-    match &mut lenient {
-        PathMatcher::Exact { case_sensitive, .. } | PathMatcher::Prefix { case_sensitive, .. } => {
-            *case_sensitive = false;
-        }
-    }
-    match matcher {
-        _ if lenient.matches(path) => DIFFERS_IN_CASE,
-        PathMatcher::Exact { .. } => "the path is another",
-        PathMatcher::Prefix { .. } => "the path does not begin with it",
     }
 }
 

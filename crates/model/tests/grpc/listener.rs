@@ -23,7 +23,7 @@ use prost::Message;
 use crate::{
     Case, accept, check_rejections,
     messages::{address, any, file_source, filter, listener, manager, route_config, self_source},
-    reject,
+    reject, route_for,
 };
 
 const UNKNOWN: &str = "type.googleapis.com/envoy.extensions.filters.http.fancy.v3.Fancy";
@@ -85,7 +85,7 @@ fn routes_inline_need_no_name() {
         panic!("expected inline routes");
     };
     let host = config.virtual_host("payments").unwrap();
-    let route = host.route("/pay.Pay/Pay").unwrap();
+    let route = route_for(host, "/pay.Pay/Pay").unwrap();
     assert_eq!(route.action, RouteAction::Cluster("payments".to_owned()));
 }
 

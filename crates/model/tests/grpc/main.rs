@@ -20,9 +20,13 @@ mod messages;
 mod named_policies;
 mod robustness;
 mod route;
+mod route_table;
 mod rules;
 mod unsupported;
 
+use std::sync::Arc;
+
+use crowfly_model::grpc::route::{Route, Table, VirtualHost};
 use crowfly_model::{Features, ResourceType};
 use prost::Message;
 
@@ -53,4 +57,10 @@ fn check_rejections<R: ResourceType, P: Message>(valid: fn() -> P, cases: &[Case
         spoil(&mut proto);
         assert_eq!(reject::<R>(&proto), *expected, "{what}");
     }
+}
+
+/// The route that a call with this path takes.
+fn route_for<'a>(host: &'a Arc<VirtualHost>, path: &str) -> Option<&'a Route> {
+    let table = Table::compile(host, |_| ());
+    table.position(path).map(|position| &host.routes[position])
 }

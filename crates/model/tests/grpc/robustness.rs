@@ -17,9 +17,12 @@ use envoy_types::pb::envoy::{
 use proptest::{prelude::*, sample::Index};
 use prost::Message;
 
-use crate::messages::{
-    aggregate, assignment, cluster, listener, logical_dns, manager, route, route_config,
-    virtual_host,
+use crate::{
+    messages::{
+        aggregate, assignment, cluster, listener, logical_dns, manager, route, route_config,
+        virtual_host,
+    },
+    route_for,
 };
 
 /// Changes to make: where, and to which byte.
@@ -92,7 +95,7 @@ fn parse_routes(bytes: &[u8], authority: &str, path: &str) {
     assert!(config.virtual_hosts.iter().all(|h| !h.domains.is_empty()));
     if let Some(host) = config.virtual_host(authority) {
         assert!(host.domains.iter().any(|domain| domain.matches(authority)));
-        if let Some(route) = host.route(path) {
+        if let Some(route) = route_for(host, path) {
             assert!(route.path.matches(path));
         }
     }

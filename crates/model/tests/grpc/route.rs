@@ -23,7 +23,7 @@ use envoy_types::pb::{
 use crate::{
     Case, accept, check_rejections,
     messages::{route, route_config, virtual_host},
-    reject,
+    reject, route_for,
 };
 
 /// S5-01: exact, suffix, prefix, `*`; the longest of a kind; case does not count.
@@ -185,8 +185,16 @@ fn unsupported_routes_are_skipped() {
 
         let config = accept::<RouteConfig>(&proto);
         let host = &config.virtual_hosts[0];
-        assert_eq!(cluster_of(host.route("/a.A/M")), Some("first"), "{what}");
-        assert_eq!(cluster_of(host.route("/b.B/M")), Some("last"), "{what}");
+        assert_eq!(
+            cluster_of(route_for(host, "/a.A/M")),
+            Some("first"),
+            "{what}"
+        );
+        assert_eq!(
+            cluster_of(route_for(host, "/b.B/M")),
+            Some("last"),
+            "{what}"
+        );
         let skipped: Vec<_> = host.skipped.iter().map(ToString::to_string).collect();
         assert_eq!(
             skipped,
@@ -210,7 +218,11 @@ fn ignored_conditions_leave_the_route() {
         add(matcher(&mut proto.virtual_hosts[0].routes[0]));
         let config = accept::<RouteConfig>(&proto);
         let host = &config.virtual_hosts[0];
-        assert_eq!(cluster_of(host.route("/a.A/M")), Some("narrow"), "case {i}");
+        assert_eq!(
+            cluster_of(route_for(host, "/a.A/M")),
+            Some("narrow"),
+            "case {i}"
+        );
         assert_eq!(host.skipped, [], "case {i}");
     }
 }
@@ -289,7 +301,7 @@ fn match_on_grpc_is_met() {
     matcher(&mut proto.virtual_hosts[0].routes[0]).grpc =
         Some(route_match::GrpcRouteMatchOptions {});
     let config = accept::<RouteConfig>(&proto);
-    assert!(config.virtual_hosts[0].route("/a.A/M").is_some());
+    assert!(route_for(&config.virtual_hosts[0], "/a.A/M").is_some());
 }
 
 /// gRFC A28: a path that no call can have takes its route out, not the resource.
@@ -355,12 +367,12 @@ fn case_sensitive_unless_said_otherwise() {
     let mut proto = route_config();
     proto.virtual_hosts[0].routes = vec![route("/a.A/", "c")];
     let config = accept::<RouteConfig>(&proto);
-    assert!(config.virtual_hosts[0].route("/A.A/M").is_none());
+    assert!(route_for(&config.virtual_hosts[0], "/A.A/M").is_none());
 
     matcher(&mut proto.virtual_hosts[0].routes[0]).case_sensitive =
         Some(BoolValue { value: false });
     let config = accept::<RouteConfig>(&proto);
-    assert!(config.virtual_hosts[0].route("/A.A/M").is_some());
+    assert!(route_for(&config.virtual_hosts[0], "/A.A/M").is_some());
 }
 
 /// S5-04 (part): actions that are no forwarding are kept as such, and hide the routes after them.
@@ -378,7 +390,7 @@ fn other_actions_are_not_forwarding() {
         proto.virtual_hosts[0].routes.insert(0, route("/a.A/", "c"));
         proto.virtual_hosts[0].routes[0].action = action.clone();
         let config = accept::<RouteConfig>(&proto);
-        let route = config.virtual_hosts[0].route("/a.A/M").unwrap();
+        let route = route_for(&config.virtual_hosts[0], "/a.A/M").unwrap();
         assert_eq!(route.action, RouteAction::NonForwarding, "{action:?}");
     }
 }

@@ -1,5 +1,8 @@
 //! `envoy.config.route.v3.RouteConfiguration`: which cluster a call goes to.
 //!
+//! The authority of a channel chooses a virtual host ([`RouteConfig::virtual_host`]), and a [`Table`]
+//! of its routes then chooses one for each call. Both choices are made here and nowhere else.
+//!
 //! A route whose condition or action cannot be honoured yet is left out, and named in
 //! [`VirtualHost::skipped`]: matching it without its condition would send calls to a cluster they
 //! were kept away from, and rejecting it would take its neighbours down with it.
@@ -7,6 +10,7 @@
 mod domain;
 mod parse;
 mod path;
+mod table;
 mod unsupported;
 
 use std::{fmt, sync::Arc};
@@ -14,7 +18,11 @@ use std::{fmt, sync::Arc};
 use envoy_types::pb::envoy::config::route::v3 as pb;
 
 pub(super) use self::parse::parse;
-pub use self::{domain::DomainPattern, path::PathMatcher};
+pub use self::{
+    domain::DomainPattern,
+    path::{PathMatcher, PathMismatch},
+    table::{NoRoute, Table},
+};
 use super::decode::decode;
 use crate::{Decoded, Features, ResourceType, Unsupported};
 
@@ -78,13 +86,6 @@ pub struct VirtualHost {
     pub routes: Vec<Route>,
     /// The routes of the resource that are not in `routes`, and why.
     pub skipped: Vec<SkippedRoute>,
-}
-
-impl VirtualHost {
-    /// The first route that matches `path`, such as `/helloworld.Greeter/SayHello`.
-    pub fn route(&self, path: &str) -> Option<&Route> {
-        self.routes.iter().find(|route| route.path.matches(path))
-    }
 }
 
 /// One route: which calls, and where they go.

@@ -1,6 +1,6 @@
-//! Paths of calls, and what routes say about them.
+//! Conditions that routes set on the path of a call, and why a path does not meet one.
 
-/// Which paths a route is for.
+/// The condition that a route sets on the path of a call (gRFC A28).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathMatcher {
     /// The path begins with `text`.
@@ -37,6 +37,34 @@ impl PathMatcher {
         }
     }
 
+    /// Why the route is not for a call with this path; `None` if it is.
+    ///
+    /// ```
+    /// # use crowfly_model::grpc::route::{PathMatcher, PathMismatch};
+    /// let matcher = PathMatcher::Prefix { text: "/a.A/".to_owned(), case_sensitive: true };
+    /// assert_eq!(matcher.mismatch("/a.A/M"), None);
+    /// assert_eq!(matcher.mismatch("/a.a/M"), Some(PathMismatch::Case));
+    /// assert_eq!(matcher.mismatch("/b.B/M"), Some(PathMismatch::Prefix));
+    /// ```
+    pub fn mismatch(&self, path: &str) -> Option<PathMismatch> {
+        if self.matches(path) {
+            return None;
+        }
+        let (text, path) = (self.text(), path.as_bytes());
+        let (compared, other) = match self {
+            Self::Exact { .. } => (Some(path), PathMismatch::Exact),
+            Self::Prefix { .. } => (path.get(..text.len()), PathMismatch::Prefix),
+        };
+        let by_case = compared.is_some_and(|path| same(path, text, false));
+        Some(if by_case { PathMismatch::Case } else { other })
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Exact { text, .. } | Self::Prefix { text, .. } => text,
+        }
+    }
+
     /// Whether some path of the form `/service/method` matches; a route that never can is left out
     /// (gRFC A28).
     pub(super) fn can_match(&self) -> bool {
@@ -57,6 +85,17 @@ impl PathMatcher {
                 }),
         }
     }
+}
+
+/// Why a path does not meet the condition of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathMismatch {
+    /// It differs in case alone, and the route is sensitive to case.
+    Case,
+    /// The route is for another path.
+    Exact,
+    /// It does not begin with the prefix.
+    Prefix,
 }
 
 fn same(path: &[u8], text: &str, case_sensitive: bool) -> bool {
