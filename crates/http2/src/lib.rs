@@ -20,8 +20,15 @@
 //! It speaks what gRPC needs of RFC 9113 and RFC 7541: no server side, no push, no priorities, no
 //! CONNECT.
 
+// No clock, no sleep, no randomness of the process, no runtime, but in `connection`: clippy.toml says why.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod bdp;
 mod client;
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the driver: it has the socket and the clock"
+)]
 mod connection;
 mod core;
 mod error;

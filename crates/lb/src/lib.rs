@@ -58,6 +58,9 @@
 //! }
 //! ```
 
+// No clock, no sleep, no randomness of the process, no runtime: clippy.toml says why.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod balancer;
 mod call;
 mod compile;

@@ -4,6 +4,9 @@
 //! the way of that, each problem with its field path. The only I/O is the reading of a bootstrap
 //! file, and the number of a network interface that the address of an endpoint names.
 
+// No clock, no sleep, no randomness of the process, no runtime: clippy.toml says why.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod bootstrap;
 mod errors;
 mod features;

@@ -5,6 +5,9 @@
 //! socket, a clock or a runtime. [`Discovery`] is the client half across servers, [`Cache`] holds what
 //! it knows, and [`resolve`] turns that into one whole configuration.
 
+// No clock, no sleep, no randomness of the process, no runtime: clippy.toml says why.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod backoff;
 mod cache;
 mod data_errors;

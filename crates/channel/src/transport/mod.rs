@@ -49,4 +49,6 @@ pub use keepalive::Keepalive;
 pub use profile::{Profile, Windows};
 pub use replay::{AttemptBody, DEFAULT_REPLAY_LIMIT, ReplayBody};
 pub use sender::Sender;
-pub use tls::{BackendTls, TlsError};
+pub use tls::BackendTls;
+
+pub use crowfly_tls::TlsError;

@@ -5,10 +5,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crowfly_tls::TlsError;
+
 use super::dial::{Connector, Dialled, connect_tcp};
 use super::http2::{Backend, Config};
 use super::keepalive::Keepalive;
-use super::tls::{BackendTls, TlsClient, TlsError};
+use super::tls::{BackendTls, TlsClient};
 
 /// Everything besides the address that makes two connections differ: connections with equal
 /// profiles to the same address are interchangeable, so the channel shares them.

@@ -1,4 +1,6 @@
 //! Connections to one server: over TCP or a Unix socket, with TLS or without.
+//!
+//! tonic has a connector too, but its TLS cannot take certificates that change on disk (gRFC A65).
 
 use std::future::Future;
 use std::io;
@@ -8,18 +10,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crowfly_model::bootstrap::{ServerAddress, ServerConfig};
+use crowfly_tls::{FileSource, HandshakeError, ServerCheck, TlsError};
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
-use rustls_pki_types::{InvalidDnsNameError, ServerName};
+use rustls_pki_types::ServerName;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::rustls::ClientConfig;
 use tower_service::Service;
-
-use super::tls::{TlsError, TlsSource};
-
-pub(super) const ALPN_H2: &[u8] = b"h2";
 
 /// Makes connections to one server.
 #[derive(Clone, Debug)]
@@ -40,19 +39,16 @@ struct Tls {
     settings: TlsSettings,
 }
 
-/// Where the settings for a TLS connection come from.
+/// TLS settings that may change between two connections, or not.
 #[derive(Clone, Debug)]
 pub(super) enum TlsSettings {
-    Files(Arc<TlsSource>),
+    Files(Arc<FileSource>),
     Fixed(Arc<ClientConfig>),
 }
 
 impl Connector {
     /// With TLS, the server must prove to be the host in its URI.
-    pub(super) fn new(
-        server: &ServerConfig,
-        tls: Option<TlsSettings>,
-    ) -> Result<Self, InvalidDnsNameError> {
+    pub(super) fn new(server: &ServerConfig, tls: Option<TlsSettings>) -> Result<Self, TlsError> {
         let address = match server.address() {
             ServerAddress::Unix(path) => Address::Unix(path.as_path().into()),
             _ => {
@@ -65,7 +61,7 @@ impl Connector {
         let tls = match tls {
             None => None,
             Some(settings) => Some(Tls {
-                server_name: server_name(server.authority())?,
+                server_name: crowfly_tls::server_name(server.authority())?,
                 settings,
             }),
         };
@@ -78,7 +74,7 @@ impl Connector {
     }
 
     async fn connect(self, uri: Uri) -> Result<TokioIo<Box<dyn Socket>>, ConnectError> {
-        // The files first: if they are of no use, the server need not hear of it.
+        // The files come first, because without them a connection would be of no use.
         let tls = match self.tls {
             None => None,
             Some(tls) => Some((tls.settings.config().await?, tls.server_name)),
@@ -87,14 +83,7 @@ impl Connector {
         let Some((config, server_name)) = tls else {
             return Ok(TokioIo::new(socket));
         };
-        let stream = tokio_rustls::TlsConnector::from(config)
-            .connect(server_name, socket)
-            .await
-            .map_err(ConnectError::Handshake)?;
-        // gRPC requires ALPN: a server that does not choose h2 would read our preface as nonsense.
-        if stream.get_ref().1.alpn_protocol() != Some(ALPN_H2) {
-            return Err(ConnectError::Alpn);
-        }
+        let stream = crowfly_tls::connect(config, server_name, socket).await?;
         Ok(TokioIo::new(Box::new(stream)))
     }
 }
@@ -129,15 +118,18 @@ async fn connect_unix(_: &Path) -> io::Result<Box<dyn Socket>> {
 }
 
 impl TlsSettings {
-    async fn config(&self) -> Result<Arc<ClientConfig>, Arc<TlsError>> {
+    async fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
         match self {
-            Self::Files(source) => source.config().await,
+            Self::Files(source) => {
+                let material = source.current().await?;
+                Ok(Arc::new(material.client_config(&ServerCheck::HostName)?))
+            }
             Self::Fixed(config) => Ok(Arc::clone(config)),
         }
     }
 }
 
-/// The two ends of a connection, whatever is in between.
+/// A socket of any kind.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
@@ -162,45 +154,15 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug, Error)]
 pub(super) enum ConnectError {
-    #[error("the server did not choose h2 by ALPN")]
-    Alpn,
     #[error(transparent)]
-    Files(#[from] Arc<TlsError>),
+    Files(#[from] TlsError),
     #[error("TLS handshake: {0}")]
-    Handshake(#[source] io::Error),
+    Handshake(#[from] HandshakeError),
     #[error(transparent)]
     Tcp(#[from] Box<<HttpConnector as Service<Uri>>::Error>),
     #[error("{}: {source}", path.display())]
     Unix { path: PathBuf, source: io::Error },
-}
-
-/// The host of a `host:port`.
-fn server_name(authority: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
-    let is_bracketed = authority.ends_with(']');
-    let host = match authority.rsplit_once(':') {
-        Some((host, _)) if !is_bracketed => host,
-        _ => authority,
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    Ok(ServerName::try_from(host)?.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_server_name_is_the_host() {
-        for (authority, expected) in [
-            ("control.example:443", "control.example"),
-            ("127.0.0.1:443", "127.0.0.1"),
-            ("[::1]:443", "::1"),
-            ("localhost", "localhost"),
-        ] {
-            assert_eq!(server_name(authority).unwrap().to_str(), expected);
-        }
-    }
 }

@@ -2,7 +2,6 @@
 
 use google_cloud_auth::credentials::{AccessTokenCredentials, Builder};
 use tokio::sync::OnceCell;
-use tokio_rustls::rustls::crypto::ring;
 use tonic::Status;
 
 use super::Token;
@@ -31,9 +30,8 @@ impl Google {
 }
 
 fn find() -> Result<AccessTokenCredentials, Status> {
-    // The library's own HTTP client uses the process's cryptography, which must be set by somebody.
-    // An error means that the program has chosen already.
-    let _ = ring::default_provider().install_default();
+    // The library's own HTTP client uses the process's provider, and panics if there is none.
+    crowfly_tls::install_default_provider();
     let builder = Builder::default().with_scopes([SCOPE]);
     builder.build_access_token_credentials().map_err(failed)
 }

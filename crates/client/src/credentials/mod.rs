@@ -9,14 +9,13 @@ mod connector;
 #[cfg(feature = "google-default")]
 mod google;
 mod jwt;
-mod roots;
-mod tls;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowfly_model::bootstrap::{CallCredentials, ChannelCredentials, ServerConfig};
+use crowfly_model::bootstrap::{CallCredentials, ChannelCredentials, ServerConfig, TlsFiles};
+use crowfly_tls::{CertificateFiles, FileSource, RootSource};
 use http::Uri;
 use http::uri::{Authority, Scheme};
 use thiserror::Error;
@@ -26,9 +25,8 @@ use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tracing::warn;
 
-use self::connector::{ALPN_H2, Connector, TlsSettings};
+use self::connector::{Connector, TlsSettings};
 use self::jwt::JwtFile;
-use self::tls::TlsSource;
 use crate::stream::error_chain;
 use crate::transports::{CONNECTION_WINDOW, STREAM_WINDOW};
 
@@ -48,12 +46,7 @@ pub(crate) struct BackendCredentials(Option<Arc<ClientConfig>>);
 
 impl BackendCredentials {
     pub(crate) fn tls(config: Arc<ClientConfig>) -> Self {
-        if config.alpn_protocols == [ALPN_H2] {
-            return Self(Some(config));
-        }
-        let mut config = ClientConfig::clone(&config);
-        config.alpn_protocols = vec![ALPN_H2.to_vec()];
-        Self(Some(Arc::new(config)))
+        Self(Some(crowfly_tls::for_h2(config)))
     }
 
     /// The same if `server` needs them, and none if not, so that they keep nobody apart.
@@ -245,7 +238,19 @@ fn tls_settings(
         ChannelCredentials::GoogleDefault => Default::default(),
         other => return Err(unsupported(server, other.name())),
     };
-    Ok(Some(TlsSettings::Files(TlsSource::start(files))))
+    let source = FileSource::start(certificate_files(files));
+    Ok(Some(TlsSettings::Files(Arc::new(source))))
+}
+
+/// gRFC A65: without a CA file, the system's roots are trusted.
+fn certificate_files(files: TlsFiles) -> CertificateFiles {
+    let roots = files.ca_certificate.map(RootSource::File);
+    let roots = roots.unwrap_or(RootSource::System);
+    let found = CertificateFiles::new(roots).refresh_interval(files.refresh_interval);
+    match files.identity {
+        Some(identity) => found.identity(identity.certificate, identity.private_key),
+        None => found,
+    }
 }
 
 /// gRFC A27, as it was first written: what does for backends does for a server without

@@ -1,0 +1,97 @@
+//! The client's handshake, with the reasons why it fails.
+
+use std::error::Error as StdError;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use rustls_pki_types::ServerName;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, OtherError};
+
+const ALPN_H2: &[u8] = b"h2";
+
+/// The same settings, offering HTTP/2 and nothing else by ALPN. They are the same object if they did so
+/// already.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use crowfly_tls::for_h2;
+/// use tokio_rustls::rustls::ClientConfig;
+///
+/// fn prepared(config: Arc<ClientConfig>) -> Arc<ClientConfig> {
+///     let config = for_h2(config);
+///     assert!(Arc::ptr_eq(&config, &for_h2(Arc::clone(&config))));
+///     config
+/// }
+/// ```
+pub fn for_h2(mut config: Arc<ClientConfig>) -> Arc<ClientConfig> {
+    if config.alpn_protocols != [ALPN_H2] {
+        offer_h2(Arc::make_mut(&mut config));
+    }
+    config
+}
+
+pub(crate) fn offer_h2(config: &mut ClientConfig) {
+    config.alpn_protocols = vec![ALPN_H2.to_vec()];
+}
+
+/// Speaks TLS over `socket`. The server must prove `name`, or what the settings ask for in its place, and
+/// must choose HTTP/2.
+///
+/// The crate's page has an example.
+pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    socket: S,
+) -> Result<TlsStream<S>, HandshakeError> {
+    let connected = TlsConnector::from(config).connect(name, socket).await;
+    let stream = connected.map_err(HandshakeError::Tls)?;
+    // gRPC requires ALPN: a server that does not choose h2 would read the HTTP/2 preface as nonsense.
+    match stream.get_ref().1.alpn_protocol() {
+        Some(ALPN_H2) => Ok(stream),
+        _ => Err(HandshakeError::Alpn),
+    }
+}
+
+/// The reason why a handshake failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The server speaks TLS, but has not chosen HTTP/2.
+    #[error("the server did not choose h2 by ALPN")]
+    Alpn,
+    /// TLS itself failed, or the connection did.
+    #[error("{}{}", reason(.0), hint(.0))]
+    Tls(io::Error),
+}
+
+/// The text of an error. rustls shows the errors of verifiers outside it in the form for debugging, so
+/// theirs is shown in its place.
+fn reason(error: &io::Error) -> String {
+    match rustls_error(error) {
+        Some(Error::InvalidCertificate(CertificateError::Other(OtherError(ours)))) => {
+            format!("invalid peer certificate: {ours}")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// A hint for the reader of the error, if the server's answer to a handshake is not TLS.
+fn hint(error: &io::Error) -> &'static str {
+    match (rustls_error(error), error.kind()) {
+        (Some(Error::InvalidMessage(_)), _)
+        | (None, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+            " (we speak TLS: does the server speak plaintext?)"
+        }
+        _ => "",
+    }
+}
+
+fn rustls_error(error: &io::Error) -> Option<&Error> {
+    let inner: &(dyn StdError + 'static) = error.get_ref()?;
+    inner.downcast_ref()
+}

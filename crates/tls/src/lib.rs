@@ -1,0 +1,48 @@
+//! TLS as every part of Crowfly speaks it.
+//!
+//! The xDS client and the channel make TLS connections for different reasons, but the rules that keep
+//! them secure are the same. They are written here once, because a rule that is written twice is weaker
+//! where it was forgotten:
+//!
+//! - cryptography is ring's, and is never taken from the process's global state ([`provider`]);
+//! - roots are the system's or given ones, and no roots at all are an error ([`Roots`]);
+//! - certificates on disk may change while connections use them ([`FileSource`]);
+//! - a server proves its host name, or one of the names that xDS expects ([`ServerCheck`]);
+//! - a server that does not choose HTTP/2 by ALPN is refused ([`connect`]).
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use crowfly_tls::{Material, Roots, ServerCheck, connect, server_name};
+//! use tokio::net::TcpStream;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let material = Material::new(Roots::system()?);
+//! let config = material.client_config(&ServerCheck::HostName)?;
+//! let socket = TcpStream::connect("control.example:443").await?;
+//! let stream = connect(Arc::new(config), server_name("control.example:443")?, socket).await?;
+//! # let _ = stream;
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod files;
+mod handshake;
+mod material;
+mod pem;
+mod provider;
+mod roots;
+mod san;
+mod server_name;
+
+pub use error::TlsError;
+pub use files::{CertificateFiles, FileSource, RootSource};
+pub use handshake::{HandshakeError, connect, for_h2};
+pub use material::{Identity, Material, ServerCheck};
+pub use provider::{install_default_provider, provider};
+pub use roots::Roots;
+pub use san::{InvalidSanMatcher, SanMatcher, SanPattern};
+pub use server_name::server_name;

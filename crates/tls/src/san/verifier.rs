@@ -1,0 +1,122 @@
+//! The verifier that rustls asks.
+
+use std::sync::Arc;
+
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use thiserror::Error;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::{
+    CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
+};
+
+use super::SanMatcher;
+use super::names::{Name, subject_alt_names};
+use crate::provider;
+
+/// Verifies a server's chain as rustls does, and then its names by matchers.
+///
+/// The host name is not looked at: gRFC A29 puts the matchers in its place.
+#[derive(Debug)]
+pub(crate) struct SanVerifier {
+    roots: Arc<RootCertStore>,
+    matchers: Arc<[SanMatcher]>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl SanVerifier {
+    pub(crate) fn new(roots: Arc<RootCertStore>, matchers: Arc<[SanMatcher]>) -> Self {
+        Self {
+            roots,
+            matchers,
+            provider: provider(),
+        }
+    }
+
+    fn check_names(&self, certificate: &CertificateDer<'_>) -> Result<(), CertificateError> {
+        if self.matchers.is_empty() {
+            return Ok(());
+        }
+        let names = subject_alt_names(certificate).map_err(|_| CertificateError::BadEncoding)?;
+        let is_accepted = |name: &Name| self.matchers.iter().any(|matcher| matcher.accepts(name));
+        if names.iter().any(is_accepted) {
+            return Ok(());
+        }
+        let mismatch = SanMismatch {
+            presented: joined(names.iter().map(Name::text)),
+            expected: joined(self.matchers.iter()),
+        };
+        Err(CertificateError::Other(OtherError(Arc::new(mismatch))))
+    }
+}
+
+impl ServerCertVerifier for SanVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        verify_server_cert_signed_by_trust_anchor(
+            &ParsedCertificate::try_from(end_entity)?,
+            &self.roots,
+            intermediates,
+            now,
+            self.provider.signature_verification_algorithms.all,
+        )?;
+        self.check_names(end_entity)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
+    }
+}
+
+/// A certificate of a trusted CA, but of another server.
+#[derive(Debug, Error)]
+#[error(
+    "no subject alternative name matches: expected {expected}; the certificate has {presented}"
+)]
+struct SanMismatch {
+    expected: String,
+    presented: String,
+}
+
+fn joined<T: ToString>(items: impl Iterator<Item = T>) -> String {
+    let items: Vec<_> = items.map(|item| item.to_string()).collect();
+    if items.is_empty() {
+        "none".to_owned()
+    } else {
+        items.join(", ")
+    }
+}
