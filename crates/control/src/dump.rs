@@ -3,9 +3,7 @@
 //! A large snapshot is hundreds of megabytes of JSON. It is made one piece at a time, off the
 //! runtime's workers, and the next piece only when the last one is on its way.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crowfly_xds::{Snapshot, SnapshotResource, TypeSnapshot};
@@ -74,7 +72,7 @@ impl Dump {
     /// Shows what `filter` takes; `None` if it was asked for something, and that is not there.
     pub(crate) fn new(snapshot: Arc<Snapshot>, filter: Filter, last_reload: Value) -> Option<Self> {
         let has_name = |of: &TypeSnapshot| match &filter.name {
-            Some(name) => of.resources().contains_key(name.as_str()),
+            Some(name) => of.resources().contains_key(name),
             None => true,
         };
         let taken = snapshot.types();
@@ -150,15 +148,12 @@ impl Dump {
 
     /// The resource that comes after the last one that was written.
     fn next_of<'a>(&self, of: &'a TypeSnapshot) -> Option<(&'a Arc<str>, &'a SnapshotResource)> {
-        let resources: &BTreeMap<Arc<str>, Arc<SnapshotResource>> = of.resources();
+        let resources = of.resources();
         let next = match (&self.filter.name, &self.after) {
             (Some(_), Some(_)) => None,
-            (Some(name), None) => resources.get_key_value(name.as_str()),
-            (None, None) => resources.first_key_value(),
-            (None, Some(after)) => {
-                let rest = (Bound::Excluded(&**after), Bound::Unbounded);
-                resources.range::<str, _>(rest).next()
-            }
+            (Some(name), None) => resources.get_key_value(name),
+            (None, None) => resources.iter().next(),
+            (None, Some(after)) => resources.next_after(after),
         };
         next.map(|(name, resource)| (name, &**resource))
     }

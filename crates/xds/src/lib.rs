@@ -31,7 +31,9 @@ pub use resolve::{
     ResolveError, Resolved, Resolver, Roots, Seen, Step, View, Watches, XdsConfig, resolve,
 };
 pub use session::{Ending, EndingKind, Input, Protocol, Request, Session, SessionConfig, Want};
-pub use snapshot::{DuplicateName, Snapshot, SnapshotBuilder, SnapshotResource, TypeSnapshot};
+pub use snapshot::{
+    DuplicateName, NamedResources, Snapshot, SnapshotBuilder, SnapshotResource, TypeSnapshot,
+};
 pub use subscription::{DeltaSubscription, RequestOutcome, ServerHalf, Subscription};
 
 /// The type URL of the wrapper that names a resource whose message does not.

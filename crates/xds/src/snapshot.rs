@@ -1,4 +1,4 @@
-//! What a server has to say: every resource of every type, at one instant.
+//! The state that a server serves: every resource of every type, at one instant.
 //!
 //! Versions are hashes of content, not counters, so two replicas that hold the same resources call
 //! them by the same version, and a client that moves from one to the other is sent nothing twice.
@@ -8,16 +8,18 @@
 
 mod builder;
 mod changes;
+mod resources;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use envoy_types::pb::google::protobuf::Any;
-use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 pub use builder::{DuplicateName, SnapshotBuilder};
 use changes::Memo;
 pub(crate) use changes::changed_names;
+pub use resources::NamedResources;
 
 /// All resources at one instant; built whole and never edited.
 ///
@@ -71,7 +73,7 @@ impl Snapshot {
 
     /// One resource.
     pub fn resource(&self, type_url: &str, name: &str) -> Option<&SnapshotResource> {
-        self.of(type_url)?.resources.get(name).map(AsRef::as_ref)
+        self.of(type_url)?.resources().get(name).map(AsRef::as_ref)
     }
 
     /// Every type that has resources, by type URL.
@@ -79,23 +81,51 @@ impl Snapshot {
         self.types.iter().map(|(url, of)| (url.as_str(), &**of))
     }
 
+    /// The names that are not the same in `before`, by type: new ones, gone ones, and those of which
+    /// the resource has another version. Types without any are left out.
+    ///
+    /// This costs what changed if this snapshot was built from `before`, with
+    /// [`to_builder`](Self::to_builder).
+    ///
+    /// ```
+    /// use crowfly_xds::Snapshot;
+    /// use envoy_types::pb::google::protobuf::Any;
+    ///
+    /// let before = Snapshot::default();
+    /// let mut builder = before.to_builder();
+    /// builder.set("a", Any { type_url: "type.googleapis.com/x.Y".into(), value: vec![1] });
+    /// let snapshot = builder.build();
+    /// let changes: Vec<_> = snapshot.changes_since(&before).collect();
+    /// assert_eq!(changes, [("type.googleapis.com/x.Y", ["a".into()].into())]);
+    /// assert_eq!(snapshot.changes_since(&snapshot).count(), 0);
+    /// ```
+    pub fn changes_since<'a>(
+        &'a self,
+        before: &'a Self,
+    ) -> impl Iterator<Item = (&'a str, Arc<[Arc<str>]>)> {
+        let urls: BTreeSet<&str> = self
+            .types
+            .keys()
+            .chain(before.types.keys())
+            .map(String::as_str)
+            .collect();
+        let changes = urls
+            .into_iter()
+            .map(|url| (url, changed_names(before.of(url), self.of(url))));
+        changes.filter(|(_, names)| !names.is_empty())
+    }
+
     /// The same snapshot less the resources for which `keep` is false.
     pub fn filter(&self, mut keep: impl FnMut(&str, &str, &SnapshotResource) -> bool) -> Self {
-        let mut types = BTreeMap::new();
+        let mut builder = self.to_builder();
         for (url, of) in &self.types {
-            let kept: BTreeMap<_, _> = of
-                .resources
-                .iter()
-                .filter(|(name, resource)| keep(url, name, resource))
-                .map(|(name, resource)| (Arc::clone(name), Arc::clone(resource)))
-                .collect();
-            if kept.len() == of.resources.len() {
-                types.insert(url.clone(), Arc::clone(of));
-            } else if !kept.is_empty() {
-                types.insert(url.clone(), Arc::new(TypeSnapshot::new(kept)));
+            for (name, resource) in of.resources() {
+                if !keep(url, name, resource) {
+                    builder.remove(url, name);
+                }
             }
         }
-        Self { types }
+        builder.build()
     }
 }
 
@@ -103,23 +133,24 @@ impl Snapshot {
 #[derive(Clone, Debug)]
 pub struct TypeSnapshot {
     version: Arc<str>,
-    resources: BTreeMap<Arc<str>, Arc<SnapshotResource>>,
+    contents: Contents,
     memo: Memo,
 }
 
 impl TypeSnapshot {
-    fn new(resources: BTreeMap<Arc<str>, Arc<SnapshotResource>>) -> Self {
-        let mut contents = Xxh3Default::new();
-        for (name, resource) in &resources {
-            for part in [name, &resource.version] {
-                contents.update(part.as_bytes());
-                contents.update(&[0]);
-            }
-        }
+    fn new(contents: Contents) -> Self {
         Self {
-            version: version(contents.digest()),
-            resources,
+            version: version(xxh3_64(&contents.sum.to_le_bytes())),
+            contents,
             memo: Memo::default(),
+        }
+    }
+
+    /// The type as it comes after `base`, from which these names differ.
+    fn after(base: &Self, changed: Arc<[Arc<str>]>, contents: Contents) -> Self {
+        Self {
+            memo: Memo::known(&base.version, changed),
+            ..Self::new(contents)
         }
     }
 
@@ -129,14 +160,41 @@ impl TypeSnapshot {
     }
 
     /// The resources by name.
-    pub fn resources(&self) -> &BTreeMap<Arc<str>, Arc<SnapshotResource>> {
-        &self.resources
+    pub fn resources(&self) -> &NamedResources {
+        &self.contents.resources
     }
+}
+
+/// NamedResources and the sum of their hashes. A sum does not depend on the order in which they came, and
+/// a change of one resource changes it without a look at the others.
+#[derive(Clone, Debug, Default)]
+struct Contents {
+    resources: NamedResources,
+    sum: u128,
+}
+
+impl Contents {
+    fn insert(&mut self, name: &Arc<str>, resource: Arc<SnapshotResource>) {
+        self.sum = self.sum.wrapping_add(hash_of(name, &resource));
+        if let Some(before) = self.resources.insert(Arc::clone(name), resource) {
+            self.sum = self.sum.wrapping_sub(hash_of(name, &before));
+        }
+    }
+
+    fn remove(&mut self, name: &str) {
+        if let Some(before) = self.resources.remove(name) {
+            self.sum = self.sum.wrapping_sub(hash_of(name, &before));
+        }
+    }
+}
+
+fn hash_of(name: &str, resource: &SnapshotResource) -> u128 {
+    xxh3_128(format!("{name}\0{}", resource.version).as_bytes())
 }
 
 impl PartialEq for TypeSnapshot {
     fn eq(&self, other: &Self) -> bool {
-        self.version == other.version && self.resources == other.resources
+        self.version == other.version && self.contents.resources == other.contents.resources
     }
 }
 
@@ -152,7 +210,8 @@ pub struct SnapshotResource {
 }
 
 impl SnapshotResource {
-    fn new(any: Any, wrapped: bool) -> Self {
+    /// A resource, and the version that its content gives it.
+    pub fn new(any: Any, wrapped: bool) -> Self {
         Self {
             version: version(xxh3_64(&any.value)),
             any,

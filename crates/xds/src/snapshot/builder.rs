@@ -1,14 +1,12 @@
 //! Gathers the resources of a snapshot, from nothing or from the snapshot before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use envoy_types::pb::google::protobuf::Any;
 use thiserror::Error;
 
-use super::{Snapshot, SnapshotResource, TypeSnapshot};
-
-type ByName = BTreeMap<Arc<str>, Arc<SnapshotResource>>;
+use super::{Contents, Snapshot, SnapshotResource, TypeSnapshot};
 
 /// Gathers the resources of a [`Snapshot`].
 #[derive(Clone, Debug, Default)]
@@ -19,10 +17,12 @@ pub struct SnapshotBuilder {
 /// One type of a snapshot to be.
 #[derive(Clone, Debug, Default)]
 struct Draft {
-    /// As it is in the snapshot before: neither copied nor hashed again.
-    kept: Option<Arc<TypeSnapshot>>,
-    /// What replaces it.
-    edited: ByName,
+    /// The type in the snapshot before.
+    base: Option<Arc<TypeSnapshot>>,
+    /// What replaces it; `None` as long as nothing was edited.
+    edited: Option<Contents>,
+    /// The names that were edited.
+    touched: BTreeSet<Arc<str>>,
 }
 
 impl SnapshotBuilder {
@@ -42,16 +42,32 @@ impl SnapshotBuilder {
 
     /// Adds a resource whose message holds its name, in place of one of the same type and name.
     pub fn set(&mut self, name: impl Into<Arc<str>>, any: Any) {
-        let of_type = self.edit(any.type_url.clone());
-        of_type.insert(name.into(), Arc::new(SnapshotResource::new(any, false)));
+        self.put(name, Arc::new(SnapshotResource::new(any, false)));
+    }
+
+    /// Adds a resource that exists already, in place of one of the same type and name. It is neither
+    /// copied nor hashed again.
+    ///
+    /// ```
+    /// use crowfly_xds::{Snapshot, SnapshotResource};
+    /// use envoy_types::pb::google::protobuf::Any;
+    ///
+    /// let any = Any { type_url: "type.googleapis.com/x.Y".into(), value: vec![1] };
+    /// let resource = std::sync::Arc::new(SnapshotResource::new(any, false));
+    /// let mut builder = Snapshot::builder();
+    /// builder.put("a", resource.clone());
+    /// let snapshot = builder.build();
+    /// assert_eq!(snapshot.resource("type.googleapis.com/x.Y", "a"), Some(&*resource));
+    /// ```
+    pub fn put(&mut self, name: impl Into<Arc<str>>, resource: Arc<SnapshotResource>) {
+        let draft = self.types.entry(resource.any.type_url.clone()).or_default();
+        draft.put(name.into(), resource);
     }
 
     /// Takes a resource away; `false` if there was none.
     pub fn remove(&mut self, type_url: &str, name: &str) -> bool {
-        let Some(draft) = self.types.get_mut(type_url) else {
-            return false;
-        };
-        draft.resources().contains_key(name) && draft.edit().remove(name).is_some()
+        let draft = self.types.get_mut(type_url);
+        draft.is_some_and(|draft| draft.remove(name))
     }
 
     /// The finished snapshot.
@@ -65,19 +81,15 @@ impl SnapshotBuilder {
     }
 
     fn insert(&mut self, name: Arc<str>, any: Any, wrapped: bool) -> Result<(), DuplicateName> {
-        let of_type = self.edit(any.type_url.clone());
-        if of_type.contains_key(&name) {
+        let draft = self.types.entry(any.type_url.clone()).or_default();
+        if draft.contains(&name) {
             return Err(DuplicateName {
                 type_url: any.type_url,
                 name: name.to_string(),
             });
         }
-        of_type.insert(name, Arc::new(SnapshotResource::new(any, wrapped)));
+        draft.put(name, Arc::new(SnapshotResource::new(any, wrapped)));
         Ok(())
-    }
-
-    fn edit(&mut self, type_url: String) -> &mut ByName {
-        self.types.entry(type_url).or_default().edit()
     }
 }
 
@@ -86,8 +98,8 @@ impl From<&Snapshot> for SnapshotBuilder {
         let mut types = BTreeMap::new();
         for (url, of) in &snapshot.types {
             let draft = Draft {
-                kept: Some(Arc::clone(of)),
-                edited: ByName::new(),
+                base: Some(Arc::clone(of)),
+                ..Draft::default()
             };
             types.insert(url.clone(), draft);
         }
@@ -96,23 +108,51 @@ impl From<&Snapshot> for SnapshotBuilder {
 }
 
 impl Draft {
-    fn resources(&self) -> &ByName {
-        self.kept.as_ref().map_or(&self.edited, |of| &of.resources)
+    fn contains(&self, name: &str) -> bool {
+        let base = self.base.as_ref().map(|of| &of.contents);
+        let contents = self.edited.as_ref().or(base);
+        contents.is_some_and(|contents| contents.resources.contains_key(name))
     }
 
-    fn edit(&mut self) -> &mut ByName {
-        if let Some(of) = self.kept.take() {
-            self.edited = of.resources.clone();
+    fn put(&mut self, name: Arc<str>, resource: Arc<SnapshotResource>) {
+        self.edit().insert(&name, resource);
+        self.touched.insert(name);
+    }
+
+    fn remove(&mut self, name: &str) -> bool {
+        let is_there = self.contains(name);
+        if is_there {
+            self.edit().remove(name);
+            self.touched.insert(name.into());
         }
-        &mut self.edited
+        is_there
     }
 
-    /// `None` if there is nothing of this type.
+    fn edit(&mut self) -> &mut Contents {
+        let base = self.base.as_ref();
+        let copy = || base.map(|of| of.contents.clone()).unwrap_or_default();
+        self.edited.get_or_insert_with(copy)
+    }
+
+    /// `None` if there is nothing of this type. Only what was touched is compared with the snapshot
+    /// before, and a type in which nothing changed stays the same object.
     fn finish(self) -> Option<Arc<TypeSnapshot>> {
-        if self.kept.is_some() || self.edited.is_empty() {
-            return self.kept;
+        let Some(edited) = self.edited else {
+            return self.base;
+        };
+        if edited.resources.is_empty() {
+            return None;
         }
-        Some(Arc::new(TypeSnapshot::new(self.edited)))
+        let Some(base) = self.base else {
+            return Some(Arc::new(TypeSnapshot::new(edited)));
+        };
+        let mut touched = self.touched;
+        touched.retain(|name| base.resources().get(name) != edited.resources.get(name));
+        if touched.is_empty() {
+            return Some(base);
+        }
+        let changed = touched.into_iter().collect();
+        Some(Arc::new(TypeSnapshot::after(&base, changed, edited)))
     }
 }
 

@@ -1,16 +1,25 @@
 //! What changed from one snapshot to the next.
 //!
-//! Every stream that is served wants to know, and nearly all of them ask about the same two
-//! snapshots. So the answer is worked out once and kept with the newer one: a change of one resource
-//! among ten thousand costs one walk over them, not one for each client.
+//! Every stream that is served asks, and nearly all of them ask about the same two snapshots. So the
+//! answer is kept with the newer one. A snapshot that was built from the one before knows it from the
+//! start; otherwise the first who asks pays for one walk over all resources.
 
 use std::sync::{Arc, OnceLock};
 
 use super::TypeSnapshot;
 
-/// The names that differ from the first snapshot that was asked about.
+/// The names that differ from one other snapshot: from that which this one was made from, or else
+/// from the first that was asked about.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memo(OnceLock<Changes>);
+
+impl Memo {
+    /// These names differ from the snapshot of that version.
+    pub(super) fn known(since: &Arc<str>, names: Arc<[Arc<str>]>) -> Self {
+        let since = Some(Arc::clone(since));
+        Self(OnceLock::from(Changes { since, names }))
+    }
+}
 
 #[derive(Clone, Debug)]
 struct Changes {
@@ -44,7 +53,7 @@ pub(crate) fn changed_names(
 
 fn compare(old: Option<&TypeSnapshot>, new: Option<&TypeSnapshot>) -> Arc<[Arc<str>]> {
     let [mut old, mut new] = [old, new].map(|of| {
-        let resources = of.map(|of| of.resources.iter());
+        let resources = of.map(|of| of.resources().iter());
         resources.into_iter().flatten().peekable()
     });
     let mut names = Vec::new();

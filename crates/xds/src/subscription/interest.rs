@@ -10,7 +10,7 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::service::discovery::v3::Resource;
 
 use super::{WILDCARD, wrapped};
-use crate::snapshot::TypeSnapshot;
+use crate::snapshot::{NamedResources, TypeSnapshot};
 
 /// A response is closed once it holds this much, well below the 4 MiB that gRPC clients take by
 /// default; the rest follows in the next.
@@ -81,7 +81,7 @@ impl Interest {
         if name == WILDCARD {
             self.wildcard = true;
             self.unanswered = true;
-            let listed = resources.into_iter().flat_map(BTreeMap::keys);
+            let listed = resources.into_iter().flat_map(NamedResources::keys);
             // What the client was sent and is gone by now, it is told is gone.
             let listed: Vec<_> = listed.chain(self.known.keys()).cloned().collect();
             for name in &listed {

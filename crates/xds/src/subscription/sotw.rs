@@ -1,6 +1,7 @@
 //! The state-of-the-world variant.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Arc;
 
 use crowfly_model::ResourceType;
@@ -11,7 +12,7 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
 use super::{EMPTY_VERSION, ORDER, RequestOutcome, ServerHalf, WILDCARD, endpoints_of, wrapped};
-use crate::snapshot::{Snapshot, SnapshotResource, TypeSnapshot};
+use crate::snapshot::{Snapshot, SnapshotResource, TypeSnapshot, changed_names};
 
 /// The server half of one state-of-the-world ADS stream.
 ///
@@ -78,7 +79,10 @@ impl Subscription {
 
     /// Serves from `snapshot` from now on.
     pub fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
-        self.snapshot = snapshot;
+        let old = mem::replace(&mut self.snapshot, snapshot);
+        for (url, interest) in &mut self.types {
+            interest.changed(&changed_names(old.of(url), self.snapshot.of(url)));
+        }
     }
 
     /// The next response that is due.
@@ -97,8 +101,7 @@ impl Subscription {
             let Some(interest) = self.types.get(url) else {
                 continue;
             };
-            let settled = interest.is_settled(self.snapshot.of(url));
-            if !settled && interest.awaits_answer {
+            if interest.awaits_answer && !interest.pending.is_empty() {
                 return None;
             }
             if let Some(response) = self.respond(url) {
@@ -193,8 +196,29 @@ struct Interest {
     /// What the newest response was called.
     nonce: String,
     version: String,
-    /// The snapshot's version at which nothing was due.
-    settled_at: Option<String>,
+    pending: Pending,
+}
+
+/// The names that the next response has to be looked up for. The work is so in proportion to what
+/// changed or was asked for, not to what the client has.
+#[derive(Debug, Default)]
+enum Pending {
+    /// Every name that is wanted, or was sent.
+    #[default]
+    All,
+    Names(BTreeSet<Arc<str>>),
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Names(names) if names.is_empty())
+    }
+
+    fn add(&mut self, name: &Arc<str>) {
+        if let Self::Names(names) = self {
+            names.insert(Arc::clone(name));
+        }
+    }
 }
 
 /// What to put into a response.
@@ -215,7 +239,7 @@ impl Interest {
     fn start_over(&mut self) {
         self.sent.clear();
         self.responded = false;
-        self.settled_at = None;
+        self.pending = Pending::All;
     }
 
     fn set_names(&mut self, names: Vec<String>) {
@@ -224,7 +248,7 @@ impl Interest {
         let names: BTreeSet<String> = names.into_iter().collect();
         let wildcard = legacy_wildcard || names.contains(WILDCARD);
         if wildcard != self.wildcard || names != self.names {
-            self.settled_at = None;
+            self.pending = Pending::All;
         }
         self.wildcard = wildcard;
         self.names = names;
@@ -235,71 +259,83 @@ impl Interest {
     }
 
     fn forget(&mut self, name: &str) {
-        if self.sent.remove(name).is_some() {
-            self.settled_at = None;
+        if let Some((name, _)) = self.sent.remove_entry(name) {
+            self.pending.add(&name);
         }
     }
 
-    fn is_settled(&self, available: Option<&TypeSnapshot>) -> bool {
-        self.settled_at.as_deref() == Some(snapshot_version(available))
+    /// These are not as they were.
+    fn changed(&mut self, names: &[Arc<str>]) {
+        for name in names {
+            if self.wants(name) {
+                self.pending.add(name);
+            }
+        }
     }
 
     fn take_due(&mut self, type_url: &str, available: Option<&TypeSnapshot>) -> Option<Due> {
-        if self.is_settled(available) {
-            return None;
+        let looked_at = match mem::replace(&mut self.pending, Pending::Names(BTreeSet::new())) {
+            Pending::All => self.wanted_or_sent(available),
+            Pending::Names(names) => names,
+        };
+        let found = |name: &str| available.and_then(|of| of.resources().get_key_value(name));
+        let mut changed = Vec::new();
+        let mut removed = false;
+        for name in looked_at {
+            match found(&name) {
+                None => removed |= self.sent.remove(&name).is_some(),
+                Some((_, now)) if self.sent.get(&name) == Some(&now.version) => {}
+                Some(due) => changed.push(due),
+            }
         }
-        self.settled_at = Some(snapshot_version(available).to_owned());
-
-        let wanted = self.wanted(available);
-        let changed: Vec<Arc<str>> = wanted
-            .iter()
-            .filter(|(name, resource)| self.sent.get(**name) != Some(&resource.version))
-            .map(|(name, _)| Arc::clone(name))
-            .collect();
-        let removed = self.sent.keys().any(|name| !wanted.contains_key(name));
         let full_state = all_in_one_response(type_url);
         // Envoy's start waits for the first answer to a wildcard, even if that is "nothing"; and a
         // client that comes from another stream may hold what was deleted meanwhile.
         let first_answer = (self.wildcard || full_state) && !self.responded;
-        self.sent.retain(|name, _| wanted.contains_key(name));
         if changed.is_empty() && !first_answer && !(full_state && removed) {
             return None;
         }
-
-        let resources = wanted
-            .iter()
-            .filter(|(name, resource)| {
-                full_state || self.sent.get(**name) != Some(&resource.version)
-            })
-            .map(|(name, resource)| on_the_wire(name, resource))
-            .collect();
-        for name in &changed {
-            self.sent
-                .insert(Arc::clone(name), Arc::clone(&wanted[name].version));
+        for (name, resource) in &changed {
+            let version = Arc::clone(&resource.version);
+            self.sent.insert(Arc::clone(name), version);
         }
         self.responded = true;
-        Some(Due { resources, changed })
-    }
-
-    fn wanted<'a>(
-        &self,
-        available: Option<&'a TypeSnapshot>,
-    ) -> BTreeMap<&'a Arc<str>, &'a SnapshotResource> {
-        let Some(available) = available else {
-            return BTreeMap::new();
+        let resources = if full_state {
+            let all = self.sent.keys().filter_map(|name| found(name));
+            all.map(|(name, resource)| on_the_wire(name, resource))
+                .collect()
+        } else {
+            let changed = changed.iter();
+            changed
+                .map(|(name, resource)| on_the_wire(name, resource))
+                .collect()
         };
-        let resources = available.resources();
-        let named = |name: &String| resources.get_key_value(name.as_str());
-        if self.wildcard {
-            return resources.iter().map(|(name, r)| (name, &**r)).collect();
-        }
-        let found = self.names.iter().filter_map(named);
-        found.map(|(name, r)| (name, &**r)).collect()
+        let changed = changed.into_iter().map(|(name, _)| Arc::clone(name));
+        Some(Due {
+            resources,
+            changed: changed.collect(),
+        })
     }
-}
 
-fn snapshot_version(available: Option<&TypeSnapshot>) -> &str {
-    available.map_or("", TypeSnapshot::version)
+    fn wants(&self, name: &str) -> bool {
+        self.wildcard || self.names.contains(name)
+    }
+
+    /// The names that are wanted and there, and those that were sent and may be gone.
+    fn wanted_or_sent(&self, available: Option<&TypeSnapshot>) -> BTreeSet<Arc<str>> {
+        let mut names: BTreeSet<Arc<str>> = self.sent.keys().cloned().collect();
+        let Some(resources) = available.map(TypeSnapshot::resources) else {
+            return names;
+        };
+        if self.wildcard {
+            names.extend(resources.keys().cloned());
+            return names;
+        }
+        let named = self.names.iter();
+        let found = named.filter_map(|name| resources.get_key_value(name));
+        names.extend(found.map(|(name, _)| Arc::clone(name)));
+        names
+    }
 }
 
 /// For these types absence means deletion, so each response lists everything (gRFC A53).

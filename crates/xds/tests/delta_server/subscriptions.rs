@@ -180,7 +180,7 @@ fn every_resource_travels_under_its_name_and_version() {
             panic!("one resource, got {response:?}");
         };
         assert_eq!(sent.name, "a");
-        assert_eq!(*sent.version, *of.resources()["a"].version);
+        assert_eq!(*sent.version, *of.resources().get("a").unwrap().version);
         assert_eq!(sent.resource.as_ref().unwrap().type_url, type_url);
         assert_eq!(response.system_version_info, of.version());
     }

@@ -11,6 +11,7 @@ mod fallback;
 mod fallback_versions;
 mod federation;
 mod server;
+mod server_cost;
 mod server_deletion;
 mod server_names;
 mod server_order;

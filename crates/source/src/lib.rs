@@ -1,0 +1,47 @@
+//! Where configuration comes from: sources of keyed values, and one table made of them.
+//!
+//! The control plane and the node agent both read their configuration from several places at once:
+//! files, etcd, Kubernetes, an xDS server. This crate holds the vocabulary that those places share,
+//! because then no reader has to know which of them are in use (CFP-30235, phase 1).
+//!
+//! - A source is whatever emits [`Event`]s. It lists what it has (`Init`, an `Upsert` each,
+//!   `InitDone`), then tells changes, and says `Failed` when it is cut off.
+//! - [`Table`] is the state of one source. A source that failed keeps its last state, because a
+//!   broken connection is no reason to take away what works.
+//! - [`Merged`] settles claims between sources. A value claims keys, such as an address or the name
+//!   of a service. The first source in a declared order wins each claim. The others are shadowed, not
+//!   lost: they take over when the winner goes.
+//!
+//! The state machines here do no I/O. The drivers that watch the outside world each have a feature.
+//!
+//! Two values of one claim are never added up here: whether the endpoints of two sources belong
+//! together depends on what they are, so it is for the reader to decide. All claimants are there to
+//! be asked for.
+//!
+//! ```
+//! use crowfly_source::{Event, Merged};
+//!
+//! // A value is the name of a backend, and claims one address.
+//! const KUBERNETES: usize = 0;
+//! const ETCD: usize = 1;
+//! let mut merged = Merged::new(2, |value: &(&str, u16)| vec![value.1]);
+//!
+//! merged.handle(ETCD, Event::Upsert("b", ("from etcd", 80)));
+//! assert_eq!(merged.winner(&80).unwrap().value.0, "from etcd");
+//!
+//! // Kubernetes comes first. The claim that changed hands is returned.
+//! assert_eq!(merged.handle(KUBERNETES, Event::Upsert("a", ("from Kubernetes", 80))), [80]);
+//! assert_eq!(merged.winner(&80).unwrap().value.0, "from Kubernetes");
+//!
+//! // What was shadowed takes over.
+//! assert_eq!(merged.handle(KUBERNETES, Event::Delete("a")), [80]);
+//! assert_eq!(merged.winner(&80).unwrap().value.0, "from etcd");
+//! ```
+
+mod event;
+mod merged;
+mod table;
+
+pub use event::Event;
+pub use merged::{Claimant, Merged};
+pub use table::{Replaced, Status, Table};

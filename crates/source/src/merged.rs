@@ -1,0 +1,160 @@
+//! Several sources as one table.
+//!
+//! Sources may contradict each other: two of them define a service, or give one address to two
+//! services. Somebody has to decide, always in the same way and independent of who spoke first. Here
+//! the order of the sources decides, and within one source the order of the keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::{Event, Status, Table};
+
+/// The values of several sources, and for each claim the value that wins it.
+///
+/// `F` says what a value claims. It must depend on the value alone. A value may claim nothing, or
+/// several keys, and may win some of them and not others.
+///
+/// ```
+/// use crowfly_source::{Event, Merged};
+///
+/// // A service claims each of its addresses.
+/// let mut merged = Merged::new(2, |addresses: &Vec<u32>| addresses.clone());
+/// merged.handle(0, Event::Upsert("high", vec![1, 2]));
+/// let changed = merged.handle(1, Event::Upsert("low", vec![2, 3]));
+/// assert_eq!(changed, [3], "2 belongs to a higher source");
+/// assert_eq!(merged.winner(&2).map(|claimant| *claimant.key), Some("high"));
+/// assert_eq!(merged.claimants(&2).count(), 2, "the lower one is shadowed, not lost");
+/// ```
+pub struct Merged<K, V, C, F> {
+    /// The highest source first.
+    sources: Vec<Table<K, V>>,
+    /// All that claim a key, the winner first: the rank of their source, and their key in it.
+    claimants: BTreeMap<C, BTreeSet<(usize, K)>>,
+    claims: F,
+}
+
+/// A value that claims a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimant<'a, K, V> {
+    /// The rank of its source. 0 is the highest.
+    pub source: usize,
+    /// Its key in that source.
+    pub key: &'a K,
+    /// The value.
+    pub value: &'a V,
+}
+
+impl<K, V, C, F> Merged<K, V, C, F>
+where
+    K: Clone + Ord,
+    V: PartialEq,
+    C: Clone + Ord,
+    F: Fn(&V) -> Vec<C>,
+{
+    /// A table of so many sources. Their rank is their number: 0 is the highest.
+    pub fn new(sources: usize, claims: F) -> Self {
+        Self {
+            sources: (0..sources).map(|_| Table::default()).collect(),
+            claimants: BTreeMap::new(),
+            claims,
+        }
+    }
+
+    /// Takes an event of a source. Returns, in order, the claims whose winner is another one now or
+    /// has another value, so a reader that looks at those alone is up to date.
+    ///
+    /// # Panics
+    /// If there is no such source.
+    pub fn handle(&mut self, source: usize, event: Event<K, V>) -> Vec<C> {
+        let mut changed = BTreeSet::new();
+        for replaced in self.sources[source].handle(event) {
+            let after = self.sources[source].get(&replaced.key);
+            let before = self.claims_of(replaced.before.as_ref());
+            let after = self.claims_of(after);
+            let claimant = (source, replaced.key);
+            for claim in before.union(&after) {
+                let held = self.is_first(claim, &claimant);
+                if after.contains(claim) {
+                    let all = self.claimants.entry(claim.clone()).or_default();
+                    all.insert(claimant.clone());
+                } else {
+                    self.withdraw(claim, &claimant);
+                }
+                if held || self.is_first(claim, &claimant) {
+                    changed.insert(claim.clone());
+                }
+            }
+        }
+        changed.into_iter().collect()
+    }
+
+    fn claims_of(&self, value: Option<&V>) -> BTreeSet<C> {
+        let claims = value.map(|value| (self.claims)(value));
+        claims.into_iter().flatten().collect()
+    }
+}
+
+impl<K: Ord, V, C: Ord, F> Merged<K, V, C, F> {
+    /// The value that wins a claim: of the highest source that claims it, the first by key.
+    pub fn winner(&self, claim: &C) -> Option<Claimant<'_, K, V>> {
+        self.claimants(claim).next()
+    }
+
+    /// All values that claim a key, the winner first, then those that it shadows.
+    pub fn claimants(&self, claim: &C) -> impl Iterator<Item = Claimant<'_, K, V>> {
+        let all = self.claimants.get(claim).into_iter().flatten();
+        all.filter_map(|(source, key)| {
+            let value = self.sources.get(*source)?.get(key)?;
+            Some(Claimant {
+                source: *source,
+                key,
+                value,
+            })
+        })
+    }
+
+    /// Every key that is claimed.
+    pub fn claims(&self) -> impl Iterator<Item = &C> {
+        self.claimants.keys()
+    }
+
+    /// The values of one source by key, shadowed or not.
+    pub fn values(&self, source: usize) -> impl Iterator<Item = (&K, &V)> {
+        self.sources.get(source).into_iter().flat_map(Table::iter)
+    }
+
+    /// The state of a source. One that does not exist is silent for ever.
+    pub fn status(&self, source: usize) -> &Status {
+        let table = self.sources.get(source);
+        table.map_or(&Status::Silent, Table::status)
+    }
+
+    /// True once every source has completed a listing. Until then an absent claim may be one that was
+    /// not told yet, so a reader should delete nothing.
+    pub fn has_synced(&self) -> bool {
+        self.sources.iter().all(Table::has_synced)
+    }
+
+    fn is_first(&self, claim: &C, claimant: &(usize, K)) -> bool {
+        let all = self.claimants.get(claim);
+        all.and_then(BTreeSet::first) == Some(claimant)
+    }
+
+    fn withdraw(&mut self, claim: &C, claimant: &(usize, K)) {
+        if let Some(all) = self.claimants.get_mut(claim) {
+            all.remove(claimant);
+            if all.is_empty() {
+                self.claimants.remove(claim);
+            }
+        }
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug, C: fmt::Debug, F> fmt::Debug for Merged<K, V, C, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Merged")
+            .field("sources", &self.sources)
+            .field("claimants", &self.claimants)
+            .finish_non_exhaustive()
+    }
+}
