@@ -127,8 +127,8 @@ mod tests {
         let path = "mesh.yaml".into();
         let text = text.to_owned();
         let snapshot = translate(&Catalog::read(&[ConfigFile { path, text }]).unwrap()).unwrap();
-        let resources = snapshot.types().flat_map(|(_, of)| of.resources().values());
-        let shown = resources.map(|resource| descriptors::to_json(&resource.any).to_string());
+        let resources = snapshot.types().flat_map(|(_, of)| of.resources());
+        let shown = resources.map(|(_, resource)| descriptors::to_json(&resource.any).to_string());
         shown.collect()
     }
 

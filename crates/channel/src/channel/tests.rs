@@ -41,7 +41,7 @@ async fn reaches_for(channel: &Channel, port: &Reserved) {
 
 /// What calls are routed by at this moment.
 fn published(channel: &Channel) -> Arc<Routing> {
-    Arc::clone(&channel.shared.routing.load())
+    Arc::clone(&channel.context.routing.load())
 }
 
 fn router(routing: &Routing) -> &Router {
