@@ -46,7 +46,7 @@ pub enum CallOutcome {
     Status(i32),
 }
 
-/// What an attempt adds one to.
+/// The count that an attempt adds one to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counted {
     /// The attempts that failed.
@@ -70,7 +70,7 @@ impl CallOutcome {
         }
     }
 
-    /// What the attempt counts as in load reports (gRFC A27).
+    /// The attempt as load reports count it (gRFC A27).
     ///
     /// An attempt is issued when its pick is complete. It is a success if its status is OK and an error
     /// in every other case. That includes attempts that were cancelled or never sent, because issued
@@ -83,7 +83,7 @@ impl CallOutcome {
         }
     }
 
-    /// What the attempt counts as for outlier detection (gRFC A50); `None` if it does not count.
+    /// The attempt as outlier detection counts it (gRFC A50); `None` if it is left out.
     ///
     /// A50 counts an endpoint's calls when they finish. Attempts of which nothing was sent are left out,
     /// because they say nothing about the endpoint. gRPC C-core does the same in `outlier_detection`: a

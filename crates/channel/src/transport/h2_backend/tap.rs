@@ -71,7 +71,7 @@ impl<IO, F: FnMut(Event)> Tap<IO, F> {
         self.frame.clear();
     }
 
-    /// Whether the frame is about the connection as a whole. Too short a header is not known to be.
+    /// True if the frame is about the connection as a whole. False for a header that came in part.
     fn is_watched(&self) -> bool {
         let Some(&[a, b, c, kind, flags, ref stream @ ..]) = self.frame.get(..HEADER_LEN) else {
             return false;

@@ -1,4 +1,4 @@
-//! What the encoder makes of the calls of a channel.
+//! The encoder, with the calls of a channel.
 
 use bytes::BytesMut;
 use http::{HeaderName, HeaderValue};

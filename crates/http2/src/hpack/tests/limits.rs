@@ -1,4 +1,4 @@
-//! What no server may make us do.
+//! Limits on what a server can cost.
 
 use super::{Decoded, Decoder, HpackError, ListSize, decode, decode_within, field, hex, status};
 

@@ -1,4 +1,4 @@
-//! What both halves share with their tests.
+//! Tests of both halves, and the helpers that they share.
 
 mod encode;
 mod limits;

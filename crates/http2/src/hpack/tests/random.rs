@@ -1,4 +1,4 @@
-//! Whatever comes: nothing panics, and what is encoded is decoded again.
+//! Random input: nothing panics, and encoded fields are decoded again.
 
 use bytes::BytesMut;
 use http::{HeaderName, HeaderValue};

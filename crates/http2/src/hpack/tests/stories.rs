@@ -27,7 +27,7 @@ fn header_blocks_of_another_encoder_are_decoded() {
     assert!(blocks >= 400, "only {blocks} blocks");
 }
 
-/// The same lists through our encoder, and back.
+/// The lists of the stories go through our encoder, and back.
 #[test]
 fn the_stories_go_there_and_back() {
     for story in stories() {
@@ -63,7 +63,7 @@ struct Block {
 }
 
 impl Block {
-    /// What the decoder of a client makes of it: a request's pseudo headers have no place there.
+    /// The field as the decoder of a client reads it, which has no place for a request's pseudo headers.
     fn decoded(&self) -> Vec<Decoded> {
         let decoded = |(name, value): &(String, Vec<u8>)| match name.as_str() {
             ":status" => Decoded::Status(value.as_slice().try_into().unwrap()),
