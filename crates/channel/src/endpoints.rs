@@ -269,7 +269,7 @@ mod tests {
             h2::server::handshake(tcp).await.unwrap()
         };
         let ready = until(&mut endpoints, &mut reports, |state| {
-            matches!(state, EndpointState::Ready(_))
+            matches!(state, EndpointState::Ready { .. })
         });
         let (server, changes) = tokio::join!(serve, ready);
         let changed: BTreeSet<EndpointId> = changes.iter().map(|(id, _)| *id).collect();

@@ -81,8 +81,14 @@ fn with_all_ready(plan: Plan) -> Option<Arc<Picker<()>>> {
         balancer.flush(now);
         while let Some(command) = balancer.poll_command() {
             match command {
-                Command::Connect { id, .. } => {
-                    let state = EndpointState::Ready(());
+                Command::Connect { id, addresses } => {
+                    let Some(&address) = addresses.first() else {
+                        continue;
+                    };
+                    let state = EndpointState::Ready {
+                        transport: (),
+                        address,
+                    };
                     balancer.handle(Event::Endpoint { id, state }, now);
                 }
                 Command::Publish { picker, .. } => last = Some(picker),

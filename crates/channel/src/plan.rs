@@ -17,7 +17,7 @@ use crowfly_model::grpc::cluster::{self, ClusterKind, EndpointPolicy, EndpointSo
 use crowfly_model::grpc::endpoints as model;
 use crowfly_xds::{ClusterResult, ClusterState, XdsConfig};
 
-use self::endpoints::{Weighing, place, takes_calls};
+use self::endpoints::{Weighing, draining, place, takes_calls};
 use self::names::ChildNames;
 use crate::policy;
 use crate::routing::joined;
@@ -215,6 +215,7 @@ impl Planner {
             drops: endpoints.map_or_else(|| Arc::from([]), |endpoints| drops(endpoints)),
             max_concurrent_requests: leaf.max_concurrent_requests,
             note: note(state).map(Into::into),
+            draining: priorities.iter().flat_map(|p| draining(p)).collect(),
             child,
         }));
         (node, names)

@@ -158,7 +158,10 @@ impl Machine {
     /// Offers the connection; since when.
     fn connected(&self, connection: &Connection) -> Instant {
         debug!(address = %self.id.address, "connected");
-        self.report(EndpointState::Ready(connection.sender().clone()));
+        self.report(EndpointState::Ready {
+            transport: connection.sender().clone(),
+            address: self.id.address,
+        });
         Instant::now()
     }
 

@@ -157,7 +157,7 @@ fn change_of_state(policy: &Policy) -> Duration {
     let mut bench = Bench::ready(policy, 10_000);
     let id = bench.ids[bench.ids.len() / 2];
     let sample = |serial| {
-        let state = EndpointState::Ready(Arc::new(serial));
+        let state = ready(serial);
         bench.time(Event::Endpoint { id, state })
     };
     (0..SAMPLES as u64).map(sample).min().unwrap_or_default()
@@ -207,6 +207,7 @@ fn many_leaves(leaves: u32) -> Plan {
             drops: Arc::from([]),
             max_concurrent_requests: 1024,
             note: None,
+            draining: Arc::from([]),
             child: priority("child0", localities(&Policy::RoundRobin, 1), Duration::ZERO),
         };
         PriorityChild {
@@ -247,7 +248,7 @@ impl Bench {
         // Connections are made in any order: neighbours in the list are not neighbours in memory.
         fastrand::Rng::with_seed(2).shuffle(&mut ids);
         for (serial, &id) in (0..).zip(&ids) {
-            let state = EndpointState::Ready(Arc::new(serial));
+            let state = ready(serial);
             balancer.handle(Event::Endpoint { id, state }, now);
         }
         balancer.flush(now);
@@ -268,7 +269,7 @@ impl Bench {
         let (connects, _) = drain(&mut self.balancer);
         let elapsed = now.elapsed();
         for id in connects {
-            let state = EndpointState::Ready(Arc::new(0));
+            let state = ready(0);
             self.balancer.handle(Event::Endpoint { id, state }, now);
         }
         self.balancer.flush(now);
@@ -290,6 +291,7 @@ fn plan(policy: &Policy, size: u32) -> Plan {
             }]),
             max_concurrent_requests: 1024,
             note: None,
+            draining: Arc::from([]),
             child: priority("child0", localities(policy, size), Duration::ZERO),
         };
         let Node::Priority(leaf) = priority(name, Node::Cluster(Arc::new(cluster)), RETENTION)
@@ -344,6 +346,14 @@ fn drain(balancer: &mut Balancer<Transport>) -> (Vec<EndpointId>, Option<Arc<Pic
         }
     }
     (connects, published)
+}
+
+/// The report of a connection. Any address will do: none of the policies asks which it is.
+fn ready(serial: u64) -> EndpointState<Transport> {
+    EndpointState::Ready {
+        transport: Arc::new(serial),
+        address: SocketAddr::from(([10, 0, 0, 0], 50051)),
+    }
 }
 
 fn endpoint(n: u32) -> Endpoint {

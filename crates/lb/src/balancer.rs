@@ -6,7 +6,7 @@
 //! worked on once; a leaf in which nothing changed is not looked at.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     fmt,
     net::SocketAddr,
     sync::Arc,
@@ -15,9 +15,9 @@ use std::{
 
 use crate::{
     CallCounters, ClusterName, Connectivity, EndpointId, EndpointState, EndpointView, Picker, Plan,
-    Tree,
+    RosterView, Tree,
     compile::compile,
-    endpoint::{Pool, Record, State},
+    endpoint::{Pool, Record, RosterId, State},
     leaf::{Leaf, LeafId, Leaves},
     node::{Agenda, NodeContext, Place, Position},
     timing::{COALESCE, COALESCE_MAX},
@@ -99,11 +99,14 @@ pub struct Balancer<T> {
 impl<T> Balancer<T> {
     /// A balancer without clusters. The seed decides where round_robin starts; `counters` holds the
     /// open calls of clusters that others balance as well.
-    pub fn new(seed: u64, counters: Arc<CallCounters>) -> Self {
+    pub fn new(seed: u64, counters: Arc<CallCounters>) -> Self
+    where
+        T: Clone,
+    {
         Self {
             clusters: HashMap::new(),
             leaves: Leaves::new(),
-            pool: Pool::new(),
+            pool: Pool::new(T::clone),
             counters,
             rng: fastrand::Rng::with_seed(seed),
             dirty_leaves: BTreeSet::new(),
@@ -125,7 +128,10 @@ impl<T> Balancer<T> {
             Event::Plan(plan) => {
                 self.dirty_clusters.insert(plan.cluster.clone());
                 let cluster = self.clusters.entry(plan.cluster.clone());
-                let root = cluster.or_insert_with(|| Box::new(Root::new(plan.clone())));
+                let root = cluster.or_insert_with(|| {
+                    let roster = self.pool.open_roster(&plan.cluster, &plan.cluster, None);
+                    Box::new(Root::new(plan.clone(), roster))
+                });
                 root.next = Next::Plan(plan);
             }
             Event::RemoveCluster(name) => {
@@ -134,31 +140,39 @@ impl<T> Balancer<T> {
                     self.dirty_clusters.insert(name);
                 }
             }
+            // The driver's report may have crossed our Release.
+            Event::Endpoint { id, .. } if !self.pool.is_introduced(id) => {}
             Event::Endpoint { id, state } => {
                 if let EndpointState::Idle | EndpointState::TransientFailure(_) = &state {
                     self.lost(id);
                 }
                 let before = self.pool.get(id).map(Record::connectivity);
                 let (gained, lost) = (
-                    matches!(state, EndpointState::Ready(_)),
+                    matches!(state, EndpointState::Ready { .. }),
                     matches!(state, EndpointState::TransientFailure(_)),
                 );
-                if let Some(id) = self.pool.report(id, state) {
-                    self.touch(id);
-                    let little = |leaf: &mut Leaf<T>| match before {
+                if self.pool.report(id, state) {
+                    let mut little = |leaf: &mut Leaf<T>| match before {
                         Some(before) if lost => leaf.lost_little(before),
                         _ => gained && leaf.gained_little(),
                     };
-                    if self.leaves.get_mut(id.0).is_some_and(little) {
+                    let mut can_wait = true;
+                    for id in self.pool.leaves_of(id) {
+                        self.touch(id);
+                        can_wait &= self.leaves.get_mut(id.0).is_some_and(&mut little);
+                    }
+                    if can_wait {
                         flush_by = now + self.patience.wait(now);
                     }
                 }
             }
             Event::Demand(id) => {
-                if self.pool.connect(id)
-                    && let Some(leaf) = self.pool.get(id).map(|record| record.leaf())
-                {
-                    self.touch(leaf);
+                if self.pool.connect(id) {
+                    // All of its leaves are looked at, also those that others have affected.
+                    self.pool.take_affected();
+                    for leaf in self.pool.leaves_of(id) {
+                        self.touch(leaf);
+                    }
                 }
             }
         }
@@ -188,8 +202,8 @@ impl<T> Balancer<T> {
             self.settle(&name, now);
             self.publish(&name);
         }
-        while let Some(release) = self.pool.next_release() {
-            self.commands.push_back(release);
+        while let Some(command) = self.pool.next_after_pickers() {
+            self.commands.push_back(command);
         }
         while let Some(leaf) = self.pool.next_emptied() {
             self.look_up_again(leaf);
@@ -219,6 +233,7 @@ impl<T> Balancer<T> {
             if let Some(position) = position {
                 position.current().exit_idle(cx);
                 touch_all(position, cx);
+                touch_affected(cx);
             }
         });
         self.dirty_clusters.insert(cluster.clone());
@@ -241,7 +256,7 @@ impl<T> Balancer<T> {
     /// What calls to an endpoint are sent on; `None` if it is not READY.
     pub fn transport(&self, id: EndpointId) -> Option<&T> {
         match &self.pool.get(id)?.state {
-            State::Ready(ready) => Some(&ready.transport),
+            State::Ready(connection) => Some(&connection.any().transport),
             State::Connecting | State::Failing(_) | State::Idle(_) => None,
         }
     }
@@ -252,22 +267,30 @@ impl<T> Balancer<T> {
         Some(position.state(&self.leaves))
     }
 
-    /// The endpoints of a cluster with their states and counters.
+    /// The endpoints that the leaves of a cluster hold, with their states and counters. An endpoint that
+    /// is in several places is shown in the first of them.
     pub fn endpoints(&self, cluster: &str) -> Vec<EndpointView> {
         let root = self.clusters.get(cluster);
         let mut views = Vec::new();
+        let mut seen = HashSet::new();
         if let Some(position) = root.and_then(|root| root.position.as_ref()) {
             position.each_leaf(&mut |id| {
                 let leaf = self.leaves.get(id.0);
-                views.extend(leaf.iter().flat_map(|leaf| leaf.views(&self.pool)));
+                let held = leaf.iter().flat_map(|leaf| leaf.views(&self.pool));
+                views.extend(held.filter(|view| seen.insert(view.id)));
             });
         }
         views
     }
 
+    /// The endpoints that the leaf clusters of a cluster know, also those that no leaf holds.
+    pub fn roster(&self, cluster: &str) -> Vec<RosterView> {
+        self.pool.roster_views(cluster)
+    }
+
     /// How many endpoints were looked at so far: what the work is measured by.
     pub fn visits(&self) -> u64 {
-        self.leaves.iter().map(Leaf::visits).sum()
+        self.leaves.iter().map(Leaf::visits).sum::<u64>() + self.pool.visits
     }
 
     /// How many nodes of the trees were looked at so far: what the work above the endpoints is measured
@@ -290,7 +313,7 @@ impl<T> Balancer<T> {
             let position = position.as_mut()?;
             position.each_leaf(&mut |id| _ = cx.dirty.insert(id));
             touch_all(position, cx);
-            position.settle(cx);
+            settle_all(position, cx);
             Some(())
         });
         let root = self
@@ -333,7 +356,7 @@ impl<T> Balancer<T> {
 
     /// An endpoint has no connection: perhaps it has moved.
     fn lost(&mut self, id: EndpointId) {
-        if let Some(leaf) = self.pool.get(id).map(|record| record.leaf()) {
+        for leaf in self.pool.leaves_of(id) {
             self.look_up_again(leaf);
         }
     }
@@ -366,6 +389,7 @@ impl<T> Balancer<T> {
                     }
                 });
                 if let Some(root) = self.clusters.remove(name) {
+                    self.pool.close_roster(root.roster);
                     let timer = root.wake_at.map(|at| (at, name.clone()));
                     timer.map(|timer| self.timers.remove(&timer));
                 }
@@ -377,7 +401,7 @@ impl<T> Balancer<T> {
         let wake_at = self.change_tree(name, now, |position, cx| {
             cx.agenda.fire(now);
             if let Some(position) = position {
-                position.settle(cx);
+                settle_all(position, cx);
             }
             cx.agenda.tidy();
             cx.agenda.next_alarm()
@@ -409,7 +433,7 @@ impl<T> Balancer<T> {
             dirty: &mut self.dirty_leaves,
             now,
             agenda: &mut root.agenda,
-            place: Place::default(),
+            place: Place::root(root.roster),
         };
         Some(f(&mut root.position, &mut cx))
     }
@@ -450,6 +474,8 @@ impl<T> fmt::Debug for Command<T> {
 #[derive(Debug)]
 struct Root<T> {
     plan: Arc<Plan>,
+    /// The endpoints that are in no leaf cluster.
+    roster: RosterId,
     next: Next,
     position: Option<Position>,
     picker: Option<Arc<Picker<T>>>,
@@ -459,8 +485,9 @@ struct Root<T> {
 }
 
 impl<T> Root<T> {
-    fn new(plan: Arc<Plan>) -> Self {
+    fn new(plan: Arc<Plan>, roster: RosterId) -> Self {
         Self {
+            roster,
             next: Next::Nothing,
             plan,
             position: None,
@@ -469,6 +496,31 @@ impl<T> Root<T> {
             wake_at: None,
         }
     }
+}
+
+/// Settles a tree, until no leaf has changed an endpoint that another leaf holds as well.
+fn settle_all<T>(position: &mut Position, cx: &mut NodeContext<'_, T>) {
+    loop {
+        position.settle(cx);
+        let (roster, leaves) = (cx.place.roster, &*cx.leaves);
+        cx.pool
+            .sweep(roster, |visit| position.each_unheld(leaves, visit));
+        if !touch_affected(cx) {
+            return;
+        }
+    }
+}
+
+/// Has the leaves looked at in which an endpoint changed because of another leaf; whether there are any.
+fn touch_affected<T>(cx: &mut NodeContext<'_, T>) -> bool {
+    let affected = cx.pool.take_affected();
+    for &id in &affected {
+        if let Some(leaf) = cx.leaves.get(id.0) {
+            cx.agenda.touch(leaf.within());
+            cx.dirty.insert(id);
+        }
+    }
+    !affected.is_empty()
 }
 
 /// Has every part of a tree settled.

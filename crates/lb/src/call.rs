@@ -166,7 +166,12 @@ impl<T> Call<T> {
         &self.endpoint.addresses
     }
 
-    /// The locality of the endpoint.
+    /// The address of the endpoint that is connected.
+    pub fn address(&self) -> SocketAddr {
+        self.endpoint.address
+    }
+
+    /// The locality that the endpoint was in when it was picked. It may have moved since.
     pub fn locality(&self) -> &LocalityId {
         &self.endpoint.locality
     }

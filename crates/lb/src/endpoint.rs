@@ -1,19 +1,31 @@
-//! Endpoints: their identity, the states a driver reports, and what calls leave behind.
+//! Endpoints: their identity, the states a driver reports, and the counters of their calls.
+//!
+//! An endpoint belongs to its leaf cluster (see `roster`), because it may move between the priorities and
+//! localities of the cluster. Leaves hold it by id, and a call names the place that it was picked in.
 
+mod index;
 mod pool;
 mod ready;
+mod record;
+mod roster;
 mod wish;
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
-pub(crate) use pool::{Failed, Owner, Pool, Record, State};
+pub(crate) use pool::{Owner, Pool};
 pub(crate) use ready::ReadyEndpoint;
+pub(crate) use record::{Failed, Record, State};
+pub(crate) use roster::RosterId;
 pub(crate) use wish::Wish;
 
-use crate::{LocalityId, slots::Key};
+use crate::{ClusterName, LocalityId, slots::Key};
 
-/// Names an endpoint from the [`Command::Connect`](crate::Command::Connect) that introduces it to
-/// the [`Command::Release`](crate::Command::Release) that ends it. Ids are not used again.
+/// Names an endpoint for as long as its leaf cluster knows it, wherever in the cluster it is. Ids are
+/// not used again for others.
+///
+/// A driver hears of an endpoint by [`Command::Connect`](crate::Command::Connect), and may forget it
+/// after [`Command::Release`](crate::Command::Release). An endpoint that is needed again later is
+/// connected by the same id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct EndpointId(pub(crate) Key);
 
@@ -23,9 +35,9 @@ impl fmt::Display for EndpointId {
     }
 }
 
-/// What a driver reports about an endpoint.
+/// A driver's report about an endpoint.
 ///
-/// `T` is what a call is sent on; it is handed out by picks as it was given here.
+/// `T` is the transport that calls are sent on; picks hand it out as it was given here.
 #[derive(Clone, Debug)]
 pub enum EndpointState<T> {
     /// There is no connection and no attempt to make one. The balancer asks for one when it wants
@@ -34,7 +46,13 @@ pub enum EndpointState<T> {
     /// A connection is being made.
     Connecting,
     /// Calls can be sent.
-    Ready(T),
+    Ready {
+        /// The transport that calls are sent on.
+        transport: T,
+        /// The address that is connected. It tells which endpoint a call is counted to where several
+        /// are one list of addresses (`pick_first`).
+        address: SocketAddr,
+    },
     /// No address could be reached; the text is the reason, without the address.
     TransientFailure(Arc<str>),
 }
@@ -91,7 +109,8 @@ impl fmt::Display for Connectivity {
     }
 }
 
-/// One endpoint as [`Balancer::endpoints`](crate::Balancer::endpoints) shows it.
+/// One endpoint of a leaf, as [`Balancer::endpoints`](crate::Balancer::endpoints) shows it. All
+/// endpoints of a `pick_first` leaf are one, with all of their addresses.
 #[derive(Clone, Debug)]
 pub struct EndpointView {
     /// Its id.
@@ -102,8 +121,46 @@ pub struct EndpointView {
     pub addresses: Arc<[SocketAddr]>,
     /// Its state as balancing sees it.
     pub state: Connectivity,
-    /// How many calls were sent to it.
+    /// How many calls were sent to it, wherever it was.
     pub picks: u64,
-    /// How many calls are open on it.
+    /// How many calls are open on it, wherever it was when they began.
     pub in_flight: u64,
+}
+
+/// One endpoint as its leaf cluster knows it, as [`Balancer::roster`](crate::Balancer::roster) shows it.
+///
+/// The calls of a `pick_first` policy are counted to the endpoint whose address is connected.
+#[derive(Clone, Debug)]
+pub struct RosterView {
+    /// Its id.
+    pub id: EndpointId,
+    /// The leaf cluster.
+    pub cluster: ClusterName,
+    /// Its addresses, the main one first.
+    pub addresses: Arc<[SocketAddr]>,
+    /// Whether the control plane says that it is about to go (A55). No leaf gets it then.
+    pub is_draining: bool,
+    /// The localities of its places in the tree, which may be several; empty if no leaf holds it.
+    pub localities: Vec<LocalityId>,
+    /// The state of its own connection. Under `pick_first` it has none of its own, and is IDLE.
+    pub state: Connectivity,
+    /// How many calls were sent to it, wherever it was.
+    pub picks: u64,
+    /// How many calls are open on it, wherever it was when they began.
+    pub in_flight: u64,
+}
+
+/// Prints addresses with commas in between.
+pub(crate) struct AddressList<'a>(pub(crate) &'a [SocketAddr]);
+
+impl fmt::Display for AddressList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, address) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            address.fmt(f)?;
+        }
+        Ok(())
+    }
 }

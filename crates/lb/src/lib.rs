@@ -42,9 +42,10 @@
 //! balancer.flush(now);
 //! while let Some(command) = balancer.poll_command() {
 //!     match command {
-//!         Command::Connect { id, .. } => {
+//!         Command::Connect { id, addresses } => {
 //!             // a driver dials here, and reports what happens
-//!             balancer.handle(Event::Endpoint { id, state: EndpointState::Ready("h2") }, now);
+//!             let state = EndpointState::Ready { transport: "h2", address: addresses[0] };
+//!             balancer.handle(Event::Endpoint { id, state }, now);
 //!             balancer.flush(now);
 //!         }
 //!         Command::Publish { picker, .. } => match picker.pick(&CallContext::new(1)) {
@@ -83,7 +84,7 @@ pub use balancer::{Balancer, Command, Event};
 pub use call::{Call, CallContext, HashHeader, hash_values};
 pub use counters::CallCounters;
 pub use custom::{CustomPolicy, ReadyRef, ReadySet, Selection, Selector};
-pub use endpoint::{Connectivity, EndpointId, EndpointState, EndpointView};
+pub use endpoint::{Connectivity, EndpointId, EndpointState, EndpointView, RosterView};
 pub use math::AliasTable;
 pub use name::{ClusterName, LocalityId};
 pub use outcome::{CallOutcome, Counted};

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{ClusterName, CustomPolicy, LocalityId, Tree};
+use crate::{ClusterName, CustomPolicy, LocalityId, Tree, endpoint::AddressList};
 
 /// What one cluster balances over, and how.
 ///
@@ -85,6 +85,22 @@ pub enum Node {
 }
 
 impl Node {
+    /// Calls `visit` with every endpoint below, but not with those of leaf clusters below.
+    pub(crate) fn each_endpoint(&self, visit: &mut dyn FnMut(&Endpoint)) {
+        match self {
+            Self::Cluster(_) | Self::Failing(_) => {}
+            Self::Leaf(leaf) => leaf.endpoints.iter().for_each(visit),
+            Self::Localities(localities) => {
+                let nodes = localities.iter().map(|locality| &locality.child);
+                nodes.for_each(|node| node.each_endpoint(visit));
+            }
+            Self::Priority(priority) => {
+                let nodes = priority.children.iter().map(|child| &child.node);
+                nodes.for_each(|node| node.each_endpoint(visit));
+            }
+        }
+    }
+
     /// A `round_robin` leaf.
     pub fn round_robin(endpoints: impl Into<Arc<[Endpoint]>>) -> Self {
         Self::Leaf(Leaf {
@@ -110,7 +126,10 @@ pub struct Cluster {
     pub max_concurrent_requests: u32,
     /// What the resolver has to add to a failure.
     pub note: Option<Arc<str>>,
-    /// What is balanced over.
+    /// Endpoints that are about to go. The cluster knows them, because sessions may stick to them
+    /// (A55); no leaf has them, because they get no other calls.
+    pub draining: Arc<[Endpoint]>,
+    /// The tree that calls are balanced over.
     pub child: Node,
 }
 
@@ -308,7 +327,7 @@ impl Endpoint {
         }
     }
 
-    /// What identifies the endpoint inside its leaf: A61 treats its addresses as a set.
+    /// Identifies the endpoint inside its leaf cluster: A61 treats its addresses as a set.
     pub(crate) fn identity(&self) -> Arc<[SocketAddr]> {
         if self.addresses.is_sorted_by(|left, right| left < right) {
             return self.addresses.clone();
@@ -333,13 +352,7 @@ impl From<SocketAddr> for Endpoint {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, address) in self.addresses.iter().enumerate() {
-            if index > 0 {
-                f.write_str(",")?;
-            }
-            address.fmt(f)?;
-        }
-        Ok(())
+        AddressList(&self.addresses).fmt(f)
     }
 }
 

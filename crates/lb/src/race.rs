@@ -77,9 +77,13 @@ pub enum RaceAction<T> {
 /// race.handle(RaceEvent::Timeout, later);
 /// assert!(matches!(race.poll_action(), Some(RaceAction::Dial(address)) if address == quick));
 ///
-/// race.handle(RaceEvent::Subchannel { address: quick, state: EndpointState::Ready("h2") }, later);
+/// let ready = EndpointState::Ready { transport: "h2", address: quick };
+/// race.handle(RaceEvent::Subchannel { address: quick, state: ready }, later);
 /// assert!(matches!(race.poll_action(), Some(RaceAction::Abandon(address)) if address == slow));
-/// assert!(matches!(race.poll_action(), Some(RaceAction::State(EndpointState::Ready("h2")))));
+/// assert!(matches!(
+///     race.poll_action(),
+///     Some(RaceAction::State(EndpointState::Ready { address, .. })) if address == quick
+/// ));
 /// ```
 #[derive(Debug)]
 pub struct Race<T> {
@@ -237,7 +241,7 @@ impl<T> Race<T> {
                     self.lanes[lane].dial(&mut self.actions);
                 }
             }
-            EndpointState::Ready(transport) => self.win(lane, transport),
+            EndpointState::Ready { transport, .. } => self.win(lane, transport),
             EndpointState::TransientFailure(reason) => {
                 self.lanes[lane].run = Run::Backoff(reason);
                 self.lose(lane);
@@ -256,7 +260,8 @@ impl<T> Race<T> {
         }
         self.phase = Phase::Won(winner);
         self.failing = false;
-        self.tell(EndpointState::Ready(transport));
+        let address = self.lanes[winner].address;
+        self.tell(EndpointState::Ready { transport, address });
     }
 
     /// A connection that is lost is not made again until it is asked for. The subchannel is kept:

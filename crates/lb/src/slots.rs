@@ -57,6 +57,19 @@ impl<V> Slots<V> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
+    /// Every value with its key.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Key, &V)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(index, slot)| {
+            let generation = slot.generation;
+            let key = Key {
+                index: index as u32,
+                generation,
+            };
+            Some((key, slot.value.as_ref()?))
+        })
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
     }

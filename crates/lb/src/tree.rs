@@ -4,11 +4,11 @@
 
 mod text;
 
-use std::sync::Arc;
+use std::{net::SocketAddr, num::NonZeroU64, sync::Arc};
 
 use crate::{
     Connectivity, EndpointId, LocalityId,
-    plan::{Cluster, DropCategory, Endpoint, Locality, Node, Plan, Policy, PriorityChild},
+    plan::{Cluster, DropCategory, Locality, Node, Plan, Policy, PriorityChild},
 };
 
 /// One node of a balancing tree, and the nodes below it.
@@ -165,13 +165,12 @@ impl Tree {
         Self::new(TreeKind::LeafPolicy, policy.name())
     }
 
-    pub(crate) fn endpoint(endpoint: &Endpoint) -> Self {
-        let addresses = endpoint.addresses().iter();
-        let addresses: Vec<String> = addresses.map(ToString::to_string).collect();
+    pub(crate) fn endpoint(addresses: &[SocketAddr], weight: NonZeroU64) -> Self {
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         let name = addresses.first().cloned().unwrap_or_default();
         Self {
             addresses,
-            weight: Some(endpoint.weight.get()),
+            weight: Some(weight.get()),
             ..Self::new(TreeKind::Endpoint, name)
         }
     }
@@ -232,7 +231,9 @@ impl From<&Node> for Tree {
             }
             Node::Failing(reason) => Self::failing(Some(reason.clone())),
             Node::Leaf(leaf) => {
-                let endpoints = leaf.endpoints.iter().map(Self::endpoint).collect();
+                let endpoints = leaf.endpoints.iter();
+                let endpoints = endpoints.map(|e| Self::endpoint(e.addresses(), e.weight));
+                let endpoints = endpoints.collect();
                 Self::leaf_policy(&leaf.policy).with_children(endpoints)
             }
             Node::Localities(localities) => {

@@ -18,6 +18,7 @@ use crowfly_lb::{
 use sim::{
     Picked, Port, Sim, noted,
     plans::{aggregate, cluster, localities, priorities, priority, ring_hash, tree_of, zone},
+    ready_at,
 };
 
 /// S6-01, S6-11: every priority of the first leaf is tried before the second leaf, each of them
@@ -326,7 +327,7 @@ fn a_locality_emptied_while_its_priority_is_not_in_use_is_quiet() {
     let late = sim.id(2);
     sim.plan(tree_of(priorities(&[&[1], &[]])));
     assert_eq!(sim.releases, [2]);
-    for state in [EndpointState::Idle, EndpointState::Ready(2)] {
+    for state in [EndpointState::Idle, ready_at(2)] {
         sim.handle(Event::Endpoint { id: late, state });
         sim.flush();
     }

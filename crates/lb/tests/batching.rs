@@ -16,6 +16,7 @@ use crowfly_lb::{EndpointState, Event, timing::COALESCE_MAX};
 use sim::{
     Port, Sim,
     plans::{aggregate, cluster, localities, priorities, tree_of, zone},
+    ready_at,
 };
 
 const MANY: Port = 10_000;
@@ -197,7 +198,7 @@ fn one_change_is_looked_for_in_its_locality() {
 /// A balancer of many endpoints that became READY so far apart, driven as a channel drives it; and
 /// how many pickers came of it.
 fn connect_all(apart: Duration) -> (Sim, usize) {
-    report_all(apart, EndpointState::Ready)
+    report_all(apart, ready_at)
 }
 
 fn report_all(apart: Duration, report: impl Fn(Port) -> EndpointState<Port>) -> (Sim, usize) {
@@ -235,6 +236,6 @@ fn report_failing(sim: &mut Sim, port: Port) {
 
 fn report_ready(sim: &mut Sim, port: Port) {
     let id = sim.id(port);
-    let state = EndpointState::Ready(port);
+    let state = ready_at(port);
     sim.handle(Event::Endpoint { id, state });
 }

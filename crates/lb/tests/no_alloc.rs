@@ -26,6 +26,7 @@ use crowfly_lb::{
 use sim::{
     CLUSTER, Port, Sim, endpoints_at,
     plans::{aggregate, cluster, gate, priority, tree_of},
+    ready_at,
 };
 
 /// In a whole tree: an aggregate of two leaf clusters, each with two priorities, whose endpoints are
@@ -177,7 +178,7 @@ fn ready(root: Node) -> Sim {
     sim.plan(tree_of(root));
     demand_all(&mut sim);
     for view in sim.balancer.endpoints(CLUSTER) {
-        let state = EndpointState::Ready(view.addresses[0].port());
+        let state = ready_at(view.addresses[0].port());
         sim.handle(Event::Endpoint { id: view.id, state });
     }
     sim.flush();

@@ -21,7 +21,7 @@ use crowfly_lb::{
     Command, Endpoint, EndpointState, Event, Policy, Race, RaceAction, RaceEvent, timing,
 };
 use leaf::leaf;
-use sim::{Picked, Port, Sim, address, endpoint, endpoints_at};
+use sim::{Picked, Port, Sim, address, endpoint, endpoints_at, ready_at};
 
 const IN_ORDER: Policy = Policy::PickFirst { shuffle: false };
 const SHUFFLED: Policy = Policy::PickFirst { shuffle: true };
@@ -381,7 +381,7 @@ impl Course {
     }
 
     fn ready(&mut self, port: Port) {
-        self.report(port, EndpointState::Ready(port));
+        self.report(port, ready_at(port));
     }
 
     fn fail(&mut self, port: Port) {
@@ -405,7 +405,10 @@ impl Course {
             RaceAction::Dial(address) => format!("dial {}", address.port()),
             RaceAction::State(EndpointState::Connecting) => "connecting".into(),
             RaceAction::State(EndpointState::Idle) => "idle".into(),
-            RaceAction::State(EndpointState::Ready(port)) => format!("ready {port}"),
+            RaceAction::State(EndpointState::Ready { transport, address }) => {
+                assert_eq!(address.port(), transport, "the address that won");
+                format!("ready {transport}")
+            }
             RaceAction::State(EndpointState::TransientFailure(why)) => format!("failing {why}"),
         };
         actions.map(text).collect()

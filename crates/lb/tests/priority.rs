@@ -18,6 +18,7 @@ use crowfly_lb::{
 use sim::{
     Picked, Port, Sim, flat,
     plans::{priorities, priority, priority_kept_for, ring_hash, tree_of, zone},
+    ready_at,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -294,7 +295,7 @@ fn a_child_that_is_not_needed_is_kept_and_used_again() {
     assert_eq!(sim.releases, []);
     sim.advance(SECOND);
     assert_eq!(sim.releases, [2]);
-    assert_eq!(sim.balancer.held(), (1, 1));
+    assert_eq!(sim.balancer.held(), (2, 1), "the plan still has endpoint 2");
     sim.failing(1, "connection reset");
     assert_eq!(sim.connects, [2]);
 }
@@ -388,11 +389,11 @@ fn one_picker_per_flush() {
     let (one, two) = (sim.id(1), sim.id(2));
     sim.handle(Event::Endpoint {
         id: one,
-        state: EndpointState::Ready(1),
+        state: ready_at(1),
     });
     sim.handle(Event::Endpoint {
         id: two,
-        state: EndpointState::Ready(2),
+        state: ready_at(2),
     });
     sim.handle(Event::Plan(
         tree_of(priority(&[
@@ -422,7 +423,7 @@ fn late_reports_change_nothing() {
     let late = sim.id(2);
     sim.plan(tree_of(priorities(&[&[1]])));
     for state in [
-        EndpointState::Ready(2),
+        ready_at(2),
         EndpointState::TransientFailure("late".into()),
         EndpointState::Idle,
     ] {

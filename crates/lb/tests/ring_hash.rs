@@ -21,7 +21,7 @@ use crowfly_lb::{
     Node, Pick, Plan, Policy, RingSize, hash_values,
 };
 use leaf::leaf;
-use sim::{Port, Sim, address, endpoints_at};
+use sim::{Port, Sim, address, endpoints_at, ready_at};
 
 fn ring_hash() -> Policy {
     Policy::RingHash {
@@ -261,7 +261,7 @@ fn the_state_follows_the_table() {
     type Report = (Port, EndpointState<Port>);
     let failing = |port| (port, EndpointState::TransientFailure("refused".into()));
     let connecting = |port| (port, EndpointState::Connecting);
-    let ready = |port| (port, EndpointState::Ready(port));
+    let ready = |port| (port, ready_at(port));
     let rows: [(&[Port], Vec<Report>, &str); 8] = [
         (&[1, 2, 3], vec![failing(1), failing(2), ready(3)], "READY"),
         (
@@ -374,7 +374,7 @@ fn a_ready_endpoint_is_published_at_once() {
     for port in [1, 2] {
         demand(&mut sim, port);
         let id = sim.id(port);
-        let state = EndpointState::Ready(port);
+        let state = ready_at(port);
         sim.handle(Event::Endpoint { id, state });
         assert_eq!(sim.balancer.flush_by(), Some(sim.now()), "{port}");
         sim.flush();

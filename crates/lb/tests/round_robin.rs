@@ -12,7 +12,7 @@ mod sim;
 use std::{collections::BTreeSet, num::NonZeroU32, sync::Arc};
 
 use crowfly_lb::{Locality, LocalityId, Node, Plan};
-use sim::{CLUSTER, Picked, Sim, endpoint, flat, noted};
+use sim::{CLUSTER, Picked, Sim, endpoint, flat, noted, ready_at};
 
 /// S10-01: every endpoint gets the same number of calls, one after the other.
 #[test]
@@ -225,7 +225,7 @@ fn an_idle_endpoint_is_connected_again() {
 #[test]
 fn a_new_connection_replaces_the_old_one() {
     let mut sim = Sim::ready_with(flat(&[1]));
-    sim.report(1, crowfly_lb::EndpointState::Ready(99));
+    sim.report(1, ready_at(99));
     assert_eq!(sim.pick_port(), 99);
 }
 
@@ -272,7 +272,7 @@ fn a_call_is_in_flight_until_it_is_dropped() {
     let mut sim = Sim::ready_with(flat(&[1]));
     let calls: Vec<_> = (0..3).map(|_| sim.pick()).collect();
     assert_eq!((sim.view(1).picks, sim.view(1).in_flight), (3, 3));
-    sim.report(1, crowfly_lb::EndpointState::Ready(1));
+    sim.report(1, ready_at(1));
     assert_eq!(sim.view(1).in_flight, 3, "counters outlive a connection");
     drop(calls);
     assert_eq!((sim.view(1).picks, sim.view(1).in_flight), (3, 0));

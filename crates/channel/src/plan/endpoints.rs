@@ -85,6 +85,19 @@ impl Weighing {
     }
 }
 
+/// The endpoints of a priority that are about to go, each with its locality.
+pub(super) fn draining(localities: &[Locality]) -> impl Iterator<Item = Endpoint> {
+    localities.iter().flat_map(|locality| {
+        let id = place(&locality.id);
+        let draining = locality.endpoints.iter().filter(|e| !takes_calls(e));
+        draining.filter_map(move |source| {
+            let mut endpoint = endpoint(source)?;
+            endpoint.locality = Some(id.clone());
+            Some(endpoint)
+        })
+    })
+}
+
 /// A draining endpoint keeps its sessions (gRFC A55) and gets no other calls. So it has no part in the
 /// share of its locality either.
 pub(super) fn takes_calls(endpoint: &endpoints::Endpoint) -> bool {

@@ -92,6 +92,40 @@ fn endpoints_of_all_localities_weigh_by_shares() {
     }
 }
 
+/// gRFC A55 and A75: a plan carries draining endpoints for the cluster, with their localities, and none
+/// for its leaves.
+#[test]
+fn draining_endpoints_are_the_clusters_and_in_no_leaf() {
+    let list = endpoints("c")
+        .locality("eu/a", 1, ["10.0.0.1:1", "10.0.0.1:2"])
+        .locality("eu/b", 1, ["10.0.0.2:1"]);
+    let list = grpc::Endpoints::parse(&list.any().value, &Features::ALL);
+    let mut list = list.value.unwrap();
+    let second = &mut list.priorities[0][0].endpoints[1];
+    second.health = model::Health::Draining;
+    let state = Arc::new(ClusterState {
+        cluster: Arc::new(parsed(&cluster("c"))),
+        members: Members::Endpoints(Some(Arc::new(list))),
+        notes: Vec::new(),
+    });
+    let node = planner().leaf(&"c".into(), &state, None);
+    let Node::Cluster(cluster) = &node else {
+        panic!("expected a cluster, got {node:?}");
+    };
+    let draining = cluster.draining.iter();
+    let draining = draining.map(|e| (e.to_string(), e.locality.as_ref().unwrap().to_string()));
+    let expected = [("10.0.0.1:2".to_owned(), "eu/a".to_owned())];
+    assert_eq!(draining.collect::<Vec<_>>(), expected);
+    let Node::Localities(localities) = spread_of(&node) else {
+        panic!("expected localities, got {node:?}");
+    };
+    let counts = localities.iter().map(|locality| match &locality.child {
+        Node::Leaf(leaf) => leaf.endpoints.len(),
+        other => panic!("expected a leaf, got {other:?}"),
+    });
+    assert_eq!(counts.collect::<Vec<_>>(), [1, 1]);
+}
+
 fn planner() -> Planner {
     Planner::new(EndpointChoice::default())
 }

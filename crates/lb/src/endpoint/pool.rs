@@ -1,10 +1,15 @@
 //! The endpoints of every cluster, and what the driver must hear about them.
+//!
+//! They are in one place, because a driver names an endpoint by its id alone. The roster of a leaf
+//! cluster says which of them are its own.
 
 use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 
 use super::{
-    Connectivity, EndpointId, EndpointState, EndpointView, Wish,
-    ready::{Ledger, ReadyEndpoint},
+    EndpointId, EndpointState, RosterId, Wish,
+    ready::{Connected, ReadyEndpoint},
+    record::{Connection, Kind, Record, State},
+    roster::Roster,
 };
 use crate::{
     Command, LocalityId, counters::CallCounter, leaf::LeafId, plan::Endpoint, slots::Slots,
@@ -13,52 +18,52 @@ use crate::{
 /// Owns the endpoints; lists of endpoints hold them by id.
 #[derive(Debug)]
 pub(crate) struct Pool<T> {
-    records: Slots<Record<T>>,
+    pub(super) records: Slots<Record<T>>,
+    pub(super) rosters: Slots<Roster>,
+    /// Copies a transport, because each locality of an endpoint has one. It is a function so that
+    /// only [`Balancer::new`](crate::Balancer::new) has to ask for `Clone`.
+    copy: fn(&T) -> T,
     /// How many failures were reported: orders them, so that the last one is told.
     failures: u64,
     marks: u64,
+    /// How many endpoints were looked at on behalf of rosters.
+    pub(crate) visits: u64,
     /// Leaves that were left without endpoints.
     emptied: Vec<LeafId>,
+    /// Leaves with an endpoint that began to connect at the wish of another leaf.
+    affected: Vec<LeafId>,
     connects: VecDeque<Command<T>>,
-    releases: VecDeque<Command<T>>,
+    /// Commands that have to come after the pickers of the same flush.
+    pub(super) after_pickers: VecDeque<Command<T>>,
 }
 
-/// Who an endpoint belongs to.
+/// The leaf that endpoints are held by.
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
     pub(crate) leaf: LeafId,
     pub(crate) locality: LocalityId,
-    pub(crate) counter: Option<Arc<CallCounter>>,
+    pub(crate) roster: RosterId,
 }
 
 impl<T> Pool<T> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(copy: fn(&T) -> T) -> Self {
         Self {
             records: Slots::new(),
+            rosters: Slots::new(),
+            copy,
             failures: 0,
             marks: 0,
+            visits: 0,
             emptied: Vec::new(),
+            affected: Vec::new(),
             connects: VecDeque::new(),
-            releases: VecDeque::new(),
+            after_pickers: VecDeque::new(),
         }
     }
 
-    /// Adds an endpoint that no list holds yet. It is IDLE.
-    pub(crate) fn add(&mut self, owner: &Owner, endpoint: &Endpoint) -> EndpointId {
-        let locality = endpoint.locality.as_ref().unwrap_or(&owner.locality);
-        let id = EndpointId(self.records.insert(Record {
-            leaf: owner.leaf,
-            locality: locality.clone(),
-            counter: owner.counter.clone(),
-            identity: endpoint.identity(),
-            endpoint: endpoint.clone(),
-            ledger: Ledger::new(),
-            state: State::Connecting,
-            introduced: false,
-            reported: false,
-            holders: 0,
-            mark: 0,
-        }));
+    /// Adds an endpoint that is IDLE.
+    pub(super) fn add(&mut self, record: Record<T>) -> EndpointId {
+        let id = EndpointId(self.records.insert(record));
         if let Some(record) = self.records.get_mut(id.0) {
             record.state = State::Idle(Arc::new(Wish::new(id)));
         }
@@ -69,48 +74,85 @@ impl<T> Pool<T> {
         self.records.get(id.0)
     }
 
-    /// A list took up the endpoint, as the plan now describes it.
-    pub(crate) fn hold(&mut self, id: EndpointId, endpoint: &Endpoint) {
-        if let Some(record) = self.records.get_mut(id.0) {
-            record.holders += 1;
-            record.endpoint = endpoint.clone();
-        }
-    }
-
-    /// The endpoint is to be reached at other addresses. The driver hears of it, unless it has
-    /// nothing to do: what is IDLE stays so, and is connected to the new addresses when it is wanted.
-    pub(crate) fn readdress(&mut self, id: EndpointId, endpoint: &Endpoint) {
+    /// A list of a leaf took up the endpoint, as the plan now describes it.
+    pub(crate) fn hold(
+        &mut self,
+        id: EndpointId,
+        (leaf, locality): (LeafId, &LocalityId),
+        endpoint: &Endpoint,
+    ) {
         let Some(record) = self.records.get_mut(id.0) else {
             return;
         };
-        let moved = record.endpoint.addresses() != endpoint.addresses();
-        record.identity = endpoint.identity();
-        record.endpoint = endpoint.clone();
-        if moved && !matches!(record.state, State::Idle(_)) {
-            self.dial(id);
+        let was_held = !record.places.is_empty();
+        record.addresses = endpoint.addresses().clone();
+        let counter = counter_of(&self.rosters, record.roster);
+        record.enter(id, (leaf, locality), counter, self.copy);
+        if !was_held {
+            let roster = record.roster;
+            self.set_held(roster, id, true);
         }
     }
 
-    /// A list let go of the endpoint; the driver may release it when the last one did.
-    /// Its identity is returned then.
-    pub(crate) fn let_go(&mut self, id: EndpointId) -> Option<Arc<[SocketAddr]>> {
-        let record = self.records.get_mut(id.0)?;
-        record.holders -= 1;
-        if record.holders > 0 {
-            return None;
+    /// A list of a leaf let go of the endpoint. What becomes of one that no leaf holds is decided by
+    /// [`sweep`](Self::sweep).
+    pub(crate) fn let_go(&mut self, id: EndpointId, (leaf, locality): (LeafId, &LocalityId)) {
+        let Some(record) = self.records.get_mut(id.0) else {
+            return;
+        };
+        record.leave(leaf, locality);
+        if record.places.is_empty() {
+            let roster = record.roster;
+            self.set_held(roster, id, false);
         }
-        let record = self.records.remove(id.0)?;
-        // The driver has never heard of the others.
-        if record.introduced {
-            self.releases.push_back(Command::Release(id));
+    }
+
+    /// Adds all endpoints of a `pick_first` leaf as one list of addresses.
+    pub(crate) fn add_flattened(&mut self, owner: &Owner, all: &Endpoint) -> EndpointId {
+        let addresses = all.addresses().clone();
+        let id = self.add(Record::new(owner.roster, Kind::Flattened, addresses));
+        if let Some(record) = self.records.get_mut(id.0) {
+            let place = (owner.leaf, &owner.locality);
+            record.enter(id, place, None, self.copy);
         }
-        Some(record.identity)
+        id
+    }
+
+    /// A `pick_first` leaf has another list of addresses. The driver hears of it, unless it has
+    /// nothing to do: what is IDLE stays so, and is connected to the new addresses when it is wanted.
+    ///
+    /// The connected address may belong to another endpoint now.
+    pub(crate) fn readdress(&mut self, id: EndpointId, addresses: &Arc<[SocketAddr]>) {
+        let Some(record) = self.records.get_mut(id.0) else {
+            return;
+        };
+        let moved = record.addresses != *addresses;
+        record.addresses = addresses.clone();
+        let connected = match &record.state {
+            State::Ready(connection) => Some(connection.any().clone()),
+            State::Connecting | State::Failing(_) | State::Idle(_) => None,
+        };
+        if moved && !matches!(record.state, State::Idle(_)) {
+            self.dial(id);
+        }
+        if let Some(known) = connected {
+            let (owner, locality) = self.owner_of(id, &known.address);
+            if (owner, &locality) != (known.id, &known.locality) {
+                let transport = (self.copy)(&known.transport);
+                self.connect_owner(id, transport, known.address);
+            }
+        }
+    }
+
+    /// Removes the list of addresses of a `pick_first` leaf.
+    pub(crate) fn remove_flattened(&mut self, id: EndpointId) {
+        self.remove(id);
     }
 
     /// Whether the endpoint has these addresses, in this order.
     pub(crate) fn is_at(&self, id: EndpointId, addresses: &Arc<[SocketAddr]>) -> bool {
         self.get(id).is_some_and(|record| {
-            let known = record.endpoint.addresses();
+            let known = &record.addresses;
             Arc::ptr_eq(known, addresses) || known == addresses
         })
     }
@@ -127,45 +169,70 @@ impl<T> Pool<T> {
         record.is_some_and(|record| std::mem::replace(&mut record.mark, mark) != mark)
     }
 
-    /// The same, if it never was connected.
+    /// Asks the driver to connect an endpoint that it was never asked for. Returns whether it was not.
     pub(crate) fn connect_new(&mut self, id: EndpointId) -> bool {
         self.get(id).is_some_and(|record| !record.introduced) && self.connect(id)
     }
 
-    /// Asks the driver to connect an endpoint, if it is IDLE. Whether it is.
+    /// Asks the driver to connect an endpoint, if it is IDLE and a leaf holds it. Returns whether so.
     pub(crate) fn connect(&mut self, id: EndpointId) -> bool {
         let Some(record) = self.records.get_mut(id.0) else {
             return false;
         };
-        if !matches!(record.state, State::Idle(_)) {
+        // A call may ask for an endpoint that has left its leaf meanwhile.
+        if !matches!(record.state, State::Idle(_)) || record.places.is_empty() {
             return false;
         }
         record.state = State::Connecting;
+        if record.places.len() > 1 {
+            let leaves = record.places.iter().map(|place| place.leaf);
+            self.affected.extend(leaves);
+        }
         self.dial(id);
         true
     }
 
-    /// Takes what the driver reports. Returns the leaf that must look again, if any.
-    pub(crate) fn report(&mut self, id: EndpointId, reported: EndpointState<T>) -> Option<LeafId> {
-        // An endpoint that is gone: the driver's report crossed our Release.
-        let record = self.records.get_mut(id.0)?;
+    /// Whether the driver was told to connect the endpoint, and not to release it.
+    pub(crate) fn is_introduced(&self, id: EndpointId) -> bool {
+        self.get(id).is_some_and(|record| record.introduced)
+    }
+
+    /// Takes the driver's report. Returns whether the leaves that hold the endpoint must look again.
+    pub(crate) fn report(&mut self, id: EndpointId, reported: EndpointState<T>) -> bool {
+        let Some(record) = self.records.get_mut(id.0) else {
+            return false;
+        };
         let first = !std::mem::replace(&mut record.reported, true);
         let changed = match reported {
             EndpointState::Connecting => record.connecting(),
             EndpointState::Idle if record.is_failing() => {
-                // What failed is tried again for as long as it is wanted (A61).
+                // An endpoint that failed is tried again for as long as it is wanted (A61).
                 self.dial(id);
-                return None;
+                return false;
             }
             EndpointState::Idle => record.idle(id),
-            EndpointState::Ready(transport) => record.ready(id, transport),
+            EndpointState::Ready { transport, address } => match record.kind {
+                Kind::Endpoint { .. } => {
+                    let counter = counter_of(&self.rosters, record.roster);
+                    record.ready(id, (transport, address), counter, self.copy)
+                }
+                Kind::Flattened => self.connect_owner(id, transport, address),
+            },
             EndpointState::TransientFailure(reason) => {
                 self.failures += 1;
                 record.failed(reason, self.failures)
             }
         };
-        let record = self.records.get(id.0)?;
-        (first || changed).then_some(record.leaf)
+        first || changed
+    }
+
+    /// The leaves that hold an endpoint, each once.
+    pub(crate) fn leaves_of(&self, id: EndpointId) -> Vec<LeafId> {
+        let places = self.get(id).map_or(&[][..], |record| &record.places);
+        let mut leaves: Vec<_> = places.iter().map(|place| place.leaf).collect();
+        leaves.sort_unstable();
+        leaves.dedup();
+        leaves
     }
 
     /// A plan left a leaf without endpoints.
@@ -178,22 +245,27 @@ impl<T> Pool<T> {
         self.emptied.pop()
     }
 
+    /// The leaves that have to look again because of others, since this was last asked.
+    pub(crate) fn take_affected(&mut self) -> Vec<LeafId> {
+        std::mem::take(&mut self.affected)
+    }
+
     pub(crate) fn next_connect(&mut self) -> Option<Command<T>> {
         self.connects.pop_front()
     }
 
-    pub(crate) fn next_release(&mut self) -> Option<Command<T>> {
-        self.releases.pop_front()
+    pub(crate) fn next_after_pickers(&mut self) -> Option<Command<T>> {
+        self.after_pickers.pop_front()
     }
 
-    /// Gives back what held the last batch.
+    /// Gives back the memory that held the last batch.
     pub(crate) fn tidy(&mut self) {
         self.emptied.shrink_to_fit();
         self.connects.shrink_to_fit();
-        self.releases.shrink_to_fit();
+        self.after_pickers.shrink_to_fit();
     }
 
-    /// How many endpoints there are.
+    /// The number of endpoints.
     pub(crate) fn len(&self) -> usize {
         self.records.len()
     }
@@ -203,122 +275,55 @@ impl<T> Pool<T> {
             return;
         };
         record.introduced = true;
-        self.connects.push_back(Command::Connect {
+        let connect = Command::Connect {
             id,
-            addresses: record.endpoint.addresses().clone(),
-        });
-    }
-}
-
-/// One endpoint: what the plan says about it, and what the driver said.
-#[derive(Debug)]
-pub(crate) struct Record<T> {
-    /// The leaf it belongs to: endpoints of other localities and clusters are others, also at the
-    /// same address (the driver may share a connection between them).
-    leaf: LeafId,
-    locality: LocalityId,
-    counter: Option<Arc<CallCounter>>,
-    pub(crate) identity: Arc<[SocketAddr]>,
-    pub(crate) endpoint: Endpoint,
-    ledger: Ledger<T>,
-    pub(crate) state: State<T>,
-    /// Whether the driver was told of it.
-    introduced: bool,
-    /// Whether the driver has reported any state.
-    pub(crate) reported: bool,
-    /// How many lists hold it.
-    holders: u32,
-    /// The last list that took it up.
-    mark: u64,
-}
-
-impl<T> Record<T> {
-    /// The leaf it belongs to.
-    pub(crate) fn leaf(&self) -> LeafId {
-        self.leaf
-    }
-
-    pub(crate) fn connectivity(&self) -> Connectivity {
-        match self.state {
-            State::Connecting => Connectivity::Connecting,
-            State::Failing(_) => Connectivity::TransientFailure,
-            State::Idle(_) => Connectivity::Idle,
-            State::Ready(_) => Connectivity::Ready,
+            addresses: record.addresses.clone(),
+        };
+        // The driver may not have heard of the release yet.
+        if record.released {
+            self.after_pickers.push_back(connect);
+        } else {
+            self.connects.push_back(connect);
         }
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
-        self.connectivity() == Connectivity::Ready
-    }
-
-    pub(crate) fn is_failing(&self) -> bool {
-        self.connectivity() == Connectivity::TransientFailure
-    }
-
-    /// Whether both lists of its leaf hold it.
-    pub(crate) fn is_in_both_lists(&self) -> bool {
-        self.holders > 1
-    }
-
-    pub(crate) fn view(&self, id: EndpointId) -> EndpointView {
-        EndpointView {
-            id,
-            locality: self.locality.clone(),
-            addresses: self.endpoint.addresses().clone(),
-            state: self.connectivity(),
-            picks: self.ledger.picks(),
-            in_flight: self.ledger.in_flight(),
-        }
-    }
-
-    /// TRANSIENT_FAILURE is sticky until READY (A61): an attempt to reconnect changes nothing.
-    fn connecting(&mut self) -> bool {
-        match self.state {
-            State::Connecting | State::Failing(_) => false,
-            State::Idle(_) | State::Ready(_) => {
-                self.state = State::Connecting;
-                true
-            }
-        }
-    }
-
-    fn idle(&mut self, id: EndpointId) -> bool {
-        if matches!(self.state, State::Idle(_)) {
+    /// A `pick_first` leaf is connected: its calls are those of the endpoint that owns the address.
+    fn connect_owner(&mut self, id: EndpointId, transport: T, address: SocketAddr) -> bool {
+        let (owner, locality) = self.owner_of(id, &address);
+        let Some(record) = self.records.get_mut(owner.0) else {
             return false;
+        };
+        let ready: Arc<ReadyEndpoint<T>> = record.ledger.open(Connected {
+            id: owner,
+            locality,
+            addresses: &record.addresses,
+            cluster: counter_of(&self.rosters, record.roster),
+            transport,
+            address,
+        });
+        if let Some(record) = self.records.get_mut(id.0) {
+            record.state = State::Ready(Connection::new(ready));
         }
-        self.state = State::Idle(Arc::new(Wish::new(id)));
         true
     }
 
-    fn ready(&mut self, id: EndpointId, transport: T) -> bool {
-        let addresses = self.endpoint.addresses();
-        let counter = self.counter.as_ref();
-        let ready = self
-            .ledger
-            .connected(id, &self.locality, addresses, counter, transport);
-        self.state = State::Ready(ready);
-        true
-    }
-
-    fn failed(&mut self, reason: Arc<str>, at: u64) -> bool {
-        self.state = State::Failing(Failed { reason, at });
-        true
+    /// The endpoint of a `pick_first` leaf that has an address, and where it is. If none has, because
+    /// the driver's report crossed a new list, calls are counted to the list as a whole.
+    fn owner_of(&self, flattened: EndpointId, address: &SocketAddr) -> (EndpointId, LocalityId) {
+        let record = self.get(flattened);
+        let Some((record, place)) = record.and_then(|r| Some((r, r.places.first()?))) else {
+            return (flattened, LocalityId::default());
+        };
+        let roster = self.rosters.get(record.roster.0);
+        let owners = roster.map_or(&[][..], |roster| roster.index.owners(address));
+        let owner = owners.iter().find_map(|&id| {
+            let found = self.get(id)?.place_in(place.leaf)?;
+            Some((id, found.locality.clone()))
+        });
+        owner.unwrap_or_else(|| (flattened, place.locality.clone()))
     }
 }
 
-/// The state of an endpoint as balancing sees it.
-#[derive(Debug)]
-pub(crate) enum State<T> {
-    Connecting,
-    Failing(Failed),
-    Idle(Arc<Wish>),
-    Ready(Arc<ReadyEndpoint<T>>),
-}
-
-/// A failure to connect.
-#[derive(Debug)]
-pub(crate) struct Failed {
-    pub(crate) reason: Arc<str>,
-    /// Its place among all failures.
-    pub(crate) at: u64,
+fn counter_of(rosters: &Slots<Roster>, id: RosterId) -> Option<&Arc<CallCounter>> {
+    rosters.get(id.0)?.counter.as_ref()
 }

@@ -26,6 +26,11 @@ impl Wish {
         (!told).then_some(self.endpoint)
     }
 
+    /// Whether a call was told to pass it on.
+    pub(super) fn is_told(&self) -> bool {
+        self.told.load(Relaxed)
+    }
+
     pub(crate) fn endpoint(&self) -> EndpointId {
         self.endpoint
     }

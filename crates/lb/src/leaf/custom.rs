@@ -3,7 +3,7 @@
 //! A changed list is used at once, as with `ring_hash`: a policy that connects lazily would never
 //! make a pending list good enough.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashSet, fmt, sync::Arc};
 
 use super::{
     LeafChoice, Outcome,
@@ -14,9 +14,20 @@ use crate::{
     Call, CallContext, Connectivity, Pick, Share,
     custom::{ReadySet, ReadyView, Selection, Selector},
     endpoint::{Owner, Pool, ReadyEndpoint},
+    plan::Endpoint,
 };
 
-/// Connects what the selector wants, and compiles the list.
+/// The endpoints as the list has them: each address set once, as it came first.
+pub(super) fn distinct(endpoints: &[Endpoint]) -> Vec<Endpoint> {
+    let mut seen = HashSet::with_capacity(endpoints.len());
+    let endpoints = endpoints.iter();
+    endpoints
+        .filter(|endpoint| seen.insert(endpoint.identity()))
+        .cloned()
+        .collect()
+}
+
+/// Connects the endpoints that the selector wants, and compiles the list.
 pub(super) fn refresh<T>(
     selector: &Arc<dyn Selector>,
     members: &mut Members,
@@ -26,11 +37,11 @@ pub(super) fn refresh<T>(
     let before = States::of(&members.current, owner, pool);
     let slots = before.slots.iter();
     let connectivity: Vec<_> = slots.map(Slot::connectivity).collect();
-    for (index, &id) in members.current.endpoints.iter().enumerate() {
+    for (index, member) in members.current.members.iter().enumerate() {
         if connectivity.get(index) == Some(&Connectivity::Idle)
             && selector.wants(index, &connectivity)
         {
-            pool.connect(id);
+            pool.connect(member.id);
         }
     }
     let mut states = States::of(&members.current, owner, pool);

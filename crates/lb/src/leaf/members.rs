@@ -1,11 +1,11 @@
 //! The endpoints of a leaf: the list in use, and at most one that is to replace it.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, num::NonZeroU64, sync::Arc};
 
 use super::round_robin::Cursor;
 use crate::{
     Connectivity, EndpointId, EndpointView, LocalityId, Tree, TreeRole,
-    endpoint::{Failed, Owner, Pool, Record, State},
+    endpoint::{AddressList, Failed, Owner, Pool, Record, State},
     plan::Endpoint,
 };
 
@@ -14,8 +14,8 @@ use crate::{
 pub(crate) struct Members {
     pub(super) current: List,
     pub(super) pending: Option<List>,
-    /// Every endpoint of both lists.
-    by_identity: HashMap<Arc<[SocketAddr]>, EndpointId>,
+    /// The endpoints of a `pick_first` leaf, whose list is one with the addresses of all of them.
+    flattened: Vec<Member>,
     /// Endpoints that became READY since the list in use was looked at, and how many it had.
     gained: usize,
     ready: usize,
@@ -29,9 +29,17 @@ pub(crate) struct Members {
 /// An ordered list of endpoints, as one plan had it.
 #[derive(Debug, Default)]
 pub(super) struct List {
-    pub(super) endpoints: Vec<EndpointId>,
+    pub(super) members: Vec<Member>,
     /// Shared by every picker of this list: a change of state does not restart the turns.
     pub(super) cursor: Arc<Cursor>,
+}
+
+/// An endpoint of the cluster's roster, with the locality and the weight that this list gives it.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) id: EndpointId,
+    pub(super) locality: LocalityId,
+    weight: NonZeroU64,
 }
 
 impl Members {
@@ -45,75 +53,69 @@ impl Members {
     ) {
         self.visits += wanted.len() as u64;
         let newest = self.pending.as_ref().unwrap_or(&self.current);
-        let mark = pool.next_mark();
-        let mut endpoints = Vec::with_capacity(wanted.len());
-        for (index, endpoint) in wanted.iter().enumerate() {
-            // Most endpoints are where they were: no need to look for those.
-            let there = newest.endpoints.get(index).copied();
-            let there = there.filter(|&id| pool.is_at(id, endpoint.addresses()));
-            let id = there.unwrap_or_else(|| {
-                let identity = endpoint.identity();
-                let known = self.by_identity.entry(identity);
-                *known.or_insert_with(|| pool.add(owner, endpoint))
-            });
-            // Two entries for one address set are one endpoint.
-            if pool.mark(id, mark) {
-                pool.hold(id, endpoint);
-                endpoints.push(id);
-            }
-        }
         let next = List {
-            endpoints,
+            members: hold_all(owner, wanted, &newest.members, pool),
             cursor: Arc::new(Cursor::new(rng.u32(..))),
         };
         if let Some(superseded) = self.pending.replace(next) {
-            self.let_go(superseded, pool);
+            self.let_go(owner, superseded.members, pool);
         }
     }
 
-    /// Makes the list one endpoint, or none. The endpoint there is follows: its driver keeps the
-    /// connection, if that leads to an address that stays.
-    pub(super) fn update_only<T>(
+    /// Makes the list one of all the addresses (`all`) of the endpoints that are wanted; `None` if there
+    /// are none. The list there is follows: its driver keeps the connection, if that leads to an
+    /// address that stays.
+    pub(super) fn update_flattened<T>(
         &mut self,
         owner: &Owner,
-        wanted: Option<&Endpoint>,
+        wanted: &[Endpoint],
+        all: Option<&Endpoint>,
         pool: &mut Pool<T>,
     ) {
         self.visits += 1;
-        match (wanted, self.current.endpoints.first()) {
-            (Some(endpoint), Some(&id)) => pool.readdress(id, endpoint),
-            (Some(endpoint), None) => {
-                let id = pool.add(owner, endpoint);
-                pool.hold(id, endpoint);
-                self.current.endpoints.push(id);
+        let next = hold_all(owner, wanted, &self.flattened, pool);
+        let before = std::mem::replace(&mut self.flattened, next);
+        self.let_go(owner, before, pool);
+        let Some(all) = all else {
+            let old = std::mem::take(&mut self.current.members);
+            old.iter().for_each(|list| pool.remove_flattened(list.id));
+            return;
+        };
+        let locality = all.locality.as_ref().unwrap_or(&owner.locality).clone();
+        let id = match self.current.members.pop() {
+            Some(list) => {
+                pool.readdress(list.id, all.addresses());
+                list.id
             }
-            (None, _) => {
-                let old = std::mem::take(&mut self.current);
-                self.let_go(old, pool);
-            }
-        }
+            None => pool.add_flattened(owner, all),
+        };
+        self.current.members.push(Member {
+            id,
+            locality,
+            weight: all.weight,
+        });
     }
 
     /// The pending list, if there is one, takes the place of the one in use.
-    pub(super) fn swap<T>(&mut self, pool: &mut Pool<T>) {
+    pub(super) fn swap<T>(&mut self, owner: &Owner, pool: &mut Pool<T>) {
         if let Some(pending) = self.pending.take() {
             let old = std::mem::replace(&mut self.current, pending);
-            self.let_go(old, pool);
+            self.let_go(owner, old.members, pool);
         }
     }
 
     /// Connects every endpoint of both lists that is IDLE.
     pub(super) fn connect_all<T>(&mut self, pool: &mut Pool<T>) {
-        let pending = self.pending.iter().flat_map(|list| &list.endpoints);
-        for &id in self.current.endpoints.iter().chain(pending) {
+        let pending = self.pending.iter().flat_map(|list| &list.members);
+        for member in self.current.members.iter().chain(pending) {
             self.visits += 1;
-            pool.connect(id);
+            pool.connect(member.id);
         }
     }
 
     /// Notes how many endpoints of the list in use are READY, and how many fail.
     pub(super) fn looked(&mut self, ready: usize, failing: usize) {
-        self.visits += self.current.endpoints.len() as u64;
+        self.visits += self.current.members.len() as u64;
         (self.gained, self.ready) = (0, ready);
         (self.failed, self.failing) = (0, failing);
     }
@@ -122,7 +124,7 @@ impl Members {
     /// them, that the next picker can wait for more of them. The first one is never little.
     pub(super) fn gained_little(&mut self) -> bool {
         self.gained += 1;
-        self.ready > 0 && self.gained * 4 < self.current.endpoints.len()
+        self.ready > 0 && self.gained * 4 < self.current.members.len()
     }
 
     /// An endpoint that was in this state fails; whether calls are picked as before. They are unless it
@@ -134,67 +136,117 @@ impl Members {
             Connectivity::Connecting | Connectivity::Idle => {
                 self.failed += 1;
                 let failing = self.failing + self.failed;
-                self.pending.is_none() && failing < self.current.endpoints.len()
+                self.pending.is_none() && failing < self.current.members.len()
             }
         }
     }
 
-    pub(super) fn close<T>(self, pool: &mut Pool<T>) {
-        self.current.let_go(pool);
-        if let Some(pending) = self.pending {
-            pending.let_go(pool);
+    pub(super) fn close<T>(mut self, owner: &Owner, pool: &mut Pool<T>) {
+        if self.flattened.is_empty() {
+            self.swap(owner, pool);
+            let last = std::mem::take(&mut self.current);
+            self.let_go(owner, last.members, pool);
+        } else {
+            self.update_flattened(owner, &[], None, pool);
         }
     }
 
     pub(super) fn views<'a, T>(
         &'a self,
+        owner: &'a Owner,
         pool: &'a Pool<T>,
     ) -> impl Iterator<Item = EndpointView> + 'a {
-        self.entries(pool).map(|(id, record, _)| record.view(id))
+        let entries = self.entries(owner, pool);
+        entries.map(|(member, record, _)| self.view(member, record, pool))
     }
 
-    pub(super) fn trees<T>(&self, pool: &Pool<T>) -> Vec<Tree> {
-        let entries = self.entries(pool);
+    pub(super) fn trees<T>(&self, owner: &Owner, pool: &Pool<T>) -> Vec<Tree> {
+        let entries = self.entries(owner, pool);
         entries
-            .map(|(id, record, role)| endpoint_tree(id, record, role))
+            .map(|(member, record, role)| {
+                let view = self.view(member, record, pool);
+                endpoint_tree(&view, member.weight, record, role)
+            })
             .collect()
+    }
+
+    /// The endpoint as this leaf has it. A list of all addresses has the calls of all endpoints.
+    fn view<T>(&self, member: &Member, record: &Record<T>, pool: &Pool<T>) -> EndpointView {
+        let mut view = record.view(member.id, &member.locality);
+        let flattened = self.flattened.iter();
+        for record in flattened.filter_map(|member| pool.get(member.id)) {
+            view.picks += record.picks();
+            view.in_flight += record.in_flight();
+        }
+        view
     }
 
     /// Every endpoint once, with its role while a pending list waits to replace the one in use.
     fn entries<'a, T>(
         &'a self,
+        owner: &'a Owner,
         pool: &'a Pool<T>,
-    ) -> impl Iterator<Item = (EndpointId, &'a Record<T>, Option<TreeRole>)> {
+    ) -> impl Iterator<Item = (&'a Member, &'a Record<T>, Option<TreeRole>)> {
         let has_pending = self.pending.is_some();
-        let used = self.current.entries(pool).map(move |(id, record)| {
-            let leaves = has_pending && !record.is_in_both_lists();
-            (id, record, leaves.then_some(TreeRole::Leaving))
+        let used = self.current.entries(pool).map(move |(member, record)| {
+            let leaves = has_pending && !record.is_in_both_lists_of(owner.leaf);
+            (member, record, leaves.then_some(TreeRole::Leaving))
         });
         let pending = self.pending.iter().flat_map(|list| list.entries(pool));
         let added = pending
-            .filter(|(_, record)| !record.is_in_both_lists())
-            .map(|(id, record)| (id, record, Some(TreeRole::Pending)));
+            .filter(|(_, record)| !record.is_in_both_lists_of(owner.leaf))
+            .map(|(member, record)| (member, record, Some(TreeRole::Pending)));
         used.chain(added)
     }
 
-    fn let_go<T>(&mut self, list: List, pool: &mut Pool<T>) {
-        for id in list.endpoints {
+    fn let_go<T>(&mut self, owner: &Owner, members: Vec<Member>, pool: &mut Pool<T>) {
+        for member in members {
             self.visits += 1;
-            if let Some(gone) = pool.let_go(id) {
-                self.by_identity.remove(&gone);
-            }
+            pool.let_go(member.id, (owner.leaf, &member.locality));
         }
     }
+}
+
+/// Takes up the endpoints that are wanted; `before` is likely to have most of them in the same places.
+fn hold_all<T>(
+    owner: &Owner,
+    wanted: &[Endpoint],
+    before: &[Member],
+    pool: &mut Pool<T>,
+) -> Vec<Member> {
+    let mark = pool.next_mark();
+    let mut members = Vec::with_capacity(wanted.len());
+    for (index, endpoint) in wanted.iter().enumerate() {
+        // Most endpoints are where they were: no need to look for those.
+        let there = before.get(index).map(|member| member.id);
+        let there = there.filter(|&id| pool.is_at(id, endpoint.addresses()));
+        let id = there.unwrap_or_else(|| pool.find_or_add(owner.roster, endpoint));
+        // Two entries for one address set are one endpoint.
+        if pool.mark(id, mark) {
+            let locality = endpoint
+                .locality
+                .as_ref()
+                .unwrap_or(&owner.locality)
+                .clone();
+            pool.hold(id, (owner.leaf, &locality), endpoint);
+            members.push(Member {
+                id,
+                locality,
+                weight: endpoint.weight,
+            });
+        }
+    }
+    members
 }
 
 impl List {
     pub(super) fn entries<'a, T>(
         &'a self,
         pool: &'a Pool<T>,
-    ) -> impl Iterator<Item = (EndpointId, &'a Record<T>)> {
-        self.endpoints
+    ) -> impl Iterator<Item = (&'a Member, &'a Record<T>)> {
+        self.members
             .iter()
-            .filter_map(|&id| Some((id, pool.get(id)?)))
+            .filter_map(|member| Some((member, pool.get(member.id)?)))
     }
 
     pub(super) fn records<'a, T>(
@@ -217,40 +269,42 @@ impl List {
                 .records(pool)
                 .all(|record| record.connectivity() == Connectivity::TransientFailure)
     }
-
-    fn let_go<T>(self, pool: &mut Pool<T>) {
-        for id in self.endpoints {
-            pool.let_go(id);
-        }
-    }
 }
 
+/// The addresses of an endpoint that failed, and its failure.
+pub(super) type LastFailure<'a> = (&'a [SocketAddr], &'a Failed);
+
 /// Why no endpoint of a leaf can take a call, by the failure that came last.
-pub(super) fn describe(owner: &Owner, last_failure: Option<(&Endpoint, &Failed)>) -> String {
+pub(super) fn describe(owner: &Owner, last_failure: Option<LastFailure<'_>>) -> String {
     let place = match &owner.locality {
         nowhere if *nowhere == LocalityId::default() => String::new(),
         locality => format!(" in {locality}"),
     };
     match last_failure {
         None => format!("no endpoints{place}"),
-        Some((endpoint, failed)) => format!(
-            "no connection to any endpoint{place}; last error: {endpoint}: {}",
+        Some((addresses, failed)) => format!(
+            "no connection to any endpoint{place}; last error: {}: {}",
+            AddressList(addresses),
             failed.reason,
         ),
     }
 }
 
-fn endpoint_tree<T>(id: EndpointId, record: &Record<T>, role: Option<TreeRole>) -> Tree {
+fn endpoint_tree<T>(
+    view: &EndpointView,
+    weight: NonZeroU64,
+    record: &Record<T>,
+    role: Option<TreeRole>,
+) -> Tree {
     let failure = match &record.state {
         State::Failing(failed) => Some(failed.reason.clone()),
         State::Connecting | State::Idle(_) | State::Ready(_) => None,
     };
-    let view = record.view(id);
-    let mut tree = Tree::endpoint(&record.endpoint)
+    let mut tree = Tree::endpoint(&view.addresses, weight)
         .with_state(view.state)
         .with_role(role)
         .with_note(failure);
-    tree.endpoint = Some(id);
+    tree.endpoint = Some(view.id);
     tree.in_flight = Some(view.in_flight);
     tree.picks = Some(view.picks);
     tree

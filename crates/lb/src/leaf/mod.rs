@@ -46,6 +46,8 @@ pub(crate) struct Leaf<T> {
     members: Members,
     /// Where `ring_hash` finds the endpoints of the list.
     ring: Option<Arc<Ring>>,
+    /// The endpoints that the ring has no room for.
+    unplaced: Vec<Endpoint>,
     /// What a policy of the user's knows about the list.
     selector: Option<Arc<dyn Selector>>,
     outcome: Outcome<T>,
@@ -89,6 +91,7 @@ impl<T> Leaf<T> {
             wanted: Arc::from([]),
             members: Members::default(),
             ring: None,
+            unplaced: Vec::new(),
             selector: None,
             outcome: Outcome {
                 state: Connectivity::Connecting,
@@ -144,19 +147,17 @@ impl<T> Leaf<T> {
         match &self.policy {
             Policy::Custom(policy) => {
                 members.update(owner, &self.wanted, pool, rng);
-                members.swap(pool);
-                let endpoints = members.current.records(pool);
-                let endpoints: Vec<_> = endpoints.map(|r| r.endpoint.clone()).collect();
-                self.selector = Some(policy.build(&endpoints));
+                members.swap(owner, pool);
+                self.selector = Some(policy.build(&custom::distinct(&self.wanted)));
             }
             Policy::PickFirst { shuffle } => {
-                let only = pick_first::flatten(&self.wanted, *shuffle, rng);
-                members.update_only(owner, only.as_ref(), pool);
+                let all = pick_first::flatten(&self.wanted, *shuffle, rng);
+                members.update_flattened(owner, &self.wanted, all.as_ref(), pool);
             }
             Policy::RingHash { size, .. } => {
                 let mut merged = ring_hash::merge(&self.wanted);
                 let mut ring = Ring::new(merged.iter(), *size);
-                ring.drop_unplaced(&mut merged);
+                self.unplaced = ring.take_unplaced(&mut merged);
                 members.update(owner, &merged, pool, rng);
                 self.ring = Some(Arc::new(ring));
             }
@@ -226,9 +227,14 @@ impl<T> Leaf<T> {
         wish.is_some_and(|wish| pool.connect(wish.endpoint()))
     }
 
+    /// The endpoints of its plan that it does not hold.
+    pub(crate) fn unplaced(&self) -> &[Endpoint] {
+        &self.unplaced
+    }
+
     /// The leaf goes: lets go of its endpoints.
     pub(crate) fn close(self, pool: &mut Pool<T>) {
-        self.members.close(pool);
+        self.members.close(&self.owner, pool);
     }
 
     /// How many endpoints were visited so far.
@@ -241,13 +247,13 @@ impl<T> Leaf<T> {
         &'a self,
         pool: &'a Pool<T>,
     ) -> impl Iterator<Item = EndpointView> + 'a {
-        self.members.views(pool)
+        self.members.views(&self.owner, pool)
     }
 
     pub(crate) fn tree(&self, pool: &Pool<T>) -> Tree {
         Tree::leaf_policy(&self.policy)
             .with_state(self.state())
-            .with_children(self.members.trees(pool))
+            .with_children(self.members.trees(&self.owner, pool))
     }
 
     /// Why calls fail, if they do.

@@ -1,10 +1,11 @@
 //! `pick_first` (A61, A62, A113): one connection for all calls.
 //!
-//! To the pool all endpoints of the leaf are one endpoint with all of their addresses: which of them
+//! To the driver all endpoints of the leaf are one with all of their addresses: which of them
 //! is dialled when is decided by the driver's [`Race`](crate::Race), as for every endpoint. So a new
 //! list of addresses is a new [`Command::Connect`](crate::Command::Connect) for the same endpoint,
 //! which keeps its connection if that leads to an address that stays, and which stays failing, if it
-//! is, until it is READY.
+//! is, until it is READY. A call is counted to the endpoint that has the connected address, because
+//! outlier detection and session affinity ask which endpoint it was (A75).
 
 use std::{net::SocketAddr, num::NonZeroU64};
 
@@ -49,7 +50,7 @@ pub(super) fn flatten(
 /// Connects at once, and after a connection is lost only when a call comes.
 pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T>) -> Outcome<T> {
     members.looked(0, 0);
-    let only = members.current.endpoints.first().copied();
+    let only = members.current.members.first().map(|list| list.id);
     if let Some(id) = only {
         pool.connect_new(id);
     }
@@ -59,15 +60,15 @@ pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T
     match &record.state {
         State::Connecting => Outcome::connecting(),
         State::Failing(failed) => {
-            Outcome::failing(describe(owner, Some((&record.endpoint, failed))))
+            Outcome::failing(describe(owner, Some((&record.addresses, failed))))
         }
         State::Idle(wish) => Outcome {
             state: Connectivity::Idle,
             choice: LeafChoice::Wake(wish.clone()),
         },
-        State::Ready(endpoint) => Outcome {
+        State::Ready(connection) => Outcome {
             state: Connectivity::Ready,
-            choice: LeafChoice::One(endpoint.clone()),
+            choice: LeafChoice::One(connection.any().clone()),
         },
     }
 }

@@ -51,9 +51,9 @@ impl Ring {
         }
     }
 
-    /// Takes endpoints without an entry out of the list: on a ring that is too small for all of them
-    /// no call ever comes to those, so they must not count as a way to serve calls.
-    pub(super) fn drop_unplaced(&mut self, endpoints: &mut Vec<Endpoint>) {
+    /// Takes endpoints without an entry out of the list, and returns them: on a ring that is too small
+    /// for all of them no call ever comes to those, so they must not count as a way to serve calls.
+    pub(super) fn take_unplaced(&mut self, endpoints: &mut Vec<Endpoint>) -> Vec<Endpoint> {
         let mut places: Vec<Option<u32>> = vec![None; endpoints.len()];
         for (_, index) in &self.entries {
             places[*index as usize] = Some(0);
@@ -65,7 +65,8 @@ impl Ring {
             *index = places[*index as usize].unwrap_or_default();
         }
         let mut places = places.into_iter();
-        endpoints.retain(|_| places.next().flatten().is_some());
+        let unplaced = endpoints.extract_if(.., |_| places.next().flatten().is_none());
+        unplaced.collect()
     }
 
     /// The endpoints from the first entry that is not before the hash, once round the ring.

@@ -40,7 +40,7 @@ pub(super) fn refresh<T>(
     owner: &Owner,
     pool: &mut Pool<T>,
 ) -> Outcome<T> {
-    members.swap(pool);
+    members.swap(owner, pool);
     let mut states = States::of(&members.current, owner, pool);
     members.looked(states.count(Connectivity::Ready), 0);
     let mut state = aggregate(&states);

@@ -11,12 +11,11 @@ use std::sync::{
 
 use super::{
     LeafChoice, Outcome,
-    members::{Members, describe},
+    members::{LastFailure, Members, describe},
 };
 use crate::{
     Connectivity, Share,
-    endpoint::{Failed, Owner, Pool, ReadyEndpoint, State},
-    plan::Endpoint,
+    endpoint::{Owner, Pool, ReadyEndpoint, State},
 };
 
 /// Connects what is IDLE, swaps the lists if it is time, and compiles the one in use.
@@ -41,20 +40,22 @@ pub(super) fn refresh_ready<T>(
     if let Some(pending) = &members.pending
         && pending.replaces(&members.current, pool)
     {
-        members.swap(pool);
+        members.swap(owner, pool);
     }
     let mut ready = Vec::new();
     let mut connecting = false;
     let mut failing = 0;
-    let mut last_failure: Option<(&Endpoint, &Failed)> = None;
-    for record in members.current.records(pool) {
+    let mut last_failure: Option<LastFailure<'_>> = None;
+    for (member, record) in members.current.entries(pool) {
         match &record.state {
-            State::Ready(endpoint) => ready.push(endpoint.clone()),
+            State::Ready(connection) => {
+                ready.push(connection.in_locality(&member.locality).clone());
+            }
             State::Connecting | State::Idle(_) => connecting = true,
             State::Failing(failed) => {
                 failing += 1;
                 if last_failure.is_none_or(|(_, last)| last.at < failed.at) {
-                    last_failure = Some((&record.endpoint, failed));
+                    last_failure = Some((&record.addresses, failed));
                 }
             }
         }

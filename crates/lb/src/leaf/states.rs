@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::members::{List, describe};
+use super::members::{LastFailure, List, describe};
 use crate::{
     Call, Connectivity, Pick,
-    endpoint::{Failed, Owner, Pool, ReadyEndpoint, State, Wish},
-    plan::Endpoint,
+    endpoint::{Owner, Pool, ReadyEndpoint, State, Wish},
 };
 
 /// One state per endpoint, in the order of the list.
@@ -28,18 +27,20 @@ pub(super) enum Slot<T> {
 
 impl<T> States<T> {
     pub(super) fn of(list: &List, owner: &Owner, pool: &Pool<T>) -> Self {
-        let mut last_failure: Option<(&Endpoint, &Failed)> = None;
-        let slots = list.records(pool).map(|record| match &record.state {
-            State::Connecting => Slot::Connecting,
-            State::Failing(failed) => {
-                if last_failure.is_none_or(|(_, last)| last.at < failed.at) {
-                    last_failure = Some((&record.endpoint, failed));
+        let mut last_failure: Option<LastFailure<'_>> = None;
+        let slots = list
+            .entries(pool)
+            .map(|(member, record)| match &record.state {
+                State::Connecting => Slot::Connecting,
+                State::Failing(failed) => {
+                    if last_failure.is_none_or(|(_, last)| last.at < failed.at) {
+                        last_failure = Some((&record.addresses, failed));
+                    }
+                    Slot::Failing
                 }
-                Slot::Failing
-            }
-            State::Idle(wish) => Slot::Idle(wish.clone()),
-            State::Ready(endpoint) => Slot::Ready(endpoint.clone()),
-        });
+                State::Idle(wish) => Slot::Idle(wish.clone()),
+                State::Ready(ready) => Slot::Ready(ready.in_locality(&member.locality).clone()),
+            });
         Self {
             slots: slots.collect(),
             why: last_failure.map(|last| describe(owner, Some(last)).into()),

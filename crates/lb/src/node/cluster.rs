@@ -6,7 +6,7 @@ use super::{NodeContext, Position};
 use crate::{
     Connectivity, Tree,
     counters::CallCounter,
-    endpoint::Pool,
+    endpoint::{Pool, RosterId},
     leaf::Leaves,
     plan::{Cluster, DropCategory},
 };
@@ -16,6 +16,8 @@ use crate::{
 pub(crate) struct ClusterImpl {
     pub(crate) plan: Arc<Cluster>,
     pub(crate) counter: Arc<CallCounter>,
+    /// Its endpoints, in whatever priority and locality they are.
+    roster: RosterId,
     pub(crate) child: Position,
 }
 
@@ -23,14 +25,18 @@ impl ClusterImpl {
     pub(super) fn create<T>(plan: &Arc<Cluster>, cx: &mut NodeContext<'_, T>) -> Self {
         let eds_service_name = plan.eds_service_name.as_ref();
         let counter = cx.counters.counter(&plan.name, eds_service_name);
-        let below = Some(counter.clone());
+        let roster = cx
+            .pool
+            .open_roster(cx.tree, &plan.name, Some(counter.clone()));
+        cx.pool.list_draining(roster, &plan.draining);
         let child = cx.within(
-            |place| place.counter = below,
+            |place| place.roster = roster,
             |cx| Position::create(&plan.child, cx),
         );
         Self {
             plan: plan.clone(),
             counter,
+            roster,
             child,
         }
     }
@@ -45,16 +51,26 @@ impl ClusterImpl {
             return;
         }
         self.plan = plan.clone();
-        let counter = Some(self.counter.clone());
+        cx.pool.list_draining(self.roster, &plan.draining);
         cx.within(
-            |place| place.counter = counter,
+            |place| place.roster = self.roster,
             |cx| self.child.update(&plan.child, cx),
         );
     }
 
     pub(super) fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
-        let counter = Some(self.counter.clone());
-        cx.within(|place| place.counter = counter, |cx| self.child.settle(cx));
+        cx.within(
+            |place| place.roster = self.roster,
+            |cx| self.child.settle(cx),
+        );
+        let (child, leaves) = (&self.child, &*cx.leaves);
+        cx.pool
+            .sweep(self.roster, |visit| child.each_unheld(leaves, visit));
+    }
+
+    pub(super) fn remove<T>(self, cx: &mut NodeContext<'_, T>) {
+        self.child.remove(cx);
+        cx.pool.close_roster(self.roster);
     }
 
     /// A cluster that drops everything does so at once, whatever its endpoints do.

@@ -7,7 +7,7 @@ use crate::{
     Connectivity, LocalityId, Tree, TreeRole,
     endpoint::Pool,
     leaf::{LeafId, Leaves},
-    plan::Locality,
+    plan::{Endpoint, Locality},
     timing::RETENTION,
 };
 
@@ -148,6 +148,13 @@ impl Localities {
     pub(super) fn each_leaf(&self, visit: &mut impl FnMut(LeafId)) {
         for child in &self.children {
             child.position.each_leaf(visit);
+        }
+    }
+
+    /// Calls `visit` with the endpoints of the plan that no leaf holds.
+    pub(super) fn each_unheld<T>(&self, leaves: &Leaves<T>, visit: &mut dyn FnMut(&Endpoint)) {
+        for (_, child) in self.weighted() {
+            child.position.each_unheld(leaves, visit);
         }
     }
 

@@ -21,10 +21,9 @@ pub(crate) use self::{
 };
 use crate::{
     CallCounters, ClusterName, Connectivity, LocalityId, Tree,
-    counters::CallCounter,
-    endpoint::{Owner, Pool},
+    endpoint::{Owner, Pool, RosterId},
     leaf::{Leaf, LeafId, Leaves},
-    plan::{self, Node},
+    plan::{self, Endpoint, Node},
 };
 
 /// One node of a live tree.
@@ -53,17 +52,28 @@ pub(crate) struct NodeContext<'a, T> {
 }
 
 /// Where in the tree a node is.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// The nearest child of a `priority` node that it is in.
     pub(crate) child: Option<ChildId>,
     pub(crate) locality: LocalityId,
-    pub(crate) counter: Option<Arc<CallCounter>>,
+    /// The endpoints of the leaf cluster that it is in.
+    pub(crate) roster: RosterId,
     /// Whether a node above passes over requests to look names up again.
     pub(crate) ignores_reresolution: bool,
 }
 
 impl Place {
+    /// The root of a tree.
+    pub(crate) fn root(roster: RosterId) -> Self {
+        Self {
+            child: None,
+            locality: LocalityId::default(),
+            roster,
+            ignores_reresolution: false,
+        }
+    }
+
     /// One step down, into a child of a `priority` node.
     fn enter(&mut self, child: ChildId, ignore_reresolution: bool) {
         self.child = Some(child);
@@ -195,7 +205,7 @@ impl Branch {
     /// The node goes, and with it all that is below it.
     pub(crate) fn remove<T>(self, cx: &mut NodeContext<'_, T>) {
         match self {
-            Self::Cluster(cluster) => cluster.child.remove(cx),
+            Self::Cluster(cluster) => cluster.remove(cx),
             Self::Failing(_) => {}
             Self::Leaf(id) => {
                 cx.dirty.remove(&id);
@@ -219,6 +229,20 @@ impl Branch {
         }
     }
 
+    /// Calls `visit` with the endpoints of the plan that no leaf holds, because their priority is not
+    /// needed or a hash ring has no room for them. Those of leaf clusters below are not visited.
+    pub(crate) fn each_unheld<T>(&self, leaves: &Leaves<T>, visit: &mut dyn FnMut(&Endpoint)) {
+        match self {
+            Self::Cluster(_) | Self::Failing(_) => {}
+            Self::Leaf(id) => {
+                let leaf = leaves.get(id.0);
+                leaf.into_iter().flat_map(Leaf::unplaced).for_each(visit);
+            }
+            Self::Localities(localities) => localities.each_unheld(leaves, visit),
+            Self::Priority(priority) => priority.each_unheld(leaves, visit),
+        }
+    }
+
     pub(crate) fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
         match self {
             Self::Cluster(cluster) => cluster.tree(leaves, pool),
@@ -237,7 +261,7 @@ impl Branch {
         let Place {
             child,
             locality,
-            counter,
+            roster,
             ignores_reresolution,
         } = cx.place.clone();
         let (tree, policy) = (cx.tree.clone(), node.policy.clone());
@@ -245,7 +269,7 @@ impl Branch {
             let owner = Owner {
                 leaf: LeafId(key),
                 locality,
-                counter,
+                roster,
             };
             Leaf::new(tree, child, owner, policy, !ignores_reresolution)
         });

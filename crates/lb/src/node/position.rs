@@ -5,7 +5,7 @@ use crate::{
     Connectivity, Tree, TreeRole,
     endpoint::Pool,
     leaf::{LeafId, Leaves},
-    plan::Node,
+    plan::{Endpoint, Node},
 };
 
 /// The node in use, and at most one that is to replace it when it is as good: unless the new one is
@@ -70,6 +70,12 @@ impl Position {
         if let Some(pending) = &self.pending {
             pending.each_leaf(visit);
         }
+    }
+
+    /// Calls `visit` with the endpoints of the plan that no leaf holds.
+    pub(crate) fn each_unheld<T>(&self, leaves: &Leaves<T>, visit: &mut dyn FnMut(&Endpoint)) {
+        let newest = self.pending.as_ref().unwrap_or(&self.current);
+        newest.each_unheld(leaves, visit);
     }
 
     pub(crate) fn remove<T>(self, cx: &mut NodeContext<'_, T>) {

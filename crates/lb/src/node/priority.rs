@@ -5,7 +5,10 @@
 
 mod child;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use self::child::{CONNECTING, Child, HOPEFUL, KEPT, NEEDED};
 use super::{
@@ -17,7 +20,7 @@ use crate::{
     endpoint::Pool,
     leaf::{LeafId, Leaves},
     math::Marks,
-    plan::Priority,
+    plan::{Endpoint, Priority},
     slots::{Key, Slots},
     timing::RETENTION,
 };
@@ -97,7 +100,7 @@ impl Priorities {
     }
 
     pub(super) fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
-        for key in cx.agenda.take_due(self.id) {
+        for key in self.in_order(cx.agenda.take_due(self.id)) {
             let Some(child) = self.children.get_mut(key) else {
                 continue;
             };
@@ -113,6 +116,17 @@ impl Priorities {
             }
         }
         self.choose(cx);
+    }
+
+    /// The most preferred child first, and those that left the plan last: where children have endpoints
+    /// in common, it matters which of them connects one first.
+    fn in_order(&self, keys: BTreeSet<Key>) -> Vec<Key> {
+        let mut keys: Vec<_> = keys.into_iter().collect();
+        keys.sort_by_key(|key| {
+            let child = self.children.get(*key);
+            child.map(|child| (child.place.unwrap_or(usize::MAX), child.name.clone()))
+        });
+        keys
     }
 
     pub(super) fn state(&self) -> Connectivity {
@@ -153,6 +167,17 @@ impl Priorities {
     pub(super) fn each_leaf(&self, visit: &mut impl FnMut(LeafId)) {
         for child in self.children.iter() {
             child.position.each_leaf(visit);
+        }
+    }
+
+    /// Calls `visit` with the endpoints of the plan that no leaf holds: mostly those of children that
+    /// were not needed.
+    pub(super) fn each_unheld<T>(&self, leaves: &Leaves<T>, visit: &mut dyn FnMut(&Endpoint)) {
+        for (place, next) in self.plan.children.iter().enumerate() {
+            match self.child(place) {
+                Some(child) => child.position.each_unheld(leaves, visit),
+                None => next.node.each_endpoint(visit),
+            }
         }
     }
 

@@ -83,7 +83,7 @@ impl Sim {
         let mut sim = Self::new();
         sim.plan(plan);
         for (id, port) in sim.live.clone() {
-            let state = EndpointState::Ready(port);
+            let state = ready_at(port);
             sim.handle(Event::Endpoint { id, state });
         }
         sim.flush();
@@ -137,7 +137,7 @@ impl Sim {
 
     pub(crate) fn ready(&mut self, ports: &[Port]) {
         for &port in ports {
-            self.report(port, EndpointState::Ready(port));
+            self.report(port, ready_at(port));
         }
     }
 
@@ -163,7 +163,7 @@ impl Sim {
     pub(crate) fn ready_newest(&mut self, port: Port) {
         let mut at_port = self.live.iter().filter(|entry| *entry.1 == port);
         let id = *at_port.next_back().expect("a live endpoint").0;
-        let state = EndpointState::Ready(port);
+        let state = ready_at(port);
         self.handle(Event::Endpoint { id, state });
         self.flush();
     }
@@ -269,7 +269,7 @@ impl Sim {
     fn obey(&mut self, command: Command<Port>) {
         match command {
             Command::Connect { id, addresses } => {
-                assert!(!self.released.contains(&id), "{id} was released");
+                self.released.remove(&id);
                 self.live.insert(id, addresses[0].port());
                 self.connects.push(addresses[0].port());
             }
@@ -328,6 +328,14 @@ pub(crate) fn endpoint(ports: &[Port]) -> Endpoint {
 
 pub(crate) fn endpoints_at(ports: &[Port]) -> Arc<[Endpoint]> {
     ports.iter().map(|&port| address(port).into()).collect()
+}
+
+/// The report of a connection to a port.
+pub(crate) fn ready_at(port: Port) -> EndpointState<Port> {
+    EndpointState::Ready {
+        transport: port,
+        address: address(port),
+    }
 }
 
 pub(crate) fn address(port: Port) -> SocketAddr {

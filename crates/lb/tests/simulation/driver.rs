@@ -14,9 +14,9 @@ use crowfly_lb::{
 };
 
 use crate::{
-    model::{Endpoint, Model, Name, Time},
+    model::{Endpoint, Model, Name, Time, list_name, name_at},
     plans::{CLUSTER, Planner},
-    script::{Reported, Shape, Step},
+    script::{LeafSpec, Reported, Shape, Step},
     world::{World, state},
 };
 
@@ -25,7 +25,7 @@ pub(crate) struct Driver {
     counters: Arc<CallCounters>,
     picker: Option<Arc<Picker<Name>>>,
     world: World,
-    /// Every endpoint that there is.
+    /// Every endpoint that there is, and every list of a `pick_first` leaf.
     names: BTreeMap<EndpointId, Name>,
     released: Vec<EndpointId>,
     calls: Vec<Call<Name>>,
@@ -80,6 +80,8 @@ impl Driver {
                 self.planner.spreads[leaf] = spread;
                 self.plan(self.last.clone());
             }
+            Step::Move(places) => self.plan(moved(self.last.clone(), places)),
+            Step::Drain(number) => self.plan(drained(self.last.clone(), number)),
             Step::Report(n, reported) => {
                 let subchannels = self.world.that_may_become(reported);
                 if let Some(n) = n.checked_rem(subchannels.len()) {
@@ -95,7 +97,9 @@ impl Driver {
                 }
             }
             Step::Late(n, reported) => {
-                if let Some(n) = n.checked_rem(self.released.len()) {
+                if let Some(n) = n.checked_rem(self.released.len())
+                    && !self.world.has(self.released[n])
+                {
                     let (id, nowhere) = (self.released[n], (Ipv6Addr::UNSPECIFIED, 0));
                     let state = state(reported, nowhere.into());
                     self.handle(Event::Endpoint { id, state });
@@ -132,9 +136,12 @@ impl Driver {
             Next::Remove => self.model.root = None,
         }
         self.model.settle(now);
-        let views = self.balancer.endpoints(CLUSTER).into_iter();
-        let names = views.map(|view| (view.id, name_of(view.addresses[0])));
-        self.names = names.collect();
+        let lists = self.balancer.endpoints(CLUSTER).into_iter();
+        let lists = lists.map(|view| (view.id, list_name(view.addresses[0])));
+        self.names = lists.collect();
+        let roster = self.balancer.roster(CLUSTER).into_iter();
+        let names = roster.map(|view| (view.id, name_at(view.addresses[0])));
+        self.names.extend(names);
         if self.model.root.is_none() {
             self.picker = None;
         }
@@ -161,8 +168,8 @@ impl Driver {
     }
 
     fn report(&mut self, subchannel: (SocketAddr, EndpointId), reported: Reported) {
-        let (address, now) = (subchannel.0, self.now);
-        self.model.with_endpoint(name_of(address), |endpoint| {
+        let ((address, id), now) = (subchannel, self.now);
+        self.model.with_endpoint(self.names[&id], |endpoint| {
             endpoint.report(address, reported, now);
         });
         self.world.report(subchannel, reported, self.instant());
@@ -178,7 +185,11 @@ impl Driver {
 
     fn hold(&mut self) {
         match self.pick(Some(self.picks)) {
-            Some(Pick::Ready(call)) => self.calls.push(call),
+            Some(Pick::Ready(call)) => {
+                let count = |endpoint: &mut Endpoint| endpoint.picks += 1;
+                self.model.with_endpoint(*call.transport(), count);
+                self.calls.push(call);
+            }
             Some(Pick::Wake(id)) => self.wake(id),
             _ => {}
         }
@@ -226,7 +237,9 @@ impl Driver {
 
     fn next_timer(&self) -> Option<Time> {
         let endpoints = self.model.endpoints();
-        let timers = endpoints.values().filter_map(|endpoint| endpoint.timer);
+        let timers = endpoints
+            .values()
+            .filter_map(|endpoint| endpoint.borrow().timer);
         timers.chain(self.model.next_timer()).min()
     }
 
@@ -252,7 +265,7 @@ impl Driver {
     fn obey(&mut self, command: Command<Name>) {
         match command {
             Command::Connect { id, addresses } => {
-                assert!(!self.released.contains(&id), "{id} was released");
+                self.released.retain(|released| *released != id);
                 self.world.connect(id, addresses, self.instant());
                 self.tell();
             }
@@ -285,9 +298,36 @@ fn turned(mut shape: Shape, places: usize) -> Shape {
     shape
 }
 
-fn name_of(address: SocketAddr) -> Name {
-    match address {
-        SocketAddr::V4(_) => panic!("an IPv6 address"),
-        SocketAddr::V6(address) => *address.ip(),
+/// The same plan with the endpoints of each locality so many localities further on.
+fn moved(mut shape: Shape, places: usize) -> Shape {
+    for leaf in leaves(&mut shape) {
+        let zones = || leaf.children.iter().flat_map(|child| &child.1);
+        let mut numbers: Vec<_> = zones().map(|zone| zone.2.clone()).collect();
+        let places = places.checked_rem(numbers.len()).unwrap_or(0);
+        numbers.rotate_right(places);
+        let zones = leaf.children.iter_mut().flat_map(|child| &mut child.1);
+        for (zone, numbers) in zones.zip(numbers) {
+            zone.2 = numbers;
+        }
+    }
+    shape
+}
+
+/// The same plan with an endpoint draining.
+fn drained(mut shape: Shape, number: u8) -> Shape {
+    for leaf in leaves(&mut shape) {
+        for zone in leaf.children.iter_mut().flat_map(|child| &mut child.1) {
+            zone.2.retain(|other| *other != number);
+        }
+        leaf.draining = vec![number];
+    }
+    shape
+}
+
+fn leaves(shape: &mut Shape) -> &mut [LeafSpec] {
+    match shape {
+        Shape::Broken => &mut [],
+        Shape::Leaf(leaf) => std::slice::from_mut(leaf),
+        Shape::Aggregate(leaves) => leaves,
     }
 }

@@ -58,7 +58,7 @@ proptest! {
 #[test]
 #[rustfmt::skip]
 fn a_replaced_tree_leaves_no_timer() {
-    run(Script(vec![vec![Switch(0, Zones(RoundRobin)), Plan(Aggregate(vec![]))], vec![Plan(Leaf(LeafSpec { name: 0, eds: 0, drops: 0, limit: 1024, children: vec![Child(2, vec![])] })), Turn(1)], vec![Plan(Leaf(LeafSpec { name: 0, eds: 0, drops: 0, limit: 1024, children: vec![Child(1, vec![Zone(1, 1, vec![2])]), Child(2, vec![])] }))], vec![Plan(Aggregate(vec![])), Report(0, Ready)]]));
+    run(Script(vec![vec![Switch(0, Zones(RoundRobin)), Plan(Aggregate(vec![]))], vec![Plan(Leaf(LeafSpec { name: 0, eds: 0, drops: 0, limit: 1024, apart: true, flipped: false, draining: vec![], children: vec![Child(2, vec![])] })), Turn(1)], vec![Plan(Leaf(LeafSpec { name: 0, eds: 0, drops: 0, limit: 1024, apart: true, flipped: false, draining: vec![], children: vec![Child(1, vec![Zone(1, 1, vec![2])]), Child(2, vec![])] }))], vec![Plan(Aggregate(vec![])), Report(0, Ready)]]));
 }
 
 /// A child of `priority` that was kept, went, and is needed again under the same plan is created anew:
@@ -66,7 +66,7 @@ fn a_replaced_tree_leaves_no_timer() {
 #[test]
 #[rustfmt::skip]
 fn a_child_that_is_created_again_keeps_its_names() {
-    run(Script(vec![vec![Switch(0, Zones(RoundRobin)), Switch(1, Zones(RoundRobin)), Switch(2, Zones(RoundRobin)), Plan(Aggregate(vec![LeafSpec { name: 1, eds: 0, drops: 0, limit: 0, children: vec![Child(0, vec![Zone(0, 1, vec![1])])] }, LeafSpec { name: 0, eds: 0, drops: 0, limit: 0, children: vec![Child(0, vec![Zone(0, 1, vec![1])])] }]))], vec![Millis(10000), Report(13, Ready)], vec![Millis(899000)], vec![All(Idle), Switch(0, Zones(PickFirst))], vec![Switch(0, Whole(PickFirst)), Millis(9500)], vec![Millis(500), All(Failing)], vec![Turn(1)]]));
+    run(Script(vec![vec![Switch(0, Zones(RoundRobin)), Switch(1, Zones(RoundRobin)), Switch(2, Zones(RoundRobin)), Plan(Aggregate(vec![LeafSpec { name: 1, eds: 0, drops: 0, limit: 0, apart: true, flipped: false, draining: vec![], children: vec![Child(0, vec![Zone(0, 1, vec![1])])] }, LeafSpec { name: 0, eds: 0, drops: 0, limit: 0, apart: true, flipped: false, draining: vec![], children: vec![Child(0, vec![Zone(0, 1, vec![1])])] }]))], vec![Millis(10000), Report(13, Ready)], vec![Millis(899000)], vec![All(Idle), Switch(0, Zones(PickFirst))], vec![Switch(0, Whole(PickFirst)), Millis(9500)], vec![Millis(500), All(Failing)], vec![Turn(1)]]));
 }
 
 fn run(Script(batches): Script) {

@@ -1,8 +1,11 @@
 //! From a shape to the plan of a cluster, as a channel makes it from a configuration.
 //!
-//! An address says where its endpoint is in the tree. Where a node of one kind replaces another both
-//! are there for a while, perhaps with the same endpoints: so it also says which plan has created
-//! each node on the way to it.
+//! An address says which cluster its endpoint is in. Where one cluster replaces another both are there
+//! for a while, perhaps with the same endpoints: so it also says which plan has created the nodes on
+//! the way to it. Inside of a cluster an endpoint may be anywhere, and in several places.
+//!
+//! The list of a `pick_first` leaf begins with an endpoint of its own, whose address says likewise where
+//! the leaf is in the tree: so the list has a name.
 
 use std::{
     net::{Ipv6Addr, SocketAddr},
@@ -34,6 +37,8 @@ const EDS: usize = 3;
 const CHILD: usize = 5;
 const ZONE: usize = 7;
 const NUMBER: usize = 9;
+/// Whether the address is the first one of a `pick_first` leaf.
+const FIRST: usize = 10;
 
 /// The zone byte of a policy that sees all zones.
 const EVERYWHERE: u8 = 0xff;
@@ -96,13 +101,17 @@ impl Planner {
         let children = leaf.children.iter().map(|Child(child, zones)| {
             let name = child.to_string();
             let known = known.and_then(|known| known.child(&name));
-            let at = at.with(CHILD, *child as u8);
+            let place = at.with(CHILD, *child as u8);
+            let endpoints = |zone: &Zone| endpoints(leaf, *child, zone, at);
             let node = match self.spreads[leaf.name] {
-                Spread::Zones(choice) => self.zones(zones, choice, known, at),
-                Spread::Whole(choice) => self.whole(zones, choice, known, at),
+                Spread::Zones(choice) => self.zones(zones, choice, known, place, endpoints),
+                Spread::Whole(choice) => self.whole(zones, choice, known, place, endpoints),
             };
             (name, node)
         });
+        // As if they were in a locality of their own.
+        let draining = Zone(0, 1, leaf.draining.clone());
+        let draining = endpoints(leaf, 0, &draining, at);
         let drop = DropCategory {
             name: "lb".into(),
             per_million: leaf.drops,
@@ -113,11 +122,19 @@ impl Planner {
             drops: Arc::from([drop]),
             max_concurrent_requests: leaf.limit,
             note: None,
+            draining: draining.into(),
             child: priority(children, Duration::ZERO, leaf.name != NAMED),
         }))
     }
 
-    fn zones(&self, zones: &[Zone], choice: Choice, known: Option<&Position>, at: At) -> Node {
+    fn zones(
+        &self,
+        zones: &[Zone],
+        choice: Choice,
+        known: Option<&Position>,
+        at: At,
+        endpoints: impl Fn(&Zone) -> Vec<Endpoint>,
+    ) -> Node {
         let (at, known) = at.below(CHILD + 1, known, &Kind::Localities);
         let zones = zones.iter().map(|zone @ Zone(index, weight, _)| {
             let policy = self.policy(choice);
@@ -128,32 +145,34 @@ impl Planner {
             Locality {
                 id: LocalityId::new("", ZONES[*index], ""),
                 weight: (*weight).try_into().expect("a weight"),
-                child: Node::Leaf(Leaf {
-                    endpoints: endpoints(zone, choice, at).collect(),
-                    policy,
-                }),
+                child: leaf(policy, endpoints(zone), at),
             }
         });
         Node::Localities(zones.collect())
     }
 
-    fn whole(&self, zones: &[Zone], choice: Choice, known: Option<&Position>, at: At) -> Node {
+    fn whole(
+        &self,
+        zones: &[Zone],
+        choice: Choice,
+        known: Option<&Position>,
+        at: At,
+        endpoints: impl Fn(&Zone) -> Vec<Endpoint>,
+    ) -> Node {
         let policy = self.policy(choice);
         let kind = Kind::Leaf(policy.name().to_owned());
         let (at, _) = at.below(CHILD + 1, known, &kind);
         let at = at.with(ZONE, EVERYWHERE);
         let endpoints = zones.iter().flat_map(|zone| {
             let share = NonZeroU64::new(zone.1.into()).expect("a weight");
-            endpoints(zone, choice, at).map(move |mut endpoint| {
+            let endpoints = endpoints(zone).into_iter();
+            endpoints.map(move |mut endpoint| {
                 endpoint.weight = endpoint.weight.saturating_mul(share);
                 endpoint.locality = Some(LocalityId::new("", ZONES[zone.0], ""));
                 endpoint
             })
         });
-        Node::Leaf(Leaf {
-            endpoints: endpoints.collect(),
-            policy,
-        })
+        leaf(policy, endpoints.collect(), at)
     }
 
     fn policy(&self, choice: Choice) -> Policy {
@@ -176,21 +195,11 @@ pub(crate) fn cluster_of(name: Name) -> (usize, u8) {
     (octets[LEAF].into(), octets[EDS])
 }
 
-/// The locality of an endpoint, if it is in one.
-pub(crate) fn zone_of(name: Name) -> Option<LocalityId> {
-    let octets = name.octets();
-    let zone = match (octets[ZONE], octets[NUMBER]) {
-        (EVERYWHERE, 0) => return None,
-        (EVERYWHERE, number) => number / 8,
-        (zone, _) => zone,
-    };
-    Some(LocalityId::new("", ZONES[usize::from(zone)], ""))
-}
-
 /// The plan that has created a node, as the addresses below it say, if there are any. It need not be
 /// the plan that they are in: where there was such a node before, they say what they said then.
 pub(crate) fn created_by(node: &Node) -> Option<u8> {
-    let octets = first_address(node)?;
+    let is_cluster = matches!(node, Node::Cluster(_));
+    let octets = first_address(node, |octets| is_cluster || octets[FIRST] == 1)?;
     let byte = match node {
         Node::Cluster(_) if octets[EDS + 1] != 0 => EDS + 1,
         Node::Leaf(_) if octets[ZONE] != EVERYWHERE => ZONE + 1,
@@ -200,13 +209,22 @@ pub(crate) fn created_by(node: &Node) -> Option<u8> {
     Some(octets[byte])
 }
 
-fn first_address(node: &Node) -> Option<[u8; 16]> {
+fn first_address(node: &Node, fits: impl Fn(&[u8; 16]) -> bool + Copy) -> Option<[u8; 16]> {
+    let first = |endpoints: &[Endpoint]| {
+        let mut octets = endpoints.iter().map(|e| name_of(e).octets());
+        octets.find(|octets| fits(octets))
+    };
     match node {
-        Node::Cluster(cluster) => first_address(&cluster.child),
+        Node::Cluster(cluster) => {
+            first_address(&cluster.child, fits).or_else(|| first(&cluster.draining))
+        }
         Node::Failing(_) => None,
-        Node::Leaf(leaf) => leaf.endpoints.first().map(|first| name_of(first).octets()),
-        Node::Localities(zones) => zones.iter().find_map(|zone| first_address(&zone.child)),
-        Node::Priority(plan) => plan.children.iter().find_map(|c| first_address(&c.node)),
+        Node::Leaf(leaf) => first(&leaf.endpoints),
+        Node::Localities(zones) => zones.iter().find_map(|z| first_address(&z.child, fits)),
+        Node::Priority(plan) => {
+            let mut children = plan.children.iter();
+            children.find_map(|child| first_address(&child.node, fits))
+        }
     }
 }
 
@@ -242,28 +260,40 @@ impl At {
     }
 }
 
-/// The endpoints of a zone. The third one has two addresses, and the fourth one is the same with its
-/// addresses in the other order; the second one has a hash key, and each weighs what its number says.
-/// To `pick_first` all endpoints are one.
-fn endpoints(zone: &Zone, choice: Choice, at: At) -> impl Iterator<Item = Endpoint> {
+/// The endpoints of a zone. The third one has two addresses, and the fourth one is the same; the second
+/// one has a hash key, and each weighs what its number says. Other zones have the same endpoints, unless
+/// those of the cluster are apart.
+fn endpoints(leaf: &LeafSpec, child: usize, zone: &Zone, at: At) -> Vec<Endpoint> {
     let Zone(zone, _, numbers) = zone;
-    let index = *zone as u8;
-    numbers.iter().map(move |&number| {
-        let name = match choice {
-            Choice::PickFirst => at,
-            _ => at.with(NUMBER, index * 8 + number.min(3)),
+    let place = if leaf.apart { child * 2 + zone + 1 } else { 0 } as u8;
+    let endpoint = |&number: &u8| {
+        let name = at.with(NUMBER, place * 8 + number.min(3));
+        let ports: &[u16] = match number {
+            3 | 4 if leaf.flipped => &[4, 3],
+            3 | 4 => &[3, 4],
+            1 => &[1],
+            _ => &[2],
         };
-        let ports: &[u8] = match number {
-            3 => &[3, 4],
-            4 => &[4, 3],
-            _ => &[number],
-        };
-        let port = |port: &u8| u16::from(index * 8 + port);
-        let addresses = ports.iter().map(|at| SocketAddr::from((name.0, port(at))));
+        let addresses = ports.iter().map(|port| SocketAddr::from((name.0, *port)));
         let mut endpoint = Endpoint::new(addresses.collect::<Vec<_>>()).expect("an address");
         endpoint.weight = NonZeroU64::new(number.into()).expect("a weight");
-        endpoint.hash_key = (number == 2).then(|| format!("key-{index}").into());
+        endpoint.hash_key = (number == 2).then(|| format!("key-{zone}").into());
         endpoint
+    };
+    numbers.iter().map(endpoint).collect()
+}
+
+/// A leaf. That of `pick_first` gets an endpoint of its own, where the first one is.
+fn leaf(policy: Policy, mut endpoints: Vec<Endpoint>, at: At) -> Node {
+    if let (Policy::PickFirst { .. }, Some(first)) = (&policy, endpoints.first()) {
+        let address = SocketAddr::from((at.with(FIRST, 1).0, 1));
+        let mut own = Endpoint::from(address);
+        own.locality = first.locality.clone();
+        endpoints.insert(0, own);
+    }
+    Node::Leaf(Leaf {
+        endpoints: endpoints.into(),
+        policy,
     })
 }
 

@@ -19,6 +19,11 @@ pub(crate) enum Step {
     Turn(usize),
     /// The last plan again, with this policy for a leaf cluster: an index into [`LEAVES`].
     Switch(usize, Spread),
+    /// The last plan again, with the endpoints of each locality so many localities further on, be they
+    /// of the same priority or of the next (A75).
+    Move(usize),
+    /// The last plan again, with this endpoint draining in every leaf cluster that has it (A55).
+    Drain(u8),
     /// A report of a subchannel, by a number modulo those that can be in that state next.
     Report(usize, Reported),
     /// The same of every subchannel.
@@ -78,6 +83,12 @@ pub(crate) struct LeafSpec {
     pub(crate) drops: u32,
     /// How many calls may be open.
     pub(crate) limit: u32,
+    /// Whether no two localities have an endpoint in common.
+    pub(crate) apart: bool,
+    /// Whether the second of two addresses comes first.
+    pub(crate) flipped: bool,
+    /// Its draining endpoints.
+    pub(crate) draining: Vec<u8>,
     /// Its priorities.
     pub(crate) children: Vec<Child>,
 }
@@ -154,6 +165,8 @@ fn step() -> impl Strategy<Value = Step> {
         5 => shape().prop_map(Step::Plan).boxed(),
         3 => (1..3_usize).prop_map(Step::Turn),
         3 => (0..LEAVES.len(), spread()).prop_map(|(leaf, spread)| Step::Switch(leaf, spread)),
+        5 => (1..4_usize).prop_map(Step::Move),
+        2 => (1..5_u8).prop_map(Step::Drain),
         3 => short.prop_map(Step::Millis),
         6 => long.prop_map(Step::Millis),
         1 => (0..8_usize, reported()).prop_map(|(n, reported)| Step::Late(n, reported)),
@@ -212,12 +225,18 @@ fn leaf() -> impl Strategy<Value = LeafSpec> {
         let children = names.into_iter().zip(zones);
         children.map(|(name, zones)| Child(name, zones)).collect()
     });
-    (0..LEAVES.len(), eds, drops, limit, children).prop_map(
-        |(name, eds, drops, limit, children)| LeafSpec {
+    let draining = prop_oneof![3 => Just(vec![]), 1 => orders(&[1, 2, 3])];
+    let apart = prop_oneof![2 => Just(false), 1 => Just(true)];
+    let endpoints = (apart, prop::bool::ANY, draining, children);
+    (0..LEAVES.len(), eds, drops, limit, endpoints).prop_map(
+        |(name, eds, drops, limit, (apart, flipped, draining, children))| LeafSpec {
             name,
             eds,
             drops,
             limit,
+            apart,
+            flipped,
+            draining,
             children,
         },
     )

@@ -43,6 +43,10 @@ impl World {
         self.step(id, RaceEvent::Connect(addresses), now);
     }
 
+    pub(crate) fn has(&self, id: EndpointId) -> bool {
+        self.endpoints.contains_key(&id)
+    }
+
     pub(crate) fn release(&mut self, id: EndpointId) {
         let released = self.endpoints.remove(&id);
         let released = released.expect("released twice, or never connected");
@@ -117,7 +121,7 @@ impl World {
                     endpoint.told = Some(match state {
                         EndpointState::Idle => Connectivity::Idle,
                         EndpointState::Connecting => Connectivity::Connecting,
-                        EndpointState::Ready(_) => Connectivity::Ready,
+                        EndpointState::Ready { .. } => Connectivity::Ready,
                         EndpointState::TransientFailure(_) => Connectivity::TransientFailure,
                     });
                     self.changes.push((id, state));
@@ -131,7 +135,10 @@ pub(crate) fn state(reported: Reported, address: SocketAddr) -> EndpointState<Na
     match (reported, address) {
         (Reported::Idle, _) => EndpointState::Idle,
         (Reported::Connecting, _) => EndpointState::Connecting,
-        (Reported::Ready, SocketAddr::V6(address)) => EndpointState::Ready(*address.ip()),
+        (Reported::Ready, SocketAddr::V6(v6)) => EndpointState::Ready {
+            transport: *v6.ip(),
+            address,
+        },
         (Reported::Ready, SocketAddr::V4(_)) => panic!("an IPv6 address"),
         (Reported::Failing, _) => EndpointState::TransientFailure("refused".into()),
     }

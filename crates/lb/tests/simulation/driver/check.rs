@@ -1,13 +1,16 @@
 //! What must be so after every step.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use crowfly_lb::{Call, CallContext, Cluster, Connectivity, DropCause, Pick, Picker};
+use crowfly_lb::{Call, CallContext, Cluster, Connectivity, DropCause, Pick, Picker, RosterView};
 
 use super::Driver;
 use crate::{
-    model::{Name, Outcome, Shares},
-    plans::{CLUSTER, cluster_of, eds_service_name, zone_of},
+    model::{Endpoint, Name, Outcome, Shares, name_at},
+    plans::{CLUSTER, cluster_of, eds_service_name},
     script::LEAVES,
 };
 
@@ -47,16 +50,26 @@ impl Driver {
     /// What is held is what the model holds: endpoints with their states, subchannels and timers,
     /// lists, counters, calls.
     pub(super) fn check_held(&self) {
-        let views = self.balancer.endpoints(CLUSTER);
-        let shown = views.iter().map(|view| (self.names[&view.id], view.state));
-        let shown: BTreeMap<_, _> = shown.collect();
-        assert_eq!(shown.len(), views.len(), "no two endpoints have one name");
         let endpoints = self.model.endpoints();
-        let expected = endpoints.iter().map(|(name, known)| (*name, known.state()));
+        let borrowed: BTreeMap<_, _> = endpoints.iter().map(|(n, e)| (*n, e.borrow())).collect();
+        let mut shown: BTreeMap<_, _> = self
+            .balancer
+            .endpoints(CLUSTER)
+            .iter()
+            .map(|view| (self.names[&view.id], view.state))
+            .collect();
+        let roster = self.balancer.roster(CLUSTER);
+        shown.extend(roster.iter().map(|view| (self.names[&view.id], view.state)));
+        assert_eq!(
+            shown.len(),
+            self.names.len(),
+            "no two endpoints have one name"
+        );
+        let expected = borrowed.iter().map(|(name, known)| (*name, known.state()));
         assert_eq!(shown, expected.collect(), "endpoints and their states");
         assert_eq!(self.balancer.held(), (shown.len(), self.model.leaves()));
 
-        let known = endpoints.iter().filter(|(_, endpoint)| endpoint.is_known());
+        let known = borrowed.iter().filter(|(_, endpoint)| endpoint.is_known());
         let known = known.map(|(name, endpoint)| {
             let timer = endpoint.timer.map(|at| self.at(at));
             let told = Some(endpoint.state());
@@ -69,11 +82,30 @@ impl Driver {
             known.collect(),
             "subchannels, when the next is dialled, and what was told"
         );
-
-        let live = |call: &&Call<Name>| self.names.contains_key(&call.endpoint());
-        let open: u64 = views.iter().map(|view| view.in_flight).sum();
-        assert_eq!(open, self.calls.iter().filter(live).count() as u64);
+        drop(borrowed);
+        self.check_roster(&roster);
         self.check_counters();
+    }
+
+    /// An endpoint is the same for as long as its cluster knows it: its id never changes, and its calls
+    /// are counted wherever it was. It is in the localities where leaves have it.
+    fn check_roster(&self, roster: &[RosterView]) {
+        let endpoints = self.model.endpoints();
+        for view in roster {
+            let name = self.names[&view.id];
+            let mut known = endpoints[&name].borrow_mut();
+            assert_eq!(
+                *known.id.get_or_insert(view.id),
+                view.id,
+                "{name} is itself"
+            );
+            let open = |call: &&Call<Name>| call.endpoint() == view.id;
+            let open = self.calls.iter().filter(open).count() as u64;
+            assert_eq!((view.picks, view.in_flight), (known.picks, open), "{name}");
+            assert_eq!(view.is_draining, self.model.is_draining(name), "{name}");
+            let localities: BTreeSet<_> = view.localities.iter().cloned().collect();
+            assert_eq!(localities, self.model.localities_of(name), "{name}");
+        }
     }
 
     /// There are counters for the clusters of the tree and for those of open calls, and no others.
@@ -116,14 +148,17 @@ impl Driver {
             Pick::Ready(call) => {
                 let name = *call.transport();
                 assert_eq!(self.names.get(&call.endpoint()), Some(&name));
-                assert!(zone_of(name).is_none_or(|zone| zone == *call.locality()));
+                assert_eq!(name_at(call.address()), name);
+                let count = |endpoint: &mut Endpoint| endpoint.picks += 1;
+                self.model.with_endpoint(name, count);
                 if let Some(id) = call.wakes() {
                     assert_eq!(hash, None, "a call that has one waits for its endpoint");
-                    let wanted = self.model.endpoints()[&self.names[&id]];
-                    assert!(wanted.state() == Connectivity::Idle && !wanted.is_told());
+                    let wanted = self.model.endpoints()[&self.names[&id]].clone();
+                    let (state, told) = (wanted.borrow().state(), wanted.borrow().is_told());
+                    assert!(state == Connectivity::Idle && !told);
                     self.wake(id);
                 }
-                Outcome::Send(name)
+                Outcome::Send(name, Some(call.locality().clone()))
             }
             Pick::Drop(dropped) => Outcome::Drop {
                 category: matches!(dropped.cause, DropCause::Category(_)),

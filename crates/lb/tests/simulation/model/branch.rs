@@ -8,14 +8,21 @@ use crowfly_lb::{
     Node,
 };
 
-use super::{Outcome, Position, Shares, Time, leaf::Leaf, priority::Priorities, zones::Zones};
+use super::{
+    Made, Outcome, Position, Shares, Time, leaf::Leaf, priority::Priorities, roster::Roster,
+    zones::Zones,
+};
 
 /// Every call of a million.
 const ALL: u32 = 1_000_000;
 
 /// One node.
 pub(crate) enum Branch {
-    Cluster(Arc<Cluster>, Box<Position>),
+    Cluster {
+        plan: Arc<Cluster>,
+        child: Box<Position>,
+        roster: Roster,
+    },
     Failing,
     Leaf(Leaf),
     Priority(Priorities),
@@ -23,39 +30,53 @@ pub(crate) enum Branch {
 }
 
 impl Branch {
-    pub(super) fn create(node: &Node, number: u8, now: Time) -> Self {
+    pub(super) fn create(node: &Node, made: &Made, now: Time) -> Self {
         let mut branch = match node {
             Node::Cluster(plan) => {
-                let child = Position::create(&plan.child, number, now);
-                return Self::Cluster(plan.clone(), Box::new(child));
+                let roster = Roster::default();
+                roster.know_draining(plan);
+                let child = Position::create(&plan.child, &made.within(plan, &roster), now);
+                return Self::Cluster {
+                    plan: plan.clone(),
+                    child: Box::new(child),
+                    roster,
+                };
             }
             Node::Failing(_) => Self::Failing,
-            Node::Leaf(leaf) => Self::Leaf(Leaf::new(leaf)),
+            Node::Leaf(leaf) => Self::Leaf(Leaf::new(leaf, made)),
             Node::Localities(_) => Self::Zones(Zones::default()),
             Node::Priority(_) => Self::Priority(Priorities::default()),
         };
-        branch.update(node, number, now);
+        branch.update(node, made, now);
         branch
     }
 
-    pub(super) fn update(&mut self, node: &Node, number: u8, now: Time) {
+    pub(super) fn update(&mut self, node: &Node, made: &Made, now: Time) {
         match (self, node) {
-            (Self::Cluster(plan, child), Node::Cluster(next)) => {
+            (
+                Self::Cluster {
+                    plan,
+                    child,
+                    roster,
+                },
+                Node::Cluster(next),
+            ) => {
                 *plan = next.clone();
-                child.update(&next.child, number, now);
+                roster.know_draining(next);
+                child.update(&next.child, &made.within(next, roster), now);
             }
             (Self::Leaf(leaf), Node::Leaf(next)) => leaf.update(next),
             (Self::Priority(priorities), Node::Priority(next)) => {
-                priorities.update(next, number, now);
+                priorities.update(next, made, now);
             }
-            (Self::Zones(zones), Node::Localities(next)) => zones.update(next, number, now),
+            (Self::Zones(zones), Node::Localities(next)) => zones.update(next, made, now),
             _ => {}
         }
     }
 
     pub(super) fn settle(&mut self, now: Time) {
         match self {
-            Self::Cluster(_, child) => child.settle(now),
+            Self::Cluster { child, .. } => child.settle(now),
             Self::Failing => {}
             Self::Leaf(leaf) => leaf.settle(),
             Self::Priority(priorities) => priorities.settle(now),
@@ -65,7 +86,7 @@ impl Branch {
 
     pub(super) fn exit_idle(&mut self) {
         match self {
-            Self::Cluster(_, child) => child.current.exit_idle(),
+            Self::Cluster { child, .. } => child.current.exit_idle(),
             Self::Failing => {}
             Self::Leaf(leaf) => leaf.exit_idle(),
             Self::Priority(priorities) => {
@@ -80,8 +101,8 @@ impl Branch {
     /// A cluster that drops everything does not need its endpoints (A27).
     pub(super) fn state(&self) -> Connectivity {
         match self {
-            Self::Cluster(plan, _) if drops(plan) >= ALL => Ready,
-            Self::Cluster(_, child) => child.state(),
+            Self::Cluster { plan, .. } if drops(plan) >= ALL => Ready,
+            Self::Cluster { child, .. } => child.state(),
             Self::Failing => TransientFailure,
             Self::Leaf(leaf) => leaf.state(),
             Self::Priority(priorities) => priorities.state(),
@@ -91,7 +112,7 @@ impl Branch {
 
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Self::Cluster(plan, _) => {
+            Self::Cluster { plan, .. } => {
                 Kind::Cluster(plan.name.clone(), plan.eds_service_name.clone())
             }
             Self::Failing => Kind::Failing,
@@ -104,7 +125,7 @@ impl Branch {
     /// What is below it, by name; that of a cluster has none.
     pub(crate) fn child(&self, name: &str) -> Option<&Position> {
         match self {
-            Self::Cluster(_, child) => Some(child),
+            Self::Cluster { child, .. } => Some(child),
             Self::Failing | Self::Leaf(_) => None,
             Self::Priority(priorities) => priorities.child(name),
             Self::Zones(zones) => zones.child(name),
@@ -113,8 +134,8 @@ impl Branch {
 
     pub(super) fn shares(&self, of: f64, into: &mut Shares) {
         match self {
-            Self::Cluster(plan, _) if drops(plan) >= ALL => {}
-            Self::Cluster(plan, child) => {
+            Self::Cluster { plan, .. } if drops(plan) >= ALL => {}
+            Self::Cluster { plan, child, .. } => {
                 let passing = 1.0 - f64::from(drops(plan)) / f64::from(ALL);
                 child.current.shares(of * passing, into);
             }
@@ -137,7 +158,7 @@ impl Branch {
         into: &mut Vec<Outcome>,
     ) {
         match self {
-            Self::Cluster(plan, child) => {
+            Self::Cluster { plan, child, .. } => {
                 if drops(plan) > 0 {
                     into.push(Outcome::Drop { category: true });
                 }

@@ -1,12 +1,15 @@
 //! `pick_first` over the addresses of one endpoint (A61, A62): below every policy there is one for
-//! each endpoint, and the policy `pick_first` is one for all of them.
+//! each endpoint of a cluster, and the policy `pick_first` has one for all of its addresses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
 };
 
-use crowfly_lb::Connectivity::{self, Connecting, Idle, Ready, TransientFailure};
+use crowfly_lb::{
+    Connectivity::{self, Connecting, Idle, Ready, TransientFailure},
+    EndpointId,
+};
 
 use super::Time;
 use crate::script::Reported;
@@ -15,7 +18,7 @@ use crate::script::Reported;
 const DELAY: Time = 250;
 
 pub(crate) struct Endpoint {
-    /// What the policy above will ask it to connect to.
+    /// The addresses that the policy above will ask it to connect to; none, if it is in no list.
     pub(super) addresses: Vec<SocketAddr>,
     /// What the policy above has asked it to connect to, and it did not do yet.
     asked: Vec<Vec<SocketAddr>>,
@@ -36,6 +39,10 @@ pub(crate) struct Endpoint {
     failing: bool,
     /// A call wants it, and was told to say so.
     told: bool,
+    /// The balancer's name for it: always the same.
+    pub(crate) id: Option<EndpointId>,
+    /// How many calls were sent to it.
+    pub(crate) picks: u64,
     /// There is no connection any more, or none can be made: a reason to look names up again.
     pub(super) lost: bool,
 }
@@ -63,6 +70,8 @@ impl Endpoint {
             failures: 0,
             failing: false,
             told: false,
+            id: None,
+            picks: 0,
             lost: false,
         }
     }
@@ -73,6 +82,23 @@ impl Endpoint {
             _ if self.failing => TransientFailure,
             Stage::Idle if self.asked.is_empty() => Idle,
             _ => Connecting,
+        }
+    }
+
+    /// No list has it any more, so it is not connected.
+    pub(super) fn release(&mut self) {
+        *self = Self {
+            id: self.id,
+            picks: self.picks,
+            ..Self::new(vec![])
+        };
+    }
+
+    /// The address that it is connected to.
+    pub(super) fn selected(&self) -> Option<SocketAddr> {
+        match self.stage {
+            Stage::Selected(address) => Some(address),
+            Stage::AllTheTime | Stage::FirstPass | Stage::Idle => None,
         }
     }
 
@@ -90,9 +116,9 @@ impl Endpoint {
         self.told |= self.state() == Idle;
     }
 
-    /// Asks it to connect, if it is IDLE.
+    /// Asks it to connect, if it is IDLE and in a list.
     pub(crate) fn ask(&mut self) {
-        if self.state() == Idle {
+        if self.state() == Idle && !self.addresses.is_empty() {
             self.told = false;
             self.asked.push(self.addresses.clone());
         }

@@ -1,81 +1,97 @@
 //! The endpoints of a leaf, by its policy.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, cell::RefCell, collections::BTreeSet, rc::Rc};
 
 use crowfly_lb::{
     self as lb,
     Connectivity::{self, Connecting, Idle, Ready, TransientFailure},
-    Policy,
+    LocalityId, Policy,
 };
 
-use super::{Endpoint, Name, Outcome, Shares, best, name_of, ring::Ring};
+use super::{
+    Endpoint, Made, Name, Outcome, Shared, Shares, best, list_name, name_at, name_of, ring::Ring,
+    roster::Roster,
+};
 
 pub(crate) struct Leaf {
     pub(super) policy: Policy,
-    /// Those of both lists.
-    pub(super) endpoints: BTreeMap<Name, Endpoint>,
-    current: Vec<Name>,
-    pending: Option<Vec<Name>>,
+    /// Whether its addresses come from a name.
+    pub(super) named: bool,
+    roster: Roster,
+    current: Vec<Place>,
+    pending: Option<Vec<Place>>,
+    /// The addresses of all endpoints, with the name that the first of them gives it (`pick_first`).
+    list: Option<(Name, Shared)>,
     /// Where `ring_hash` has the endpoints of its list.
     ring: Ring,
     /// It was left without endpoints.
-    emptied: bool,
+    pub(super) emptied: Cell<bool>,
 }
 
+/// An endpoint, and where it is, if the leaf is not inside of a locality.
+type Place = (Name, Option<LocalityId>);
+
 impl Leaf {
-    pub(super) fn new(plan: &lb::Leaf) -> Self {
+    pub(super) fn new(plan: &lb::Leaf, made: &Made) -> Self {
         Self {
             policy: plan.policy.clone(),
-            endpoints: BTreeMap::new(),
+            named: made.named,
+            roster: made.roster.clone(),
             current: vec![],
             pending: None,
+            list: None,
             ring: Ring::default(),
-            emptied: false,
+            emptied: Cell::new(false),
         }
     }
 
     pub(super) fn update(&mut self, plan: &lb::Leaf) {
         self.policy = plan.policy.clone();
-        self.emptied = plan.endpoints.is_empty();
+        self.emptied.set(plan.endpoints.is_empty());
         match &self.policy {
             // One list of addresses (A61), whose subchannels stay if their addresses do.
             Policy::PickFirst { .. } => {
+                self.current = self.add(&plan.endpoints);
                 let mut flat = Vec::new();
                 for address in plan.endpoints.iter().flat_map(|e| e.addresses().iter()) {
                     if !flat.contains(address) {
                         flat.push(*address);
                     }
                 }
-                self.current = plan.endpoints.iter().take(1).map(name_of).collect();
-                if let Some(only) = self.current.first() {
-                    let known = self.endpoints.entry(*only);
-                    let endpoint = known.or_insert_with(|| Endpoint::new(flat.clone()));
-                    endpoint.readdress(flat);
-                }
+                let Some(first) = flat.first().copied() else {
+                    self.list = None;
+                    return;
+                };
+                let new = || Rc::new(RefCell::new(Endpoint::new(flat.clone())));
+                let (_, list) = self.list.get_or_insert_with(|| (list_name(first), new()));
+                list.borrow_mut().readdress(flat);
             }
             // "It will update that set in place" (A61). What the ring has no room for is not there.
             Policy::RingHash { size, .. } => {
                 self.ring = Ring::new(&plan.endpoints, *size);
-                self.current = self.add(&plan.endpoints);
-                self.current.retain(|name| self.ring.has(*name));
+                let placed = plan.endpoints.iter().filter(|e| self.ring.has(name_of(e)));
+                self.current = self.add(&placed.cloned().collect::<Vec<_>>());
             }
             Policy::Custom(_) => self.current = self.add(&plan.endpoints),
             _ => self.pending = Some(self.add(&plan.endpoints)),
         }
-        self.forget();
     }
 
     /// Connects what the policy wants to be connected.
     pub(super) fn settle(&mut self) {
         match self.policy {
             Policy::PickFirst { .. } => {
-                let new = self.endpoints.values_mut().filter(|e| !e.is_known());
-                new.for_each(|endpoint| endpoint.ask());
+                if let Some((_, list)) = &self.list
+                    && !list.borrow().is_known()
+                {
+                    list.borrow_mut().ask();
+                }
             }
             Policy::RingHash { .. } => self.keep_trying(),
             _ => {
-                let all = self.endpoints.values_mut();
-                all.for_each(|endpoint| endpoint.ask());
+                for name in self.names() {
+                    self.roster.get(name).borrow_mut().ask();
+                }
                 self.swap();
             }
         }
@@ -89,13 +105,22 @@ impl Leaf {
         }
     }
 
-    /// Whether there was a reason to look names up again, since this was last asked.
-    pub(super) fn has_lost(&mut self) -> bool {
-        let mut lost = std::mem::take(&mut self.emptied);
-        for endpoint in self.endpoints.values_mut() {
-            lost |= std::mem::take(&mut endpoint.lost);
-        }
-        lost
+    /// The endpoints of both lists.
+    pub(super) fn names(&self) -> BTreeSet<Name> {
+        let places = self.current.iter().chain(self.pending.iter().flatten());
+        places.map(|(name, _)| *name).collect()
+    }
+
+    /// The localities that it has an endpoint in, in either list.
+    pub(super) fn localities_of(&self, name: Name) -> impl Iterator<Item = Option<LocalityId>> {
+        let places = self.current.iter().chain(self.pending.iter().flatten());
+        let places = places.filter(move |place| place.0 == name);
+        places.map(|(_, locality)| locality.clone())
+    }
+
+    /// The list of all addresses, with its name.
+    pub(super) fn list(&self) -> Option<(Name, Shared)> {
+        self.list.clone()
     }
 
     pub(super) fn state(&self) -> Connectivity {
@@ -115,8 +140,8 @@ impl Leaf {
             return;
         }
         let ready: Vec<_> = self.ready().collect();
-        for name in &ready {
-            into.insert(*name, of / ready.len() as f64);
+        for (name, _) in &ready {
+            *into.entry(*name).or_default() += of / ready.len() as f64;
         }
     }
 
@@ -131,13 +156,13 @@ impl Leaf {
                 into.push(self.outcome_at(first.expect("not all are failing")));
             }
             (Policy::RingHash { .. }, None) => self.any_outcomes(into),
-            (Policy::PickFirst { .. }, _) => into.push(self.outcome_at(self.current[0])),
+            (Policy::PickFirst { .. }, _) => into.push(self.outcome_of_list()),
             (Policy::Custom(_), _) => {
                 let last = self.ready().last();
-                into.push(last.map_or(Outcome::Wait, Outcome::Send));
+                into.push(last.map_or(Outcome::Wait, send));
             }
             _ if self.ready().next().is_none() => into.push(Outcome::Wait),
-            _ => into.extend(self.ready().map(Outcome::Send)),
+            _ => into.extend(self.ready().map(send)),
         }
     }
 
@@ -145,11 +170,11 @@ impl Leaf {
     /// if none is.
     fn any_outcomes(&self, into: &mut Vec<Outcome>) {
         if self.ready().next().is_some() {
-            into.extend(self.ready().map(Outcome::Send));
+            into.extend(self.ready().map(send));
         } else if self.states().any(|state| state == Connecting) {
             into.push(Outcome::Wait);
         } else {
-            let names = self.current.iter().copied();
+            let names = self.current.iter().map(|(name, _)| *name);
             let idle = names.filter(|name| self.is(*name) == Idle);
             into.extend(idle.map(|name| self.outcome_at(name)));
         }
@@ -158,8 +183,24 @@ impl Leaf {
     /// What becomes of a call that must have this endpoint.
     fn outcome_at(&self, name: Name) -> Outcome {
         match self.is(name) {
-            Ready => Outcome::Send(name),
-            Idle if !self.endpoints[&name].is_told() => Outcome::Wake(name),
+            Ready => {
+                let mut places = self.current.iter();
+                let place = places.find(|place| place.0 == name);
+                send(place.expect("an endpoint of the ring").clone())
+            }
+            Idle if !self.roster.get(name).borrow().is_told() => Outcome::Wake(name),
+            Connecting | Idle => Outcome::Wait,
+            TransientFailure => Outcome::Fail,
+        }
+    }
+
+    /// What becomes of a call of `pick_first`.
+    fn outcome_of_list(&self) -> Outcome {
+        let (name, list) = self.list.as_ref().expect("it is not failing");
+        let list = list.borrow();
+        match list.state() {
+            Ready => send(self.ready().next().expect("it is READY")),
+            Idle if !list.is_told() => Outcome::Wake(*name),
             Connecting | Idle => Outcome::Wait,
             TransientFailure => Outcome::Fail,
         }
@@ -192,57 +233,65 @@ impl Leaf {
     }
 
     fn ask_first_idle(&mut self) {
-        let names = self.current.iter();
-        let idle = names.copied().find(|name| self.is(*name) == Idle);
-        let endpoint = idle.and_then(|name| self.endpoints.get_mut(&name));
-        endpoint.expect("one is IDLE").ask();
+        if let Some((_, list)) = &self.list {
+            return list.borrow_mut().ask();
+        }
+        let names = self.current.iter().map(|(name, _)| *name);
+        let idle = names.into_iter().find(|name| self.is(*name) == Idle);
+        let endpoint = idle.map(|name| self.roster.get(name));
+        endpoint.expect("one is IDLE").borrow_mut().ask();
     }
 
     /// A61: the next list replaces the one in use when it is as good.
     fn swap(&mut self) {
         let Some(pending) = &self.pending else { return };
-        let mut states = pending.iter().map(|name| self.is(*name));
+        let mut states = pending.iter().map(|(name, _)| self.is(*name));
         if self.ready().next().is_none()
             || states.clone().any(|state| state == Ready)
             || states.all(|state| state == TransientFailure)
         {
             self.current = pending.clone();
             self.pending = None;
-            self.forget();
         }
     }
 
     /// Two endpoints with the same addresses are one, which is the first of them.
-    fn add(&mut self, endpoints: &[lb::Endpoint]) -> Vec<Name> {
-        let mut names = Vec::new();
+    fn add(&self, endpoints: &[lb::Endpoint]) -> Vec<Place> {
+        let mut places: Vec<Place> = Vec::new();
         for endpoint in endpoints {
-            let (name, addresses) = (name_of(endpoint), endpoint.addresses().to_vec());
-            if !names.contains(&name) {
-                let known = self.endpoints.entry(name);
-                let known = known.or_insert_with(|| Endpoint::new(vec![]));
-                known.addresses = addresses;
-                names.push(name);
+            let name = name_of(endpoint);
+            if places.iter().all(|place| place.0 != name) {
+                let known = self.roster.get(name);
+                known.borrow_mut().addresses = endpoint.addresses().to_vec();
+                places.push((name, endpoint.locality.clone()));
             }
         }
-        names
-    }
-
-    fn forget(&mut self) {
-        let (current, pending) = (&self.current, self.pending.as_deref().unwrap_or_default());
-        self.endpoints
-            .retain(|name, _| current.contains(name) || pending.contains(name));
+        places
     }
 
     fn is(&self, name: Name) -> Connectivity {
-        self.endpoints[&name].state()
+        self.roster.get(name).borrow().state()
     }
 
+    /// The states that count: those of the endpoints, or that of the list of all addresses.
     fn states(&self) -> impl Iterator<Item = Connectivity> {
-        self.current.iter().map(|name| self.is(*name))
+        let list = self.list.iter().map(|(_, list)| list.borrow().state());
+        let endpoints = self.current.iter().filter(|_| self.list.is_none());
+        list.chain(endpoints.map(|(name, _)| self.is(*name)))
     }
 
-    fn ready(&self) -> impl Iterator<Item = Name> {
-        let names = self.current.iter().copied();
-        names.filter(|name| self.is(*name) == Ready)
+    /// Where calls can go: what is READY, or what has the address that the list is connected to.
+    fn ready(&self) -> impl Iterator<Item = Place> {
+        let list = self.list.as_ref();
+        let selected = list.map(|(_, list)| list.borrow().selected().map(name_at));
+        let places = self.current.iter().cloned();
+        places.filter(move |place| match selected {
+            Some(selected) => selected == Some(place.0),
+            None => self.is(place.0) == Ready,
+        })
     }
+}
+
+fn send((name, locality): Place) -> Outcome {
+    Outcome::Send(name, locality)
 }

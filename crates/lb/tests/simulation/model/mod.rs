@@ -9,6 +9,7 @@ mod leaf;
 mod position;
 mod priority;
 mod ring;
+mod roster;
 mod zones;
 
 use std::{
@@ -17,22 +18,25 @@ use std::{
     sync::Arc,
 };
 
+use crate::plans::is_named;
 use crowfly_lb::{
     Cluster, ClusterName,
     Connectivity::{self, Connecting, Idle, Ready, TransientFailure},
-    Plan,
+    LocalityId, Plan,
 };
 
 pub(crate) use self::{
     branch::{Branch, Kind},
     endpoint::Endpoint,
     position::Position,
+    roster::{Made, Shared},
 };
 
 /// Milliseconds since the start.
 pub(crate) type Time = u64;
 
-/// Names an endpoint: what its addresses have in common.
+/// Names an endpoint: the part that its addresses have in common. The list of a `pick_first` leaf has a
+/// name, too ([`list_name`]).
 pub(crate) type Name = Ipv6Addr;
 
 /// The probability of every endpoint that calls can go to.
@@ -42,14 +46,15 @@ pub(crate) type Shares = BTreeMap<Name, f64>;
 const KEPT: Time = 900_000;
 
 /// What a pick may come to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     /// By a category, or by the limit.
     Drop {
         category: bool,
     },
     Fail,
-    Send(Name),
+    /// To an endpoint, in the locality where the leaf has it; a leaf inside of one need not say which.
+    Send(Name, Option<LocalityId>),
     Wait,
     /// The call waits, and is the first to want this endpoint.
     Wake(Name),
@@ -65,9 +70,10 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn plan(&mut self, plan: &Plan, number: u8, now: Time) {
+        let made = Made::by_plan(number);
         match &mut self.root {
-            Some(root) => root.update(&plan.root, number, now),
-            None => self.root = Some(Position::create(&plan.root, number, now)),
+            Some(root) => root.update(&plan.root, &made, now),
+            None => self.root = Some(Position::create(&plan.root, &made, now)),
         }
     }
 
@@ -78,6 +84,7 @@ impl Model {
             && !is_settled
         {
             root.settle(now);
+            roster::forget(root);
             is_settled = true;
             self.each_endpoint(&mut |_, endpoint| is_settled &= !endpoint.obey(now));
         }
@@ -142,7 +149,7 @@ impl Model {
         let mut clusters = BTreeSet::new();
         if let Some(root) = &self.root {
             root.each(&mut |branch| {
-                if let Branch::Cluster(plan, _) = branch {
+                if let Branch::Cluster { plan, .. } = branch {
                     clusters.insert((plan.name.clone(), plan.eds_service_name.clone()));
                 }
             });
@@ -150,15 +157,40 @@ impl Model {
         clusters
     }
 
-    pub(crate) fn endpoints(&self) -> BTreeMap<Name, &Endpoint> {
-        let mut endpoints = BTreeMap::new();
+    /// Whether a cluster has the endpoint among those that drain.
+    pub(crate) fn is_draining(&self, name: Name) -> bool {
+        let mut found = false;
         if let Some(root) = &self.root {
             root.each(&mut |branch| {
-                if let Branch::Leaf(leaf) = branch {
-                    for (name, endpoint) in &leaf.endpoints {
-                        assert!(endpoints.insert(*name, endpoint).is_none());
-                    }
+                if let Branch::Cluster { plan, .. } = branch {
+                    found |= plan.draining.iter().any(|e| name_of(e) == name);
                 }
+            });
+        }
+        found
+    }
+
+    /// The localities that leaves have an endpoint in.
+    pub(crate) fn localities_of(&self, name: Name) -> BTreeSet<LocalityId> {
+        let mut found = BTreeSet::new();
+        if let Some(root) = &self.root {
+            root.each(&mut |branch| match branch {
+                Branch::Leaf(leaf) => found.extend(leaf.localities_of(name).flatten()),
+                Branch::Zones(zones) => found.extend(zones.that_have(name)),
+                _ => {}
+            });
+        }
+        found
+    }
+
+    /// Every endpoint, and every list of a `pick_first` leaf.
+    pub(crate) fn endpoints(&self) -> BTreeMap<Name, Shared> {
+        let mut endpoints = BTreeMap::new();
+        if let Some(root) = &self.root {
+            root.each(&mut |branch| match branch {
+                Branch::Cluster { roster, .. } => endpoints.extend(roster.all()),
+                Branch::Leaf(leaf) => endpoints.extend(leaf.list()),
+                _ => {}
             });
         }
         endpoints
@@ -174,13 +206,27 @@ impl Model {
 
     /// Lets something happen to endpoints, and hears what they have lost by it.
     pub(crate) fn each_endpoint(&mut self, visit: &mut dyn FnMut(Name, &mut Endpoint)) {
-        let Some(root) = &mut self.root else { return };
-        root.each_leaf(false, &mut |leaf, named| {
-            for (name, endpoint) in &mut leaf.endpoints {
-                visit(*name, endpoint);
+        let Some(root) = &self.root else { return };
+        let mut lost = false;
+        let mut visit = |(name, endpoint): (Name, Shared), named: bool| {
+            let mut endpoint = endpoint.borrow_mut();
+            visit(name, &mut endpoint);
+            lost |= std::mem::take(&mut endpoint.lost) && named;
+        };
+        root.each(&mut |branch| match branch {
+            Branch::Cluster { plan, roster, .. } => {
+                let all = roster.all().into_iter();
+                all.for_each(|known| visit(known, is_named(plan)));
             }
-            self.reresolves |= leaf.has_lost() && named;
+            Branch::Leaf(leaf) => leaf.list().into_iter().for_each(|l| visit(l, leaf.named)),
+            _ => {}
         });
+        root.each(&mut |branch| {
+            if let Branch::Leaf(leaf) = branch {
+                lost |= leaf.emptied.take() && leaf.named;
+            }
+        });
+        self.reresolves |= lost;
     }
 }
 
@@ -193,8 +239,20 @@ fn best(states: impl Iterator<Item = Connectivity>) -> Connectivity {
 }
 
 pub(crate) fn name_of(endpoint: &crowfly_lb::Endpoint) -> Name {
-    match endpoint.addresses()[0] {
+    name_at(endpoint.addresses()[0])
+}
+
+/// The name of the endpoint that has an address.
+pub(crate) fn name_at(address: SocketAddr) -> Name {
+    match address {
         SocketAddr::V4(_) => panic!("an IPv6 address"),
         SocketAddr::V6(address) => *address.ip(),
     }
+}
+
+/// The name of a `pick_first` leaf's list of addresses, by the first of them.
+pub(crate) fn list_name(first: SocketAddr) -> Name {
+    let mut octets = name_at(first).octets();
+    octets[15] = 0xff;
+    octets.into()
 }

@@ -5,8 +5,8 @@ use crowfly_lb::{
     Node,
 };
 
-use super::{Branch, Kind, Time, leaf::Leaf};
-use crate::plans::{created_by, is_named};
+use super::{Branch, Kind, Made, Time};
+use crate::plans::created_by;
 
 /// The node in use, and one of another kind that is to replace it.
 pub(crate) struct Position {
@@ -18,10 +18,10 @@ pub(crate) struct Position {
 
 impl Position {
     /// One that went, and is needed again under the same plan, has the addresses that it had.
-    pub(super) fn create(node: &Node, number: u8, now: Time) -> Self {
+    pub(super) fn create(node: &Node, made: &Made, now: Time) -> Self {
         Self {
-            created_by: created_by(node).unwrap_or(number),
-            current: Branch::create(node, number, now),
+            created_by: created_by(node).unwrap_or(made.number),
+            current: Branch::create(node, made, now),
             pending: None,
         }
     }
@@ -30,13 +30,13 @@ impl Position {
         self.pending.as_ref().unwrap_or(&self.current)
     }
 
-    pub(super) fn update(&mut self, node: &Node, number: u8, now: Time) {
+    pub(super) fn update(&mut self, node: &Node, made: &Made, now: Time) {
         let newest = self.pending.as_mut().unwrap_or(&mut self.current);
         if newest.kind() == Kind::of(node) {
-            return newest.update(node, number, now);
+            return newest.update(node, made, now);
         }
-        self.created_by = number;
-        let fresh = Branch::create(node, number, now);
+        self.created_by = made.number;
+        let fresh = Branch::create(node, made, now);
         if matches!(fresh, Branch::Failing) {
             self.current = fresh;
             self.pending = None;
@@ -74,31 +74,12 @@ impl Position {
         for branch in std::iter::once(&self.current).chain(&self.pending) {
             visit(branch);
             match branch {
-                Branch::Cluster(_, child) => child.each(visit),
+                Branch::Cluster { child, .. } => child.each(visit),
                 Branch::Priority(priorities) => {
                     priorities.positions().for_each(|child| child.each(visit));
                 }
                 Branch::Zones(zones) => zones.positions().for_each(|child| child.each(visit)),
                 Branch::Failing | Branch::Leaf(_) => {}
-            }
-        }
-    }
-
-    /// Every leaf, and whether its addresses come from a name.
-    pub(super) fn each_leaf(&mut self, named: bool, visit: &mut dyn FnMut(&mut Leaf, bool)) {
-        for branch in std::iter::once(&mut self.current).chain(&mut self.pending) {
-            match branch {
-                Branch::Cluster(plan, child) => child.each_leaf(is_named(plan), visit),
-                Branch::Failing => {}
-                Branch::Leaf(leaf) => visit(leaf, named),
-                Branch::Priority(priorities) => {
-                    let children = priorities.positions_mut();
-                    children.for_each(|child| child.each_leaf(named, visit));
-                }
-                Branch::Zones(zones) => {
-                    let children = zones.positions_mut();
-                    children.for_each(|child| child.each_leaf(named, visit));
-                }
             }
         }
     }

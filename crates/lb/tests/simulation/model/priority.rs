@@ -7,15 +7,14 @@ use crowfly_lb::{
     Priority,
 };
 
-use super::{KEPT, Position, Time};
+use super::{KEPT, Made, Position, Time};
 
 const FAILOVER: Time = 10_000;
 
 #[derive(Default)]
 pub(crate) struct Priorities {
     plan: Option<Arc<Priority>>,
-    /// The number of that plan.
-    number: u8,
+    made: Made,
     children: BTreeMap<Arc<str>, Child>,
     chosen: Option<Arc<str>>,
 }
@@ -31,26 +30,37 @@ struct Child {
 
 impl Priorities {
     /// A115: what left the plan goes at once, or is kept for as long as the plan says.
-    pub(super) fn update(&mut self, plan: &Arc<Priority>, number: u8, now: Time) {
+    pub(super) fn update(&mut self, plan: &Arc<Priority>, made: &Made, now: Time) {
         let keep = plan.keep_removed.as_millis() as Time;
         self.children.retain(|name, child| {
             match plan.children.iter().find(|next| next.name == *name) {
-                Some(next) => child.position.update(&next.node, number, now),
+                Some(next) => child.position.update(&next.node, made, now),
                 None => _ = child.kept.get_or_insert(now + keep),
             }
             keep > 0 || plan.children.iter().any(|next| next.name == *name)
         });
         self.plan = Some(plan.clone());
-        self.number = number;
+        self.made = made.clone();
     }
 
     pub(super) fn settle(&mut self, now: Time) {
         self.children
             .retain(|_, child| child.kept.is_none_or(|until| until > now));
-        for child in self.children.values_mut() {
-            child.settle(now);
+        for name in self.in_order() {
+            let child = self.children.get_mut(&name);
+            child.expect("it is there").settle(now);
         }
         self.choose(now);
+    }
+
+    /// Those of the plan, the most preferred first, and then those that left it: where they have
+    /// endpoints in common, it matters which of them connects one first.
+    fn in_order(&self) -> Vec<Arc<str>> {
+        let plan = self.plan.iter().flat_map(|plan| &plan.children);
+        let plan: Vec<_> = plan.map(|next| next.name.clone()).collect();
+        let others = self.children.keys().filter(|name| !plan.contains(name));
+        let there = plan.iter().filter(|name| self.children.contains_key(*name));
+        there.chain(others).cloned().collect()
     }
 
     /// "Algorithm for Choosing a Priority", sentence by sentence.
@@ -60,7 +70,7 @@ impl Priorities {
         for (place, next) in plan.children.iter().enumerate() {
             let child = self.children.entry(next.name.clone());
             let child = child.or_insert_with(|| {
-                let position = Position::create(&next.node, self.number, now);
+                let position = Position::create(&next.node, &self.made, now);
                 Child::new(position, now)
             });
             child.kept = None;
@@ -104,10 +114,6 @@ impl Priorities {
 
     pub(super) fn positions(&self) -> impl Iterator<Item = &Position> {
         self.children.values().map(|child| &child.position)
-    }
-
-    pub(super) fn positions_mut(&mut self) -> impl Iterator<Item = &mut Position> {
-        self.children.values_mut().map(|child| &mut child.position)
     }
 
     pub(super) fn timers(&self, into: &mut Vec<Time>) {

@@ -5,7 +5,7 @@ use crowfly_lb::{
     Locality, LocalityId,
 };
 
-use super::{Branch, KEPT, Outcome, Position, Shares, Time, best};
+use super::{Branch, KEPT, Made, Name, Outcome, Position, Shares, Time, best};
 
 #[derive(Default)]
 pub(crate) struct Zones(Vec<Zone>);
@@ -20,7 +20,7 @@ struct Zone {
 }
 
 impl Zones {
-    pub(super) fn update(&mut self, plan: &[Locality], number: u8, now: Time) {
+    pub(super) fn update(&mut self, plan: &[Locality], made: &Made, now: Time) {
         for zone in &mut self.0 {
             if plan.iter().all(|next| next.id != zone.id) {
                 zone.weight = zone.weight.map_or_else(Err, |_| Err(now + KEPT));
@@ -31,16 +31,20 @@ impl Zones {
             match self.0.iter_mut().find(|zone| zone.id == next.id) {
                 Some(zone) => {
                     zone.weight = weight;
-                    zone.position.update(&next.child, number, now);
+                    zone.position.update(&next.child, made, now);
                 }
                 None => self.0.push(Zone {
                     id: next.id.clone(),
                     weight,
-                    position: Position::create(&next.child, number, now),
+                    position: Position::create(&next.child, made, now),
                     counts_as: Connecting,
                 }),
             }
         }
+        // Those of the plan first: it matters which of them connects an endpoint first.
+        let place = |zone: &Zone| plan.iter().position(|next| next.id == zone.id);
+        self.0
+            .sort_by_key(|zone| (place(zone).unwrap_or(plan.len()), zone.id.clone()));
     }
 
     /// No call can ask for a locality that is IDLE, so it is asked to connect.
@@ -73,12 +77,22 @@ impl Zones {
         zone.map(|zone| &zone.position)
     }
 
-    pub(super) fn positions(&self) -> impl Iterator<Item = &Position> {
-        self.0.iter().map(|zone| &zone.position)
+    /// The localities whose leaves have an endpoint.
+    pub(super) fn that_have(&self, name: Name) -> impl Iterator<Item = LocalityId> {
+        let zones = self.0.iter().filter(move |zone| {
+            let mut has = false;
+            zone.position.each(&mut |branch| {
+                if let Branch::Leaf(leaf) = branch {
+                    has |= leaf.names().contains(&name);
+                }
+            });
+            has
+        });
+        zones.map(|zone| zone.id.clone())
     }
 
-    pub(super) fn positions_mut(&mut self) -> impl Iterator<Item = &mut Position> {
-        self.0.iter_mut().map(|zone| &mut zone.position)
+    pub(super) fn positions(&self) -> impl Iterator<Item = &Position> {
+        self.0.iter().map(|zone| &zone.position)
     }
 
     pub(super) fn shares(&self, of: f64, into: &mut Shares) {
@@ -100,7 +114,14 @@ impl Zones {
         }
         for (_, zone) in self.used().filter(|(_, zone)| zone.counts_as == state) {
             if let Branch::Leaf(leaf) = &zone.position.current {
-                leaf.outcomes(hash, into);
+                let mut outcomes = Vec::new();
+                leaf.outcomes(hash, &mut outcomes);
+                for outcome in &mut outcomes {
+                    if let Outcome::Send(_, locality) = outcome {
+                        locality.get_or_insert_with(|| zone.id.clone());
+                    }
+                }
+                into.append(&mut outcomes);
             }
         }
     }

@@ -1,0 +1,304 @@
+//! One endpoint: the places it has in the tree, its state, and its calls.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use super::{
+    Connectivity, EndpointId, EndpointView, RosterId, Wish,
+    ready::{Connected, Ledger, ReadyEndpoint},
+};
+use crate::{LocalityId, counters::CallCounter, leaf::LeafId};
+
+/// One endpoint: what the plan says about it, and what the driver said.
+#[derive(Debug)]
+pub(crate) struct Record<T> {
+    pub(super) roster: RosterId,
+    pub(super) kind: Kind,
+    /// Where it is reached, the main address first.
+    pub(crate) addresses: Arc<[SocketAddr]>,
+    /// Its places in the leaves that hold it. It may have several: a leaf that it moves away from holds
+    /// it until the next list is as good, and two localities may list one address set.
+    pub(super) places: Vec<Place>,
+    pub(super) ledger: Ledger<T>,
+    pub(crate) state: State<T>,
+    /// Whether the driver was told of it, and not yet to release it.
+    pub(super) introduced: bool,
+    /// Whether the driver was told to release it, at any time.
+    pub(super) released: bool,
+    /// Whether the driver has reported any state.
+    pub(crate) reported: bool,
+    /// The last list that took it up.
+    pub(super) mark: u64,
+}
+
+/// The two kinds of thing that a driver connects.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// An endpoint of the cluster, known by its addresses as a set (A61).
+    Endpoint {
+        identity: Arc<[SocketAddr]>,
+        is_draining: bool,
+    },
+    /// All endpoints of a `pick_first` leaf as one list of addresses. A call is counted to the endpoint
+    /// that owns the connected address.
+    Flattened,
+}
+
+/// A place of an endpoint in the tree.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) leaf: LeafId,
+    pub(super) locality: LocalityId,
+    /// How many lists of the leaf hold it there: one, or also the pending one.
+    pub(super) lists: u32,
+}
+
+impl<T> Record<T> {
+    pub(super) fn new(roster: RosterId, kind: Kind, addresses: Arc<[SocketAddr]>) -> Self {
+        Self {
+            roster,
+            kind,
+            addresses,
+            places: Vec::new(),
+            ledger: Ledger::new(),
+            state: State::Connecting,
+            introduced: false,
+            released: false,
+            reported: false,
+            mark: 0,
+        }
+    }
+
+    pub(crate) fn connectivity(&self) -> Connectivity {
+        match self.state {
+            State::Connecting => Connectivity::Connecting,
+            State::Failing(_) => Connectivity::TransientFailure,
+            State::Idle(_) => Connectivity::Idle,
+            State::Ready(_) => Connectivity::Ready,
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.connectivity() == Connectivity::Ready
+    }
+
+    pub(crate) fn is_failing(&self) -> bool {
+        self.connectivity() == Connectivity::TransientFailure
+    }
+
+    /// Whether both lists of a leaf hold it.
+    pub(crate) fn is_in_both_lists_of(&self, leaf: LeafId) -> bool {
+        let places = self.places.iter().filter(|place| place.leaf == leaf);
+        places.map(|place| place.lists).sum::<u32>() > 1
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self.kind, Kind::Endpoint { is_draining, .. } if is_draining)
+    }
+
+    pub(super) fn set_draining(&mut self, draining: bool) {
+        if let Kind::Endpoint { is_draining, .. } = &mut self.kind {
+            *is_draining = draining;
+        }
+    }
+
+    pub(super) fn place_in(&self, leaf: LeafId) -> Option<&Place> {
+        self.places.iter().find(|place| place.leaf == leaf)
+    }
+
+    /// The calls that are open on it, in any place.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.ledger.in_flight()
+    }
+
+    /// The calls that were sent to it, in any place.
+    pub(crate) fn picks(&self) -> u64 {
+        self.ledger.picks()
+    }
+
+    /// The endpoint as it is seen in one of its places.
+    pub(crate) fn view(&self, id: EndpointId, locality: &LocalityId) -> EndpointView {
+        EndpointView {
+            id,
+            locality: locality.clone(),
+            addresses: self.addresses.clone(),
+            state: self.connectivity(),
+            picks: self.picks(),
+            in_flight: self.in_flight(),
+        }
+    }
+
+    /// Adds a place, or one more list of a place. If the endpoint is connected, its calls there are
+    /// to name the locality of the place.
+    pub(super) fn enter(
+        &mut self,
+        id: EndpointId,
+        (leaf, locality): (LeafId, &LocalityId),
+        cluster: Option<&Arc<CallCounter>>,
+        copy: fn(&T) -> T,
+    ) {
+        let is_it = |place: &&mut Place| place.leaf == leaf && place.locality == *locality;
+        if let Some(place) = self.places.iter_mut().find(is_it) {
+            place.lists += 1;
+            return;
+        }
+        // Most have one place, and `push` begins with room for four.
+        self.places.reserve_exact(1);
+        self.places.push(Place {
+            leaf,
+            locality: locality.clone(),
+            lists: 1,
+        });
+        let State::Ready(connection) = &mut self.state else {
+            return;
+        };
+        if connection.find(locality).is_none() {
+            let known = &connection.first;
+            let ready = self.ledger.open(Connected {
+                id,
+                locality: locality.clone(),
+                addresses: &self.addresses,
+                cluster,
+                transport: copy(&known.transport),
+                address: known.address,
+            });
+            connection.others.push(ready);
+        }
+    }
+
+    /// Takes back a list of a place.
+    pub(super) fn leave(&mut self, leaf: LeafId, locality: &LocalityId) {
+        let is_it = |place: &Place| place.leaf == leaf && place.locality == *locality;
+        let Some(index) = self.places.iter().position(is_it) else {
+            return;
+        };
+        self.places[index].lists -= 1;
+        if self.places[index].lists > 0 {
+            return;
+        }
+        self.places.remove(index);
+        let is_elsewhere = self.places.iter().any(|place| place.locality == *locality);
+        if let State::Ready(connection) = &mut self.state
+            && !is_elsewhere
+        {
+            connection.forget(locality);
+        }
+    }
+
+    /// TRANSIENT_FAILURE is sticky until READY (A61): an attempt to reconnect changes nothing.
+    pub(super) fn connecting(&mut self) -> bool {
+        match self.state {
+            State::Connecting | State::Failing(_) => false,
+            State::Idle(_) | State::Ready(_) => {
+                self.state = State::Connecting;
+                true
+            }
+        }
+    }
+
+    pub(super) fn idle(&mut self, id: EndpointId) -> bool {
+        if matches!(self.state, State::Idle(_)) {
+            return false;
+        }
+        self.state = State::Idle(Arc::new(Wish::new(id)));
+        true
+    }
+
+    /// Takes a new connection, which calls of every place see with their own locality. Returns whether
+    /// there are such places.
+    pub(super) fn ready(
+        &mut self,
+        id: EndpointId,
+        (transport, address): (T, SocketAddr),
+        cluster: Option<&Arc<CallCounter>>,
+        copy: fn(&T) -> T,
+    ) -> bool {
+        let Some(first) = self.places.first() else {
+            return false;
+        };
+        let locality = first.locality.clone();
+        let (addresses, ledger) = (&self.addresses, &mut self.ledger);
+        let mut open = |transport, locality| {
+            ledger.open(Connected {
+                id,
+                locality,
+                addresses,
+                cluster,
+                transport,
+                address,
+            })
+        };
+        let mut connection = Connection::new(open(transport, locality));
+        for place in &self.places[1..] {
+            if connection.find(&place.locality).is_none() {
+                let transport = copy(&connection.first.transport);
+                let ready = open(transport, place.locality.clone());
+                connection.others.push(ready);
+            }
+        }
+        self.state = State::Ready(connection);
+        true
+    }
+
+    pub(super) fn failed(&mut self, reason: Arc<str>, at: u64) -> bool {
+        self.state = State::Failing(Failed { reason, at });
+        true
+    }
+}
+
+/// The state of an endpoint as balancing sees it.
+#[derive(Debug)]
+pub(crate) enum State<T> {
+    Connecting,
+    Failing(Failed),
+    Idle(Arc<Wish>),
+    Ready(Connection<T>),
+}
+
+/// A failure to connect.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) reason: Arc<str>,
+    /// Its place among all failures.
+    pub(crate) at: u64,
+}
+
+/// The connection of an endpoint, once for each locality that the endpoint is in: mostly one.
+#[derive(Debug)]
+pub(crate) struct Connection<T> {
+    first: Arc<ReadyEndpoint<T>>,
+    others: Vec<Arc<ReadyEndpoint<T>>>,
+}
+
+impl<T> Connection<T> {
+    pub(super) fn new(first: Arc<ReadyEndpoint<T>>) -> Self {
+        Self {
+            first,
+            others: Vec::new(),
+        }
+    }
+
+    /// Any of its localities: the connection is the same.
+    pub(crate) fn any(&self) -> &Arc<ReadyEndpoint<T>> {
+        &self.first
+    }
+
+    /// The connection for calls of a locality.
+    pub(crate) fn in_locality(&self, locality: &LocalityId) -> &Arc<ReadyEndpoint<T>> {
+        self.find(locality).unwrap_or(&self.first)
+    }
+
+    fn find(&self, locality: &LocalityId) -> Option<&Arc<ReadyEndpoint<T>>> {
+        let mut all = std::iter::once(&self.first).chain(&self.others);
+        all.find(|ready| ready.locality == *locality)
+    }
+
+    /// The endpoint left a locality. If that was its last one the connection is kept, because the
+    /// endpoint may be on its way to another.
+    fn forget(&mut self, locality: &LocalityId) {
+        if self.first.locality != *locality {
+            self.others.retain(|ready| ready.locality != *locality);
+        } else if !self.others.is_empty() {
+            self.first = self.others.remove(0);
+        }
+    }
+}

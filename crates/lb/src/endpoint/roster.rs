@@ -1,0 +1,238 @@
+//! The endpoints that one leaf cluster knows.
+//!
+//! An endpoint is known to its cluster, not to a leaf: leaves and priorities hold ids, so that an
+//! endpoint may move between priorities and localities and stay itself, with its connection and its
+//! counters (A75). It is in the roster for as long as any of these has it:
+//! - a leaf, which wants it to be connected;
+//! - the cluster's plan, where no leaf holds it: its priority is not needed, or a hash ring has no
+//!   room for it;
+//! - the cluster's list of draining endpoints, which no leaf gets (A55).
+//!
+//! The parts to come have their room here: outlier detection its books and its ejections in the
+//! [`Record`] (A50), session affinity the time of its last use and the subchannel that it owns, both per
+//! address, beside the owners in the [`AddressIndex`] (A61, A75).
+
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
+
+use super::{
+    EndpointId, Pool, RosterView, Wish,
+    index::AddressIndex,
+    record::{Kind, Record, State},
+};
+use crate::{ClusterName, Command, counters::CallCounter, plan::Endpoint, slots::Key};
+
+/// Names a roster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RosterId(pub(super) Key);
+
+/// The endpoints of one leaf cluster.
+#[derive(Debug)]
+pub(super) struct Roster {
+    /// The cluster whose tree the leaf cluster is in.
+    tree: ClusterName,
+    cluster: ClusterName,
+    /// Counts the calls of the cluster.
+    pub(super) counter: Option<Arc<CallCounter>>,
+    pub(super) index: AddressIndex,
+    draining: Vec<EndpointId>,
+    /// Endpoints that no leaf holds.
+    unheld: BTreeSet<EndpointId>,
+    /// Whether some of them may have to go.
+    is_swept: bool,
+}
+
+impl<T> Pool<T> {
+    /// Begins the roster of a leaf cluster.
+    pub(crate) fn open_roster(
+        &mut self,
+        tree: &ClusterName,
+        cluster: &ClusterName,
+        counter: Option<Arc<CallCounter>>,
+    ) -> RosterId {
+        RosterId(self.rosters.insert(Roster {
+            tree: tree.clone(),
+            cluster: cluster.clone(),
+            counter,
+            index: AddressIndex::default(),
+            draining: Vec::new(),
+            unheld: BTreeSet::new(),
+            is_swept: true,
+        }))
+    }
+
+    /// Ends a roster whose leaves are gone.
+    pub(crate) fn close_roster(&mut self, id: RosterId) {
+        let Some(roster) = self.rosters.get_mut(id.0) else {
+            return;
+        };
+        for id in std::mem::take(&mut roster.unheld) {
+            self.remove(id);
+        }
+        self.rosters.remove(id.0);
+    }
+
+    /// The endpoint with this set of addresses. A new one is IDLE, and its finder has to hold it.
+    pub(crate) fn find_or_add(&mut self, id: RosterId, endpoint: &Endpoint) -> EndpointId {
+        let identity = endpoint.identity();
+        if let Some(known) = self.find(id, &identity) {
+            return known;
+        }
+        let kind = Kind::Endpoint {
+            identity: identity.clone(),
+            is_draining: false,
+        };
+        let added = self.add(Record::new(id, kind, endpoint.addresses().clone()));
+        if let Some(roster) = self.rosters.get_mut(id.0) {
+            roster.index.insert(&identity, added);
+        }
+        added
+    }
+
+    /// Takes the cluster's list of draining endpoints.
+    pub(crate) fn list_draining(&mut self, id: RosterId, endpoints: &[Endpoint]) {
+        let Some(roster) = self.rosters.get_mut(id.0) else {
+            return;
+        };
+        roster.is_swept = roster.unheld.is_empty();
+        for before in std::mem::take(&mut roster.draining) {
+            if let Some(record) = self.records.get_mut(before.0) {
+                record.set_draining(false);
+            }
+        }
+        let mut draining = Vec::with_capacity(endpoints.len());
+        for endpoint in endpoints {
+            let found = self.find_or_add(id, endpoint);
+            let record = self.records.get_mut(found.0);
+            if let Some(record) = record.filter(|record| !record.is_draining())
+                && let Some(roster) = self.rosters.get_mut(id.0)
+            {
+                record.set_draining(true);
+                draining.push(found);
+                if record.places.is_empty() {
+                    roster.unheld.insert(found);
+                }
+            }
+        }
+        if let Some(roster) = self.rosters.get_mut(id.0) {
+            roster.draining = draining;
+        }
+    }
+
+    /// No leaf holds the endpoint any more, or one does again.
+    pub(super) fn set_held(&mut self, id: RosterId, endpoint: EndpointId, is_held: bool) {
+        let Some(roster) = self.rosters.get_mut(id.0) else {
+            return;
+        };
+        if is_held {
+            roster.unheld.remove(&endpoint);
+        } else {
+            roster.unheld.insert(endpoint);
+            roster.is_swept = false;
+        }
+    }
+
+    /// Has the driver release the endpoints that no leaf holds, and forgets those that the cluster's
+    /// plan does not have either. `each_listed` visits the endpoints of the plan that no leaf
+    /// holds.
+    ///
+    /// It comes after a batch of changes, because within one an endpoint may leave its leaf before
+    /// it gets to the next.
+    pub(crate) fn sweep(
+        &mut self,
+        id: RosterId,
+        each_listed: impl FnOnce(&mut dyn FnMut(&Endpoint)),
+    ) {
+        let Some(roster) = self.rosters.get_mut(id.0) else {
+            return;
+        };
+        if std::mem::replace(&mut roster.is_swept, true) {
+            return;
+        }
+        let mark = self.next_mark();
+        each_listed(&mut |endpoint| {
+            self.visits += 1;
+            if let Some(listed) = self.find(id, &endpoint.identity()) {
+                self.mark(listed, mark);
+            }
+        });
+        let Some(roster) = self.rosters.get_mut(id.0) else {
+            return;
+        };
+        let mut kept = BTreeSet::new();
+        for endpoint in std::mem::take(&mut roster.unheld) {
+            self.visits += 1;
+            let record = self.records.get(endpoint.0);
+            if record.is_some_and(|record| record.is_draining() || record.mark == mark) {
+                self.release(endpoint);
+                kept.insert(endpoint);
+            } else {
+                self.remove(endpoint);
+            }
+        }
+        if let Some(roster) = self.rosters.get_mut(id.0) {
+            roster.unheld = kept;
+        }
+    }
+
+    /// The endpoints that the leaf clusters of a tree know.
+    pub(crate) fn roster_views(&self, tree: &str) -> Vec<RosterView> {
+        let records = self.records.entries().filter_map(|(key, record)| {
+            let Kind::Endpoint { is_draining, .. } = record.kind else {
+                return None;
+            };
+            let roster = self.rosters.get(record.roster.0)?;
+            let places = record.places.iter();
+            (roster.tree.as_str() == tree).then(|| RosterView {
+                id: EndpointId(key),
+                cluster: roster.cluster.clone(),
+                addresses: record.addresses.clone(),
+                is_draining,
+                localities: places.map(|place| place.locality.clone()).collect(),
+                state: record.connectivity(),
+                picks: record.picks(),
+                in_flight: record.in_flight(),
+            })
+        });
+        records.collect()
+    }
+
+    fn find(&self, id: RosterId, identity: &[SocketAddr]) -> Option<EndpointId> {
+        let roster = self.rosters.get(id.0)?;
+        roster.index.find(identity, |id| {
+            let record = self.records.get(id.0);
+            let known = record.map(|record| &record.kind);
+            matches!(known, Some(Kind::Endpoint { identity: known, .. }) if **known == *identity)
+        })
+    }
+
+    /// The driver may end the connection of an endpoint; the endpoint is IDLE then.
+    pub(super) fn release(&mut self, id: EndpointId) {
+        let Some(record) = self.records.get_mut(id.0) else {
+            return;
+        };
+        // A demand for it will not be heard. If it is needed again, the next call must make one.
+        let unheard = matches!(&record.state, State::Idle(wish) if wish.is_told());
+        if record.introduced || unheard {
+            record.state = State::Idle(Arc::new(Wish::new(id)));
+        }
+        // The driver has never heard of the others.
+        if std::mem::take(&mut record.introduced) {
+            record.released = true;
+            record.reported = false;
+            self.after_pickers.push_back(Command::Release(id));
+        }
+    }
+
+    /// The endpoint goes, and its connection.
+    pub(super) fn remove(&mut self, id: EndpointId) {
+        self.release(id);
+        let Some(record) = self.records.remove(id.0) else {
+            return;
+        };
+        if let Kind::Endpoint { identity, .. } = &record.kind
+            && let Some(roster) = self.rosters.get_mut(record.roster.0)
+        {
+            roster.index.remove(identity, id);
+        }
+    }
+}
