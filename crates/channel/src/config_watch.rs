@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crowfly_client::{Batch, Subscriber, XdsClient};
 use crowfly_xds::{Resolved, Resolver, Roots, View};
+use tracing::error;
 
 use crate::dns::{Names, Resolve};
 
@@ -103,7 +104,9 @@ impl ConfigWatch {
         self.stale = false;
         let step = self.resolver.step();
         for key in step.watch {
-            self.subscriber.watch(key);
+            if let Err(error) = self.subscriber.watch(key) {
+                error!(%error, "a configuration needs what this client cannot read");
+            }
         }
         for key in step.unwatch {
             self.subscriber.unwatch(key);

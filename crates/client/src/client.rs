@@ -7,7 +7,8 @@ use crowfly_model::bootstrap::{Bootstrap, Node, ServerConfig, ServerFeature, is_
 use crowfly_model::grpc::cluster::CustomPolicies;
 use crowfly_model::{Features, ResourceType};
 use crowfly_xds::{
-    Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ServerId, SessionConfig,
+    Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ReadingError, Readings,
+    ServerId, SessionConfig,
 };
 use futures_channel::mpsc;
 use thiserror::Error;
@@ -44,15 +45,17 @@ pub(crate) struct Inner {
     pub(crate) target: Arc<str>,
     pub(crate) bootstrap: Arc<Bootstrap>,
     pub(crate) settings: Settings,
+    pub(crate) readings: Readings,
     commands: mpsc::UnboundedSender<Command>,
 }
 
 /// What two clients must have in common, beside target and bootstrap, to be one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
     max_response_bytes: usize,
     data_error_handling: bool,
     features: Features,
+    own_readings: Readings,
     backend: BackendCredentials,
 }
 
@@ -81,23 +84,29 @@ impl XdsClient {
             data_error_handling: None,
             aggregate_cluster_resources: None,
             custom_policies: CustomPolicies::NONE,
+            own_readings: Readings::default(),
             backend: BackendCredentials::default(),
             recorder: None,
         }
     }
 
     /// Watches the resource of type `R` named `name`. Dropping the watch ends it.
-    pub fn watch<R: ResourceType>(&self, name: &str) -> Watch<R> {
+    ///
+    /// The error is that `R` is not the client's reading of its type URL, since a client has one: by
+    /// default gRPC's, or what [`XdsClientBuilder::reading`] was told.
+    pub fn watch<R: ResourceType>(&self, name: &str) -> Result<Watch<R>, ReadingError> {
         let subscriber = self.subscriber();
-        subscriber.watch(Key::of::<R>(name));
-        Watch::new(subscriber)
+        subscriber.watch(Key::of::<R>(name))?;
+        Ok(Watch::new(subscriber))
     }
 
     /// Watches every resource of type `R` that the servers have. Dropping the watch ends it.
-    pub fn watch_all<R: ResourceType>(&self) -> WatchAll<R> {
+    ///
+    /// The error is that of [`watch`](Self::watch).
+    pub fn watch_all<R: ResourceType>(&self) -> Result<WatchAll<R>, ReadingError> {
         let subscriber = self.subscriber();
-        subscriber.watch_all(Kind::of::<R>());
-        WatchAll::new(subscriber)
+        subscriber.watch_all(Kind::of::<R>())?;
+        Ok(WatchAll::new(subscriber))
     }
 
     /// Somebody who watches many resources, and is told of what changed together in one batch.
@@ -148,6 +157,7 @@ pub struct XdsClientBuilder {
     data_error_handling: Option<bool>,
     aggregate_cluster_resources: Option<bool>,
     custom_policies: CustomPolicies,
+    own_readings: Readings,
     backend: BackendCredentials,
     recorder: Option<Arc<dyn Recorder>>,
 }
@@ -185,6 +195,38 @@ impl XdsClientBuilder {
     /// have the same ones are not shared.
     pub fn custom_policies(mut self, policies: CustomPolicies) -> Self {
         self.custom_policies = policies;
+        self
+    }
+
+    /// Reads a type URL as `R` does, with this context, where gRPC would read it by its own rules or
+    /// not at all. Clients with readings of their own are not shared.
+    ///
+    /// ```
+    /// use crowfly_client::XdsClientBuilder;
+    /// use crowfly_model::{Decoded, ResourceType};
+    ///
+    /// /// Runtime settings, of which only the size is of interest.
+    /// struct Runtime;
+    ///
+    /// impl ResourceType for Runtime {
+    ///     type Parsed = usize;
+    ///     type Context = ();
+    ///
+    ///     const TYPE_URL: &'static str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
+    ///     const NOUN: &'static str = "runtime";
+    ///     const ALL_IN_SOTW: bool = false;
+    ///
+    ///     fn parse(bytes: &[u8], (): &()) -> Decoded<usize> {
+    ///         Decoded { name: None, value: Ok(bytes.len()) }
+    ///     }
+    /// }
+    ///
+    /// fn sized(builder: XdsClientBuilder) -> XdsClientBuilder {
+    ///     builder.reading::<Runtime>(())
+    /// }
+    /// ```
+    pub fn reading<R: ResourceType>(mut self, context: impl Into<Arc<R::Context>>) -> Self {
+        self.own_readings = self.own_readings.with::<R>(context);
         self
     }
 
@@ -237,10 +279,11 @@ impl XdsClientBuilder {
             node: Arc::clone(&self.bootstrap.node),
             protocol: protocol(config),
             data_errors: data_errors(config, uniform),
-            features: settings.features.clone(),
             seed: fastrand::u64(..),
         };
-        let discovery = Discovery::new(configs.iter().map(session).collect(), authorities);
+        let sessions = configs.iter().map(session).collect();
+        let readings = Readings::grpc(settings.features.clone()).and(&settings.own_readings);
+        let discovery = Discovery::new(sessions, authorities, readings.clone());
         let server = |config: &ServerConfig| {
             Ok(Server {
                 uri: config.uri.as_str().into(),
@@ -258,6 +301,7 @@ impl XdsClientBuilder {
             target: self.target,
             bootstrap: self.bootstrap,
             settings,
+            readings,
             commands,
         })))
     }
@@ -268,6 +312,7 @@ impl XdsClientBuilder {
             max_response_bytes: self.max_response_bytes,
             data_error_handling: asked.unwrap_or_else(|| is_switched_on(DATA_ERROR_HANDLING)),
             features: self.features(),
+            own_readings: self.own_readings.clone(),
             backend: if self.bootstrap.leaves_credentials_unsaid() {
                 self.backend.clone()
             } else {

@@ -11,7 +11,7 @@ use crowfly_xds::{Changed, Entry, Input, Key, Kind, ServerId};
 use futures_channel::mpsc;
 use tokio::sync::oneshot;
 use tokio::time::{self, sleep_until};
-use tracing::trace;
+use tracing::{trace, warn};
 
 use crate::flow::Unconsumed;
 use crate::metrics::{self, Health, Recorder, ResourceLabels, ServerLabels};
@@ -166,15 +166,22 @@ impl Driver {
     }
 
     fn watch(&mut self, id: SubscriberId, key: &Key, batches: &mut Batches) {
-        let key = self.discovery.watch(key.kind, &key.name, now());
+        let key = match self.discovery.watch(key.kind, &key.name, now()) {
+            Ok(key) => key,
+            // A handle checks the reading before it sends the command.
+            Err(error) => return warn!(%error, "not watched"),
+        };
         add(id, self.watched.entry(key.clone()).or_default());
         self.tell_known(id, key, batches);
     }
 
     fn watch_all(&mut self, id: SubscriberId, kind: Kind, batches: &mut Batches) {
         let watchers = self.whole_types.entry(kind).or_default();
-        if watchers.is_empty() {
-            self.discovery.watch_all(kind, now());
+        if watchers.is_empty()
+            && let Err(error) = self.discovery.watch_all(kind, now())
+        {
+            // A handle checks the reading before it sends the command.
+            return warn!(%error, "not watched");
         }
         add(id, watchers);
         let cached = self.discovery.cache().iter().map(|(key, _)| key);

@@ -10,7 +10,7 @@
 //! use crowfly_model::grpc::Cluster;
 //!
 //! let client = XdsClient::new(&Bootstrap::from_env()?)?;
-//! let mut watch = client.watch::<Cluster>("payments");
+//! let mut watch = client.watch::<Cluster>("payments")?;
 //! while let Some(event) = watch.next().await {
 //!     match event {
 //!         WatchEvent::ResourceChanged(Ok(cluster)) => println!("{cluster:?}"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crowfly_xds::{Changed, Entry, Key, Kind};
+use crowfly_xds::{Changed, Entry, Key, Kind, ReadingError};
 use futures_channel::mpsc;
 
 use crate::client::XdsClient;
@@ -54,14 +54,19 @@ impl Subscriber {
         subscriber
     }
 
-    /// Begins to watch a resource. What is already known of it comes with the next batch.
-    pub fn watch(&self, key: Key) {
+    /// Begins to watch a resource. What is already known of it comes with the next batch. The error
+    /// is that of [`XdsClient::watch`].
+    pub fn watch(&self, key: Key) -> Result<(), ReadingError> {
+        self.client.inner().readings.check(key.kind)?;
         self.client.command(Command::Watch { id: self.id, key });
+        Ok(())
     }
 
-    /// Begins to watch every resource of a type.
-    pub fn watch_all(&self, kind: Kind) {
+    /// Begins to watch every resource of a type. The error is that of [`XdsClient::watch`].
+    pub fn watch_all(&self, kind: Kind) -> Result<(), ReadingError> {
+        self.client.inner().readings.check(kind)?;
         self.client.command(Command::WatchAll { id: self.id, kind });
+        Ok(())
     }
 
     /// Stops watching a resource.

@@ -21,7 +21,7 @@ use crowfly_testkit::builders::{Resources, cluster, cluster_config};
 async fn gate_closed() {
     let mut server = ResourceServer::start(&resources());
     let client = client(&server, false);
-    let mut refused = client.watch::<Cluster>("c");
+    let mut refused = client.watch::<Cluster>("c").unwrap();
 
     let told = server.next_nack().await;
     let expected = "cluster c: cluster_type.typed_config: \
@@ -36,7 +36,7 @@ async fn gate_closed() {
         "{error}"
     );
 
-    let mut inline = client.watch::<Cluster>("inline");
+    let mut inline = client.watch::<Cluster>("inline").unwrap();
     let event = inline.next().await;
     assert!(matches!(event, Some(WatchEvent::ResourceChanged(Ok(_)))));
 }
@@ -47,7 +47,7 @@ async fn gate_closed() {
 async fn gate_open() {
     let mut server = ResourceServer::start(&resources());
     let client = client(&server, true);
-    let mut watch = client.watch::<Cluster>("c");
+    let mut watch = client.watch::<Cluster>("c").unwrap();
 
     let Some(WatchEvent::ResourceChanged(Ok(cluster))) = watch.next().await else {
         panic!("expected a cluster");
@@ -58,7 +58,7 @@ async fn gate_open() {
     let Children::Resource(name) = &aggregate.children else {
         panic!("expected a resource, got {aggregate:?}");
     };
-    let mut list = client.watch::<ClusterConfig>(name);
+    let mut list = client.watch::<ClusterConfig>(name).unwrap();
     server.next_ack(ClusterConfig::TYPE_URL).await;
     let Some(WatchEvent::ResourceChanged(Ok(list))) = list.next().await else {
         panic!("expected a list");

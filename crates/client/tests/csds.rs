@@ -35,7 +35,7 @@ async fn a_resource_is_requested_and_then_acked_with_its_raw_bytes() {
         let mut server = AdsServer::speaking(protocol);
         let scope = format!("requested, then acked by {protocol:?}");
         let client = client(&server, &scope);
-        let mut watch = client.watch::<Cluster>("a");
+        let mut watch = client.watch::<Cluster>("a").unwrap();
         server.next_asked().await;
         let mut csds = Csds::of(&scope).await;
 
@@ -76,8 +76,8 @@ async fn a_nacked_resource_shows_the_old_version_and_the_new_error() {
         let mut server = AdsServer::speaking(protocol);
         let scope = format!("nacked by {protocol:?}");
         let client = client(&server, &scope);
-        let mut a = client.watch::<Cluster>("a");
-        let mut b = client.watch::<Cluster>("b");
+        let mut a = client.watch::<Cluster>("a").unwrap();
+        let mut b = client.watch::<Cluster>("b").unwrap();
         server.next_asked().await;
         let good = [("a", cluster("a").any()), ("b", cluster("b").any())];
         server.tell::<Cluster>("v1", good.clone());
@@ -129,8 +129,8 @@ async fn a_missing_resource_does_not_exist_and_an_unwatched_one_is_not_shown() {
         let mut server = AdsServer::speaking(protocol);
         let scope = format!("missing by {protocol:?}");
         let client = client(&server, &scope);
-        let mut missing = client.watch::<Endpoints>("missing");
-        let mut unwatched = client.watch::<Cluster>("unwatched");
+        let mut missing = client.watch::<Endpoints>("missing").unwrap();
+        let mut unwatched = client.watch::<Cluster>("unwatched").unwrap();
         server.next_asked().await;
         server.tell::<Cluster>("v1", [("unwatched", cluster("unwatched").any())]);
         changed(&mut unwatched).await.unwrap();
@@ -164,7 +164,10 @@ async fn two_targets_are_two_client_scopes() {
         let server = AdsServer::speaking(protocol);
         let scopes = ["one", "two"].map(|name| format!("xds:///{name}-{protocol:?}"));
         let [one, two] = scopes.each_ref().map(|target| client(&server, target));
-        let watches = (one.watch::<Cluster>("a"), two.watch::<Cluster>("b"));
+        let watches = (
+            one.watch::<Cluster>("a").unwrap(),
+            two.watch::<Cluster>("b").unwrap(),
+        );
         let mut csds = Csds::of(&scopes[0]).await;
         let names = |config: ClientConfig| -> Vec<String> {
             let resources = config.generic_xds_configs.into_iter();
@@ -207,7 +210,7 @@ async fn node_matchers_are_refused() {
 async fn the_stream_answers_each_request() {
     let server = AdsServer::start();
     let client = client(&server, "streamed");
-    let _a = client.watch::<Cluster>("a");
+    let _a = client.watch::<Cluster>("a").unwrap();
     let mut csds = Csds::of("streamed").await;
     let (requests, receiver) = tokio::sync::mpsc::unbounded_channel();
     let receiver = tokio_stream::wrappers::UnboundedReceiverStream::new(receiver);
@@ -221,7 +224,7 @@ async fn the_stream_answers_each_request() {
         config.unwrap().generic_xds_configs.len()
     };
     assert_eq!(watched().await, 1);
-    let _b = client.watch::<Cluster>("b");
+    let _b = client.watch::<Cluster>("b").unwrap();
     requests.send(ClientStatusRequest::default()).unwrap();
     assert_eq!(watched().await, 2);
 }
@@ -239,7 +242,10 @@ async fn a_client_that_does_not_answer_hides_no_other() {
         client(&server, "stuck")
     };
     let other = client(&server, "not stuck");
-    let _watches = (stuck.watch::<Cluster>("a"), other.watch::<Cluster>("b"));
+    let _watches = (
+        stuck.watch::<Cluster>("a").unwrap(),
+        other.watch::<Cluster>("b").unwrap(),
+    );
     let mut csds = Csds::of("not stuck").await;
     assert_eq!(csds.config().await.unwrap().generic_xds_configs.len(), 1);
     csds.scope = "stuck".to_owned();
@@ -252,7 +258,7 @@ async fn a_client_that_does_not_answer_hides_no_other() {
 async fn contents_are_left_out_on_request() {
     let mut server = AdsServer::start();
     let client = client(&server, "without contents");
-    let mut watch = client.watch::<Cluster>("a");
+    let mut watch = client.watch::<Cluster>("a").unwrap();
     server.next_request().await;
     server.send(response::<Cluster>("v1", "n1", [cluster("a").any()]));
     changed(&mut watch).await.unwrap();

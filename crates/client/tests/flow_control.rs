@@ -127,7 +127,7 @@ async fn held_stream_still_sends() {
         server.next_asked().await;
         tell(&server, "2");
 
-        subscriber.watch(Key::of::<Cluster>("b"));
+        subscriber.watch(Key::of::<Cluster>("b")).unwrap();
 
         let request = server.next_asked().await;
         match protocol {
@@ -229,7 +229,7 @@ impl Recorder for Read {
 
 fn watching<R: ResourceType>(client: &XdsClient, name: &str) -> Subscriber {
     let subscriber = client.subscriber();
-    subscriber.watch(Key::of::<R>(name));
+    subscriber.watch(Key::of::<R>(name)).unwrap();
     subscriber
 }
 

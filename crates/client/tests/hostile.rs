@@ -39,8 +39,8 @@ async fn response_over_the_limit_is_an_error_and_no_loop() {
             .max_response_bytes(1024)
             .build()
             .unwrap();
-        let mut known = client.watch::<Cluster>("a");
-        let mut unknown = client.watch::<Cluster>("b");
+        let mut known = client.watch::<Cluster>("a").unwrap();
+        let mut unknown = client.watch::<Cluster>("b").unwrap();
         server.next_asked().await;
         server.tell::<Cluster>("v1", [("a", cluster("a").any())]);
         value(&mut known).await;
@@ -78,7 +78,7 @@ async fn response_over_the_limit_is_of_a_type_as_far_as_it_shows() {
         .max_response_bytes(1024)
         .build()
         .unwrap();
-    let mut watch = client.watch::<Cluster>("a");
+    let mut watch = client.watch::<Cluster>("a").unwrap();
     server.next_request().await;
     let huge = wrapped("a", cluster("a").eds(&"x".repeat(4096)).any());
     server.send(response::<Cluster>("v1", "n1", [huge]));
@@ -103,7 +103,7 @@ async fn endless_nacks_are_one_error() {
     over_both_on_sockets(async |protocol| {
         let mut server = AdsServer::speaking(protocol);
         let client = XdsClient::new(&server.bootstrap()).unwrap();
-        let mut watch = client.watch::<Cluster>("a");
+        let mut watch = client.watch::<Cluster>("a").unwrap();
         server.next_asked().await;
 
         for nonce in 1..=500 {
@@ -132,7 +132,7 @@ async fn one_name_many_times_is_one_change() {
     over_both_on_sockets(async |protocol| {
         let mut server = AdsServer::speaking(protocol);
         let client = XdsClient::new(&server.bootstrap()).unwrap();
-        let mut watch = client.watch::<Cluster>("a");
+        let mut watch = client.watch::<Cluster>("a").unwrap();
         server.next_asked().await;
 
         let many = std::iter::repeat_n(("a", cluster("a").any()), 100_000);
@@ -162,7 +162,7 @@ async fn one_name_many_times_is_one_change() {
 async fn empty_resources_are_refused_unread() {
     let mut server = AdsServer::start();
     let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut watch = client.watch::<Cluster>("a");
+    let mut watch = client.watch::<Cluster>("a").unwrap();
     server.next_request().await;
 
     let nothing = std::iter::repeat_n(Any::default(), 100_000);
@@ -183,7 +183,7 @@ async fn unrequested_resources_are_not_kept() {
     over_both_on_sockets(async |protocol| {
         let mut server = AdsServer::speaking(protocol);
         let client = XdsClient::new(&server.bootstrap()).unwrap();
-        let mut watch = client.watch::<Cluster>("77");
+        let mut watch = client.watch::<Cluster>("77").unwrap();
         server.next_asked().await;
 
         let names: Vec<String> = (0..100_000).map(|index| index.to_string()).collect();
@@ -203,7 +203,7 @@ async fn deep_nesting_is_refused() {
     over_both_on_sockets(async |protocol| {
         let mut server = AdsServer::speaking(protocol);
         let client = XdsClient::new(&server.bootstrap()).unwrap();
-        let mut watch = client.watch::<Cluster>("a");
+        let mut watch = client.watch::<Cluster>("a").unwrap();
         server.next_asked().await;
 
         let nested = match protocol {
@@ -229,7 +229,7 @@ async fn response_byte_by_byte_is_taken_when_whole() {
     let front = drip(server.address()).await;
     let bootstrap = Bootstrap::builder(&front.to_string()).unwrap();
     let client = XdsClient::new(&bootstrap.node_id(NODE_ID).build()).unwrap();
-    let mut watch = client.watch::<Cluster>("a");
+    let mut watch = client.watch::<Cluster>("a").unwrap();
     server.next_request().await;
     let long = "x".repeat(2000);
     server.send(response::<Cluster>(

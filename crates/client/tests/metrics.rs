@@ -25,8 +25,8 @@ use tonic::Status;
 async fn resources_and_updates_are_counted() {
     let mut server = AdsServer::start();
     let (client, mut seen) = recorded(&server);
-    let mut a = client.watch::<Cluster>("a");
-    let mut b = client.watch::<Cluster>("b");
+    let mut a = client.watch::<Cluster>("a").unwrap();
+    let mut b = client.watch::<Cluster>("b").unwrap();
     server.next_request().await;
     seen.until("connected true").await;
     seen.until("#old requested 2").await;
@@ -63,7 +63,7 @@ async fn resources_and_updates_are_counted() {
 async fn a_failure_counts_once_until_the_server_answers() {
     let mut server = AdsServer::start();
     let (client, mut seen) = recorded(&server);
-    let mut watch = client.watch::<Cluster>("a");
+    let mut watch = client.watch::<Cluster>("a").unwrap();
     server.next_request().await;
     server.send(response::<Cluster>("1", "1", [cluster("a").any()]));
     watch.next().await.unwrap();

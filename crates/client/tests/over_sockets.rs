@@ -25,7 +25,7 @@ use support::{ambient, error, value};
 async fn requests_on_the_wire() {
     let mut server = AdsServer::start();
     let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut watch = client.watch::<Cluster>("a");
+    let mut watch = client.watch::<Cluster>("a").unwrap();
 
     let first = server.next_request().await;
     let node = first.node.unwrap();
@@ -70,8 +70,8 @@ async fn requests_on_the_wire() {
 async fn next_stream_takes_up_where_the_last_one_ended() {
     let mut server = AdsServer::start();
     let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut a = client.watch::<Cluster>("a");
-    let _b = client.watch::<Cluster>("b");
+    let mut a = client.watch::<Cluster>("a").unwrap();
+    let _b = client.watch::<Cluster>("b").unwrap();
     server.next_request().await;
     server.send(response::<Cluster>("v1", "n1", [cluster("a").any()]));
     assert_eq!(value(&mut a).await.name, "a");
@@ -95,7 +95,7 @@ async fn next_stream_takes_up_where_the_last_one_ended() {
 async fn end_of_a_good_stream_is_no_event() {
     let mut server = AdsServer::start();
     let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut watch = client.watch::<Cluster>("a");
+    let mut watch = client.watch::<Cluster>("a").unwrap();
     server.next_request().await;
     server.send(response::<Cluster>(
         "v1",
@@ -135,7 +135,7 @@ async fn end_of_a_good_stream_is_no_event() {
 async fn watch_tells_what_happens_in_order() {
     let mut server = AdsServer::start();
     let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut watch = client.watch::<Listener>("a");
+    let mut watch = client.watch::<Listener>("a").unwrap();
     server.next_request().await;
 
     let good = |routes: &str| listener("a").rds(routes).any();
@@ -170,7 +170,7 @@ async fn watch_tells_what_happens_in_order() {
 async fn unreachable_server_is_an_error_until_it_appears() {
     let mut server = AdsServer::stopped();
     let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut watch = client.watch::<Cluster>("a");
+    let mut watch = client.watch::<Cluster>("a").unwrap();
 
     let error = error(&mut watch).await;
     assert!(matches!(error.reason, Reason::Connectivity(_)));
@@ -195,11 +195,11 @@ async fn unreachable_server_is_an_error_until_it_appears() {
 async fn silent_stream_is_an_error_with_the_reason() {
     let mut server = AdsServer::start();
     let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut known = client.watch::<Cluster>("a");
+    let mut known = client.watch::<Cluster>("a").unwrap();
     server.next_request().await;
     server.send(response::<Cluster>("v1", "n1", [cluster("a").any()]));
     value(&mut known).await;
-    let mut unknown = client.watch::<Endpoints>("e");
+    let mut unknown = client.watch::<Endpoints>("e").unwrap();
     server.close_stream(Status::unavailable("moving"));
     server.next_stream().await;
 
@@ -217,8 +217,8 @@ async fn silent_stream_is_an_error_with_the_reason() {
 async fn end_of_a_watch_ends_its_subscription() {
     let mut server = AdsServer::start();
     let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let a = client.watch::<Cluster>("a");
-    let b = client.watch::<Cluster>("b");
+    let a = client.watch::<Cluster>("a").unwrap();
+    let b = client.watch::<Cluster>("b").unwrap();
     assert_eq!(server.next_request().await.resource_names, ["a", "b"]);
 
     drop(a);
@@ -233,7 +233,7 @@ async fn end_of_a_watch_ends_its_subscription() {
 async fn watchers_of_one_resource_share_a_subscription() {
     let mut server = AdsServer::start();
     let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut first = client.watch::<Cluster>("a");
+    let mut first = client.watch::<Cluster>("a").unwrap();
     server.next_request().await;
     server.send(response::<Cluster>("v1", "n1", [cluster("a").any()]));
     server.send(response::<Cluster>(
@@ -246,7 +246,7 @@ async fn watchers_of_one_resource_share_a_subscription() {
     server.next_request().await;
     server.next_request().await;
 
-    let mut second = client.clone().watch::<Cluster>("a");
+    let mut second = client.clone().watch::<Cluster>("a").unwrap();
     assert!(Arc::ptr_eq(&value(&mut second).await, &held));
     assert!(ambient(&mut second).await.is_some());
     drop(first);
@@ -269,7 +269,7 @@ async fn watchers_of_one_resource_share_a_subscription() {
 async fn watch_that_replaces_the_last_one_keeps_the_resource() {
     let mut server = AdsServer::start();
     let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let mut first = client.watch::<Cluster>("a");
+    let mut first = client.watch::<Cluster>("a").unwrap();
     server.next_request().await;
     server.send(response::<Cluster>("v1", "n1", [cluster("a").any()]));
     let held = value(&mut first).await;
@@ -277,7 +277,7 @@ async fn watch_that_replaces_the_last_one_keeps_the_resource() {
 
     // Nothing is awaited in between, so the client learns of both together.
     drop(first);
-    let mut second = client.watch::<Cluster>("a");
+    let mut second = client.watch::<Cluster>("a").unwrap();
 
     assert!(Arc::ptr_eq(&value(&mut second).await, &held));
     assert_eq!(server.next_request().await.resource_names, ["a"]);
@@ -288,7 +288,7 @@ async fn watch_that_replaces_the_last_one_keeps_the_resource() {
 async fn stream_ends_with_the_last_handle() {
     let mut server = AdsServer::start();
     let client = XdsClient::new(&server.bootstrap()).unwrap();
-    let watch = client.watch::<Cluster>("a");
+    let watch = client.watch::<Cluster>("a").unwrap();
     server.next_request().await;
 
     drop(client);

@@ -34,7 +34,7 @@ async fn clients_of_one_server_share_connections() {
     for target in 0..17 {
         let client = XdsClient::builder(Arc::clone(&bootstrap)).target(&format!("xds:///{target}"));
         let client = client.build().unwrap();
-        let mut watch = client.watch::<Cluster>("a");
+        let mut watch = client.watch::<Cluster>("a").unwrap();
         let event = timeout(PATIENCE, watch.next()).await.unwrap();
         assert!(matches!(event, Some(WatchEvent::ResourceChanged(Ok(_)))));
         watches.push(watch);
@@ -58,16 +58,16 @@ async fn channels_to_one_target_share_a_client() {
         let builder = XdsClient::builder(Arc::clone(&bootstrap));
         builder.target("xds:///payments").shared().unwrap()
     };
-    let mut first = shared().watch::<Cluster>("a");
+    let mut first = shared().watch::<Cluster>("a").unwrap();
     server.next_request().await;
     server.send(response::<Cluster>("v1", "n1", [cluster("a").any()]));
     assert!(first.next().await.is_some());
     server.next_request().await;
 
-    let mut second = shared().watch::<Cluster>("a");
+    let mut second = shared().watch::<Cluster>("a").unwrap();
     let event = timeout(PATIENCE, second.next()).await.unwrap();
     assert!(matches!(event, Some(WatchEvent::ResourceChanged(Ok(_)))));
-    let other = shared().watch::<Cluster>("b");
+    let other = shared().watch::<Cluster>("b").unwrap();
     let next = server.next_request().await;
     assert_eq!(next.resource_names, ["a", "b"], "on the same stream");
     assert_eq!(next.response_nonce, "n1");
@@ -85,7 +85,7 @@ async fn clients_with_other_settings_are_not_shared() {
         let other = builder()
             .data_error_handling(data_errors)
             .aggregate_cluster_resources(lists);
-        watches.push(other.shared().unwrap().watch::<Cluster>("a"));
+        watches.push(other.shared().unwrap().watch::<Cluster>("a").unwrap());
         server.next_stream().await;
     }
 }
@@ -102,9 +102,9 @@ async fn a_paused_stream_does_not_starve_another() {
         builder.target(target).build().unwrap()
     };
     let mut busy = client("xds:///busy").subscriber();
-    busy.watch(Key::of::<Endpoints>("many"));
+    busy.watch(Key::of::<Endpoints>("many")).unwrap();
     let held = timeout(PATIENCE, busy.next()).await.unwrap().unwrap();
-    let mut lively = client("xds:///lively").watch::<Endpoints>("many");
+    let mut lively = client("xds:///lively").watch::<Endpoints>("many").unwrap();
     assert!(lively.next().await.is_some());
     assert_eq!(counter.connections(), 1);
 

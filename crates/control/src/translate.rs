@@ -85,12 +85,21 @@ impl<'a> Translation<'a> {
     }
 
     /// Adds a resource whose message holds its name.
-    fn named<R: ResourceType>(&mut self, name: &str, message: &impl Message, origin: &'a Origin) {
+    fn named<R: ResourceType<Context = Features>>(
+        &mut self,
+        name: &str,
+        message: &impl Message,
+        origin: &'a Origin,
+    ) {
         let any = self.checked::<R>(message, origin);
         self.add(name, any, false, origin);
     }
 
-    fn checked<R: ResourceType>(&mut self, message: &impl Message, origin: &Origin) -> Any {
+    fn checked<R: ResourceType<Context = Features>>(
+        &mut self,
+        message: &impl Message,
+        origin: &Origin,
+    ) -> Any {
         let value = message.encode_to_vec();
         if let Err(errors) = R::parse(&value, &Features::ALL).value {
             let message = format!(

@@ -1,8 +1,10 @@
-//! What the protocol needs to know of a kind of resource.
+//! The one thing that the protocol knows of a resource: how bytes become a valid value.
+//!
+//! The protocol crates handle every type through this trait, so that they know no field of any.
 
 use std::fmt::Debug;
 
-use crate::{Errors, Features, Unsupported};
+use crate::{Errors, Unsupported};
 
 /// A kind of xDS resource as one reader understands it.
 ///
@@ -11,6 +13,10 @@ use crate::{Errors, Features, Unsupported};
 pub trait ResourceType: 'static {
     /// The valid form: a value that cannot be wrong.
     type Parsed: Debug + PartialEq + Send + Sync + 'static;
+
+    /// What the reader is told beside the bytes, such as gRPC's [`Features`](crate::Features). It is
+    /// an argument and no global, so that two clients of one process may differ.
+    type Context: Send + Sync + 'static;
 
     /// The full URL, such as `type.googleapis.com/envoy.config.cluster.v3.Cluster`.
     const TYPE_URL: &'static str;
@@ -22,9 +28,8 @@ pub trait ResourceType: 'static {
     /// deletion (Listener and Cluster only: gRFC A53).
     const ALL_IN_SOTW: bool;
 
-    /// Reads the message inside the `Any`; what `features` leaves out is as unknown to it as to a
-    /// reader that never heard of it.
-    fn parse(bytes: &[u8], features: &Features) -> Decoded<Self::Parsed>;
+    /// Reads the message inside the `Any`. The result depends on bytes and context alone.
+    fn parse(bytes: &[u8], context: &Self::Context) -> Decoded<Self::Parsed>;
 
     /// Fields of the resource that are set and have no effect yet. Most types have none.
     fn unsupported(_: &Self::Parsed) -> Vec<Unsupported> {

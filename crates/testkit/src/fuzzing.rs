@@ -31,7 +31,7 @@ pub const TARGETS: [Target; 7] = [
 
 /// A resource parser, with experiments and without: it must be deterministic, and whatever it refuses
 /// it must say why.
-pub fn parser<R: ResourceType>(bytes: &[u8]) {
+pub fn parser<R: ResourceType<Context = Features>>(bytes: &[u8]) {
     let everything = Features {
         custom_policies: CustomPolicies::NONE.with_all_others(Arc::new(|_| Ok(Arc::new(())))),
         ..Features::ALL
@@ -41,7 +41,7 @@ pub fn parser<R: ResourceType>(bytes: &[u8]) {
     }
 }
 
-fn parse<R: ResourceType>(bytes: &[u8], features: &Features) {
+fn parse<R: ResourceType<Context = Features>>(bytes: &[u8], features: &Features) {
     let Decoded { name, value } = R::parse(bytes, features);
     let again = R::parse(bytes, features);
     assert_eq!(name, again.name);

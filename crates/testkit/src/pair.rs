@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crowfly_model::{Features, ResourceType};
 use crowfly_xds::discovery::Output;
 use crowfly_xds::{
-    Authorities, Cache, DeltaSubscription, Discovery, Ending, Input, Key, Kind, Protocol, Request,
-    RequestOutcome, ServerHalf, ServerId, SessionConfig, Snapshot, Subscription,
+    Authorities, Cache, DeltaSubscription, Discovery, Ending, Input, Key, Kind, Protocol, Readings,
+    Request, RequestOutcome, ServerHalf, ServerId, SessionConfig, Snapshot, Subscription,
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
 
@@ -54,11 +54,10 @@ impl Pair {
         };
         let config = SessionConfig {
             protocol,
-            features: Features::ALL,
             ..SessionConfig::new(node, 7)
         };
         Self {
-            client: Discovery::new(vec![config], authorities),
+            client: Discovery::new(vec![config], authorities, Readings::grpc(Features::ALL)),
             snapshot,
             server: None,
             reachable: true,
@@ -102,7 +101,7 @@ impl Pair {
 
     /// The client wants a resource.
     pub fn subscribe<R: ResourceType>(&mut self, name: &str) {
-        self.client.watch(Kind::of::<R>(), name, self.now);
+        self.client.watch(Kind::of::<R>(), name, self.now).unwrap();
         self.act();
     }
 
@@ -114,7 +113,7 @@ impl Pair {
 
     /// The client wants all resources of a type.
     pub fn subscribe_all<R: ResourceType>(&mut self) {
-        self.client.watch_all(Kind::of::<R>(), self.now);
+        self.client.watch_all(Kind::of::<R>(), self.now).unwrap();
         self.act();
     }
 

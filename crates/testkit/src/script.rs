@@ -8,7 +8,7 @@ use crowfly_model::{Features, ResourceType};
 use crowfly_xds::discovery::Output;
 use crowfly_xds::{
     Authorities, Cache, Changed, DataErrors, Discovery, Ending, Input, Key, Kind, Protocol,
-    Request, ResourceError, ServerId, SessionConfig,
+    Readings, Request, ResourceError, ServerId, SessionConfig,
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -41,10 +41,14 @@ impl Script {
 
     /// A client that wants nothing yet.
     pub fn with(protocol: Protocol, data_errors: DataErrors) -> Self {
+        Self::reading(protocol, data_errors, Readings::grpc(Features::ALL))
+    }
+
+    /// A client with readings of its own.
+    pub fn reading(protocol: Protocol, data_errors: DataErrors, readings: Readings) -> Self {
         let config = SessionConfig {
             protocol,
             data_errors,
-            features: Features::ALL,
             ..SessionConfig::new(node(), 7)
         };
         let authorities = Authorities {
@@ -53,7 +57,7 @@ impl Script {
         };
         let now = Instant::now();
         Self {
-            client: Discovery::new(vec![config], authorities),
+            client: Discovery::new(vec![config], authorities, readings),
             start: now,
             now,
             holding: false,
@@ -78,7 +82,7 @@ impl Script {
 
     /// Somebody wants a resource.
     pub fn subscribe<R: ResourceType>(&mut self, name: &str) {
-        self.client.watch(Kind::of::<R>(), name, self.now);
+        self.client.watch(Kind::of::<R>(), name, self.now).unwrap();
         self.act();
     }
 
@@ -90,7 +94,7 @@ impl Script {
 
     /// Somebody wants all resources of a type.
     pub fn subscribe_all<R: ResourceType>(&mut self) {
-        self.client.watch_all(Kind::of::<R>(), self.now);
+        self.client.watch_all(Kind::of::<R>(), self.now).unwrap();
         self.act();
     }
 

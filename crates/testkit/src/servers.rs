@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crowfly_model::{Features, ResourceType};
 use crowfly_xds::discovery::Output;
 use crowfly_xds::{
-    Authorities, Cache, Changed, Discovery, Ending, Input, Key, Kind, Protocol, ResourceError,
-    ServerId, SessionConfig,
+    Authorities, Cache, Changed, Discovery, Ending, Input, Key, Kind, Protocol, Readings,
+    ResourceError, ServerId, SessionConfig,
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::google::protobuf::Any;
@@ -54,12 +54,15 @@ impl Servers {
         };
         let configs = (0..count).map(|index| SessionConfig {
             protocol,
-            features: Features::ALL,
             ..SessionConfig::new(node.clone(), index as u64)
         });
         Self {
             protocol,
-            client: Discovery::new(configs.collect(), authorities),
+            client: Discovery::new(
+                configs.collect(),
+                authorities,
+                Readings::grpc(Features::ALL),
+            ),
             now: Instant::now(),
             holding: false,
             links: (0..count).map(|_| Link::default()).collect(),
@@ -69,14 +72,14 @@ impl Servers {
 
     /// Somebody wants a resource.
     pub fn subscribe<R: ResourceType>(&mut self, name: &str) -> Key {
-        let key = self.client.watch(Kind::of::<R>(), name, self.now);
+        let key = self.client.watch(Kind::of::<R>(), name, self.now).unwrap();
         self.act();
         key
     }
 
     /// Somebody wants all resources of a type.
     pub fn subscribe_all<R: ResourceType>(&mut self) {
-        self.client.watch_all(Kind::of::<R>(), self.now);
+        self.client.watch_all(Kind::of::<R>(), self.now).unwrap();
         self.act();
     }
 

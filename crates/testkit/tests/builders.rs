@@ -118,14 +118,14 @@ fn endpoints_say_priority_locality_weight_and_health() {
     assert_eq!(parsed.drops[0].per_million, 20);
 }
 
-fn valid<R: ResourceType>(resource: &impl Resource) {
+fn valid<R: ResourceType<Context = Features>>(resource: &impl Resource) {
     let decoded = R::parse(&resource.any().value, &Features::ALL);
     assert_eq!(resource.any().type_url, R::TYPE_URL);
     assert_eq!(decoded.name, Some(resource.name()));
     assert!(decoded.value.is_ok(), "{:?}", decoded.value);
 }
 
-fn invalid<R: ResourceType>(resource: &impl Resource) {
+fn invalid<R: ResourceType<Context = Features>>(resource: &impl Resource) {
     let decoded = R::parse(&resource.any().value, &Features::ALL);
     assert_eq!(decoded.name, Some(resource.name()));
     assert!(decoded.value.is_err(), "{:?}", decoded.value);

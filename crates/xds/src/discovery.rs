@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use crate::cache::{Cache, Changed, Failure, State};
 use crate::error::{Reason, ResourceError};
 use crate::kind::{Key, Kind};
+use crate::readings::{ReadingError, Readings};
 use crate::session::{self, Input, Protocol, Request, Session, SessionConfig, Want};
 use crate::sorted::SortedSet;
 
@@ -65,6 +66,7 @@ pub enum Output {
 /// All that an xDS client knows and does, but for the I/O.
 #[derive(Debug)]
 pub struct Discovery {
+    readings: Readings,
     cache: Cache,
     node: Arc<str>,
     sessions: Vec<Session>,
@@ -86,8 +88,9 @@ struct Authority {
 }
 
 impl Discovery {
-    /// A client of these servers, each with its own settings but the same node.
-    pub fn new(servers: Vec<SessionConfig>, authorities: Authorities) -> Self {
+    /// A client of these servers, each with its own settings but the same node. It can watch the
+    /// types that it has readings of.
+    pub fn new(servers: Vec<SessionConfig>, authorities: Authorities, readings: Readings) -> Self {
         let node = servers.first().map(|config| config.node.id.as_str());
         let of = |servers| Authority {
             servers,
@@ -97,7 +100,11 @@ impl Discovery {
         Self {
             cache: Cache::default(),
             node: node.unwrap_or_default().into(),
-            sessions: servers.into_iter().map(Session::new).collect(),
+            sessions: servers
+                .into_iter()
+                .map(|config| Session::new(config, readings.clone()))
+                .collect(),
+            readings,
             default: of(authorities.default),
             named: named.map(|(name, servers)| (name, of(servers))).collect(),
             outputs: VecDeque::new(),
@@ -111,24 +118,25 @@ impl Discovery {
     }
 
     /// Begins to watch a resource, and returns the key that it is known by. What is known of it
-    /// already is in the cache.
-    pub fn watch(&mut self, kind: Kind, name: &str, now: Instant) -> Key {
+    /// already is in the cache. The error is that the client does not read the type so.
+    pub fn watch(&mut self, kind: Kind, name: &str, now: Instant) -> Result<Key, ReadingError> {
+        self.readings.check(kind)?;
         let name = match names::canonical(name) {
             Ok(canonical) => canonical,
             Err(error) => {
                 let key = kind.key(&name.into());
                 self.refuse(&key, Reason::Name(error.to_string()), now);
-                return key;
+                return Ok(key);
             }
         };
         let key = kind.key(&(&*name).into());
         let Some(authority) = authority_of(&mut self.default, &mut self.named, &name) else {
             let unknown = names::authority_of(&name).to_string();
             self.refuse(&key, Reason::UnknownAuthority(unknown), now);
-            return key;
+            return Ok(key);
         };
         if !authority.watched.add(key.clone()) {
-            return key;
+            return Ok(key);
         }
         let want = Want::Named(Arc::clone(&key.name));
         for server in authority.asked() {
@@ -139,11 +147,13 @@ impl Discovery {
             self.sessions[server.0].handle(input, &mut self.cache, now);
         }
         self.check_reach(&key, now);
-        key
+        Ok(key)
     }
 
-    /// Begins to watch every resource of a type that the servers of the default authority have.
-    pub fn watch_all(&mut self, kind: Kind, now: Instant) {
+    /// Begins to watch every resource of a type that the servers of the default authority have. The
+    /// error is that the client does not read the type so.
+    pub fn watch_all(&mut self, kind: Kind, now: Instant) -> Result<(), ReadingError> {
+        self.readings.check(kind)?;
         self.default
             .whole_types
             .insert(kind.type_url, (kind, false));
@@ -154,6 +164,7 @@ impl Discovery {
             };
             self.sessions[server.0].handle(input, &mut self.cache, now);
         }
+        Ok(())
     }
 
     /// Stops watching a resource.

@@ -1,13 +1,13 @@
 //! A [`ResourceType`] as a value, so that one stream and one cache can hold many types.
 
-use std::any::Any;
+use std::any::{Any, TypeId, type_name};
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crowfly_model::{Decoded, Features, ResourceType, Unsupported, names};
+use crowfly_model::{ResourceType, Unsupported, names};
 
 /// A parsed resource of any type.
 pub type Erased = Arc<dyn Any + Send + Sync>;
@@ -24,7 +24,7 @@ pub struct Traits {
     pub noun: &'static str,
     /// See [`ResourceType::ALL_IN_SOTW`].
     pub all_in_sotw: bool,
-    decode: fn(&[u8], &Features) -> Decoded<Erased>,
+    reading: fn() -> (TypeId, &'static str),
     equal: fn(&Erased, &Erased) -> bool,
     unsupported: fn(&Erased) -> Vec<Unsupported>,
 }
@@ -38,7 +38,7 @@ impl Kind {
                     type_url: R::TYPE_URL,
                     noun: R::NOUN,
                     all_in_sotw: R::ALL_IN_SOTW,
-                    decode: decode::<R>,
+                    reading: || (TypeId::of::<R>(), type_name::<R>()),
                     equal: equal::<R>,
                     unsupported: unsupported::<R>,
                 }
@@ -54,8 +54,10 @@ impl Kind {
         }
     }
 
-    pub(crate) fn decode(&self, bytes: &[u8], features: &Features) -> Decoded<Erased> {
-        (self.0.decode)(bytes, features)
+    /// The Rust type that reads it, for messages.
+    pub(crate) fn reading(&self) -> &'static str {
+        let (_, name) = (self.0.reading)();
+        name
     }
 
     pub(crate) fn equal(&self, a: &Erased, b: &Erased) -> bool {
@@ -101,7 +103,9 @@ impl Ord for Kind {
         if std::ptr::eq(self.0, other.0) {
             return Ordering::Equal;
         }
-        self.type_url.cmp(other.type_url)
+        let reading = |kind: &Self| (kind.0.reading)().0;
+        let by_url = self.type_url.cmp(other.type_url);
+        by_url.then_with(|| reading(self).cmp(&reading(other)))
     }
 }
 
@@ -135,14 +139,6 @@ impl Hash for Key {
 /// one stays as it is, and is refused where it is watched.
 pub(crate) fn canonical(name: &str) -> Arc<str> {
     names::canonical(name).map_or_else(|_| name.into(), |name| (&*name).into())
-}
-
-fn decode<R: ResourceType>(bytes: &[u8], features: &Features) -> Decoded<Erased> {
-    let Decoded { name, value } = R::parse(bytes, features);
-    Decoded {
-        name,
-        value: value.map(|parsed| Arc::new(parsed) as Erased),
-    }
 }
 
 fn equal<R: ResourceType>(a: &Erased, b: &Erased) -> bool {

@@ -14,6 +14,7 @@ mod data_errors;
 pub mod discovery;
 mod error;
 mod kind;
+mod readings;
 mod resolve;
 pub mod session;
 mod snapshot;
@@ -26,6 +27,7 @@ pub use data_errors::DataErrors;
 pub use discovery::{Authorities, Discovery, ServerId};
 pub use error::{Reason, ResourceError};
 pub use kind::{Erased, Key, Kind, Traits};
+pub use readings::{ReadingError, Readings};
 pub use resolve::{
     ClusterError, ClusterResult, ClusterState, MAX_DEPTH, Members, Missing, Resolution,
     ResolveError, Resolved, Resolver, Roots, Seen, Step, View, Watches, XdsConfig, resolve,

@@ -64,7 +64,7 @@ fn the_systems_roots_are_the_default() {
         let front = Front::start(system_ca().server(), ads.address()).await;
         let server = ServerConfig::builder(front.address()).tls(TlsFiles::default());
         let client = client(server);
-        let _watch = client.watch::<Cluster>("payments");
+        let _watch = client.watch::<Cluster>("payments").unwrap();
         ads.next_stream().await;
     });
 }
@@ -92,7 +92,7 @@ fn a_server_without_credentials_is_sent_no_token() {
         assert_eq!(bootstrap.servers[0].call_credentials.len(), 1);
         let client = XdsClient::builder(bootstrap.into()).backend_tls(ca.client());
         let client = client.build().unwrap();
-        let _watch = client.watch::<Cluster>("payments");
+        let _watch = client.watch::<Cluster>("payments").unwrap();
         assert!(gate.next().await.is_empty());
     });
 }
@@ -155,7 +155,7 @@ mod google {
                 .channel_credentials(ChannelCredentials::GoogleDefault)
                 .channel_credentials(ChannelCredentials::Insecure);
             let client = client(server);
-            let _watch = client.watch::<Cluster>("payments");
+            let _watch = client.watch::<Cluster>("payments").unwrap();
             assert_eq!(gate.next().await, ["Bearer of-the-machine"]);
         });
     }

@@ -107,7 +107,7 @@ async fn the_token_goes_with_each_stream_and_is_read_again_before_it_expires() {
         .tls(files)
         .jwt_token_file(folder.path("token"));
     let client = client(server);
-    let _watch = client.watch::<Cluster>("payments");
+    let _watch = client.watch::<Cluster>("payments").unwrap();
     assert_eq!(gate.next().await, [format!("Bearer {first}")]);
 
     let second = token(3600, "second");
@@ -126,7 +126,7 @@ async fn without_a_token_no_stream_is_opened_and_the_reason_is_told() {
         .tls(files)
         .jwt_token_file(&path);
     let client = client(server);
-    let mut watch = client.watch::<Cluster>("payments");
+    let mut watch = client.watch::<Cluster>("payments").unwrap();
     let missing = format!("jwt_token_file {}: No such file", path.display());
     error_with(&mut watch, &missing).await;
 

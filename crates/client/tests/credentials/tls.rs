@@ -21,7 +21,7 @@ async fn a_server_of_the_given_ca_is_trusted() {
         &front,
         TlsFiles::default().ca_certificate(folder.trust(&ca)),
     ));
-    let _watch = client.watch::<Cluster>("payments");
+    let _watch = client.watch::<Cluster>("payments").unwrap();
     assert_eq!(ads.next_request().await.resource_names, ["payments"]);
 }
 
@@ -34,7 +34,7 @@ async fn a_server_of_another_ca_is_refused_with_a_reason() {
         &front,
         TlsFiles::default().ca_certificate(folder.trust(&Ca::new())),
     ));
-    let mut watch = client.watch::<Cluster>("payments");
+    let mut watch = client.watch::<Cluster>("payments").unwrap();
     error_with(&mut watch, "invalid peer certificate: UnknownIssuer").await;
 }
 
@@ -47,7 +47,7 @@ async fn a_server_of_another_name_is_refused_with_a_reason() {
         &front,
         TlsFiles::default().ca_certificate(folder.trust(&ca)),
     ));
-    let mut watch = client.watch::<Cluster>("payments");
+    let mut watch = client.watch::<Cluster>("payments").unwrap();
     error_with(
         &mut watch,
         "invalid peer certificate: certificate not valid for name",
@@ -66,7 +66,7 @@ async fn a_server_without_h2_is_refused_with_a_reason() {
         &front,
         TlsFiles::default().ca_certificate(folder.trust(&ca)),
     ));
-    let mut watch = client.watch::<Cluster>("payments");
+    let mut watch = client.watch::<Cluster>("payments").unwrap();
     error_with(&mut watch, "did not choose h2 by ALPN").await;
 }
 
@@ -78,7 +78,7 @@ async fn a_missing_ca_is_told_and_found_later() {
     let front = Front::start(ca.server(), ads.address()).await;
     let files = TlsFiles::default().ca_certificate(folder.path("ca.pem"));
     let client = client(server(&front, files));
-    let mut watch = client.watch::<Cluster>("payments");
+    let mut watch = client.watch::<Cluster>("payments").unwrap();
     error_with(&mut watch, "ca.pem: ").await;
     folder.trust(&ca);
     ads.next_stream().await;
@@ -94,7 +94,7 @@ async fn a_client_proves_itself_with_its_certificate() {
         .ca_certificate(folder.trust(&ca))
         .identity(certificate, key);
     let client = client(server(&front, files));
-    let _watch = client.watch::<Cluster>("payments");
+    let _watch = client.watch::<Cluster>("payments").unwrap();
     ads.next_stream().await;
 }
 
@@ -107,7 +107,7 @@ async fn a_client_without_a_certificate_hears_that_one_is_required() {
         &front,
         TlsFiles::default().ca_certificate(folder.trust(&ca)),
     ));
-    let mut watch = client.watch::<Cluster>("payments");
+    let mut watch = client.watch::<Cluster>("payments").unwrap();
     error_with(&mut watch, "CertificateRequired").await;
 }
 
@@ -122,7 +122,7 @@ async fn new_certificates_on_disk_are_used_for_the_next_connection() {
         .ca_certificate(folder.trust(&ca))
         .identity(certificate, key);
     let client = client(server(&front, files));
-    let mut watch = client.watch::<Cluster>("payments");
+    let mut watch = client.watch::<Cluster>("payments").unwrap();
     ads.next_stream().await;
 
     let (new_ca, new_clients) = (Ca::new(), Ca::new());

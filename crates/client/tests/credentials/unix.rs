@@ -34,7 +34,7 @@ async fn a_server_on_a_unix_socket_is_reached() {
     let path = folder.path("ads.sock");
     pass_on(&path, ads.address());
     let client = client(ServerConfig::builder(format!("unix:{}", path.display())));
-    let _watch = client.watch::<Cluster>("payments");
+    let _watch = client.watch::<Cluster>("payments").unwrap();
     assert_eq!(ads.next_request().await.resource_names, ["payments"]);
 }
 
@@ -48,7 +48,7 @@ async fn tls_over_a_unix_socket_proves_localhost() {
     let files = TlsFiles::default().ca_certificate(folder.trust(&ca));
     let server = ServerConfig::builder(format!("unix://{}", path.display())).tls(files);
     let client = client(server);
-    let _watch = client.watch::<Cluster>("payments");
+    let _watch = client.watch::<Cluster>("payments").unwrap();
     assert_eq!(ads.next_request().await.resource_names, ["payments"]);
 }
 
@@ -56,6 +56,6 @@ async fn tls_over_a_unix_socket_proves_localhost() {
 async fn a_socket_that_is_not_there_is_named() {
     let path = Folder::new().path("nobody.sock");
     let client = client(ServerConfig::builder(format!("unix:{}", path.display())));
-    let mut watch = client.watch::<Cluster>("payments");
+    let mut watch = client.watch::<Cluster>("payments").unwrap();
     error_with(&mut watch, "nobody.sock: No such file or directory").await;
 }

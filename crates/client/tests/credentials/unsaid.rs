@@ -22,7 +22,7 @@ pub(crate) fn unsaid(uri: &str) -> Bootstrap {
 async fn a_server_without_credentials_is_spoken_to_in_plaintext_as_backends_are() {
     let mut ads = AdsServer::start();
     let client = XdsClient::new(&unsaid(&ads.address().to_string())).unwrap();
-    let _watch = client.watch::<Cluster>("payments");
+    let _watch = client.watch::<Cluster>("payments").unwrap();
     assert_eq!(ads.next_request().await.resource_names, ["payments"]);
 }
 
@@ -34,13 +34,13 @@ async fn a_server_without_credentials_is_spoken_to_in_tls_as_backends_are() {
     let bootstrap = unsaid(&front.address());
     let client = XdsClient::builder(bootstrap.clone().into()).backend_tls(ca.client());
     let client = client.shared().unwrap();
-    let _watch = client.watch::<Cluster>("payments");
+    let _watch = client.watch::<Cluster>("payments").unwrap();
     assert_eq!(ads.next_request().await.resource_names, ["payments"]);
 
     // Whoever trusts another CA shares neither client nor connection.
     let other = XdsClient::builder(bootstrap.into()).backend_tls(Ca::new().client());
     let other = other.shared().unwrap();
-    let mut watch = other.watch::<Cluster>("payments");
+    let mut watch = other.watch::<Cluster>("payments").unwrap();
     error_with(&mut watch, "invalid peer certificate: UnknownIssuer").await;
 }
 

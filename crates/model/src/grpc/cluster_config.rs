@@ -17,6 +17,7 @@ pub struct ClusterConfig {
 /// of the world as in delta. gRFC A99 does not say so, but there is no other.
 impl ResourceType for ClusterConfig {
     type Parsed = Self;
+    type Context = Features;
 
     const TYPE_URL: &'static str =
         "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig";

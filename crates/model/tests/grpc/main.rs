@@ -31,7 +31,7 @@ use crowfly_model::{Features, ResourceType};
 use prost::Message;
 
 /// The valid form of a message that is valid.
-fn accept<R: ResourceType>(proto: &impl Message) -> R::Parsed {
+fn accept<R: ResourceType<Context = Features>>(proto: &impl Message) -> R::Parsed {
     match R::parse(&proto.encode_to_vec(), &Features::ALL).value {
         Ok(value) => value,
         Err(errors) => panic!("a valid {} was rejected: {errors}", R::NOUN),
@@ -39,7 +39,7 @@ fn accept<R: ResourceType>(proto: &impl Message) -> R::Parsed {
 }
 
 /// Every error of a message that is not valid, as it would be read.
-fn reject<R: ResourceType>(proto: &impl Message) -> Vec<String> {
+fn reject<R: ResourceType<Context = Features>>(proto: &impl Message) -> Vec<String> {
     match R::parse(&proto.encode_to_vec(), &Features::ALL).value {
         Ok(value) => panic!("an invalid {} was accepted: {value:?}", R::NOUN),
         Err(errors) => errors.iter().map(ToString::to_string).collect(),
@@ -50,7 +50,10 @@ fn reject<R: ResourceType>(proto: &impl Message) -> Vec<String> {
 type Case<P> = (&'static str, fn(&mut P), &'static [&'static str]);
 
 /// Spoils a fresh `valid` message by each case and compares the errors.
-fn check_rejections<R: ResourceType, P: Message>(valid: fn() -> P, cases: &[Case<P>]) {
+fn check_rejections<R: ResourceType<Context = Features>, P: Message>(
+    valid: fn() -> P,
+    cases: &[Case<P>],
+) {
     accept::<R>(&valid());
     for (what, spoil, expected) in cases {
         let mut proto = valid();

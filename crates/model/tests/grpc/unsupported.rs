@@ -1,7 +1,7 @@
 //! What valid resources ask for in vain.
 
 use crowfly_model::{
-    ResourceType,
+    Features, ResourceType,
     grpc::{Cluster, Endpoints, Listener, RouteConfig},
 };
 use envoy_types::pb::{
@@ -208,7 +208,7 @@ fn named(name: &str) -> Any {
     }
 }
 
-fn wishes<R: ResourceType>(proto: &impl Message) -> Vec<String> {
+fn wishes<R: ResourceType<Context = Features>>(proto: &impl Message) -> Vec<String> {
     let parsed = accept::<R>(proto);
     let wishes = R::unsupported(&parsed);
     wishes.iter().map(ToString::to_string).collect()

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use crowfly_model::ResourceType;
+use crowfly_model::{Features, ResourceType};
 use crowfly_xds::discovery::Output;
 use crowfly_xds::{
-    Authorities, Discovery, Input, Kind, Protocol, Request, ServerId, SessionConfig,
+    Authorities, Discovery, Input, Kind, Protocol, Readings, Request, ServerId, SessionConfig,
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
@@ -31,18 +31,20 @@ impl Client {
             protocol,
             ..SessionConfig::new(node, 7)
         };
+        let readings = Readings::grpc(Features::default());
         let authorities = Authorities {
             default: vec![SERVER],
             ..Authorities::default()
         };
         let mut client = Self {
-            discovery: Discovery::new(vec![config], authorities),
+            discovery: Discovery::new(vec![config], authorities, readings),
             protocol,
             now: Instant::now(),
             changes: 0,
         };
         for name in names {
-            client.discovery.watch(Kind::of::<R>(), name, client.now);
+            let watched = client.discovery.watch(Kind::of::<R>(), name, client.now);
+            watched.unwrap();
         }
         client.act();
         client.discovery.handle(SERVER, Input::Opened, client.now);

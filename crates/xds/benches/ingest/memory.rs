@@ -138,7 +138,7 @@ impl Server {
         runtime.block_on(async {
             let mut watches = Vec::new();
             for client in clients {
-                let mut watch = client.watch::<Listener>("svc");
+                let mut watch = client.watch::<Listener>("svc").unwrap();
                 watch.next().await.unwrap();
                 self.accepted.acquire().await.unwrap().forget();
                 watches.push(watch);

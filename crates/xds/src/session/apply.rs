@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_model::{Decoded, Errors, Features, Unsupported, wire};
+use crowfly_model::{Decoded, Errors, Unsupported, wire};
 use envoy_types::pb::envoy::service::discovery::v3::{Resource, ResourceError as Report};
 use envoy_types::pb::google::protobuf::Any;
 use tracing::warn;
@@ -16,6 +16,7 @@ use crate::cache::{Cache, Changed, Failure, Received, State};
 use crate::data_errors::DataErrors;
 use crate::error::{Reason, ResourceError};
 use crate::kind::{Erased, Key, Kind, canonical};
+use crate::readings::Readings;
 
 /// The outcome of a response.
 #[derive(Debug, Default)]
@@ -33,7 +34,7 @@ pub(super) struct Verdict {
 pub(super) struct Context<'a> {
     pub(super) node: &'a Arc<str>,
     pub(super) data_errors: DataErrors,
-    pub(super) features: &'a Features,
+    pub(super) readings: &'a Readings,
     pub(super) now: Instant,
 }
 
@@ -228,12 +229,12 @@ const MOST_WISHES: usize = 8;
 const NAMELESS: &str = "has no name, expected a Resource wrapper that names it";
 
 /// A resource of a state-of-the-world response, in a wrapper or not.
-pub(super) fn unwrap(kind: Kind, any: Any, features: &Features) -> Parsed {
+pub(super) fn unwrap(kind: Kind, any: Any, readings: &Readings) -> Parsed {
     if any.type_url != crate::WRAPPER_TYPE_URL {
-        return parse(kind, any, features);
+        return parse(kind, any, readings);
     }
     match wire::decode::<Resource>(&any.value) {
-        Ok(wrapper) => from_wrapper(kind, wrapper, features),
+        Ok(wrapper) => from_wrapper(kind, wrapper, readings),
         Err(error) => Parsed {
             decoded: Decoded::undecodable(error),
             raw: any.value,
@@ -242,9 +243,9 @@ pub(super) fn unwrap(kind: Kind, any: Any, features: &Features) -> Parsed {
 }
 
 /// A resource in its wrapper, whose name serves if the message itself has none.
-pub(super) fn from_wrapper(kind: Kind, wrapper: Resource, features: &Features) -> Parsed {
+pub(super) fn from_wrapper(kind: Kind, wrapper: Resource, readings: &Readings) -> Parsed {
     let mut parsed = match wrapper.resource {
-        Some(any) => parse(kind, any, features),
+        Some(any) => parse(kind, any, readings),
         None => Parsed {
             decoded: Decoded {
                 name: None,
@@ -260,9 +261,9 @@ pub(super) fn from_wrapper(kind: Kind, wrapper: Resource, features: &Features) -
     parsed
 }
 
-fn parse(kind: Kind, any: Any, features: &Features) -> Parsed {
+fn parse(kind: Kind, any: Any, readings: &Readings) -> Parsed {
     let decoded = if any.type_url == kind.type_url {
-        kind.decode(&any.value, features)
+        readings.decode(kind, &any.value)
     } else {
         let (expected, got) = (kind.type_url, &any.type_url);
         Decoded {

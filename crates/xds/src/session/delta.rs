@@ -160,7 +160,7 @@ pub(super) fn apply(
             continue;
         }
         let version: Arc<str> = resource.version.as_str().into();
-        let parsed = apply::from_wrapper(state.kind, resource, context.features);
+        let parsed = apply::from_wrapper(state.kind, resource, context.readings);
         let taken = verdict.take(index, parsed, &version, &mut seen, state, cache, context);
         if let (Some(name), Wire::Delta(wire)) = (taken, &mut state.wire) {
             wire.versions.insert(name, version);

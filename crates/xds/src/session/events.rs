@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crowfly_model::Features;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
@@ -21,20 +20,17 @@ pub struct SessionConfig {
     pub protocol: Protocol,
     /// What to do about errors in the data.
     pub data_errors: DataErrors,
-    /// Which parts of resources to read that not every client knows.
-    pub features: Features,
     /// Where the jitter of the backoff comes from.
     pub seed: u64,
 }
 
 impl SessionConfig {
-    /// State of the world, with the classic treatment of data errors and without experiments, for `node`.
+    /// State of the world, with the classic treatment of data errors, for `node`.
     pub fn new(node: impl Into<Arc<Node>>, seed: u64) -> Self {
         Self {
             node: node.into(),
             protocol: Protocol::StateOfTheWorld,
             data_errors: DataErrors::default(),
-            features: Features::default(),
             seed,
         }
     }

@@ -37,6 +37,7 @@ use crate::backoff::Backoff;
 use crate::cache::{Cache, Changed, Failure, State};
 use crate::error::{Reason, ResourceError};
 use crate::kind::{Key, Kind};
+use crate::readings::Readings;
 use crate::sorted::SortedSet;
 use apply::Verdict;
 use type_state::TypeState;
@@ -54,6 +55,7 @@ const MAX_ANSWERS_OWED: usize = 16;
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
+    readings: Readings,
     node_id: Arc<str>,
     stream: Stream,
     types: Vec<TypeState>,
@@ -83,12 +85,13 @@ struct OpenStream {
 }
 
 impl Session {
-    /// A session that wants nothing yet.
-    pub fn new(config: SessionConfig) -> Self {
+    /// A session that wants nothing yet, and can be made to want what it has readings of.
+    pub fn new(config: SessionConfig, readings: Readings) -> Self {
         Self {
             node_id: config.node.id.as_str().into(),
             backoff: Backoff::new(config.seed),
             config,
+            readings,
             stream: Stream::Idle,
             types: Vec::new(),
             deadlines: SortedSet::default(),
@@ -196,6 +199,10 @@ impl Session {
     }
 
     fn subscribe(&mut self, kind: Kind, want: Want, cache: &mut Cache) {
+        if let Err(error) = self.readings.check(kind) {
+            warn!(%error, "not subscribed to");
+            return;
+        }
         if let Want::Named(name) = &want {
             cache.entry_mut(&kind.key(name));
         }
@@ -295,7 +302,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
-            features: &self.config.features,
+            readings: &self.readings,
             now,
         };
         let state = &mut self.types[index];
@@ -317,7 +324,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
-            features: &self.config.features,
+            readings: &self.readings,
             now,
         };
         let state = &mut self.types[index];
@@ -482,7 +489,7 @@ impl Session {
         let context = apply::Context {
             node: &self.node_id,
             data_errors: self.config.data_errors,
-            features: &self.config.features,
+            readings: &self.readings,
             now,
         };
         let of_type = |state: &&mut TypeState| state.kind == key.kind;

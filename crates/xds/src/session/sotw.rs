@@ -121,7 +121,7 @@ pub(super) fn apply(
     let version: Arc<str> = response.version_info.into();
     let mut seen = BTreeSet::new();
     for (index, any) in response.resources.into_iter().enumerate() {
-        let parsed = apply::unwrap(state.kind, any, context.features);
+        let parsed = apply::unwrap(state.kind, any, context.readings);
         verdict.take(index, parsed, &version, &mut seen, state, cache, context);
     }
     for error in response.resource_errors {

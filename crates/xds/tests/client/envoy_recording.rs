@@ -10,7 +10,7 @@ use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
 use crowfly_model::{Decoded, Errors, Features, ResourceType};
 use crowfly_testkit::Script;
 use crowfly_testkit::recording::{self, Event, Message};
-use crowfly_xds::{DataErrors, Protocol, Request};
+use crowfly_xds::{DataErrors, Protocol, Readings, Request};
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
 const RECORDING: &str = include_str!("../fixtures/envoy-delta.jsonl");
@@ -58,7 +58,7 @@ struct Player {
 impl Player {
     fn new() -> Self {
         Self {
-            script: Script::with(Protocol::Delta, DataErrors::default()),
+            script: Script::reading(Protocol::Delta, DataErrors::default(), lenient()),
             whole: Vec::new(),
         }
     }
@@ -176,18 +176,27 @@ fn apply<R: ResourceType>(script: &mut Script, change: &Change<'_>) {
     }
 }
 
+fn lenient() -> Readings {
+    Readings::default()
+        .with::<Lenient<Cluster>>(Features::ALL)
+        .with::<Lenient<Endpoints>>(Features::ALL)
+        .with::<Lenient<Listener>>(Features::ALL)
+        .with::<Lenient<RouteConfig>>(Features::ALL)
+}
+
 /// The type `R` as Envoy judged it in the recording: everything is valid but what is named `bad`.
 struct Lenient<R>(std::marker::PhantomData<fn() -> R>);
 
 impl<R: ResourceType> ResourceType for Lenient<R> {
     type Parsed = Vec<u8>;
+    type Context = R::Context;
 
     const TYPE_URL: &'static str = R::TYPE_URL;
     const NOUN: &'static str = R::NOUN;
     const ALL_IN_SOTW: bool = R::ALL_IN_SOTW;
 
-    fn parse(bytes: &[u8], features: &Features) -> Decoded<Vec<u8>> {
-        let name = R::parse(bytes, features).name;
+    fn parse(bytes: &[u8], context: &R::Context) -> Decoded<Vec<u8>> {
+        let name = R::parse(bytes, context).name;
         let value = if name.as_deref() == Some("bad") {
             Err(Errors::whole("Envoy refused it"))
         } else {

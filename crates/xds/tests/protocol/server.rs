@@ -81,7 +81,9 @@ impl Server {
 }
 
 /// The names of the resources in a response of type `R`, as the client reads them.
-pub(crate) fn names<R: ResourceType>(response: &DiscoveryResponse) -> Vec<String> {
+pub(crate) fn names<R: ResourceType<Context = Features>>(
+    response: &DiscoveryResponse,
+) -> Vec<String> {
     assert_eq!(response.type_url, R::TYPE_URL);
     let resources = response.resources.iter();
     resources

@@ -335,7 +335,7 @@ impl History {
         Ok(())
     }
 
-    fn check_resource<R: ResourceType>(
+    fn check_resource<R: ResourceType<Context = Features>>(
         &self,
         key: &Key,
         server: &Snapshot,

@@ -93,6 +93,7 @@ impl Cluster {
 
 impl ResourceType for Cluster {
     type Parsed = Self;
+    type Context = Features;
 
     const TYPE_URL: &'static str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
     const NOUN: &'static str = "cluster";

@@ -31,6 +31,7 @@ pub struct Endpoints {
 
 impl ResourceType for Endpoints {
     type Parsed = Self;
+    type Context = Features;
 
     const TYPE_URL: &'static str =
         "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";

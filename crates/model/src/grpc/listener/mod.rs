@@ -40,6 +40,7 @@ pub struct Listener {
 
 impl ResourceType for Listener {
     type Parsed = Self;
+    type Context = Features;
 
     const TYPE_URL: &'static str = "type.googleapis.com/envoy.config.listener.v3.Listener";
     const NOUN: &'static str = "listener";

@@ -56,6 +56,7 @@ impl RouteConfig {
 
 impl ResourceType for RouteConfig {
     type Parsed = Self;
+    type Context = Features;
 
     const TYPE_URL: &'static str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
     const NOUN: &'static str = "route configuration";
