@@ -23,34 +23,29 @@
     reason = "a panic is how a test fails"
 )]
 
-mod ads_server;
-mod asked;
+mod ads;
 pub mod builders;
 mod delta;
 mod dns_server;
 mod either;
 pub mod fuzzing;
+mod half;
 mod pair;
 pub mod recording;
 mod reserved;
-mod resource_server;
 mod script;
 mod servers;
-mod socket;
-mod tap;
 mod wire;
 
-pub use ads_server::AdsServer;
+pub use ads::{AdsServer, Passed, ResourceServer, Tap};
 pub use delta::{delta, removed, report};
 pub use dns_server::{DnsAnswer, DnsQuery, DnsServer};
 pub use either::{Asked, PROTOCOLS, Said, over_both, over_both_on_sockets};
 pub use hickory_proto::rr::RecordType;
 pub use pair::Pair;
 pub use reserved::Reserved;
-pub use resource_server::ResourceServer;
 pub use script::Script;
 pub use servers::{Servers, authorities};
-pub use tap::{Passed, Tap};
 pub use wire::{garbled, response, wrapped};
 
 /// The node id of every client in these tests.

@@ -12,6 +12,7 @@ use crowfly_xds::{
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
 
+use crate::half::EitherHalf;
 use crate::{NODE_ID, Said};
 
 /// A client session and a server subscription with a network between them that can hold messages
@@ -23,7 +24,7 @@ use crate::{NODE_ID, Said};
 pub struct Pair {
     client: Discovery,
     snapshot: Arc<Snapshot>,
-    server: Option<Server>,
+    server: Option<EitherHalf>,
     reachable: bool,
     /// The stream that the client has asked for and that has not been opened.
     opening: Option<Protocol>,
@@ -163,7 +164,7 @@ impl Pair {
             return false;
         };
         if self.reachable {
-            self.server = Some(Server::new(protocol, &self.snapshot));
+            self.server = Some(EitherHalf::new(protocol, Arc::clone(&self.snapshot)));
             self.tell_client(Input::Opened);
         } else {
             self.tell_client(Input::Closed(Ending::ordinary("connection refused")));
@@ -179,7 +180,11 @@ impl Pair {
         self.messages += 1;
         let server = self.server.as_mut().expect("a request has a stream");
         let names_alone = matches!(&request, Request::Delta(r) if r.response_nonce.is_empty());
-        let (type_url, outcome) = server.handle_request(request);
+        let type_url = match &request {
+            Request::Delta(request) => request.type_url.clone(),
+            Request::Sotw(request) => request.type_url.clone(),
+        };
+        let outcome = server.handle_request(request);
         if matches!(outcome, RequestOutcome::Nack { .. }) {
             self.refused.insert(type_url.clone());
         }
@@ -275,49 +280,6 @@ impl Pair {
                 .into_iter()
                 .flat_map(|server| std::iter::from_fn(|| server.poll_response())),
         );
-    }
-}
-
-/// The server half, of either protocol.
-#[derive(Debug)]
-enum Server {
-    Delta(DeltaSubscription),
-    Sotw(Subscription),
-}
-
-impl Server {
-    fn new(protocol: Protocol, snapshot: &Arc<Snapshot>) -> Self {
-        let snapshot = Arc::clone(snapshot);
-        match protocol {
-            Protocol::Delta => Self::Delta(DeltaSubscription::new(snapshot)),
-            Protocol::StateOfTheWorld => Self::Sotw(Subscription::new(snapshot)),
-        }
-    }
-
-    fn handle_request(&mut self, request: Request) -> (String, RequestOutcome) {
-        match (self, request) {
-            (Self::Delta(server), Request::Delta(request)) => {
-                (request.type_url.clone(), server.handle_request(request))
-            }
-            (Self::Sotw(server), Request::Sotw(request)) => {
-                (request.type_url.clone(), server.handle_request(request))
-            }
-            (_, request) => panic!("a request of the other protocol: {request:?}"),
-        }
-    }
-
-    fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
-        match self {
-            Self::Delta(server) => server.handle_snapshot(snapshot),
-            Self::Sotw(server) => server.handle_snapshot(snapshot),
-        }
-    }
-
-    fn poll_response(&mut self) -> Option<Said> {
-        match self {
-            Self::Delta(server) => server.poll_response().map(Said::Delta),
-            Self::Sotw(server) => server.poll_response().map(Said::Sotw),
-        }
     }
 }
 

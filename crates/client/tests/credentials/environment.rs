@@ -78,8 +78,8 @@ fn a_server_without_credentials_is_sent_no_token() {
     }
     Runtime::new().unwrap().block_on(async {
         let ca = system_ca();
-        let mut gate = Gate::start().await;
-        let front = Front::start(ca.server(), gate.address).await;
+        let mut gate = Gate::start();
+        let front = Front::start(ca.server(), gate.address()).await;
         let token = env::var(ROOTS).unwrap() + ".token";
         std::fs::write(&token, "a.b.c").unwrap();
         let server = front.address();
@@ -149,8 +149,8 @@ mod google {
             return;
         }
         Runtime::new().unwrap().block_on(async {
-            let mut gate = Gate::start().await;
-            let front = Front::start(system_ca().server(), gate.address).await;
+            let mut gate = Gate::start();
+            let front = Front::start(system_ca().server(), gate.address()).await;
             let server = ServerConfig::builder(front.address())
                 .channel_credentials(ChannelCredentials::GoogleDefault)
                 .channel_credentials(ChannelCredentials::Insecure);

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
@@ -11,78 +10,31 @@ use crowfly_client::XdsClient;
 use crowfly_model::bootstrap::{ServerConfig, TlsFiles};
 use crowfly_model::grpc::Cluster;
 use crowfly_testkit::AdsServer;
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
-    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
-};
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-};
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
-use tokio::time::timeout;
-use tokio_stream::Stream;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::Server;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::Status;
 
 use crate::front::Front;
 use crate::pki::{Ca, Folder};
-use crate::{PATIENCE, bootstrap, client, error_with};
+use crate::{bootstrap, client, error_with};
 
 /// An ADS server that notes the `authorization` of every stream and then ends it.
-pub(crate) struct Gate {
-    pub(crate) address: SocketAddr,
-    seen: mpsc::UnboundedReceiver<Vec<String>>,
-}
+pub(crate) struct Gate(AdsServer);
 
 impl Gate {
-    pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (sender, seen) = mpsc::unbounded_channel();
-        let service = AggregatedDiscoveryServiceServer::new(Service(sender));
-        tokio::spawn(async move {
-            Server::builder()
-                .add_service(service)
-                .serve_with_incoming(TcpListenerStream::new(listener))
-                .await
-                .unwrap();
-        });
-        Self { address, seen }
+    pub(crate) fn start() -> Self {
+        Self(AdsServer::start())
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.address()
     }
 
     /// The `authorization` of the next stream.
     pub(crate) async fn next(&mut self) -> Vec<String> {
-        let seen = timeout(PATIENCE, self.seen.recv()).await;
-        seen.expect("the client opens a stream").unwrap()
-    }
-}
-
-struct Service(mpsc::UnboundedSender<Vec<String>>);
-
-type Nothing<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
-#[tonic::async_trait]
-impl AggregatedDiscoveryService for Service {
-    type StreamAggregatedResourcesStream = Nothing<DiscoveryResponse>;
-    type DeltaAggregatedResourcesStream = Nothing<DeltaDiscoveryResponse>;
-
-    async fn stream_aggregated_resources(
-        &self,
-        request: Request<Streaming<DiscoveryRequest>>,
-    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
-        let values = request.metadata().get_all("authorization").iter();
+        let metadata = self.0.next_stream().await;
+        self.0.close_stream(Status::unavailable("try again"));
+        let values = metadata.get_all("authorization").iter();
         let values = values.map(|value| value.to_str().unwrap().to_owned());
-        // The test may be over and gone.
-        let _ = self.0.send(values.collect());
-        Err(Status::unavailable("try again"))
-    }
-
-    async fn delta_aggregated_resources(
-        &self,
-        _: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
-        Err(Status::unimplemented("state of the world only"))
+        values.collect()
     }
 }
 
@@ -97,8 +49,8 @@ fn token(seconds: u64, id: &str) -> String {
 #[tokio::test]
 async fn the_token_goes_with_each_stream_and_is_read_again_before_it_expires() {
     let (ca, folder) = (Ca::new(), Folder::new());
-    let mut gate = Gate::start().await;
-    let front = Front::start(ca.server(), gate.address).await;
+    let mut gate = Gate::start();
+    let front = Front::start(ca.server(), gate.address()).await;
     // So close to its end that each stream reads it again.
     let first = token(60, "first");
     fs::write(folder.path("token"), format!("{first}\n")).unwrap();
@@ -118,8 +70,8 @@ async fn the_token_goes_with_each_stream_and_is_read_again_before_it_expires() {
 #[tokio::test]
 async fn without_a_token_no_stream_is_opened_and_the_reason_is_told() {
     let (ca, folder) = (Ca::new(), Folder::new());
-    let mut gate = Gate::start().await;
-    let front = Front::start(ca.server(), gate.address).await;
+    let mut gate = Gate::start();
+    let front = Front::start(ca.server(), gate.address()).await;
     let files = TlsFiles::default().ca_certificate(folder.trust(&ca));
     let path = folder.path("token");
     let server = ServerConfig::builder(front.address())

@@ -2,13 +2,12 @@
 
 use std::net::SocketAddr;
 
-use crowfly_model::Bootstrap;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
-use crate::{NODE_ID, Reserved};
+use crate::Reserved;
 
 /// A port of the kernel's choice, held for as long as this lives.
 ///
@@ -31,13 +30,6 @@ impl Socket {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.port.address
-    }
-
-    pub(crate) fn bootstrap(&self) -> Bootstrap {
-        Bootstrap::builder(&self.port.address.to_string())
-            .expect("a loopback address is a valid server")
-            .node_id(NODE_ID)
-            .build()
     }
 
     /// Starts to serve; when this returns, connections are accepted.

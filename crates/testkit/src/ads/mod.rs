@@ -1,0 +1,180 @@
+//! One ADS server over a real socket, in both protocols.
+//!
+//! Tests look at a control plane from several sides: they write its responses by hand ([`AdsServer`]), have it serve
+//! resources ([`ResourceServer`]), listen to it ([`Tap`]) or record it
+//! ([`Recorder`](crate::recording::Recorder)). Socket, streams and protocols are the same for all of them, so they are
+//! here, and each of the others is a [`Behaviour`]: what becomes of a stream.
+
+mod by_hand;
+mod names;
+mod resources;
+pub(crate) mod snapshot;
+mod socket;
+mod tap;
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crowfly_model::Bootstrap;
+use crowfly_model::bootstrap::{ServerConfig, ServerFeature};
+use crowfly_xds::{Protocol, Request as AdsRequest};
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
+};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::metadata::MetadataMap;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status, Streaming};
+
+use self::socket::Socket;
+use crate::{NODE_ID, Said};
+
+pub use by_hand::AdsServer;
+pub use resources::ResourceServer;
+pub use tap::{Passed, Tap};
+
+/// Longer than any wait of a test that passes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a server does with its streams.
+#[tonic::async_trait]
+pub(crate) trait Behaviour: Clone + Debug + Send + Sync + 'static {
+    /// Whether it takes streams of this protocol; to others it answers UNIMPLEMENTED.
+    fn speaks(&self, _: Protocol) -> bool {
+        true
+    }
+
+    /// Serves one stream, until this ends or the client does.
+    async fn serve(self, stream: AdsStream);
+}
+
+/// A stream that a client has opened, in either protocol.
+pub(crate) struct AdsStream {
+    pub(crate) protocol: Protocol,
+    pub(crate) metadata: MetadataMap,
+    /// Read no faster than this is polled. It ends with the stream.
+    pub(crate) requests: Messages<AdsRequest>,
+    pub(crate) responses: Responses,
+}
+
+/// Messages in one direction of a stream.
+pub(crate) type Messages<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
+
+/// Where the responses of a stream go. The stream ends when this is dropped, or with the status.
+pub(crate) type Responses = mpsc::UnboundedSender<Result<Said, Status>>;
+
+/// The server: a port of its own, behind which it can go away and come back.
+#[derive(Debug)]
+pub(crate) struct Server<B> {
+    socket: Socket,
+    pub(crate) behaviour: B,
+}
+
+impl<B: Behaviour> Server<B> {
+    /// A server that refuses connections until [`restart`](Self::restart).
+    pub(crate) fn stopped(behaviour: B) -> Self {
+        Self {
+            socket: Socket::reserve(),
+            behaviour,
+        }
+    }
+
+    /// A server that accepts connections.
+    pub(crate) fn start(behaviour: B) -> Self {
+        let mut server = Self::stopped(behaviour);
+        server.restart();
+        server
+    }
+
+    /// Where it listens. The address stays the same through stops and restarts.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.socket.address()
+    }
+
+    /// A bootstrap that leads here, for clients that are to speak `protocol`.
+    pub(crate) fn bootstrap(&self, protocol: Protocol) -> Bootstrap {
+        let server = ServerConfig::builder(self.address().to_string());
+        let server = match protocol {
+            Protocol::Delta => server.feature(ServerFeature::Delta),
+            Protocol::StateOfTheWorld => server,
+        };
+        let bootstrap = Bootstrap::builder(server).expect("a loopback address is a valid server");
+        bootstrap.node_id(NODE_ID).build()
+    }
+
+    /// Cuts every connection at once and refuses new ones.
+    pub(crate) async fn stop(&mut self) {
+        self.socket.stop().await;
+    }
+
+    /// Accepts connections again.
+    pub(crate) fn restart(&mut self) {
+        let service = AggregatedDiscoveryServiceServer::new(Service(self.behaviour.clone()));
+        self.socket.start(Routes::new(service));
+    }
+}
+
+struct Service<B>(B);
+
+type Outgoing<T> = Messages<Result<T, Status>>;
+
+impl<B: Behaviour> Service<B> {
+    fn open<Q: Send + 'static, P: 'static>(
+        &self,
+        protocol: Protocol,
+        requests: Request<Streaming<Q>>,
+        wrap: fn(Q) -> AdsRequest,
+        unwrap: fn(Said) -> P,
+    ) -> Result<Response<Outgoing<P>>, Status> {
+        if !self.0.speaks(protocol) {
+            let message = format!("this server does not speak {protocol:?}");
+            return Err(Status::unimplemented(message));
+        }
+        let (metadata, _, requests) = requests.into_parts();
+        let (responses, outgoing) = mpsc::unbounded_channel();
+        tokio::spawn(self.0.clone().serve(AdsStream {
+            protocol,
+            metadata,
+            requests: Box::pin(requests.map_while(Result::ok).map(wrap)),
+            responses,
+        }));
+        let outgoing = UnboundedReceiverStream::new(outgoing);
+        let outgoing = outgoing.map(move |said| said.map(unwrap));
+        Ok(Response::new(Box::pin(outgoing)))
+    }
+}
+
+#[tonic::async_trait]
+impl<B: Behaviour> AggregatedDiscoveryService for Service<B> {
+    type StreamAggregatedResourcesStream = Outgoing<DiscoveryResponse>;
+    type DeltaAggregatedResourcesStream = Outgoing<DeltaDiscoveryResponse>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        requests: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        let protocol = Protocol::StateOfTheWorld;
+        self.open(protocol, requests, AdsRequest::Sotw, |said| match said {
+            Said::Sotw(response) => response,
+            Said::Delta(response) => panic!("the stream is not delta: {response:?}"),
+        })
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        requests: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        let protocol = Protocol::Delta;
+        self.open(protocol, requests, AdsRequest::Delta, |said| match said {
+            Said::Delta(response) => response,
+            Said::Sotw(response) => panic!("the stream is delta: {response:?}"),
+        })
+    }
+}
