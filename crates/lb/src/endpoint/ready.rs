@@ -7,13 +7,14 @@
 
 use std::{
     net::SocketAddr,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Weak},
 };
 
-use crate::{EndpointId, LocalityId, counters::CallCounter};
+use crate::{
+    EndpointId, LocalityId,
+    counters::CallCounter,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// An endpoint that can take calls: made when it becomes READY, shared by pickers and calls.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl<T> ReadyEndpoint<T> {
 /// The last picker and the last call let go of the connection: its calls go to the ledger.
 impl<T> Drop for ReadyEndpoint<T> {
     fn drop(&mut self) {
-        self.ended.picks.fetch_add(*self.started.get_mut(), Relaxed);
+        self.ended.picks.fetch_add(self.picks(), Relaxed);
     }
 }
 
@@ -107,8 +108,10 @@ impl<T> Ledger<T> {
     }
 
     pub(super) fn picks(&self) -> u64 {
-        let open: u64 = self.open().map(|connection| connection.picks()).sum();
-        self.ended.picks.load(Relaxed) + open
+        // Held until the end: a connection that was let go of in between would be counted twice.
+        let open: Vec<_> = self.open().collect();
+        let picks: u64 = open.iter().map(|connection| connection.picks()).sum();
+        self.ended.picks.load(Relaxed) + picks
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -125,3 +128,6 @@ impl<T> Ledger<T> {
 struct Ended {
     picks: AtomicU64,
 }
+
+#[cfg(all(test, crowfly_loom))]
+mod interleavings;
