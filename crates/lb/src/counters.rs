@@ -5,13 +5,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use crate::ClusterName;
+use crate::{
+    ClusterName,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// The call counters of all clusters. Share one between balancers to share their limits.
 #[derive(Debug, Default)]
@@ -125,5 +125,32 @@ mod tests {
 
     fn name(kind: &str, n: usize) -> ClusterName {
         format!("{kind}{n}").as_str().into()
+    }
+}
+
+#[cfg(all(test, crowfly_loom))]
+mod interleavings {
+    use loom::thread;
+
+    use super::*;
+
+    /// A32: a call that ends is subtracted once, whatever other calls do; a lost update would leak the limit.
+    #[test]
+    fn calls_that_begin_and_end_at_the_same_time_leave_none_open() {
+        loom::model(|| {
+            let counter = Arc::new(CallCounter::default());
+            let call = |counter: Arc<CallCounter>| {
+                thread::spawn(move || {
+                    counter.start();
+                    counter.finish();
+                })
+            };
+            let calls = [call(Arc::clone(&counter)), call(Arc::clone(&counter))];
+            assert!(counter.open() <= 2);
+            for call in calls {
+                call.join().unwrap();
+            }
+            assert_eq!(counter.open(), 0);
+        });
     }
 }

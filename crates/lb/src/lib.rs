@@ -77,6 +77,7 @@ mod picker;
 mod plan;
 mod race;
 mod slots;
+mod sync;
 pub mod timing;
 mod tree;
 

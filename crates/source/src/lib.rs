@@ -38,6 +38,9 @@
 //! assert_eq!(merged.winner(&80).unwrap().value.0, "from etcd");
 //! ```
 
+// No clock, no sleep, no randomness of the process, no runtime: clippy.toml says why.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod event;
 mod merged;
 mod table;

@@ -7,13 +7,14 @@
 
 use std::{
     net::SocketAddr,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Weak},
 };
 
-use crate::{EndpointId, LocalityId, counters::CallCounter};
+use crate::{
+    EndpointId, LocalityId,
+    counters::CallCounter,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// An endpoint that can take calls: its connection, as the calls of one locality see it. Pickers and
 /// calls share it.
@@ -68,7 +69,7 @@ impl<T> ReadyEndpoint<T> {
 /// Hands the calls over to the ledger, because the last picker and the last call are gone.
 impl<T> Drop for ReadyEndpoint<T> {
     fn drop(&mut self) {
-        self.ended.picks.fetch_add(*self.started.get_mut(), Relaxed);
+        self.ended.picks.fetch_add(self.picks(), Relaxed);
     }
 }
 
@@ -117,8 +118,10 @@ impl<T> Ledger<T> {
     }
 
     pub(super) fn picks(&self) -> u64 {
-        let live: u64 = self.live().map(|ready| ready.picks()).sum();
-        self.ended.picks.load(Relaxed) + live
+        // Held until the end: a connection that was let go of in between would be counted twice.
+        let live: Vec<_> = self.live().collect();
+        let picks: u64 = live.iter().map(|ready| ready.picks()).sum();
+        self.ended.picks.load(Relaxed) + picks
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -135,3 +138,6 @@ impl<T> Ledger<T> {
 struct Ended {
     picks: AtomicU64,
 }
+
+#[cfg(all(test, crowfly_loom))]
+mod interleavings;

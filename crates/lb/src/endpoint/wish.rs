@@ -1,8 +1,7 @@
 //! What a call that finds no connection leaves behind.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 use super::EndpointId;
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The wish for a connection that nobody is making. Of all calls that share it, one is told to pass
 /// it on.
@@ -33,5 +32,31 @@ impl Wish {
 
     pub(crate) fn endpoint(&self) -> EndpointId {
         self.endpoint
+    }
+}
+
+#[cfg(all(test, crowfly_loom))]
+mod interleavings {
+    use std::sync::Arc;
+
+    use loom::thread;
+
+    use super::*;
+    use crate::slots::Slots;
+
+    /// A wish that is passed on twice asks for two connections, and one that nobody passes on for none.
+    #[test]
+    fn of_calls_at_the_same_time_one_is_told() {
+        loom::model(|| {
+            let wish = Arc::new(Wish::new(EndpointId(Slots::new().insert(()))));
+            let calls = [(); 2].map(|()| {
+                let wish = Arc::clone(&wish);
+                thread::spawn(move || wish.tell().is_some())
+            });
+            let told_here = wish.tell().is_some();
+            let told = calls.map(|call| call.join().unwrap());
+            let told = usize::from(told_here) + told.into_iter().filter(|told| *told).count();
+            assert_eq!(told, 1);
+        });
     }
 }

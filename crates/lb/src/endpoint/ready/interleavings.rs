@@ -1,0 +1,51 @@
+use loom::thread;
+
+use super::*;
+use crate::slots::Slots;
+
+fn connected(ledger: &mut Ledger<()>) -> Arc<ReadyEndpoint<()>> {
+    ledger.open(Connected {
+        id: EndpointId(Slots::new().insert(())),
+        locality: LocalityId::default(),
+        addresses: &(Arc::new([]) as Arc<[SocketAddr]>),
+        cluster: None,
+        transport: (),
+        address: SocketAddr::from(([127, 0, 0, 1], 80)),
+    })
+}
+
+/// Whoever reads the counters of a call while it ends sees it open or ended, never "minus one" calls.
+#[test]
+fn calls_in_flight_are_never_more_than_were_made() {
+    loom::model(|| {
+        let mut ledger = Ledger::new();
+        let endpoint = connected(&mut ledger);
+        let call = {
+            let endpoint = Arc::clone(&endpoint);
+            thread::spawn(move || {
+                endpoint.start_call();
+                endpoint.finish_call();
+            })
+        };
+        assert!(ledger.in_flight() <= 1);
+        call.join().unwrap();
+        assert_eq!(ledger.in_flight(), 0);
+    });
+}
+
+/// The sum is read while the last call lets go of its connection.
+#[test]
+fn picks_of_a_connection_that_ends_are_not_counted_twice() {
+    loom::model(|| {
+        let mut ledger = Ledger::new();
+        let endpoint = connected(&mut ledger);
+        endpoint.start_call();
+        let call = thread::spawn(move || {
+            endpoint.finish_call();
+            drop(endpoint);
+        });
+        assert!(ledger.picks() <= 1);
+        call.join().unwrap();
+        assert_eq!(ledger.picks(), 1);
+    });
+}
