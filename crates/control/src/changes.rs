@@ -47,22 +47,15 @@ impl Changes {
     /// The changes that lead from `before` to `after`.
     pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
         let mut changes = Self::default();
-        for (type_url, of) in after.types() {
-            for (name, resource) in of.resources() {
-                match before.resource(type_url, name) {
-                    None => changes.added.insert(type_url, name),
-                    Some(old) if old.version == resource.version => {}
-                    Some(old) => {
+        for (type_url, names) in after.changes_since(before) {
+            for name in &*names {
+                match [before, after].map(|of| of.resource(type_url, name)) {
+                    [_, None] => changes.removed.insert(type_url, name),
+                    [None, Some(_)] => changes.added.insert(type_url, name),
+                    [Some(old), Some(new)] => {
                         changes.changed.insert(type_url, name);
-                        changes.look_for_endpoints(type_url, name, old, resource);
+                        changes.look_for_endpoints(type_url, name, old, new);
                     }
-                }
-            }
-        }
-        for (type_url, of) in before.types() {
-            for name in of.resources().keys() {
-                if after.resource(type_url, name).is_none() {
-                    changes.removed.insert(type_url, name);
                 }
             }
         }
@@ -164,7 +157,7 @@ fn noun_of(type_url: &str) -> &str {
 /// The number of endpoints of each locality.
 fn endpoints_of(resource: &SnapshotResource) -> BTreeMap<[String; 3], usize> {
     let mut counts = BTreeMap::new();
-    // What cannot be read is not ours to count.
+    // A message that cannot be read counts as none.
     let message = ClusterLoadAssignment::decode(resource.any.value.as_slice()).unwrap_or_default();
     for group in message.endpoints {
         let at = group.locality.unwrap_or_default();

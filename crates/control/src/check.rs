@@ -1,17 +1,16 @@
-//! Looks at a configuration without serving it.
+//! Looks at a configuration without serving it, for `crowfly control --check` and for programs that
+//! want to know before they replace a file.
 
 use std::path::Path;
 
+use crowfly_source::Event;
 use crowfly_xds::Snapshot;
 
-use crate::catalog::{Catalog, ConfigFile};
 use crate::error::ConfigErrors;
-use crate::references::dangling;
-use crate::source::FileSource;
-use crate::translate::translate;
+use crate::sources::Configuration;
 
-/// Reads a configuration as [`ControlPlane::start`](crate::ControlPlane::start) would: what would
-/// be served, and what is worth a warning.
+/// Reads a configuration as [`ControlPlane::start`](crate::ControlPlane::start) would. Returns the
+/// snapshot that would be served, and what is worth a warning.
 ///
 /// # Errors
 /// Every problem in every file, if there is any.
@@ -26,18 +25,14 @@ use crate::translate::translate;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check(config: &Path, allow_empty: bool) -> Result<(Snapshot, Vec<String>), ConfigErrors> {
-    let source = FileSource::new(config.to_owned(), allow_empty);
-    build(&source.read()?, allow_empty)
-}
-
-pub(crate) fn build(
-    files: &[ConfigFile],
-    allow_empty: bool,
-) -> Result<(Snapshot, Vec<String>), ConfigErrors> {
-    let snapshot = translate(&Catalog::read_with(files, allow_empty)?)?;
-    let dangling = dangling(&snapshot)
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    Ok((snapshot, dangling))
+    let mut configuration = Configuration::new(config.to_owned(), allow_empty);
+    let events = match configuration.read_now() {
+        Ok(documents) => documents
+            .into_iter()
+            .map(|(path, document)| Event::Upsert(path, document))
+            .collect(),
+        Err(reason) => vec![Event::Failed(reason)],
+    };
+    let snapshot = configuration.follow(events)?;
+    Ok((snapshot, configuration.warnings()))
 }

@@ -1,5 +1,7 @@
 //! A snapshot as Envoys should see it.
 //!
+//! One snapshot serves all clients, but Envoys and gRPC do not agree on everything in it:
+//!
 //! - An Envoy takes every listener there is, has no use for gRPC's API listeners, and writes a
 //!   warning for each that it is sent, at every update. They are left out.
 //! - In an aggregate cluster gRPC implementations accept ROUND_ROBIN and Envoy nothing but
@@ -7,12 +9,17 @@
 //! - Envoy knows no lists of clusters as resources (gRFC A99), and passes over an aggregate inside
 //!   of another. So it is sent the leaves of each aggregate, in the order that gRPC gives them
 //!   (gRFC A37): depth first, and one that comes twice in its first place.
+//!
+//! The leaves of an aggregate depend on other clusters. So the view knows which aggregates name which
+//! clusters, and a change is a reason to look at the resources that changed and at the aggregates above
+//! them, not at all clusters.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, ClusterConfig, Listener};
-use crowfly_xds::{Snapshot, SnapshotResource};
+use crowfly_xds::{Snapshot, SnapshotBuilder, SnapshotResource};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster as ClusterProto;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     ClusterDiscoveryType, CustomClusterType, LbPolicy,
@@ -25,26 +32,194 @@ use prost::Message;
 use crate::aggregate::Children;
 use crate::canonical;
 
-/// What Envoys are served of `snapshot`.
-pub(crate) fn view(snapshot: &Snapshot) -> Snapshot {
-    let useful = snapshot.filter(|type_url, _, resource| !is_api_listener(type_url, resource));
-    let aggregates = aggregates_of(snapshot);
-    if aggregates.is_empty() {
-        return useful;
+/// The snapshot that Envoys are served, and what it takes to follow the next change.
+#[derive(Debug, Default)]
+pub(crate) struct EnvoyView {
+    /// The snapshot that this is the view of.
+    of: Arc<Snapshot>,
+    view: Arc<Snapshot>,
+    aggregates: BTreeMap<Arc<str>, Aggregate>,
+    /// For each cluster, the aggregates that name it.
+    parents: BTreeMap<String, BTreeSet<Arc<str>>>,
+    /// For each list that is a resource, the clusters that have it, whether or not it is there.
+    readers: BTreeMap<String, BTreeSet<Arc<str>>>,
+    /// The list of each of those clusters.
+    lists: BTreeMap<Arc<str>, String>,
+    /// The number of resources that were looked at so far.
+    looked_at: usize,
+}
+
+impl EnvoyView {
+    /// The number of resources that were looked at so far.
+    #[cfg(test)]
+    pub(crate) fn looked_at(&self) -> usize {
+        self.looked_at
     }
-    let mut builder = useful.to_builder();
-    for (name, aggregate) in &aggregates {
-        let mut leaves = leaves_of(name, &aggregates);
+
+    /// Follows to the next snapshot, and returns the view of it.
+    pub(crate) fn follow(&mut self, snapshot: &Arc<Snapshot>) -> Arc<Snapshot> {
+        let before = std::mem::replace(&mut self.of, Arc::clone(snapshot));
+        let mut builder = self.view.to_builder();
+        let mut clusters = BTreeSet::new();
+        for (url, names) in snapshot.changes_since(&before) {
+            self.looked_at += names.len();
+            for name in &*names {
+                match url {
+                    Cluster::TYPE_URL => {
+                        clusters.insert(Arc::clone(name));
+                    }
+                    ClusterConfig::TYPE_URL => {
+                        clusters.extend(self.readers.get(&**name).into_iter().flatten().cloned());
+                        copy(&mut builder, snapshot, url, name);
+                    }
+                    _ => copy(&mut builder, snapshot, url, name),
+                }
+            }
+        }
+        for name in self.read(clusters, snapshot) {
+            self.looked_at += 1;
+            match self.aggregates.get(&name) {
+                Some(aggregate) => {
+                    let leaves = self.leaves_of(&name, aggregate);
+                    builder.set(name, aggregate.for_envoy(leaves));
+                }
+                None => copy(&mut builder, snapshot, Cluster::TYPE_URL, &name),
+            }
+        }
+        self.view = Arc::new(builder.build());
+        Arc::clone(&self.view)
+    }
+
+    /// Reads clusters again; returns them, and the aggregates that look different for it.
+    fn read(&mut self, clusters: BTreeSet<Arc<str>>, snapshot: &Snapshot) -> BTreeSet<Arc<str>> {
+        let mut open = Vec::new();
+        for name in &clusters {
+            let before = self.forget(name);
+            self.learn(name, snapshot);
+            let now = self
+                .aggregates
+                .get(name)
+                .map(|aggregate| &aggregate.children);
+            if before.map(|aggregate| aggregate.children).as_ref() != now {
+                open.push(Arc::clone(name));
+            }
+        }
+        let mut affected = clusters;
+        let mut seen = HashSet::new();
+        while let Some(name) = open.pop() {
+            if seen.insert(Arc::clone(&name)) {
+                open.extend(self.parents.get(&*name).into_iter().flatten().cloned());
+                affected.insert(name);
+            }
+        }
+        affected
+    }
+
+    fn forget(&mut self, name: &Arc<str>) -> Option<Aggregate> {
+        let aggregate = self.aggregates.remove(name)?;
+        for child in &aggregate.children {
+            unlink(&mut self.parents, child, name);
+        }
+        Some(aggregate)
+    }
+
+    /// Takes up a cluster, if it is an aggregate whose list is known.
+    fn learn(&mut self, name: &Arc<str>, snapshot: &Snapshot) {
+        let resource = snapshot.resource(Cluster::TYPE_URL, name);
+        let read =
+            resource.and_then(|resource| ClusterProto::decode(resource.any.value.as_slice()).ok());
+        let children = read.as_ref().and_then(Children::of);
+        let list_name = match &children {
+            Some(Children::Resource(list)) => Some(list.clone()),
+            _ => None,
+        };
+        self.read_list(name, list_name);
+        let (Some(mut cluster), Some(children)) = (read, children) else {
+            return;
+        };
+        let Some(list) = list_of(children, snapshot) else {
+            return;
+        };
+        // It may have had no name but that of a wrapper.
+        cluster.name = name.to_string();
+        for child in &list.clusters {
+            let parents = self.parents.entry(child.clone()).or_default();
+            parents.insert(Arc::clone(name));
+        }
+        let children = list.clusters;
+        self.aggregates
+            .insert(Arc::clone(name), Aggregate { cluster, children });
+    }
+
+    /// Remembers that a cluster has its list in another resource, or that it has not.
+    fn read_list(&mut self, cluster: &Arc<str>, list: Option<String>) {
+        let before = self.lists.remove(cluster);
+        if let Some(before) = before {
+            unlink(&mut self.readers, &before, cluster);
+        }
+        if let Some(list) = list {
+            let readers = self.readers.entry(list.clone()).or_default();
+            readers.insert(Arc::clone(cluster));
+            self.lists.insert(Arc::clone(cluster), list);
+        }
+    }
+
+    /// The clusters that an aggregate comes down to. Raw resources may nest to any depth, and in
+    /// circles.
+    fn leaves_of(&self, root: &str, aggregate: &Aggregate) -> Vec<String> {
+        let mut leaves = Vec::new();
+        let mut seen = HashSet::new();
+        let mut open = vec![root];
+        while let Some(name) = open.pop() {
+            if !seen.insert(name) {
+                continue;
+            }
+            match self.aggregates.get(name) {
+                Some(aggregate) => open.extend(aggregate.children.iter().rev().map(String::as_str)),
+                None => leaves.push(name.to_owned()),
+            }
+        }
         if leaves.is_empty() {
             // Envoy refuses an empty list, and serves nothing of a list in a circle.
             leaves.clone_from(&aggregate.children);
         }
-        builder.set(*name, aggregate.for_envoy(leaves));
+        leaves
     }
-    builder.build()
+}
+
+/// The list of an aggregate, if it is there and can be read.
+fn list_of(children: Children, snapshot: &Snapshot) -> Option<ListProto> {
+    match children {
+        Children::Inline(list) => Some(list),
+        Children::Resource(name) => {
+            let resource = snapshot.resource(ClusterConfig::TYPE_URL, &name)?;
+            ListProto::decode(resource.any.value.as_slice()).ok()
+        }
+    }
+}
+
+/// Takes a resource as it is, unless it is an API listener.
+fn copy(builder: &mut SnapshotBuilder, snapshot: &Snapshot, url: &str, name: &Arc<str>) {
+    let resource = snapshot.of(url).and_then(|of| of.resources().get(name));
+    match resource.filter(|resource| !is_api_listener(url, resource)) {
+        Some(resource) => builder.put(Arc::clone(name), Arc::clone(resource)),
+        None => {
+            builder.remove(url, name);
+        }
+    }
+}
+
+fn unlink(index: &mut BTreeMap<String, BTreeSet<Arc<str>>>, to: &str, from: &Arc<str>) {
+    if let Some(all) = index.get_mut(to) {
+        all.remove(from);
+        if all.is_empty() {
+            index.remove(to);
+        }
+    }
 }
 
 /// An aggregate whose list is known.
+#[derive(Debug)]
 struct Aggregate {
     cluster: ClusterProto,
     children: Vec<String>,
@@ -72,43 +247,6 @@ impl Aggregate {
     }
 }
 
-fn aggregates_of(snapshot: &Snapshot) -> BTreeMap<&str, Aggregate> {
-    let clusters = snapshot.of(Cluster::TYPE_URL);
-    let clusters = clusters.into_iter().flat_map(|of| of.resources());
-    let aggregates = clusters.filter_map(|(name, resource)| {
-        let mut cluster = ClusterProto::decode(resource.any.value.as_slice()).ok()?;
-        let children = match Children::of(&cluster)? {
-            Children::Inline(list) => list,
-            Children::Resource(list) => {
-                let resource = snapshot.resource(ClusterConfig::TYPE_URL, &list)?;
-                ListProto::decode(resource.any.value.as_slice()).ok()?
-            }
-        };
-        // It may have had no name but that of a wrapper.
-        cluster.name = name.to_string();
-        let children = children.clusters;
-        Some((&**name, Aggregate { cluster, children }))
-    });
-    aggregates.collect()
-}
-
-/// The clusters that `root` comes down to. Raw resources may nest to any depth, and in circles.
-fn leaves_of(root: &str, aggregates: &BTreeMap<&str, Aggregate>) -> Vec<String> {
-    let mut leaves = Vec::new();
-    let mut seen = HashSet::new();
-    let mut open = vec![root];
-    while let Some(name) = open.pop() {
-        if !seen.insert(name) {
-            continue;
-        }
-        match aggregates.get(name) {
-            Some(aggregate) => open.extend(aggregate.children.iter().rev().map(String::as_str)),
-            None => leaves.push(name.to_owned()),
-        }
-    }
-    leaves
-}
-
 fn is_api_listener(type_url: &str, resource: &SnapshotResource) -> bool {
     type_url == Listener::TYPE_URL
         && ListenerProto::decode(resource.any.value.as_slice())
@@ -116,99 +254,4 @@ fn is_api_listener(type_url: &str, resource: &SnapshotResource) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::descriptors::to_json;
-    use crate::{Catalog, ConfigFile, translate};
-
-    fn snapshot(text: &str) -> Snapshot {
-        let file = ConfigFile {
-            path: "control.yaml".into(),
-            text: text.to_owned(),
-        };
-        translate(&Catalog::read(&[file]).unwrap()).unwrap()
-    }
-
-    fn cluster(snapshot: &Snapshot, name: &str) -> serde_json::Value {
-        to_json(&snapshot.resource(Cluster::TYPE_URL, name).unwrap().any)
-    }
-
-    /// What Envoys see of the aggregate `name`: its policy and its clusters.
-    fn seen(snapshot: &Snapshot, name: &str) -> String {
-        let cluster = cluster(&view(snapshot), name);
-        let config = &cluster["cluster_type"]["typed_config"];
-        format!("{} {}", cluster["lb_policy"], config["clusters"])
-    }
-
-    fn raw_aggregate(name: &str, clusters: &str, more: &str) -> String {
-        let typed_config = format!(
-            "{{ \"@type\": {}, clusters: {clusters} }}",
-            ClusterConfig::TYPE_URL
-        );
-        format!(
-            "- {{ \"@type\": {}, name: {name}, cluster_type: {{ typed_config: {typed_config} }}{more} }}\n",
-            Cluster::TYPE_URL
-        )
-    }
-
-    /// `a`, whose list is a resource of its own, and which is itself a fallback of `c`.
-    const NESTED: &str = r#"
-services:
-- { name: a, fallback: [b, { dns: "example.com:443" }], fallback_as: resource }
-- { name: b }
-- { name: c, fallback: [a, b] }
-"#;
-
-    #[test]
-    fn an_aggregate_is_inline_and_flat_and_balanced_by_itself() {
-        let snapshot = snapshot(NESTED);
-        insta::assert_snapshot!(seen(&snapshot, "a"), @r#""CLUSTER_PROVIDED" ["a/endpoints","b","dns:example.com:443"]"#);
-        insta::assert_snapshot!(seen(&snapshot, "c"), @r#""CLUSTER_PROVIDED" ["c/endpoints","a/endpoints","b","dns:example.com:443"]"#);
-    }
-
-    #[test]
-    fn all_else_is_as_it_was() {
-        let snapshot = snapshot(NESTED);
-        let view = view(&snapshot);
-        for (type_url, of) in snapshot.types() {
-            for (name, resource) in of.resources() {
-                let seen = view.resource(type_url, name);
-                match (type_url, &**name) {
-                    (Cluster::TYPE_URL, "a" | "c") => assert_ne!(seen, Some(&**resource)),
-                    (Listener::TYPE_URL, _) => assert_eq!(seen, None),
-                    _ => assert_eq!(seen, Some(&**resource), "{type_url} {name}"),
-                }
-            }
-        }
-    }
-
-    /// Raw aggregates may lead in circles, and to what does not exist.
-    #[test]
-    fn circles_of_raw_aggregates_end() {
-        let snapshot = snapshot(&format!(
-            "resources:\n{}{}{}",
-            raw_aggregate("a", "[b, lost]", ""),
-            raw_aggregate("b", "[a, c]", ""),
-            raw_aggregate("d", "[d]", ", lb_policy: MAGLEV"),
-        ));
-        insta::assert_snapshot!(seen(&snapshot, "a"), @r#""CLUSTER_PROVIDED" ["c","lost"]"#);
-        insta::assert_snapshot!(seen(&snapshot, "b"), @r#""CLUSTER_PROVIDED" ["lost","c"]"#);
-        insta::assert_snapshot!(seen(&snapshot, "d"), @r#""MAGLEV" ["d"]"#);
-    }
-
-    /// The version is a hash of the bytes, and must not depend on chance.
-    #[test]
-    fn the_same_snapshot_gives_the_same_bytes() {
-        let options = "common_lb_config: { ignore_new_hosts_until_first_hc: true }";
-        let metadata =
-            "metadata: { filter_metadata: { a: {}, b: {}, c: {}, d: {}, e: {}, f: {} } }";
-        let more = format!(", {options}, {metadata}");
-        let snapshot = snapshot(&format!("resources:\n{}", raw_aggregate("a", "[b]", &more)));
-        let first = view(&snapshot);
-        for _ in 0..20 {
-            assert_eq!(view(&snapshot), first);
-        }
-        let metadata = &cluster(&first, "a")["metadata"]["filter_metadata"];
-        assert_eq!(metadata.as_object().unwrap().len(), 6);
-    }
-}
+pub(crate) mod tests;

@@ -1,6 +1,11 @@
-//! What serves when a service cannot: other services, and hosts known by a DNS name.
+//! The fallbacks of a service: other services, and hosts known by a DNS name.
+//!
+//! Clients go there when no endpoint of the service itself can take a call. The list is checked here
+//! and not by clients, because a circle of services is a mistake that each client would meet in its
+//! own way.
 
 mod graph;
+mod levels;
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -11,6 +16,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 pub(crate) use graph::{Reference, check};
+pub(crate) use levels::{Levels, Shape};
 
 /// One entry of a service's `fallback`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,11 +1,12 @@
 //! An xDS control plane: configuration files become a snapshot, served over ADS.
 //!
 //! ```text
-//! files -> source -> Catalog -> translate() -> Snapshot -> Subscription -> ADS
+//! files -> source -> Catalog -> Translator -> Snapshot -> Subscription -> ADS
 //! ```
 //!
-//! [`ControlPlane`] runs all of it; [`Catalog`] and [`translate`] are the pure middle, for programs
-//! that have their own source. Clients are gRPC channels and Envoys alike, served from one
+//! [`ControlPlane`] runs all of it; [`Catalog`] and [`Translator`] are the pure middle, for programs
+//! that have their own source. One change costs what it changes: the changed file is read, and its
+//! definitions that changed are translated, hashed and sent. Clients are gRPC channels and Envoys alike, served from one
 //! snapshot, over ADS in both of its variants: state of the world and incremental.
 //!
 //! # Configuration files
@@ -94,12 +95,13 @@ mod redact;
 mod references;
 mod server;
 mod service;
-mod source;
+mod sources;
 mod store;
 mod translate;
+mod translator;
 mod tree;
 
-pub use catalog::{Catalog, ConfigFile};
+pub use catalog::{Catalog, ConfigFile, DefinitionKey, DefinitionKind};
 pub use changes::Changes;
 pub use check::check;
 pub use descriptors::to_json;
@@ -107,3 +109,7 @@ pub use error::{ConfigError, ConfigErrors, Position};
 pub use server::{ControlPlane, Options, StartError};
 pub use store::Reload;
 pub use translate::translate;
+pub use translator::{Translator, Work};
+
+/// The vocabulary of sources, as [`Catalog`] and [`Translator`] take it.
+pub use crowfly_source as source;

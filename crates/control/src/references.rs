@@ -2,8 +2,13 @@
 //!
 //! A cluster whose endpoints are not there is not an error (they may be served by someone else, or
 //! come with the next change), but its clients will wait in vain; so it is worth a warning.
+//!
+//! The references of each resource are kept, because then a change is a reason to look at the resources
+//! that changed, and at those that refer to one that came or went.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
@@ -18,57 +23,156 @@ use prost::Message;
 use route::route_action::ClusterSpecifier;
 
 use crate::aggregate::Children;
+use crate::translate::ResourceKey;
 
-/// A resource that refers to one which the snapshot does not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A resource that refers to one which the snapshot does not have. They are in the order of the way
+/// that a client takes: from listeners down.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Dangling {
-    from: String,
+    rank: usize,
+    name: Arc<str>,
+    from: &'static str,
+    nth: usize,
     to: String,
 }
 
 impl fmt::Display for Dangling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} refers to {}, which does not exist",
-            self.from, self.to
-        )
+        let Self { name, from, to, .. } = self;
+        write!(f, "{from} `{name}` refers to {to}, which does not exist")
     }
 }
 
-/// Every such reference in a snapshot.
-pub(crate) fn dangling(snapshot: &Snapshot) -> Vec<Dangling> {
+/// The references between the resources of a snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct References {
+    /// The references of each resource that has any.
+    of: BTreeMap<ResourceKey, Vec<Reference>>,
+    /// For each name that is referred to, the resources that do.
+    users: BTreeMap<ResourceKey, BTreeSet<ResourceKey>>,
+    dangling: BTreeMap<ResourceKey, Vec<Dangling>>,
+}
+
+/// One reference of a resource.
+#[derive(Debug)]
+struct Reference {
+    rank: usize,
+    from: &'static str,
+    noun: &'static str,
+    to: ResourceKey,
+}
+
+impl References {
+    /// Follows from one snapshot to the next.
+    pub(crate) fn update(&mut self, before: &Snapshot, after: &Snapshot) {
+        let mut suspects = BTreeSet::new();
+        for (url, names) in after.changes_since(before) {
+            for name in &*names {
+                let key = ResourceKey::new(url, Arc::clone(name));
+                self.replace(&key, after);
+                let [was_there, is_there] =
+                    [before, after].map(|of| of.resource(url, name).is_some());
+                if was_there != is_there {
+                    suspects.extend(self.users.get(&key).into_iter().flatten().cloned());
+                }
+                suspects.insert(key);
+            }
+        }
+        for key in suspects {
+            self.look_at(key, after);
+        }
+    }
+
+    /// The references that lead nowhere.
+    pub(crate) fn dangling(&self) -> impl Iterator<Item = &Dangling> {
+        let all: BTreeSet<_> = self.dangling.values().flatten().collect();
+        all.into_iter()
+    }
+
+    fn replace(&mut self, key: &ResourceKey, snapshot: &Snapshot) {
+        for reference in self.of.remove(key).into_iter().flatten() {
+            if let Some(users) = self.users.get_mut(&reference.to) {
+                users.remove(key);
+                if users.is_empty() {
+                    self.users.remove(&reference.to);
+                }
+            }
+        }
+        let resource = snapshot.resource(&key.type_url, &key.name);
+        let references = resource.map(|resource| references_of(&resource.any));
+        let references = references.unwrap_or_default();
+        if references.is_empty() {
+            return;
+        }
+        for reference in &references {
+            let users = self.users.entry(reference.to.clone()).or_default();
+            users.insert(key.clone());
+        }
+        self.of.insert(key.clone(), references);
+    }
+
+    fn look_at(&mut self, key: ResourceKey, snapshot: &Snapshot) {
+        let references = self.of.get(&key).into_iter().flatten().enumerate();
+        let lost = references.filter(|(_, reference)| {
+            let to = &reference.to;
+            snapshot.resource(&to.type_url, &to.name).is_none()
+        });
+        let lost: Vec<_> = lost
+            .map(|(nth, reference)| Dangling {
+                rank: reference.rank,
+                name: Arc::clone(&key.name),
+                from: reference.from,
+                nth,
+                to: format!("{} `{}`", reference.noun, reference.to.name),
+            })
+            .collect();
+        if lost.is_empty() {
+            self.dangling.remove(&key);
+        } else {
+            self.dangling.insert(key, lost);
+        }
+    }
+}
+
+/// The references of one resource. A message that cannot be read has none.
+fn references_of(any: &Any) -> Vec<Reference> {
     let mut found = Vec::new();
-    check::<Listener, RouteConfig, _>(snapshot, route_configs_of, &mut found);
-    check::<RouteConfig, Cluster, _>(snapshot, clusters_of, &mut found);
-    check::<Cluster, Endpoints, _>(snapshot, endpoints_of, &mut found);
-    check::<Cluster, Cluster, _>(snapshot, children_of, &mut found);
-    check::<Cluster, ClusterConfig, _>(snapshot, list_of, &mut found);
-    check::<ClusterConfig, Cluster, _>(snapshot, clusters_in, &mut found);
+    match any.type_url.as_str() {
+        Listener::TYPE_URL => {
+            add::<Listener, RouteConfig, _>(0, any, route_configs_of, &mut found);
+        }
+        RouteConfig::TYPE_URL => {
+            add::<RouteConfig, Cluster, _>(1, any, clusters_of, &mut found);
+        }
+        Cluster::TYPE_URL => {
+            add::<Cluster, Endpoints, _>(2, any, endpoints_of, &mut found);
+            add::<Cluster, Cluster, _>(3, any, children_of, &mut found);
+            add::<Cluster, ClusterConfig, _>(4, any, list_of, &mut found);
+        }
+        ClusterConfig::TYPE_URL => {
+            add::<ClusterConfig, Cluster, _>(5, any, clusters_in, &mut found);
+        }
+        _ => {}
+    }
     found
 }
 
-fn check<From: ResourceType, To: ResourceType, M: Message + Default>(
-    snapshot: &Snapshot,
+fn add<From: ResourceType, To: ResourceType, M: Message + Default>(
+    rank: usize,
+    any: &Any,
     references: impl Fn(&M) -> Vec<String>,
-    found: &mut Vec<Dangling>,
+    found: &mut Vec<Reference>,
 ) {
-    let Some(of_type) = snapshot.of(From::TYPE_URL) else {
+    let Ok(message) = M::decode(any.value.as_slice()) else {
         return;
     };
-    for (name, resource) in of_type.resources() {
-        let Ok(message) = M::decode(resource.any.value.as_slice()) else {
-            continue;
-        };
-        for target in references(&message) {
-            if snapshot.resource(To::TYPE_URL, &target).is_none() {
-                found.push(Dangling {
-                    from: format!("{} `{name}`", From::NOUN),
-                    to: format!("{} `{target}`", To::NOUN),
-                });
-            }
-        }
-    }
+    let references = references(&message).into_iter();
+    found.extend(references.map(|name| Reference {
+        rank,
+        from: From::NOUN,
+        noun: To::NOUN,
+        to: ResourceKey::new(To::TYPE_URL, name.into()),
+    }));
 }
 
 fn route_configs_of(listener: &listener::Listener) -> Vec<String> {
@@ -153,4 +257,12 @@ fn list_of(cluster: &cluster::Cluster) -> Vec<String> {
 
 fn clusters_in(list: &aggregate::ClusterConfig) -> Vec<String> {
     list.clusters.clone()
+}
+
+/// Every reference of a snapshot that leads nowhere.
+#[cfg(test)]
+pub(crate) fn dangling(snapshot: &Snapshot) -> Vec<Dangling> {
+    let mut references = References::default();
+    references.update(&Snapshot::default(), snapshot);
+    references.dangling().cloned().collect()
 }

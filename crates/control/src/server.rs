@@ -23,7 +23,7 @@ use crate::clients::Clients;
 use crate::descriptors;
 use crate::error::ConfigErrors;
 use crate::metrics::Metrics;
-use crate::source::{FileSource, Reloader};
+use crate::sources::{Configuration, Reloader};
 use crate::store::{Reload, Store};
 
 /// How long a client may take to let go when the control plane stops.
@@ -102,9 +102,9 @@ impl ControlPlane {
     /// A configuration that is bad at the start is an error; one that becomes bad later is logged,
     /// and the last good one is served.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        let source = FileSource::new(options.config, options.allow_empty);
-        let (reloader, snapshot) = Reloader::start(source).await;
-        let mut plane = Self::with_snapshot(snapshot?, options.listen, options.admin).await?;
+        let configuration = Configuration::new(options.config, options.allow_empty);
+        let (reloader, snapshot) = Reloader::start(configuration).await?;
+        let mut plane = Self::with_snapshot(snapshot, options.listen, options.admin).await?;
         let (ask, asked) = mpsc::channel(1);
         plane.ask = Some(ask);
         plane

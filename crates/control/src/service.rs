@@ -15,7 +15,7 @@ use crate::fallback::{Fallback, ListForm};
 const MAX_PRIORITY: u32 = 128;
 
 /// A gRPC service, reached as `xds:///name`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, expecting = "a service")]
 pub(crate) struct Service {
     pub(crate) name: String,
@@ -24,7 +24,7 @@ pub(crate) struct Service {
     /// Endpoints for which locality does not matter: one unnamed locality.
     #[serde(default)]
     endpoints: Vec<Endpoint>,
-    /// What serves when these endpoints cannot, the preferred one first.
+    /// The services and hosts that serve when these endpoints cannot, the preferred one first.
     #[serde(default)]
     pub(crate) fallback: Vec<Fallback>,
     #[serde(default)]
@@ -32,7 +32,7 @@ pub(crate) struct Service {
 }
 
 /// Endpoints that are near to each other.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, expecting = "a locality")]
 pub(crate) struct Locality {
     #[serde(default)]
@@ -52,7 +52,7 @@ pub(crate) struct Locality {
 }
 
 /// One backend.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(
     deny_unknown_fields,
     expecting = "an endpoint, such as {address: \"10.0.0.1:80\"}"
@@ -66,7 +66,7 @@ pub(crate) struct Endpoint {
     pub(crate) health: Health,
 }
 
-/// What is known of a backend's health. Clients use healthy and unknown ones.
+/// The health of a backend, as far as it is known. Clients use healthy and unknown ones.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Health {
@@ -94,13 +94,13 @@ impl Service {
         localities
     }
 
-    /// Whether it stands for other clusters besides its own. A list that is a resource of its own
-    /// may be short for now: it is there so that it can change without the cluster.
+    /// True if its cluster stands for other clusters besides its own. A list that is a resource of its
+    /// own counts even if it is empty, because it is there to change without the cluster.
     pub(crate) fn is_aggregate(&self) -> bool {
         !self.fallback.is_empty() || self.fallback_as == ListForm::Resource
     }
 
-    /// Whatever the types do not rule out.
+    /// Checks the rules that the types cannot express.
     pub(crate) fn validate(&self) -> Result<(), Errors> {
         let mut v = Validator::default();
         if self.name.is_empty() {

@@ -1,18 +1,22 @@
 //! The snapshot that is served now, and news of the next one.
+//!
+//! Streams wait here for the next snapshot. Each kind of client has a view of it, which is worked out
+//! once for all streams and follows from the view before.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use crowfly_xds::Snapshot;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use tokio::sync::watch;
+use tracing::{error, info, warn};
 
 use crate::changes::Changes;
-use crate::envoy;
+use crate::envoy::EnvoyView;
 use crate::error::ConfigErrors;
 use crate::metrics::Metrics;
 
-/// What came of reading the configuration.
+/// The outcome of reading the configuration.
 #[derive(Clone, Debug)]
 pub struct Reload {
     /// When it was read.
@@ -25,37 +29,47 @@ pub struct Reload {
 #[derive(Debug)]
 pub(crate) struct Store {
     views: watch::Sender<Views>,
+    /// Held while a snapshot is set, so that views follow each other.
+    envoy: Mutex<EnvoyView>,
     reload: watch::Sender<Reload>,
     metrics: Metrics,
 }
 
 impl Store {
     pub(crate) fn new(snapshot: Snapshot, metrics: Metrics) -> Self {
-        metrics.snapshot(&snapshot);
         metrics.reload(true);
-        Self {
-            views: watch::Sender::new(Views::new(snapshot)),
+        let store = Self {
+            views: watch::Sender::new(Views::default()),
+            envoy: Mutex::default(),
             reload: watch::Sender::new(Reload {
                 at: SystemTime::now(),
                 result: Ok(Changes::default()),
             }),
             metrics,
-        }
+        };
+        store.set(snapshot);
+        store
     }
 
-    /// Serves `snapshot` from now on.
+    /// Serves `snapshot` from now on. This costs what changed, if `snapshot` was built from the one
+    /// that is served.
     pub(crate) fn set(&self, snapshot: Snapshot) {
+        let mut envoy = self.envoy.lock().unwrap_or_else(PoisonError::into_inner);
         self.metrics.snapshot(&snapshot);
-        self.views.send_replace(Views::new(snapshot));
+        let all = Arc::new(snapshot);
+        let envoy = envoy.follow(&all);
+        self.views.send_replace(Views { all, envoy });
     }
 
     /// Takes the outcome of a reload; a failed one changes nothing for the clients.
-    pub(crate) fn reloaded(&self, result: Result<(Snapshot, Changes), ConfigErrors>) {
+    pub(crate) fn reloaded(&self, result: Result<Snapshot, ConfigErrors>) {
         self.metrics.reload(result.is_ok());
-        let result = result.map(|(snapshot, changes)| {
+        let result = result.map(|snapshot| {
+            let changes = Changes::between(&self.snapshot(), &snapshot);
             self.set(snapshot);
             changes
         });
+        log(&result);
         let at = SystemTime::now();
         self.reload.send_replace(Reload { at, result });
     }
@@ -74,25 +88,31 @@ impl Store {
 }
 
 /// One snapshot as each kind of client should see it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Views {
     all: Arc<Snapshot>,
     envoy: Arc<Snapshot>,
 }
 
 impl Views {
-    fn new(snapshot: Snapshot) -> Self {
-        Self {
-            envoy: Arc::new(envoy::view(&snapshot)),
-            all: Arc::new(snapshot),
-        }
-    }
-
     /// The view for a client that introduced itself as `node`.
     pub(crate) fn of(&self, node: Option<&Node>) -> Arc<Snapshot> {
         match node {
             Some(node) if node.user_agent_name == "envoy" => self.envoy.clone(),
             _ => self.all.clone(),
+        }
+    }
+}
+
+fn log(result: &Result<Changes, ConfigErrors>) {
+    match result {
+        Ok(changes) if changes.take_away() => warn!("configuration reloaded: {changes}"),
+        Ok(changes) => info!("configuration reloaded: {changes}"),
+        Err(errors) => {
+            for error in errors.iter() {
+                error!("{error}");
+            }
+            error!("reload failed; the last good snapshot is served");
         }
     }
 }

@@ -1,21 +1,25 @@
-//! From the catalog to xDS: a pure function.
+//! From the catalog to xDS: pure functions, one definition at a time.
 //!
 //! Each service becomes four resources of its own name: an API listener, its routes, a cluster and
 //! the cluster's endpoints. They are made so that gRPC clients and Envoys read the same thing out
 //! of them.
 //!
-//! With fallbacks, the cluster is an aggregate (gRFC A37), so whoever is routed to the service, or
-//! names it as a fallback, gets its endpoints first and then its fallbacks. The endpoints are then
-//! those of one more cluster, `NAME/endpoints`, and each DNS name is a cluster `dns:HOST:PORT`.
+//! With fallbacks, the cluster is an aggregate (gRFC A37), so a client that is routed to the service,
+//! or to one that falls back to it, gets its endpoints first and then its fallbacks. The endpoints are
+//! then those of one more cluster, `NAME/endpoints`, and each DNS name is a cluster `dns:HOST:PORT`.
+//!
+//! The resources of a service depend on that service alone. So a change of one service is a reason to
+//! translate that one, and what was made of the others stays as it is.
 
 mod clusters;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use crowfly_model::grpc::cluster::DnsName;
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_model::{Features, ResourceType};
-use crowfly_xds::{Snapshot, SnapshotBuilder};
+use crowfly_xds::{Snapshot, SnapshotResource};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
@@ -25,9 +29,10 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use prost::Message;
 
-use crate::catalog::{Catalog, Origin};
+use crate::catalog::{Catalog, Definition, Origin};
 use crate::error::{ConfigError, ConfigErrors};
 use crate::fallback::{Fallback, ListForm};
+use crate::raw::RawResource;
 use crate::service::{Endpoint, Health, Locality, Service};
 
 const HCM: &str =
@@ -36,101 +41,195 @@ const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
 /// The resources of a catalog.
 ///
-/// A name that two entries claim is an error, and so is a service whose resources gRPC would
+/// A name that two definitions claim is an error, and so is a service whose resources gRPC would
 /// refuse: that is found here, not by the clients.
 pub fn translate(catalog: &Catalog) -> Result<Snapshot, ConfigErrors> {
-    let mut translation = Translation::default();
-    for entry in &catalog.services {
-        translation.service(&entry.value, &entry.origin);
+    let written = catalog.written();
+    let translated: Vec<_> = written
+        .iter()
+        .map(|(_, definition, origin)| (Arc::new(Translated::new(definition)), *origin))
+        .collect();
+    check(&translated)?;
+    let mut builder = Snapshot::builder();
+    for (translated, _) in translated {
+        for made in &translated.resources {
+            builder.put(Arc::clone(&made.key.name), Arc::clone(&made.resource));
+        }
     }
-    for entry in &catalog.resources {
-        let resource = &entry.value;
-        let any = resource.any.clone();
-        translation.add(&resource.name, any, resource.wrapped, &entry.origin);
-    }
-    ConfigErrors::check(translation.errors, translation.builder.build())
+    Ok(builder.build())
 }
 
-#[derive(Default)]
-struct Translation<'a> {
-    builder: SnapshotBuilder,
-    origins: HashMap<(String, String), &'a Origin>,
-    /// Those that have their cluster.
-    dns_names: HashSet<&'a DnsName>,
-    errors: Vec<ConfigError>,
-}
-
-impl<'a> Translation<'a> {
-    fn service(&mut self, service: &'a Service, origin: &'a Origin) {
-        let name = &service.name;
-        self.named::<Listener>(name, &listener_of(service), origin);
-        self.named::<RouteConfig>(name, &routes_of(service), origin);
-        self.named::<Cluster>(name, &clusters::of_service(service), origin);
-        self.named::<Endpoints>(name, &endpoints_of(service), origin);
-        if let Some(own) = clusters::own_of(service) {
-            self.named::<Cluster>(&own.name, &own, origin);
-        }
-        if service.fallback_as == ListForm::Resource {
-            let list = self.checked::<ClusterConfig>(&clusters::list_of(service), origin);
-            self.add(name, list, true, origin);
-        }
-        for fallback in &service.fallback {
-            if let Fallback::Dns(name) = fallback
-                && self.dns_names.insert(name)
-            {
-                let cluster = clusters::of_dns(name);
-                self.named::<Cluster>(&cluster.name, &cluster, origin);
+/// Every problem of translated definitions, in their order.
+///
+/// # Errors
+/// If there is any.
+pub(crate) fn check(all: &[(Arc<Translated>, &Origin)]) -> Result<(), ConfigErrors> {
+    let mut first: HashMap<&ResourceKey, (&Origin, bool)> = HashMap::new();
+    let mut errors = Vec::new();
+    for (translated, origin) in all {
+        for made in &translated.resources {
+            let before = first.get(&made.key);
+            // The cluster of a DNS name is that of all services that list it.
+            if made.is_shared && before.is_some_and(|(_, is_shared)| *is_shared) {
+                continue;
+            }
+            errors.extend(made.refusal.iter().map(|message| origin.error(message)));
+            match before {
+                Some((first, _)) => errors.push(duplicate(&made.key, origin, first)),
+                None => {
+                    first.insert(&made.key, (origin, made.is_shared));
+                }
             }
         }
     }
+    ConfigErrors::check(errors, ())
+}
 
-    /// Adds a resource whose message holds its name.
-    fn named<R: ResourceType<Context = Features>>(
-        &mut self,
-        name: &str,
-        message: &impl Message,
-        origin: &'a Origin,
-    ) {
-        let any = self.checked::<R>(message, origin);
-        self.add(name, any, false, origin);
+fn duplicate(key: &ResourceKey, origin: &Origin, first: &Origin) -> ConfigError {
+    let ResourceKey { type_url, name } = key;
+    origin.error(format!(
+        "resource `{name}` of type {type_url} is defined twice; first at {first}"
+    ))
+}
+
+/// A type and a name: what a resource claims for itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ResourceKey {
+    pub(crate) name: Arc<str>,
+    pub(crate) type_url: Cow<'static, str>,
+}
+
+impl ResourceKey {
+    pub(crate) fn new(type_url: &str, name: Arc<str>) -> Self {
+        const KNOWN: [&str; 5] = [
+            Cluster::TYPE_URL,
+            ClusterConfig::TYPE_URL,
+            Endpoints::TYPE_URL,
+            Listener::TYPE_URL,
+            RouteConfig::TYPE_URL,
+        ];
+        let known = KNOWN.into_iter().find(|known| *known == type_url);
+        let type_url = known.map_or_else(|| Cow::Owned(type_url.to_owned()), Cow::Borrowed);
+        Self { name, type_url }
+    }
+}
+
+/// The resources of one definition.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Translated {
+    /// The service, if it is one.
+    pub(crate) service: Option<Arc<Service>>,
+    pub(crate) resources: Vec<Made>,
+}
+
+/// A resource that a definition was translated to.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Made {
+    pub(crate) key: ResourceKey,
+    pub(crate) resource: Arc<SnapshotResource>,
+    /// True if other definitions may make the same.
+    pub(crate) is_shared: bool,
+    /// The reason why gRPC would refuse it.
+    refusal: Option<String>,
+}
+
+impl Translated {
+    pub(crate) fn new(definition: &Definition) -> Self {
+        match definition {
+            Definition::Service(service) => Self {
+                service: Some(Arc::clone(service)),
+                resources: resources_of(service),
+            },
+            Definition::Resource(resource) => Self {
+                service: None,
+                resources: vec![Made::raw(resource)],
+            },
+        }
     }
 
-    fn checked<R: ResourceType<Context = Features>>(
-        &mut self,
-        message: &impl Message,
-        origin: &Origin,
-    ) -> Any {
+    /// True if there is nothing wrong with it, as far as it can be seen without the others.
+    pub(crate) fn is_sound(&self) -> bool {
+        let keys: BTreeSet<_> = self.resources.iter().map(|made| &made.key).collect();
+        keys.len() == self.resources.len()
+            && self.resources.iter().all(|made| made.refusal.is_none())
+    }
+
+    pub(crate) fn made(&self, key: &ResourceKey) -> Option<&Made> {
+        self.resources.iter().find(|made| made.key == *key)
+    }
+}
+
+impl Made {
+    /// A resource whose message holds its name.
+    fn named<R: ResourceType<Context = Features>>(name: &str, message: &impl Message) -> Self {
         let value = message.encode_to_vec();
-        if let Err(errors) = R::parse(&value, &Features::ALL).value {
-            let message = format!(
+        let refused = R::parse(&value, &Features::ALL).value.err();
+        let refusal = refused.map(|errors| {
+            format!(
                 "gRPC would refuse the {} of this service: {errors}",
                 R::NOUN
-            );
-            self.errors.push(origin.error(message));
-        }
-        Any {
+            )
+        });
+        let any = Any {
             type_url: R::TYPE_URL.to_owned(),
             value,
+        };
+        Self {
+            key: ResourceKey::new(R::TYPE_URL, name.into()),
+            resource: Arc::new(SnapshotResource::new(any, false)),
+            is_shared: false,
+            refusal,
         }
     }
 
-    fn add(&mut self, name: &str, any: Any, wrapped: bool, origin: &'a Origin) {
-        let key = (any.type_url.clone(), name.to_owned());
-        let added = if wrapped {
-            self.builder.add_wrapped(name, any)
-        } else {
-            self.builder.add(name, any)
-        };
-        if added.is_ok() {
-            self.origins.insert(key, origin);
-            return;
-        }
-        let mut message = format!("resource `{name}` of type {} is defined twice", key.0);
-        if let Some(first) = self.origins.get(&key) {
-            message.push_str(&format!("; first at {first}"));
-        }
-        self.errors.push(origin.error(message));
+    /// A resource whose message has no name, so that it travels in a wrapper.
+    fn wrapped<R: ResourceType<Context = Features>>(name: &str, message: &impl Message) -> Self {
+        let mut made = Self::named::<R>(name, message);
+        let any = made.resource.any.clone();
+        made.resource = Arc::new(SnapshotResource::new(any, true));
+        made
     }
+
+    fn shared(self) -> Self {
+        Self {
+            is_shared: true,
+            ..self
+        }
+    }
+
+    fn raw(resource: &RawResource) -> Self {
+        let RawResource { name, any, wrapped } = resource;
+        Self {
+            key: ResourceKey::new(&any.type_url, name.as_str().into()),
+            resource: Arc::new(SnapshotResource::new(any.clone(), *wrapped)),
+            is_shared: false,
+            refusal: None,
+        }
+    }
+}
+
+fn resources_of(service: &Service) -> Vec<Made> {
+    let name = &service.name;
+    let mut made = vec![
+        Made::named::<Listener>(name, &listener_of(service)),
+        Made::named::<RouteConfig>(name, &routes_of(service)),
+        Made::named::<Cluster>(name, &clusters::of_service(service)),
+        Made::named::<Endpoints>(name, &endpoints_of(service)),
+    ];
+    if let Some(own) = clusters::own_of(service) {
+        made.push(Made::named::<Cluster>(&own.name, &own));
+    }
+    if service.fallback_as == ListForm::Resource {
+        let list = clusters::list_of(service);
+        made.push(Made::wrapped::<ClusterConfig>(name, &list));
+    }
+    for fallback in &service.fallback {
+        if let Fallback::Dns(name) = fallback {
+            let cluster = clusters::of_dns(name);
+            made.push(Made::named::<Cluster>(&cluster.name, &cluster).shared());
+        }
+    }
+    made
 }
 
 fn listener_of(service: &Service) -> listener::Listener {

@@ -12,7 +12,8 @@
 //!   of a service. The first source in a declared order wins each claim. The others are shadowed, not
 //!   lost: they take over when the winner goes.
 //!
-//! The state machines here do no I/O. The drivers that watch the outside world each have a feature.
+//! The state machines here do no I/O and need no other crate. The drivers that watch the outside world
+//! each have a feature: `files` is the first of them.
 //!
 //! Two values of one claim are never added up here: whether the endpoints of two sources belong
 //! together depends on what they are, so it is for the reader to decide. All claimants are there to
@@ -42,6 +43,8 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod event;
+#[cfg(feature = "files")]
+pub mod files;
 mod merged;
 mod table;
 

@@ -4,6 +4,7 @@
 //! services. Somebody has to decide, always in the same way and independent of who spoke first. Here
 //! the order of the sources decides, and within one source the order of the keys.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -121,6 +122,14 @@ impl<K: Ord, V, C: Ord, F> Merged<K, V, C, F> {
     /// The values of one source by key, shadowed or not.
     pub fn values(&self, source: usize) -> impl Iterator<Item = (&K, &V)> {
         self.sources.get(source).into_iter().flat_map(Table::iter)
+    }
+
+    /// The value of a key in one source, shadowed or not.
+    pub fn get<Q: Ord + ?Sized>(&self, source: usize, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.sources.get(source)?.get(key)
     }
 
     /// The state of a source. One that does not exist is silent for ever.

@@ -1,39 +1,42 @@
-//! Who falls back to whom.
+//! Every problem of the fallbacks between services.
 //!
 //! xDS allows circles, and gRPC comes out of them; but an Envoy may not, and nobody means one. So
 //! they are refused here, and so is what gRPC would refuse: a chain that is too long (gRFC A37).
+//!
+//! This looks at all services, to name every problem in a fixed order. [`Levels`](super::Levels) finds
+//! out at less cost whether there is any.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crowfly_xds::MAX_DEPTH;
 
-use crate::catalog::{Entry, Origin};
+use crate::catalog::{Origin, Written};
 use crate::error::ConfigError;
 use crate::service::Service;
 
 /// A service that names another as its fallback.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reference {
-    /// The index of the service.
-    pub(crate) from: usize,
-    /// What it names.
+    /// The name of the other.
     pub(crate) to: String,
-    /// Where.
+    /// The place where it says so.
     pub(crate) origin: Origin,
 }
 
 /// Every problem of the references between `services`.
 ///
-/// The names in `unread` are services too, of which nothing else is known.
+/// A reference comes with the index of the service that has it. The names in `unread` are services
+/// too, of which nothing else is known.
 pub(crate) fn check(
-    services: &[Entry<Service>],
-    references: &[Reference],
-    unread: &HashSet<String>,
+    services: &[&Written<Arc<Service>>],
+    references: &[(usize, &Reference)],
+    unread: &HashSet<&str>,
 ) -> Vec<ConfigError> {
     let mut graph = Graph::new(services);
-    for reference in references {
-        if !unread.contains(&reference.to) {
-            graph.add(reference);
+    for (from, reference) in references {
+        if !unread.contains(reference.to.as_str()) {
+            graph.add(*from, reference);
         }
     }
     let levels = graph.levels();
@@ -43,15 +46,15 @@ pub(crate) fn check(
 }
 
 struct Graph<'a> {
-    services: &'a [Entry<Service>],
+    services: &'a [&'a Written<Arc<Service>>],
     by_name: HashMap<&'a str, usize>,
-    /// For each service, those it falls back to, and where it says so.
+    /// For each service, those it falls back to, with the places where it says so.
     edges: Vec<Vec<(usize, &'a Origin)>>,
     errors: Vec<ConfigError>,
 }
 
 impl<'a> Graph<'a> {
-    fn new(services: &'a [Entry<Service>]) -> Self {
+    fn new(services: &'a [&'a Written<Arc<Service>>]) -> Self {
         let mut by_name = HashMap::new();
         for (index, service) in services.iter().enumerate() {
             by_name.entry(service.value.name.as_str()).or_insert(index);
@@ -64,14 +67,14 @@ impl<'a> Graph<'a> {
         }
     }
 
-    fn add(&mut self, reference: &'a Reference) {
-        let Reference { from, to, origin } = reference;
+    fn add(&mut self, from: usize, reference: &'a Reference) {
+        let Reference { to, origin } = reference;
         let error = match self.by_name.get(to.as_str()) {
-            Some(target) if target == from => {
+            Some(target) if *target == from => {
                 format!("expected another service, got `{to}` itself")
             }
             Some(target) => {
-                self.edges[*from].push((*target, origin));
+                self.edges[from].push((*target, origin));
                 return;
             }
             None => format!("expected the name of a service, got {to:?}: there is none"),
@@ -79,8 +82,8 @@ impl<'a> Graph<'a> {
         self.errors.push(origin.error(error));
     }
 
-    /// How many levels of clusters there are from each service down; `None` if there is no end to
-    /// them. A file may chain up any number of services, so this does not recurse.
+    /// The levels of clusters from each service down; `None` if there is no end to them. A file may
+    /// chain up any number of services, so this does not recurse.
     fn levels(&self) -> Vec<Option<usize>> {
         let mut users = vec![Vec::new(); self.edges.len()];
         for (user, edges) in self.edges.iter().enumerate() {

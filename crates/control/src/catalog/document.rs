@@ -1,0 +1,295 @@
+//! One configuration file, as it was read.
+//!
+//! Two kinds of content share a file: `services`, a short form for what most fleets need, and
+//! `resources`, raw xDS in proto JSON form, so that anything xDS can say can be served.
+//!
+//! A file is read without regard to the others, because then a change of one file is a reason to read
+//! that file alone. Names that lead from one file to another are checked later, by the catalog.
+
+use std::collections::HashMap;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use crowfly_source::files;
+
+use super::{Definition, DefinitionKey, DefinitionKind};
+use crate::error::{ConfigError, Position};
+use crate::fallback::{Fallback, Reference};
+use crate::raw::{self, RawResource};
+use crate::reader::Problem;
+use crate::service::Service;
+use crate::tree::{Node, Value};
+
+/// Both parsers recurse, some 40 kB for each level of nesting in a debug build. The part of a stack that
+/// is not used costs nothing.
+const STACK: usize = 32 << 20;
+
+const EMPTY: &str = "expected `services` or `resources`, got an empty file; \
+    `services: []` or --allow-empty serves nothing on purpose";
+
+/// Templates write a key without a value when the list they loop over is empty.
+const NO_LIST: &str = "expected a list, got nothing; `[]` is a list without entries";
+
+/// A configuration file that was read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Document {
+    pub(super) services: Vec<Written<Arc<Service>>>,
+    pub(super) resources: Vec<Written<Arc<RawResource>>>,
+    /// The services that others name as their fallback, with the index of the service that does.
+    pub(super) references: Vec<(usize, Reference)>,
+    /// The names of services of which nothing else could be read.
+    pub(super) unread: Vec<String>,
+    /// All problems of this file.
+    pub(super) errors: Vec<ConfigError>,
+    /// The file could not be read at all.
+    pub(super) is_unreadable: bool,
+}
+
+impl Document {
+    /// Reads files, on a stack that is large enough.
+    pub(super) fn read_all(
+        texts: &[(Arc<PathBuf>, files::Document)],
+        allow_empty: bool,
+    ) -> Vec<Self> {
+        let read = |(path, text): &(Arc<PathBuf>, files::Document)| match text {
+            files::Document::Text(text) => Reading::read(path, text, allow_empty),
+            files::Document::Unreadable(reason) => Self::unreadable(path, reason),
+        };
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().stack_size(STACK);
+            let reader = thread.spawn_scoped(scope, || texts.iter().map(read).collect());
+            match reader {
+                Ok(reader) => reader.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                Err(error) => {
+                    let reason = format!("cannot be read: no thread for it: {error}");
+                    let unread = texts
+                        .iter()
+                        .map(|(path, _)| Self::unreadable(path, &reason));
+                    unread.collect()
+                }
+            }
+        })
+    }
+
+    fn unreadable(path: &Path, reason: &str) -> Self {
+        Self {
+            errors: vec![ConfigError::of_file(path, reason)],
+            is_unreadable: true,
+            ..Self::default()
+        }
+    }
+
+    /// Everything that is defined here, in order, with the key it has in the catalog. Of a name that
+    /// is defined twice each definition has a key of its own.
+    pub(super) fn definitions(&self) -> impl Iterator<Item = (DefinitionKey, Definition)> {
+        let services = self.services.iter().map(|Written { value, origin }| {
+            let definition = Definition::Service(Arc::clone(value));
+            (origin, DefinitionKind::Service, &value.name, definition)
+        });
+        let resources = self.resources.iter().map(|Written { value, origin }| {
+            let kind = DefinitionKind::Resource(value.any.type_url.as_str().into());
+            let definition = Definition::Resource(Arc::clone(value));
+            (origin, kind, &value.name, definition)
+        });
+        let mut seen = HashMap::new();
+        services
+            .chain(resources)
+            .map(move |(origin, kind, name, definition)| {
+                let name: Arc<str> = name.as_str().into();
+                let nth: &mut usize = seen.entry((kind.clone(), Arc::clone(&name))).or_default();
+                let key = DefinitionKey {
+                    name,
+                    kind,
+                    file: Arc::clone(&origin.file),
+                    nth: *nth,
+                };
+                *nth += 1;
+                (key, definition)
+            })
+    }
+}
+
+/// A value and where it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Written<T> {
+    pub(crate) value: T,
+    pub(crate) origin: Origin,
+}
+
+/// The place in a file where a value was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) file: Arc<PathBuf>,
+    pub(crate) at: Position,
+    pub(crate) path: String,
+}
+
+impl Origin {
+    pub(crate) fn error(&self, message: impl Into<String>) -> ConfigError {
+        ConfigError {
+            file: self.file.to_path_buf(),
+            at: Some(self.at),
+            path: self.path.clone(),
+            message: message.into(),
+        }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Position { line, column } = self.at;
+        write!(f, "{}:{line}:{column}: {}", self.file.display(), self.path)
+    }
+}
+
+/// Whether a document says anything, be it that there are no services.
+fn has_content(document: &Node) -> bool {
+    ["services", "resources"]
+        .iter()
+        .any(|key| document.get(key).is_some())
+}
+
+struct Reading<'a> {
+    file: &'a Arc<PathBuf>,
+    allow_empty: bool,
+    result: Document,
+}
+
+impl<'a> Reading<'a> {
+    fn read(file: &'a Arc<PathBuf>, text: &str, allow_empty: bool) -> Document {
+        let mut reading = Self {
+            file,
+            allow_empty,
+            result: Document::default(),
+        };
+        match Node::parse(text) {
+            Ok(parts) => reading.parts(&parts),
+            Err(problem) => reading.problem(problem),
+        }
+        reading.result
+    }
+
+    /// A YAML file may have several parts.
+    fn parts(&mut self, parts: &[Node]) {
+        for part in parts {
+            self.part(part);
+        }
+        let is_bad = !self.result.errors.is_empty();
+        if !self.allow_empty && !is_bad && !parts.iter().any(has_content) {
+            let error = ConfigError::of_file(self.file, EMPTY);
+            self.result.errors.push(error);
+        }
+    }
+
+    fn part(&mut self, document: &Node) {
+        let entries = match &document.value {
+            Value::Null => return,
+            Value::Map(entries) => entries,
+            _ => {
+                let message = "expected a mapping with `services` and `resources`";
+                return self.error(document.at, "", message);
+            }
+        };
+        for (key, node) in entries {
+            match key.text.as_str() {
+                "services" => self.list("services", node, Self::service),
+                "resources" => self.list("resources", node, Self::resource),
+                other => {
+                    let message = "unknown field, expected `services` or `resources`";
+                    self.error(key.at, other, message);
+                }
+            }
+        }
+    }
+
+    fn list(&mut self, name: &str, node: &Node, mut read: impl FnMut(&mut Self, Origin, &Node)) {
+        let items = match &node.value {
+            Value::Null if self.allow_empty => return,
+            Value::Null => return self.error(node.at, name, NO_LIST),
+            Value::List(items) => items,
+            _ => return self.error(node.at, name, "expected a list"),
+        };
+        for (index, item) in items.iter().enumerate() {
+            let origin = Origin {
+                file: Arc::clone(self.file),
+                at: item.at,
+                path: format!("{name}[{index}]"),
+            };
+            read(self, origin, item);
+        }
+    }
+
+    fn service(&mut self, origin: Origin, node: &Node) {
+        let service: Service = match node.read(&origin.path) {
+            Ok(service) => service,
+            Err(problem) => {
+                if let Some(Value::Text(name)) = node.get("name").map(|name| &name.value) {
+                    self.result.unread.push(name.clone());
+                }
+                return self.problem(problem);
+            }
+        };
+        if let Err(errors) = service.validate() {
+            for error in errors.iter() {
+                let path = format!("{}.{}", origin.path, error.path);
+                let at = node.position_of(&error.path);
+                self.error(at, &path, &error.message);
+            }
+        }
+        self.refer(&service, &origin, node);
+        self.result.services.push(Written {
+            value: Arc::new(service),
+            origin,
+        });
+    }
+
+    /// Remembers the services that `service` refers to, to be looked at once all are known.
+    fn refer(&mut self, service: &Service, origin: &Origin, node: &Node) {
+        for (index, fallback) in service.fallback.iter().enumerate() {
+            let Fallback::Service(to) = fallback else {
+                continue;
+            };
+            let path = format!("fallback[{index}]");
+            let reference = Reference {
+                to: to.clone(),
+                origin: Origin {
+                    file: Arc::clone(&origin.file),
+                    at: node.position_of(&path),
+                    path: format!("{}.{path}", origin.path),
+                },
+            };
+            let from = self.result.services.len();
+            self.result.references.push((from, reference));
+        }
+    }
+
+    fn resource(&mut self, origin: Origin, node: &Node) {
+        match raw::read(node, &origin.path) {
+            Ok(resource) => self.result.resources.push(Written {
+                value: Arc::new(resource),
+                origin,
+            }),
+            Err(problem) => self.problem(problem),
+        }
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.result.errors.push(ConfigError {
+            file: self.file.to_path_buf(),
+            at: problem.at,
+            path: problem.path,
+            message: problem.message,
+        });
+    }
+
+    fn error(&mut self, at: Position, path: &str, message: &str) {
+        self.result.errors.push(ConfigError {
+            file: self.file.to_path_buf(),
+            at: Some(at),
+            path: path.to_owned(),
+            message: message.to_owned(),
+        });
+    }
+}

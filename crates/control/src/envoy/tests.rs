@@ -1,0 +1,152 @@
+//! The view of Envoys: its rules, and that following changes ends where a new look does.
+
+use super::*;
+use crate::descriptors::to_json;
+use crate::{Catalog, ConfigFile, translate};
+
+/// The view of a snapshot, worked out whole.
+fn view(snapshot: &Snapshot) -> Arc<Snapshot> {
+    EnvoyView::default().follow(&Arc::new(snapshot.clone()))
+}
+
+/// The view by other means: no index, and every aggregate decoded again.
+pub(crate) fn naive_view(snapshot: &Snapshot) -> Snapshot {
+    let useful = snapshot.filter(|type_url, _, resource| !is_api_listener(type_url, resource));
+    let aggregates = aggregates_of(snapshot);
+    let mut builder = useful.to_builder();
+    for (name, aggregate) in &aggregates {
+        let mut leaves = leaves_of(name, &aggregates);
+        if leaves.is_empty() {
+            leaves.clone_from(&aggregate.children);
+        }
+        builder.set(*name, aggregate.for_envoy(leaves));
+    }
+    builder.build()
+}
+
+fn aggregates_of(snapshot: &Snapshot) -> BTreeMap<&str, Aggregate> {
+    let clusters = snapshot.of(Cluster::TYPE_URL);
+    let clusters = clusters.into_iter().flat_map(|of| of.resources());
+    let aggregates = clusters.filter_map(|(name, resource)| {
+        let mut cluster = ClusterProto::decode(resource.any.value.as_slice()).ok()?;
+        let children = match Children::of(&cluster)? {
+            Children::Inline(list) => list,
+            Children::Resource(list) => {
+                let resource = snapshot.resource(ClusterConfig::TYPE_URL, &list)?;
+                ListProto::decode(resource.any.value.as_slice()).ok()?
+            }
+        };
+        // It may have had no name but that of a wrapper.
+        cluster.name = name.to_string();
+        let children = children.clusters;
+        Some((&**name, Aggregate { cluster, children }))
+    });
+    aggregates.collect()
+}
+
+/// The clusters that `root` comes down to. Raw resources may nest to any depth, and in circles.
+fn leaves_of(root: &str, aggregates: &BTreeMap<&str, Aggregate>) -> Vec<String> {
+    let mut leaves = Vec::new();
+    let mut seen = HashSet::new();
+    let mut open = vec![root];
+    while let Some(name) = open.pop() {
+        if !seen.insert(name) {
+            continue;
+        }
+        match aggregates.get(name) {
+            Some(aggregate) => open.extend(aggregate.children.iter().rev().map(String::as_str)),
+            None => leaves.push(name.to_owned()),
+        }
+    }
+    leaves
+}
+
+fn snapshot(text: &str) -> Snapshot {
+    let file = ConfigFile {
+        path: "control.yaml".into(),
+        text: text.to_owned(),
+    };
+    translate(&Catalog::read(&[file]).unwrap()).unwrap()
+}
+
+fn cluster(snapshot: &Snapshot, name: &str) -> serde_json::Value {
+    to_json(&snapshot.resource(Cluster::TYPE_URL, name).unwrap().any)
+}
+
+/// What Envoys see of the aggregate `name`: its policy and its clusters.
+fn seen(snapshot: &Snapshot, name: &str) -> String {
+    let cluster = cluster(&view(snapshot), name);
+    let config = &cluster["cluster_type"]["typed_config"];
+    format!("{} {}", cluster["lb_policy"], config["clusters"])
+}
+
+fn raw_aggregate(name: &str, clusters: &str, more: &str) -> String {
+    let typed_config = format!(
+        "{{ \"@type\": {}, clusters: {clusters} }}",
+        ClusterConfig::TYPE_URL
+    );
+    format!(
+        "- {{ \"@type\": {}, name: {name}, cluster_type: {{ typed_config: {typed_config} }}{more} }}\n",
+        Cluster::TYPE_URL
+    )
+}
+
+/// `a`, whose list is a resource of its own, and which is itself a fallback of `c`.
+const NESTED: &str = r#"
+services:
+- { name: a, fallback: [b, { dns: "example.com:443" }], fallback_as: resource }
+- { name: b }
+- { name: c, fallback: [a, b] }
+"#;
+
+#[test]
+fn an_aggregate_is_inline_and_flat_and_balanced_by_itself() {
+    let snapshot = snapshot(NESTED);
+    insta::assert_snapshot!(seen(&snapshot, "a"), @r#""CLUSTER_PROVIDED" ["a/endpoints","b","dns:example.com:443"]"#);
+    insta::assert_snapshot!(seen(&snapshot, "c"), @r#""CLUSTER_PROVIDED" ["c/endpoints","a/endpoints","b","dns:example.com:443"]"#);
+}
+
+#[test]
+fn all_else_is_as_it_was() {
+    let snapshot = snapshot(NESTED);
+    let view = view(&snapshot);
+    for (type_url, of) in snapshot.types() {
+        for (name, resource) in of.resources() {
+            let seen = view.resource(type_url, name);
+            match (type_url, &**name) {
+                (Cluster::TYPE_URL, "a" | "c") => assert_ne!(seen, Some(&**resource)),
+                (Listener::TYPE_URL, _) => assert_eq!(seen, None),
+                _ => assert_eq!(seen, Some(&**resource), "{type_url} {name}"),
+            }
+        }
+    }
+}
+
+/// Raw aggregates may lead in circles, and to what does not exist.
+#[test]
+fn circles_of_raw_aggregates_end() {
+    let snapshot = snapshot(&format!(
+        "resources:\n{}{}{}",
+        raw_aggregate("a", "[b, lost]", ""),
+        raw_aggregate("b", "[a, c]", ""),
+        raw_aggregate("d", "[d]", ", lb_policy: MAGLEV"),
+    ));
+    insta::assert_snapshot!(seen(&snapshot, "a"), @r#""CLUSTER_PROVIDED" ["c","lost"]"#);
+    insta::assert_snapshot!(seen(&snapshot, "b"), @r#""CLUSTER_PROVIDED" ["lost","c"]"#);
+    insta::assert_snapshot!(seen(&snapshot, "d"), @r#""MAGLEV" ["d"]"#);
+}
+
+/// The version is a hash of the bytes, and must not depend on chance.
+#[test]
+fn the_same_snapshot_gives_the_same_bytes() {
+    let options = "common_lb_config: { ignore_new_hosts_until_first_hc: true }";
+    let metadata = "metadata: { filter_metadata: { a: {}, b: {}, c: {}, d: {}, e: {}, f: {} } }";
+    let more = format!(", {options}, {metadata}");
+    let snapshot = snapshot(&format!("resources:\n{}", raw_aggregate("a", "[b]", &more)));
+    let first = view(&snapshot);
+    for _ in 0..20 {
+        assert_eq!(view(&snapshot), first);
+    }
+    let metadata = &cluster(&first, "a")["metadata"]["filter_metadata"];
+    assert_eq!(metadata.as_object().unwrap().len(), 6);
+}

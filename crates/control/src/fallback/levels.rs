@@ -1,0 +1,138 @@
+//! The levels of clusters below each service, kept up to date.
+//!
+//! A change of one service may make a circle, or make chains through it too long. To look at all
+//! services for that would be what each change costs. Here only services whose fallbacks changed are
+//! looked at, and those that fall back to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crowfly_xds::MAX_DEPTH;
+
+use super::Fallback;
+use crate::service::Service;
+
+/// The part of a service that its level depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    is_aggregate: bool,
+    /// The services that it falls back to.
+    uses: Vec<Arc<str>>,
+}
+
+impl Shape {
+    pub(crate) fn of(service: &Service) -> Self {
+        let uses = service
+            .fallback
+            .iter()
+            .filter_map(|fallback| match fallback {
+                Fallback::Service(name) => Some(name.as_str().into()),
+                Fallback::Dns(_) => None,
+            });
+        Self {
+            is_aggregate: service.is_aggregate(),
+            uses: uses.collect(),
+        }
+    }
+}
+
+/// The shapes of all services, and their levels.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    shapes: BTreeMap<Arc<str>, Shape>,
+    /// For each name, the services that fall back to it.
+    users: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    levels: BTreeMap<Arc<str>, usize>,
+    /// The services that changed since all was well.
+    changed: BTreeSet<Arc<str>>,
+}
+
+/// There is a circle, a chain that is too long, or a name that is no service's.
+struct Unsound;
+
+impl Levels {
+    /// A service has this shape now; `None` if it is gone.
+    pub(crate) fn set(&mut self, name: &Arc<str>, shape: Option<Shape>) {
+        if self.shapes.get(name) == shape.as_ref() {
+            return;
+        }
+        self.changed.insert(Arc::clone(name));
+        for used in self
+            .shapes
+            .remove(name)
+            .into_iter()
+            .flat_map(|old| old.uses)
+        {
+            if let Some(users) = self.users.get_mut(&used) {
+                users.remove(name);
+                if users.is_empty() {
+                    self.users.remove(&used);
+                }
+            }
+        }
+        if let Some(shape) = shape {
+            for used in &shape.uses {
+                let users = self.users.entry(Arc::clone(used)).or_default();
+                users.insert(Arc::clone(name));
+            }
+            self.shapes.insert(Arc::clone(name), shape);
+        }
+    }
+
+    /// True if every fallback is a service, without a circle, and no chain is too long. If not, the
+    /// services that changed are looked at again the next time.
+    pub(crate) fn are_sound(&mut self) -> bool {
+        let affected = self.affected();
+        for name in &affected {
+            self.levels.remove(name);
+        }
+        let is_sound = affected.iter().all(|name| {
+            let is_used = self.users.contains_key(name);
+            let is_gone = !self.shapes.contains_key(name);
+            if is_gone {
+                !is_used
+            } else {
+                self.level(name, 1).is_ok()
+            }
+        });
+        if is_sound {
+            self.changed.clear();
+        }
+        is_sound
+    }
+
+    /// The services that changed, and all that lead to one of them.
+    fn affected(&self) -> BTreeSet<Arc<str>> {
+        let mut affected = BTreeSet::new();
+        let mut open: Vec<_> = self.changed.iter().cloned().collect();
+        while let Some(name) = open.pop() {
+            if affected.insert(Arc::clone(&name)) {
+                let users = self.users.get(&name).into_iter().flatten();
+                open.extend(users.cloned());
+            }
+        }
+        affected
+    }
+
+    /// The level of a service that is `depth` levels below the one that was asked about. It ends in a
+    /// circle too, because that is deeper than any chain may be.
+    fn level(&mut self, name: &Arc<str>, depth: usize) -> Result<usize, Unsound> {
+        if depth > MAX_DEPTH {
+            return Err(Unsound);
+        }
+        if let Some(level) = self.levels.get(name) {
+            return Ok(*level);
+        }
+        let shape = self.shapes.get(name).cloned().ok_or(Unsound)?;
+        let mut below = usize::from(shape.is_aggregate);
+        for used in &shape.uses {
+            below = below.max(self.level(used, depth + 1)?);
+        }
+        let level = below + 1;
+        if level > MAX_DEPTH {
+            return Err(Unsound);
+        }
+        self.levels.insert(Arc::clone(name), level);
+        Ok(level)
+    }
+}

@@ -1,0 +1,243 @@
+//! From changed files to the next snapshot.
+//!
+//! A control plane that read, checked and translated everything at each change would be busy for a
+//! second with ten thousand services, of which one has a new endpoint. A [`Translator`] keeps what it
+//! made of each definition, and works on those that changed and on those that refer to them.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crowfly_model::ResourceType;
+use crowfly_model::grpc::Listener;
+use crowfly_source::{Event, Merged, files};
+use crowfly_xds::Snapshot;
+
+use crate::catalog::{Catalog, DefinitionKey};
+use crate::error::ConfigErrors;
+use crate::fallback::{Levels, Shape};
+use crate::references::References;
+use crate::translate::{self, Made, ResourceKey, Translated};
+
+/// The rank of the only source that there is yet.
+const FILES: usize = 0;
+
+type Claims = fn(&Arc<Translated>) -> Vec<ResourceKey>;
+
+/// Translates what a source of files says, change by change.
+///
+/// After each batch of events the result is that of [`translate`](crate::translate()) for all files.
+/// If it is an error, nothing is applied: the next snapshot comes when all problems are gone.
+///
+/// ```
+/// use crowfly_control::{Translator, source::Event, source::files::Document};
+///
+/// let mut translator = Translator::new(false);
+/// let file = |text: &str| Event::Upsert("mesh.yaml".into(), Document::Text(text.into()));
+/// translator.handle([file("services: [{ name: payments }, { name: web }]")]);
+/// let before = translator.translate()?;
+///
+/// translator.handle([file("services: [{ name: payments, endpoints: [] , localities: [] }, { nam: web }]")]);
+/// assert!(translator.translate().is_err());
+///
+/// let endpoint = "endpoints: [{ address: '10.0.0.1:80' }]";
+/// translator.handle([file(&format!("services: [{{ name: payments }}, {{ name: web, {endpoint} }}]"))]);
+/// let after = translator.translate()?;
+/// let changes: Vec<_> = after.changes_since(&before).collect();
+/// assert_eq!(changes.len(), 1, "the endpoints of one service");
+/// # Ok::<(), crowfly_control::ConfigErrors>(())
+/// ```
+#[derive(Debug)]
+pub struct Translator {
+    catalog: Catalog,
+    made: Merged<Arc<DefinitionKey>, Arc<Translated>, ResourceKey, Claims>,
+    levels: Levels,
+    /// Definitions that gRPC would refuse, or that contradict themselves.
+    unsound: BTreeSet<Arc<DefinitionKey>>,
+    /// Resources that several definitions claim, and may not.
+    contested: BTreeSet<ResourceKey>,
+    /// Resources that are not what they are in the snapshot.
+    due: BTreeSet<ResourceKey>,
+    snapshot: Snapshot,
+    references: References,
+    work: Work,
+}
+
+/// The work that a [`Translator`] has done since it was made, as counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Files that were read.
+    pub files: usize,
+    /// Definitions that were translated.
+    pub definitions: usize,
+    /// Resources that were encoded, checked and hashed.
+    pub resources: usize,
+    /// Resources that were put into a snapshot, or taken out.
+    pub replaced: usize,
+}
+
+impl Translator {
+    /// A translator of no files. Files that say nothing are errors unless `allow_empty`.
+    pub fn new(allow_empty: bool) -> Self {
+        Self {
+            catalog: Catalog::allowing_empty(allow_empty),
+            made: Merged::new(1, |translated| {
+                let resources = translated.resources.iter();
+                resources.map(|made| made.key.clone()).collect()
+            }),
+            levels: Levels::default(),
+            unsound: BTreeSet::new(),
+            contested: BTreeSet::new(),
+            due: BTreeSet::new(),
+            snapshot: Snapshot::default(),
+            references: References::default(),
+            work: Work::default(),
+        }
+    }
+
+    /// The definitions of all files, good or bad.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The work that was done so far.
+    pub fn work(&self) -> Work {
+        Work {
+            files: self.catalog.files_read(),
+            ..self.work
+        }
+    }
+
+    /// Takes what a source of files said: reads the files that changed, and translates the definitions
+    /// in them that did.
+    pub fn handle(&mut self, events: impl IntoIterator<Item = Event<PathBuf, files::Document>>) {
+        for key in self.catalog.handle(events) {
+            let translated = self.catalog.definition(&key).map(Translated::new);
+            if let Some(translated) = &translated {
+                self.work.definitions += 1;
+                self.work.resources += translated.resources.len();
+            }
+            self.replace(&key, translated.map(Arc::new).as_ref());
+        }
+    }
+
+    /// The snapshot of all files.
+    ///
+    /// # Errors
+    /// Every problem, in the order of the files. Then nothing is applied.
+    pub fn translate(&mut self) -> Result<Snapshot, ConfigErrors> {
+        if !self.is_sound() {
+            self.check()?;
+        }
+        let mut builder = self.snapshot.to_builder();
+        for key in std::mem::take(&mut self.due) {
+            self.work.replaced += 1;
+            match self.winner(&key) {
+                Some(made) => builder.put(key.name, Arc::clone(&made.resource)),
+                None => {
+                    builder.remove(&key.type_url, &key.name);
+                }
+            }
+        }
+        let before = std::mem::replace(&mut self.snapshot, builder.build());
+        self.references.update(&before, &self.snapshot);
+        Ok(self.snapshot.clone())
+    }
+
+    /// The references of the last snapshot that lead nowhere, as sentences. They are no errors,
+    /// because another server may have the resource, or it may come with the next change.
+    pub fn warnings(&self) -> Vec<String> {
+        self.references
+            .dangling()
+            .map(|of| of.to_string())
+            .collect()
+    }
+
+    fn replace(&mut self, key: &Arc<DefinitionKey>, translated: Option<&Arc<Translated>>) {
+        let before = self.made.get(FILES, key).cloned();
+        let before = before.as_ref();
+        if translated.is_none_or(|translated| translated.is_sound()) {
+            self.unsound.remove(key);
+        } else {
+            self.unsound.insert(Arc::clone(key));
+        }
+        let event = match translated {
+            Some(translated) => Event::Upsert(Arc::clone(key), Arc::clone(translated)),
+            None => Event::Delete(Arc::clone(key)),
+        };
+        self.due.extend(self.made.handle(FILES, event));
+        let sides = [(before, translated), (translated, before)];
+        for made in sides
+            .into_iter()
+            .flat_map(|(one, other)| only_in(one, other))
+        {
+            self.contest(&made.key);
+        }
+        let mut sides = before.into_iter().chain(translated);
+        if sides.any(|side| side.service.is_some()) {
+            self.reshape(key.name());
+        }
+    }
+
+    /// Looks whether a resource whose claimants changed is claimed by several.
+    fn contest(&mut self, key: &ResourceKey) {
+        let mut claimants = 0;
+        let mut is_exclusive = false;
+        for claimant in self.made.claimants(key) {
+            claimants += 1;
+            is_exclusive |= claimant.value.made(key).is_some_and(|made| !made.is_shared);
+        }
+        if claimants > 1 && is_exclusive {
+            self.contested.insert(key.clone());
+        } else {
+            self.contested.remove(key);
+        }
+    }
+
+    fn reshape(&mut self, name: &str) {
+        let listener = ResourceKey::new(Listener::TYPE_URL, name.into());
+        let mut claimants = self.made.claimants(&listener);
+        let service = claimants.find_map(|claimant| claimant.value.service.clone());
+        let shape = service.map(|service| Shape::of(&service));
+        self.levels.set(&listener.name, shape);
+    }
+
+    fn is_sound(&mut self) -> bool {
+        !self.catalog.has_bad_files()
+            && self.unsound.is_empty()
+            && self.contested.is_empty()
+            && self.levels.are_sound()
+    }
+
+    /// Names every problem. This looks at all definitions, because their order is that of the files;
+    /// but it neither reads nor translates one again.
+    fn check(&self) -> Result<(), ConfigErrors> {
+        self.catalog.check()?;
+        let written = self.catalog.written();
+        let translated = written.iter().filter_map(|(key, _, origin)| {
+            let translated = self.made.get(FILES, key)?;
+            Some((Arc::clone(translated), *origin))
+        });
+        translate::check(&translated.collect::<Vec<_>>())
+    }
+
+    fn winner(&self, key: &ResourceKey) -> Option<&Made> {
+        let winner = self.made.winner(key)?;
+        winner.value.made(key)
+    }
+}
+
+/// The resources of `one` that `other` has not.
+fn only_in<'a>(
+    one: Option<&'a Arc<Translated>>,
+    other: Option<&'a Arc<Translated>>,
+) -> impl Iterator<Item = &'a Made> {
+    let resources = one.into_iter().flat_map(|one| &one.resources);
+    resources.filter(move |made| {
+        let same = other.and_then(|other| other.made(&made.key));
+        same.is_none_or(|same| same.is_shared != made.is_shared)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,366 @@
+//! After any edits of files the result is that of reading all of them from scratch, and one change
+//! costs one change.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::envoy::{EnvoyView, tests::naive_view};
+use crate::translate::translate;
+use files::Document;
+
+const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const LIST: &str = "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig";
+
+/// An edit of one of a few files.
+#[derive(Clone, Debug)]
+enum Edit {
+    Write(u8, Vec<Item>),
+    /// Bad in itself: no YAML, a bad service, empty, or no file that can be read.
+    Break(u8, u8),
+    Delete(u8),
+    /// Moves the last definition of one file to the end of another.
+    Move(u8, u8),
+    /// Lists all files again.
+    List,
+}
+
+/// A definition of a few names, so that files collide and refer to each other often.
+#[derive(Clone, Debug)]
+enum Item {
+    Service {
+        name: u8,
+        port: u16,
+        fallback: Vec<u8>,
+        dns: bool,
+        by_resource: bool,
+    },
+    /// A raw aggregate, with its list inline or in a resource.
+    Aggregate {
+        name: u8,
+        children: Vec<u8>,
+        by_resource: bool,
+    },
+    /// A raw list of clusters.
+    List { name: u8, children: Vec<u8> },
+    /// A raw cluster of the name that a DNS name becomes.
+    Dns,
+}
+
+impl Item {
+    fn text(&self) -> (bool, String) {
+        let names = |all: &[u8]| {
+            let all: Vec<_> = all.iter().map(|name| format!("s{name}")).collect();
+            all.join(", ")
+        };
+        match self {
+            Self::Service {
+                name,
+                port,
+                fallback,
+                dns,
+                by_resource,
+            } => {
+                let mut fallback = names(fallback);
+                if *dns {
+                    fallback = format!("{{ dns: \"example.com:443\" }}, {fallback}");
+                }
+                let form = if *by_resource {
+                    ", fallback_as: resource"
+                } else {
+                    ""
+                };
+                let endpoints = format!("[{{ address: \"10.0.0.1:{port}\" }}]");
+                (
+                    true,
+                    format!(
+                        "- {{ name: s{name}, endpoints: {endpoints}, fallback: [{fallback}]{form} }}\n"
+                    ),
+                )
+            }
+            Self::Aggregate {
+                name,
+                children,
+                by_resource,
+            } => {
+                let config = if *by_resource {
+                    format!(
+                        "\"@type\": type.googleapis.com/envoy.extensions.clusters.aggregate.v3.AggregateClusterResource, resource_name: s{name}"
+                    )
+                } else {
+                    format!("\"@type\": {LIST}, clusters: [{}]", names(children))
+                };
+                (
+                    false,
+                    format!(
+                        "- {{ \"@type\": {CLUSTER}, name: s{name}, cluster_type: {{ typed_config: {{ {config} }} }} }}\n"
+                    ),
+                )
+            }
+            Self::List { name, children } => {
+                let list = format!("\"@type\": {LIST}, clusters: [{}]", names(children));
+                (
+                    false,
+                    format!("- {{ name: s{name}, resource: {{ {list} }} }}\n"),
+                )
+            }
+            Self::Dns => (
+                false,
+                format!("- {{ \"@type\": {CLUSTER}, name: \"dns:example.com:443\" }}\n"),
+            ),
+        }
+    }
+}
+
+fn text_of(items: &[Item]) -> String {
+    let texts: Vec<_> = items.iter().map(Item::text).collect();
+    let list = |of_services: bool| -> String {
+        let of = texts
+            .iter()
+            .filter(|(is_service, _)| *is_service == of_services);
+        of.map(|(_, text)| text.as_str()).collect()
+    };
+    let [services, resources] = [true, false].map(list);
+    let services = if services.is_empty() {
+        " []\n".to_owned()
+    } else {
+        format!("\n{services}")
+    };
+    let resources = if resources.is_empty() {
+        " []\n".to_owned()
+    } else {
+        format!("\n{resources}")
+    };
+    format!("services:{services}resources:{resources}")
+}
+
+fn item() -> impl Strategy<Value = Item> {
+    let children = || prop::collection::vec(0..8u8, 0..3);
+    // Most services have no fallbacks: with many, nearly all states have errors.
+    let fallback = prop_oneof![3 => Just(Vec::new()), 1 => children()];
+    let service = (
+        0..8u8,
+        1..4u16,
+        fallback,
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.2),
+    );
+    let service = service.prop_map(|(name, port, fallback, dns, by_resource)| Item::Service {
+        name,
+        port,
+        fallback,
+        dns,
+        by_resource,
+    });
+    let aggregate = (6..9u8, children(), any::<bool>());
+    let aggregate = aggregate.prop_map(|(name, children, by_resource)| Item::Aggregate {
+        name,
+        children,
+        by_resource,
+    });
+    let list = (6..9u8, children()).prop_map(|(name, children)| Item::List { name, children });
+    prop_oneof![12 => service, 2 => aggregate, 2 => list, 1 => Just(Item::Dns)]
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        8 => (0..4u8, prop::collection::vec(item(), 0..3)).prop_map(|(file, items)| Edit::Write(file, items)),
+        1 => (0..4u8, 0..4u8).prop_map(|(file, how)| Edit::Break(file, how)),
+        2 => (0..4u8).prop_map(Edit::Delete),
+        2 => (0..4u8, 0..4u8).prop_map(|(from, to)| Edit::Move(from, to)),
+        1 => Just(Edit::List),
+    ]
+}
+
+/// The files as they are, and the events that tell of an edit.
+#[derive(Default)]
+struct Disk {
+    items: BTreeMap<u8, Vec<Item>>,
+    documents: BTreeMap<PathBuf, Document>,
+}
+
+type Events = Vec<Event<PathBuf, Document>>;
+
+impl Disk {
+    fn edit(&mut self, edit: &Edit) -> Events {
+        match edit {
+            Edit::Write(file, items) => vec![self.write(*file, items.clone())],
+            Edit::Break(file, how) => {
+                let document = match how {
+                    0 => Document::Text("services: [".into()),
+                    1 => Document::Text("services: [{ name: s1, colour: red }]".into()),
+                    2 => Document::Text("".into()),
+                    _ => Document::Unreadable("cannot be read: it is locked".into()),
+                };
+                vec![self.set(*file, document)]
+            }
+            Edit::Delete(file) => {
+                self.items.remove(file);
+                self.documents.remove(&path(*file));
+                vec![Event::Delete(path(*file))]
+            }
+            Edit::Move(from, to) => {
+                let mut old = self.items.get(from).cloned().unwrap_or_default();
+                let Some(moved) = old.pop() else {
+                    return Vec::new();
+                };
+                let first = self.write(*from, old);
+                let mut new = self.items.get(to).cloned().unwrap_or_default();
+                new.push(moved);
+                vec![first, self.write(*to, new)]
+            }
+            Edit::List => {
+                let all = self.documents.clone().into_iter();
+                let all = all.map(|(path, document)| Event::Upsert(path, document));
+                [Event::Init]
+                    .into_iter()
+                    .chain(all)
+                    .chain([Event::InitDone])
+                    .collect()
+            }
+        }
+    }
+
+    fn write(&mut self, file: u8, items: Vec<Item>) -> Event<PathBuf, Document> {
+        let text = Document::Text(text_of(&items).into());
+        self.items.insert(file, items);
+        self.set(file, text)
+    }
+
+    fn set(&mut self, file: u8, document: Document) -> Event<PathBuf, Document> {
+        self.documents.insert(path(file), document.clone());
+        Event::Upsert(path(file), document)
+    }
+
+    /// Reads, checks and translates all files, with no memory of the past.
+    fn read_from_scratch(&self) -> Result<Snapshot, ConfigErrors> {
+        let mut catalog = Catalog::default();
+        let all = self.documents.clone().into_iter();
+        catalog.handle(all.map(|(path, document)| Event::Upsert(path, document)));
+        catalog.check()?;
+        translate(&catalog)
+    }
+}
+
+fn path(file: u8) -> PathBuf {
+    format!("file-{file}.yaml").into()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn following_edits_ends_where_reading_from_scratch_does(
+        edits in prop::collection::vec(edit(), 1..25),
+    ) {
+        let mut disk = Disk::default();
+        let mut translator = Translator::new(false);
+        let mut envoy = EnvoyView::default();
+        let mut last_good = Snapshot::default();
+        for (step, edit) in edits.iter().enumerate() {
+            let events = disk.edit(edit);
+            translator.handle(events);
+            let expected = disk.read_from_scratch();
+            let result = translator.translate();
+            prop_assert_eq!(&result, &expected, "at {}: {:?}", step, edit);
+            let Ok(snapshot) = result else { continue };
+            let versions = |of: &Snapshot| {
+                of.types().map(|(url, of)| (url.to_owned(), of.version().to_owned())).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(versions(&snapshot), versions(&expected?));
+            // What is said to have changed did, and nothing else.
+            let told = crate::Changes::between(&last_good, &snapshot);
+            let compared = crate::Changes::between(&last_good, &disk.read_from_scratch()?);
+            prop_assert_eq!(told, compared);
+            prop_assert_eq!(&*envoy.follow(&Arc::new(snapshot.clone())), &naive_view(&snapshot));
+            let mut warned: Vec<_> = crate::references::dangling(&snapshot);
+            warned.sort();
+            let warned: Vec<_> = warned.iter().map(ToString::to_string).collect();
+            prop_assert_eq!(translator.warnings(), warned);
+            last_good = snapshot;
+        }
+    }
+}
+
+fn services(count: usize, port: u16) -> String {
+    let service = |i: usize| {
+        let port = if i == count / 2 { port } else { 80 };
+        format!(
+            "- {{ name: s{i:04}, endpoints: [{{ address: \"10.0.0.1:{port}\" }}], fallback: [] }}\n"
+        )
+    };
+    (0..count).map(service).collect()
+}
+
+fn text(text: &str) -> Document {
+    Document::Text(text.into())
+}
+
+/// Tells files, and returns the work of the last batch and what the view of Envoys looked at for it.
+fn work_of(batches: [Events; 2]) -> (Work, usize) {
+    let mut translator = Translator::new(false);
+    let mut envoy = EnvoyView::default();
+    let mut counts = Vec::new();
+    for events in batches {
+        translator.handle(events);
+        let snapshot = translator.translate().unwrap();
+        envoy.follow(&Arc::new(snapshot));
+        counts.push((translator.work(), envoy.looked_at()));
+    }
+    let [(before, seen_before), (after, seen_after)] = counts[..] else {
+        unreachable!()
+    };
+    let work = Work {
+        files: after.files - before.files,
+        definitions: after.definitions - before.definitions,
+        resources: after.resources - before.resources,
+        replaced: after.replaced - before.replaced,
+    };
+    (work, seen_after - seen_before)
+}
+
+/// A service has four resources, of which one changes with its endpoints.
+const ONE_SERVICE: Work = Work {
+    files: 1,
+    definitions: 1,
+    resources: 4,
+    replaced: 4,
+};
+
+/// The file is read whole, and then compared service by service.
+#[test]
+fn one_changed_endpoint_in_one_large_file_is_one_translation() {
+    let file = |port| {
+        let all = format!("services:\n{}", services(2_000, port));
+        vec![Event::Upsert("mesh.yaml".into(), text(&all))]
+    };
+    assert_eq!(work_of([file(80), file(81)]), (ONE_SERVICE, 1));
+}
+
+#[test]
+fn one_changed_endpoint_in_many_files_is_one_file_and_one_translation() {
+    let files = services(2_000, 80);
+    let files = files.lines().enumerate().map(|(i, service)| {
+        let all = format!("services:\n{service}\n");
+        Event::Upsert(format!("{i:04}.yaml").into(), text(&all))
+    });
+    let changed = "services: [{ name: s0700, endpoints: [{ address: \"10.0.0.9:80\" }] }]";
+    let changed = vec![Event::Upsert("0700.yaml".into(), text(changed))];
+    assert_eq!(work_of([files.collect(), changed]), (ONE_SERVICE, 1));
+}
+
+/// All services fall back to one; when its endpoints change, that is no matter of theirs.
+#[test]
+fn a_change_of_a_common_fallback_is_one_translation() {
+    let common = |port| {
+        let service = format!(
+            "services: [{{ name: common, endpoints: [{{ address: \"10.0.0.1:{port}\" }}] }}]"
+        );
+        Event::Upsert("common.yaml".into(), text(&service))
+    };
+    let users = services(500, 80).replace("fallback: []", "fallback: [common]");
+    let users = Event::Upsert("users.yaml".into(), text(&format!("services:\n{users}")));
+    let batches = [vec![common(80), users], vec![common(81)]];
+    assert_eq!(work_of(batches), (ONE_SERVICE, 1));
+}
