@@ -17,7 +17,7 @@ use crowfly_model::grpc::cluster::{self, ClusterKind, EndpointPolicy, EndpointSo
 use crowfly_model::grpc::endpoints as model;
 use crowfly_xds::{ClusterResult, ClusterState, XdsConfig};
 
-use self::endpoints::{Weighing, draining, place, takes_calls};
+use self::endpoints::{Weighing, draining, takes_calls};
 use self::names::ChildNames;
 use crate::policy;
 use crate::routing::joined;
@@ -194,7 +194,7 @@ impl Planner {
             priorities => priorities.iter().map(Vec::as_slice).collect(),
         };
         let localities = priorities.iter().map(|localities| {
-            let ids = localities.iter().map(|locality| place(&locality.id));
+            let ids = localities.iter().map(|locality| locality.id.clone());
             ids.collect::<BTreeSet<_>>()
         });
         let numbers = names.assign(localities.collect());
@@ -238,7 +238,7 @@ impl Planner {
         match policy {
             LbPolicy::WrrLocality(_) => {
                 let localities = localities.iter().map(|locality| Locality {
-                    id: place(&locality.id),
+                    id: locality.id.clone(),
                     weight: locality.weight,
                     child: leaf(weighing.inside(locality)),
                 });

@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use crowfly_lb::{Endpoint, LocalityId, Policy};
+use crowfly_lb::{Endpoint, Policy};
 use crowfly_model::bootstrap::is_switched_off;
 use crowfly_model::grpc::endpoints::{self, Health, Locality};
 
@@ -64,7 +64,7 @@ impl Weighing {
         let all = sum(localities.iter().map(|locality| locality.weight));
         let mut endpoints = Vec::new();
         for locality in localities {
-            let id = place(&locality.id);
+            let id = locality.id.clone();
             let siblings = sum(usable(locality).map(|source| source.weight));
             endpoints.extend(usable(locality).filter_map(|source| {
                 let mut endpoint = endpoint(source)?;
@@ -102,10 +102,6 @@ pub(super) fn draining(localities: &[Locality]) -> impl Iterator<Item = Endpoint
 /// share of its locality either.
 pub(super) fn takes_calls(endpoint: &endpoints::Endpoint) -> bool {
     endpoint.health != Health::Draining
-}
-
-pub(super) fn place(id: &endpoints::LocalityId) -> LocalityId {
-    LocalityId::new(&id.region, &id.zone, &id.sub_zone)
 }
 
 fn usable(locality: &Locality) -> impl Iterator<Item = &endpoints::Endpoint> {

@@ -215,7 +215,7 @@ pub struct PriorityReport {
 /// The endpoints of one locality.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LocalityReport {
-    /// `region/zone/sub_zone`, or `-` if it has no name.
+    /// `region/zone/sub_zone`, or `(no locality)` if it has no name.
     pub name: String,
     /// The share of calls of the locality.
     pub weight: u32,

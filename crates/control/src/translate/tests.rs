@@ -118,7 +118,7 @@ services:
             .value
             .unwrap();
         let priority = parsed.priorities[0].iter();
-        let ids = priority.map(|l| (l.id.region.clone(), l.id.zone.clone()));
+        let ids = priority.map(|l| (l.id.region().to_owned(), l.id.zone().to_owned()));
         ids.collect::<Vec<_>>()
     };
     let text = |region: &str, zone: &str| (region.to_owned(), zone.to_owned());

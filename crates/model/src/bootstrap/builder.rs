@@ -8,7 +8,10 @@ use super::{
     AuthorityBuilder, AuthorityConfig, Bootstrap, BootstrapError, DEFAULT_TEMPLATE, Node, Origin,
     ServerBuilder, ServerConfig, authority::check_template, node,
 };
-use crate::{Validator, grpc::endpoints::LocalityId};
+use crate::{
+    Validator,
+    grpc::endpoints::{LocalityId, locality_proto},
+};
 
 /// Makes a [`Bootstrap`] without a file or an environment variable.
 #[derive(Clone, Debug)]
@@ -103,7 +106,7 @@ impl BootstrapBuilder {
 
     /// Sets where the client runs.
     pub fn locality(mut self, locality: LocalityId) -> Self {
-        self.node.locality = Some(locality.into());
+        self.node.locality = Some(locality_proto(&locality));
         self
     }
 

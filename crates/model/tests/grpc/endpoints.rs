@@ -55,7 +55,7 @@ fn localities_by_priority_and_sorted() {
 #[test]
 fn locality_ids_print_short() {
     let cases = [
-        (LocalityId::default(), "-"),
+        (LocalityId::default(), "(no locality)"),
         (LocalityId::new("eu", "", ""), "eu"),
         (LocalityId::new("eu", "a", "rack-1"), "eu/a/rack-1"),
         (LocalityId::new("", "a", ""), "/a"),

@@ -5,8 +5,9 @@ mod address;
 mod drops;
 mod parse;
 
-use std::{fmt, net::SocketAddr, num::NonZeroU32};
+use std::{net::SocketAddr, num::NonZeroU32};
 
+pub use crowfly_names::LocalityId;
 use envoy_types::pb::envoy::config::{core::v3 as core, endpoint::v3 as pb};
 
 pub use self::drops::DropCategory;
@@ -63,56 +64,17 @@ pub struct Locality {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// A place: a region, a zone in it, a part of that.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LocalityId {
-    /// Region.
-    pub region: String,
-    /// Zone of the region.
-    pub zone: String,
-    /// Part of the zone.
-    pub sub_zone: String,
+/// The locality that a proto names.
+pub(crate) fn locality_id(proto: &core::Locality) -> LocalityId {
+    LocalityId::new(&proto.region, &proto.zone, &proto.sub_zone)
 }
 
-impl LocalityId {
-    /// A place; parts that are not known are empty.
-    pub fn new(
-        region: impl Into<String>,
-        zone: impl Into<String>,
-        sub_zone: impl Into<String>,
-    ) -> Self {
-        Self {
-            region: region.into(),
-            zone: zone.into(),
-            sub_zone: sub_zone.into(),
-        }
-    }
-}
-
-impl From<core::Locality> for LocalityId {
-    fn from(proto: core::Locality) -> Self {
-        Self::new(proto.region, proto.zone, proto.sub_zone)
-    }
-}
-
-impl From<LocalityId> for core::Locality {
-    fn from(id: LocalityId) -> Self {
-        Self {
-            region: id.region,
-            zone: id.zone,
-            sub_zone: id.sub_zone,
-        }
-    }
-}
-
-/// `region/zone/sub_zone`, less the empty parts at its end; `-` if all are.
-impl fmt::Display for LocalityId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [&*self.region, &*self.zone, &*self.sub_zone];
-        match parts.iter().rposition(|part| !part.is_empty()) {
-            None => f.write_str("-"),
-            Some(last) => f.write_str(&parts[..=last].join("/")),
-        }
+/// The proto that names a locality.
+pub(crate) fn locality_proto(id: &LocalityId) -> core::Locality {
+    core::Locality {
+        region: id.region().to_owned(),
+        zone: id.zone().to_owned(),
+        sub_zone: id.sub_zone().to_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ use envoy_types::pb::{
     google::protobuf::{UInt32Value, value::Kind},
 };
 
-use super::{Endpoint, Endpoints, Health, Locality, LocalityId, address, drops};
+use super::{Endpoint, Endpoints, Health, Locality, LocalityId, address, drops, locality_id};
 use crate::Validator;
 
 /// What it returns is valid if `v` has no errors.
@@ -68,7 +68,7 @@ impl Priorities {
             }
             endpoints
         });
-        let Some(id) = proto.locality.map(LocalityId::from) else {
+        let Some(id) = proto.locality.as_ref().map(locality_id) else {
             v.error_at("locality", "expected a locality, got none");
             return;
         };

@@ -1,0 +1,138 @@
+//! Names that configuration and balancing have in common.
+//!
+//! The model reads localities out of protos, and the balancer keeps state by them, but neither crate
+//! knows the other. So the names that both speak of live here, below both. A name is compared all the
+//! time and copied often: a clone counts a reference and allocates nothing.
+
+#![forbid(unsafe_code)]
+
+use std::{borrow::Borrow, fmt, sync::Arc};
+
+/// The name of a cluster; cheap to clone.
+///
+/// ```
+/// let name = crowfly_names::ClusterName::from("payments");
+/// assert_eq!(name.as_str(), "payments");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ClusterName(Arc<str>);
+
+impl ClusterName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for ClusterName {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<String> for ClusterName {
+    fn from(name: String) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<Arc<str>> for ClusterName {
+    fn from(name: Arc<str>) -> Self {
+        Self(name)
+    }
+}
+
+impl Borrow<str> for ClusterName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for ClusterName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ClusterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where endpoints are: region, zone and sub-zone, each possibly empty; cheap to clone.
+///
+/// Prints as `us/a/1`, without the empty parts at the end.
+///
+/// ```
+/// use crowfly_names::LocalityId;
+///
+/// assert_eq!(LocalityId::new("us", "a", "").to_string(), "us/a");
+/// assert_eq!(LocalityId::default().to_string(), "(no locality)");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct LocalityId(Arc<Parts>);
+
+impl LocalityId {
+    /// A locality from its three parts.
+    pub fn new(region: &str, zone: &str, sub_zone: &str) -> Self {
+        Self(Arc::new(Parts {
+            region: region.into(),
+            zone: zone.into(),
+            sub_zone: sub_zone.into(),
+        }))
+    }
+
+    /// The region, such as `us-east1`.
+    pub fn region(&self) -> &str {
+        &self.0.region
+    }
+
+    /// The zone within the region.
+    pub fn zone(&self) -> &str {
+        &self.0.zone
+    }
+
+    /// The sub-zone within the zone.
+    pub fn sub_zone(&self) -> &str {
+        &self.0.sub_zone
+    }
+}
+
+impl fmt::Display for LocalityId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Parts {
+            region,
+            zone,
+            sub_zone,
+        } = &*self.0;
+        match (&**region, &**zone, &**sub_zone) {
+            ("", "", "") => f.write_str("(no locality)"),
+            (region, "", "") => f.write_str(region),
+            (region, zone, "") => write!(f, "{region}/{zone}"),
+            (region, zone, sub_zone) => write!(f, "{region}/{zone}/{sub_zone}"),
+        }
+    }
+}
+
+#[derive(PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+struct Parts {
+    region: Box<str>,
+    zone: Box<str>,
+    sub_zone: Box<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_locality_prints_without_the_empty_parts_at_its_end() {
+        let printed = |region, zone, sub_zone| LocalityId::new(region, zone, sub_zone).to_string();
+        assert_eq!(printed("us", "a", "1"), "us/a/1");
+        assert_eq!(printed("us", "a", ""), "us/a");
+        assert_eq!(printed("us", "", ""), "us");
+        assert_eq!(printed("", "a", ""), "/a");
+        assert_eq!(printed("", "", ""), "(no locality)");
+    }
+}
