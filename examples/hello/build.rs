@@ -1,4 +1,5 @@
-//! Makes the Rust of the service.
+//! Generates the Rust of the service from its proto. It needs no protoc, because protox reads the
+//! proto.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");

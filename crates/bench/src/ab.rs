@@ -1,6 +1,6 @@
-//! The channel's HTTP/2 and the `h2` crate, behind the same seam, in one run.
+//! The channel's HTTP/2 and the `h2` crate, behind one seam of the channel, in one run.
 //!
-//! Both carry calls to the same backend, in a process of its own. Samples alternate, and what counts is
+//! Both carry calls to one backend in a process of its own. Samples alternate, and the result is
 //! the median of the ratios within pairs, because a shared machine changes by the second.
 
 mod idle;
@@ -26,12 +26,12 @@ pub(crate) struct AbArgs {
     /// Pairs of samples for each line.
     #[arg(long, default_value = "15")]
     pairs: NonZeroUsize,
-    /// How long a sample of calls takes, in milliseconds.
+    /// The duration of a sample of calls, in milliseconds.
     #[arg(long, default_value_t = 500)]
     sample: u64,
 }
 
-/// What speaks HTTP/2.
+/// An implementation of HTTP/2.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Speaker {
     Own,

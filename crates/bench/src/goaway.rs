@@ -1,4 +1,5 @@
-//! Proxies that replace connections: which calls that costs.
+//! Counts the calls that fail when a proxy replaces connections, because real proxies do so under
+//! load.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,14 +23,15 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Calls that fail because a proxy sends GOAWAY, through crowfly, tonic and gRPC C-core
 ///
-/// Each client calls a backend through an nginx as it comes from the package (GOAWAY after 1,000
-/// requests), and through an Envoy that sends GOAWAY after a tenth of that, at the same steady rate.
+/// Each client calls a backend through an nginx as it comes from the package, which sends GOAWAY
+/// after 1,000 requests. It also calls through an Envoy that sends GOAWAY after 100. The rate is
+/// steady.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct GoAwayArgs {
     /// Calls per second
     #[arg(long, value_name = "N", default_value = "2000")]
     rps: u32,
-    /// How long to call, in seconds
+    /// The time to call, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     seconds: u32,
     /// After how many requests Envoy sends GOAWAY
@@ -37,7 +39,7 @@ pub(crate) struct GoAwayArgs {
     envoy_requests: u32,
 }
 
-/// What became of the calls of a client.
+/// The numbers of a client's calls, by result.
 struct Outcome {
     calls: u64,
     failed: u64,

@@ -1,8 +1,8 @@
 //! Benchmarks against peers.
 //!
-//! They are a program of their own because the product must not link a competitor. Its output is
-//! that of `crowfly bench rpc`, with more rows; its servers are the product's own, in processes of
-//! their own, which is why it understands two of the product's commands.
+//! They are a program of their own, because the product must not link a competitor. The output is
+//! that of `crowfly bench rpc`, with more rows. The servers are the product's own processes, so the
+//! program understands the commands `backend` and `control`.
 
 mod ab;
 mod goaway;

@@ -1,4 +1,5 @@
-//! A path of a given delay: a relay that holds back what it reads.
+//! A relay that delays all bytes, because loopback has no round-trip time and windows matter only
+//! with one.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,12 +10,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// What is read at once.
+/// The number of bytes in one read.
 const CHUNK: usize = 256 * 1024;
-/// How many such pieces may be under way, in each direction. It is far more than windows allow.
+/// The number of reads that may be under way in each direction. It is far more than windows allow.
 const UNDER_WAY: usize = 4_096;
 
-/// Relays connections to `server`; a round trip takes `delay` longer. Where it listens.
+/// Relays connections to `server`, and makes each round trip longer by `delay`. Returns the address
+/// of the relay.
 pub(crate) async fn start(server: SocketAddr, delay: Duration) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     let address = listener.local_addr()?;
@@ -37,7 +39,7 @@ async fn relay(near: TcpStream, server: SocketAddr, delay: Duration) -> std::io:
     Ok(())
 }
 
-/// Moves bytes one way, each `delay` after it came.
+/// Moves bytes one way, each `delay` after it was read.
 async fn carry<R, W>(mut from: R, mut to: W, delay: Duration)
 where
     R: AsyncRead + Unpin + Send + 'static,

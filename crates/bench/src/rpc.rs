@@ -1,4 +1,4 @@
-//! Unary calls through crowfly's channel and through each peer's.
+//! Unary calls through crowfly's channel and through each peer's, over one set of backends.
 
 use crowfly_cli::{
     bench::{BenchError, Rig, RpcArgs, Table, compare, warm_up},
@@ -11,8 +11,8 @@ use tonic_xds::{
 
 use crate::sidecar::{self, Sidecar};
 
-/// Measures against tonic without xDS, against tonic-xds behind the same control plane, and against
-/// tonic with an Envoy for a sidecar, if one can be had.
+/// Measures against tonic without xDS, and against tonic-xds with the same control plane. If an
+/// Envoy is available, it also measures against tonic through a sidecar.
 pub(crate) async fn run(args: RpcArgs) -> Result<(), BenchError> {
     let rig = Rig::start_with(&Program::current()?, &sidecar::resources()).await?;
     let table = Table::new(args.json);

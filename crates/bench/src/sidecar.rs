@@ -1,4 +1,4 @@
-//! The path that a proxyless channel replaces: an Envoy next to the client.
+//! An Envoy next to the client: the path that a proxyless channel replaces.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use tonic::transport::Channel;
 
 const LISTENER: &str = "sidecar";
 
-/// What the control plane has to serve for it: where it listens, and that all calls go to the service.
+/// The resources for the sidecar: a listener, and a route of all calls to the service.
 pub(crate) fn resources() -> [Value; 2] {
     [
         resources::http2_listener(LISTENER),

@@ -1,4 +1,5 @@
-//! Bytes per second on one stream: at hand, and over paths with a delay.
+//! The bandwidth of one stream, on loopback and over paths with a delay, because flow control
+//! limits both differently.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -17,16 +18,16 @@ use tonic::transport::Channel;
 
 use crate::{relay, source};
 
-/// Milliseconds that a round trip takes longer.
+/// The milliseconds that each relay adds to a round trip.
 const DELAYS: [u64; 3] = [1, 20, 100];
 
 /// One stream down, and one up, against tonic's channel
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StreamArgs {
-    /// How many pairs of samples to take
+    /// The number of pairs of samples to take
     #[arg(long, value_name = "N", default_value = "15")]
     pairs: NonZeroUsize,
-    /// How long each sample takes
+    /// The duration of each sample
     #[arg(long, value_name = "MILLISECONDS", default_value = "1000")]
     sample: NonZeroU64,
 }
@@ -34,10 +35,10 @@ pub(crate) struct StreamArgs {
 /// One stream down over paths of 1, 20 and 100 ms, against tonic's channel with fixed and adaptive windows
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RelayArgs {
-    /// How many pairs of samples to take
+    /// The number of pairs of samples to take
     #[arg(long, value_name = "N", default_value = "7")]
     pairs: NonZeroUsize,
-    /// How long each sample takes
+    /// The duration of each sample
     #[arg(long, value_name = "MILLISECONDS", default_value = "2000")]
     sample: NonZeroU64,
 }
@@ -206,7 +207,7 @@ async fn upload<T: Transport>(
     Ok(counted.await.unwrap_or(0))
 }
 
-/// The same request again and again until the time is up; tells how many bytes that were.
+/// Sends one request again and again until the time is up, and reports the number of bytes.
 struct Requests {
     request: StreamingOutputCallRequest,
     end: Instant,
@@ -226,7 +227,7 @@ impl tokio_stream::Stream for Requests {
             return std::task::Poll::Ready(Some(self.request.clone()));
         }
         if let Some(count) = self.count.take() {
-            // Who asked may have given up.
+            // The receiver may have given up already.
             let _ = count.send(self.bytes);
         }
         std::task::Poll::Ready(None)

@@ -108,7 +108,7 @@ impl AdsServer {
         })
     }
 
-    /// The same for the removal of a resource.
+    /// Waits for the answer to a response that removes the resource `name`.
     pub fn wait_for_removal_answer(&self, type_url: &str, name: &str) -> DeltaRequest {
         self.answer_to(&format!("the removal of {name}"), type_url, |event| {
             let removed = event["removed"].as_array();

@@ -1,4 +1,5 @@
-//! A gRPC C-core client, served by a control plane under test.
+//! A gRPC C-core client in a process of its own, because it reads xDS with code that shares nothing
+//! with ours.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -66,8 +67,8 @@ impl CCoreClient {
         spread
     }
 
-    /// Makes `rps` calls a second for so many seconds, which do not wait for ready: how many there
-    /// were, how many failed, and what the first failure said.
+    /// Makes `rps` calls a second for `seconds`, without wait-for-ready. Returns the number of
+    /// calls, the number of failures, and the text of the first failure.
     pub fn load(&mut self, rps: u32, seconds: u32) -> [Value; 3] {
         self.process.send_line(&format!("load {rps} {seconds}"));
         let mut result: Value = self

@@ -41,7 +41,7 @@ where
     ///
     /// # Errors
     ///
-    /// What the call failed with.
+    /// The status that the call failed with.
     pub async fn unary(
         &self,
         method: &str,
@@ -50,11 +50,11 @@ where
         self.unary_within(PATIENCE, method, message).await
     }
 
-    /// The same, with metadata.
+    /// Sends one message with metadata, and receives one.
     ///
     /// # Errors
     ///
-    /// What the call failed with.
+    /// The status that the call failed with.
     pub async fn unary_with(
         &self,
         metadata: MetadataMap,
@@ -66,11 +66,11 @@ where
         self.ready().await?.unary(request, path(method), Raw).await
     }
 
-    /// The same without metadata, with a deadline of its own.
+    /// Sends one message with a deadline, and receives one.
     ///
     /// # Errors
     ///
-    /// What the call failed with.
+    /// The status that the call failed with.
     pub async fn unary_within(
         &self,
         timeout: Duration,
@@ -86,7 +86,7 @@ where
     ///
     /// # Errors
     ///
-    /// What the call failed with, before it was answered.
+    /// The status that the call failed with, before it was answered.
     pub async fn server_streaming(
         &self,
         method: &str,
@@ -101,7 +101,7 @@ where
     ///
     /// # Errors
     ///
-    /// What the call failed with.
+    /// The status that the call failed with.
     pub async fn client_streaming(
         &self,
         method: &str,
@@ -116,7 +116,7 @@ where
     ///
     /// # Errors
     ///
-    /// What the call failed with, before it was answered.
+    /// The status that the call failed with, before it was answered.
     pub async fn streaming(
         &self,
         method: &str,

@@ -15,7 +15,7 @@ const NODE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/js/echo_server.j
 
 /// A server in a process of its own.
 pub struct EchoServer {
-    /// Where it listens.
+    /// The address on which the server listens.
     pub address: SocketAddr,
     process: Process,
 }

@@ -31,8 +31,8 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    /// Starts an Envoy that takes listeners and clusters from the control plane
-    /// at `control` by ADS, state of the world; its bootstrap says no more than where that is.
+    /// Starts an Envoy that takes listeners and clusters from the control plane at `control`, by
+    /// state-of-the-world ADS. Its bootstrap has nothing else.
     ///
     /// # Panics
     ///
@@ -41,7 +41,8 @@ impl Envoy {
         Self::start_with(envoy, &bootstrap(control, "GRPC"))
     }
 
-    /// The same, by incremental ADS.
+    /// Starts an Envoy that takes listeners and clusters from the control plane at `control`, by
+    /// incremental ADS.
     ///
     /// # Panics
     ///
@@ -60,7 +61,8 @@ impl Envoy {
         Self::start_with(envoy, &static_bootstrap(upstream, http2, json!({})))
     }
 
-    /// The same with nothing to say about HTTP/2; a connection that had `max_requests` is sent away.
+    /// Starts an Envoy without a control plane, before the server at `upstream`. It sends GOAWAY on
+    /// a connection after `max_requests`.
     ///
     /// # Panics
     ///
@@ -93,7 +95,7 @@ impl Envoy {
             .arg(&admin_file)
             .args(["--concurrency", "1", "--log-level", "warning"])
             .args(["--component-log-level", "config:info,upstream:info"])
-            // Who is told to go away is told so at once, not at some time in the next minutes.
+            // Envoy sends GOAWAY at once, not at a random time within minutes.
             .args(["--drain-strategy", "immediate"])
             // Its shared memory would tie Envoys of parallel tests together.
             .arg("--disable-hot-restart");
@@ -127,7 +129,7 @@ impl Envoy {
         })
     }
 
-    /// Where its admin port is.
+    /// The address of the admin port.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }
@@ -166,12 +168,12 @@ impl Envoy {
         });
     }
 
-    /// From now on who sends a request is answered, and told to go away; returns when nobody can come
-    /// to `listener` any more.
+    /// Makes Envoy drain: it answers requests, sends GOAWAY, and closes its listeners. Returns when
+    /// `listener` accepts no connection any more.
     ///
     /// # Panics
     ///
-    /// If Envoy does not take the order, or does not follow it within [`PATIENCE`].
+    /// If Envoy refuses the order, or does not follow it within [`PATIENCE`].
     pub fn drain(&self, listener: SocketAddr) {
         for path in ["/drain_listeners?graceful&skip_exit", "/drain_listeners"] {
             assert!(self.request("POST", path).is_some(), "{path}: refused");

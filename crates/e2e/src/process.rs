@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 
-/// How long a step that should take milliseconds may take on a busy machine.
+/// The time that a step has on a busy machine. It should take milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running process: its standard input, the lines of its standard output and
@@ -69,9 +69,8 @@ impl Process {
             .unwrap_or_else(|error| panic!("{}: cannot send {line:?}: {error}", self.name));
     }
 
-    /// Waits for the first line of the standard output, from where the last
-    /// wait ended, of which `wanted` makes something; `what` names it in the
-    /// message of a failure.
+    /// Waits for the first new line of the standard output for which `wanted` returns a value.
+    /// `what` names the line in a failure.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Crowfly's own processes, started as a user starts them.
+//! Crowfly's own processes, started as a user starts them, because only processes can be killed.
 
 use std::fmt::Write;
 use std::fs;
@@ -23,7 +23,7 @@ impl Crowfly {
         self.backend_on("127.0.0.1:0", name)
     }
 
-    /// The same, on an address: that of one that is gone.
+    /// Starts `crowfly backend` on an address, such as that of a backend that was killed.
     pub fn backend_on(self, listen: &str, name: &str) -> Backend {
         let process = self.start(&["backend", "--listen", listen, "--name", name]);
         let address = process.wait_for("its address", |line| address(line, "listening on "));
@@ -43,7 +43,7 @@ impl Crowfly {
         self.control_on("127.0.0.1:0", config)
     }
 
-    /// The same, on an address: that of one that is gone.
+    /// Starts `crowfly control` on an address, such as that of a control plane that was killed.
     ///
     /// # Panics
     ///
@@ -93,9 +93,9 @@ impl Crowfly {
 
 /// A running `crowfly backend`.
 pub struct Backend {
-    /// What it calls itself.
+    /// The name in its answers.
     pub name: String,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     /// The process.
     pub process: Process,
@@ -105,7 +105,7 @@ pub struct Backend {
 pub struct Control {
     /// The process.
     pub process: Process,
-    /// Where it serves ADS.
+    /// The address on which it serves ADS.
     pub address: SocketAddr,
     dir: TempDir,
 }
@@ -124,7 +124,7 @@ impl Control {
     }
 }
 
-/// What a control plane serves.
+/// The configuration of a control plane.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     services: Vec<Service>,
@@ -152,14 +152,14 @@ impl Config {
         }
     }
 
-    /// The same, with one more service.
+    /// Adds a service.
     #[must_use]
     pub fn and_service(mut self, name: &str, backends: &[&Backend]) -> Self {
         self.services.extend(Self::service(name, backends).services);
         self
     }
 
-    /// The same, with fallbacks of the service that was added last.
+    /// Adds fallbacks to the service that was added last.
     #[must_use]
     pub fn falling_back_to(mut self, fallback: impl IntoIterator<Item = Value>) -> Self {
         if let Some(service) = self.services.last_mut() {
@@ -168,19 +168,19 @@ impl Config {
         self
     }
 
-    /// The same, with another service in place of the last one when that cannot serve.
+    /// Adds a service as the fallback of the service that was added last.
     #[must_use]
     pub fn with_fallback(self, service: &str) -> Self {
         self.falling_back_to([json!(service)])
     }
 
-    /// The same, with a host in place of the last service when that cannot serve.
+    /// Adds a DNS name as the fallback of the service that was added last.
     #[must_use]
     pub fn with_dns_fallback(self, host: &str, port: u16) -> Self {
         self.falling_back_to([json!({ "dns": format!("{host}:{port}") })])
     }
 
-    /// The same, with raw resources beside it.
+    /// Adds raw resources.
     #[must_use]
     pub fn with_resources(mut self, resources: impl IntoIterator<Item = Value>) -> Self {
         self.resources.extend(resources);

@@ -54,11 +54,11 @@ pub fn http2_listener(name: &str) -> Value {
     })
 }
 
-/// A listener `name` for a proxy without a control plane: it speaks HTTP/2 with these
-/// `Http2ProtocolOptions` and `HttpProtocolOptions`, and all requests go to `cluster`, however long
-/// they take.
+/// A listener `name` for a proxy without a control plane. It speaks HTTP/2 with these
+/// `Http2ProtocolOptions` and `HttpProtocolOptions`, and sends all requests to `cluster`, without a
+/// timeout.
 ///
-/// Told to go away, it waits a tenth of a second between saying so and refusing streams.
+/// When it drains, it waits a tenth of a second between GOAWAY and refusing streams.
 #[expect(clippy::needless_pass_by_value, reason = "json!() reads better")]
 pub fn static_listener(name: &str, cluster: &str, http2: Value, http: Value) -> Value {
     let route = json!({ "cluster": cluster, "timeout": "0s" });

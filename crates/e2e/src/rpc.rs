@@ -1,7 +1,8 @@
-//! Calls of `grpc.testing.TestService` over any channel, and who answered them.
+//! Calls of `grpc.testing.TestService` over any channel, with the name of the backend that
+//! answered.
 //!
-//! The two messages are written out: these tests need one field of one of them,
-//! and should not depend on the code that the backends are made with.
+//! The two messages are written by hand. These tests need one field of one of them, and should not
+//! depend on the code of the backends.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,17 +18,17 @@ use tonic_prost::ProstCodec;
 use crate::process::PATIENCE;
 
 const UNARY_CALL: &str = "/grpc.testing.TestService/UnaryCall";
-/// No call of these tests takes long; one that hangs should say so.
+/// The deadline of a call. It is short, so that a call that hangs fails its test.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many calls each backend answered.
+/// The number of calls that each backend answered.
 pub type Spread = BTreeMap<String, usize>;
 
 /// Makes one `UnaryCall` and returns the name of the backend that answered.
 ///
 /// # Errors
 ///
-/// What the call failed with.
+/// The status that the call failed with.
 pub async fn unary_call<S>(channel: &S) -> Result<String, Status>
 where
     S: GrpcService<Body> + Clone,
@@ -37,11 +38,11 @@ where
     unary_call_with(channel, Extensions::new()).await
 }
 
-/// The same, with request extensions, by which some channels take orders.
+/// Makes one `UnaryCall` with request extensions, by which some channels take settings.
 ///
 /// # Errors
 ///
-/// What the call failed with.
+/// The status that the call failed with.
 pub async fn unary_call_with<S>(channel: &S, extensions: Extensions) -> Result<String, Status>
 where
     S: GrpcService<Body> + Clone,
@@ -106,11 +107,11 @@ where
     }
 }
 
-/// Enough calls for each backend that none is left out by chance, where the
-/// order of round robin is lost (in a proxy with several workers).
+/// The number of calls for each backend. It is so large that none is left out by chance, even if a
+/// proxy with several workers loses the order of round robin.
 pub const CALLS_EACH: usize = 10;
 
-/// Whether exactly the backends in `names` answered.
+/// True if exactly the backends in `names` answered.
 pub fn is_served_by(spread: &Spread, names: &[&str]) -> bool {
     spread.keys().eq(names.iter().copied())
 }

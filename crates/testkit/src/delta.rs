@@ -1,4 +1,5 @@
-//! Messages of the incremental discovery service, written by hand.
+//! Messages of incremental ADS, written by hand, so that tests of a client share no code with our
+//! server.
 
 use crowfly_model::ResourceType;
 use envoy_types::pb::envoy::service::discovery::v3::{
@@ -26,7 +27,7 @@ pub fn delta<'a, 'b, R: ResourceType>(
     }
 }
 
-/// A delta response of type `R` that says what is gone.
+/// A delta response of type `R` with the names of removed resources.
 pub fn removed<R: ResourceType>(nonce: &str, names: &[&str]) -> DeltaDiscoveryResponse {
     DeltaDiscoveryResponse {
         removed_resources: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -34,7 +35,7 @@ pub fn removed<R: ResourceType>(nonce: &str, names: &[&str]) -> DeltaDiscoveryRe
     }
 }
 
-/// What a server says in place of a resource (xRFC TP3).
+/// The error that a server sends in place of a resource (xRFC TP3).
 pub fn report(name: &str, code: i32, message: &str) -> ResourceError {
     ResourceError {
         resource_name: Some(ResourceName {

@@ -1,4 +1,5 @@
-//! A DNS server over real sockets that says what a test tells it to.
+//! A DNS server over real sockets, whose answers a test sets, because public DNS gives no failures
+//! on demand.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,39 +24,39 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct DnsServer {
     address: SocketAddr,
     zone: Arc<Zone>,
-    /// How many queries [`next_query`](Self::next_query) has told.
+    /// The number of queries that [`next_query`](Self::next_query) has returned.
     told: usize,
     _tasks: JoinSet<()>,
 }
 
-/// What the server says about a host, or about one type of its records.
+/// The answer for a host, or for one type of its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DnsAnswer {
-    /// Those of the addresses that are of the type asked for; there may be none.
+    /// The addresses that are of the type asked for; there may be none.
     Addresses {
-        /// Of both families.
+        /// The addresses of both families.
         addresses: Vec<IpAddr>,
-        /// For how long a cache may keep them, in seconds.
+        /// The time that a cache may keep them, in seconds.
         ttl: u32,
     },
     /// NXDOMAIN.
     NoSuchHost,
     /// SERVFAIL.
     ServerFailure,
-    /// Nothing, ever.
+    /// No answer at all.
     Silence,
 }
 
-/// A query as it came. A client that waits for long sends one again, with the same id.
+/// A query as it came. A client that waits for long sends it again with the same id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsQuery {
     /// The host, in lower case and without the final dot.
     pub host: String,
     /// `A` or `AAAA`.
     pub record_type: RecordType,
-    /// What the client matches answers by.
+    /// The id, by which the client matches answers.
     pub id: u16,
-    /// When it came.
+    /// The time when it came.
     pub at: Instant,
 }
 
@@ -96,7 +97,7 @@ impl DnsServer {
         }
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -118,7 +119,7 @@ impl DnsServer {
         self.zone.queries.borrow().clone()
     }
 
-    /// Waits for the first query that this has not told of before.
+    /// Waits for the first query that no earlier call returned.
     pub async fn next_query(&mut self) -> DnsQuery {
         let mut queries = self.zone.queries.subscribe();
         let more = queries.wait_for(|queries| queries.len() > self.told);
@@ -171,7 +172,7 @@ impl Zone {
     }
 }
 
-/// The same port for both protocols, as clients expect.
+/// Binds one port for both protocols, because clients expect that.
 async fn bind() -> (UdpSocket, TcpListener) {
     for _ in 0..100 {
         let udp = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
@@ -191,11 +192,11 @@ async fn serve_udp(socket: UdpSocket, zone: Arc<Zone>) {
             continue;
         };
         let mut bytes = response.to_vec().expect("a message");
-        // What every client can take (RFC 1035): whatever is longer, it gets by TCP.
+        // Every client takes a datagram of this size (RFC 1035). Longer answers go over TCP.
         if bytes.len() > 512 {
             bytes = response.truncate().to_vec().expect("a message");
         }
-        // The client may have lost interest.
+        // The client may have gone away.
         let _ = socket.send_to(&bytes, client).await;
     }
 }

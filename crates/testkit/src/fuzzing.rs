@@ -1,4 +1,5 @@
-//! What the fuzz targets run, here so that a test can replay their corpus without a fuzzer.
+//! The bodies of the fuzz targets. They are here so that a test can replay their corpus without a
+//! fuzzer.
 //!
 //! Each takes any bytes and must not panic.
 
@@ -15,7 +16,7 @@ use prost::Message;
 
 use crate::Script;
 
-/// A fuzz target: its name, which is also that of its corpus, and what it does.
+/// A fuzz target: its name, which is also the name of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.
@@ -29,8 +30,8 @@ pub const TARGETS: [Target; 7] = [
     ("session", session),
 ];
 
-/// A resource parser, with experiments and without: it must be deterministic, and whatever it refuses
-/// it must say why.
+/// A resource parser, with experiments and without. It must be deterministic, and must give a
+/// reason when it refuses.
 pub fn parser<R: ResourceType<Context = Features>>(bytes: &[u8]) {
     let everything = Features {
         custom_policies: CustomPolicies::NONE.with_all_others(Arc::new(|_| Ok(Arc::new(())))),
@@ -64,9 +65,11 @@ pub fn bootstrap(bytes: &[u8]) {
     }
 }
 
-/// A client against a server that says anything at any time. The first byte chooses protocol and
-/// treatment of errors; then each step is a byte for what happens and one for its argument. A
-/// response takes as many bytes as its argument says times 16, or what is left.
+/// A client against a server that sends anything at any time.
+///
+/// The first byte chooses the protocol and the treatment of errors. Then each step is one byte for
+/// the event and one for its argument. A response takes 16 times as many bytes as its argument
+/// says, or all that are left.
 pub fn session(bytes: &[u8]) {
     let Some((mode, mut rest)) = bytes.split_first() else {
         return;
@@ -123,7 +126,7 @@ pub fn session_seed(mode: u8, steps: &[SeedStep]) -> Vec<u8> {
 /// A step of [`session_seed`].
 #[derive(Clone, Debug)]
 pub enum SeedStep {
-    /// What happens, and its argument.
+    /// The event and its argument.
     Happen(u8, u8),
     /// The bytes of a response.
     Response(Vec<u8>),

@@ -1,9 +1,10 @@
-//! What a foreign client says on incremental streams, in a file to play back.
+//! The messages of a foreign client on incremental streams, in a file to play back.
 //!
-//! Our client is compared with one that others wrote: a [`Recorder`] serves the foreign one and
-//! writes down both sides; given the same responses, ours has to say the same. One line of JSON per
-//! message, in the order in which they passed the server, and without the node, which says more about
-//! the machine than about the protocol.
+//! A [`Recorder`] serves a client that others wrote, and records both sides. Given the same
+//! responses, our client must send the same requests, so the comparison shares no code with it.
+//!
+//! A recording has one line of JSON for each message, in the order in which they passed the server.
+//! The node is left out, because it describes the machine and not the protocol.
 
 mod line;
 mod recorder;
@@ -14,16 +15,16 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 
 pub use recorder::Recorder;
 
-/// Something that happened on a stream.
+/// One message on a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Counts from 1: a client that reconnects is on the next stream.
+    /// The number of the stream, from 1. A client that reconnects is on the next one.
     pub stream: u64,
     /// The message.
     pub message: Message,
 }
 
-/// What passed.
+/// A message in one of the two directions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// From the client.
@@ -33,7 +34,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// The type it is about.
+    /// The type URL of the message.
     pub fn type_url(&self) -> &str {
         match self {
             Self::Request(request) => &request.type_url,

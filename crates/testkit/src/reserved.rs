@@ -1,4 +1,5 @@
-//! A port that stays with its test while nobody listens there.
+//! A port that stays with its test while nobody listens there, because the kernel would give it to
+//! another test.
 
 use std::net::SocketAddr;
 
@@ -6,9 +7,9 @@ use tokio::net::{TcpListener, TcpSocket};
 
 /// A loopback port of the kernel's choice that no other socket is given while this lives.
 ///
-/// A port that a test has let go of is given to the next socket that asks for one, so that a call
-/// meant for a dead backend is answered by a live one. This keeps the port by a socket that is
-/// bound and never listens: connections are refused until somebody listens beside it.
+/// The kernel gives a port that a test has closed to the next socket that asks for one. Then a live
+/// server would answer a call that is meant for a dead backend. So this keeps the port with a socket
+/// that is bound and never listens: connections are refused until a listener joins it.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -22,9 +23,9 @@ use tokio::net::{TcpListener, TcpSocket};
 /// ```
 #[derive(Debug)]
 pub struct Reserved {
-    /// The address to listen on, or to find nobody at.
+    /// The address of the port.
     pub address: SocketAddr,
-    /// Has no other use than to be bound.
+    /// The socket that keeps the port. It is bound and never used.
     socket: TcpSocket,
 }
 

@@ -1,4 +1,5 @@
-//! Messages of the discovery service, written by hand.
+//! Messages of state-of-the-world ADS, written by hand, so that tests of a client share no code
+//! with our server.
 
 use crowfly_model::ResourceType;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryResponse, Resource};

@@ -1,3 +1,3 @@
-//! The service of this example, as tonic makes it from `proto/hello.proto`.
+//! The service of this example, which tonic generates from `proto/hello.proto`.
 
 tonic::include_proto!("hello");

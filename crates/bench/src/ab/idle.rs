@@ -1,4 +1,7 @@
-//! What an idle connection holds: pages of a process that has many and does nothing else.
+//! The memory of an idle connection: the pages of a process that has many of them and does nothing
+//! else.
+//!
+//! A process of its own is measured, because the allocator of a busy one keeps pages of other work.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,9 +14,9 @@ use crowfly_cli::bench::{BenchError, warm_up};
 use super::Speaker;
 use super::over::Over;
 
-/// Fewer than the file descriptors that a process has by default.
+/// The number of connections. It is less than the file descriptors that a process has by default.
 pub(super) const CONNECTIONS: usize = 800;
-/// There is no event for "nothing happens any more".
+/// The time to wait until connections are quiet, because no event tells that.
 const SETTLE: Duration = Duration::from_secs(1);
 const PAGE: f64 = 4_096.0;
 

@@ -1,4 +1,5 @@
-//! One connection as a transport of tonic's clients.
+//! One connection as a transport of tonic's clients, without the channel above it, so that only
+//! HTTP/2 is measured.
 
 use std::future::Future;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Much data over one stream, in one direction.
+//! The bandwidth of one stream in one direction, with large messages.
 
 use std::time::Instant;
 

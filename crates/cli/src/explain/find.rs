@@ -1,7 +1,7 @@
-//! From what is known of a target to an explanation of where a call goes.
+//! Makes the explanation of a call from the resources in the view.
 //!
-//! The parts are read from the view, which has them even while there is no whole configuration. Every
-//! choice among them is the channel's own: its virtual host, its router, its forecast of a cluster.
+//! The view has parts even while the configuration is incomplete. Every choice among them is the
+//! channel's own: its virtual host, its router and its forecast of a cluster.
 
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
@@ -15,16 +15,20 @@ use crowfly_model::grpc::{
 use crowfly_xds::{Resolved, Roots, View, XdsConfig};
 
 use super::{
-    Destination, ExplainedCall as Call, Explanation, ResourceReport as Resource,
-    RouteReport as Route, Stop, Uses, Verdict, VirtualHostReport as VirtualHost, cluster, look,
-    wishes::Wishes,
+    Destination, ExplainedCall, Explanation, ResourceReport, RouteReport, Stop, Uses, Verdict,
+    VirtualHostReport, cluster, look, wishes::Wishes,
 };
 
-/// Why a route is often passed over by mistake.
+/// The reason of a verdict that is often a mistake of the caller, so that the advice looks for it.
 pub(super) const DIFFERS_IN_CASE: &str = "the path differs in case";
 
-/// Explains where `call` goes, given what `view` holds and what resolution made of it.
-pub fn explain(call: &Call, view: &View, roots: &Roots, resolved: &Resolved) -> Explanation {
+/// Explains where `call` goes, from the resources in `view` and the result of resolution.
+pub fn explain(
+    call: &ExplainedCall,
+    view: &View,
+    roots: &Roots,
+    resolved: &Resolved,
+) -> Explanation {
     let (mut listener, value) = look::resource::<Listener>(view, &roots.listener);
     if let Some(value) = &value {
         // Those of inline routes are told at the routes.
@@ -54,7 +58,7 @@ pub fn explain(call: &Call, view: &View, roots: &Roots, resolved: &Resolved) -> 
         },
         listener,
         route_configuration,
-        virtual_host: host.map(|host| VirtualHost {
+        virtual_host: host.map(|host| VirtualHostReport {
             name: host.name.clone(),
             domains: host.domains.iter().map(ToString::to_string).collect(),
             unsupported: wishes.of_host(),
@@ -72,11 +76,11 @@ pub fn explain(call: &Call, view: &View, roots: &Roots, resolved: &Resolved) -> 
 }
 
 impl Explanation {
-    /// Why the call goes nowhere, though there is a configuration.
+    /// The reason why the call goes nowhere, although there is a configuration.
     fn dead_end(&self) -> Option<Stop> {
         let host = self.virtual_host.as_ref()?;
         if let Some(path) = &self.path {
-            let matching = |route: &&Route| route.verdict == Some(Verdict::Matches);
+            let matching = |route: &&RouteReport| route.verdict == Some(Verdict::Matches);
             match self.routes.iter().find(matching) {
                 None => return Some(Stop::no_route(host, path, &self.routes)),
                 Some(route) if route.cluster.is_none() => return Some(Stop::not_forwarded(route)),
@@ -93,14 +97,14 @@ impl Explanation {
 
 fn routes_of(
     view: &View,
-    found: &Resource,
+    found: &ResourceReport,
     listener: &Listener,
-) -> (Option<Resource>, Option<Arc<RouteConfig>>) {
+) -> (Option<ResourceReport>, Option<Arc<RouteConfig>>) {
     match &listener.kind {
         ListenerKind::Socket => (None, None),
         ListenerKind::Api(api) => match &api.routes {
             RouteSource::Inline(routes) => {
-                let mut resource = Resource::new(&routes.name, "INLINE");
+                let mut resource = ResourceReport::new(&routes.name, "INLINE");
                 resource.version.clone_from(&found.version);
                 (Some(resource), Some(Arc::clone(routes)))
             }
@@ -116,7 +120,11 @@ fn routes_of(
 
 /// Every route of the resource in its place, those left out too. The channel's router says which of
 /// them the call takes.
-fn routes(host: &Arc<route::VirtualHost>, wishes: &Wishes, call: &Call) -> Vec<Route> {
+fn routes(
+    host: &Arc<route::VirtualHost>,
+    wishes: &Wishes,
+    call: &ExplainedCall,
+) -> Vec<RouteReport> {
     let table = Table::compile(host, |_| ());
     let taken = call.path.as_deref().and_then(|path| table.position(path));
     let count = host.routes.len() + host.skipped.len();
@@ -133,7 +141,7 @@ fn routes(host: &Arc<route::VirtualHost>, wishes: &Wishes, call: &Call) -> Vec<R
         } else if let Some((position, route)) = routes.next() {
             let path = call.path.as_deref();
             let verdict = path.map(|_| verdict(position, taken));
-            shown.push(Route {
+            shown.push(RouteReport {
                 unsupported: wishes.of_route(index),
                 ..tried(index, route, path, verdict)
             });
@@ -142,7 +150,7 @@ fn routes(host: &Arc<route::VirtualHost>, wishes: &Wishes, call: &Call) -> Vec<R
     shown
 }
 
-/// What becomes of the route in this position, given the one that the call takes.
+/// The verdict on the route in this position, given the route that the call takes.
 fn verdict(position: usize, taken: Option<usize>) -> Verdict {
     match taken.map(|taken| position.cmp(&taken)) {
         None | Some(Ordering::Less) => Verdict::PassedOver,
@@ -151,7 +159,7 @@ fn verdict(position: usize, taken: Option<usize>) -> Verdict {
     }
 }
 
-fn left_out(route: &SkippedRoute, call: &Call, is_reached: bool) -> Route {
+fn left_out(route: &SkippedRoute, call: &ExplainedCall, is_reached: bool) -> RouteReport {
     let by_headers = !call.headers.is_empty() && route.reason.contains("match.headers");
     let note = match (is_reached, &call.path) {
         (false, _) => None,
@@ -159,7 +167,7 @@ fn left_out(route: &SkippedRoute, call: &Call, is_reached: bool) -> Route {
         _ if by_headers => Some("for a client that supports it, the headers might match it"),
         _ => Some("for a client that supports it, the call might match it"),
     };
-    Route {
+    RouteReport {
         index: route.index,
         name: (!route.name.is_empty()).then(|| route.name.clone()),
         matcher: None,
@@ -176,7 +184,7 @@ fn tried(
     route: &route::Route,
     path: Option<&str>,
     verdict: Option<Verdict>,
-) -> Route {
+) -> RouteReport {
     let passed_over = verdict == Some(Verdict::PassedOver);
     let mismatch = path
         .filter(|_| passed_over)
@@ -186,7 +194,7 @@ fn tried(
         PathMismatch::Exact => "the path is another",
         PathMismatch::Prefix => "the path does not begin with it",
     });
-    Route {
+    RouteReport {
         index,
         name: None,
         matcher: Some(describe(&route.path)),
@@ -219,7 +227,7 @@ fn describe(matcher: &PathMatcher) -> String {
     }
 }
 
-fn destinations(view: &View, routes: &[Route], resolved: &Resolved) -> Vec<Destination> {
+fn destinations(view: &View, routes: &[RouteReport], resolved: &Resolved) -> Vec<Destination> {
     let config = match resolved {
         Resolved::Ready(config) => Some(&**config),
         _ => None,

@@ -1,4 +1,4 @@
-//! Clusters.
+//! The builder of clusters. A cluster is valid until a test breaks it.
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     Cluster,

@@ -1,4 +1,4 @@
-//! The list of an aggregate cluster as a resource of its own (gRFC A99).
+//! The builder of cluster lists: the children of an aggregate cluster as a resource (gRFC A99).
 
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::ClusterConfig;
 use envoy_types::pb::google::protobuf::Any;

@@ -1,4 +1,5 @@
-//! Endpoints (ClusterLoadAssignment).
+//! The builder of endpoints resources (ClusterLoadAssignment). They are valid until a test breaks
+//! them.
 
 use std::net::SocketAddr;
 
@@ -131,7 +132,7 @@ impl EndpointBuilder {
         self
     }
 
-    /// What the control plane thinks of its health.
+    /// The health that the control plane reports for it.
     pub fn health(mut self, health: HealthStatus) -> Self {
         self.0.health_status = health as i32;
         self

@@ -1,4 +1,4 @@
-//! Listeners.
+//! The builder of listeners. A listener is valid until a test breaks it.
 
 use envoy_types::pb::envoy::config::core::v3::Address;
 use envoy_types::pb::envoy::config::listener::v3::{ApiListener, Listener};

@@ -42,8 +42,8 @@ pub trait Resource {
     /// The resource as it goes over the wire.
     fn any(&self) -> Any;
 
-    /// Whether it travels in a `Resource` wrapper even in state of the world, since the message does
-    /// not hold its name.
+    /// True if the resource is sent in a `Resource` wrapper even in state of the world, because its
+    /// message has no field for the name.
     fn is_wrapped(&self) -> bool {
         false
     }

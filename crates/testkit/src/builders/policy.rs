@@ -1,4 +1,4 @@
-//! Entries of a cluster's list of balancing policies.
+//! Entries for a cluster's list of balancing policies, which have no generated types of their own.
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     LoadBalancingPolicy, load_balancing_policy::Policy,

@@ -1,4 +1,4 @@
-//! Route configurations.
+//! The builder of route configurations. They are valid until a test breaks them.
 
 use envoy_types::pb::envoy::config::route::v3::{
     Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, route::Action,

@@ -1,4 +1,4 @@
-//! One event as one line of JSON.
+//! One event as one line of JSON, so that a change of a recording is readable in a diff.
 
 use std::collections::HashMap;
 
