@@ -30,7 +30,7 @@
 //!     .feature(ServerFeature::Delta);
 //! let bootstrap = Bootstrap::builder(server)?
 //!     .node_id("web-1")
-//!     .locality(LocalityId::new("eu", "a", ""))
+//!     .locality(&LocalityId::new("eu", "a", ""))
 //!     .build();
 //! let channel = Channel::builder("xds:///payments").bootstrap(bootstrap).build()?;
 //! # Ok(())

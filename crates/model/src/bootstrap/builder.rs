@@ -105,8 +105,8 @@ impl BootstrapBuilder {
     }
 
     /// Sets where the client runs.
-    pub fn locality(mut self, locality: LocalityId) -> Self {
-        self.node.locality = Some(locality_proto(&locality));
+    pub fn locality(mut self, locality: &LocalityId) -> Self {
+        self.node.locality = Some(locality_proto(locality));
         self
     }
 

@@ -96,7 +96,7 @@ impl Bootstrap {
     /// let bootstrap = Bootstrap::builder("127.0.0.1:18000")?
     ///     .node_id("web-1")
     ///     .cluster("web")
-    ///     .locality(LocalityId::new("eu", "a", ""))
+    ///     .locality(&LocalityId::new("eu", "a", ""))
     ///     .build();
     /// assert_eq!(bootstrap.node.cluster, "web");
     /// # Ok::<(), crowfly_model::bootstrap::BootstrapError>(())

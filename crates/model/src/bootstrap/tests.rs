@@ -446,7 +446,7 @@ fn builder_is_equal_to_json() {
     let built = Bootstrap::builder("localhost:18000")
         .unwrap()
         .node_id("x")
-        .locality(LocalityId::new("eu", "a", ""))
+        .locality(&LocalityId::new("eu", "a", ""))
         .build();
     let text = valid("x").replace(
         r#""id""#,
