@@ -1,4 +1,7 @@
-//! Putting a channel together.
+//! The settings of a channel, and what is made of them.
+//!
+//! Settings are checked here, before any task runs, so that a wrong one is an error of the caller and not of a
+//! call.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -7,8 +10,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use crowfly_client::metrics::Recorder;
-use crowfly_client::{ConfigError, XdsClient};
+use crowfly_client::metrics::MetricsRecorder;
+use crowfly_client::{XdsClient, XdsClientError};
 use crowfly_lb::CallCounters;
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
 use crowfly_xds::Roots;
@@ -74,7 +77,7 @@ pub struct ChannelBuilder {
     idle_timeout: Duration,
     data_error_handling: Option<bool>,
     aggregate_cluster_resources: Option<bool>,
-    recorder: Option<Arc<dyn Recorder>>,
+    recorder: Option<Arc<dyn MetricsRecorder>>,
     dns_resolver: Option<Arc<dyn Resolve>>,
     dns_refresh: Option<Duration>,
     call_counters: Option<Arc<CallCounters>>,
@@ -125,24 +128,25 @@ impl ChannelBuilder {
         self
     }
 
-    /// How long an attempt to connect to a backend may take, from TCP to the server's SETTINGS.
+    /// Limits an attempt to connect to a backend, from TCP to the server's SETTINGS.
     /// The default is 20 seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Finds out that a backend is gone without a word: one that was silent for `interval` while calls
-    /// are open is sent a PING (gRFC A8), and if nothing comes back within `timeout` its connection is
-    /// closed. Open calls then fail UNAVAILABLE, with a [`ConnectionLost`](crate::ConnectionLost).
+    /// Detects backends that vanished without closing their connections (gRFC A8). A backend that was silent
+    /// for `interval` while calls are open is sent a PING. If nothing comes back within `timeout`, its
+    /// connection is closed. Open calls then fail UNAVAILABLE, with a
+    /// [`ConnectionLost`](crate::ConnectionLost).
     ///
     /// A call that begins after such a silence comes with a PING. `timeout` is TCP's too, on systems
     /// that know TCP_USER_TIMEOUT (gRFC A18): bytes that are not acknowledged for so long end the
     /// connection.
     ///
-    /// By default there are no PINGs. The least interval is 10 seconds. Most gRPC servers tell clients
-    /// off that send them more often than every 5 minutes; the connections that the channel makes then
-    /// wait twice as long.
+    /// By default there are no PINGs. The least interval is 10 seconds. Most gRPC servers refuse PINGs more
+    /// often than every 5 minutes with GOAWAY; connections that the channel makes after that wait twice as
+    /// long.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -183,7 +187,7 @@ impl ChannelBuilder {
         self
     }
 
-    /// Whether connections without open calls are looked after too; the default is no. It has no effect
+    /// Sends PINGs on connections without open calls too if `on`; the default is no. It has no effect
     /// without [`keepalive`](Self::keepalive).
     pub fn keepalive_while_idle(mut self, on: bool) -> Self {
         self.keepalive_while_idle = on;
@@ -273,27 +277,27 @@ impl ChannelBuilder {
         self
     }
 
-    /// Whether errors in xDS data are dealt with as gRFC A88 says, and not as A53 and A57 do. The
-    /// default is what `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING` says.
+    /// Handles errors in xDS data as gRFC A88 says if `on`, and as A53 and A57 say if not. The default is the
+    /// value of `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING`.
     pub fn data_error_handling(mut self, on: bool) -> Self {
         self.data_error_handling = Some(on);
         self
     }
 
-    /// Whether an aggregate cluster may have its list of clusters in a resource of its own (gRFC A99).
-    /// The default is what `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` says.
+    /// Allows an aggregate cluster to have its list of clusters in a resource of its own (gRFC A99). The
+    /// default is the value of `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE`.
     pub fn aggregate_cluster_resources(mut self, on: bool) -> Self {
         self.aggregate_cluster_resources = Some(on);
         self
     }
 
-    /// Where the xDS client reports metrics.
-    pub fn recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+    /// Reports the metrics of the xDS client to `recorder`.
+    pub fn recorder(mut self, recorder: Arc<dyn MetricsRecorder>) -> Self {
         self.recorder = Some(recorder);
         self
     }
 
-    /// What looks up the host names of clusters whose endpoints come from DNS. The default is a
+    /// Looks up the host names of clusters whose endpoints come from DNS with this resolver. The default is a
     /// [`SystemResolver`].
     pub fn dns_resolver(mut self, resolver: Arc<dyn Resolve>) -> Self {
         self.dns_resolver = Some(resolver);
@@ -323,7 +327,7 @@ impl ChannelBuilder {
     }
 
     /// Counts open calls apart from the other channels of this process. By default they are counted
-    /// together: the limit of a cluster (its circuit breaker) is one limit, whoever calls.
+    /// together, because the limit of a cluster (its circuit breaker) is one limit for the whole process.
     pub fn call_counters(mut self, counters: Arc<CallCounters>) -> Self {
         self.call_counters = Some(counters);
         self
@@ -337,8 +341,8 @@ impl ChannelBuilder {
         self.start(&target)
     }
 
-    /// Like [`build`](Self::build), but what is wrong with anything but the target is told to each
-    /// call.
+    /// Like [`build`](Self::build), but only a wrong target is an error here. Anything else that is wrong fails
+    /// each call with the reason.
     pub(crate) fn connect(self) -> Result<Channel, TargetError> {
         let target: Target = self.target.parse()?;
         let written = self.target.clone();
@@ -400,7 +404,7 @@ impl ChannelBuilder {
         }))
     }
 
-    /// How to speak to backends.
+    /// The transport to backends: URI scheme and connection profile.
     fn profile(&self, authority: &CallAuthority) -> Result<(Scheme, Profile), BuildError> {
         let (scheme, profile) = match &self.backend_tls {
             Some(tls) => (Scheme::HTTPS, Profile::with_tls(tls, authority.as_str())?),
@@ -433,7 +437,7 @@ impl ChannelBuilder {
         }
     }
 
-    /// Where configurations come from.
+    /// The source of configurations.
     fn source(
         self,
         target: &Target,
@@ -495,7 +499,7 @@ fn broken(written: String, node: Arc<str>, target: &Target, error: &BuildError) 
     })
 }
 
-/// Why a channel cannot be built.
+/// The reason why a channel cannot be built.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -507,7 +511,7 @@ pub enum BuildError {
     Bootstrap(#[from] BootstrapError),
     /// The bootstrap cannot be used by this client.
     #[error("xDS bootstrap: {0}")]
-    Config(#[from] ConfigError),
+    Config(#[from] XdsClientError),
     /// The target is malformed.
     #[error(transparent)]
     Target(#[from] TargetError),

@@ -1,14 +1,14 @@
-//! When a channel has nothing to do.
+//! Detection of a channel without calls, so that it can let go of its connections and watches.
 //!
-//! A timer that each call resets would be written to by each call. Instead, a call leaves a mark that
-//! is already there most of the time, and the driver looks at the end of each interval: if no call
-//! left a mark, and none was open at either end, none was there.
+//! A timer that each call resets would be written to by each call, and all cores would contend for it.
+//! Instead, a call sets a flag, which is set already most of the time. The driver looks at the flag at
+//! the end of each interval. There was no call if the flag is not set and no call was open at either end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Where calls leave their mark.
+/// The flag that calls set.
 #[derive(Debug, Default)]
 pub(crate) struct Activity(AtomicBool);
 
@@ -25,14 +25,14 @@ impl Activity {
     }
 }
 
-/// Finds out that there was no call for an interval: it takes between one and two of them.
+/// Detects an interval without calls. The detection takes between one and two intervals.
 #[derive(Debug)]
 pub(crate) struct IdleTimer {
     interval: Duration,
     activity: Arc<Activity>,
-    /// The end of this interval; never, if that is too far off to tell.
+    /// The end of this interval; `None` if it lies beyond what `Instant` can express.
     ends: Option<Instant>,
-    /// Whether calls were open when it began.
+    /// True if calls were open when it began.
     were_open: bool,
 }
 
@@ -46,30 +46,31 @@ impl IdleTimer {
         }
     }
 
-    /// When [`is_idle`](Self::is_idle) has something to say.
+    /// The time at which [`is_idle`](Self::is_idle) should be asked.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.ends
     }
 
-    /// Whether an interval without calls has ended. The next one begins.
+    /// True if an interval without calls has ended. The next interval begins.
     pub(crate) fn is_idle(&mut self, are_open: impl FnOnce() -> bool, now: Instant) -> bool {
         if self.ends.is_none_or(|ends| now < ends) {
             return false;
         }
         self.ends = now.checked_add(self.interval);
-        // The mark before the calls: one that starts in between is in the next interval.
+        // The flag is read before the open calls: a call that starts in between sets the flag of the next
+        // interval.
         let was_called = self.activity.take();
         let are_open = are_open();
         let were_open = std::mem::replace(&mut self.were_open, are_open);
         !(was_called || are_open || were_open)
     }
 
-    /// The channel is idle: nothing more to find out.
+    /// Stops the timer, because the channel is idle.
     pub(crate) fn stop(&mut self) {
         self.ends = None;
     }
 
-    /// The channel is in use again.
+    /// Starts the timer again, because the channel is in use.
     pub(crate) fn start(&mut self, now: Instant) {
         self.ends = now.checked_add(self.interval);
         self.were_open = false;

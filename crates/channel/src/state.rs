@@ -1,4 +1,4 @@
-//! What a channel is up to, for those who want to know without making a call.
+//! The connectivity state of a channel, for programs that want to know it without making a call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -73,12 +73,12 @@ impl StateWatch {
         }
     }
 
-    /// The present state, told or not.
+    /// The present state, whether or not this watch has returned it.
     pub(crate) fn present(&self) -> ConnectivityState {
         self.known.load().state
     }
 
-    /// The state that was told last.
+    /// The state that this watch has returned last.
     pub fn state(&self) -> ConnectivityState {
         self.last
     }
@@ -96,7 +96,7 @@ impl StateWatch {
     }
 }
 
-/// Tells those who watch. The state it tells last is final.
+/// Publishes states to watches. Its last state is final.
 #[derive(Debug)]
 pub(crate) struct StateTeller(Arc<Published<Known>>);
 

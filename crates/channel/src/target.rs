@@ -15,11 +15,11 @@ use crate::transport::AuthorityField;
 /// The parsed target of a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
-    /// Whose listener it is, if not the default's.
+    /// The xDS authority that has the listener; `None` is the default one.
     pub(crate) xds_authority: Option<String>,
     /// The service, from which the bootstrap makes the name of the listener.
     pub(crate) service: Arc<str>,
-    /// The same name as calls carry it in `:authority`.
+    /// The service as calls carry it in `:authority`.
     pub(crate) authority: CallAuthority,
 }
 
@@ -34,7 +34,7 @@ impl FromStr for Target {
         let rest = target
             .strip_prefix("xds:")
             .ok_or_else(|| malformed(Malformed::Scheme))?;
-        // They would mean nothing here, and nobody would be told.
+        // They have no meaning in a target, and ignoring them would hide a mistake.
         if rest.contains(['?', '#']) {
             return Err(malformed(Malformed::Query));
         }
@@ -62,9 +62,10 @@ impl FromStr for Target {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CallAuthority {
     text: Arc<str>,
-    /// The same in a URI, or something in its place.
+    /// The authority for URIs; a placeholder if `http` cannot express it.
     uri: Authority,
-    /// The same as a header field, if a URI cannot say it: `http` takes no percent-encoding there.
+    /// The authority as a header field, if `http` cannot express it in a URI: it takes no percent-encoding
+    /// there.
     field: Option<HeaderValue>,
 }
 
@@ -91,7 +92,7 @@ impl CallAuthority {
         self.uri.clone()
     }
 
-    /// Says in the extensions of a request what its URI cannot.
+    /// Puts an authority that a URI cannot express into the extensions of a request.
     pub(crate) fn tell(&self, extensions: &mut Extensions) {
         if let Some(field) = &self.field {
             extensions.insert(AuthorityField(field.clone()));

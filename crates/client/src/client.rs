@@ -1,4 +1,7 @@
-//! The handle to a client.
+//! The public handle of a client, and its builder.
+//!
+//! The handle holds no state of the protocol: it sends commands to the client's task, so that clones of it need
+//! no lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use tokio_rustls::rustls::ClientConfig;
 
 use crate::credentials::{BackendCredentials, CredentialsError};
 use crate::driver::{Command, Driver};
-use crate::metrics::Recorder;
+use crate::metrics::MetricsRecorder;
 use crate::registry;
 use crate::stream::Server;
 use crate::subscriber::Subscriber;
@@ -39,7 +42,7 @@ pub struct XdsClient {
     inner: Arc<Inner>,
 }
 
-/// What the handles of a client share.
+/// The part of a client that its handles share.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) target: Arc<str>,
@@ -49,7 +52,7 @@ pub(crate) struct Inner {
     commands: mpsc::UnboundedSender<Command>,
 }
 
-/// What two clients must have in common, beside target and bootstrap, to be one.
+/// The settings that must be equal, beside target and bootstrap, for two users to share a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
     max_response_bytes: usize,
@@ -60,7 +63,7 @@ pub(crate) struct Settings {
 }
 
 impl Inner {
-    /// Whether the client's task is gone, with the runtime it was started in.
+    /// True if the client's task has ended, because the runtime that it was started in has.
     pub(crate) fn is_gone(&self) -> bool {
         self.commands.is_closed()
     }
@@ -71,7 +74,7 @@ impl XdsClient {
     /// watch begins, so an unreachable server is no error here: the watches tell.
     ///
     /// Must be called in a tokio runtime.
-    pub fn new(bootstrap: &Bootstrap) -> Result<Self, ConfigError> {
+    pub fn new(bootstrap: &Bootstrap) -> Result<Self, XdsClientError> {
         Self::builder(Arc::new(bootstrap.clone())).build()
     }
 
@@ -109,22 +112,22 @@ impl XdsClient {
         Ok(WatchAll::new(subscriber))
     }
 
-    /// Somebody who watches many resources, and is told of what changed together in one batch.
+    /// A subscriber, which watches many resources and gets those that changed together in one batch.
     pub fn subscriber(&self) -> Subscriber {
         Subscriber::new(self.clone())
     }
 
-    /// What the client is for: the target of a channel, or empty.
+    /// The target of the channel that the client serves; empty if it serves none.
     pub fn target(&self) -> &str {
         &self.inner.target
     }
 
-    /// How the client introduces itself.
+    /// The node that the client sends to its servers.
     pub fn node(&self) -> &Node {
         &self.inner.bootstrap.node
     }
 
-    /// All that the client watches, and what is known of each, by type and name.
+    /// The client's cache: every watched resource with its state, ordered by type and name.
     pub async fn dump(&self) -> Vec<(Key, Entry)> {
         let (reply, answer) = oneshot::channel();
         self.command(Command::Dump(reply));
@@ -159,12 +162,12 @@ pub struct XdsClientBuilder {
     custom_policies: CustomPolicies,
     own_readings: Readings,
     backend: BackendCredentials,
-    recorder: Option<Arc<dyn Recorder>>,
+    recorder: Option<Arc<dyn MetricsRecorder>>,
 }
 
 impl XdsClientBuilder {
-    /// What the client is for: it labels metrics and configuration dumps, and clients of one target
-    /// can be shared.
+    /// Sets the target that the client serves. It labels metrics and configuration dumps, and clients of
+    /// one target can be shared.
     pub fn target(mut self, target: &str) -> Self {
         self.target = target.into();
         self
@@ -177,15 +180,15 @@ impl XdsClientBuilder {
         self
     }
 
-    /// Whether errors in the data are dealt with as gRFC A88 says, and not as A53 and A57 do. The
-    /// default is what `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING` says.
+    /// Handles errors in the data as gRFC A88 says if `on`, and as A53 and A57 say if not. The default is
+    /// the value of `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING`.
     pub fn data_error_handling(mut self, on: bool) -> Self {
         self.data_error_handling = Some(on);
         self
     }
 
-    /// Whether an aggregate cluster may have its list of clusters in a resource of its own (gRFC A99).
-    /// The default is what `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` says.
+    /// Allows an aggregate cluster to have its list of clusters in a resource of its own (gRFC A99). The
+    /// default is the value of `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE`.
     pub fn aggregate_cluster_resources(mut self, on: bool) -> Self {
         self.aggregate_cluster_resources = Some(on);
         self
@@ -248,15 +251,15 @@ impl XdsClientBuilder {
         self
     }
 
-    /// Where to report metrics.
-    pub fn recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+    /// Reports metrics to `recorder`.
+    pub fn recorder(mut self, recorder: Arc<dyn MetricsRecorder>) -> Self {
         self.recorder = Some(recorder);
         self
     }
 
     /// The client that this process has for the same target, bootstrap and settings, or else a new
-    /// one (gRFC A71: one client per target). A recorder is that of whoever came first.
-    pub fn shared(self) -> Result<XdsClient, ConfigError> {
+    /// one (gRFC A71: one client per target). A client that exists keeps the recorder it has.
+    pub fn shared(self) -> Result<XdsClient, XdsClientError> {
         let (target, bootstrap) = (Arc::clone(&self.target), Arc::clone(&self.bootstrap));
         let settings = self.settings();
         registry::find_or_insert(&target, &bootstrap, &settings, |bootstrap| {
@@ -265,13 +268,13 @@ impl XdsClientBuilder {
     }
 
     /// A client of its own.
-    pub fn build(self) -> Result<XdsClient, ConfigError> {
+    pub fn build(self) -> Result<XdsClient, XdsClientError> {
         let client = self.start()?;
         registry::insert(&client);
         Ok(client)
     }
 
-    fn start(self) -> Result<XdsClient, ConfigError> {
+    fn start(self) -> Result<XdsClient, XdsClientError> {
         let (configs, authorities) = self.servers()?;
         let settings = self.settings();
         let uniform = settings.data_error_handling;
@@ -291,7 +294,8 @@ impl XdsClientBuilder {
                 max_response_bytes: self.max_response_bytes,
             })
         };
-        let servers: Result<Vec<Server>, ConfigError> = configs.into_iter().map(server).collect();
+        let servers: Result<Vec<Server>, XdsClientError> =
+            configs.into_iter().map(server).collect();
         let (commands, receiver) = mpsc::unbounded();
         let target = Arc::clone(&self.target);
         let mut driver = Driver::new(target, servers?, discovery, receiver, self.recorder);
@@ -331,12 +335,12 @@ impl XdsClientBuilder {
     }
 
     /// Every distinct server once, and which of them each authority asks.
-    fn servers(&self) -> Result<(Vec<&ServerConfig>, Authorities), ConfigError> {
+    fn servers(&self) -> Result<(Vec<&ServerConfig>, Authorities), XdsClientError> {
         let mut distinct: Vec<&ServerConfig> = Vec::new();
         let mut list = |servers| Self::number(servers, &mut distinct);
         let default = list(&self.bootstrap.servers);
         if default.is_empty() {
-            return Err(ConfigError::NoServer);
+            return Err(XdsClientError::NoServer);
         }
         let mut named = BTreeMap::new();
         for name in self.bootstrap.authorities.keys() {
@@ -361,10 +365,10 @@ impl XdsClientBuilder {
     }
 }
 
-/// Why a bootstrap cannot be used.
+/// The reason why a client cannot be made from a bootstrap.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum ConfigError {
+pub enum XdsClientError {
     /// No credentials of a server can be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),

@@ -1,4 +1,4 @@
-//! How ADS messages are written and read.
+//! Encoding and decoding of ADS messages.
 //!
 //! A response is looked at before it is decoded: an empty resource is two bytes on the wire and hundreds
 //! in memory, so a few megabytes of them could take gigabytes.
@@ -41,14 +41,14 @@ pub(crate) fn decode<P: Message + Default>(bytes: &[u8]) -> Result<P, Status> {
     P::decode(bytes).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// The name of its type alone is longer, where it has one.
+/// The least size of a resource on average. The type URL of a real resource alone is longer.
 const LEAST_BYTES: usize = 16;
 
-/// As many do no harm, whatever they are.
+/// Responses with up to this many resources are decoded whatever their size, because their memory is bounded.
 const FEW: usize = 1024;
 
-/// How many resources a response has: they are field 2, in state of the world and in delta. Counting
-/// ends where the message makes no sense, which decoding will find, too.
+/// Counts the resources of a response: they are field 2, in state of the world and in delta. It stops at the
+/// first malformed field, because decoding fails there too.
 fn count_resources(mut bytes: &[u8]) -> usize {
     const RESOURCES: u64 = 2;
     let mut count = 0;

@@ -26,7 +26,7 @@ use tracing::warn;
 use crate::client::XdsClient;
 use crate::registry;
 
-/// How long a client may take to tell what it knows; less than most callers' deadline.
+/// The time that a client has to answer; less than most callers' deadline.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The client status discovery service of this process, to mount on any tonic server.
@@ -47,7 +47,7 @@ pub fn csds_service() -> ClientStatusDiscoveryServiceServer<Csds> {
     ClientStatusDiscoveryServiceServer::new(Csds(()))
 }
 
-/// What answers; see [`csds_service`].
+/// The implementation of the service; see [`csds_service`].
 #[derive(Clone, Copy, Debug)]
 pub struct Csds(());
 
@@ -138,7 +138,7 @@ fn generic_config(key: &Key, entry: &Entry, clock: Clock) -> GenericXdsConfig {
 
 fn error_state(failure: &Failure, clock: Clock) -> UpdateFailureState {
     UpdateFailureState {
-        // What was refused is not kept: it can be large, and come again and again.
+        // The cache does not keep refused resources, because they can be large and come repeatedly.
         failed_configuration: None,
         last_update_attempt: Some(clock.timestamp(failure.at)),
         details: failure.error.to_string(),

@@ -1,5 +1,7 @@
 //! The task that owns a client's state: it moves values between the protocol, the streams and the
 //! watchers.
+//!
+//! All state has one owner, so nothing is locked, and events are handled in one order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::pending;
@@ -14,14 +16,14 @@ use tokio::time::{self, sleep_until};
 use tracing::{trace, warn};
 
 use crate::flow::Unconsumed;
-use crate::metrics::{self, Health, Recorder, ResourceLabels, ServerLabels};
+use crate::metrics::{self, Health, MetricsRecorder, ResourceLabels, ServerLabels};
 use crate::stream::{AdsStream, Server, StreamEvent, StreamId};
 use crate::subscriber::{Batch, SubscriberId, Update};
 
-/// What a handle asks of the task.
+/// A request of a handle to the task.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// A copy of all that is known.
+    /// Asks for a copy of the cache.
     Dump(oneshot::Sender<Vec<(Key, Entry)>>),
     Join {
         id: SubscriberId,
@@ -55,7 +57,7 @@ pub(crate) struct Driver {
     subscribers: HashMap<SubscriberId, mpsc::UnboundedSender<Batch>>,
     watched: HashMap<Key, Watchers>,
     whole_types: BTreeMap<Kind, Watchers>,
-    recorder: Option<Arc<dyn Recorder>>,
+    recorder: Option<Arc<dyn MetricsRecorder>>,
     counts: BTreeMap<(String, &'static str, &'static str), u64>,
 }
 
@@ -65,10 +67,10 @@ struct Link {
     health: Health,
 }
 
-/// Few, and each once.
+/// The subscribers of a resource: few, and each is listed once.
 type Watchers = Vec<SubscriberId>;
 
-/// What to tell whom, gathered until the protocol has nothing more to say.
+/// The updates for each subscriber, gathered until the protocol has no more output.
 type Batches = BTreeMap<SubscriberId, Vec<Update>>;
 
 impl Driver {
@@ -77,7 +79,7 @@ impl Driver {
         servers: Vec<Server>,
         discovery: Discovery,
         commands: mpsc::UnboundedReceiver<Command>,
-        recorder: Option<Arc<dyn Recorder>>,
+        recorder: Option<Arc<dyn MetricsRecorder>>,
     ) -> Self {
         let (to_events, events) = mpsc::unbounded();
         let link = |server| Link {
@@ -136,7 +138,7 @@ impl Driver {
         match command {
             Command::Dump(reply) => {
                 let cache = self.discovery.cache().iter();
-                // Whoever asked may have lost interest.
+                // An error means that the caller no longer waits.
                 let _ = reply.send(cache.map(|(k, e)| (k.clone(), e.clone())).collect());
             }
             Command::Join { id, sender } => {
@@ -191,7 +193,7 @@ impl Driver {
         }
     }
 
-    /// A new watcher hears at once what is known, with no second request for it.
+    /// Gives a new watcher the entry in the cache at once, because the server would not send it again.
     fn tell_known(&self, id: SubscriberId, key: Key, batches: &mut Batches) {
         let entry = self.discovery.cache().entry(&key);
         if let Some(entry) = entry.filter(|entry| entry.is_known()) {
@@ -214,7 +216,7 @@ impl Driver {
         }
     }
 
-    /// Reads on where the last response has been consumed, and answered as far as needs be.
+    /// Resumes the streams whose last response has been consumed and answered.
     fn resume(&mut self) {
         for (index, link) in self.servers.iter_mut().enumerate() {
             let paused = link.stream.as_mut().filter(|stream| stream.paused);
@@ -226,7 +228,7 @@ impl Driver {
         }
     }
 
-    /// Takes note of an event; returns the stream if the server spoke on it.
+    /// Hands an event to the protocol. Returns the stream if the event is a response.
     fn event(&mut self, id: StreamId, event: StreamEvent) -> Option<StreamId> {
         let (server, _) = id;
         let link = &mut self.servers[server.0];
@@ -250,7 +252,7 @@ impl Driver {
         spoke
     }
 
-    /// Does what the protocol wants done; `false` if that is nothing.
+    /// Carries out the protocol's outputs; `false` if there were none.
     fn act(&mut self, batches: &mut Batches) -> bool {
         let mut acted = false;
         while let Some(output) = self.discovery.poll_output(now()) {
@@ -326,8 +328,7 @@ impl Driver {
         }
     }
 
-    /// Reports how a server is doing, where that has changed (gRFC A78: a failure counts when a
-    /// working server goes bad).
+    /// Reports a change of a server's health (gRFC A78: a failure counts when a working server fails).
     fn is_now(&mut self, server: ServerId, health: Health) {
         let before = std::mem::replace(&mut self.servers[server.0].health, health);
         if before == health {
@@ -341,7 +342,11 @@ impl Driver {
         });
     }
 
-    fn record(&self, server: ServerId, record: impl FnOnce(&dyn Recorder, ServerLabels<'_>)) {
+    fn record(
+        &self,
+        server: ServerId,
+        record: impl FnOnce(&dyn MetricsRecorder, ServerLabels<'_>),
+    ) {
         if let Some(recorder) = &self.recorder {
             let labels = ServerLabels {
                 target: &self.target,
@@ -351,7 +356,7 @@ impl Driver {
         }
     }
 
-    /// Reports how many resources are in which state, where that has changed.
+    /// Reports the numbers of resources per state that have changed.
     fn count(&mut self) {
         let Some(recorder) = &self.recorder else {
             return;

@@ -1,11 +1,13 @@
-//! Flow control: a server is read no faster than its watchers take what it said.
+//! Flow control: a server is read no faster than its watchers take its updates.
+//!
+//! Without it, a server that sends faster than a program reads would fill the program's memory.
 
 use futures_channel::mpsc;
 
 use crate::stream::{StreamEvent, StreamId};
 
-/// Held by whoever has not yet dealt with a response; when the last holder lets go, the next one is
-/// read. A holder that is dropped unread lets go, too.
+/// A token that comes with each batch of a response. The next response is read when all batches have dropped
+/// theirs, read or unread.
 #[derive(Debug)]
 pub(crate) struct Unconsumed {
     stream: StreamId,
@@ -24,7 +26,7 @@ impl Unconsumed {
 impl Drop for Unconsumed {
     fn drop(&mut self) {
         let event = (self.stream, StreamEvent::Consumed);
-        // The driver is gone only when the client is.
+        // An error means that the client is gone, and its streams with it.
         let _ = self.events.unbounded_send(event);
     }
 }

@@ -37,7 +37,7 @@ mod subscriber;
 mod transports;
 mod watch;
 
-pub use client::{ConfigError, XdsClient, XdsClientBuilder};
+pub use client::{XdsClient, XdsClientBuilder, XdsClientError};
 pub use credentials::CredentialsError;
 pub use csds::{Csds, csds_service};
 pub use http_status::code_of_http;

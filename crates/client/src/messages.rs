@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use crate::codec::HEADER;
 use crate::http_status::code_of_http;
 
-/// How much of a message is looked at for its type: the first resource has it.
+/// The bytes of a message that are searched for a type URL: the first resource has one.
 const BEGINNING: usize = 1024;
 const TYPE_PREFIX: &[u8] = b"type.googleapis.com/";
 const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
@@ -42,12 +42,12 @@ impl fmt::Display for TooLarge {
 
 impl Error for TooLarge {}
 
-/// What is still to come of a response.
+/// The messages of a response that are not read yet.
 #[derive(Debug)]
 pub(crate) struct Messages {
     body: Body,
     limit: usize,
-    /// What has come of the next message, its header included.
+    /// The bytes of the next message so far, its header included.
     gathered: Vec<u8>,
 }
 
@@ -58,7 +58,7 @@ impl Messages {
         if let Some(status) = Status::from_header_map(response.headers()) {
             return ended_with(status);
         }
-        // What follows is for people, or whatever a proxy has to say.
+        // The body of another status is text of a proxy, and holds no messages.
         if response.status() != StatusCode::OK {
             return Err(without_status(response.status()));
         }
@@ -92,7 +92,7 @@ impl Messages {
         }
     }
 
-    /// What is gathered, if it is all of a message.
+    /// The next message, if all of it has come.
     fn whole_message(&self) -> Result<Option<&[u8]>, Status> {
         let Some((compressed, length, rest)) = self.begun() else {
             return Ok(None);
@@ -106,7 +106,7 @@ impl Messages {
         Ok(rest.get(..length))
     }
 
-    /// Whether the next message is compressed, how long it is, and what there is of it.
+    /// The header of the next message (compressed or not, and its length), and the bytes after it.
     fn begun(&self) -> Option<(bool, usize, &[u8])> {
         let (header, rest) = self.gathered.split_first_chunk::<HEADER>()?;
         let [compressed, length @ ..] = *header;
@@ -136,7 +136,7 @@ impl Messages {
         }
     }
 
-    /// Nothing more comes.
+    /// The result at the end of the body.
     fn ended<T>(&self, trailers: Option<&HeaderMap>) -> Result<Option<T>, Status> {
         if self.is_too_large() {
             return Err(self.too_large());
@@ -156,7 +156,7 @@ fn ended_with<T>(status: Status) -> Result<Option<T>, Status> {
     }
 }
 
-/// What it means if a response has an HTTP status alone (gRPC's HTTP to gRPC status code mapping).
+/// The status of a response that has an HTTP status alone (gRPC's HTTP to gRPC status code mapping).
 fn without_status(http_status: StatusCode) -> Status {
     Status::new(
         code_of_http(http_status),

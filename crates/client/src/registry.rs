@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use crowfly_model::bootstrap::Bootstrap;
 
-use crate::client::{ConfigError, Inner, Settings, XdsClient};
+use crate::client::{Inner, Settings, XdsClient, XdsClientError};
 
 static CLIENTS: LazyLock<Mutex<Vec<Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
@@ -24,15 +24,16 @@ pub(crate) fn insert(client: &XdsClient) {
     clients.push(Arc::downgrade(client.inner()));
 }
 
-/// The client for a target and bootstrap, made if there is none. The lock is held meanwhile, so that
-/// two channels that start together find one client. Clients with equal bootstraps hold one: most
-/// programs have no other.
+/// Returns the client for a target and bootstrap, and makes it if there is none.
+///
+/// The lock is held until it is made, because two channels that start together must find one client.
+/// Clients with equal bootstraps hold one copy, because most programs have only one bootstrap.
 pub(crate) fn find_or_insert(
     target: &str,
     bootstrap: &Arc<Bootstrap>,
     settings: &Settings,
-    make: impl FnOnce(Arc<Bootstrap>) -> Result<XdsClient, ConfigError>,
-) -> Result<XdsClient, ConfigError> {
+    make: impl FnOnce(Arc<Bootstrap>) -> Result<XdsClient, XdsClientError>,
+) -> Result<XdsClient, XdsClientError> {
     let mut clients = clients();
     clients.retain(|client| client.strong_count() > 0);
     let same = |inner: &Arc<Inner>| {

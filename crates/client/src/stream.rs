@@ -1,4 +1,7 @@
 //! One ADS stream over tonic, as events.
+//!
+//! The driver must never wait for one server, because it serves all of them. So each stream is a task of its own,
+//! which tells the driver what happened, and reads one response at a time.
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -39,14 +42,15 @@ pub(crate) struct Server {
     pub(crate) max_response_bytes: usize,
 }
 
-/// Names a stream: to which server, and the how-manieth of this client.
+/// Names a stream: its server, and its number among all streams that the client has opened. An event of an
+/// older stream is recognised by its number, and ignored.
 pub(crate) type StreamId = (ServerId, u64);
 
-/// Something that happened on a stream.
+/// An event on a stream, for the driver.
 #[derive(Debug)]
 pub(crate) enum StreamEvent {
     Closed(Ending),
-    /// Every watcher has taken what the last response changed.
+    /// All watchers have taken the updates of the last response.
     Consumed,
     DeltaResponse(Box<DeltaDiscoveryResponse>),
     Opened,
@@ -66,7 +70,7 @@ pub(crate) struct AdsStream {
 }
 
 impl AdsStream {
-    /// Hands over a request. If the stream is over, its `Closed` says so.
+    /// Queues a request. It is lost if the stream has ended, and `Closed` tells the driver that.
     pub(crate) fn send(&self, request: Box<Request>) {
         let _ = self.requests.unbounded_send(request);
     }
@@ -147,7 +151,7 @@ impl Server {
             to_send,
             link: link.clone(),
         };
-        // Boxed, for it is large, and done when the conversation has begun.
+        // Boxed: the future is large, and is needed only until the stream is open.
         let response = Box::pin(call(lease, protocol, request)).await?;
         let Some(mut messages) = Messages::of(response, self.max_response_bytes)? else {
             return Ok(());
@@ -187,7 +191,7 @@ impl Server {
 
 type Requests = mpsc::UnboundedReceiver<Box<Request>>;
 
-/// The way back to the driver.
+/// Sends events of one stream to the driver.
 #[derive(Clone, Debug)]
 struct Link {
     id: StreamId,
@@ -202,8 +206,8 @@ impl Link {
     }
 }
 
-/// The body of the request. It tells when the transport takes a message: the deadline of what that asks
-/// for begins then.
+/// The body of the request. It tells the driver when the transport takes a message, because the timers of
+/// the resources that the message asks for start then.
 struct Outgoing {
     to_send: Requests,
     link: Link,
@@ -225,8 +229,8 @@ impl http_body::Body for Outgoing {
     }
 }
 
-/// Begins a conversation. A server may hold its headers back until its first response: requests go out
-/// meanwhile.
+/// Opens the stream. Requests go out before the response's headers come, because a server may hold them back
+/// until its first response.
 async fn call(
     lease: &Lease,
     protocol: Protocol,

@@ -1,4 +1,7 @@
-//! One reader of many resources.
+//! A reader of many resources that change together.
+//!
+//! A channel needs listener, routes, clusters and endpoints of one instant. A watch per resource could not give
+//! it that, so a subscriber gets everything that one response changed as one batch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,24 +13,24 @@ use crate::client::XdsClient;
 use crate::driver::Command;
 use crate::flow::Unconsumed;
 
-/// What has become of one resource.
+/// A change of one resource.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// Which resource.
+    /// The resource that changed.
     pub key: Key,
-    /// What of it is new.
+    /// The part of it that changed.
     pub changed: Changed,
-    /// All that is known of it now.
+    /// Its entry in the cache after the change.
     pub entry: Entry,
 }
 
-/// All that one response of the server changed, so that whoever looks between batches sees what the
-/// server meant at one instant.
+/// All changes that one response of a server made. Between two batches, a reader sees one consistent state of
+/// the server.
 ///
 /// The server is not read further until every subscriber has dropped its batch.
 #[derive(Debug)]
 pub struct Batch {
-    /// What changed.
+    /// The changes.
     pub updates: Vec<Update>,
     pub(crate) unconsumed: Option<Arc<Unconsumed>>,
 }
@@ -54,8 +57,8 @@ impl Subscriber {
         subscriber
     }
 
-    /// Begins to watch a resource. What is already known of it comes with the next batch. The error
-    /// is that of [`XdsClient::watch`].
+    /// Begins to watch a resource. If the cache has it, its entry comes with the next batch. The error is
+    /// that of [`XdsClient::watch`].
     pub fn watch(&self, key: Key) -> Result<(), ReadingError> {
         self.client.inner().readings.check(key.kind)?;
         self.client.command(Command::Watch { id: self.id, key });
@@ -74,7 +77,7 @@ impl Subscriber {
         self.client.command(Command::Unwatch { id: self.id, key });
     }
 
-    /// What changed next; `None` once the client's task is gone. Cancel-safe.
+    /// The next batch of changes; `None` once the client's task is gone. Cancel-safe.
     pub async fn next(&mut self) -> Option<Batch> {
         self.batches.recv().await.ok()
     }

@@ -15,10 +15,10 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 
-use crate::client::ConfigError;
+use crate::client::XdsClientError;
 use crate::credentials::{BackendCredentials, Dialer};
 
-/// How much of a stream may be under way unread.
+/// The bytes that a server may send on one stream before they are read.
 pub(crate) const STREAM_WINDOW: u32 = 1 << 20;
 const STREAMS_PER_CONNECTION: u32 = 16;
 pub(crate) const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_PER_CONNECTION;
@@ -34,7 +34,7 @@ pub(crate) struct Transports {
     connections: Mutex<Vec<Connection>>,
 }
 
-/// A connection, or the attempt to make it: who comes meanwhile waits for the same one.
+/// A connection, or the attempt to make one. Streams that need it during the attempt wait for its result.
 #[derive(Debug)]
 struct Connection {
     dial: Dial,
@@ -45,12 +45,12 @@ struct Connection {
 type Dial = Shared<BoxFuture<'static, Result<Channel, Arc<str>>>>;
 
 impl Transports {
-    /// The connections to `server`: the same for all who mean the same server, and would speak to it in
-    /// the same way.
+    /// The connections to `server`. Clients share them if their bootstrap entries and credentials for the
+    /// server are equal.
     pub(crate) fn to(
         server: &ServerConfig,
         backend: &BackendCredentials,
-    ) -> Result<Arc<Self>, ConfigError> {
+    ) -> Result<Arc<Self>, XdsClientError> {
         let key = (server.clone(), backend.of(server));
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|_, transports| transports.strong_count() > 0);
@@ -65,7 +65,7 @@ impl Transports {
         Ok(transports)
     }
 
-    /// A place on a connection, which is made if none has room. The error is the reason.
+    /// Reserves a place on a connection, and makes a connection if none has room. The error is the reason.
     pub(crate) async fn lease(self: &Arc<Self>) -> Result<Lease, Arc<str>> {
         let (place, dial) = self.place();
         match dial.await {
@@ -116,7 +116,7 @@ impl Transports {
     }
 }
 
-/// A place on a connection that works, or did.
+/// A place on a connection that was made. The connection may have failed since.
 #[derive(Debug)]
 pub(crate) struct Lease {
     place: Place,
@@ -128,18 +128,18 @@ impl Lease {
         self.channel.clone()
     }
 
-    /// Adds what the server wants to see of the caller.
+    /// Adds the call credentials to a request's metadata.
     pub(crate) async fn authorize(&self, metadata: &mut MetadataMap) -> Result<(), Status> {
         self.place.transports.dialer.authorize(metadata).await
     }
 
-    /// The connection does not work: nobody else shall try it.
+    /// Takes the connection out of use for new streams, because it has failed.
     pub(crate) fn discard(&self) {
         self.place.discard();
     }
 }
 
-/// A place on a connection. The connection goes with its last place.
+/// A place on a connection. Dropping the last place closes the connection.
 #[derive(Debug)]
 struct Place {
     transports: Arc<Transports>,

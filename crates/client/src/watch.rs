@@ -1,4 +1,4 @@
-//! Typed watches, in the vocabulary of gRFC A88.
+//! Typed watches, in the vocabulary of gRFC A88, for readers that want one resource or one type.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -10,19 +10,19 @@ use crowfly_xds::{Changed, ResourceError};
 use crate::flow::Unconsumed;
 use crate::subscriber::{Subscriber, Update};
 
-/// What a watcher is told (gRFC A88).
+/// An event of a watch (gRFC A88).
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent<T> {
-    /// Trouble that is no reason to stop using the resource; `None` when it is over.
+    /// An error that does not make the resource unusable; `None` when it is over.
     AmbientError(Option<ResourceError>),
-    /// The resource is new, has changed, or is not to be had.
+    /// The resource is new, has changed, or cannot be used.
     ResourceChanged(Result<Arc<T>, ResourceError>),
 }
 
 /// A watch on one resource; dropping it ends the watch.
 ///
-/// The control plane is read no further until every watch has taken what there is for it, so that a
-/// client never piles up what it does not use.
+/// The server is read no further until every watch has taken its events, so that events never pile up in
+/// memory.
 #[derive(Debug)]
 pub struct Watch<R: ResourceType> {
     all: WatchAll<R>,
@@ -47,7 +47,7 @@ impl<R: ResourceType> Watch<R> {
 pub struct WatchAll<R: ResourceType> {
     subscriber: Subscriber,
     pending: VecDeque<(Arc<str>, WatchEvent<R::Parsed>)>,
-    /// What the pending events came with.
+    /// The token of the response that the pending events came with.
     unconsumed: Option<Arc<Unconsumed>>,
     of: PhantomData<fn() -> R>,
 }
@@ -80,7 +80,7 @@ impl<R: ResourceType> WatchAll<R> {
         }
     }
 
-    /// gRFC A88: the resource first, then what is wrong around it.
+    /// gRFC A88: the resource comes first, then its ambient error.
     fn take(&mut self, update: &Update) {
         let name = &update.key.name;
         let ambient = update.entry.ambient();

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crowfly_client::metrics::{Recorder, ServerLabels};
+use crowfly_client::metrics::{MetricsRecorder, ServerLabels};
 use crowfly_client::{Batch, Subscriber, XdsClient};
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};
@@ -220,7 +220,7 @@ struct Read {
     more: Notify,
 }
 
-impl Recorder for Read {
+impl MetricsRecorder for Read {
     fn updates(&self, _: ServerLabels<'_>, _: &str, _: u64, _: u64) {
         self.responses.fetch_add(1, Relaxed);
         self.more.notify_one();

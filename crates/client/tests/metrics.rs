@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowfly_client::XdsClient;
-use crowfly_client::metrics::{Recorder, ResourceLabels, ServerLabels};
+use crowfly_client::metrics::{MetricsRecorder, ResourceLabels, ServerLabels};
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::Cluster;
 use crowfly_testkit::builders::cluster;
@@ -134,7 +134,7 @@ impl Teller {
     }
 }
 
-impl Recorder for Teller {
+impl MetricsRecorder for Teller {
     fn connected(&self, labels: ServerLabels<'_>, connected: bool) {
         self.check(labels);
         self.tell(format!("connected {connected}"));

@@ -1,4 +1,4 @@
-//! Looking up host names, for clusters whose endpoints are a DNS name (`LOGICAL_DNS`, gRFC A37).
+//! Lookups of host names, for clusters whose endpoints are a DNS name (`LOGICAL_DNS`, gRFC A37).
 //!
 //! [`SystemResolver`] does what other programs on the machine do. Plug in another [`Resolve`] with
 //! [`ChannelBuilder::dns_resolver`](crate::ChannelBuilder::dns_resolver):
@@ -6,7 +6,7 @@
 //! ```
 //! use std::net::{IpAddr, Ipv4Addr};
 //!
-//! use crowfly::dns::{Lookup, Resolve, ResolveError};
+//! use crowfly::dns::{Lookup, Resolve, LookupError};
 //!
 //! /// Knows one host.
 //! #[derive(Debug)]
@@ -16,7 +16,7 @@
 //!     fn resolve(&self, host: &str) -> Lookup {
 //!         let answer = match host {
 //!             "backend" => Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
-//!             _ => Err(ResolveError::NoSuchHost),
+//!             _ => Err(LookupError::NoSuchHost),
 //!         };
 //!         Box::pin(async { answer })
 //!     }
@@ -54,19 +54,19 @@ pub trait Resolve: Debug + Send + Sync + 'static {
 }
 
 /// A lookup that is under way.
-pub type Lookup = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send>>;
+pub type Lookup = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, LookupError>> + Send>>;
 
-/// Why there are no addresses for a host.
+/// The reason why a lookup found no addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum ResolveError {
+pub enum LookupError {
     /// The host exists, but has no addresses.
     #[error("no addresses")]
     NoAddresses,
     /// There is no such host.
     #[error("no such host (NXDOMAIN)")]
     NoSuchHost,
-    /// The name server could not do it.
+    /// The name server answered with a failure.
     #[error("the name server failed (SERVFAIL)")]
     ServerFailure,
     /// There was no answer for this long.

@@ -1,4 +1,4 @@
-//! The lookups of a channel.
+//! The driver of a channel's lookups: it runs the lookups that `schedule` asks for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -14,7 +14,7 @@ use tokio::time::{self, sleep_until};
 use tracing::debug;
 
 use super::schedule::{MINIMUM_INTERVAL, Schedule, Ticket};
-use super::{Resolve, ResolveError};
+use super::{LookupError, Resolve};
 
 /// Under this, a refresh interval is a mistake.
 const LEAST_REFRESH: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ pub(crate) type Outcome = Result<Vec<SocketAddr>, Arc<str>>;
 pub(crate) struct Names {
     resolver: Arc<dyn Resolve>,
     schedule: Schedule,
-    lookups: JoinSet<(Ticket, Result<Vec<IpAddr>, ResolveError>)>,
+    lookups: JoinSet<(Ticket, Result<Vec<IpAddr>, LookupError>)>,
     handles: BTreeMap<Ticket, AbortHandle>,
 }
 
@@ -53,7 +53,7 @@ impl Names {
         self.schedule.watch(name);
     }
 
-    /// Ends that, and a lookup that is under way.
+    /// Stops looking `name` up, and aborts its lookup if one is under way.
     pub(crate) fn unwatch(&mut self, name: &DnsName) {
         let ticket = self.schedule.unwatch(name);
         if let Some(lookup) = ticket.and_then(|ticket| self.handles.remove(&ticket)) {
@@ -94,7 +94,7 @@ impl Names {
         let resolver = Arc::clone(&self.resolver);
         let lookup = async move { resolver.resolve(&name.host).await };
         let lookup = AssertUnwindSafe(lookup).catch_unwind().map(move |answer| {
-            let panicked = |_| Err(ResolveError::Other("the resolver panicked".into()));
+            let panicked = |_| Err(LookupError::Other("the resolver panicked".into()));
             (ticket, answer.unwrap_or_else(panicked))
         });
         let handle = self.lookups.spawn(lookup);
@@ -102,14 +102,14 @@ impl Names {
     }
 }
 
-fn not_empty(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, ResolveError> {
+fn not_empty(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, LookupError> {
     match addresses.is_empty() {
-        true => Err(ResolveError::NoAddresses),
+        true => Err(LookupError::NoAddresses),
         false => Ok(addresses),
     }
 }
 
-fn deliver(name: DnsName, outcome: Result<Vec<IpAddr>, ResolveError>) -> (DnsName, Outcome) {
+fn deliver(name: DnsName, outcome: Result<Vec<IpAddr>, LookupError>) -> (DnsName, Outcome) {
     let outcome = match outcome {
         Ok(addresses) => {
             let mut seen = BTreeSet::new();

@@ -1,6 +1,6 @@
-//! When to look up which name; without I/O.
+//! The times at which names are looked up; without I/O, so that tests run in simulated time.
 //!
-//! A name is looked up once. What its addresses are worth, only connections can tell, so nothing is
+//! A name is looked up once. Only connections show whether its addresses still work, so nothing is
 //! looked up again until the balancer asks (gRFC A37, A74), or an interval set by the user has
 //! passed. A balancer whose backends are down asks often: a name is looked up on request not more
 //! than once in 30 seconds.
@@ -30,11 +30,11 @@ pub(super) struct Ticket(u64);
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// When the last lookup started; none has if there is no time.
+    /// The start of the last lookup; `None` if there was none.
     started: Option<Instant>,
     /// The lookup that is under way.
     ticket: Option<Ticket>,
-    /// Whether another lookup was asked for.
+    /// True if another lookup was asked for.
     requested: bool,
 }
 
@@ -49,22 +49,22 @@ impl Schedule {
         }
     }
 
-    /// Begins to look `name` up: at once, and as if it had never been, unless it is being watched.
+    /// Begins to look `name` up at once, unless it is watched already. Nothing is remembered of an earlier
+    /// watch.
     pub(super) fn watch(&mut self, name: &DnsName) {
         if !self.names.contains_key(name) {
             self.names.insert(name.clone(), Entry::default());
         }
     }
 
-    /// Forgets `name`, and tells which lookup is thus in vain.
+    /// Forgets `name`, and returns its lookup under way, which is to be aborted.
     pub(super) fn unwatch(&mut self, name: &DnsName) -> Option<Ticket> {
         let ticket = self.names.remove(name)?.ticket?;
         self.under_way.remove(&ticket);
         Some(ticket)
     }
 
-    /// Asks for another lookup of every name: whoever asks does not say which name its trouble
-    /// comes from (gRFC A74).
+    /// Asks for another lookup of every name, because a balancer's request does not name one (gRFC A74).
     pub(super) fn request(&mut self) {
         for entry in self.names.values_mut() {
             // The first lookup is due in any case, and asking for it is no reason for a second.
@@ -103,7 +103,7 @@ impl Schedule {
         Some(name)
     }
 
-    /// When [`poll`](Self::poll) should be called again, if nothing else happens.
+    /// The time to call [`poll`](Self::poll) again, if nothing else happens before.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let due = |entry: &Entry| match entry.due(self.minimum_interval, self.refresh) {
             Due::At(at) => Some(at),

@@ -1,4 +1,4 @@
-//! Looking up names as the system is configured to.
+//! The default resolver: it looks names up as the system's configuration says, as other programs do.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,12 +15,12 @@ use hickory_resolver::{Hosts, TokioResolver};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::{Lookup, Resolve, ResolveError};
+use super::{Lookup, LookupError, Resolve};
 
-/// How long a lookup may take, with every name server, search domain and repetition.
+/// The limit of a lookup, with every name server, search domain and repetition.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What an error of the configuration is about.
+/// Names the system's configuration in errors.
 const CONFIGURATION: &str = "the system's DNS configuration";
 
 /// Looks up names in the hosts file, and then, as IPv4 and IPv6 addresses, with the name servers
@@ -53,7 +53,7 @@ impl SystemResolver {
         }
     }
 
-    /// How long a lookup may take in all. The default is 30 seconds. It ends earlier when every name
+    /// Limits a whole lookup. The default is 30 seconds. It ends earlier when every name
     /// server has been silent for as long, and as often, as the system's configuration says, and
     /// for half of this time at most.
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -61,13 +61,13 @@ impl SystemResolver {
         self
     }
 
-    /// What is to be done for `host`; `read` reads the configuration of the system.
+    /// Plans the lookup of `host`; `read` reads the configuration of the system.
     fn plan(
         &self,
         host: Name,
         hosts: &Hosts,
         read: impl FnOnce() -> Configuration,
-    ) -> Result<Plan, ResolveError> {
+    ) -> Result<Plan, LookupError> {
         let addresses = in_hosts(hosts, &host);
         if !addresses.is_empty() {
             return Ok(Plan::Known(addresses));
@@ -91,14 +91,14 @@ impl SystemResolver {
         let attempts = u32::try_from(options.attempts).unwrap_or(u32::MAX).max(1);
         let share = self.timeout / attempts.saturating_mul(2);
         options.timeout = options.timeout.min(share);
-        // There, attempts are attempts; here, they are repetitions.
+        // resolv.conf counts all attempts, hickory only the repetitions.
         options.attempts = options.attempts.saturating_sub(1);
         options.cache_size = 0;
         options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
         options.use_hosts_file = ResolveHosts::Never;
     }
 
-    async fn look_up(self, host: String) -> Result<Vec<IpAddr>, ResolveError> {
+    async fn look_up(self, host: String) -> Result<Vec<IpAddr>, LookupError> {
         let name = Name::from_str_relaxed(&host)
             .map_err(|error| other("not a host name", &error.into()))?;
         let plan = spawn_blocking(move || {
@@ -106,7 +106,7 @@ impl SystemResolver {
             self.plan(name, &hosts, read_system_conf)
         })
         .await;
-        let plan = plan.map_err(|error| ResolveError::Other(error.to_string()))?;
+        let plan = plan.map_err(|error| LookupError::Other(error.to_string()))?;
         match plan? {
             Plan::Ask(resolver, name) => ask(&resolver, name).await,
             Plan::Known(addresses) => Ok(addresses),
@@ -129,14 +129,14 @@ impl Resolve for SystemResolver {
         let lookup = self.clone().look_up(host.to_owned());
         Box::pin(async move {
             let outcome = timeout(limit, lookup).await;
-            outcome.unwrap_or(Err(ResolveError::TimedOut(limit)))
+            outcome.unwrap_or(Err(LookupError::TimedOut(limit)))
         })
     }
 }
 
 type Configuration = Result<(ResolverConfig, ResolverOpts), NetError>;
 
-/// What is to be done for a host.
+/// The plan of a lookup.
 enum Plan {
     Ask(Box<TokioResolver>, Name),
     Known(Vec<IpAddr>),
@@ -168,36 +168,34 @@ fn explicit(servers: &[SocketAddr]) -> ResolverConfig {
     ResolverConfig::from_name_servers(servers.iter().map(server).collect())
 }
 
-async fn ask(resolver: &TokioResolver, host: Name) -> Result<Vec<IpAddr>, ResolveError> {
+async fn ask(resolver: &TokioResolver, host: Name) -> Result<Vec<IpAddr>, LookupError> {
     let answer = resolver.lookup_ip(host).await;
     let addresses: Vec<_> = match &answer {
         Ok(answer) => answer.iter().collect(),
         Err(error) => return Err(reason(error, resolver.options())),
     };
     if addresses.is_empty() {
-        return Err(ResolveError::NoAddresses);
+        return Err(LookupError::NoAddresses);
     }
     Ok(addresses)
 }
 
-fn reason(error: &NetError, options: &ResolverOpts) -> ResolveError {
+fn reason(error: &NetError, options: &ResolverOpts) -> LookupError {
     match error {
-        error if error.is_nx_domain() => ResolveError::NoSuchHost,
-        error if error.is_no_records_found() => ResolveError::NoAddresses,
-        NetError::Dns(DnsError::ResponseCode(ResponseCode::ServFail)) => {
-            ResolveError::ServerFailure
-        }
+        error if error.is_nx_domain() => LookupError::NoSuchHost,
+        error if error.is_no_records_found() => LookupError::NoAddresses,
+        NetError::Dns(DnsError::ResponseCode(ResponseCode::ServFail)) => LookupError::ServerFailure,
         NetError::Timeout => {
             let attempts = u32::try_from(options.attempts).unwrap_or(u32::MAX);
             let waited = options.timeout.saturating_mul(attempts.saturating_add(1));
-            ResolveError::TimedOut(waited)
+            LookupError::TimedOut(waited)
         }
-        error => ResolveError::Other(error.to_string()),
+        error => LookupError::Other(error.to_string()),
     }
 }
 
-fn other(what: &str, error: &NetError) -> ResolveError {
-    ResolveError::Other(format!("{what}: {error}"))
+fn other(what: &str, error: &NetError) -> LookupError {
+    LookupError::Other(format!("{what}: {error}"))
 }
 
 #[cfg(test)]
@@ -209,13 +207,13 @@ mod tests {
 
     const HOSTS: &str = "192.0.2.1 One.test\n2001:db8::2 two.test\n192.0.2.2 two.test";
 
-    fn plan(host: &str, resolv_conf: &str) -> Result<Plan, ResolveError> {
+    fn plan(host: &str, resolv_conf: &str) -> Result<Plan, LookupError> {
         let host =
-            Name::from_str_relaxed(host).map_err(|error| ResolveError::Other(error.to_string()))?;
+            Name::from_str_relaxed(host).map_err(|error| LookupError::Other(error.to_string()))?;
         let mut hosts = Hosts::default();
         hosts
             .read_hosts_conf(HOSTS.as_bytes())
-            .map_err(|error| ResolveError::Other(error.to_string()))?;
+            .map_err(|error| LookupError::Other(error.to_string()))?;
         SystemResolver::new().plan(host, &hosts, || parse_resolv_conf(resolv_conf))
     }
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::names::Outcome;
 use super::schedule::Schedule;
-use super::{Lookup, Names, Resolve, ResolveError, SystemResolver};
+use super::{Lookup, LookupError, Names, Resolve, SystemResolver};
 
 /// Longer than any test that passes.
 const FOREVER: Duration = Duration::from_secs(3600);
@@ -283,7 +283,7 @@ async fn a_resolver_that_misbehaves_fails_its_own_lookups_only() {
             match host {
                 "a-panic" => panic!("{host}"),
                 "b-nothing" => Box::pin(async { Ok(vec![]) }),
-                _ => Box::pin(async { Err(ResolveError::Other("no idea".into())) }),
+                _ => Box::pin(async { Err(LookupError::Other("no idea".into())) }),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How a socket to an address comes about: by TCP, or by a connector of the program's own.
+//! Sockets to backends: by TCP, or by a connector of the program's own (for Unix sockets, proxies, tests).
 
 use std::fmt;
 use std::future::Future;
@@ -17,7 +17,7 @@ use tracing::debug;
 
 use super::http2::Writes;
 
-/// Something that HTTP/2 can be spoken over.
+/// A byte stream that can carry HTTP/2.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
@@ -98,7 +98,8 @@ pub(super) enum Dialled {
 }
 
 impl Dialled {
-    /// How much is known of a write that failed: a stream of the program's own may have layers.
+    /// The knowledge about a failed write: a stream of the program's own may buffer in layers that cannot be
+    /// seen from here.
     pub(super) fn writes(&self) -> Writes {
         match self {
             Self::Own(_) => Writes::Layered,

@@ -1,4 +1,6 @@
-//! How to speak to an address.
+//! The settings of a connection, as the part of its identity that is not the address.
+//!
+//! Channels share connections, and may do so only where every setting is equal.
 
 use std::hash::{Hash, Hasher};
 use std::io;
@@ -30,11 +32,11 @@ pub struct Profile {
 /// Flow control that differs from the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Windows {
-    /// The window of each stream. One that is given does not follow the path.
+    /// The window of each stream. A window that is set here is fixed, and does not follow the path.
     pub stream: Option<u32>,
     /// The window of a connection.
     pub connection: Option<u32>,
-    /// How much may be under way or unread on all streams of a connection together.
+    /// The bytes that may be under way or unread on all streams of a connection together.
     pub max_unread: Option<u32>,
 }
 
@@ -69,7 +71,7 @@ impl Profile {
         })
     }
 
-    /// Asks silent servers for a sign of life.
+    /// Sends PINGs to silent servers.
     pub fn with_keepalive(mut self, keepalive: Keepalive) -> Self {
         self.keepalive = Some(keepalive);
         self
@@ -100,7 +102,7 @@ impl Profile {
         self
     }
 
-    /// The same with the time between PINGs doubled so many times.
+    /// This profile with the time between PINGs doubled `times` times.
     pub(crate) fn slowed(&self, times: u32) -> Self {
         Self {
             keepalive: self.keepalive.map(|keepalive| keepalive.slowed(times)),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crowfly::Channel;
-use crowfly::dns::{Lookup, Resolve, ResolveError};
+use crowfly::dns::{Lookup, LookupError, Resolve};
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{
     EndpointsBuilder, Resources, cluster, endpoints, listener, routes,
@@ -63,12 +63,12 @@ async fn moves_to(channel: &Channel, name: &str) {
 /// A resolver that says what a test tells it to.
 #[derive(Clone, Debug, Default)]
 struct Hosts {
-    answers: Arc<Mutex<BTreeMap<String, Result<IpAddr, ResolveError>>>>,
+    answers: Arc<Mutex<BTreeMap<String, Result<IpAddr, LookupError>>>>,
     lookups: Arc<Mutex<usize>>,
 }
 
 impl Hosts {
-    fn set(&self, host: &str, answer: Result<IpAddr, ResolveError>) {
+    fn set(&self, host: &str, answer: Result<IpAddr, LookupError>) {
         self.answers.lock().unwrap().insert(host.to_owned(), answer);
     }
 
@@ -90,7 +90,7 @@ impl Resolve for Hosts {
         *self.lookups.lock().unwrap() += 1;
         let answers = self.answers.lock().unwrap();
         let answer = answers.get(host).cloned();
-        let answer = answer.unwrap_or(Err(ResolveError::NoSuchHost));
+        let answer = answer.unwrap_or(Err(LookupError::NoSuchHost));
         Box::pin(async move { answer.map(|address| vec![address]) })
     }
 }
@@ -182,7 +182,7 @@ async fn the_last_answer_of_a_name_serves_on() {
     let server = ResourceServer::start(&resources);
     let channel = hosts.channel(&server);
     assert_eq!(call(&channel).await.unwrap(), "a");
-    hosts.set("a.test", Err(ResolveError::ServerFailure));
+    hosts.set("a.test", Err(LookupError::ServerFailure));
     pass(Duration::from_secs(60)).await;
     // A lost connection is a reason to look the name up.
     a.go_away();

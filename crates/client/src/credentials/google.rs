@@ -9,8 +9,8 @@ use crate::stream::error_chain;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-/// Finds the credentials at the first call: on a service account's file, a user's or the machine's
-/// metadata server. Tokens are kept and renewed by the library.
+/// Looks for the credentials at the first call: in the file of a service account or user, then at the
+/// machine's metadata server. The library keeps and renews tokens.
 #[derive(Debug, Default)]
 pub(super) struct Google {
     credentials: OnceCell<AccessTokenCredentials>,

@@ -1,4 +1,4 @@
-//! JSON web tokens from a file (gRFC A97).
+//! JSON web tokens from a file (gRFC A97), read again before they expire because others renew the file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const SKEW: Duration = Duration::from_secs(30);
 /// A token that expires within this time is read again, though still good.
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// A file that holds a token and is written anew by somebody before the token expires.
+/// A file that holds a token, and that another program rewrites before the token expires.
 ///
 /// gRFC A97 asks for a backoff between failed readings. There is none here: a token is asked for when
 /// a stream is opened, and failed streams have that same backoff.
@@ -78,7 +78,7 @@ impl JwtFile {
     }
 }
 
-/// Why there is no token.
+/// The reason why there is no token.
 #[derive(Debug, Error)]
 pub(super) enum JwtError {
     /// The file's content is no token; only its expiry is looked at.
@@ -115,7 +115,7 @@ pub(super) enum NotJwt {
 #[derive(Debug)]
 struct Jwt {
     token: Token,
-    /// By which a new one is needed, some time before servers refuse this one.
+    /// The time by which a new token is needed, some time before servers refuse this one.
     expires: SystemTime,
 }
 

@@ -1,9 +1,8 @@
-//! From a server's bootstrap entry to a connection to it and the metadata of its calls.
+//! Credentials for xDS servers: from a bootstrap entry to a connection, and to the metadata of calls.
 //!
-//! Everything that is read from disk is read again while the client runs: certificates for each new
-//! connection, tokens before they expire. A file that cannot be read at that time is no reason to
-//! stop using what was read before, so only a first reading can fail an attempt to connect; and that
-//! only until the file is there.
+//! Files are read again while the client runs: certificates for each new connection, tokens before they
+//! expire. When a file cannot be read, its last good content stays in use. So only a first reading can
+//! fail an attempt to connect, and the next attempt reads again.
 
 mod connector;
 #[cfg(feature = "google-default")]
@@ -37,8 +36,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How a channel secures its connections to backends: by TLS, or not at all. It serves for xDS servers
-/// whose bootstrap entry does not say how to speak to them (gRFC A27 as it was first written).
+/// The credentials of a channel for its backends: TLS, or none. They are used for xDS servers whose bootstrap
+/// entry has no `channel_creds` (gRFC A27 as it was first written).
 ///
 /// It equals its clones only, since TLS settings cannot be compared.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +48,8 @@ impl BackendCredentials {
         Self(Some(crowfly_tls::for_h2(config)))
     }
 
-    /// The same if `server` needs them, and none if not, so that they keep nobody apart.
+    /// These credentials if `server` needs them, and none if not. Clients whose servers do not need them can
+    /// then be shared.
     pub(crate) fn of(&self, server: &ServerConfig) -> Self {
         if server.channel_credentials.is_empty() {
             self.clone()
@@ -121,7 +121,7 @@ impl Dialer {
         connected.map_err(|error| error_chain(&error))
     }
 
-    /// Adds what the server wants to see of the caller. Each call has to ask anew.
+    /// Adds the tokens to a call's metadata. Every call needs this, because tokens are renewed.
     pub(crate) async fn authorize(&self, metadata: &mut MetadataMap) -> Result<(), Status> {
         for source in &*self.tokens {
             metadata.append("authorization", source.token().await?);
@@ -253,8 +253,8 @@ fn certificate_files(files: TlsFiles) -> CertificateFiles {
     }
 }
 
-/// gRFC A27, as it was first written: what does for backends does for a server without
-/// `channel_creds`, but for tokens, which are meant for others. Newer texts require the field.
+/// gRFC A27, as it was first written: a server without `channel_creds` is given the credentials for backends,
+/// without tokens, because those are meant for others. Newer texts require the field.
 fn as_backends(
     server: &ServerConfig,
     backend: &BackendCredentials,

@@ -1,11 +1,11 @@
-//! What a client counts, under the names of gRFC A78.
+//! Metrics of a client, under the names of gRFC A78, so that dashboards for gRPC of other languages fit.
 //!
-//! | what | gRFC A78 |
+//! | method | gRFC A78 |
 //! |---|---|
-//! | [`Recorder::connected`] | `grpc.xds_client.connected` |
-//! | [`Recorder::server_failure`] | `grpc.xds_client.server_failure` |
-//! | [`Recorder::updates`] | `grpc.xds_client.resource_updates_valid`, `..._invalid` |
-//! | [`Recorder::resources`] | `grpc.xds_client.resources` |
+//! | [`MetricsRecorder::connected`] | `grpc.xds_client.connected` |
+//! | [`MetricsRecorder::server_failure`] | `grpc.xds_client.server_failure` |
+//! | [`MetricsRecorder::updates`] | `grpc.xds_client.resource_updates_valid`, `..._invalid` |
+//! | [`MetricsRecorder::resources`] | `grpc.xds_client.resources` |
 //!
 //! With the feature `opentelemetry`, `OpenTelemetry` is a recorder that reports them there.
 
@@ -20,11 +20,11 @@ use crowfly_xds::{Entry, State};
 #[cfg(feature = "opentelemetry")]
 pub use otel::OpenTelemetry;
 
-/// Receives what a client counts. Every method has an empty default.
+/// Receives the metrics of a client. Every method has an empty default.
 ///
 /// The methods are called from the client's task and must not block.
-pub trait Recorder: Debug + Send + Sync + 'static {
-    /// Whether a stream to the server is working: it has answered, or has only just been opened.
+pub trait MetricsRecorder: Debug + Send + Sync + 'static {
+    /// `connected` is true while a stream to the server works: it has answered, or was opened just now.
     fn connected(&self, labels: ServerLabels<'_>, connected: bool) {
         let _ = (labels, connected);
     }
@@ -46,19 +46,19 @@ pub trait Recorder: Debug + Send + Sync + 'static {
     }
 }
 
-/// How a server is doing, as far as metrics tell.
+/// The health of a server as metrics report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Health {
     /// It failed, and has not answered since.
     Failing,
-    /// Nothing is wanted of it.
+    /// No resource is watched at it.
     #[default]
     Unused,
     /// It has answered, or has not failed yet.
     Working,
 }
 
-/// Of which client, and which of its servers.
+/// The labels of metrics about a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLabels<'a> {
     /// `grpc.target`
@@ -67,7 +67,7 @@ pub struct ServerLabels<'a> {
     pub server: &'a str,
 }
 
-/// Of which client, and which of its resources.
+/// The labels of metrics about resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceLabels<'a> {
     /// `grpc.target`

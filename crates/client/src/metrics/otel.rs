@@ -3,7 +3,7 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Meter};
 
-use super::{Recorder, ResourceLabels, ServerLabels};
+use super::{MetricsRecorder, ResourceLabels, ServerLabels};
 
 /// Reports to OpenTelemetry, under the names and labels of gRFC A78.
 ///
@@ -12,8 +12,8 @@ use super::{Recorder, ResourceLabels, ServerLabels};
 /// ```no_run
 /// # fn example(provider: &dyn opentelemetry::metrics::MeterProvider) {
 /// # use std::sync::Arc;
-/// # use crowfly_client::metrics::{OpenTelemetry, Recorder};
-/// let recorder: Arc<dyn Recorder> = Arc::new(OpenTelemetry::new(&provider.meter("crowfly")));
+/// # use crowfly_client::metrics::{OpenTelemetry, MetricsRecorder};
+/// let recorder: Arc<dyn MetricsRecorder> = Arc::new(OpenTelemetry::new(&provider.meter("crowfly")));
 /// // Channel::builder("xds:///payments").recorder(recorder)
 /// # }
 /// ```
@@ -59,7 +59,7 @@ impl OpenTelemetry {
     }
 }
 
-impl Recorder for OpenTelemetry {
+impl MetricsRecorder for OpenTelemetry {
     fn connected(&self, labels: ServerLabels<'_>, connected: bool) {
         self.connected.record(connected.into(), &of_server(labels));
     }
