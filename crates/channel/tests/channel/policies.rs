@@ -1,16 +1,19 @@
 //! How endpoints are chosen: by the policy of the cluster.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crowfly::{Channel, RequestHash};
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{Resources, cluster};
-use envoy_types::pb::envoy::config::cluster::v3::cluster::LbPolicy;
-use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    LbConfig, LbPolicy, LeastRequestLbConfig,
+};
+use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use tonic::Request;
 
 use crate::backend::Backend;
-use crate::support::{PATH, channel, payments, send, spread};
+use crate::support::{PATH, call, call_within, channel, payments, send, spread};
 
 /// S10-08: under ring_hash, calls with one hash go to one backend, and calls with many to all. A
 /// header of the program's choice can be the hash (gRFC A76).
@@ -72,18 +75,42 @@ async fn the_first_takes_all() {
     assert!(tree.contains("pick_first"), "{tree}");
 }
 
-/// Under least_request, every backend gets calls.
+/// gRFC A48: while one backend has an open call, the calls that follow go to the other. With ten choices of two, the
+/// busy one is taken when all ten are it: once in 1024 calls.
 #[tokio::test]
 async fn the_least_busy_takes_the_next() {
-    let backends = backends().await;
-    let resources = payments(&backends.each_ref()).with(
-        cluster("payments-cluster")
-            .eds("payments-eds")
-            .edit(|proto| proto.lb_policy = LbPolicy::LeastRequest as i32),
-    );
+    let (mut busy, idle) = tokio::join!(Backend::holding("busy"), Backend::start("idle"));
+    let config = LeastRequestLbConfig {
+        choice_count: Some(UInt32Value { value: 10 }),
+        ..LeastRequestLbConfig::default()
+    };
+    let resources =
+        payments(&[&busy, &idle]).with(cluster("payments-cluster").eds("payments-eds").edit(
+            move |proto| {
+                proto.lb_policy = LbPolicy::LeastRequest as i32;
+                proto.lb_config = Some(LbConfig::LeastRequestLbConfig(config));
+            },
+        ));
     let server = ResourceServer::start(&resources);
     let channel = channel(&server);
-    crate::support::spread_until(&channel, 60, |answers| answers.len() == 3).await;
+    let mut first = Box::pin(call(&channel));
+    let _held = loop {
+        tokio::select! {
+            held = busy.next_call() => break held,
+            answer = &mut first => {
+                assert_eq!(answer.unwrap(), "idle");
+                first = Box::pin(call(&channel));
+            }
+        }
+    };
+
+    // A call that the busy backend has ends with its deadline.
+    let mut others = 0;
+    for _ in 0..20 {
+        let answer = call_within(&channel, Duration::from_secs(5)).await;
+        others += usize::from(answer.is_err());
+        assert!(others <= 2, "the busy backend gets calls: {answer:?}");
+    }
 }
 
 pub(crate) async fn backends() -> [Backend; 3] {
