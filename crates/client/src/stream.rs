@@ -39,7 +39,7 @@ pub(crate) struct Server {
     pub(crate) max_response_bytes: usize,
 }
 
-/// Names a stream: to which server, and the how-manieth of this client.
+/// Names a stream: its server, and its number among all streams of this client.
 pub(crate) type StreamId = (ServerId, u64);
 
 /// Something that happened on a stream.
