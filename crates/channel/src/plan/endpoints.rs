@@ -88,7 +88,7 @@ impl Weighing {
 /// The endpoints of a priority that are about to go, each with its locality.
 pub(super) fn draining(localities: &[Locality]) -> impl Iterator<Item = Endpoint> {
     localities.iter().flat_map(|locality| {
-        let id = place(&locality.id);
+        let id = locality.id.clone();
         let draining = locality.endpoints.iter().filter(|e| !takes_calls(e));
         draining.filter_map(move |source| {
             let mut endpoint = endpoint(source)?;
