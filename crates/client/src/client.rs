@@ -1,4 +1,6 @@
-//! The handle to a client.
+//! The handle to a client, and its settings.
+//!
+//! Handles only send commands: the state of the client is its task's alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! One ADS stream over tonic, as events.
+//!
+//! The protocol is elsewhere, without I/O; this moves messages and says when they were sent.
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -39,7 +41,8 @@ pub(crate) struct Server {
     pub(crate) max_response_bytes: usize,
 }
 
-/// Names a stream: to which server, and the how-manieth of this client.
+/// Names a stream by its server and a number that is unique in the client, because an event of a
+/// stream that was replaced must not count for its successor.
 pub(crate) type StreamId = (ServerId, u64);
 
 /// Something that happened on a stream.

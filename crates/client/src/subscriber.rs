@@ -1,4 +1,6 @@
 //! One reader of many resources.
+//!
+//! It is told of what changed together in one batch, so that it never sees half of a response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

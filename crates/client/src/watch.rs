@@ -1,4 +1,6 @@
 //! Typed watches, in the vocabulary of gRFC A88.
+//!
+//! They turn the untyped updates of a subscriber into values of one resource type.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;

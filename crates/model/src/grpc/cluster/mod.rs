@@ -139,7 +139,7 @@ fn parse_aggregate(
     let children = aggregate::parse(custom, features, v);
     // Each leaf has its own, so nothing is made of them here, but they must be valid.
     Settings::parse(proto, v);
-    // What is wrong with a policy that counts for nothing is no error.
+    // A policy that is not used may be wrong: its errors are collected here and dropped (gRFC A75).
     let lb_policy = lb_policy::parse(proto, features, &mut Validator::default());
     Some(Aggregate {
         children: children?,
