@@ -1,4 +1,7 @@
 //! The configurations of a channel, one after the other.
+//!
+//! It joins the resolver, which has no I/O, with the xDS client and DNS, which it reads from. A channel
+//! and `crowfly explain` both stand on it, so that both see the same configurations.
 
 use std::sync::Arc;
 use std::time::Duration;

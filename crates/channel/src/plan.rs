@@ -1,4 +1,6 @@
 //! From a configuration to the trees that balance over its clusters.
+//!
+//! The model knows no balancer, and the balancer no proto; what one means in the other is said here.
 
 mod endpoints;
 mod names;

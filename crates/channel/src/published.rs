@@ -1,4 +1,6 @@
 //! A value that one task publishes and every call reads without a lock.
+//!
+//! Calls that find nothing of use in it wait for the next value, and miss none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,4 +1,6 @@
-//! Which parts of xDS that not every client knows are read, and which are unknown to the reader.
+//! The parts of xDS that not every gRPC client reads.
+//!
+//! They are an argument of gRPC's parsers, because two clients of one process may differ in them.
 
 use crate::{bootstrap::is_switched_on, grpc::cluster::CustomPolicies};
 

@@ -1,4 +1,6 @@
-//! Wishes of a valid resource that are not fulfilled.
+//! Fields of a valid resource that are set and have no effect.
+//!
+//! A resource carries them, so that the log and `crowfly explain` can name them with their paths.
 
 use std::fmt;
 

@@ -1,4 +1,6 @@
-//! How long to wait before the next stream after one that brought nothing (gRFC A57).
+//! Waits before the next stream after one that brought nothing (gRFC A57).
+//!
+//! They grow and vary, so that clients of a server that comes back do not all call at once.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
-//! Why a resource is not to be had: it names the resource, the reason and the node.
+//! Why there is no resource to use.
+//!
+//! An error names the resource, the reason and the node, because it ends up in front of a caller.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! The endpoints of a plan, and how much each of them weighs.
+//!
+//! Weights depend on locality and policy (gRFC A113), so they are worked out before the plan is made.
 
 use std::num::{NonZeroU32, NonZeroU64};
 

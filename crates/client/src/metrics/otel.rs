@@ -1,4 +1,6 @@
 //! The metrics of gRFC A78 as OpenTelemetry instruments.
+//!
+//! They are behind a feature, because programs that measure otherwise should not link it.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Meter};

@@ -1,4 +1,6 @@
 //! Authorities: who answers for which new-style names (gRFC A47).
+//!
+//! An authority has servers of its own and a template, by which a target becomes a listener's name.
 
 use super::{ServerBuilder, ServerConfig};
 use crate::{

@@ -1,4 +1,6 @@
 //! Bootstraps made in code.
+//!
+//! Programs and tests that have no file make one here, and it is as valid as one that was read.
 
 use std::collections::BTreeMap;
 

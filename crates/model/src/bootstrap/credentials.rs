@@ -1,4 +1,6 @@
-//! How a connection to an xDS server is secured, and how its calls are authenticated.
+//! Credentials of a connection to an xDS server, and of the calls on it.
+//!
+//! A bootstrap lists them in order of preference, and a client takes the first that it supports.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -1,4 +1,6 @@
 //! Durations in proto JSON form: `600s`, `0.25s`.
+//!
+//! TLS credentials state their refresh interval so, and a malformed one must be an error.
 
 use std::time::Duration;
 

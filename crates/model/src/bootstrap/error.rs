@@ -1,4 +1,6 @@
-//! What can be wrong with a bootstrap, and where it came from.
+//! Errors of a bootstrap, each with the file or variable that it came from.
+//!
+//! The source is part of the error, because several places can hold a bootstrap.
 
 use std::{fmt, io, path::PathBuf, sync::Arc};
 

@@ -1,4 +1,6 @@
-//! What a server is said to do.
+//! Features that the bootstrap says a server has.
+//!
+//! A client must not guess them: they change the protocol and which errors take a resource away.
 
 use std::fmt;
 

@@ -1,4 +1,6 @@
-//! One xDS server.
+//! One xDS server: where it is, how to connect to it, and what it can do.
+//!
+//! Two entries with equal settings are one server, which is why a server can be compared.
 
 use std::{collections::BTreeSet, path::PathBuf};
 

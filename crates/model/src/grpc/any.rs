@@ -1,4 +1,6 @@
-//! Extensions, which xDS carries in an `Any`: of which type is it really?
+//! Extensions, which xDS carries in an `Any`.
+//!
+//! Some are wrapped in a `TypedStruct`, so the URL of the `Any` is not always the extension's type.
 
 use envoy_types::pb::google::protobuf::{Any, Struct};
 use prost::{Message, Name};

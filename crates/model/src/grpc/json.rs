@@ -1,4 +1,6 @@
 //! A `google.protobuf.Struct` as the JSON it stands for.
+//!
+//! Policies of a program read their configuration as JSON, because that is how gRFC A52 carries it.
 
 use std::collections::BTreeMap;
 

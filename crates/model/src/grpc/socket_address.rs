@@ -1,4 +1,6 @@
 //! `envoy.config.core.v3.Address`, of which gRPC takes socket addresses with a port number.
+//!
+//! Endpoints and logical DNS share these rules, so that both refuse the same addresses.
 
 use envoy_types::pb::envoy::config::core::v3::{
     self as core, SocketAddress, address::Address, socket_address::PortSpecifier,

@@ -1,4 +1,6 @@
 //! From the listener to the clusters that its routes lead to.
+//!
+//! Trouble here is the whole channel's, which is why it is apart from that of single clusters.
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
 //! From a cluster's name to its endpoints or, of an aggregate, to its leaves.
+//!
+//! A cluster is found apart from all others, so that its trouble is its own (gRFC A74).
 
 use std::collections::HashSet;
 use std::sync::Arc;

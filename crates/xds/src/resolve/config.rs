@@ -1,4 +1,6 @@
-//! One whole configuration of a channel, and why there may be none.
+//! One whole configuration of a channel, and the errors that take its place.
+//!
+//! A channel uses a configuration whole or not at all (gRFC A74), so it is one value.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

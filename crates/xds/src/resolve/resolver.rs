@@ -1,4 +1,6 @@
 //! The resolver that keeps up with changes.
+//!
+//! `resolve()` from scratch says what is right; this gives the same answer for the price of a change.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

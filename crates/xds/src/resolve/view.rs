@@ -1,4 +1,6 @@
-//! What a resolver sees: the resources it watches and the DNS names it has looked up.
+//! The view of a resolver: the resources it watches and the DNS names it has looked up.
+//!
+//! Both are inputs of the same kind to resolution, so both are read from here.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

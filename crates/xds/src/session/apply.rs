@@ -1,4 +1,6 @@
-//! What the resources of a response do to the cache, whichever protocol brought them.
+//! The effect of a response on the cache, whichever protocol brought it.
+//!
+//! Both protocols take a resource, a reported error and a deletion by the same rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,6 @@
-//! What goes into a session and what comes out of it.
+//! Inputs and outputs of a session.
+//!
+//! They are values, so that a test can play the part of the socket and the clock.
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
-//! What is wrong with a response, as the server is told.
+//! The text of a NACK.
+//!
+//! It lists every bad resource up to a limit, because a server refuses a request that is too large.
 
 use std::fmt::{self, Write as _};
 

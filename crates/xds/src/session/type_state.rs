@@ -1,4 +1,6 @@
-//! What a session wants of one type, and how far it has come with that.
+//! The names of one type that a session wants, and how far the search for each has come.
+//!
+//! The server hears of a name later than the session, and both views have to be kept (S1-22).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

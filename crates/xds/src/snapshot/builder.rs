@@ -1,4 +1,6 @@
 //! Gathers the resources of a snapshot, from nothing or from the snapshot before.
+//!
+//! A snapshot never changes, so everything that edits one is here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,6 @@
-//! The incremental variant.
+//! The server half of a delta stream.
+//!
+//! It remembers the version of each resource that the client has, and sends what differs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;

@@ -1,4 +1,6 @@
-//! The state-of-the-world variant.
+//! The server half of a state-of-the-world stream.
+//!
+//! A response repeats all resources of some types, so what is due depends on the type (gRFC A53).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;

@@ -1,4 +1,6 @@
 //! The servers of a bootstrap in JSON form.
+//!
+//! The default list and every authority have servers, so both are read by this.
 
 use std::{collections::BTreeSet, path::PathBuf};
 

@@ -1,4 +1,6 @@
 //! The fields of a message in proto JSON form.
+//!
+//! A node is read by hand with this, because no schema of the protos is linked into a client.
 
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value, value::Kind};
 use serde_json::Value as Json;

@@ -1,4 +1,6 @@
 //! The fields of a node that gRPC itself has no use for, and a server may have.
+//!
+//! gRFC A27 has the node be the whole proto, so they are read and sent too.
 
 use std::collections::HashMap;
 

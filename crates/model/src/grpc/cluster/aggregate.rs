@@ -1,4 +1,6 @@
 //! Aggregate clusters: a list of other clusters, in order of preference (gRFC A37, A99).
+//!
+//! The list may be inside the cluster or a resource of its own; both are read by the same rules.
 
 use std::sync::Arc;
 
@@ -25,8 +27,8 @@ pub struct Aggregate {
     pub children: Children,
     /// What the aggregate itself says of balancing, if it is something that we can do.
     ///
-    /// Each of the others balances by its own policy and this one counts for nothing, unless the
-    /// channel asks for the behaviour before gRFC A75 (`GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT`).
+    /// Each of the others balances by its own policy, and this one is not used unless the channel asks
+    /// for the behaviour before gRFC A75 (`GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT`).
     /// Hence no value is an error: Envoy requires CLUSTER_PROVIDED here, and one control plane must
     /// be able to serve both.
     pub lb_policy: Option<LbPolicy>,

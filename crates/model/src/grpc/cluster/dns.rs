@@ -1,4 +1,6 @@
 //! Logical DNS: the cluster is one host name, whose addresses are looked up (gRFC A37).
+//!
+//! The host is found inside an endpoint list that must hold nothing else, so it has rules of its own.
 
 use std::fmt;
 

@@ -1,4 +1,6 @@
 //! Policies that choose one endpoint of a list, and the limits of their settings.
+//!
+//! A policy can be named in an old field or a new one; its limits are the same, so they are here.
 
 use envoy_types::pb::{
     envoy::{

@@ -1,4 +1,6 @@
-//! What a cluster says of its calls and connections, wherever its endpoints come from.
+//! Settings of a cluster's calls and connections, wherever its endpoints come from.
+//!
+//! Every kind of cluster has them, and an aggregate's must be valid although its leaves use their own.
 
 use std::time::Duration;
 

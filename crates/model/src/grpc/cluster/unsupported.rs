@@ -1,4 +1,6 @@
 //! Fields of a cluster that can be set and have no effect yet.
+//!
+//! They are recorded because a field that is accepted without a word seems to be in force.
 
 use envoy_types::pb::envoy::config::{cluster::v3 as pb, core::v3::transport_socket as pb_socket};
 

@@ -1,4 +1,6 @@
 //! Addresses of endpoints: IP literals with a port, since EDS names no hosts.
+//!
+//! An address that cannot be called costs its own endpoint or the resource, by the rules of gRFC A27.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 

@@ -1,4 +1,6 @@
-//! Shares of calls the control plane wants dropped.
+//! Shares of calls that the control plane wants dropped.
+//!
+//! They come as fractions of several denominators, and are scaled to a million so that they compare.
 
 use envoy_types::pb::envoy::{
     config::endpoint::v3::cluster_load_assignment::policy::DropOverload,

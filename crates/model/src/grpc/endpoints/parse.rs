@@ -1,4 +1,6 @@
 //! From the proto to [`Endpoints`].
+//!
+//! The proto is a flat list; here it becomes priorities without gaps, each with localities in order.
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -1,4 +1,6 @@
-//! Domain patterns of virtual hosts.
+//! Domain patterns of virtual hosts, and how well each matches an authority (gRFC A27).
+//!
+//! The best match wins, so a pattern has a rank and not only a yes or no.
 
 use std::fmt;
 

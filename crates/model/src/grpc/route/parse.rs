@@ -1,4 +1,6 @@
 //! From the proto to a [`RouteConfig`].
+//!
+//! The rules of gRFC A28 on what is a NACK, and what only leaves a route out, are all here.
 
 use std::sync::Arc;
 

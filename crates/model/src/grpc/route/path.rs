@@ -1,4 +1,6 @@
-//! Conditions that routes set on the path of a call, and why a path does not meet one.
+//! Conditions that routes set on the path of a call (gRFC A28).
+//!
+//! A condition also says why a path does not meet it, so that tools need no matcher of their own.
 
 /// The condition that a route sets on the path of a call (gRFC A28).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,6 @@
-//! Fields of routes that can be set and have no effect, for now or for ever.
+//! Fields of routes that can be set and have no effect.
+//!
+//! They are recorded because a field that is accepted without a word seems to be in force.
 
 use envoy_types::pb::envoy::config::route::v3::{self as pb, RouteMatch, route::Action};
 
