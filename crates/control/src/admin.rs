@@ -34,7 +34,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
 
-/// What the pages are made from.
+/// The parts that the pages are made from.
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {
     pub(crate) store: Arc<Store>,

@@ -59,7 +59,7 @@ impl Ads {
     }
 }
 
-/// What a client is sent on a stream.
+/// The responses that a client is sent on a stream.
 type Responses<H> = ReceiverStream<Result<<H as ServerHalf>::Response, Status>>;
 
 #[tonic::async_trait]
@@ -87,7 +87,7 @@ struct Stream<H> {
     client: ClientHandle,
     views: watch::Receiver<Views>,
     subscription: H,
-    /// Whether the subscription may have something to send.
+    /// True if the subscription may have something to send.
     due: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Who is connected, and what became of what they were sent.
+//! The clients that are connected, and how they took what they were sent: for the admin port, because
+//! a client that refuses its configuration tells nobody else.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,7 +26,7 @@ struct Streams {
     open: BTreeMap<u64, Client>,
 }
 
-/// What an operator sees of one stream.
+/// One stream, as an operator sees it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Client {
     stream: u64,
@@ -52,7 +53,7 @@ struct NodeView {
     locality: Option<[String; 3]>,
 }
 
-/// What was sent of one type, and how the client took it.
+/// The state of one type on a stream: what was sent, and how the client took it.
 #[derive(Clone, Debug, Default, Serialize)]
 struct TypeView {
     state: State,

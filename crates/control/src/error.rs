@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where.
+//! The problems of a configuration, and their places.
 //!
 //! An operator reads these while a mesh is waiting, so each says the file, the line, the field, and
 //! what was expected; and all of them are reported at once, not only the first.
@@ -27,7 +27,7 @@ pub struct ConfigError {
     pub at: Option<Position>,
     /// The field it is about, from the root of the document. Empty for the whole document.
     pub path: String,
-    /// What is wrong, and what was expected.
+    /// The problem, and what was expected.
     pub message: String,
 }
 

@@ -110,7 +110,7 @@ fn parse_dns_name(text: &str) -> Option<DnsName> {
     Some(DnsName { host, port })
 }
 
-/// Whether DNS could know it (RFC 1035, 2.3.4; underscores as in the wild). IPv4 addresses pass.
+/// True if DNS could know it (RFC 1035, 2.3.4; underscores as in the wild). IPv4 addresses pass.
 fn is_host(text: &str) -> bool {
     let is_label = |label: &str| {
         let mut bytes = label.bytes();

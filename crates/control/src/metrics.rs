@@ -1,4 +1,4 @@
-//! What happened, in numbers, for Prometheus.
+//! Counts of what happened, for Prometheus.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

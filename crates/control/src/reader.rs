@@ -27,7 +27,7 @@ pub(crate) fn read<'a, S: DeserializeSeed<'a>>(
         .map_err(|problem| reader.locate(problem))
 }
 
-/// What went wrong while reading a node. It starts without a place, and gets the innermost one.
+/// A problem of reading a node. It starts without a place, and gets the innermost one.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) at: Option<Position>,

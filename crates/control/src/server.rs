@@ -37,7 +37,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 pub struct Options {
     /// A file, or a directory of `*.yaml`, `*.yml` and `*.json` files.
     pub config: PathBuf,
-    /// Whether files that say nothing are served. They are refused otherwise, because a file is
+    /// True if files that say nothing are served. They are refused otherwise, because a file is
     /// empty for a moment while it is written anew.
     pub allow_empty: bool,
     /// Where to serve ADS, health and reflection. With port 0 the kernel chooses one.
@@ -57,7 +57,7 @@ pub enum StartError {
     Listen {
         /// The address that was asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The reflection service cannot be built.
@@ -164,7 +164,7 @@ impl ControlPlane {
         self.admin
     }
 
-    /// What is served now.
+    /// The snapshot that is served now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.store.snapshot()
     }

@@ -20,7 +20,7 @@ pub(crate) struct Node {
     pub(crate) value: Value,
 }
 
-/// What a node holds.
+/// The value of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Null,

@@ -144,7 +144,7 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// Whether a document says anything, be it that there are no services.
+/// True if a document says anything, be it that there are no services.
 fn has_content(document: &Node) -> bool {
     ["services", "resources"]
         .iter()

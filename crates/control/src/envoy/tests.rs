@@ -73,7 +73,7 @@ fn cluster(snapshot: &Snapshot, name: &str) -> serde_json::Value {
     to_json(&snapshot.resource(Cluster::TYPE_URL, name).unwrap().any)
 }
 
-/// What Envoys see of the aggregate `name`: its policy and its clusters.
+/// The aggregate `name` as Envoys see it: its policy and its clusters.
 fn seen(snapshot: &Snapshot, name: &str) -> String {
     let cluster = cluster(&view(snapshot), name);
     let config = &cluster["cluster_type"]["typed_config"];

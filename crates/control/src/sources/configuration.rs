@@ -36,7 +36,7 @@ impl Configuration {
         }
     }
 
-    /// The same configuration, of which nothing was told yet.
+    /// A configuration of these files, of which nothing was told yet.
     pub(crate) fn afresh(&self) -> Self {
         Self::new(self.path.clone(), self.allow_empty)
     }
@@ -72,7 +72,7 @@ impl Configuration {
         self.translator.translate()
     }
 
-    /// What is worth a warning in the last snapshot.
+    /// The sentences that are worth a warning, about the last snapshot.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.translator.warnings()
     }

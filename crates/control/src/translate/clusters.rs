@@ -1,6 +1,6 @@
 //! The clusters of a service.
 //!
-//! What gRPC does anyway an Envoy has to be told: HTTP/2 to the backends, and locality weights.
+//! An Envoy has to be told what gRPC does by itself: HTTP/2 to the backends, and locality weights.
 
 use std::collections::HashMap;
 

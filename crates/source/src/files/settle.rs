@@ -1,4 +1,4 @@
-//! When files that are being written have come to rest.
+//! Waits until files that are being written have come to rest.
 //!
 //! A program that writes `> mesh.yaml` truncates the file first and fills it later. What a reader
 //! sees in between is well-formed and deletes everything. So a file is read once it has been
@@ -18,17 +18,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Something that may be changing.
 pub(super) trait Unrest {
-    /// How it is at one moment.
+    /// Its state at one moment.
     type Seen: PartialEq;
 
-    /// How it is now. This is what counts: network file systems tell of no events.
+    /// Its state now. This is what counts, because network file systems tell of no events.
     fn look(&mut self) -> impl Future<Output = Self::Seen> + Send;
 
     /// Waits until something is said to have changed.
     fn event(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// Returns when nothing has changed, and no event has come, for [`QUIET`]: with how it is then.
+/// Returns the state of `files` once nothing has changed, and no event has come, for [`QUIET`].
 pub(super) async fn settled<U: Unrest>(files: &mut U) -> U::Seen {
     let begin = Instant::now();
     let mut warned = false;
@@ -121,7 +121,7 @@ mod tests {
         assert!(file.begin.elapsed() >= STEP * 6 + QUIET);
     }
 
-    /// Three events, and nothing to see: whoever touches a file may not be done with it.
+    /// Three events, and nothing to see: a program that touches a file may not be done with it.
     struct Touched(u32);
 
     impl Unrest for Touched {
