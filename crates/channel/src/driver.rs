@@ -336,8 +336,13 @@ impl Driver {
 
     fn obey(&mut self, command: Command<Sender>) {
         match command {
-            Command::Connect { id, addresses } => {
-                let changes = self.endpoints.connect(id, addresses, now());
+            Command::Connect {
+                id,
+                cluster,
+                addresses,
+            } => {
+                let profile = self.endpoints.profile_of(&cluster);
+                let changes = self.endpoints.connect(id, &profile, addresses, now());
                 tell(&mut self.balancer, changes);
             }
             Command::Publish { cluster, picker } => {

@@ -1,19 +1,19 @@
 //! Endpoints on top of subchannels.
 //!
-//! An endpoint belongs to one cluster and locality and is reachable at one or more addresses (gRFC
-//! A61); a subchannel is one address and the way to speak to it. Which address of an endpoint is
-//! tried when, and which one is used, a [`Race`] decides for each endpoint. Two endpoints with an
-//! address in common share its connection, and a subchannel lives for as long as an endpoint uses it.
+//! An endpoint belongs to one cluster and is reachable at one or more addresses (gRFC A61); a subchannel
+//! is one address and the way to speak to it. Which address of an endpoint is tried when, and which one is
+//! used, a [`Race`] decides for each endpoint. Endpoints own the subchannels that their races want.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crowfly_lb::{EndpointId, EndpointState, Race, RaceAction, RaceEvent};
+use crowfly_lb::{ClusterName, EndpointId, EndpointState, Race, RaceAction, RaceEvent};
 use futures_channel::mpsc;
 
-use crate::subchannel::{Dialling, Report, Subchannel, SubchannelId};
+use crate::subchannel::{Dialling, Report, SubchannelId};
+use crate::subchannels::{Owner, SubchannelKey, Subchannels};
 use crate::transport::{Profile, Sender};
 
 /// A change that the balancer must hear of.
@@ -22,60 +22,76 @@ pub(crate) type Change = (EndpointId, EndpointState<Sender>);
 /// The endpoints a channel is connected to, or tries to be.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
-    dialling: Arc<Dialling>,
-    reports: mpsc::UnboundedSender<Report>,
-    /// Boxed, as a table has room for more than there are.
+    /// Boxed, because a table has room for more than there are.
     endpoints: HashMap<EndpointId, Box<Endpoint>>,
     /// When the next address of an endpoint is to be tried.
     timers: BTreeSet<(Instant, EndpointId)>,
-    subchannels: HashMap<SocketAddr, Box<Shared>>,
-    next_serial: u64,
+    subchannels: Subchannels,
+    /// The profile that the program gave the channel.
+    profile: Arc<Profile>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Endpoint {
     race: Race<Sender>,
+    /// The profile of its cluster.
+    profile: Arc<Profile>,
     /// Its entry among the timers.
     timer: Option<Instant>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    id: SubchannelId,
-    subchannel: Subchannel,
-    state: EndpointState<Sender>,
-    /// In order.
-    users: Vec<EndpointId>,
+impl Endpoint {
+    fn key(&self, address: SocketAddr) -> SubchannelKey {
+        let profile = Arc::clone(&self.profile);
+        SubchannelKey { address, profile }
+    }
 }
 
 impl Endpoints {
-    /// No endpoints yet. What subchannels report comes out of the receiver and belongs into
-    /// [`handle`](Self::handle).
+    /// No endpoints yet. The reports of subchannels come out of the receiver and belong into
+    /// [`handle`](Self::handle). `timeout` is for TCP, TLS and SETTINGS together.
     pub(crate) fn new(
         profile: Profile,
         timeout: Duration,
     ) -> (Self, mpsc::UnboundedReceiver<Report>) {
         let (reports, receiver) = mpsc::unbounded();
         let endpoints = Self {
-            dialling: Arc::new(Dialling::new(profile, timeout)),
-            reports,
             endpoints: HashMap::new(),
             timers: BTreeSet::new(),
-            subchannels: HashMap::new(),
-            next_serial: 0,
+            subchannels: Subchannels::new(Dialling::new(timeout), reports),
+            profile: Arc::new(profile),
         };
         (endpoints, receiver)
     }
 
-    /// Connects an endpoint to one of its addresses. What is known at once is returned.
+    /// The profile that a cluster's endpoints are connected by. Until clusters bring TLS of their own
+    /// (gRFC A29), it is the channel's.
+    pub(crate) fn profile_of(&self, _cluster: &ClusterName) -> Arc<Profile> {
+        Arc::clone(&self.profile)
+    }
+
+    /// Connects an endpoint to one of its addresses, by the profile of its cluster. Changes that are
+    /// known at once are returned.
     pub(crate) fn connect(
         &mut self,
         id: EndpointId,
+        profile: &Arc<Profile>,
         addresses: Arc<[SocketAddr]>,
         now: Instant,
     ) -> Vec<Change> {
         let mut changes = Vec::new();
-        self.endpoints.entry(id).or_default();
+        let known = self.endpoints.get(&id);
+        if known.is_some_and(|endpoint| endpoint.profile != *profile) {
+            // A connection by another profile is none.
+            self.release(id);
+        }
+        self.endpoints.entry(id).or_insert_with(|| {
+            Box::new(Endpoint {
+                race: Race::default(),
+                profile: Arc::clone(profile),
+                timer: None,
+            })
+        });
         self.step(id, RaceEvent::Connect(addresses), now, &mut changes);
         changes
     }
@@ -89,22 +105,21 @@ impl Endpoints {
             self.timers.remove(&(at, id));
         }
         for address in endpoint.race.held() {
-            self.abandon(id, address);
+            self.subchannels
+                .abandon(&endpoint.key(address), Owner::Endpoint(id));
         }
     }
 
-    /// Takes a subchannel's report, and says what it means for the endpoints that use it.
-    pub(crate) fn handle(&mut self, (subchannel, state): Report, now: Instant) -> Vec<Change> {
+    /// Takes a subchannel's report, and says what it means for the endpoints that own it.
+    pub(crate) fn handle(&mut self, report: Report, now: Instant) -> Vec<Change> {
         let mut changes = Vec::new();
-        let address = subchannel.address;
-        let known = self.subchannels.get_mut(&address);
-        let Some(shared) = known.filter(|shared| shared.id == subchannel) else {
-            return changes;
-        };
-        shared.state = state.clone();
-        for id in shared.users.clone() {
-            let state = state.clone();
-            let event = RaceEvent::Subchannel { address, state };
+        let owners = self.subchannels.handle(&report);
+        let (SubchannelId { key, .. }, state) = report;
+        for Owner::Endpoint(id) in owners {
+            let event = RaceEvent::Subchannel {
+                address: key.address,
+                state: state.clone(),
+            };
             self.step(id, event, now, &mut changes);
         }
         changes
@@ -166,50 +181,21 @@ impl Endpoints {
         }
     }
 
-    /// Takes up the subchannel of an address. If another endpoint has one it is shared, and its state
-    /// is news.
+    /// Takes up the subchannel of an address. If it has other owners its state is news.
     fn dial(&mut self, id: EndpointId, address: SocketAddr, now: Instant) {
-        let shared = self.subchannel(address);
-        if let Err(place) = shared.users.binary_search(&id) {
-            shared.users.insert(place, id);
-        }
-        if matches!(shared.state, EndpointState::Idle) {
-            shared.subchannel.connect();
-            shared.state = EndpointState::Connecting;
-        }
-        let state = shared.state.clone();
         if let Some(endpoint) = self.endpoints.get_mut(&id) {
+            let key = endpoint.key(address);
+            let state = self.subchannels.dial(key, Owner::Endpoint(id));
             let event = RaceEvent::Subchannel { address, state };
             endpoint.race.handle(event, now);
         }
     }
 
     fn abandon(&mut self, id: EndpointId, address: SocketAddr) {
-        let Some(shared) = self.subchannels.get_mut(&address) else {
-            return;
-        };
-        if let Ok(place) = shared.users.binary_search(&id) {
-            shared.users.remove(place);
+        if let Some(endpoint) = self.endpoints.get(&id) {
+            self.subchannels
+                .abandon(&endpoint.key(address), Owner::Endpoint(id));
         }
-        if shared.users.is_empty() {
-            self.subchannels.remove(&address);
-        }
-    }
-
-    /// The subchannel of an address; a new one, if there is none.
-    fn subchannel(&mut self, address: SocketAddr) -> &mut Shared {
-        self.subchannels.entry(address).or_insert_with(|| {
-            let serial = self.next_serial;
-            self.next_serial += 1;
-            let id = SubchannelId { address, serial };
-            let dialling = Arc::clone(&self.dialling);
-            Box::new(Shared {
-                id,
-                subchannel: Subchannel::start(id, dialling, self.reports.clone()),
-                state: EndpointState::Idle,
-                users: Vec::new(),
-            })
-        })
     }
 }
 
@@ -230,7 +216,8 @@ mod tests {
         let timeout = Duration::from_secs(20);
         let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
         let mut waits = Vec::new();
-        endpoints.connect(id, addresses, now());
+        let profile = Arc::new(Profile::plaintext());
+        endpoints.connect(id, &profile, addresses, now());
         for _ in 0..3 {
             let failed = until(&mut endpoints, &mut reports, |state| {
                 matches!(state, EndpointState::TransientFailure(_))
@@ -260,7 +247,9 @@ mod tests {
         let timeout = Duration::from_secs(20);
         let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
         for (id, addresses) in &ids {
-            endpoints.connect(*id, Arc::clone(addresses), now());
+            // Equal profiles are as good as the same.
+            let profile = Arc::new(Profile::plaintext());
+            endpoints.connect(*id, &profile, Arc::clone(addresses), now());
             // The subchannel has begun, but what it reported was not read yet.
             tokio::task::yield_now().await;
         }
@@ -283,6 +272,52 @@ mod tests {
         tokio::time::pause();
         let another = tokio::time::timeout(Duration::from_secs(3600), reports.recv());
         another.await.expect_err("nobody asked for a connection");
+    }
+
+    /// Clusters with profiles of their own do not share a connection to an address: each has one that
+    /// was made its own way.
+    #[tokio::test]
+    async fn an_address_is_dialled_once_for_each_profile() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let ids = endpoints_at([address, address, address]);
+        let timeout = Duration::from_secs(20);
+        let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
+        let plain = Profile::plaintext();
+        let other = plain.clone().with_max_header_list_size(1 << 14);
+        for ((id, addresses), profile) in ids.iter().zip([&plain, &other, &plain]) {
+            let profile = Arc::new(profile.clone());
+            endpoints.connect(*id, &profile, Arc::clone(addresses), now());
+        }
+        assert_eq!(endpoints.subchannels.len(), 2);
+        let serve = async {
+            let (first, _) = listener.accept().await.unwrap();
+            let (second, _) = listener.accept().await.unwrap();
+            let handshakes = [first, second].map(h2::server::handshake);
+            futures_util::future::try_join_all(handshakes)
+                .await
+                .unwrap()
+        };
+        let ready = async {
+            let is_ready = |state: &_| matches!(state, EndpointState::Ready { .. });
+            let mut changes = until(&mut endpoints, &mut reports, is_ready).await;
+            changes.extend(until(&mut endpoints, &mut reports, is_ready).await);
+            changes
+        };
+        let (_servers, changes) = tokio::join!(serve, ready);
+        let changed: BTreeSet<EndpointId> = changes.iter().map(|(id, _)| *id).collect();
+        assert_eq!(changed, ids.iter().map(|(id, _)| *id).collect());
+
+        // A subchannel goes with its last owner.
+        endpoints.release(ids[0].0);
+        assert_eq!(endpoints.subchannels.len(), 2);
+        endpoints.release(ids[1].0);
+        assert_eq!(endpoints.subchannels.len(), 1);
+        // With another profile an endpoint is connected anew.
+        let (id, addresses) = &ids[2];
+        let changes = endpoints.connect(*id, &Arc::new(other), Arc::clone(addresses), now());
+        assert!(matches!(&changes[..], [(_, EndpointState::Connecting)]));
+        assert_eq!(endpoints.subchannels.len(), 1);
     }
 
     /// What the report that was wanted means for the endpoints.
@@ -321,7 +356,7 @@ mod tests {
         balancer.flush(now());
         let commands = std::iter::from_fn(|| balancer.poll_command());
         let named = commands.filter_map(|command| match command {
-            Command::Connect { id, addresses } => Some((id, addresses)),
+            Command::Connect { id, addresses, .. } => Some((id, addresses)),
             _ => None,
         });
         named.collect()

@@ -81,7 +81,7 @@ fn with_all_ready(plan: Plan) -> Option<Arc<Picker<()>>> {
         balancer.flush(now);
         while let Some(command) = balancer.poll_command() {
             match command {
-                Command::Connect { id, addresses } => {
+                Command::Connect { id, addresses, .. } => {
                     let Some(&address) = addresses.first() else {
                         continue;
                     };

@@ -101,6 +101,7 @@ mod published;
 mod routing;
 mod state;
 mod subchannel;
+mod subchannels;
 mod target;
 #[doc(hidden)] // public for the tests over real sockets only
 pub mod transport;

@@ -9,7 +9,6 @@
 //!
 //! A subchannel only connects when it is wanted: after each return to IDLE its owner decides.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -22,7 +21,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
-use crate::transport::{Closing, ConnectError, Connection, Profile, Sender};
+use crate::subchannels::SubchannelKey;
+use crate::transport::{Closing, ConnectError, Connection, Sender};
 
 /// A connection that carried no call and did not last this long counts as a failed attempt, because
 /// a server that accepts and closes at once would otherwise be dialled in a tight loop.
@@ -33,20 +33,19 @@ use crate::transport::{Closing, ConnectError, Connection, Profile, Sender};
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// Names a subchannel for as long as the channel lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SubchannelId {
-    pub(crate) address: SocketAddr,
-    /// Tells it apart from those that the address had before.
+    pub(crate) key: SubchannelKey,
+    /// Tells it apart from those that the key had before.
     pub(crate) serial: u64,
 }
 
 /// What a subchannel reports.
 pub(crate) type Report = (SubchannelId, EndpointState<Sender>);
 
-/// How the subchannels of a channel connect.
+/// The part of connecting that all subchannels of a channel have in common, whatever their profiles.
 #[derive(Debug)]
 pub(crate) struct Dialling {
-    profile: Profile,
     /// For TCP, TLS and SETTINGS together.
     timeout: Duration,
     /// How often the time between PINGs was doubled: a server that complains of them is heard by
@@ -55,19 +54,18 @@ pub(crate) struct Dialling {
 }
 
 impl Dialling {
-    pub(crate) fn new(profile: Profile, timeout: Duration) -> Self {
+    pub(crate) fn new(timeout: Duration) -> Self {
         Self {
-            profile,
             timeout,
             slowed: AtomicU32::new(0),
         }
     }
 
     /// The connection, and how often it was slowed.
-    async fn connect(&self, address: SocketAddr) -> Result<(Connection, u32), ConnectError> {
+    async fn connect(&self, key: &SubchannelKey) -> Result<(Connection, u32), ConnectError> {
         let slowed = self.slowed.load(Ordering::Relaxed);
-        let profile = self.profile.slowed(slowed);
-        let connection = Connection::connect(address, &profile, self.timeout).await?;
+        let profile = key.profile.slowed(slowed);
+        let connection = Connection::connect(key.address, &profile, self.timeout).await?;
         Ok((connection, slowed))
     }
 
@@ -130,20 +128,20 @@ impl Machine {
             wanted.notified().await;
             self.report(EndpointState::Connecting);
             // Boxed, so that the task is not as large as a TLS handshake for ever.
-            let connect = self.dialling.connect(self.id.address);
+            let connect = self.dialling.connect(&self.id.key);
             let failure = match Box::pin(connect).await {
                 Ok((mut connection, slowed)) => {
                     let since = self.connected(&connection);
                     let closing = connection.closing().await;
                     if connection.has_too_many_pings() {
-                        warn!(address = %self.id.address, "the server complains of too many PINGs: \
+                        warn!(address = %self.id.key.address, "the server complains of too many PINGs: \
                                new connections of this channel send half as many");
                         self.dialling.slow_down(slowed);
                     }
                     self.closed(&connection, &closing, since)
                 }
                 Err(error) => {
-                    debug!(address = %self.id.address, %error, "cannot connect");
+                    debug!(address = %self.id.key.address, %error, "cannot connect");
                     Some(format!("{}: {}", error.phase, error.reason).into())
                 }
             };
@@ -157,10 +155,10 @@ impl Machine {
 
     /// Offers the connection; since when.
     fn connected(&self, connection: &Connection) -> Instant {
-        debug!(address = %self.id.address, "connected");
+        debug!(address = %self.id.key.address, "connected");
         self.report(EndpointState::Ready {
             transport: connection.sender().clone(),
-            address: self.id.address,
+            address: self.id.key.address,
         });
         Instant::now()
     }
@@ -173,7 +171,7 @@ impl Machine {
         closing: &Closing,
         since: Instant,
     ) -> Option<Arc<str>> {
-        info!(address = %self.id.address, reason = %closing, "no new calls on this connection");
+        info!(address = %self.id.key.address, reason = %closing, "no new calls on this connection");
         if connection.has_carried_calls() || since.elapsed() >= SETTLED {
             self.backoff.reset();
             return None;
@@ -183,14 +181,14 @@ impl Machine {
 
     fn report(&self, state: EndpointState<Sender>) {
         // The owner is gone only when the channel is.
-        let _ = self.reports.unbounded_send((self.id, state));
+        let _ = self.reports.unbounded_send((self.id.clone(), state));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::Keepalive;
+    use crate::transport::{Keepalive, Profile};
 
     /// gRFC A8: the time between PINGs is doubled for new connections of the channel. Connections
     /// that were made at the same time have one complaint.
@@ -207,10 +205,10 @@ mod tests {
                 ..often
             })
         };
-        let dialling = Dialling::new(profile(10), Duration::MAX);
+        let dialling = Dialling::new(Duration::MAX);
         let next = || {
             let slowed = dialling.slowed.load(Ordering::Relaxed);
-            dialling.profile.slowed(slowed)
+            profile(10).slowed(slowed)
         };
         assert_eq!(next(), profile(10));
         dialling.slow_down(0);

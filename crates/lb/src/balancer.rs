@@ -51,6 +51,8 @@ pub enum Command<T> {
     Connect {
         /// Names the endpoint in reports.
         id: EndpointId,
+        /// The leaf cluster that the endpoint belongs to: it may say how to speak to its endpoints.
+        cluster: ClusterName,
         /// Where it can be reached, the main address first.
         addresses: Arc<[SocketAddr]>,
     },
@@ -462,7 +464,7 @@ impl<T> Balancer<T> {
 impl<T> fmt::Debug for Command<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connect { id, addresses } => write!(f, "Connect({id}, {addresses:?})"),
+            Self::Connect { id, addresses, .. } => write!(f, "Connect({id}, {addresses:?})"),
             Self::Release(id) => write!(f, "Release({id})"),
             Self::Publish { cluster, .. } => write!(f, "Publish({cluster})"),
             Self::Reresolve(cluster) => write!(f, "Reresolve({cluster})"),

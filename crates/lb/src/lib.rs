@@ -42,7 +42,7 @@
 //! balancer.flush(now);
 //! while let Some(command) = balancer.poll_command() {
 //!     match command {
-//!         Command::Connect { id, addresses } => {
+//!         Command::Connect { id, addresses, .. } => {
 //!             // a driver dials here, and reports what happens
 //!             let state = EndpointState::Ready { transport: "h2", address: addresses[0] };
 //!             balancer.handle(Event::Endpoint { id, state }, now);

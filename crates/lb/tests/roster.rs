@@ -355,6 +355,11 @@ fn an_address_in_two_clusters_is_two_endpoints() {
     let shown = roster(&sim);
     let clusters: Vec<_> = shown.iter().map(|view| view.cluster.as_str()).collect();
     assert_eq!(clusters, ["x", "y"]);
+    assert_eq!(
+        sim.connected_for,
+        ["x", "y"],
+        "the driver knows whose they are"
+    );
     assert_ne!(shown[0].id, shown[1].id);
 }
 

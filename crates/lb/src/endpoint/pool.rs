@@ -274,9 +274,13 @@ impl<T> Pool<T> {
         let Some(record) = self.records.get_mut(id.0) else {
             return;
         };
+        let Some(roster) = self.rosters.get(record.roster.0) else {
+            return;
+        };
         record.introduced = true;
         let connect = Command::Connect {
             id,
+            cluster: roster.cluster.clone(),
             addresses: record.addresses.clone(),
         };
         // The driver may not have heard of the release yet.

@@ -30,7 +30,7 @@ pub(crate) struct RosterId(pub(super) Key);
 pub(super) struct Roster {
     /// The cluster whose tree the leaf cluster is in.
     tree: ClusterName,
-    cluster: ClusterName,
+    pub(super) cluster: ClusterName,
     /// Counts the calls of the cluster.
     pub(super) counter: Option<Arc<CallCounter>>,
     pub(super) index: AddressIndex,

@@ -32,6 +32,8 @@ pub(crate) struct Sim {
     pub(crate) pickers: BTreeMap<ClusterName, Arc<Picker<Port>>>,
     /// What was asked since the test last looked.
     pub(crate) connects: Vec<Port>,
+    /// The leaf clusters of those connects.
+    pub(crate) connected_for: Vec<String>,
     pub(crate) releases: Vec<Port>,
     pub(crate) publishes: usize,
     pub(crate) reresolves: usize,
@@ -58,6 +60,7 @@ impl Sim {
             picker: None,
             pickers: BTreeMap::new(),
             connects: Vec::new(),
+            connected_for: Vec::new(),
             releases: Vec::new(),
             publishes: 0,
             reresolves: 0,
@@ -261,6 +264,7 @@ impl Sim {
     /// Starts to record anew.
     pub(crate) fn forget(&mut self) {
         self.connects.clear();
+        self.connected_for.clear();
         self.releases.clear();
         self.publishes = 0;
         self.reresolves = 0;
@@ -268,7 +272,12 @@ impl Sim {
 
     fn obey(&mut self, command: Command<Port>) {
         match command {
-            Command::Connect { id, addresses } => {
+            Command::Connect {
+                id,
+                cluster,
+                addresses,
+            } => {
+                self.connected_for.push(cluster.to_string());
                 self.released.remove(&id);
                 self.live.insert(id, addresses[0].port());
                 self.connects.push(addresses[0].port());

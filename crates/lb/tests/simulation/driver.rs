@@ -264,7 +264,7 @@ impl Driver {
 
     fn obey(&mut self, command: Command<Name>) {
         match command {
-            Command::Connect { id, addresses } => {
+            Command::Connect { id, addresses, .. } => {
                 self.released.retain(|released| *released != id);
                 self.world.connect(id, addresses, self.instant());
                 self.tell();
