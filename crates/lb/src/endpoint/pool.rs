@@ -84,8 +84,13 @@ impl<T> Pool<T> {
         let Some(record) = self.records.get_mut(id.0) else {
             return;
         };
+        if !Arc::ptr_eq(&record.addresses, endpoint.addresses()) {
+            record.addresses = endpoint.addresses().clone();
+        }
+        if record.enter_again(leaf, locality) {
+            return;
+        }
         let was_held = !record.places.is_empty();
-        record.addresses = endpoint.addresses().clone();
         let counter = counter_of(&self.rosters, record.roster);
         record.enter(id, (leaf, locality), counter, self.copy);
         if !was_held {

@@ -19,18 +19,18 @@ use crate::{
 /// An endpoint that can take calls: its connection, as the calls of one locality see it. Pickers and
 /// calls share it.
 #[derive(Debug)]
-#[repr(C)] // The counters first: next to the reference count.
+#[repr(C)] // Everything that a call writes or follows comes first, next to the reference count.
 pub(crate) struct ReadyEndpoint<T> {
     /// How many calls were started and how many have ended. Both only grow, so that a call costs
     /// two additions; what is in flight is the difference.
     started: AtomicU64,
     finished: AtomicU64,
+    /// Counts the calls of the cluster.
+    cluster: Option<Arc<CallCounter>>,
     pub(crate) transport: T,
     pub(crate) id: EndpointId,
     pub(crate) locality: LocalityId,
     pub(crate) addresses: Arc<[SocketAddr]>,
-    /// Counts the calls of the cluster.
-    cluster: Option<Arc<CallCounter>>,
     ended: Arc<Ended>,
     /// The address that is connected.
     pub(crate) address: SocketAddr,

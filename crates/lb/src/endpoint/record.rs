@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use smallvec::SmallVec;
+
 use super::{
     Connectivity, EndpointId, EndpointView, RosterId, Wish,
     ready::{Connected, Ledger, ReadyEndpoint},
@@ -10,24 +12,25 @@ use crate::{LocalityId, counters::CallCounter, leaf::LeafId};
 
 /// One endpoint: what the plan says about it, and what the driver said.
 #[derive(Debug)]
+#[repr(C)] // The fields that every list looks at come first, because a list may have 10,000 endpoints.
 pub(crate) struct Record<T> {
-    pub(super) roster: RosterId,
-    pub(super) kind: Kind,
+    /// The last list that took it up.
+    pub(super) mark: u64,
     /// Where it is reached, the main address first.
     pub(crate) addresses: Arc<[SocketAddr]>,
     /// Its places in the leaves that hold it. It may have several: a leaf that it moves away from holds
     /// it until the next list is as good, and two localities may list one address set.
-    pub(super) places: Vec<Place>,
-    pub(super) ledger: Ledger<T>,
+    pub(super) places: SmallVec<[Place; 1]>,
     pub(crate) state: State<T>,
+    pub(super) roster: RosterId,
+    pub(super) kind: Kind,
+    pub(super) ledger: Ledger<T>,
     /// Whether the driver was told of it, and not yet to release it.
     pub(super) introduced: bool,
     /// Whether the driver was told to release it, at any time.
     pub(super) released: bool,
     /// Whether the driver has reported any state.
     pub(crate) reported: bool,
-    /// The last list that took it up.
-    pub(super) mark: u64,
 }
 
 /// The two kinds of thing that a driver connects.
@@ -58,7 +61,7 @@ impl<T> Record<T> {
             roster,
             kind,
             addresses,
-            places: Vec::new(),
+            places: SmallVec::new(),
             ledger: Ledger::new(),
             state: State::Connecting,
             introduced: false,
@@ -127,7 +130,14 @@ impl<T> Record<T> {
         }
     }
 
-    /// Adds a place, or one more list of a place. If the endpoint is connected, its calls there are
+    /// Counts one more list of a place; false if the endpoint does not have the place.
+    pub(super) fn enter_again(&mut self, leaf: LeafId, locality: &LocalityId) -> bool {
+        let is_it = |place: &&mut Place| place.leaf == leaf && place.locality == *locality;
+        let place = self.places.iter_mut().find(is_it);
+        place.map(|place| place.lists += 1).is_some()
+    }
+
+    /// Adds a place. If the endpoint is connected, its calls there are
     /// to name the locality of the place.
     pub(super) fn enter(
         &mut self,
@@ -136,13 +146,6 @@ impl<T> Record<T> {
         cluster: Option<&Arc<CallCounter>>,
         copy: fn(&T) -> T,
     ) {
-        let is_it = |place: &&mut Place| place.leaf == leaf && place.locality == *locality;
-        if let Some(place) = self.places.iter_mut().find(is_it) {
-            place.lists += 1;
-            return;
-        }
-        // Most have one place, and `push` begins with room for four.
-        self.places.reserve_exact(1);
         self.places.push(Place {
             leaf,
             locality: locality.clone(),
@@ -284,7 +287,11 @@ impl<T> Connection<T> {
 
     /// The connection for calls of a locality.
     pub(crate) fn in_locality(&self, locality: &LocalityId) -> &Arc<ReadyEndpoint<T>> {
-        self.find(locality).unwrap_or(&self.first)
+        // An endpoint of one locality is the rule, and a look at its own would be a cache miss.
+        match self.others.is_empty() {
+            true => &self.first,
+            false => self.find(locality).unwrap_or(&self.first),
+        }
     }
 
     fn find(&self, locality: &LocalityId) -> Option<&Arc<ReadyEndpoint<T>>> {

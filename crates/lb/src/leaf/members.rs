@@ -38,8 +38,22 @@ pub(super) struct List {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) id: EndpointId,
-    pub(super) locality: LocalityId,
+    /// `None` for the locality of the leaf. A plan makes a list of thousands, and most need no copy of it.
+    locality: Option<LocalityId>,
     weight: NonZeroU64,
+}
+
+impl Member {
+    pub(super) fn locality<'a>(&'a self, owner: &'a Owner) -> &'a LocalityId {
+        self.locality.as_ref().unwrap_or(&owner.locality)
+    }
+
+    /// Returns whether a list that takes up `endpoint` would get this very member.
+    fn is<T>(&self, endpoint: &Endpoint, pool: &Pool<T>) -> bool {
+        self.weight == endpoint.weight
+            && self.locality == endpoint.locality
+            && pool.is_at(self.id, endpoint.addresses())
+    }
 }
 
 impl Members {
@@ -73,15 +87,12 @@ impl Members {
         pool: &mut Pool<T>,
     ) {
         self.visits += 1;
-        let next = hold_all(owner, wanted, &self.flattened, pool);
-        let before = std::mem::replace(&mut self.flattened, next);
-        self.let_go(owner, before, pool);
+        self.hold_flattened(owner, wanted, pool);
         let Some(all) = all else {
             let old = std::mem::take(&mut self.current.members);
             old.iter().for_each(|list| pool.remove_flattened(list.id));
             return;
         };
-        let locality = all.locality.as_ref().unwrap_or(&owner.locality).clone();
         let id = match self.current.members.pop() {
             Some(list) => {
                 pool.readdress(list.id, all.addresses());
@@ -91,9 +102,32 @@ impl Members {
         };
         self.current.members.push(Member {
             id,
-            locality,
+            locality: all.locality.clone(),
             weight: all.weight,
         });
+    }
+
+    /// Takes up the endpoints of a list of addresses, and lets go of those that it had before. There is
+    /// no pending list here, so an endpoint that is where it was needs nothing.
+    fn hold_flattened<T>(&mut self, owner: &Owner, wanted: &[Endpoint], pool: &mut Pool<T>) {
+        let mark = pool.next_mark();
+        let mut before = std::mem::take(&mut self.flattened).into_iter();
+        let mut gone = Vec::new();
+        for endpoint in wanted {
+            let there = before.next();
+            match there {
+                Some(member) if member.is(endpoint, pool) && pool.mark(member.id, mark) => {
+                    self.flattened.push(member);
+                }
+                other => {
+                    gone.extend(other);
+                    let id = pool.find_or_add(owner.roster, endpoint);
+                    self.flattened.extend(hold(owner, endpoint, id, mark, pool));
+                }
+            }
+        }
+        gone.extend(before);
+        self.let_go(owner, gone, pool);
     }
 
     /// The pending list, if there is one, takes the place of the one in use.
@@ -157,22 +191,28 @@ impl Members {
         pool: &'a Pool<T>,
     ) -> impl Iterator<Item = EndpointView> + 'a {
         let entries = self.entries(owner, pool);
-        entries.map(|(member, record, _)| self.view(member, record, pool))
+        entries.map(|(member, record, _)| self.view(owner, member, record, pool))
     }
 
     pub(super) fn trees<T>(&self, owner: &Owner, pool: &Pool<T>) -> Vec<Tree> {
         let entries = self.entries(owner, pool);
         entries
             .map(|(member, record, role)| {
-                let view = self.view(member, record, pool);
+                let view = self.view(owner, member, record, pool);
                 endpoint_tree(&view, member.weight, record, role)
             })
             .collect()
     }
 
     /// The endpoint as this leaf has it. A list of all addresses has the calls of all endpoints.
-    fn view<T>(&self, member: &Member, record: &Record<T>, pool: &Pool<T>) -> EndpointView {
-        let mut view = record.view(member.id, &member.locality);
+    fn view<T>(
+        &self,
+        owner: &Owner,
+        member: &Member,
+        record: &Record<T>,
+        pool: &Pool<T>,
+    ) -> EndpointView {
+        let mut view = record.view(member.id, member.locality(owner));
         let flattened = self.flattened.iter();
         for record in flattened.filter_map(|member| pool.get(member.id)) {
             view.picks += record.picks();
@@ -202,7 +242,7 @@ impl Members {
     fn let_go<T>(&mut self, owner: &Owner, members: Vec<Member>, pool: &mut Pool<T>) {
         for member in members {
             self.visits += 1;
-            pool.let_go(member.id, (owner.leaf, &member.locality));
+            pool.let_go(member.id, (owner.leaf, member.locality(owner)));
         }
     }
 }
@@ -221,22 +261,29 @@ fn hold_all<T>(
         let there = before.get(index).map(|member| member.id);
         let there = there.filter(|&id| pool.is_at(id, endpoint.addresses()));
         let id = there.unwrap_or_else(|| pool.find_or_add(owner.roster, endpoint));
-        // Two entries for one address set are one endpoint.
-        if pool.mark(id, mark) {
-            let locality = endpoint
-                .locality
-                .as_ref()
-                .unwrap_or(&owner.locality)
-                .clone();
-            pool.hold(id, (owner.leaf, &locality), endpoint);
-            members.push(Member {
-                id,
-                locality,
-                weight: endpoint.weight,
-            });
-        }
+        members.extend(hold(owner, endpoint, id, mark, pool));
     }
     members
+}
+
+/// Takes up an endpoint, unless the list with this mark has it: two entries for one address set are
+/// one endpoint.
+fn hold<T>(
+    owner: &Owner,
+    endpoint: &Endpoint,
+    id: EndpointId,
+    mark: u64,
+    pool: &mut Pool<T>,
+) -> Option<Member> {
+    pool.mark(id, mark).then(|| {
+        let member = Member {
+            id,
+            locality: endpoint.locality.clone(),
+            weight: endpoint.weight,
+        };
+        pool.hold(id, (owner.leaf, member.locality(owner)), endpoint);
+        member
+    })
 }
 
 impl List {

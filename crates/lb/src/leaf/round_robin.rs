@@ -49,7 +49,7 @@ pub(super) fn refresh_ready<T>(
     for (member, record) in members.current.entries(pool) {
         match &record.state {
             State::Ready(connection) => {
-                ready.push(connection.in_locality(&member.locality).clone());
+                ready.push(connection.in_locality(member.locality(owner)).clone());
             }
             State::Connecting | State::Idle(_) => connecting = true,
             State::Failing(failed) => {

@@ -39,7 +39,9 @@ impl<T> States<T> {
                     Slot::Failing
                 }
                 State::Idle(wish) => Slot::Idle(wish.clone()),
-                State::Ready(ready) => Slot::Ready(ready.in_locality(&member.locality).clone()),
+                State::Ready(ready) => {
+                    Slot::Ready(ready.in_locality(member.locality(owner)).clone())
+                }
             });
         Self {
             slots: slots.collect(),
