@@ -5,6 +5,8 @@
 //! time and copied often: a clone counts a reference and allocates nothing.
 
 #![forbid(unsafe_code)]
+// No clock, no sleep, no randomness of the process, no runtime: clippy.toml says why.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 use std::{borrow::Borrow, fmt, sync::Arc};
 
