@@ -8,13 +8,18 @@
     reason = "test code"
 )]
 
+mod leaf;
 mod sim;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use crowfly_lb::{EndpointState, Event, timing::COALESCE_MAX};
+use crowfly_lb::{
+    CallContext, ChoiceCount, CustomPolicy, Endpoint, EndpointState, Event, Policy, ReadySet,
+    RingSize, Selection, Selector, timing::COALESCE_MAX,
+};
+use leaf::leaf;
 use sim::{
-    Port, Sim,
+    CLUSTER, Port, Sim, endpoints_at,
     plans::{aggregate, cluster, localities, priorities, tree_of, zone},
     ready_at,
 };
@@ -193,6 +198,126 @@ fn one_change_is_looked_for_in_its_locality() {
     assert!(sim.balancer.visits() - before <= 30);
     sim.plan(zones(&few[1..]));
     assert!(sim.balancer.visits() - before <= 100);
+}
+
+/// A61, S10-01: nothing is published for a plan or a request to connect that changes nothing, or for a
+/// failure like the last one. That holds for every policy, and whatever a pick does at that moment.
+#[test]
+fn an_event_that_changes_nothing_publishes_nothing() {
+    for policy in policies() {
+        let is_pick_first = matches!(policy, Policy::PickFirst { .. });
+        let plan = || leaf(policy.clone(), endpoints_at(&[1, 2, 3]));
+        let mut sim = Sim::new();
+        let unchanged = |sim: &mut Sim, when: &str| {
+            sim.forget();
+            sim.plan(plan());
+            assert_eq!(sim.publishes, 0, "{policy:?}: the same plan, {when}");
+        };
+        sim.plan(plan());
+        unchanged(&mut sim, "before any endpoint is READY");
+        connect_held(&mut sim);
+        unchanged(&mut sim, "CONNECTING");
+        let ports: &[Port] = if is_pick_first { &[1] } else { &[1, 2, 3] };
+        sim.ready(ports);
+        unchanged(&mut sim, "READY");
+        let now = sim.now();
+        sim.balancer.exit_idle(&CLUSTER.into(), now);
+        sim.flush();
+        assert_eq!(sim.publishes, 0, "{policy:?}: nothing is IDLE");
+
+        for (index, port) in ports.iter().enumerate() {
+            sim.failing(*port, "connection reset");
+            let published = sim.publishes;
+            assert_eq!(published, index + 1, "{policy:?}: {port} is lost");
+            sim.failing(*port, "connection reset");
+            assert_eq!(sim.publishes, published, "{policy:?}: {port} fails again");
+        }
+        unchanged(&mut sim, "TRANSIENT_FAILURE");
+        sim.ready(&[1]);
+        sim.idle(1);
+        unchanged(&mut sim, "after a connection was lost");
+    }
+}
+
+/// S7-01: a list that comes out as it was is not kept beside the one that calls are picked from, so that
+/// the next comparison is between one list and itself.
+#[test]
+fn an_event_that_changes_nothing_keeps_nothing() {
+    const ENDPOINTS: Port = 1000;
+    let ports: Vec<_> = (1..=ENDPOINTS).collect();
+    for policy in policies() {
+        if let Policy::PickFirst { .. } = policy {
+            continue;
+        }
+        let mut sim = Sim::new();
+        sim.plan(leaf(policy.clone(), endpoints_at(&ports)));
+        connect_held(&mut sim);
+        for port in &ports {
+            report_ready(&mut sim, *port);
+        }
+        sim.flush();
+        sim.failing(1, "connection refused");
+        let kept = allocation_counter::measure(|| sim.failing(1, "connection refused"));
+        let list = i64::from(ENDPOINTS) * size_of::<usize>() as i64;
+        assert!(kept.bytes_current < list, "{policy:?}: {kept:?}");
+    }
+}
+
+/// S8-11: a node that is replaced by one of another kind leaves nothing behind.
+#[test]
+fn nodes_that_go_leave_nothing_behind() {
+    let mut sim = Sim::ready_with(tree_of(zone(&[1])));
+    let mut replace = |times: usize| {
+        for _ in 0..times {
+            sim.plan(tree_of(priorities(&[&[1]])));
+            sim.plan(tree_of(zone(&[1])));
+        }
+        sim.forget();
+    };
+    replace(100);
+    let left = allocation_counter::measure(|| replace(1000)).bytes_current;
+    assert!(left < 1000, "{left} bytes are left of 2000 trees");
+}
+
+fn policies() -> [Policy; 5] {
+    [
+        Policy::Custom(Arc::new(FirstReady)),
+        Policy::LeastRequest(ChoiceCount::default()),
+        Policy::PickFirst { shuffle: false },
+        Policy::RingHash {
+            size: RingSize::default(),
+            request_hash_header: None,
+        },
+        Policy::RoundRobin,
+    ]
+}
+
+/// Sends calls to the first endpoint that is READY.
+#[derive(Debug)]
+struct FirstReady;
+
+impl CustomPolicy for FirstReady {
+    fn name(&self) -> &str {
+        "first_ready"
+    }
+
+    fn build(&self, _endpoints: &[Endpoint]) -> Arc<dyn Selector> {
+        Arc::new(Self)
+    }
+}
+
+impl Selector for FirstReady {
+    fn pick<'a>(&self, _cx: &CallContext<'_>, ready: ReadySet<'a>) -> Selection<'a> {
+        ready.get(0).map_or(Selection::Queue, Selection::Send)
+    }
+}
+
+/// Connects every endpoint that is IDLE, as calls for each of them would.
+fn connect_held(sim: &mut Sim) {
+    for view in sim.balancer.endpoints(CLUSTER) {
+        sim.handle(Event::Demand(view.id));
+    }
+    sim.flush();
 }
 
 /// A balancer of many endpoints that became READY so far apart, driven as a channel drives it; and

@@ -37,6 +37,23 @@ fn categories_drop_their_shares_one_after_the_other() {
     assert!((shares[0].probability - 0.45).abs() < 1e-9, "{shares:?}");
 }
 
+/// S9-01, A27: a category of so many per million drops exactly so many of a million numbers, the lowest.
+/// So the one that drops none lets every call pass.
+#[test]
+fn a_category_drops_exactly_its_share() {
+    for seed in 0..20 {
+        let drawn = (CallContext::new(seed).random() % u64::from(ALL)) as u32;
+        let dropped = |per_million| {
+            let drops = [("throttle", per_million)];
+            let sim = Sim::ready_with(tree_of(gate("payments", &drops, NO_LIMIT, zone(&[1]))));
+            let picker = sim.picker.as_ref().unwrap();
+            matches!(picker.pick(&CallContext::new(seed)), Pick::Drop(_))
+        };
+        assert!(!dropped(drawn), "the numbers below {drawn} are dropped");
+        assert!(dropped(drawn + 1), "the numbers up to {drawn} are dropped");
+    }
+}
+
 /// S9-01: which calls are dropped says nothing about where the others go.
 #[test]
 fn drops_do_not_skew_the_choice_below() {

@@ -20,7 +20,7 @@ use crowfly_lb::{
     Selection, Selector,
 };
 use leaf::leaf;
-use sim::{Picked, Sim, endpoints_at};
+use sim::{CLUSTER, Picked, Sim, endpoints_at};
 
 type Ends = Arc<Mutex<Vec<(usize, CallOutcome)>>>;
 
@@ -64,6 +64,27 @@ impl Selector for LastOf {
 
     fn finished(&self, endpoint: usize, outcome: CallOutcome) {
         self.ends.lock().unwrap().push((endpoint, outcome));
+    }
+}
+
+/// Sends a call to the endpoint with the fewest open ones. The name is that of the policy.
+#[derive(Debug)]
+struct LeastBusy(&'static str);
+
+impl CustomPolicy for LeastBusy {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn build(&self, _endpoints: &[Endpoint]) -> Arc<dyn Selector> {
+        Arc::new(Self(self.0))
+    }
+}
+
+impl Selector for LeastBusy {
+    fn pick<'a>(&self, _cx: &CallContext<'_>, ready: ReadySet<'a>) -> Selection<'a> {
+        let least = ready.iter().min_by_key(|endpoint| endpoint.in_flight());
+        least.map_or(Selection::Queue, Selection::Send)
     }
 }
 
@@ -123,6 +144,56 @@ fn a_policy_hears_how_calls_end() {
             (2, CallOutcome::Status(5))
         ]
     );
+}
+
+/// A channel that is to connect without a call connects the first endpoint of a policy that wants none
+/// by itself: as gRPC's policies do when they are told to exit IDLE (A61, A42).
+#[test]
+fn an_idle_policy_connects_on_request() {
+    let mut sim = Sim::new();
+    let policy = Policy::Custom(Arc::<Last>::default());
+    sim.plan(leaf(policy, endpoints_at(&[1, 2, 3])));
+    assert_eq!(sim.balancer.state(CLUSTER), Some(Connectivity::Idle));
+    let now = sim.now();
+    sim.balancer.exit_idle(&CLUSTER.into(), now);
+    sim.flush();
+    assert_eq!(sim.connects, [1]);
+    assert_eq!(sim.balancer.state(CLUSTER), Some(Connectivity::Connecting));
+}
+
+/// A policy sees how many calls are open on each endpoint, which `least_request` (A48) goes by as well.
+#[test]
+fn a_policy_sees_how_many_calls_are_open() {
+    let policy = Policy::Custom(Arc::new(LeastBusy("least_busy")));
+    let mut sim = Sim::ready_with(leaf(policy, endpoints_at(&[1, 2])));
+    let open = [sim.call(), sim.call(), sim.call()];
+    let ports = open.each_ref().map(|call| *call.transport());
+    assert_eq!(ports, [1, 2, 1], "of two that are as busy, the first");
+    let [first, _second, third] = open;
+    drop(first);
+    drop(third);
+    assert_eq!(sim.count(5), [(1, 5)].into(), "2 is the busier one now");
+}
+
+/// A policy of another name replaces the one in use gracefully, and so does one of the same name that is
+/// of another kind: calls go on until the new one is READY, as A56 asks of a child whose policy changes.
+#[test]
+fn another_policy_takes_over_when_it_is_ready() {
+    let custom = |name| Policy::Custom(Arc::new(LeastBusy(name)));
+    for (before, after) in [
+        (custom("old"), custom("new")),
+        (custom("round_robin"), Policy::RoundRobin),
+        (Policy::RoundRobin, custom("round_robin")),
+    ] {
+        let what = format!("{before:?} to {after:?}");
+        let mut sim = Sim::ready_with(leaf(before, endpoints_at(&[1])));
+        sim.plan(leaf(after, endpoints_at(&[2])));
+        assert_eq!((&*sim.connects, &*sim.releases), (&[2][..], &[][..]));
+        assert_eq!(sim.tree_fields().children.len(), 2, "{what}: side by side");
+        assert_eq!(sim.pick_port(), 1, "{what}");
+        sim.ready(&[2]);
+        assert_eq!((sim.pick_port(), &*sim.releases), (2, &[1][..]), "{what}");
+    }
 }
 
 /// The same object is the same policy; another one takes over its connections.

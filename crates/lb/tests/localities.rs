@@ -7,12 +7,16 @@
     reason = "test code"
 )]
 
+mod leaf;
 mod sim;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc, time::Duration};
 
-use crowfly_lb::{Event, timing::RETENTION};
-use sim::{CLUSTER, Port, Sim, flat, noted, plan};
+use crowfly_lb::{
+    Connectivity, Event, Locality, LocalityId, Node, Policy, RingSize, timing::RETENTION,
+};
+use leaf::leaf;
+use sim::{CLUSTER, Port, Sim, endpoints_at, flat, noted, plan, plans::tree_of};
 
 /// S7-01: a backend is added, removed and replaced; those that stay keep their connections, and
 /// no call fails or waits meanwhile.
@@ -268,6 +272,37 @@ fn a_removed_cluster_releases_its_endpoints() {
     });
     sim.flush();
     assert_eq!(sim.connects, [], "a late report is ignored");
+}
+
+/// S10-03: a locality that would be IDLE connects by itself, because calls choose among those that are
+/// READY (A42: `ring_hash` below localities gets no call that could wake it). So a request to connect
+/// finds nothing to do.
+#[test]
+fn localities_are_never_idle() {
+    let lazy = |policy: Policy, zone, port| Locality {
+        id: LocalityId::new("us", zone, ""),
+        weight: NonZeroU32::MIN,
+        child: leaf(policy, endpoints_at(&[port])).root,
+    };
+    let ring = Policy::RingHash {
+        size: RingSize::default(),
+        request_hash_header: None,
+    };
+    let first = Policy::PickFirst { shuffle: false };
+    let zones = [lazy(ring, "a", 1), lazy(first, "b", 2)];
+    let mut sim = Sim::new();
+    sim.plan(tree_of(Node::Localities(Arc::new(zones))));
+    assert_eq!(sim.connects, [1, 2]);
+    sim.ready(&[1, 2]);
+    sim.forget();
+    sim.idle(1);
+    sim.idle(2);
+    assert_eq!(sim.connects, [1, 2], "both connections were lost");
+    assert_eq!(sim.balancer.state(CLUSTER), Some(Connectivity::Connecting));
+    let now = sim.now();
+    sim.balancer.exit_idle(&CLUSTER.into(), now);
+    sim.flush();
+    assert_eq!(sim.connects, [1, 2], "they connect already");
 }
 
 /// The live tree shows the plan's shape with the state of each node, and why.

@@ -18,7 +18,8 @@ use std::{
 };
 
 use crowfly_lb::{
-    Command, Endpoint, EndpointState, Event, Policy, Race, RaceAction, RaceEvent, timing,
+    Command, Endpoint, EndpointState, Event, LocalityId, Policy, Race, RaceAction, RaceEvent,
+    timing,
 };
 use leaf::leaf;
 use sim::{Picked, Port, Sim, address, endpoint, endpoints_at, ready_at};
@@ -88,6 +89,26 @@ fn a_new_list_keeps_the_endpoint_and_its_calls() {
     again[0].weight = NonZeroU64::new(7).unwrap();
     sim.plan(leaf(IN_ORDER, again));
     assert!(sim.connects.is_empty());
+}
+
+/// S10-04: endpoints that share a locality are shown there. Those that do not are shown where the tree has
+/// them, which is nowhere in particular.
+#[test]
+fn the_list_is_in_the_locality_that_its_endpoints_share() {
+    let placed = |zones: [&str; 2]| {
+        let endpoints = [1, 2].map(address).map(Endpoint::from);
+        let endpoints: Vec<_> = endpoints
+            .into_iter()
+            .zip(zones)
+            .map(|(mut endpoint, zone)| {
+                endpoint.locality = Some(LocalityId::new("us", zone, ""));
+                endpoint
+            })
+            .collect();
+        Sim::ready_with(leaf(IN_ORDER, endpoints)).view(1).locality
+    };
+    assert_eq!(placed(["b", "b"]), LocalityId::new("us", "b", ""));
+    assert_eq!(placed(["a", "b"]), LocalityId::default());
 }
 
 /// S10-06: a leaf that failed stays so after an update of its addresses, until it is READY.

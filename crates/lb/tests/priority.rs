@@ -316,6 +316,44 @@ fn nothing_but_need_prolongs_the_life_of_a_child() {
     assert_eq!(sim.releases, [2]);
 }
 
+/// S8-12, A56: the children below the chosen one are deactivated, and the chosen one is not: no timer
+/// runs for it, and nothing ends it.
+#[test]
+fn only_children_below_the_chosen_one_are_deactivated() {
+    let mut sim = of(&[&[1], &[2], &[3], &[4]]);
+    sim.ready(&[1]);
+    assert_eq!(sim.balancer.next_timeout(), None, "child0 is in use");
+    for port in [1, 2, 3] {
+        sim.failing(port, "connection refused");
+    }
+    sim.ready(&[4]);
+    sim.ready(&[3]);
+    sim.advance(SECOND);
+    sim.ready(&[2]);
+    sim.forget();
+    sim.advance(RETENTION - SECOND);
+    assert_eq!(sim.releases, [4], "child3 has not been needed for longest");
+    sim.advance(SECOND);
+    assert_eq!(sim.releases, [4, 3]);
+    assert_eq!(sim.balancer.next_timeout(), None, "child1 is in use");
+    assert_eq!(sim.pick_port(), 2);
+}
+
+/// S8-12, A56: failures make every child down to the chosen one needed again: their timers are stopped.
+#[test]
+fn all_children_down_to_the_chosen_one_are_needed_again() {
+    let mut sim = of(&[&[1], &[2], &[3]]);
+    sim.failing(1, "connection refused");
+    sim.failing(2, "connection refused");
+    sim.ready(&[3, 2, 1]);
+    assert!(sim.balancer.next_timeout().is_some(), "two are kept");
+    sim.failing(1, "connection reset");
+    assert!(sim.balancer.next_timeout().is_some(), "one is kept");
+    sim.failing(2, "connection reset");
+    assert_eq!(sim.balancer.next_timeout(), None, "all are needed");
+    assert_eq!(sim.pick_port(), 3);
+}
+
 /// S8-12: a child that leaves the plan goes at once, if the plan keeps none (A115).
 #[test]
 fn a_removed_child_goes_at_once() {

@@ -21,7 +21,11 @@ use crowfly_lb::{
     Node, Pick, Plan, Policy, RingSize, hash_values,
 };
 use leaf::leaf;
-use sim::{Port, Sim, address, endpoints_at, ready_at};
+use sim::{
+    Port, Sim, address, endpoints_at,
+    plans::{priority, tree_of, zone},
+    ready_at,
+};
 
 fn ring_hash() -> Policy {
     Policy::RingHash {
@@ -262,7 +266,7 @@ fn the_state_follows_the_table() {
     let failing = |port| (port, EndpointState::TransientFailure("refused".into()));
     let connecting = |port| (port, EndpointState::Connecting);
     let ready = |port| (port, ready_at(port));
-    let rows: [(&[Port], Vec<Report>, &str); 8] = [
+    let rows: [(&[Port], Vec<Report>, &str); 12] = [
         (&[1, 2, 3], vec![failing(1), failing(2), ready(3)], "READY"),
         (
             &[1, 2, 3],
@@ -276,6 +280,14 @@ fn the_state_follows_the_table() {
         ),
         (&[1, 2, 3], vec![connecting(1)], "CONNECTING"),
         (&[1, 2, 3], vec![failing(1)], "CONNECTING"),
+        (&[1, 2], vec![failing(1)], "CONNECTING"),
+        (&[1, 2], vec![failing(1), ready(2)], "READY"),
+        (&[1, 2], vec![failing(1), failing(2)], "TRANSIENT_FAILURE"),
+        (
+            &[1, 2, 3, 4],
+            vec![failing(1), failing(2), failing(3)],
+            "TRANSIENT_FAILURE",
+        ),
         (&[1, 2, 3], vec![], "IDLE"),
         (&[1], vec![failing(1)], "TRANSIENT_FAILURE"),
         (&[], vec![], "TRANSIENT_FAILURE"),
@@ -291,6 +303,26 @@ fn the_state_follows_the_table() {
         }
         assert_eq!(state(&sim), expected, "{reports:?}");
     }
+}
+
+/// A42: a ring that fails though an endpoint may still connect tells its last failure, beside those of
+/// the other priorities (A56).
+#[test]
+fn a_failing_ring_that_still_connects_tells_why() {
+    let ring = leaf(ring_hash(), at(&[1, 2, 3])).root;
+    let mut sim = Sim::new();
+    sim.plan(tree_of(priority(&[
+        ("child0", ring),
+        ("child1", zone(&[9])),
+    ])));
+    demand(&mut sim, 1);
+    sim.failing(1, "refused");
+    sim.failing(2, "timed out");
+    assert_eq!(sim.connects, [1, 2, 3, 9], "3 is connecting");
+    sim.failing(9, "reset");
+    let text = sim.pick_failure();
+    assert!(text.contains("127.0.0.1:2: timed out"), "{text}");
+    assert!(text.contains("127.0.0.1:9: reset"), "{text}");
 }
 
 /// A failing ring connects one endpoint after the other without any call: as a priority that is not

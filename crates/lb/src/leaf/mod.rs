@@ -75,18 +75,18 @@ pub(crate) enum LeafChoice<T> {
 }
 
 impl<T> Leaf<T> {
+    /// A leaf without endpoints, which does not reresolve: both come with its first plan.
     pub(crate) fn new(
         tree: ClusterName,
         within: Option<ChildId>,
         owner: Owner,
         policy: Policy,
-        reresolves: bool,
     ) -> Self {
         Self {
             tree,
             within,
             owner,
-            reresolves,
+            reresolves: false,
             policy,
             wanted: Arc::from([]),
             members: Members::default(),
@@ -168,9 +168,10 @@ impl<T> Leaf<T> {
         true
     }
 
-    /// Looks at the endpoints again, and connects those it wants. Returns whether the outcome
-    /// changed.
-    pub(crate) fn refresh(&mut self, pool: &mut Pool<T>) -> bool {
+    /// Looks at the endpoints again, and connects those it wants.
+    ///
+    /// An outcome like the last one is dropped, so that pickers go on sharing one list.
+    pub(crate) fn refresh(&mut self, pool: &mut Pool<T>) {
         let (members, owner) = (&mut self.members, &self.owner);
         let outcome = match &self.policy {
             Policy::Custom(_) => match &self.selector {
@@ -191,11 +192,9 @@ impl<T> Leaf<T> {
             },
             Policy::RoundRobin => round_robin::refresh(members, owner, pool),
         };
-        let changed = !outcome.same(&self.outcome);
-        if changed {
+        if !outcome.same(&self.outcome) {
             self.outcome = outcome;
         }
-        changed
     }
 
     /// Whether a report that one more endpoint is READY can wait for others of its kind. Where calls

@@ -43,6 +43,11 @@ pub(super) fn refresh<T>(
     members.swap(owner, pool);
     let mut states = States::of(&members.current, owner, pool);
     members.looked(states.count(Connectivity::Ready), 0);
+    if states.count(Connectivity::TransientFailure) == states.slots.len() {
+        let why = states.why.take();
+        let why = why.unwrap_or_else(|| describe(owner, None).into());
+        return Outcome::failing(why);
+    }
     let mut state = aggregate(&states);
     if let Connectivity::Connecting | Connectivity::TransientFailure = state
         && states.count(Connectivity::Connecting) == 0
@@ -51,12 +56,6 @@ pub(super) fn refresh<T>(
     {
         states = States::of(&members.current, owner, pool);
         state = aggregate(&states);
-    }
-    let hopeless = states.count(Connectivity::TransientFailure) == states.slots.len();
-    if hopeless {
-        let why = states.why.take();
-        let why = why.unwrap_or_else(|| describe(owner, None).into());
-        return Outcome::failing(why);
     }
     let is_connecting = states.count(Connectivity::Connecting) > 0;
     let choice = RingHash {
@@ -71,20 +70,19 @@ pub(super) fn refresh<T>(
     }
 }
 
-/// The six rules of A42. Two failures are enough to give the next priority a chance: with endpoints
-/// that connect only when they are wanted, it would take long until all have failed.
+/// The rules of A42 for a list of which at least one endpoint is not failing. Two failures are enough to
+/// give the next priority a chance: with endpoints that connect only when they are wanted, it would take
+/// long until all have failed.
 fn aggregate<T>(states: &States<T>) -> Connectivity {
     let failing = states.count(Connectivity::TransientFailure);
     if states.count(Connectivity::Ready) > 0 {
         Connectivity::Ready
     } else if failing >= 2 {
         Connectivity::TransientFailure
-    } else if states.count(Connectivity::Connecting) > 0 || failing == 1 && states.slots.len() > 1 {
+    } else if failing == 1 || states.count(Connectivity::Connecting) > 0 {
         Connectivity::Connecting
-    } else if states.count(Connectivity::Idle) > 0 {
-        Connectivity::Idle
     } else {
-        Connectivity::TransientFailure
+        Connectivity::Idle
     }
 }
 

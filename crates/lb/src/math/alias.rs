@@ -81,12 +81,6 @@ impl AliasTable {
         }
     }
 
-    /// The number of items.
-    #[allow(clippy::len_without_is_empty, reason = "a table is never empty")]
-    pub fn len(&self) -> usize {
-        self.columns.len()
-    }
-
     /// The probability of an index, as the table has it: read back from its columns.
     pub fn probability(&self, index: usize) -> f64 {
         let (part, whole) = self.share(index);

@@ -136,15 +136,6 @@ impl Localities {
         }
     }
 
-    /// Which of them is chosen is not known before a call comes: all connect.
-    pub(super) fn exit_idle<T>(&self, cx: &mut NodeContext<'_, T>) {
-        for child in &self.children {
-            if child.position.state(cx.leaves) == Connectivity::Idle {
-                child.position.current().exit_idle(cx);
-            }
-        }
-    }
-
     pub(super) fn each_leaf(&self, visit: &mut impl FnMut(LeafId)) {
         for child in &self.children {
             child.position.each_leaf(visit);

@@ -189,7 +189,8 @@ impl Branch {
     pub(crate) fn exit_idle<T>(&self, cx: &mut NodeContext<'_, T>) {
         match self {
             Self::Cluster(cluster) => cluster.child.current().exit_idle(cx),
-            Self::Failing(_) => {}
+            // Localities are never IDLE, because settling connects those that would be.
+            Self::Failing(_) | Self::Localities(_) => {}
             Self::Leaf(id) => {
                 if let Some(leaf) = cx.leaves.get_mut(id.0)
                     && leaf.exit_idle(cx.pool)
@@ -197,7 +198,6 @@ impl Branch {
                     leaf.refresh(cx.pool);
                 }
             }
-            Self::Localities(localities) => localities.exit_idle(cx),
             Self::Priority(priority) => priority.exit_idle(cx),
         }
     }
@@ -262,7 +262,7 @@ impl Branch {
             child,
             locality,
             roster,
-            ignores_reresolution,
+            ..
         } = cx.place.clone();
         let (tree, policy) = (cx.tree.clone(), node.policy.clone());
         let id = cx.leaves.insert_with(|key| {
@@ -271,7 +271,7 @@ impl Branch {
                 locality,
                 roster,
             };
-            Leaf::new(tree, child, owner, policy, !ignores_reresolution)
+            Leaf::new(tree, child, owner, policy)
         });
         let id = LeafId(id);
         cx.dirty.insert(id);

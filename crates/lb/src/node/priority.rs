@@ -243,24 +243,22 @@ impl Priorities {
         self.mark(place);
     }
 
-    /// What was kept in case it is needed now is.
+    /// The children up to this place that were kept in case they are needed are needed now.
     fn need_up_to<T>(&mut self, last: usize, cx: &mut NodeContext<'_, T>) {
-        let mut from = 0;
-        while let Some(place) = self.marks.first(from, KEPT).filter(|place| *place <= last) {
+        while let Some(place) = self.marks.first(0, KEPT).filter(|place| *place <= last) {
             self.change(place, cx, |child| child.kept_until = None);
-            from = place + 1;
         }
     }
 
+    /// The children below the chosen one are kept for a while, because they may be needed again (A56).
     fn deactivate_below<T>(&mut self, chosen: usize, cx: &mut NodeContext<'_, T>) {
         let until = cx.now + RETENTION;
-        let mut from = chosen + 1;
-        while let Some(place) = self.marks.first(from, NEEDED) {
+        while let Some(place) = self.marks.first(chosen + 1, NEEDED) {
             self.change(place, cx, |child| child.keep_until(until));
-            from = place + 1;
         }
     }
 
+    /// Changes the child of a place, and marks it anew.
     fn change<T>(
         &mut self,
         place: usize,
