@@ -1,4 +1,6 @@
-//! Both protocols as one, for what holds in either.
+//! Requests and responses of both protocols as one type each.
+//!
+//! Most rules hold in both protocols, and with these types one test can check both.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +14,10 @@ use envoy_types::pb::google::rpc::Status;
 
 use crate::{delta, removed, response};
 
-/// Both, state of the world first.
+/// Both protocols, state of the world first.
 pub const PROTOCOLS: [Protocol; 2] = [Protocol::StateOfTheWorld, Protocol::Delta];
 
-/// Runs a test over each protocol; what it prints tells which one failed.
+/// Runs a test over each protocol. The output of a failed test names the protocol.
 pub fn over_both(test: impl Fn(Protocol)) {
     for protocol in PROTOCOLS {
         println!("over {protocol:?}");
@@ -70,8 +72,8 @@ impl Said {
         }
     }
 
-    /// A response that takes resource `gone` of type `R` away. In delta it says so; in state of the world
-    /// it has `rest`, which is all that is left, and `gone` is not among that.
+    /// A response that deletes the resource `gone` of type `R`. In delta it names `gone`. In state
+    /// of the world it has only the resources in `rest`, which are all that are left.
     pub fn without<'a, R: ResourceType>(
         protocol: Protocol,
         version: &str,
@@ -85,7 +87,7 @@ impl Said {
         }
     }
 
-    /// The response, of another type.
+    /// The response with another type URL.
     pub fn of_type(mut self, url: &str) -> Self {
         match &mut self {
             Self::Delta(response) => response.type_url = url.to_owned(),
@@ -94,7 +96,7 @@ impl Said {
         self
     }
 
-    /// The response, with errors in the place of resources (xRFC TP3).
+    /// The response with errors in place of resources (xRFC TP3).
     pub fn reporting(mut self, errors: impl IntoIterator<Item = ResourceError>) -> Self {
         let errors = errors.into_iter().collect();
         match &mut self {
@@ -129,20 +131,20 @@ impl From<Said> for Input {
 /// A request of a client, in either protocol.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Asked {
-    /// The type it is about.
+    /// The type that the request is about.
     pub type_url: String,
-    /// The node's id, on a stream's first request.
+    /// The id of the node, in the first request of a stream.
     pub node: Option<String>,
-    /// The names it asks for: in delta, those that it did not ask for before.
+    /// The names that it asks for; in delta, only those that are new.
     pub names: Vec<String>,
-    /// The names it no longer asks for, in delta.
+    /// The names that it no longer asks for, in delta.
     pub left: Vec<String>,
-    /// The versions it holds: by name in delta, in state of the world one version for all of a
-    /// type, under the empty name.
+    /// The versions that the client holds. In delta they are by name. In state of the world there
+    /// is one version for the type, under the empty name.
     pub held: BTreeMap<String, String>,
-    /// The response that it answers.
+    /// The nonce of the response that it answers.
     pub nonce: String,
-    /// Why it refuses that response.
+    /// The reason why it refuses that response; `None` for an ACK.
     pub refusal: Option<String>,
 }
 
@@ -151,7 +153,7 @@ impl Asked {
     ///
     /// # Panics
     ///
-    /// If this is no NACK.
+    /// If this is not a NACK.
     pub fn refused(mut self) -> (String, Self) {
         let reason = self.refusal.take();
         (reason.expect("the request refuses a response"), self)

@@ -1,21 +1,21 @@
-//! What the tests of several crates share.
+//! Helpers that the tests of several crates share.
 //!
 //! * [`builders`] make xDS resources in one readable line each.
 //! * [`Script`] drives a client session against responses that the test writes by hand, and
 //!   [`AdsServer`] does the same over a real socket. Neither shares code with the server half of the
 //!   protocol: a misreading that both halves agree on would otherwise pass.
 //! * [`Servers`] is a [`Script`] with several servers, for fallback and federation.
-//! * [`over_both`] runs a test over both protocols, with [`Said`] and [`Asked`] for what their
-//!   messages have in common.
-//! * [`Pair`] runs the two halves against each other in memory under a simulated clock, and
-//!   [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
-//! * [`Tap`] writes down what passes between a client and a control plane.
+//! * [`over_both`] runs a test over both protocols. [`Said`] and [`Asked`] hold what their messages
+//!   have in common.
+//! * [`Pair`] runs the two halves against each other in memory under a simulated clock.
+//! * [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
+//! * [`Tap`] records the messages between a client and a control plane.
 //! * [`Reserved`] is a port that stays with its test while nobody listens there.
 //! * [`DnsServer`] answers what a test tells it to.
-//! * [`fuzzing`] holds what the fuzz targets run, so that a test can run it too.
-//! * [`recording`] writes down what a foreign client says, to compare ours with.
+//! * [`fuzzing`] holds the bodies of the fuzz targets, so that a test can run them too.
+//! * [`recording`] records the messages of a foreign client, to compare ours with.
 //!
-//! Everything here panics when it does not get what it expects, since that is a failed test.
+//! Everything here panics when it does not get what it expects, because that is a failed test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,7 @@
 //! Both halves of the protocol against each other, in memory and under a simulated clock.
+//!
+//! Tests of long random scripts use it, because they need to control the order of messages and the
+//! passing of time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,13 +29,14 @@ pub struct Pair {
     snapshot: Arc<Snapshot>,
     server: Option<EitherHalf>,
     reachable: bool,
-    /// The stream that the client has asked for and that has not been opened.
+    /// The stream that the client has asked for and that is not open yet.
     opening: Option<Protocol>,
-    /// The client's transport has not taken the last request yet.
+    /// True if the transport of the client has not taken the last request yet.
     sending: bool,
     to_server: VecDeque<Request>,
     to_client: VecDeque<Said>,
-    /// What the server last heard of each type on this stream, but for changes of names alone.
+    /// The outcome of the last request of each type on this stream. In delta, requests that only
+    /// change names are left out.
     outcomes: BTreeMap<String, RequestOutcome>,
     /// The version of the last response of each type that the client was given on this stream.
     versions: BTreeMap<String, String>,
@@ -74,18 +78,18 @@ impl Pair {
         }
     }
 
-    /// What the client knows.
+    /// The state of each resource in the client.
     pub fn cache(&self) -> &Cache {
         self.client.cache()
     }
 
-    /// How many requests and responses were delivered so far.
+    /// The number of requests and responses that were delivered so far.
     pub fn messages(&self) -> usize {
         self.messages
     }
 
-    /// What the server last heard about a type on this stream. In delta a change of names is a
-    /// matter of its own, and does not count.
+    /// The outcome of the last request of a type on this stream. In delta, a request that only
+    /// changes names does not count.
     pub fn last_outcome(&self, type_url: &str) -> Option<&RequestOutcome> {
         self.outcomes.get(type_url)
     }
@@ -95,30 +99,30 @@ impl Pair {
         self.versions.get(type_url).map(String::as_str)
     }
 
-    /// Whether the client refused the last response of a type that it was given on this stream.
+    /// True if the client refused the last response of a type that it was given on this stream.
     pub fn refused(&self, type_url: &str) -> bool {
         self.refused.contains(type_url)
     }
 
-    /// The client wants a resource.
+    /// Makes the client watch a resource.
     pub fn subscribe<R: ResourceType>(&mut self, name: &str) {
         self.client.watch(Kind::of::<R>(), name, self.now).unwrap();
         self.act();
     }
 
-    /// The client no longer wants a resource.
+    /// Makes the client stop watching a resource.
     pub fn unsubscribe<R: ResourceType>(&mut self, name: &str) {
         self.client.unwatch(&Key::of::<R>(name), self.now);
         self.act();
     }
 
-    /// The client wants all resources of a type.
+    /// Makes the client watch all resources of a type.
     pub fn subscribe_all<R: ResourceType>(&mut self) {
         self.client.watch_all(Kind::of::<R>(), self.now).unwrap();
         self.act();
     }
 
-    /// The client no longer wants all resources of a type.
+    /// Makes the client stop watching all resources of a type.
     pub fn unsubscribe_all<R: ResourceType>(&mut self) {
         self.client.unwatch_all(Kind::of::<R>(), self.now);
         self.act();
@@ -133,7 +137,7 @@ impl Pair {
         self.take_responses();
     }
 
-    /// Whether the server can be reached. When it no longer can, its stream breaks.
+    /// Makes the server reachable or not. When it becomes unreachable, its stream breaks.
     pub fn set_reachable(&mut self, reachable: bool) {
         self.reachable = reachable;
         if !reachable {
@@ -141,7 +145,7 @@ impl Pair {
         }
     }
 
-    /// Ends the stream, and loses what is on its way.
+    /// Ends the stream. Messages in flight are lost.
     pub fn break_stream(&mut self) {
         if self.forget_stream() {
             self.tell_client(Input::Closed(Ending::ordinary("the stream broke")));
@@ -158,7 +162,8 @@ impl Pair {
         self.server.take().is_some()
     }
 
-    /// Opens the stream that the client asks for, or refuses it; `false` if it asks for none.
+    /// Opens the stream that the client asks for, or refuses it. Returns false if the client asks
+    /// for none.
     pub fn connect(&mut self) -> bool {
         let Some(protocol) = self.opening.take() else {
             return false;
@@ -195,8 +200,8 @@ impl Pair {
         true
     }
 
-    /// The client's transport takes the last request, which is then on its way; `false` if it
-    /// has.
+    /// Makes the client's transport take the last request, which is then in flight. Returns false
+    /// if there is none to take.
     pub fn confirm_send(&mut self) -> bool {
         if !std::mem::take(&mut self.sending) {
             return false;
@@ -227,7 +232,7 @@ impl Pair {
     ///
     /// # Panics
     ///
-    /// If they are not silent after `limit` messages: that would go on for ever.
+    /// If they are not silent after `limit` messages, because then they would never be.
     pub fn drive(&mut self, limit: usize) {
         let end = self.messages + limit;
         while self.connect()

@@ -1,4 +1,7 @@
 //! A client session against a server that the test plays by hand.
+//!
+//! The test writes every response itself, because a misreading of the protocol that our server
+//! shares would otherwise go unnoticed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use envoy_types::pb::google::protobuf::Any;
 
 use crate::{Asked, NODE_ID, Said};
 
-/// A client of one server, where server, network and clock are the test.
+/// A client of one server. The test takes the place of the server, the network and the clock.
 ///
 /// The test sees every request as it would go over the wire and writes every response. A request
 /// counts as sent at once, unless [`hold_sends`](Self::hold_sends) says otherwise.
@@ -69,7 +72,8 @@ impl Script {
         }
     }
 
-    /// A client with an open stream that asks for these resources of type `R`. Its first requests have been taken.
+    /// A client with an open stream that asks for these resources of type `R`. Its first requests
+    /// have been taken.
     pub fn watching<R: ResourceType>(protocol: Protocol, names: &[&str]) -> Self {
         let mut script = Self::with(protocol, DataErrors::default());
         for name in names {
@@ -80,25 +84,25 @@ impl Script {
         script
     }
 
-    /// Somebody wants a resource.
+    /// Makes the client watch a resource.
     pub fn subscribe<R: ResourceType>(&mut self, name: &str) {
         self.client.watch(Kind::of::<R>(), name, self.now).unwrap();
         self.act();
     }
 
-    /// Nobody wants a resource any more.
+    /// Makes the client stop watching a resource.
     pub fn unsubscribe<R: ResourceType>(&mut self, name: &str) {
         self.client.unwatch(&Key::of::<R>(name), self.now);
         self.act();
     }
 
-    /// Somebody wants all resources of a type.
+    /// Makes the client watch all resources of a type.
     pub fn subscribe_all<R: ResourceType>(&mut self) {
         self.client.watch_all(Kind::of::<R>(), self.now).unwrap();
         self.act();
     }
 
-    /// Nobody wants all resources of a type any more.
+    /// Makes the client stop watching all resources of a type.
     pub fn unsubscribe_all<R: ResourceType>(&mut self) {
         self.client.unwatch_all(Kind::of::<R>(), self.now);
         self.act();
@@ -118,7 +122,7 @@ impl Script {
         asked
     }
 
-    /// Whether the session has asked for a stream since this was last called.
+    /// True if the session has asked for a stream since the last call.
     pub fn take_open(&mut self) -> bool {
         assert!(self.opens <= 1, "the session asked for two streams at once");
         std::mem::take(&mut self.opens) == 1
@@ -136,7 +140,7 @@ impl Script {
         self.handle(Input::Closed(ending));
     }
 
-    /// Whether the client has dropped its stream since this was last called.
+    /// True if the client has dropped its stream since the last call.
     pub fn take_close(&mut self) -> bool {
         std::mem::take(&mut self.closes) > 0
     }
@@ -163,7 +167,7 @@ impl Script {
         self.receive(Said::with_nonce::<R>(protocol, version, nonce, resources));
     }
 
-    /// Takes what the client says next, in either protocol.
+    /// Takes the next request of the client, in either protocol.
     pub fn asked(&mut self) -> Asked {
         let request = self.take_request();
         request.expect("the client owes a request").into()
@@ -195,7 +199,7 @@ impl Script {
         }
     }
 
-    /// Asserts that the session has nothing more to say to the server.
+    /// Asserts that the session has no more requests for the server.
     pub fn no_request(&self) {
         assert_eq!(self.requests.len(), 0, "unexpected: {:?}", self.requests);
     }
@@ -210,7 +214,7 @@ impl Script {
         self.handle(Input::Sent);
     }
 
-    /// Whether the client would read another response now.
+    /// True if the client would read another response now.
     pub fn may_read(&self) -> bool {
         self.client.may_read(SERVER)
     }
@@ -226,28 +230,28 @@ impl Script {
         self.now = end;
     }
 
-    /// How long until the session's next timeout.
+    /// The time until the session's next timeout; `None` if there is none.
     pub fn time_to_timeout(&self) -> Option<Duration> {
         let due = self.client.next_timeout()?;
         Some(due.saturating_duration_since(self.now))
     }
 
-    /// How much time has passed since the start.
+    /// The time that has passed since the start.
     pub fn elapsed(&self) -> Duration {
         self.now - self.start
     }
 
-    /// What watchers were to be told since this was last called, in order.
+    /// The changes that watchers were told since the last call, in order.
     pub fn changes(&mut self) -> Vec<(Key, Changed)> {
         std::mem::take(&mut self.changes)
     }
 
-    /// What the client knows.
+    /// The state of each resource in the client.
     pub fn cache(&self) -> &Cache {
         self.client.cache()
     }
 
-    /// The resource, or why there is none; `None` while neither is known.
+    /// The resource or its error; `None` while neither has arrived.
     pub fn read<R: ResourceType>(
         &self,
         name: &str,
@@ -255,7 +259,7 @@ impl Script {
         self.cache().read::<R>(name)
     }
 
-    /// The resource, which there is.
+    /// The value of a resource; it panics if there is none.
     pub fn value<R: ResourceType>(&self, name: &str) -> Arc<R::Parsed> {
         match self.read::<R>(name) {
             Some(Ok(value)) => value,
@@ -263,7 +267,7 @@ impl Script {
         }
     }
 
-    /// The error of a resource that is not to be had.
+    /// The error of a resource; it panics if there is none or the resource is in use.
     pub fn error<R: ResourceType>(&self, name: &str) -> ResourceError {
         match self.read::<R>(name) {
             Some(Err(error)) => error,
@@ -271,7 +275,7 @@ impl Script {
         }
     }
 
-    /// The error around a resource that is in use.
+    /// The ambient error of a resource that is in use.
     pub fn ambient<R: ResourceType>(&self, name: &str) -> Option<ResourceError> {
         self.cache().entry(&Key::of::<R>(name))?.ambient().cloned()
     }

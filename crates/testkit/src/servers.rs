@@ -1,4 +1,7 @@
 //! A client of several servers, all of which the test plays by hand.
+//!
+//! The test writes every response itself, so that the rules for several servers are checked without
+//! our own server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use envoy_types::pb::google::protobuf::Any;
 
 use crate::{Asked, NODE_ID, Said};
 
-/// What [`Script`](crate::Script) is for one server, for fallback (gRFC A71) and federation (gRFC
+/// A [`Script`](crate::Script) with several servers, for fallback (gRFC A71) and federation (gRFC
 /// A47). Servers are known by their position, and all speak one protocol.
 #[derive(Debug)]
 pub struct Servers {
@@ -29,7 +32,7 @@ pub struct Servers {
 
 #[derive(Debug, Default)]
 struct Link {
-    /// The client has asked for a stream, and has not been answered.
+    /// True if the client has asked for a stream and the test has neither opened nor refused it.
     asked: bool,
     open: bool,
     requests: VecDeque<Asked>,
@@ -70,20 +73,20 @@ impl Servers {
         }
     }
 
-    /// Somebody wants a resource.
+    /// Makes the client watch a resource.
     pub fn subscribe<R: ResourceType>(&mut self, name: &str) -> Key {
         let key = self.client.watch(Kind::of::<R>(), name, self.now).unwrap();
         self.act();
         key
     }
 
-    /// Somebody wants all resources of a type.
+    /// Makes the client watch all resources of a type.
     pub fn subscribe_all<R: ResourceType>(&mut self) {
         self.client.watch_all(Kind::of::<R>(), self.now).unwrap();
         self.act();
     }
 
-    /// Nobody wants a resource any more.
+    /// Makes the client stop watching a resource.
     pub fn unsubscribe(&mut self, key: &Key) {
         self.client.unwatch(key, self.now);
         self.act();
@@ -130,23 +133,23 @@ impl Servers {
         requests.pop_front().expect("the client owes a request")
     }
 
-    /// Asserts that the client has nothing more to say to a server.
+    /// Asserts that the client has no more requests for a server.
     pub fn no_request(&self, server: usize) {
         let requests = &self.links[server].requests;
         assert!(requests.is_empty(), "unexpected: {requests:?}");
     }
 
-    /// From now on requests stay on their way.
+    /// From now on no request counts as sent.
     pub fn hold_sends(&mut self) {
         self.holding = true;
     }
 
-    /// Whether the client wants a stream to this server, or has one.
+    /// True if the client wants a stream to this server, or has one.
     pub fn is_asked(&self, server: usize) -> bool {
         self.links[server].asked || self.links[server].open
     }
 
-    /// Whether there is a stream to this server.
+    /// True if there is a stream to this server.
     pub fn is_open(&self, server: usize) -> bool {
         self.links[server].open
     }
@@ -162,17 +165,17 @@ impl Servers {
         self.now = end;
     }
 
-    /// What watchers were to be told since this was last called, in order.
+    /// The changes that watchers were told since the last call, in order.
     pub fn changes(&mut self) -> Vec<(Key, Changed)> {
         std::mem::take(&mut self.changes)
     }
 
-    /// What the client knows.
+    /// The state of each resource in the client.
     pub fn cache(&self) -> &Cache {
         self.client.cache()
     }
 
-    /// The resource, which there is.
+    /// The value of a resource; it panics if there is none.
     pub fn value<R: ResourceType>(&self, name: &str) -> Arc<R::Parsed> {
         match self.cache().read::<R>(name) {
             Some(Ok(value)) => value,
@@ -180,7 +183,7 @@ impl Servers {
         }
     }
 
-    /// The error of a resource that is not to be had.
+    /// The error of a resource; it panics if there is none or the resource is in use.
     pub fn error<R: ResourceType>(&self, name: &str) -> ResourceError {
         match self.cache().read::<R>(name) {
             Some(Err(error)) => error,
@@ -216,7 +219,7 @@ impl Servers {
     }
 }
 
-/// Which servers each authority asks; the empty name stands for names of the old style.
+/// The servers of each authority. The empty name stands for names of the old style.
 pub fn authorities(lists: &[(&str, &[usize])]) -> Authorities {
     let ids = |list: &[usize]| list.iter().map(|index| ServerId(*index)).collect();
     let mut named: BTreeMap<String, Vec<ServerId>> = lists

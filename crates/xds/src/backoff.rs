@@ -1,6 +1,7 @@
-//! Waits before the next stream after one that brought nothing (gRFC A57).
+//! The waits between an ADS stream that failed and the next one (gRFC A57).
 //!
-//! They grow and vary, so that clients of a server that comes back do not all call at once.
+//! They grow and have jitter, because all clients of a server that was down would otherwise connect
+//! at once.
 
 use std::time::Duration;
 

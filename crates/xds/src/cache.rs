@@ -1,8 +1,8 @@
-//! What is known of each watched resource.
+//! The state of each watched resource: its last good value and its last error.
 //!
-//! An entry holds the last good resource and the last thing that went wrong, side by side. Trouble
-//! that leaves a good resource standing is *ambient* (gRFC A88): worth telling, no reason to stop.
-//! Which trouble takes the resource away is for [`DataErrors`](crate::DataErrors) to say.
+//! An entry holds both side by side, because an error need not end the use of a good resource. An
+//! error that leaves the resource in use is *ambient* (gRFC A88): watchers are told and go on.
+//! [`DataErrors`](crate::DataErrors) decides which errors take the resource out of use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use crowfly_model::{ResourceType, Unsupported};
 use crate::error::{Reason, ResourceError};
 use crate::kind::{Erased, Key, Kind};
 
-/// The resources one reader watches, each with what is known of it.
+/// The resources that one reader watches, each with its state.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
     entries: HashMap<Key, Entry>,
 }
 
 impl Cache {
-    /// What is known of a resource; `None` if it is not watched.
+    /// The state of a resource; `None` if it is not watched.
     pub fn entry(&self, key: &Key) -> Option<&Entry> {
         self.entries.get(key)
     }
 
-    /// The value of the resource of type `R` named `name`, or why there is none. `None` while
-    /// neither is known.
+    /// The value of the resource of type `R` named `name`, or the error that there is instead.
+    /// `None` while neither has arrived.
     pub fn read<R: ResourceType>(
         &self,
         name: &str,
@@ -35,7 +35,7 @@ impl Cache {
         self.entry(&Key::of::<R>(name))?.read::<R>()
     }
 
-    /// Replaces what is known of a resource.
+    /// Replaces the state of a resource.
     pub fn put(&mut self, key: Key, entry: Entry) {
         self.entries.insert(key, entry);
     }
@@ -59,62 +59,62 @@ impl Cache {
     }
 }
 
-/// What is known of one resource.
+/// The state of one resource.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
-    /// Shared by all who were told of it.
+    /// The last good resource, shared with every watcher that was given it.
     resource: Option<Arc<Received>>,
     state: State,
     deletion_ignored: bool,
-    /// Rare, so it is elsewhere.
+    /// Boxed to keep entries small, because failures are rare.
     failure: Option<Box<Failure>>,
-    /// What watchers were last told is wrong: the failure, or that the server is out of reach.
+    /// The error that watchers were last told: the failure, or that the server cannot be reached.
     trouble: Option<Box<ResourceError>>,
 }
 
-/// A good resource, as it came.
+/// A valid resource, as the server sent it.
 #[derive(Clone, Debug)]
 pub struct Received {
     value: Erased,
     /// The message inside the `Any`.
     pub raw: Bytes,
-    /// What the server called it.
+    /// The version that the server gave the resource.
     pub version: Arc<str>,
-    /// When it came.
+    /// The time at which the resource arrived.
     pub at: Instant,
 }
 
-/// Something that went wrong with the resource itself.
+/// An error of the resource itself, as opposed to an unreachable server.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What.
+    /// The error that watchers are told.
     pub error: ResourceError,
-    /// The version it came with, if it came with one.
+    /// The version of the invalid resource; empty if the failure was not caused by a resource.
     pub version: Arc<str>,
-    /// When.
+    /// The time of the failure.
     pub at: Instant,
 }
 
 /// The states of gRFC A88, as CSDS and metrics show them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// The newest that came is valid.
+    /// The newest resource that arrived is valid.
     Acked,
-    /// It was deleted, or did not come in time.
+    /// The resource was deleted, or did not arrive in time.
     DoesNotExist,
-    /// The newest that came is not valid.
+    /// The newest resource that arrived is not valid.
     Nacked,
-    /// The server reported an error in its place.
+    /// The server reported an error in place of the resource.
     ReceivedError,
-    /// It was asked for.
+    /// The resource is asked for, and the server has not answered.
     #[default]
     Requested,
-    /// It did not come in time, from a server that would have said if it did not exist.
+    /// The resource did not arrive in time. The server would have said so if it did not exist.
     TimedOut,
 }
 
 impl Entry {
-    /// The value as type `R`, or why there is none; `None` while neither is known.
+    /// The value as type `R`, or the error that there is instead; `None` while neither has arrived.
     pub fn read<R: ResourceType>(&self) -> Option<Result<Arc<R::Parsed>, ResourceError>> {
         match (&self.resource, &self.trouble) {
             (Some(received), _) => Arc::clone(&received.value).downcast().ok().map(Ok),
@@ -123,7 +123,7 @@ impl Entry {
         }
     }
 
-    /// Trouble that leaves the value standing.
+    /// The error that watchers were told while the value stays in use.
     pub fn ambient(&self) -> Option<&ResourceError> {
         self.trouble.as_deref().filter(|_| self.has_value())
     }
@@ -133,28 +133,28 @@ impl Entry {
         self.resource.as_deref()
     }
 
-    /// The last thing that went wrong with the resource itself; `None` once a good one came.
+    /// The last error of the resource itself; `None` once a good resource arrived.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_deref()
     }
 
-    /// Where it stands.
+    /// The state of the resource, as CSDS shows it.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Whether there is a good value.
+    /// True if there is a good value.
     pub fn has_value(&self) -> bool {
         self.resource.is_some()
     }
 
-    /// Whether there is something to tell a watcher.
+    /// True if there is a value or an error to tell a watcher.
     pub fn is_known(&self) -> bool {
         self.resource.is_some() || self.trouble.is_some()
     }
 
-    /// Whether the server has had its say: it sent the resource, or it is known not to exist. Only
-    /// what is not settled is a reason to ask another server (gRFC A71).
+    /// True if the server sent the resource, or if the resource is known not to exist. A resource
+    /// that is not settled is the only reason to ask another server (gRFC A71).
     pub fn is_settled(&self) -> bool {
         self.has_value() || self.state == State::DoesNotExist
     }
@@ -165,7 +165,8 @@ impl Entry {
         value.map_or_else(Vec::new, |value| kind.unsupported(value))
     }
 
-    /// A valid resource came. An equal one keeps the object already held.
+    /// Takes a valid resource. If it equals the one that is held, the parsed object that is held
+    /// stays, so that a watcher that compares addresses sees no change.
     pub(crate) fn accept(&mut self, kind: Kind, mut received: Received) -> Changed {
         self.state = State::Acked;
         self.failure = None;
@@ -185,7 +186,7 @@ impl Entry {
         changed
     }
 
-    /// Something went wrong with the resource itself. Unless `keep`, its last good value goes.
+    /// Takes an error of the resource itself. The last good value is dropped unless `keep` is set.
     pub(crate) fn fail(&mut self, state: State, failure: Failure, keep: bool) -> Changed {
         self.state = state;
         let error = failure.error.clone();
@@ -195,17 +196,19 @@ impl Entry {
         if withdrawn { Changed::Data } else { changed }
     }
 
-    /// Passes over a deletion (gRFC A53). Whether this is the first since the resource last came.
+    /// Notes an ignored deletion (gRFC A53). Returns true if it is the first since the resource
+    /// last arrived.
     pub(crate) fn ignore_deletion(&mut self) -> bool {
         !std::mem::replace(&mut self.deletion_ignored, true)
     }
 
-    /// The server is out of reach.
+    /// Notes that the server cannot be reached.
     pub(crate) fn disconnected(&mut self, error: ResourceError) -> Changed {
         self.tell(error)
     }
 
-    /// The server has spoken again.
+    /// Notes that the server can be reached again. If there is a good value, the error that the
+    /// server could not be reached ends.
     pub(crate) fn reconnected(&mut self) -> Changed {
         let out_of_reach = |error: &ResourceError| matches!(error.reason, Reason::Connectivity(_));
         if !self.has_value() || !self.trouble.as_deref().is_some_and(out_of_reach) {
@@ -241,13 +244,13 @@ impl Received {
     }
 }
 
-/// What an event did to an entry.
+/// The part of an entry that an event changed, as a watcher sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// Only the ambient error: it came, changed or went.
+    /// Only the ambient error changed: it appeared, became another one or ended.
     Ambient,
-    /// The value, or the reason why there is none.
+    /// The value changed, or the error that there is instead.
     Data,
-    /// Nothing that a watcher can see.
+    /// Nothing changed that a watcher can see.
     Nothing,
 }

@@ -1,26 +1,27 @@
-//! Which trouble with a resource takes the good one away that is in use.
+//! Decides which errors take a resource out of use, and which leave the last good one in use.
 //!
-//! gRFC A88 replaces what A53 and A57 said. Both are here, because its new behaviour is opt-in: the
-//! rest of the crate asks these questions and does not know which of the two answers.
+//! gRFC A88 replaces the rules of A53 and A57. Both sets of rules are here, because A88 is opt-in.
+//! The rest of the crate calls these methods and does not know which rules apply.
 
 use std::time::Duration;
 
-/// How long a server may take to send a resource before it counts as non-existent (gRFC A27).
+/// The time that a server has to send a resource before it counts as non-existent (gRFC A27).
 const DOES_NOT_EXIST: Duration = Duration::from_secs(15);
-/// The same where the server says so itself if a resource does not exist (gRFC A88).
+/// The time that a server has to send a resource before it counts as slow (gRFC A88). It applies to
+/// servers that report it themselves when a resource does not exist.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// How errors in the data of one server are dealt with.
+/// The treatment of errors in the data of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataErrors {
-    /// gRFC A53 and A57: deletion takes a resource away unless that is to be ignored; nothing else
-    /// does.
+    /// gRFC A53 and A57: a deletion takes a resource out of use, unless deletions are ignored. No
+    /// other error does.
     Classic {
         /// The server feature `ignore_resource_deletion`.
         ignore_deletion: bool,
     },
-    /// gRFC A88: nothing takes a resource away, unless the server is not trusted to raise an alarm;
-    /// then everything does.
+    /// gRFC A88: every data error takes a resource out of use if `fail` is set. Otherwise no data
+    /// error does.
     Uniform {
         /// The server feature `fail_on_data_errors`.
         fail: bool,
@@ -30,7 +31,7 @@ pub enum DataErrors {
 }
 
 impl DataErrors {
-    /// Whether a good resource stays in use after the server deleted it.
+    /// True if a good resource stays in use after the server deleted it.
     pub(crate) fn keep_on_deletion(self) -> bool {
         match self {
             Self::Classic { ignore_deletion } => ignore_deletion,
@@ -38,7 +39,7 @@ impl DataErrors {
         }
     }
 
-    /// Whether a good resource stays in use after an invalid one came in its place.
+    /// True if a good resource stays in use after the server sent an invalid one in its place.
     pub(crate) fn keep_on_invalid(self) -> bool {
         match self {
             Self::Classic { .. } => true,
@@ -46,8 +47,8 @@ impl DataErrors {
         }
     }
 
-    /// Whether a good resource stays in use after the server reported `code` in its place; `None`
-    /// if such reports are not read.
+    /// True if a good resource stays in use after the server reported the status `code` in its
+    /// place. `None` if such reports are ignored, because only gRFC A88 gives them a meaning.
     pub(crate) fn keep_on_report(self, code: i32) -> Option<bool> {
         match self {
             Self::Classic { .. } => None,
@@ -55,12 +56,13 @@ impl DataErrors {
         }
     }
 
-    /// Whether an ignored deletion is told as an ambient error. gRFC A53 has it logged only.
+    /// True if watchers are told of an ignored deletion as an ambient error. gRFC A53 only logs it.
     pub(crate) fn tells_ignored_deletion(self) -> bool {
         matches!(self, Self::Uniform { .. })
     }
 
-    /// Whether a resource that does not come in time counts as a slow server.
+    /// True if a resource that does not arrive in time means that the server is slow. Otherwise it
+    /// means that the resource does not exist.
     pub(crate) fn timer_is_transient(self) -> bool {
         matches!(
             self,
@@ -71,7 +73,7 @@ impl DataErrors {
         )
     }
 
-    /// How long to wait for a resource.
+    /// The time to wait for a resource before it is reported as slow or as non-existent.
     pub(crate) fn resource_timeout(self) -> Duration {
         if self.timer_is_transient() {
             SLOW
@@ -89,7 +91,8 @@ impl Default for DataErrors {
     }
 }
 
-/// NOT_FOUND and PERMISSION_DENIED speak about the resource; other codes about the moment.
+/// True for NOT_FOUND and PERMISSION_DENIED, because they are about the resource. Other codes are
+/// about a passing state of the server.
 fn is_data_error(code: i32) -> bool {
     const NOT_FOUND: i32 = 5;
     const PERMISSION_DENIED: i32 = 7;

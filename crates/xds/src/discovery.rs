@@ -1,9 +1,10 @@
-//! The client half across servers: which server to ask for which resource, and whom to believe.
+//! The client half of the protocol across servers: it decides which server to ask for which
+//! resource.
 //!
-//! A resource belongs to an authority (gRFC A47), and an authority has a list of servers in order of
-//! preference (gRFC A71). Servers are asked one more at a time: the next one only when the last one
-//! fails while something that is watched is not known yet. Those before it stay subscribed, so that
-//! the first word of a better server ends the conversation with all worse ones.
+//! A resource belongs to an authority (gRFC A47), and an authority has a list of servers in order
+//! of preference (gRFC A71). At first only the best server is asked. The next one is asked when the
+//! last one fails while a watched resource is still missing. The servers before it stay subscribed.
+//! So the first response of a better server ends the subscriptions at all worse ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,51 +20,51 @@ use crate::readings::{ReadingError, Readings};
 use crate::session::{self, Input, Protocol, Request, Session, SessionConfig, Want};
 use crate::sorted::SortedSet;
 
-/// One of the servers that [`Discovery::new`] was given, by position.
+/// The index of a server in the list that [`Discovery::new`] was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub usize);
 
-/// Whom to ask.
+/// The servers of each authority, best first.
 #[derive(Clone, Debug, Default)]
 pub struct Authorities {
-    /// For names of the old style, which have no authority.
+    /// The servers for names of the old style, which have no authority.
     pub default: Vec<ServerId>,
-    /// For `xdstp://` names.
+    /// The servers for `xdstp://` names, by authority.
     pub named: BTreeMap<String, Vec<ServerId>>,
 }
 
-/// Something to do.
+/// An action that the owner of a client has to take.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Tell the watchers of `key` what the cache now says.
+    /// Tell the watchers of `key` its new state in the cache.
     Changed {
-        /// Which resource.
+        /// The resource that changed.
         key: Key,
-        /// What of it.
+        /// The part of its state that changed.
         changed: Changed,
     },
     /// Drop the stream to this server.
     Close(ServerId),
-    /// For metrics: a server could not be reached, or said nothing.
+    /// A server could not be reached, or ended its stream without a response; for metrics.
     Failed(ServerId),
     /// Open a stream to this server.
     Open(ServerId, Protocol),
-    /// For metrics: what a response held.
+    /// The numbers of resources in a response, for metrics.
     Received {
-        /// From whom.
+        /// The server that sent the response.
         server: ServerId,
-        /// Of which type.
+        /// The type of the resources.
         kind: Kind,
-        /// How many resources were taken.
+        /// The number of resources that were accepted.
         valid: usize,
-        /// How many were refused.
+        /// The number of resources that were refused.
         invalid: usize,
     },
     /// Send this to that server.
     Send(ServerId, Box<Request>),
 }
 
-/// All that an xDS client knows and does, but for the I/O.
+/// An xDS client without the I/O: its sessions, its watches and its cache.
 #[derive(Debug)]
 pub struct Discovery {
     readings: Readings,
@@ -73,23 +74,25 @@ pub struct Discovery {
     default: Authority,
     named: BTreeMap<String, Authority>,
     outputs: VecDeque<Output>,
-    /// Resources that a wildcard brought and that are gone: forgotten once their watchers know.
+    /// Resources that came through a wildcard and were deleted. They are forgotten once their
+    /// watchers were told.
     gone: Vec<Key>,
 }
 
 #[derive(Debug, Default)]
 struct Authority {
     servers: Vec<ServerId>,
-    /// The position in `servers` of the last one that is asked.
+    /// The position in `servers` of the last server that is asked.
     last: usize,
     watched: SortedSet<Key>,
-    /// Types of which everything is wanted; whether anything is known of one.
+    /// The types of which all resources are wanted. The flag is true once a response of the type
+    /// arrived.
     whole_types: BTreeMap<&'static str, (Kind, bool)>,
 }
 
 impl Discovery {
     /// A client of these servers, each with its own settings but the same node. It can watch the
-    /// types that it has readings of.
+    /// types that `readings` can read.
     pub fn new(servers: Vec<SessionConfig>, authorities: Authorities, readings: Readings) -> Self {
         let node = servers.first().map(|config| config.node.id.as_str());
         let of = |servers| Authority {
@@ -112,13 +115,13 @@ impl Discovery {
         }
     }
 
-    /// What is known.
+    /// The state of all resources that were asked for.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// Begins to watch a resource, and returns the key that it is known by. What is known of it
-    /// already is in the cache. The error is that the client does not read the type so.
+    /// Begins to watch a resource, and returns its key in the cache. A value or error that is
+    /// already known is there. The error says that the client does not read the type in this way.
     pub fn watch(&mut self, kind: Kind, name: &str, now: Instant) -> Result<Key, ReadingError> {
         self.readings.check(kind)?;
         let name = match names::canonical(name) {
@@ -150,8 +153,8 @@ impl Discovery {
         Ok(key)
     }
 
-    /// Begins to watch every resource of a type that the servers of the default authority have. The
-    /// error is that the client does not read the type so.
+    /// Begins to watch all resources of a type on the servers of the default authority. The error
+    /// says that the client does not read the type in this way.
     pub fn watch_all(&mut self, kind: Kind, now: Instant) -> Result<(), ReadingError> {
         self.readings.check(kind)?;
         self.default
@@ -192,7 +195,7 @@ impl Discovery {
         self.unsubscribe(&asked, kind, &Want::All, now);
     }
 
-    /// Takes note of what happened on the stream to a server.
+    /// Takes an event on the stream to a server.
     pub fn handle(&mut self, server: ServerId, input: Input, now: Instant) {
         self.sessions[server.0].handle(input, &mut self.cache, now);
     }
@@ -204,18 +207,19 @@ impl Discovery {
         }
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
+    /// The time at which to call [`handle_timeout`](Self::handle_timeout), if nothing happens
+    /// before.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.sessions.iter().filter_map(Session::next_timeout).min()
     }
 
-    /// Whether the next response of a server may be read.
+    /// True if the next response of a server may be read.
     pub fn may_read(&self, server: ServerId) -> bool {
         self.sessions[server.0].may_read()
     }
 
-    /// The next thing to do; `None` when there is nothing more for now. What the cache says of a
-    /// changed resource is to be read before this is called again.
+    /// The next action; `None` when there is nothing more to do for now. Read the state of a
+    /// changed resource from the cache before the next call.
     pub fn poll_output(&mut self, now: Instant) -> Option<Output> {
         for key in std::mem::take(&mut self.gone) {
             self.cache.remove(&key);
@@ -238,7 +242,7 @@ impl Discovery {
         }
     }
 
-    /// Deals with what a session wants done, as far as it is not for others to do.
+    /// Handles an output of a session. Returns an action if the owner has to take one.
     fn take(&mut self, server: ServerId, output: session::Output, now: Instant) -> Option<Output> {
         match output {
             session::Output::Answered => self.answered(server),
@@ -272,8 +276,10 @@ impl Discovery {
         None
     }
 
-    /// Whether only a wildcard wanted it, and there is nothing left to want. A name that a server has
-    /// not heard to be unwanted may be wanted again, and would then not be sent again (S1-22).
+    /// True if a resource has no value, no watcher, and no server that is asked for it by name. It
+    /// came through a wildcard and was deleted, so it can be forgotten. A name that a server still
+    /// believes to be wanted is kept, because it may be wanted again. The server would then not
+    /// send it again (S1-22).
     fn is_gone(&mut self, key: &Key) -> bool {
         let has_value = self.cache.has_value(key);
         let authority = authority_of(&mut self.default, &mut self.named, &key.name);
@@ -282,7 +288,7 @@ impl Discovery {
         !has_value && !watched && !named()
     }
 
-    /// The first word of a server: those after it are no longer asked.
+    /// Takes the first response on a stream of a server: the servers after it are no longer asked.
     fn answered(&mut self, server: ServerId) {
         let mut dismissed = Vec::new();
         let authorities = std::iter::once(&mut self.default).chain(self.named.values_mut());
@@ -309,7 +315,8 @@ impl Discovery {
         }
     }
 
-    /// A server failed: another is asked if that may help; otherwise the watchers hear.
+    /// Takes the failure of a server. The next server is asked if something is missing; otherwise
+    /// the watchers are told.
     fn failed(&mut self, server: ServerId, reason: &Arc<str>, now: Instant) {
         self.outputs.push_back(Output::Failed(server));
         let authorities = std::iter::once(&mut self.default).chain(self.named.values_mut());
@@ -324,7 +331,8 @@ impl Discovery {
         }
     }
 
-    /// A new watch may find the last server failing: that is as good a reason as a new failure.
+    /// Checks the servers for a new watch. If the last one is failing already, the next one is
+    /// asked or the watcher is told.
     fn check_reach(&mut self, key: &Key, now: Instant) {
         let Some(authority) = authority_of(&mut self.default, &mut self.named, &key.name) else {
             return;
@@ -369,7 +377,7 @@ impl Discovery {
         }
     }
 
-    /// No server can be asked for this.
+    /// Reports a resource as non-existent, because no server can be asked for it.
     fn refuse(&mut self, key: &Key, reason: Reason, now: Instant) {
         let error = ResourceError {
             noun: key.kind.noun,
@@ -403,7 +411,7 @@ impl Authority {
         self.asked().iter().position(|asked| *asked == server)
     }
 
-    /// Everything that is wanted.
+    /// All subscriptions of this authority.
     fn wants(&self) -> impl Iterator<Item = (Kind, Want)> {
         let whole = self
             .whole_types
@@ -417,8 +425,8 @@ impl Authority {
         self.whole_types.contains_key(key.kind.type_url)
     }
 
-    /// All that is watched, and all that came because a whole type is, which is the default
-    /// authority's.
+    /// All resources that are watched by name, and all that came through a wildcard. Only the
+    /// default authority has wildcards.
     fn keys(&self, cache: &Cache) -> BTreeSet<Key> {
         let watched = self.watched.keys();
         if self.whole_types.is_empty() {
@@ -430,16 +438,16 @@ impl Authority {
         watched.chain(of_whole).cloned().collect()
     }
 
-    /// With nothing left to want, the next want begins with the best server.
+    /// Starts again with the best server once nothing is wanted.
     fn rest(&mut self) {
         if self.watched.is_empty() && self.whole_types.is_empty() {
             self.last = 0;
         }
     }
 
-    /// gRFC A71: asks one more server, if there is one and something is not known. What it sends
-    /// takes the place of what better servers sent, so they must send theirs again when they are
-    /// back.
+    /// Asks one more server if there is one and a wanted resource is missing (gRFC A71). Its
+    /// resources replace those of better servers in the cache. So the better servers must send
+    /// theirs again when they are back.
     fn ask_next(&mut self, sessions: &mut [Session], cache: &mut Cache, now: Instant) -> bool {
         while self.last + 1 < self.servers.len() && self.lacks_something(cache) {
             for server in self.asked() {

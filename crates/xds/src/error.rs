@@ -1,6 +1,7 @@
-//! Why there is no resource to use.
+//! The error of one resource, and the reasons for it.
 //!
-//! An error names the resource, the reason and the node, because it ends up in front of a caller.
+//! An error names the resource, the reason and the node, because it is shown to people: in logs and
+//! in the status of an RPC.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +9,17 @@ use std::time::Duration;
 
 use crowfly_model::Errors;
 
-/// What is wrong with one resource.
+/// The error of one resource.
 ///
-/// Its text is what an operator reads in logs and in the status of an RPC:
+/// Operators read its text in logs and in the status of an RPC:
 /// `cluster payments: does not exist: the server did not send it within 15s [node web-1]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceError {
-    /// What kind of resource: `listener`, `cluster`.
+    /// The name of the resource type in messages: `listener`, `cluster`.
     pub noun: &'static str,
-    /// Its name.
+    /// The name of the resource.
     pub name: Arc<str>,
-    /// What happened.
+    /// The reason for the error.
     pub reason: Reason,
     /// The id of this client's node.
     pub node: Arc<str>,
@@ -56,32 +57,33 @@ impl fmt::Display for ResourceError {
 
 impl std::error::Error for ResourceError {}
 
-/// The kinds of trouble a resource can be in.
+/// The reasons why a resource is in error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// No server can be reached, or each ended its stream before it said anything.
+    /// No server can be reached, or each ended its stream before it sent a response.
     Connectivity(Arc<str>),
-    /// The server no longer lists it, or says that it is gone.
+    /// The server no longer lists the resource, or says that it is removed.
     Deleted,
     /// The lookup of a DNS name failed.
     Dns(Arc<str>),
-    /// The server sent it, but it is not valid.
+    /// The server sent the resource, but it is not valid.
     Invalid(Errors),
-    /// Its name is malformed.
+    /// The name of the resource is malformed.
     Name(String),
-    /// The server reported an error in its place (xRFC TP3).
+    /// The server reported an error in place of the resource (xRFC TP3).
     Reported {
         /// A canonical status code.
         code: i32,
-        /// What the server had to say.
+        /// The server's message.
         message: Arc<str>,
     },
-    /// The server did not send it in time, though it would have said if it did not exist (gRFC A88).
+    /// The server did not send the resource in time. It would have said so if the resource did not
+    /// exist (gRFC A88).
     Slow(Duration),
-    /// The server did not send it in time (gRFC A27's does-not-exist timer).
+    /// The server did not send the resource in time (gRFC A27's does-not-exist timer).
     TimedOut(Duration),
-    /// Its name belongs to an authority that the bootstrap does not know (gRFC A47).
+    /// The name belongs to an authority that the bootstrap does not have (gRFC A47).
     UnknownAuthority(String),
 }
 

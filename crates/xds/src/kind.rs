@@ -12,15 +12,15 @@ use crowfly_model::{ResourceType, Unsupported, names};
 /// A parsed resource of any type.
 pub type Erased = Arc<dyn Any + Send + Sync>;
 
-/// A [`ResourceType`] as a value: the address of what is to be said of the type.
+/// A [`ResourceType`] as a value: a reference to the [`Traits`] of the type.
 #[derive(Clone, Copy)]
 pub struct Kind(&'static Traits);
 
-/// What is to be said of a [`ResourceType`].
+/// The properties of a [`ResourceType`] that are needed at run time, where the Rust type is erased.
 pub struct Traits {
     /// The full type URL.
     pub type_url: &'static str,
-    /// What a message calls it.
+    /// The name of the type in messages: `listener`, `cluster`.
     pub noun: &'static str,
     /// See [`ResourceType::ALL_IN_SOTW`].
     pub all_in_sotw: bool,
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// The Rust type that reads it, for messages.
+    /// The name of the Rust type that parses these resources, for error messages.
     pub(crate) fn reading(&self) -> &'static str {
         let (_, name) = (self.0.reading)();
         name
@@ -99,7 +99,8 @@ impl PartialOrd for Kind {
 
 impl Ord for Kind {
     fn cmp(&self, other: &Self) -> Ordering {
-        // One type may be described in more than one place, but seldom is.
+        // The addresses may differ for one type, because the compiler may make several copies of
+        // its constant.
         if std::ptr::eq(self.0, other.0) {
             return Ordering::Equal;
         }
@@ -109,17 +110,18 @@ impl Ord for Kind {
     }
 }
 
-/// Which resource: its type and its name.
+/// The key of a resource: its type and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// Its type.
+    /// The type of the resource.
     pub kind: Kind,
     /// The name within that type.
     pub name: Arc<str>,
 }
 
 impl Key {
-    /// The key of the resource of type `R` named `name`, in whatever spelling (gRFC A47).
+    /// The key of the resource of type `R` named `name`. Any spelling of an `xdstp://` name gives
+    /// the same key (gRFC A47).
     pub fn of<R: ResourceType>(name: &str) -> Self {
         Self {
             kind: Kind::of::<R>(),
@@ -129,14 +131,14 @@ impl Key {
 }
 
 impl Hash for Key {
-    /// Few names are those of more than a few types.
+    /// Hashes the name alone, because few resources of different types share a name.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash(state);
     }
 }
 
-/// The name as it is looked up: xdstp names may come with their parameters in any order. A malformed
-/// one stays as it is, and is refused where it is watched.
+/// The canonical spelling of a name, because xdstp names may have their parameters in any order. A
+/// malformed name stays as it is; watching it gives an error.
 pub(crate) fn canonical(name: &str) -> Arc<str> {
     names::canonical(name).map_or_else(|_| name.into(), |name| (&*name).into())
 }

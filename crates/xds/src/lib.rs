@@ -1,9 +1,10 @@
 //! The xDS protocol without I/O.
 //!
-//! [`Session`] is the client half of an ADS stream and [`Subscription`] the server half; both are
-//! state machines that are handed events and asked for what to do next, and neither touches a
-//! socket, a clock or a runtime. [`Discovery`] is the client half across servers, [`Cache`] holds what
-//! it knows, and [`resolve`] turns that into one whole configuration.
+//! [`Session`] is the client half of an ADS stream and [`Subscription`] the server half. Both are
+//! state machines: the caller hands them events and asks what to do next. Neither touches a socket,
+//! a clock or a runtime, so that tests can simulate all three. [`Discovery`] is the client half
+//! across servers, [`Cache`] holds the resources that it received, and [`resolve`] turns them into
+//! one complete configuration.
 
 // No clock, no sleep, no randomness of the process, no runtime: clippy.toml says why.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

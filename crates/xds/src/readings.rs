@@ -1,8 +1,8 @@
-//! How a client reads each type of resource.
+//! The parsers of a client, one for each type URL.
 //!
-//! A stream has one nonce for a type URL, and the cache one value for a resource. So a client reads
-//! a type URL in one way: by one [`ResourceType`] with one context. Another data plane may read it
-//! by other rules, in a client of its own.
+//! A stream has one nonce for a type URL, and the cache has one value for a resource. So a client
+//! reads a type URL in one way: by one [`ResourceType`] with one context. A data plane with other
+//! parsing rules needs a client of its own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ impl Readings {
             .with::<Endpoints>(features)
     }
 
-    /// Adds the reading `R`, with the context that its parser is given. It takes the place of any
-    /// other reading of the same type URL.
+    /// Adds the reading `R`, with the context that its parser is given. It replaces any other
+    /// reading of the same type URL.
     pub fn with<R: ResourceType>(mut self, context: impl Into<Arc<R::Context>>) -> Self {
         let context = context.into();
         let reading = Reading {
@@ -73,8 +73,8 @@ impl Readings {
         self
     }
 
-    /// All of these, and all of `others`. Those of `others` come first where both have one for a
-    /// type URL.
+    /// The readings of both `self` and `others`. Where both read a type URL, the one of `others` is
+    /// used.
     #[must_use]
     pub fn and(mut self, others: &Self) -> Self {
         let replaced = |url: &str| others.of(url).is_some();
@@ -84,7 +84,8 @@ impl Readings {
         self
     }
 
-    /// Whether a type is read by this very reading; the error says what is the case instead.
+    /// Checks that this client reads the type URL of `kind` as `kind` does. The error says that the
+    /// client reads it in another way, or not at all.
     pub fn check(&self, kind: Kind) -> Result<(), ReadingError> {
         match self.of(kind.type_url) {
             Some(own) if own.kind == kind => Ok(()),
@@ -130,7 +131,7 @@ fn decode<R: ResourceType>(bytes: &[u8], context: &R::Context) -> Decoded<Erased
     }
 }
 
-/// Why a client cannot watch a type by a reading.
+/// The reason why a client cannot watch a type by a reading.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ReadingError {

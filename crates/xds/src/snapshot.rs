@@ -1,10 +1,10 @@
-//! The state that a server serves: every resource of every type, at one instant.
+//! The state that a server serves: all resources of all types at one instant.
 //!
-//! Versions are hashes of content, not counters, so two replicas that hold the same resources call
-//! them by the same version, and a client that moves from one to the other is sent nothing twice.
+//! Versions are hashes of content, not counters. So two replicas that hold the same resources give
+//! them the same versions. A client that moves from one to the other is sent nothing twice.
 //!
-//! Snapshots share what they have in common: a resource, and a type of which nothing changed, are
-//! held once for all snapshots that were made from one another.
+//! Snapshots that were built from one another share memory: each resource and each unchanged type
+//! is held once.
 
 mod builder;
 mod changes;
@@ -44,7 +44,7 @@ impl Snapshot {
         SnapshotBuilder::default()
     }
 
-    /// A builder of the next snapshot, which shares with this one whatever stays the same.
+    /// A builder of the next snapshot, which shares with this one everything that stays the same.
     ///
     /// ```
     /// use crowfly_xds::Snapshot;
@@ -81,10 +81,10 @@ impl Snapshot {
         self.types.iter().map(|(url, of)| (url.as_str(), &**of))
     }
 
-    /// The names that are not the same in `before`, by type: new ones, gone ones, and those of which
-    /// the resource has another version. Types without any are left out.
+    /// The names that differ from `before`, by type: new ones, removed ones, and those whose
+    /// resource has another version. Types without such names are left out.
     ///
-    /// This costs what changed if this snapshot was built from `before`, with
+    /// The work is in proportion to the changes if this snapshot was built from `before` with
     /// [`to_builder`](Self::to_builder).
     ///
     /// ```
@@ -115,7 +115,7 @@ impl Snapshot {
         changes.filter(|(_, names)| !names.is_empty())
     }
 
-    /// The same snapshot less the resources for which `keep` is false.
+    /// A copy of this snapshot without the resources for which `keep` returns false.
     pub fn filter(&self, mut keep: impl FnMut(&str, &str, &SnapshotResource) -> bool) -> Self {
         let mut builder = self.to_builder();
         for (url, of) in &self.types {
@@ -146,7 +146,7 @@ impl TypeSnapshot {
         }
     }
 
-    /// The type as it comes after `base`, from which these names differ.
+    /// The type in the snapshot after `base`, from which the names in `changed` differ.
     fn after(base: &Self, changed: Arc<[Arc<str>]>, contents: Contents) -> Self {
         Self {
             memo: Memo::known(&base.version, changed),
@@ -154,7 +154,7 @@ impl TypeSnapshot {
         }
     }
 
-    /// Changes when, and only when, a resource of this type does.
+    /// The version of the type. It changes when, and only when, a resource of this type changes.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -165,8 +165,8 @@ impl TypeSnapshot {
     }
 }
 
-/// NamedResources and the sum of their hashes. A sum does not depend on the order in which they came, and
-/// a change of one resource changes it without a look at the others.
+/// Resources and the sum of their hashes. A sum does not depend on the order in which resources
+/// were added. A change of one resource updates it without reading the others.
 #[derive(Clone, Debug, Default)]
 struct Contents {
     resources: NamedResources,
@@ -205,7 +205,7 @@ pub struct SnapshotResource {
     pub version: Arc<str>,
     /// The resource itself.
     pub any: Any,
-    /// Whether it travels in a `Resource` wrapper: its message has no name field.
+    /// True if the resource is sent in a `Resource` wrapper, because its message has no name field.
     pub wrapped: bool,
 }
 

@@ -1,13 +1,14 @@
 //! A sorted map that takes no more memory than its entries need.
 //!
-//! A process may have a thousand channels, each of which knows a handful of resources. A `BTreeMap` takes
-//! room for eleven entries at once, and keeps it when the last one goes.
+//! It exists because a process may have a thousand channels, each with a handful of resources. A
+//! `BTreeMap` reserves room for eleven entries at once, and keeps it when the last one is removed.
 
 use std::borrow::Borrow;
 
-/// The longest run: what an insertion may have to move.
+/// The largest number of entries in a run, because an insertion may have to move all of them.
 const RUN: usize = 64;
-/// As long as a run is shorter than this, it grows by one entry at a time.
+/// A run that is shorter than this grows by one entry at a time, so that small maps waste no
+/// memory.
 const SHORT: usize = 8;
 
 /// Entries in the order of their keys, in runs of which none is empty.
@@ -16,7 +17,7 @@ pub(crate) struct Sorted<K, V> {
     runs: Vec<Vec<(K, V)>>,
 }
 
-/// Keys alone.
+/// A sorted set: a map whose values are empty.
 pub(crate) type SortedSet<K> = Sorted<K, ()>;
 
 impl<K: Ord, V> Sorted<K, V> {
@@ -45,7 +46,7 @@ impl<K: Ord, V> Sorted<K, V> {
         self.get(key).is_some()
     }
 
-    /// Returns the value that was there.
+    /// Sets the value of `key`, and returns the value that was there.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(&key) {
             Ok((run, at)) => Some(std::mem::replace(&mut self.runs[run][at].1, value)),
@@ -85,7 +86,7 @@ impl<K: Ord, V> Sorted<K, V> {
         self.trim();
     }
 
-    /// Where `key` is, or belongs: in which run, and at which place there.
+    /// The run and the position in it where `key` is (`Ok`), or where it belongs (`Err`).
     fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<(usize, usize), (usize, usize)>
     where
         K: Borrow<Q>,
@@ -97,7 +98,7 @@ impl<K: Ord, V> Sorted<K, V> {
         found.map(|at| (run, at)).map_err(|at| (run, at))
     }
 
-    /// Returns where the entry has come to be.
+    /// Inserts an entry, and returns the run and the position where it is now.
     fn insert_at(&mut self, run: usize, at: usize, entry: (K, V)) -> (usize, usize) {
         if self.runs.is_empty() {
             self.runs.reserve_exact(1);
@@ -131,7 +132,7 @@ impl<K: Ord, V> Sorted<K, V> {
         value
     }
 
-    /// With nothing left, no room is kept.
+    /// Frees the memory of an empty map.
     fn trim(&mut self) {
         if self.runs.is_empty() {
             self.runs = Vec::new();
@@ -167,7 +168,7 @@ impl<K, V> Sorted<K, V> {
 }
 
 impl<K: Ord> SortedSet<K> {
-    /// Whether the key is new.
+    /// Adds a key. Returns true if it was not there before.
     pub(crate) fn add(&mut self, key: K) -> bool {
         self.insert(key, ()).is_none()
     }

@@ -1,4 +1,6 @@
-//! A behaviour: the test says what the server says.
+//! A server whose every response the test writes.
+//!
+//! It knows nothing of the protocol, so a test can send anything, valid or not.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,10 +18,9 @@ use tonic::{Code, Status};
 use super::{AdsStream, Behaviour, PATIENCE, Responses, Server};
 use crate::{Asked, Said};
 
-/// An ADS server in the hands of the test: it takes raw requests and sends raw responses, and knows
-/// nothing of the protocol.
+/// An ADS server that the test controls: it hands raw requests to the test and sends raw responses.
 ///
-/// It speaks on one stream at a time, the newest, and in one protocol: the method of the other is
+/// It uses one stream at a time, the newest, and one protocol. The method of the other protocol is
 /// not implemented.
 #[derive(Debug)]
 pub struct AdsServer {
@@ -63,17 +64,17 @@ impl AdsServer {
         Self { server, events }
     }
 
-    /// Where it listens. The address stays the same through stops and restarts.
+    /// The address that it listens on. It stays the same through stops and restarts.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// A bootstrap that leads here, and says which protocol is spoken.
+    /// A bootstrap with this server and its protocol.
     pub fn bootstrap(&self) -> Bootstrap {
         self.server.bootstrap(self.server.behaviour.protocol)
     }
 
-    /// Waits for the next request of the client in state of the world, on whichever stream.
+    /// Waits for the next request of the client in state of the world, on any stream.
     pub async fn next_request(&mut self) -> DiscoveryRequest {
         match self.next_ads_request().await {
             AdsRequest::Sotw(request) => request,
@@ -81,12 +82,12 @@ impl AdsServer {
         }
     }
 
-    /// Waits for what the client says next, in either protocol and on whichever stream.
+    /// Waits for the next request of the client, in either protocol and on any stream.
     pub async fn next_asked(&mut self) -> Asked {
         self.next_ads_request().await.into()
     }
 
-    /// Waits for the client to open a stream, and passes over what came before that. Gives the metadata of the
+    /// Waits for the client to open a stream, and drops earlier events. Returns the metadata of the
     /// stream.
     pub async fn next_stream(&mut self) -> MetadataMap {
         loop {
@@ -96,7 +97,7 @@ impl AdsServer {
         }
     }
 
-    /// Waits for a stream to end, and passes over what came before that.
+    /// Waits for a stream to end, and drops earlier events.
     pub async fn stream_end(&mut self) {
         while !matches!(self.next_event("the stream's end").await, Event::Ended) {}
     }
@@ -132,7 +133,8 @@ impl AdsServer {
         }
     }
 
-    /// Whether requests are read, after the next one. If not, they fill the client's window.
+    /// Turns the reading of requests on or off, which takes effect after the next request. Requests
+    /// that are not read fill the flow-control window of the client.
     pub fn listen(&self, listening: bool) {
         self.server.behaviour.listening.send_replace(listening);
     }
@@ -169,7 +171,7 @@ struct ByHand {
     protocol: Protocol,
     listening: watch::Sender<bool>,
     events: mpsc::UnboundedSender<Event>,
-    /// Those of the newest stream.
+    /// The responses of the newest stream.
     responses: Arc<Mutex<Option<Responses>>>,
 }
 
@@ -179,10 +181,10 @@ impl Behaviour for ByHand {
         self.protocol == protocol
     }
 
-    /// The requests of the stream go to the test, and what the test says goes out.
+    /// Passes the requests of the stream to the test, and the responses of the test to the client.
     async fn serve(self, mut stream: AdsStream) {
         self.responses.lock().unwrap().replace(stream.responses);
-        // The test may be over and gone.
+        // The test may have ended.
         let _ = self.events.send(Event::Opened(stream.metadata));
         let mut listening = self.listening.subscribe();
         while listening.wait_for(|listening| *listening).await.is_ok()

@@ -1,9 +1,14 @@
 //! One ADS server over a real socket, in both protocols.
 //!
-//! Tests look at a control plane from several sides: they write its responses by hand ([`AdsServer`]), have it serve
-//! resources ([`ResourceServer`]), listen to it ([`Tap`]) or record it
-//! ([`Recorder`](crate::recording::Recorder)). Socket, streams and protocols are the same for all of them, so they are
-//! here, and each of the others is a [`Behaviour`]: what becomes of a stream.
+//! Tests use a control plane in several ways:
+//!
+//! * [`AdsServer`] sends responses that the test writes by hand.
+//! * [`ResourceServer`] serves resources.
+//! * [`Tap`] observes the messages of another control plane.
+//! * [`Recorder`](crate::recording::Recorder) records its own.
+//!
+//! Socket, streams and protocols are the same for all of them, so they are here. Each of them is a
+//! [`Behaviour`], which handles one stream.
 
 mod by_hand;
 mod names;
@@ -40,18 +45,18 @@ pub use by_hand::AdsServer;
 pub use resources::ResourceServer;
 pub use tap::{Passed, Tap};
 
-/// Longer than any wait of a test that passes.
+/// A limit for waits, longer than any wait of a test that passes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a server does with its streams.
+/// The way in which a server handles its streams.
 #[tonic::async_trait]
 pub(crate) trait Behaviour: Clone + Debug + Send + Sync + 'static {
-    /// Whether it takes streams of this protocol; to others it answers UNIMPLEMENTED.
+    /// True if it takes streams of this protocol; others are answered with UNIMPLEMENTED.
     fn speaks(&self, _: Protocol) -> bool {
         true
     }
 
-    /// Serves one stream, until this ends or the client does.
+    /// Serves one stream, until this function returns or the client ends the stream.
     async fn serve(self, stream: AdsStream);
 }
 
@@ -59,7 +64,7 @@ pub(crate) trait Behaviour: Clone + Debug + Send + Sync + 'static {
 pub(crate) struct AdsStream {
     pub(crate) protocol: Protocol,
     pub(crate) metadata: MetadataMap,
-    /// Read no faster than this is polled. It ends with the stream.
+    /// The requests, read no faster than this is polled. It ends with the stream.
     pub(crate) requests: Messages<AdsRequest>,
     pub(crate) responses: Responses,
 }
@@ -67,10 +72,11 @@ pub(crate) struct AdsStream {
 /// Messages in one direction of a stream.
 pub(crate) type Messages<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 
-/// Where the responses of a stream go. The stream ends when this is dropped, or with the status.
+/// The sender of the responses of a stream. The stream ends when it is dropped, or with the status
+/// that it is sent.
 pub(crate) type Responses = mpsc::UnboundedSender<Result<Said, Status>>;
 
-/// The server: a port of its own, behind which it can go away and come back.
+/// A server on a port of its own, which can stop and start again.
 #[derive(Debug)]
 pub(crate) struct Server<B> {
     socket: Socket,
@@ -93,12 +99,12 @@ impl<B: Behaviour> Server<B> {
         server
     }
 
-    /// Where it listens. The address stays the same through stops and restarts.
+    /// The address that it listens on. It stays the same through stops and restarts.
     pub(crate) fn address(&self) -> SocketAddr {
         self.socket.address()
     }
 
-    /// A bootstrap that leads here, for clients that are to speak `protocol`.
+    /// A bootstrap with this server, for clients that speak `protocol`.
     pub(crate) fn bootstrap(&self, protocol: Protocol) -> Bootstrap {
         let server = ServerConfig::builder(self.address().to_string());
         let server = match protocol {

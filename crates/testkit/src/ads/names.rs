@@ -1,15 +1,17 @@
 //! The names that a client asks for, followed through its requests.
+//!
+//! A delta request has only the changes, so the full set has to be kept somewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crowfly_xds::Request;
 
-/// The names that a client asks for on one stream, by type. In delta a request has the changes alone.
+/// The names that a client asks for on one stream, by type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AskedNames(BTreeMap<String, BTreeSet<String>>);
 
 impl AskedNames {
-    /// Follows a request, and gives the names of its type after it.
+    /// Applies a request, and returns the names of its type after it.
     pub(crate) fn follow(&mut self, request: &Request) -> &BTreeSet<String> {
         match request {
             Request::Delta(request) => {

@@ -1,4 +1,6 @@
-//! A server of resources, which knows what its client thinks of them.
+//! A server of resources that records whether the client accepts or refuses them.
+//!
+//! Most tests are about the resources and not about the protocol, so they use this server.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,7 +15,7 @@ use super::names::AskedNames;
 use super::snapshot::{SnapshotServer, StreamWitness, Witness};
 use crate::builders::Resources;
 
-/// A control plane for tests of what a client does with resources, not of how it gets them: it
+/// A control plane for tests of what a client does with resources, not of how it gets them. It
 /// speaks both variants of the protocol.
 #[derive(Debug)]
 pub struct ResourceServer {
@@ -43,12 +45,12 @@ impl ResourceServer {
         }
     }
 
-    /// Where it listens. The address stays the same through stops and restarts.
+    /// The address that it listens on. It stays the same through stops and restarts.
     pub fn address(&self) -> SocketAddr {
         self.server.server.address()
     }
 
-    /// A bootstrap that leads here.
+    /// A bootstrap with this server.
     pub fn bootstrap(&self) -> Bootstrap {
         self.server.server.bootstrap(Protocol::StateOfTheWorld)
     }
@@ -58,8 +60,8 @@ impl ResourceServer {
         self.server.set(resources);
     }
 
-    /// Waits until the client accepts a response of a type, and tells its version. What came
-    /// before that is passed over.
+    /// Waits until the client accepts a response of a type, and returns its version. Earlier
+    /// outcomes are dropped.
     pub async fn next_ack(&mut self, of_type: &str) -> String {
         loop {
             if let RequestOutcome::Ack { type_url, version } = self.next_outcome().await
@@ -70,8 +72,8 @@ impl ResourceServer {
         }
     }
 
-    /// Waits until the client refuses a response, and tells its reason. What came before that is
-    /// passed over.
+    /// Waits until the client refuses a response, and returns its reason. Earlier outcomes are
+    /// dropped.
     pub async fn next_nack(&mut self) -> String {
         loop {
             if let RequestOutcome::Nack { message, .. } = self.next_outcome().await {
@@ -127,9 +129,9 @@ impl ResourceServer {
 #[derive(Clone, Debug)]
 struct Notes {
     outcomes: mpsc::UnboundedSender<RequestOutcome>,
-    /// On the newest stream.
+    /// The names that the client asks for on the newest stream.
     asked: watch::Sender<AskedNames>,
-    /// The number of open ones.
+    /// The number of open streams.
     streams: watch::Sender<usize>,
 }
 
@@ -143,7 +145,7 @@ impl Witness for Notes {
     }
 }
 
-/// Counts as a stream for as long as it lives.
+/// Counts as an open stream until it is dropped.
 struct OpenStream(Notes);
 
 impl StreamWitness for OpenStream {
@@ -154,7 +156,7 @@ impl StreamWitness for OpenStream {
     }
 
     fn understood(&mut self, outcome: RequestOutcome) {
-        // The test may not care, and be gone.
+        // The test may have ended.
         let _ = self.0.outcomes.send(outcome);
     }
 }

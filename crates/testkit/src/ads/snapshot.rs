@@ -1,4 +1,6 @@
-//! A behaviour: the server half of the protocol serves a snapshot.
+//! A server that serves a snapshot through the server half of the protocol.
+//!
+//! [`Witness`] is separate, because each test server on top of it records something else.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use crate::Said;
 use crate::builders::Resources;
 use crate::half::EitherHalf;
 
-/// A server of a snapshot that can be replaced, with a witness of what is said.
+/// A server of a snapshot that can be replaced, with a witness that sees every message.
 #[derive(Debug)]
 pub(crate) struct SnapshotServer<W> {
     pub(crate) server: Server<Serving<W>>,
@@ -42,28 +44,28 @@ impl<W: Witness> SnapshotServer<W> {
     }
 }
 
-/// Sees the streams of a server.
+/// Observes the streams of a server.
 pub(crate) trait Witness: Clone + Debug + Send + Sync + 'static {
     type Stream: StreamWitness;
 
-    /// Whether the server takes streams of this protocol.
+    /// True if the server takes streams of this protocol.
     fn speaks(&self, _: Protocol) -> bool {
         true
     }
 
-    /// A stream was opened.
+    /// Observes a new stream.
     fn opened(&self) -> Self::Stream;
 }
 
-/// Sees what is said on a stream, and is dropped when the stream ends.
+/// Observes the messages of a stream, and is dropped when the stream ends.
 pub(crate) trait StreamWitness: Send + 'static {
-    /// The client has said something.
+    /// Observes a request of the client.
     fn asked(&mut self, request: &Request);
 
-    /// What the server half made of that.
+    /// Observes the outcome of that request.
     fn understood(&mut self, _: RequestOutcome) {}
 
-    /// The server answers.
+    /// Observes a response of the server.
     fn said(&mut self, _: &Said) {}
 }
 

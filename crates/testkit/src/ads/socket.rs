@@ -1,4 +1,6 @@
-//! A gRPC server on a loopback port that can go away and come back.
+//! A gRPC server on a loopback port that can stop and start again.
+//!
+//! Tests of reconnection need a server that comes back on the same port.
 
 use std::net::SocketAddr;
 
@@ -11,8 +13,9 @@ use crate::Reserved;
 
 /// A port of the kernel's choice, held for as long as this lives.
 ///
-/// While it is down a connection is refused. While it is up the server has a runtime of its own; to stop it is to
-/// drop that runtime, which cuts every connection at once, as the death of a process does.
+/// While the server is down, connections are refused. While it is up, it has a runtime of its own.
+/// Stopping it drops that runtime, which cuts every connection at once, as the death of a process
+/// does.
 #[derive(Debug)]
 pub(crate) struct Socket {
     port: Reserved,

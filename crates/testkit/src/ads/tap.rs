@@ -1,4 +1,6 @@
-//! A behaviour: another control plane answers, and what is said is written down.
+//! A server that forwards to another control plane and records the messages.
+//!
+//! It lets a test check the messages between two programs that it does not control.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,37 +19,37 @@ use super::names::AskedNames;
 use super::{AdsStream, Behaviour, Messages, PATIENCE, Server};
 use crate::Said;
 
-/// Passes on what a client and a control plane say to each other, and writes it down.
+/// Forwards the messages between a client and a control plane, and records them.
 #[derive(Debug)]
 pub struct Tap {
     server: Server<PassOn>,
 }
 
-/// A message, as far as the rules of either variant of the protocol go.
+/// The parts of a message that both variants of the protocol have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passed {
     /// From the client.
     Request {
-        /// The type it is about.
+        /// The type that the message is about.
         type_url: String,
-        /// The response it answers; empty if none.
+        /// The nonce of the response that it answers; empty if none.
         nonce: String,
-        /// Why it refuses that.
+        /// The reason why it refuses that response; `None` for an ACK.
         error: Option<String>,
-        /// All names that the client asks for from here on, not only those that are new.
+        /// All names that the client asks for after this request, not only new ones.
         names: BTreeSet<String>,
     },
     /// To the client.
     Response {
-        /// The type it is about.
+        /// The type that the message is about.
         type_url: String,
-        /// Its mark.
+        /// The nonce of the response.
         nonce: String,
     },
 }
 
 impl Tap {
-    /// Stands before the control plane at `upstream`.
+    /// Starts to forward to the control plane at `upstream`.
     pub fn start(upstream: SocketAddr) -> Self {
         let server = Server::start(PassOn {
             upstream: Endpoint::from_shared(format!("http://{upstream}")).expect("an address"),
@@ -56,21 +58,22 @@ impl Tap {
         Self { server }
     }
 
-    /// Where clients reach it.
+    /// The address on which clients reach it.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Everything so far, in the order in which it passed.
+    /// All messages so far, in the order in which they passed.
     pub fn passed(&self) -> Vec<Passed> {
         self.server.behaviour.tape.0.borrow().clone()
     }
 
-    /// Waits until what has passed is as expected; `what` names that in the message of a failure.
+    /// Waits until `expected` is true of the messages so far; `what` names that in the message of a
+    /// failure.
     ///
     /// # Panics
     ///
-    /// If it does not come to that.
+    /// If it does not become true in time.
     pub async fn until(&self, what: &str, expected: impl FnMut(&Vec<Passed>) -> bool) {
         let mut tape = self.server.behaviour.tape.0.subscribe();
         let waited = timeout(PATIENCE, tape.wait_for(expected)).await.is_ok();
@@ -159,7 +162,7 @@ impl Behaviour for PassOn {
 }
 
 impl PassOn {
-    /// The requests of a stream, each written down as it passes.
+    /// The requests of a stream; each is recorded as it passes.
     fn requests<Q: Send + 'static>(
         &self,
         mut requests: Messages<AdsRequest>,

@@ -1,4 +1,6 @@
-//! The builder of clusters. A cluster is valid until a test breaks it.
+//! The builder of clusters.
+//!
+//! A cluster is valid until a test breaks it, so that a test names only the part that it is about.
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     Cluster,
@@ -37,7 +39,7 @@ pub fn cluster(name: &str) -> ClusterBuilder {
 pub struct ClusterBuilder(Cluster);
 
 impl ClusterBuilder {
-    /// Its endpoints are the resource `name`.
+    /// Sets the endpoints resource to `name`.
     pub fn eds(self, name: &str) -> Self {
         self.edit(|cluster| {
             if let Some(eds) = &mut cluster.eds_cluster_config {
@@ -46,7 +48,8 @@ impl ClusterBuilder {
         })
     }
 
-    /// It stands for these clusters, the preferred one first, in a list of its own (gRFC A37).
+    /// Makes the cluster an aggregate of these clusters, the preferred one first, with an inline
+    /// list (gRFC A37).
     pub fn aggregate<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
         let clusters = names.into_iter().map(ToOwned::to_owned).collect();
         self.of_type(
@@ -55,7 +58,7 @@ impl ClusterBuilder {
         )
     }
 
-    /// It stands for the clusters in the cluster list `name` (gRFC A99).
+    /// Makes the cluster an aggregate of the clusters in the cluster list `name` (gRFC A99).
     pub fn aggregate_resource(self, name: &str) -> Self {
         let resource = AggregateClusterResource {
             config_source: ads(),
@@ -64,7 +67,7 @@ impl ClusterBuilder {
         self.of_type("envoy.clusters.aggregate_resource", pack_any(resource))
     }
 
-    /// Its one endpoint is a host name.
+    /// Makes the cluster a logical DNS cluster of one host name.
     pub fn logical_dns(self, host: &str, port: u16) -> Self {
         self.edit(|cluster| {
             let kind = DiscoveryType::LogicalDns as i32;
@@ -74,12 +77,13 @@ impl ClusterBuilder {
         })
     }
 
-    /// It is balanced by the first of these that the client has.
+    /// Sets the balancing policies; the client uses the first that it knows.
     pub fn policies(self, policies: impl IntoIterator<Item = Any>) -> Self {
         self.edit(|cluster| cluster.load_balancing_policy = Some(policy::list(policies)))
     }
 
-    /// Breaks it: no client of ours balances by CLUSTER_PROVIDED, and no aggregate is without a list.
+    /// Makes the cluster invalid. Our clients refuse CLUSTER_PROVIDED as a policy, and an aggregate
+    /// with an empty list.
     pub fn invalid(self) -> Self {
         self.edit(|cluster| match &mut cluster.cluster_discovery_type {
             Some(ClusterDiscoveryType::ClusterType(custom)) => custom.typed_config = None,
@@ -87,7 +91,7 @@ impl ClusterBuilder {
         })
     }
 
-    /// Changes whatever has no method of its own.
+    /// Edits the message, for fields that have no method of their own.
     pub fn edit(mut self, edit: impl FnOnce(&mut Cluster)) -> Self {
         edit(&mut self.0);
         self

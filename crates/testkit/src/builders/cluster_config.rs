@@ -1,4 +1,6 @@
 //! The builder of cluster lists: the children of an aggregate cluster as a resource (gRFC A99).
+//!
+//! A list is valid unless it is empty, so that a test names only its clusters.
 
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::ClusterConfig;
 use envoy_types::pb::google::protobuf::Any;
@@ -6,7 +8,7 @@ use envoy_types::util::pack_any;
 
 use super::Resource;
 
-/// A cluster list named `name`, empty until it is told its clusters.
+/// A cluster list named `name`, without clusters.
 pub fn cluster_config(name: &str) -> ClusterConfigBuilder {
     ClusterConfigBuilder {
         name: name.to_owned(),
@@ -18,7 +20,7 @@ pub fn cluster_config(name: &str) -> ClusterConfigBuilder {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ClusterConfigBuilder {
-    /// The message has no field for it.
+    /// The name, which is kept here because the message has no field for it.
     name: String,
     config: ClusterConfig,
 }
@@ -30,7 +32,7 @@ impl ClusterConfigBuilder {
         self
     }
 
-    /// Breaks it: an empty list is none.
+    /// Makes the list invalid: an empty list is not allowed.
     pub fn invalid(self) -> Self {
         self.clusters([])
     }

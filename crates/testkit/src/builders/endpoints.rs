@@ -1,5 +1,6 @@
-//! The builder of endpoints resources (ClusterLoadAssignment). They are valid until a test breaks
-//! them.
+//! The builder of endpoints resources (ClusterLoadAssignment).
+//!
+//! A resource is valid until a test breaks it, so that a test names only the part that it is about.
 
 use std::net::SocketAddr;
 
@@ -19,7 +20,7 @@ use envoy_types::util::pack_any;
 
 use super::Resource;
 
-/// Endpoints named `name`, none yet.
+/// An endpoints resource named `name`, without endpoints.
 pub fn endpoints(name: &str) -> EndpointsBuilder {
     EndpointsBuilder {
         priority: 0,
@@ -81,13 +82,13 @@ impl EndpointsBuilder {
         self
     }
 
-    /// Breaks it: an endpoint of weight 0 is not valid.
+    /// Makes the resource invalid: the weight of an endpoint must not be 0.
     pub fn invalid(self) -> Self {
         let weightless = endpoint("127.0.0.1:1").weight(0);
         self.locality("invalid", 1, [weightless])
     }
 
-    /// Changes whatever has no method of its own.
+    /// Edits the message, for fields that have no method of their own.
     pub fn edit(mut self, edit: impl FnOnce(&mut ClusterLoadAssignment)) -> Self {
         edit(&mut self.proto);
         self
@@ -109,7 +110,7 @@ impl Resource for EndpointsBuilder {
     }
 }
 
-/// One endpoint, for when an address alone does not say enough.
+/// One endpoint, for tests that need more of it than its address.
 pub fn endpoint(address: &str) -> EndpointBuilder {
     EndpointBuilder(LbEndpoint {
         host_identifier: Some(HostIdentifier::Endpoint(Endpoint {
@@ -126,19 +127,19 @@ pub fn endpoint(address: &str) -> EndpointBuilder {
 pub struct EndpointBuilder(LbEndpoint);
 
 impl EndpointBuilder {
-    /// Its share of the locality's calls.
+    /// Sets its share of the calls to its locality.
     pub fn weight(mut self, weight: u32) -> Self {
         self.0.load_balancing_weight = Some(UInt32Value { value: weight });
         self
     }
 
-    /// The health that the control plane reports for it.
+    /// Sets the health that the control plane reports for it.
     pub fn health(mut self, health: HealthStatus) -> Self {
         self.0.health_status = health as i32;
         self
     }
 
-    /// One more address of the same endpoint.
+    /// Adds one more address of the same endpoint.
     pub fn also_at(mut self, address: &str) -> Self {
         if let Some(HostIdentifier::Endpoint(endpoint)) = &mut self.0.host_identifier {
             endpoint.additional_addresses.push(AdditionalAddress {

@@ -1,4 +1,6 @@
-//! The builder of listeners. A listener is valid until a test breaks it.
+//! The builder of listeners.
+//!
+//! A listener is valid until a test breaks it, so that a test names only the part that it is about.
 
 use envoy_types::pb::envoy::config::core::v3::Address;
 use envoy_types::pb::envoy::config::listener::v3::{ApiListener, Listener};
@@ -12,7 +14,7 @@ use envoy_types::util::pack_any;
 
 use super::{Resource, RoutesBuilder, ads};
 
-/// A listener named `name`. Say where its routes are: [`rds`](ListenerBuilder::rds) or
+/// A listener named `name`. Set its routes with [`rds`](ListenerBuilder::rds) or
 /// [`routes`](ListenerBuilder::routes).
 pub fn listener(name: &str) -> ListenerBuilder {
     ListenerBuilder {
@@ -43,7 +45,7 @@ enum Form {
 }
 
 impl ListenerBuilder {
-    /// Its routes are the route configuration `name`.
+    /// Sets the route configuration resource to `name`.
     pub fn rds(self, name: &str) -> Self {
         let rds = Rds {
             config_source: ads(),
@@ -52,24 +54,25 @@ impl ListenerBuilder {
         self.edit(|manager| manager.route_specifier = Some(RouteSpecifier::Rds(rds)))
     }
 
-    /// Its routes are in the listener itself.
+    /// Puts the routes into the listener itself.
     pub fn routes(self, routes: RoutesBuilder) -> Self {
         let routes = routes.into_proto();
         self.edit(|manager| manager.route_specifier = Some(RouteSpecifier::RouteConfig(routes)))
     }
 
-    /// A listener for servers, which a channel cannot use.
+    /// Makes it a listener for servers, which a channel cannot use.
     pub fn socket(mut self) -> Self {
         self.form = Form::Socket;
         self
     }
 
-    /// Breaks it: a listener without filters is not valid.
+    /// Makes the listener invalid: a listener needs a filter.
     pub fn invalid(self) -> Self {
         self.edit(|manager| manager.http_filters.clear())
     }
 
-    /// Changes whatever has no method of its own. Has no effect on a socket listener.
+    /// Edits the message, for fields that have no method of their own. Has no effect on a socket
+    /// listener.
     pub fn edit(mut self, edit: impl FnOnce(&mut HttpConnectionManager)) -> Self {
         if let Form::Api(manager) = &mut self.form {
             edit(manager);

@@ -1,4 +1,5 @@
-//! xDS resources in one readable line each.
+//! Builders that make an xDS resource in one readable line, because the messages themselves take a
+//! page each.
 //!
 //! ```
 //! use crowfly_testkit::builders::{cluster, endpoints, listener, routes, Resources};
@@ -37,7 +38,7 @@ pub use routes::{RoutesBuilder, routes};
 
 /// A resource that a builder makes.
 pub trait Resource {
-    /// Its name.
+    /// The name of the resource.
     fn name(&self) -> String;
     /// The resource as it goes over the wire.
     fn any(&self) -> Any;
@@ -71,7 +72,7 @@ struct Item {
 }
 
 impl Resources {
-    /// None yet.
+    /// An empty set.
     pub fn new() -> Self {
         Self::default()
     }
@@ -107,7 +108,7 @@ impl Resources {
         self
     }
 
-    /// Takes away every resource named `name`.
+    /// Removes every resource named `name`.
     pub fn without(mut self, name: &str) -> Self {
         self.0.retain(|item| item.name != name);
         self
@@ -134,7 +135,7 @@ impl Item {
     }
 }
 
-/// "From the stream that this came on."
+/// The config source that means the ADS stream on which the resource came.
 fn ads() -> Option<ConfigSource> {
     Some(ConfigSource {
         config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),

@@ -1,4 +1,6 @@
-//! Entries for a cluster's list of balancing policies, which have no generated types of their own.
+//! Entries for the list of balancing policies of a cluster.
+//!
+//! They are built here because some of their messages have no generated types.
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     LoadBalancingPolicy, load_balancing_policy::Policy,
@@ -10,7 +12,8 @@ use envoy_types::util::pack_any;
 use prost::Message;
 use serde_json::Value;
 
-/// A policy of the program's own, with this configuration, which must be an object (gRFC A52).
+/// A policy that the program itself defines, with this configuration, which must be an object (gRFC
+/// A52).
 pub fn custom_policy(name: &str, config: &Value) -> Any {
     let Some(Kind::StructValue(value)) = to_proto(config).kind else {
         panic!("expected an object, got {config}");
@@ -25,7 +28,8 @@ pub fn custom_policy(name: &str, config: &Value) -> Any {
     }
 }
 
-/// First a locality by weight, then one of its endpoints by the first of these that the client has.
+/// The policy that picks a locality by weight, and then an endpoint by the first of `policies` that
+/// the client knows.
 pub fn wrr_locality(policies: impl IntoIterator<Item = Any>) -> Any {
     pack_any(WrrLocality {
         endpoint_picking_policy: Some(list(policies)),
@@ -44,7 +48,8 @@ pub(super) fn list(policies: impl IntoIterator<Item = Any>) -> LoadBalancingPoli
     }
 }
 
-/// JSON, and the type that it is of. The generated types have no such message.
+/// The message of a JSON configuration and the type that it is of. The generated types have no such
+/// message.
 #[derive(Clone, PartialEq, prost::Message)]
 struct TypedStruct {
     #[prost(string, tag = "1")]

@@ -1,4 +1,7 @@
-//! The builder of route configurations. They are valid until a test breaks them.
+//! The builder of route configurations.
+//!
+//! A route configuration is valid until a test breaks it, so that a test names only the part that
+//! it is about.
 
 use envoy_types::pb::envoy::config::route::v3::{
     Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, route::Action,
@@ -49,12 +52,12 @@ impl RoutesBuilder {
         self.push(PathSpecifier::Path(path.to_owned()), cluster)
     }
 
-    /// Breaks it: a virtual host without a domain is not valid.
+    /// Makes the resource invalid: a virtual host needs a domain.
     pub fn invalid(self) -> Self {
         self.hosts(&[])
     }
 
-    /// Changes whatever has no method of its own.
+    /// Edits the message, for fields that have no method of their own.
     pub fn edit(mut self, edit: impl FnOnce(&mut RouteConfiguration)) -> Self {
         edit(&mut self.0);
         self

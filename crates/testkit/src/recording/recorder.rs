@@ -1,4 +1,6 @@
-//! A control plane that writes down what is said.
+//! A control plane that records every message.
+//!
+//! It serves resources over a real socket, because a foreign client needs a server to speak to.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +30,7 @@ impl Recorder {
         Self { server }
     }
 
-    /// Where it listens. The address stays the same through stops and restarts.
+    /// The address that it listens on. It stays the same through stops and restarts.
     pub fn address(&self) -> SocketAddr {
         self.server.server.address()
     }
@@ -48,11 +50,12 @@ impl Recorder {
         self.server.server.restart();
     }
 
-    /// Waits until the recording is as expected; `what` names that in the message of a failure.
+    /// Waits until `expected` is true of the recording; `what` names that in the message of a
+    /// failure.
     ///
     /// # Panics
     ///
-    /// If it does not come to that.
+    /// If it does not become true in time.
     pub async fn until(&self, what: &str, expected: impl Fn(&[Event]) -> bool) {
         let mut tape = self.server.witness().0.grown.subscribe();
         let waiting = tape.wait_for(|_| expected(&self.events()));
@@ -60,7 +63,7 @@ impl Recorder {
         assert!(waited.is_ok(), "no {what} in {:#?}", self.events());
     }
 
-    /// Everything so far.
+    /// All messages so far.
     pub fn events(&self) -> Vec<Event> {
         self.server.witness().events()
     }

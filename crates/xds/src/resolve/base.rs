@@ -1,6 +1,6 @@
-//! From the listener to the clusters that its routes lead to.
+//! Finds the listener, the routes and the virtual host of a channel.
 //!
-//! Trouble here is the whole channel's, which is why it is apart from that of single clusters.
+//! An error here fails the whole channel, so it is kept apart from the errors of single clusters.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// `None` while a piece is missing. Trouble here is the whole channel's.
+    /// Finds the base of a configuration; `None` while a piece is missing. An error here fails the
+    /// whole channel.
     pub(super) fn find(look: &mut Look<'_>, roots: &Roots) -> Result<Option<Self>, ResolveError> {
         let Some(listener) = need::<Listener>(look, &roots.listener)? else {
             return Ok(None);

@@ -1,6 +1,7 @@
-//! From a cluster's name to its endpoints or, of an aggregate, to its leaves.
+//! Finds the endpoints of a cluster or, for an aggregate, its leaves.
 //!
-//! A cluster is found apart from all others, so that its trouble is its own (gRFC A74).
+//! Each cluster is worked out apart from all others, so that an error of one does not affect
+//! another (gRFC A74).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,13 +14,13 @@ use super::look::Look;
 use crate::error::ResourceError;
 use crate::kind::Key;
 
-/// What a look at one cluster found.
+/// The result of a look at one cluster.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// `None` while a piece is missing.
+    /// The cluster or its error; `None` while a piece is missing.
     pub(super) result: Option<ClusterResult>,
-    /// The leaves of an aggregate that are known so far, so that they can be looked at while the
-    /// others are still missing.
+    /// The leaves of an aggregate that are known so far. They are looked at while others are still
+    /// missing.
     pub(super) leaves: Vec<Arc<str>>,
 }
 
@@ -40,7 +41,7 @@ pub(super) fn find(look: &mut Look<'_>, name: &Arc<str>) -> Found {
                     look.resource::<Endpoints>(name)
                 }
             };
-            // gRFC A74: no endpoints, and a note that says why.
+            // The cluster has no endpoints, and a note says why (gRFC A74).
             let endpoints =
                 endpoints.map(|found| found.map_err(|error| look.notes.push(error)).ok());
             let state = endpoints.map(|endpoints| {
@@ -118,28 +119,29 @@ fn find_leaves(
     }
 }
 
-/// One depth-first walk below one aggregate. What it has seen is its own: a cluster that another
-/// aggregate or a route leads to as well has its place here all the same.
+/// One depth-first walk below one aggregate. Each walk has its own set of seen clusters, because a
+/// cluster may be below several aggregates and has a place in each.
 struct Walk<'a, 'v> {
     look: &'a mut Look<'v>,
     seen: HashSet<Arc<str>>,
     leaves: Vec<Arc<str>>,
-    /// Clusters that are left out, and why (gRFC A74 leaves the choice between this and a leaf that
-    /// always fails).
+    /// The errors of clusters that are left out. gRFC A74 leaves the choice between this and a leaf
+    /// that always fails.
     absent: Vec<ResourceError>,
     too_deep: Option<TooDeep>,
 }
 
-/// Where a walk first came too deep.
+/// The first place where a walk came too deep.
 struct TooDeep {
     at: Arc<str>,
-    /// No missing piece can change it: all that comes before is known. Otherwise a shorter way may
-    /// turn up there.
+    /// True if everything before this place is known, so that no missing piece can change the
+    /// result. Otherwise a missing list may reach the same cluster first, by a shorter way.
     is_final: bool,
 }
 
 impl Walk<'_, '_> {
-    /// Goes on below an aggregate at `depth`; the error is that of its list.
+    /// Visits the children of an aggregate at `depth`. The error is that of the resource that holds
+    /// its list.
     fn descend(&mut self, children: &Children, depth: usize) -> Result<(), ResourceError> {
         let list = match children {
             Children::Inline(list) => Arc::clone(list),
@@ -154,7 +156,8 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// It goes on where data is missing, so that all watches start at once.
+    /// Visits one cluster below the aggregate. The walk goes on where data is missing, so that all
+    /// watches start at once.
     fn visit(&mut self, name: &str, depth: usize) {
         if depth >= MAX_DEPTH {
             let is_final = self.look.missing.is_empty();
@@ -164,8 +167,7 @@ impl Walk<'_, '_> {
             });
             return;
         }
-        // The first place that a cluster is seen in is the one that counts (gRFC A37). This ends a
-        // circle, too.
+        // Only the first place of a cluster counts (gRFC A37). This also ends a circle.
         if !self.seen.insert(Key::of::<Cluster>(name).name) {
             return;
         }
@@ -178,7 +180,7 @@ impl Walk<'_, '_> {
         };
         match &cluster.kind {
             ClusterKind::Leaf(_) => {
-                // What troubles a leaf is told where the leaf is.
+                // An ambient error of a leaf is noted in the result of the leaf itself.
                 self.look.notes.truncate(notes);
                 self.leaves.push(name);
             }

@@ -1,6 +1,6 @@
-//! One whole configuration of a channel, and the errors that take its place.
+//! One complete configuration of a channel, and the errors that take its place.
 //!
-//! A channel uses a configuration whole or not at all (gRFC A74), so it is one value.
+//! It is one value, because a channel uses a configuration completely or not at all (gRFC A74).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::error::ResourceError;
 
-/// One whole configuration of a channel.
+/// One complete configuration of a channel.
 ///
 /// It is built once and never edited. Between two configurations, a cluster that did not change is
 /// the same `Arc`.
@@ -20,17 +20,18 @@ use crate::error::ResourceError;
 pub struct XdsConfig {
     /// The listener.
     pub listener: Arc<Listener>,
-    /// The routes, whether they came with the listener or on their own.
+    /// The routes, either inline in the listener or from a resource of their own.
     pub routes: Arc<RouteConfig>,
     /// The virtual host of `routes` that the authority chose.
     pub virtual_host: Arc<VirtualHost>,
-    /// Every cluster that a route leads to or a call holds, and every leaf of those that are
-    /// aggregates; each with data or an error.
+    /// Every cluster that a route leads to or a call holds, and every leaf of the aggregates among
+    /// them. Each has data or an error.
     ///
-    /// An aggregate inside of another is not here unless a route leads to it as well: its leaves
-    /// are, in the list of the outer one.
+    /// An aggregate inside another one is not here unless a route leads to it too. Its leaves are
+    /// in the list of the outer one.
     pub clusters: BTreeMap<Arc<str>, ClusterResult>,
-    /// Trouble that leaves listener and routes standing; it becomes part of the error of an RPC.
+    /// Errors that leave the listener and the routes in use; they become part of the error of an
+    /// RPC.
     pub notes: Vec<ResourceError>,
 }
 
@@ -50,7 +51,7 @@ pub(super) fn routed(virtual_host: &VirtualHost) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A cluster, or what is wrong with it: its trouble is its own, and others work on.
+/// A cluster or its error. An error of one cluster does not affect the others.
 pub type ClusterResult = Result<Arc<ClusterState>, Arc<ClusterError>>;
 
 /// One cluster with all that belongs to it.
@@ -58,21 +59,21 @@ pub type ClusterResult = Result<Arc<ClusterState>, Arc<ClusterError>>;
 pub struct ClusterState {
     /// The cluster.
     pub cluster: Arc<Cluster>,
-    /// Where its calls go.
+    /// The endpoints or the leaf clusters that its calls go to.
     pub members: Members,
-    /// What went wrong on the way here without taking anything away, and why members are missing.
-    /// It becomes part of the error of an RPC (gRFC A88's resolution notes).
+    /// Errors that leave the cluster usable, and the reasons why members are missing. They become
+    /// part of the error of an RPC (gRFC A88's resolution notes).
     pub notes: Vec<ResourceError>,
 }
 
-/// Where the calls of a cluster go.
+/// The destinations of the calls of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Members {
-    /// Of a leaf: its endpoints, from EDS or DNS; `None` if there are none to be had, which the
-    /// notes explain.
+    /// The endpoints of a leaf, from EDS or DNS. `None` if they are in error, which the notes
+    /// explain.
     Endpoints(Option<Arc<Endpoints>>),
-    /// Of an aggregate: the clusters below it that are not aggregates themselves, best first, each
-    /// once (gRFC A37). Never empty.
+    /// The leaves of an aggregate: the clusters below it that are not aggregates, best first, each
+    /// once (gRFC A37). The list is never empty.
     Leaves(Vec<Arc<str>>),
 }
 
@@ -85,7 +86,7 @@ impl ClusterState {
         }
     }
 
-    /// The leaves of an aggregate; none of a leaf.
+    /// The leaves of an aggregate; empty for a leaf.
     pub fn leaves(&self) -> &[Arc<str>] {
         match &self.members {
             Members::Endpoints(_) => &[],
@@ -94,29 +95,30 @@ impl ClusterState {
     }
 }
 
-/// Why a cluster cannot be used.
+/// The reason why a cluster cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// It is an aggregate whose list is a resource of its own (gRFC A99), and that is in trouble.
+    /// The cluster is an aggregate whose list is a resource of its own (gRFC A99), and that
+    /// resource is in error.
     List {
         /// The aggregate.
         cluster: Arc<str>,
-        /// What is wrong with its list.
+        /// The error of the resource that holds its list.
         error: ResourceError,
     },
-    /// It is an aggregate that leads nowhere.
+    /// The cluster is an aggregate without a usable leaf.
     NoLeaf {
         /// The aggregate.
         cluster: Arc<str>,
-        /// What is wrong with the clusters below it; none if they lead in a circle.
+        /// The errors of the clusters below it; empty if the aggregates only lead to one another.
         missing: Vec<ResourceError>,
         /// The id of this client's node.
         node: Arc<str>,
     },
-    /// The resource is in trouble.
+    /// The Cluster resource is in error.
     Resource(ResourceError),
-    /// It is an aggregate of aggregates of aggregates ...
+    /// The cluster is an aggregate with more than [`MAX_DEPTH`] levels.
     TooDeep {
         /// The aggregate.
         cluster: Arc<str>,
@@ -190,14 +192,14 @@ impl fmt::Display for ClusterError {
 
 impl std::error::Error for ClusterError {}
 
-/// How many levels an aggregate may have, itself and its leaves included (gRFC A37).
+/// The largest number of levels of an aggregate, itself and its leaves included (gRFC A37).
 pub const MAX_DEPTH: usize = 16;
 
-/// Why a channel has no configuration.
+/// The reason why a channel has no configuration.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ResolveError {
-    /// No virtual host fits.
+    /// No virtual host of the routes matches the authority.
     #[error("route configuration {routes}: no virtual host matches `{authority}`")]
     NoVirtualHost {
         /// The route configuration.
@@ -205,10 +207,10 @@ pub enum ResolveError {
         /// The authority that was looked for.
         authority: Arc<str>,
     },
-    /// A resource is in trouble.
+    /// The listener or the route configuration is in error.
     #[error(transparent)]
     Resource(ResourceError),
-    /// The listener is one for a server.
+    /// The listener is a socket listener, which is for a server.
     #[error("listener {0}: is a socket listener, expected an API listener")]
     SocketListener(Arc<str>),
 }

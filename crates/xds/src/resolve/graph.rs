@@ -1,5 +1,5 @@
-//! What was found of each cluster, and what each finding depends on, so that a change is followed by
-//! as much work as it is worth.
+//! The results of the last pass for each cluster, with the inputs of each result. A change of an
+//! input then works out only the results that depend on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,36 +13,38 @@ use super::{Resolved, Roots, Watches};
 use crate::error::ResourceError;
 use crate::sorted::{Sorted, SortedSet};
 
-/// Somebody who needs something.
+/// A result that depends on inputs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Dependent {
     Base,
     Cluster(Arc<str>),
 }
 
-/// The findings of the last pass. Findings nobody asked for any more are gone.
+/// The findings of the last pass. A finding that nothing leads to any more is removed.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     base: Option<Finding<Result<Option<Base>, ResolveError>>>,
     base_notes: Vec<ResourceError>,
     clusters: Sorted<Arc<str>, Finding<Found>>,
-    /// Clusters that a configuration cannot do without: those routed to, and their leaves.
+    /// The clusters that a configuration must have: those that routes lead to, and their leaves.
     required: SortedSet<Arc<str>>,
     dependents: Sorted<Need, SortedSet<Dependent>>,
-    /// What came into `dependents` or went out of it since [`take_moved`](Self::take_moved).
+    /// The inputs that were added to `dependents` or removed from it since
+    /// [`take_moved`](Self::take_moved).
     moved: BTreeSet<Need>,
     stale: BTreeSet<Dependent>,
-    /// Whether other clusters are needed than in the last pass.
+    /// True if the set of clusters that are needed may differ from the last pass.
     reshaped: bool,
-    /// The last one given.
+    /// The last configuration that was given.
     config: Option<Arc<XdsConfig>>,
-    /// Whether `config` serves calls: no error came after it.
+    /// True if `config` serves calls, because no error came after it.
     serves: bool,
-    /// Whether `config` was carried on, so that it says more than what was found.
+    /// True if [`carry_on`](Self::carry_on) made `config`, which may then hold clusters that are
+    /// not in `clusters`.
     carried: bool,
-    /// Clusters that differ from `config`.
+    /// The clusters whose result differs from the one in `config`.
     changed: BTreeSet<Arc<str>>,
-    /// Whether more than those differs.
+    /// True if `config` differs in more than the clusters of `changed`.
     outdated: bool,
     built: usize,
 }
@@ -55,7 +57,7 @@ struct Finding<T> {
 }
 
 impl Graph {
-    /// Nothing is found yet, and this configuration serves calls.
+    /// A graph without findings, while `config` serves calls.
     pub(super) fn serving(config: Option<Arc<XdsConfig>>) -> Self {
         Self {
             serves: config.is_some(),
@@ -64,7 +66,8 @@ impl Graph {
         }
     }
 
-    /// Something that findings may depend on is not what it was; `false` if none does.
+    /// Notes that an input has changed, so that its dependents are worked out again. Returns false
+    /// if there are none.
     pub(super) fn touch(&mut self, need: &Need) -> bool {
         let dependents = self.dependents.get(need);
         let touched = dependents.into_iter().flat_map(SortedSet::keys);
@@ -72,12 +75,12 @@ impl Graph {
         dependents.is_some()
     }
 
-    /// The roots are not what they were.
+    /// Notes that the roots have changed.
     pub(super) fn reshape(&mut self) {
         self.reshaped = true;
     }
 
-    /// Works out the answer, looking again only at what is stale.
+    /// Works out the answer. Only stale findings are worked out again.
     pub(super) fn resolve(&mut self, view: &View, roots: &Roots) -> Resolved {
         for dependent in std::mem::take(&mut self.stale) {
             match dependent {
@@ -94,7 +97,7 @@ impl Graph {
         self.answer()
     }
 
-    /// Everything that must be watched.
+    /// All inputs of the findings, which must be watched.
     pub(super) fn watches(&self) -> Watches {
         let mut watches = Watches::default();
         for need in self.dependents.keys() {
@@ -110,7 +113,7 @@ impl Graph {
         watches
     }
 
-    /// What is needed and was not at the last call (`true`), or the other way round (`false`).
+    /// The inputs that are newly needed (`true`) or no longer needed (`false`) since the last call.
     pub(super) fn take_moved(&mut self) -> Vec<(Need, bool)> {
         let moved = std::mem::take(&mut self.moved).into_iter();
         moved
@@ -121,7 +124,7 @@ impl Graph {
             .collect()
     }
 
-    /// How many clusters were looked at so far: what the work is measured by.
+    /// The number of times that a cluster was worked out. Tests measure the work by it.
     pub(super) fn built(&self) -> usize {
         self.built
     }
@@ -161,10 +164,10 @@ impl Graph {
         match old {
             Some(old) => {
                 self.reshaped |= old.what.leaves != found.leaves;
-                // An aggregate may be waiting for this one.
+                // An aggregate may wait for this cluster.
                 self.outdated |= old.what.result.is_none() != found.result.is_none();
                 if old.what.result == found.result {
-                    // Who compares by address sees that nothing changed.
+                    // The old object stays, so that callers that compare by address see no change.
                     found.result = old.what.result;
                 } else {
                     self.changed.insert(Arc::clone(name));
@@ -180,8 +183,8 @@ impl Graph {
         self.clusters.insert(Arc::clone(name), finding);
     }
 
-    /// Follows the graph from its roots: looks at what is new in it, and drops what is not in it any
-    /// more.
+    /// Follows the graph from its roots. Clusters that are new in it are worked out, and clusters
+    /// that are no longer in it are dropped.
     fn sweep(&mut self, view: &View, roots: &Roots) {
         let base = self.base.as_ref().map(|finding| &finding.what);
         let routed: BTreeSet<Arc<str>> = match base {
@@ -250,7 +253,8 @@ impl Graph {
         }
     }
 
-    /// What moves there and back has not moved.
+    /// Notes that an input became needed or unneeded. If both happened since the last `take_moved`,
+    /// it is removed from the list, because nothing changed in the end.
     fn move_over(&mut self, need: &Need) {
         if !self.moved.remove(need) {
             self.moved.insert(need.clone());
@@ -281,14 +285,14 @@ impl Graph {
         }
     }
 
-    /// What the clusters lack that a configuration cannot do without.
+    /// The missing pieces of the required clusters.
     fn missing(&self) -> BTreeSet<String> {
         let waiting = self.clusters.iter().filter(|(_, f)| !f.missing.is_empty());
         let required = waiting.filter(|(name, _)| self.required.contains_key(*name));
         required.flat_map(|(_, f)| &f.missing).cloned().collect()
     }
 
-    /// The configuration in use, with its clusters as they are now.
+    /// The configuration in use, with its clusters kept up to date.
     fn carry_on(&mut self) -> Option<Arc<XdsConfig>> {
         let in_use = self.config.clone().filter(|_| self.serves)?;
         let changed = std::mem::take(&mut self.changed);
@@ -309,8 +313,8 @@ impl Graph {
         self.config.clone()
     }
 
-    /// All clusters that are whole, and those that the routes in use lead to as they were if they are
-    /// not.
+    /// The results of all complete clusters. A cluster that the routes in use lead to and that is
+    /// not complete keeps its result of `in_use`.
     fn carried(&self, in_use: &XdsConfig) -> BTreeMap<Arc<str>, ClusterResult> {
         let mut clusters = self.results();
         let mut kept: Vec<&ClusterResult> = Vec::new();
@@ -325,7 +329,8 @@ impl Graph {
         let is_aggregate =
             |state: &ClusterResult| state.as_ref().is_ok_and(|state| !state.leaves().is_empty());
         for leaf in kept.into_iter().flatten().flat_map(|state| state.leaves()) {
-            // A list that is kept needs leaves: one that has become an aggregate is kept as well.
+            // A list that is kept needs its leaves. So a leaf that has become an aggregate is kept
+            // as it was.
             if let Some(state) = in_use.clusters.get(leaf)
                 && clusters.get(leaf).is_none_or(is_aggregate)
             {
@@ -335,7 +340,7 @@ impl Graph {
         clusters
     }
 
-    /// What is to be said of every cluster that is whole.
+    /// The results of all complete clusters.
     fn results(&self) -> BTreeMap<Arc<str>, ClusterResult> {
         let names = self.clusters.keys();
         names
@@ -343,7 +348,7 @@ impl Graph {
             .collect()
     }
 
-    /// The configuration: the last one, if nothing changed.
+    /// The complete configuration. If nothing changed, it is the same object as the last one.
     fn assemble(&mut self, base: Base) -> Arc<XdsConfig> {
         let outdated = std::mem::take(&mut self.outdated) | std::mem::take(&mut self.carried);
         let changed = std::mem::take(&mut self.changed);
@@ -374,9 +379,11 @@ impl Graph {
         }
     }
 
-    /// What is to be said of a cluster: what the last configuration says, if that is equal, so that
-    /// who compares by address sees that nothing changed even if the way to it was lost in between.
-    /// Nothing of an aggregate whose leaves are not all here, which can only be one that is held.
+    /// The result of a cluster; `None` if it is not complete. An aggregate is complete once all of
+    /// its leaves have a result.
+    ///
+    /// An equal result of the last configuration is given instead of the new one. So callers that
+    /// compare by address see no change, even if the cluster was not needed for a while.
     fn result(&self, name: &str) -> Option<ClusterResult> {
         let found = &self.clusters.get(name)?.what;
         let is_here = |leaf: &Arc<str>| {
@@ -394,8 +401,8 @@ impl Graph {
     }
 }
 
-/// Whether a configuration says the same as the last, whose clusters it has taken over where they
-/// are equal.
+/// True if `config` equals `last`. Clusters are compared by address, because `Graph::result` reuses
+/// equal ones.
 fn is_same(last: &XdsConfig, config: &XdsConfig) -> bool {
     let is_same = |(a, b): (&ClusterResult, &ClusterResult)| match (a, b) {
         (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),

@@ -1,5 +1,5 @@
-//! One look at the view, which keeps track of what it saw: what the answer depends on, what is still
-//! missing, and what is wrong without being fatal.
+//! Reads the view and records what was read: the inputs of an answer, the missing pieces, and the
+//! ambient errors. Every answer needs these three, so no reader can forget one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::ResourceError;
 use crate::kind::Key;
 use crate::sorted::SortedSet;
 
-/// Something that an answer depends on, and that must be watched for the answer to stay true.
+/// An input of an answer, which must be watched to keep the answer up to date.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
     Name(DnsName),
@@ -37,7 +37,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// A resource, or why there is none; `None` if nothing is known of it yet.
+    /// A resource or its error; `None` if neither has arrived yet.
     pub(super) fn resource<R: ResourceType>(
         &mut self,
         name: &str,
@@ -48,7 +48,8 @@ impl<'a> Look<'a> {
         self.take(seen, || format!("{} {name}", R::NOUN))
     }
 
-    /// What a DNS name stands for.
+    /// The endpoint of a DNS name or the error of its lookup; `None` if the name was not answered
+    /// yet.
     pub(super) fn name(&mut self, name: &DnsName) -> Option<Result<Arc<Endpoints>, ResourceError>> {
         let seen = self.view.look_up(name);
         self.needs.add(Need::Name(name.clone()));

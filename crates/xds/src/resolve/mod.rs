@@ -1,40 +1,41 @@
 //! From watched resources to one whole configuration (gRFC A74).
 //!
-//! [`resolve`] is a function of what is known at one instant: it says what must be watched, and gives
-//! the configuration once every piece of it has data or an error. It never gives a part of one, so
-//! no call sees a route whose cluster is not there yet. [`Resolver`] gives the same answers, one
-//! change after the other, for no more work than the change is worth.
+//! [`resolve`] is a function of the resources at one instant. It says what must be watched, and
+//! gives the configuration once every piece of it has data or an error. It never gives an
+//! incomplete one, so no call sees a route whose cluster is missing. [`Resolver`] gives the same
+//! answers for one change after the other, and its work is in proportion to the change.
 //!
 //! # While the next configuration is not whole
-//! The one in use serves on, and its clusters do not stand still. Each is taken as it is now if it is
-//! whole, and as it was if not; an aggregate is whole when all of its leaves are. So a route
-//! configuration or a cluster that never comes takes no change of endpoints away from the calls that
-//! are served. Whoever uses a configuration [holds](Roots::held) the clusters it routes to, or they are
-//! not watched any more.
+//! The configuration in use goes on serving, and its clusters are kept up to date. A cluster that
+//! is complete is taken as it is now, and one that is not as it was. An aggregate is complete when
+//! all of its leaves are. So a route configuration or a cluster that never arrives does not hold
+//! back new endpoints of the clusters in use. The user of a configuration must [hold](Roots::held)
+//! the clusters that it routes to, because otherwise they are no longer watched.
 //!
 //! # Aggregate clusters
-//! An aggregate stands for the clusters below it (gRFC A37), which are found depth first; each is
-//! taken once, where it is first seen, and a circle adds nothing. One that does not exist is left out
-//! and noted (gRFC A74): the others serve on. A leaf that nothing is known of yet is waited for,
-//! whether or not a call would need it: its configuration would not be whole. An aggregate is at depth 0, and a cluster at depth
-//! [`MAX_DEPTH`] below it makes it fail, whatever else it leads to.
+//! An aggregate stands for the clusters below it (gRFC A37), which are found depth first. Each
+//! cluster is taken once, at its first place, and a circle adds nothing. A cluster that does not
+//! exist is left out and noted (gRFC A74), and the others go on serving. A leaf without data is
+//! waited for even if no call would need it, because the configuration would not be complete. An
+//! aggregate is at depth 0. A cluster at depth [`MAX_DEPTH`] below it makes it fail, regardless of
+//! its other clusters.
 //!
 //! # Aggregate-cluster resources
-//! gRFC A99 lets an aggregate name a resource that holds its list, and leaves some things open.
-//! Here they are decided so:
-//! - A list that is not to be had is the trouble of that aggregate alone, as an error of its Cluster
-//!   resource would be. If the aggregate is inside of another, it is left out of that one and noted.
-//! - Trouble that leaves a list standing (a refused update, a server out of reach) changes nothing:
-//!   the last list is used, and the trouble is noted.
-//! - When a Cluster changes from a list of its own to a resource, or from one resource to another,
-//!   the last configuration serves until the new list is here, as it does when a listener names other
+//! gRFC A99 lets an aggregate name a resource that holds its list, and leaves some cases open. This
+//! crate decides them as follows:
+//! - A list in error is an error of that aggregate alone, like an error of its Cluster resource. If
+//!   the aggregate is inside another one, it is left out there and noted.
+//! - An ambient error of a list (a refused update, an unreachable server) changes nothing: the last
+//!   list is used, and the error is noted.
+//! - A Cluster may change from an inline list to a resource, or from one resource to another. The
+//!   last configuration then serves until the new list arrives, as when a listener names other
 //!   routes.
 //! - Aggregates that name the same resource share one watch, which ends with the last of them.
-//! - A list is never deleted by its absence from a response: like routes and endpoints it is asked
-//!   for by name. A server that wants it gone by state of the world lets it time out, or by delta
-//!   removes it.
-//! - The resource is asked for from the server that the aggregate came from (ADS or self); any other
-//!   source is refused with the Cluster.
+//! - A list is never deleted by its absence from a response, because it is asked for by name, like
+//!   routes and endpoints. A server withdraws it in delta by removing it, and in state of the world
+//!   by letting it time out.
+//! - The resource is asked for from the server that the aggregate came from (ADS or self). A
+//!   Cluster that names any other source is refused.
 
 mod base;
 mod cluster;
@@ -57,28 +58,29 @@ pub use self::resolver::{Resolver, Step};
 pub use self::view::{Seen, View};
 use crate::kind::Key;
 
-/// Where resolution begins.
+/// The inputs of resolution that are not resources: the names from which it starts.
 #[derive(Clone, Debug)]
 pub struct Roots {
     /// The name of the listener: the service in the channel's target.
     pub listener: Arc<str>,
     /// The data-plane authority, which chooses the virtual host.
     pub authority: Arc<str>,
-    /// Clusters that are wanted whether or not a route leads to them: calls may still pick from
-    /// them. No configuration waits for one of these.
+    /// Clusters that are watched even if no route leads to them, because calls may still use them.
+    /// No configuration waits for one of these.
     pub held: BTreeSet<Arc<str>>,
 }
 
-/// What [`resolve`] found.
+/// The result of [`resolve`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolution {
-    /// What must be watched for the answer to stay true. Watches not in it can stop.
+    /// The resources and DNS names that must be watched to keep the answer up to date. Watches not
+    /// in it can stop.
     pub watches: Watches,
-    /// The answer.
+    /// The configuration, an error, or the pieces that are missing.
     pub resolved: Resolved,
 }
 
-/// What an answer depends on.
+/// The resources and DNS names that an answer depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Watches {
     /// Resources.
@@ -92,20 +94,20 @@ pub struct Watches {
 pub enum Resolved {
     /// There is no configuration, and the channel can only fail.
     Error(ResolveError),
-    /// Every piece is here.
+    /// The configuration, which is complete.
     Ready(Arc<XdsConfig>),
-    /// The next configuration is not whole yet.
+    /// The next configuration is not complete yet.
     Waiting {
         /// The pieces it lacks.
         missing: Missing,
-        /// The configuration in use, if there is one: its listener and routes, with its clusters as
-        /// they are now.
+        /// The configuration in use, if there is one: its listener and routes, with its clusters
+        /// kept up to date.
         in_use: Option<Arc<XdsConfig>>,
     },
 }
 
-/// Works out, from scratch, the configuration that `view` holds for `roots`. `in_use` is the one that
-/// serves calls at present.
+/// Works out from scratch the configuration that `view` holds for `roots`. `in_use` is the
+/// configuration that serves calls at present.
 pub fn resolve(view: &View, roots: &Roots, in_use: Option<&Arc<XdsConfig>>) -> Resolution {
     let mut graph = Graph::serving(in_use.cloned());
     let resolved = graph.resolve(view, roots);

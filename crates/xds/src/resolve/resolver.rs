@@ -1,6 +1,7 @@
-//! The resolver that keeps up with changes.
+//! Resolves a channel again after each change, with work in proportion to the change.
 //!
-//! `resolve()` from scratch says what is right; this gives the same answer for the price of a change.
+//! `resolve()` works everything out from scratch, which is simple but slow; this gives the same
+//! answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use crate::cache::Entry;
 use crate::kind::Key;
 use crate::sorted::Sorted;
 
-/// Resolves one channel's roots, again and again, as what is known changes.
+/// Resolves the roots of one channel, again after each change.
 ///
-/// Tell it what happened ([`update`](Self::update), [`answer`](Self::answer), [`hold`](Self::hold),
-/// [`release`](Self::release)), then take one [`step`](Self::step). What it gives equals what
-/// [`resolve`](super::resolve()) gives from scratch at that moment; a cluster that did not change is
-/// the same `Arc` as before. The configuration in use is the last one given, until there is an error.
+/// Report what happened ([`update`](Self::update), [`answer`](Self::answer), [`hold`](Self::hold),
+/// [`release`](Self::release)), then take one [`step`](Self::step). The step equals what
+/// [`resolve`](super::resolve()) gives from scratch at that moment. A cluster that did not change
+/// is the same `Arc` as before. The configuration in use is the last one given, until there is an
+/// error.
 #[derive(Debug)]
 pub struct Resolver {
     view: View,
@@ -30,7 +32,7 @@ pub struct Resolver {
     last: Option<Resolved>,
 }
 
-/// What to do after a change.
+/// The actions that follow from a change: the watches to start and stop, and the new answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     /// Resources to watch from now on.
@@ -41,13 +43,13 @@ pub struct Step {
     pub watch_names: Vec<DnsName>,
     /// DNS names to forget.
     pub unwatch_names: Vec<DnsName>,
-    /// The answer, if it is another than before.
+    /// The answer, if it differs from the one before.
     pub resolved: Option<Resolved>,
 }
 
 impl Resolver {
-    /// A resolver that knows nothing yet; its first step says what to watch. `node` is named in
-    /// errors. What the roots hold is held once.
+    /// A resolver without any data; its first step says what to watch. `node` is named in errors.
+    /// Each cluster that the roots hold counts as held once.
     pub fn new(roots: Roots, node: impl Into<Arc<str>>) -> Self {
         let mut holds = Sorted::default();
         for name in &roots.held {
@@ -62,42 +64,43 @@ impl Resolver {
         }
     }
 
-    /// What is known, of what is watched.
+    /// The state of the resources and DNS names that are watched.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// Where resolution begins, as of now.
+    /// The roots, with the clusters that are held now.
     pub fn roots(&self) -> &Roots {
         &self.roots
     }
 
-    /// What is watched, as of the last step.
+    /// The resources and DNS names that are watched since the last step.
     pub fn watches(&self) -> Watches {
         self.graph.watches()
     }
 
-    /// How many times a cluster was worked out: what the work is measured by.
+    /// The number of times that a cluster was worked out. Tests measure the work by it.
     pub fn clusters_built(&self) -> usize {
         self.graph.built()
     }
 
-    /// A resource is not what it was. News of one that is not watched came too late, and is dropped.
+    /// Takes the new state of a resource. An update of a resource that is no longer watched is
+    /// dropped.
     pub fn update(&mut self, key: Key, entry: Entry) {
         if self.graph.touch(&Need::Resource(key.clone())) {
             self.view.put(key, entry);
         }
     }
 
-    /// A lookup has ended.
+    /// Takes the outcome of a DNS lookup. A name that is no longer watched is ignored.
     pub fn answer(&mut self, name: &DnsName, outcome: Result<Vec<SocketAddr>, Arc<str>>) {
         if self.graph.touch(&Need::Name(name.clone())) {
             self.view.answer(name, outcome);
         }
     }
 
-    /// Somebody wants this cluster, whether or not a route leads to it, until it is
-    /// [released](Self::release) as often as it was held (gRFC A74's dynamic subscription).
+    /// Keeps a cluster watched even if no route leads to it, until it is [released](Self::release)
+    /// as often as it was held (gRFC A74's dynamic subscription).
     pub fn hold(&mut self, cluster: &Arc<str>) {
         *self.holds.get_or_insert_with(Arc::clone(cluster), || 0) += 1;
         if self.roots.held.insert(Arc::clone(cluster)) {
@@ -105,7 +108,7 @@ impl Resolver {
         }
     }
 
-    /// The opposite of [`hold`](Self::hold).
+    /// Ends one [`hold`](Self::hold) of a cluster.
     pub fn release(&mut self, cluster: &str) {
         let Some(holds) = self.holds.get_mut(cluster) else {
             return;
@@ -118,7 +121,7 @@ impl Resolver {
         }
     }
 
-    /// Draws the conclusions from all that happened since the last step.
+    /// Works out the answer after everything that was reported since the last step.
     pub fn step(&mut self) -> Step {
         let resolved = self.graph.resolve(&self.view, &self.roots);
         let mut step = Step::default();
@@ -145,7 +148,8 @@ impl Resolver {
 }
 
 impl Resolved {
-    /// Whether two answers of one resolver are the same one.
+    /// True if both answers of one resolver are the same. Configurations are compared by address,
+    /// because a resolver gives an unchanged configuration as the same `Arc`.
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ready(a), Self::Ready(b)) => Arc::ptr_eq(a, b),

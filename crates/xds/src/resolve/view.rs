@@ -1,6 +1,6 @@
-//! The view of a resolver: the resources it watches and the DNS names it has looked up.
+//! The resources that a resolver watches and the DNS names that it has looked up.
 //!
-//! Both are inputs of the same kind to resolution, so both are read from here.
+//! They are in one place because resolution reads both in the same way.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub struct View {
     node: Arc<str>,
 }
 
-/// What is known of a DNS name.
+/// The last good answer for a DNS name, and the last error.
 #[derive(Clone, Debug, Default)]
 struct Answer {
     endpoints: Option<Arc<Endpoints>>,
@@ -32,7 +32,7 @@ struct Answer {
 }
 
 impl View {
-    /// Nothing is known yet. `node` is named in errors.
+    /// An empty view. `node` is named in errors.
     pub fn new(node: impl Into<Arc<str>>) -> Self {
         Self {
             cache: Cache::default(),
@@ -51,7 +51,7 @@ impl View {
         &self.node
     }
 
-    /// Replaces what is known of a resource.
+    /// Replaces the state of a resource.
     pub fn put(&mut self, key: Key, entry: Entry) {
         self.cache.put(key, entry);
     }
@@ -61,7 +61,8 @@ impl View {
         self.cache.remove(key);
     }
 
-    /// Takes note of how a lookup went. An error after a good answer leaves the answer (gRFC A74).
+    /// Takes the outcome of a lookup. An error after a good answer leaves the answer in use (gRFC
+    /// A74).
     pub fn answer(&mut self, name: &DnsName, outcome: Result<Vec<SocketAddr>, Arc<str>>) {
         let answer = self.names.entry(name.clone()).or_default();
         match outcome {
@@ -84,8 +85,8 @@ impl View {
         self.names.remove(name);
     }
 
-    /// A resource's value or why there is none, and the trouble around it. `None` while nothing is
-    /// known.
+    /// The value of a resource or its error, and the ambient error. `None` while there is neither
+    /// value nor error.
     pub fn read<R: ResourceType>(&self, key: &Key) -> Option<Seen<R::Parsed>> {
         let entry = self.cache.entry(key)?;
         Some(Seen {
@@ -94,7 +95,8 @@ impl View {
         })
     }
 
-    /// The same for a DNS name.
+    /// The endpoint of a DNS name or the error of its lookup, and the ambient error. `None` while
+    /// the name was not answered.
     pub fn look_up(&self, name: &DnsName) -> Option<Seen<Endpoints>> {
         let answer = self.names.get(name)?;
         match (&answer.endpoints, &answer.trouble) {
@@ -111,12 +113,12 @@ impl View {
     }
 }
 
-/// What a [`View`] knows of one thing.
+/// The state of one resource or DNS name in a [`View`].
 #[derive(Clone, Debug)]
 pub struct Seen<T> {
-    /// Its value, or why there is none.
+    /// The value, or the error that there is instead.
     pub value: Result<Arc<T>, ResourceError>,
-    /// Trouble that leaves the value standing.
+    /// An error that leaves the value in use.
     pub ambient: Option<ResourceError>,
 }
 
@@ -129,8 +131,8 @@ fn trouble(name: &DnsName, why: Arc<str>, node: &Arc<str>) -> ResourceError {
     }
 }
 
-/// gRFC A61: a name is one endpoint that can be reached at any of its addresses. It is in one
-/// locality without a name (gRFC A37).
+/// The endpoints of a DNS name: one endpoint with all addresses of the name (gRFC A61). It is in
+/// one locality without a name (gRFC A37).
 fn endpoints(name: &DnsName, addresses: Vec<SocketAddr>) -> Endpoints {
     Endpoints {
         name: name.to_string(),

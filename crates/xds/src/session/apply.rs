@@ -1,6 +1,7 @@
-//! The effect of a response on the cache, whichever protocol brought it.
+//! The effect of a response on the cache.
 //!
-//! Both protocols take a resource, a reported error and a deletion by the same rules.
+//! This is one module because both protocols treat a resource, a reported error and a deletion by
+//! the same rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use crate::error::{Reason, ResourceError};
 use crate::kind::{Erased, Key, Kind, canonical};
 use crate::readings::Readings;
 
-/// The outcome of a response.
+/// The effect of one response.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// One for each bad resource; empty for an ACK.
+    /// The errors, one for each bad resource; empty for an ACK.
     pub(super) errors: Refusal,
     pub(super) valid: usize,
     /// The changes that watchers can see, one for each resource, even if it came twice.
@@ -32,7 +33,7 @@ pub(super) struct Verdict {
     pub(super) settled: Vec<(Instant, Key)>,
 }
 
-/// What is the same for all resources of a response.
+/// The inputs that all resources of a response have in common.
 pub(super) struct Context<'a> {
     pub(super) node: &'a Arc<str>,
     pub(super) data_errors: DataErrors,
@@ -40,17 +41,19 @@ pub(super) struct Context<'a> {
     pub(super) now: Instant,
 }
 
-/// A resource off the wire.
+/// A resource from a response, after parsing.
 pub(super) struct Parsed {
     decoded: Decoded<Erased>,
     raw: Vec<u8>,
 }
 
 impl Verdict {
-    /// Takes one resource (gRFC A46: a good one also if others are bad). What nobody asked for is
-    /// passed over before anything else about it is looked at, even whether it came twice: a server
-    /// that ignores names must not have its other clients' resources judged here. Of a resource that
-    /// comes twice the last counts, as in gRPC C-core. Returns the name of what was taken.
+    /// Takes one resource, and returns its name if it was accepted. A good resource is accepted
+    /// even if others are bad (gRFC A46). If a resource comes twice, the last one counts, as in
+    /// gRPC C-core.
+    ///
+    /// A named resource that nobody asked for is skipped, even if it is invalid. A server that
+    /// ignores names would otherwise have resources for its other clients refused here.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one step, all distinct"
@@ -146,7 +149,8 @@ impl Verdict {
         self.push(key, changed);
     }
 
-    /// The server says, or lets us conclude, that a resource does not exist.
+    /// Takes a deletion: the server says that a resource does not exist, or leaves it out of a
+    /// full-state response.
     pub(super) fn delete(
         &mut self,
         name: &Arc<str>,
@@ -195,7 +199,8 @@ impl Verdict {
 }
 
 impl Context<'_> {
-    /// Says what a resource asks for in vain: once, and again when that changes.
+    /// Logs the settings of a resource that have no effect, when they first appear and when they
+    /// change.
     fn tell_unsupported(&self, kind: Kind, name: &str, wishes: &[Unsupported]) {
         if wishes.is_empty() {
             return;
@@ -224,13 +229,13 @@ impl Context<'_> {
     }
 }
 
-/// A line of the log has room for so many wishes of a resource.
+/// The largest number of settings without effect that one log line lists.
 const MOST_WISHES: usize = 8;
 
-/// What is wrong with a resource that is not named by its message, and not by a wrapper either.
+/// The error of a resource that has a name neither in its message nor in a wrapper.
 const NAMELESS: &str = "has no name, expected a Resource wrapper that names it";
 
-/// A resource of a state-of-the-world response, in a wrapper or not.
+/// Parses a resource of a state-of-the-world response, which may be in a wrapper.
 pub(super) fn unwrap(kind: Kind, any: Any, readings: &Readings) -> Parsed {
     if any.type_url != crate::WRAPPER_TYPE_URL {
         return parse(kind, any, readings);
@@ -244,7 +249,7 @@ pub(super) fn unwrap(kind: Kind, any: Any, readings: &Readings) -> Parsed {
     }
 }
 
-/// A resource in its wrapper, whose name serves if the message itself has none.
+/// Parses a resource in its wrapper. The name of the wrapper is used if the message has none.
 pub(super) fn from_wrapper(kind: Kind, wrapper: Resource, readings: &Readings) -> Parsed {
     let mut parsed = match wrapper.resource {
         Some(any) => parse(kind, any, readings),

@@ -1,5 +1,5 @@
-//! What is particular to delta: a request says what changed in the names, each resource has its own
-//! version, and the server names what is gone.
+//! The part of a session that only delta needs. A request lists the names that were added and
+//! removed, and each resource has its own version. The server names the resources that are deleted.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,22 +19,24 @@ use crate::sorted::Sorted;
 
 #[derive(Debug, Default)]
 pub(super) struct DeltaWire {
-    /// What was accepted of this server, told to it on the next stream. It outlives the stream.
+    /// The version of each resource that was accepted from this server. It outlives the stream,
+    /// because the first request of the next stream lists these versions.
     versions: Sorted<Arc<str>, Arc<str>>,
     stream: OnStream,
 }
 
-/// What ends with the stream.
+/// The state of one type that ends with the stream.
 #[derive(Debug, Default)]
 struct OnStream {
     asked: bool,
     answered: bool,
     subscribe: BTreeSet<Arc<str>>,
     unsubscribe: BTreeSet<Arc<str>>,
-    /// The names among `subscribe` that the server never heard to be gone.
+    /// The names in `subscribe` that were unsubscribed and subscribed again before the server was
+    /// told.
     returned: BTreeSet<Arc<str>>,
-    /// Each response gets an answer of its own: here a nonce stands for one response, not for the
-    /// newest.
+    /// The ACKs and NACKs that are not sent yet. Each response needs one of its own, because a
+    /// nonce stands for one response here.
     answers: VecDeque<Answer>,
 }
 
@@ -45,7 +47,8 @@ struct Answer {
 }
 
 impl DeltaWire {
-    /// Also for a name the server already takes for wanted: it must send it again.
+    /// Subscribes to a name. A name that the server already believes to be wanted is sent again
+    /// too, so that the server sends its resource again.
     pub(super) fn subscribe(&mut self, name: Arc<str>) {
         if self.stream.unsubscribe.remove(&name) {
             self.stream.returned.insert(Arc::clone(&name));
@@ -111,12 +114,12 @@ impl DeltaWire {
         }
     }
 
-    /// Whether this server sent the version that is held.
+    /// True if the version that this client holds came from this server.
     pub(super) fn has_sent(&self, name: &str) -> bool {
         self.versions.contains_key(name)
     }
 
-    /// Notes a response; whether it is the first on this stream.
+    /// Notes a response. Returns true if it is the first of this type on this stream.
     pub(super) fn is_first_response(&mut self) -> bool {
         !std::mem::replace(&mut self.stream.answered, true)
     }
@@ -156,7 +159,7 @@ pub(super) fn apply(
     let mut seen = BTreeSet::new();
     for (index, resource) in response.resources.into_iter().enumerate() {
         if resource.resource.is_none() && resource.ttl.is_some() {
-            // A heartbeat: what we have is still good.
+            // A heartbeat: the resource that this client holds is still valid.
             continue;
         }
         let version: Arc<str> = resource.version.as_str().into();

@@ -1,6 +1,6 @@
 //! Inputs and outputs of a session.
 //!
-//! They are values, so that a test can play the part of the socket and the clock.
+//! They are values, so that a test can replace the socket and the clock.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use crate::cache::Changed;
 use crate::data_errors::DataErrors;
 use crate::kind::{Key, Kind};
 
-/// What a session needs to know from the start.
+/// The settings of a session.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// Who this client is; sent in the first request of each stream.
+    /// The identity of this client, sent in the first request of each stream.
     pub node: Arc<Node>,
-    /// Which variant of the protocol to speak.
+    /// The variant of the protocol to speak.
     pub protocol: Protocol,
-    /// What to do about errors in the data.
+    /// The treatment of errors in the data of this server.
     pub data_errors: DataErrors,
-    /// Where the jitter of the backoff comes from.
+    /// The seed of the jitter in the backoff.
     pub seed: u64,
 }
 
 impl SessionConfig {
-    /// State of the world, with the classic treatment of data errors, for `node`.
+    /// Settings for `node` with state of the world and the classic treatment of data errors.
     pub fn new(node: impl Into<Arc<Node>>, seed: u64) -> Self {
         Self {
             node: node.into(),
@@ -43,21 +43,22 @@ impl SessionConfig {
 pub enum Protocol {
     /// `DeltaAggregatedResources`: a response names what changed.
     Delta,
-    /// `StreamAggregatedResources`.
+    /// `StreamAggregatedResources`: a request lists all names, and one version covers all resources
+    /// of a type.
     #[default]
     StateOfTheWorld,
 }
 
-/// Which resources of a type are wanted.
+/// The resources of a type that are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// All the server has.
+    /// All resources that the server has.
     All,
-    /// The one of that name.
+    /// The resource of that name.
     Named(Arc<str>),
 }
 
-/// Something that happened.
+/// An event that the owner of a session reports to it.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The stream has ended, or could not be opened.
@@ -72,47 +73,47 @@ pub enum Input {
     Response(DiscoveryResponse),
     /// The last [`Output::Send`] is on its way.
     Sent,
-    /// Somebody wants these resources.
+    /// The owner wants these resources.
     Subscribe {
-        /// Of which type.
+        /// The type of the resources.
         kind: Kind,
-        /// Which.
+        /// The names of the resources.
         want: Want,
     },
-    /// Nobody wants these resources any more.
+    /// The owner no longer wants these resources.
     Unsubscribe {
-        /// Of which type.
+        /// The type of the resources.
         kind: Kind,
-        /// Which.
+        /// The names of the resources.
         want: Want,
     },
 }
 
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// For a person to read.
+    /// The reason, as text for people.
     pub reason: Arc<str>,
-    /// What follows from it.
+    /// The kind of the end, which decides how the session goes on.
     pub kind: EndingKind,
 }
 
-/// What follows from the end of a stream.
+/// The kinds of end that a session treats differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndingKind {
-    /// Nothing in particular.
+    /// An end that has no special treatment.
     Ordinary,
     /// A response was over the size limit, and would be again.
     TooLarge {
-        /// Whether the reason says of which type it is.
+        /// True if the reason names the type of the response.
         type_known: bool,
     },
-    /// The server does not know the method.
+    /// The server does not implement the method of this protocol.
     Unimplemented,
 }
 
 impl Ending {
-    /// An end without further meaning.
+    /// An end that has no special treatment.
     pub fn ordinary(reason: impl Into<Arc<str>>) -> Self {
         Self {
             reason: reason.into(),
@@ -121,38 +122,38 @@ impl Ending {
     }
 }
 
-/// Something to do.
+/// An action that the owner of a session has to take.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// The server spoke for the first time on this stream.
+    /// The server sent its first response on this stream.
     Answered,
-    /// Tell the watchers of `key` what the cache now says.
+    /// Tell the watchers of `key` its new state in the cache.
     Changed {
-        /// Which resource.
+        /// The resource that changed.
         key: Key,
-        /// What of it.
+        /// The part of its state that changed.
         changed: Changed,
     },
-    /// Nothing is wanted any more: drop the stream. No [`Input::Closed`] is due for it.
+    /// Drop the stream, because nothing is wanted any more. No [`Input::Closed`] is due for it.
     Close,
-    /// The stream failed before the server spoke.
+    /// The stream failed before the server sent a response.
     Failed(Arc<str>),
     /// Open a stream of this protocol; answer with [`Input::Opened`] or [`Input::Closed`].
     Open(Protocol),
-    /// For metrics: what a response held.
+    /// The numbers of resources in a response, for metrics.
     Received {
-        /// Of which type.
+        /// The type of the resources.
         kind: Kind,
-        /// How many resources were taken.
+        /// The number of resources that were accepted.
         valid: usize,
-        /// How many were refused.
+        /// The number of resources that were refused.
         invalid: usize,
     },
-    /// The server has been told, as far as there is one to tell, that this is no longer wanted: it
-    /// can be forgotten, unless it is wanted of another server.
+    /// Forget this resource, unless it is wanted from another server. The server was told that it
+    /// is no longer wanted, or there is no stream to tell it on.
     Released(Key),
-    /// Send this; answer with [`Input::Sent`]. There is never more than one on its way, so what
-    /// changes meanwhile goes out as one request.
+    /// Send this request; answer with [`Input::Sent`]. Only one request is being sent at a time, so
+    /// all changes in the meantime go out as one request.
     Send(Box<Request>),
 }
 

@@ -1,10 +1,10 @@
 //! The client half of the conversation with one xDS server, over one ADS stream after another.
 //!
-//! The methods are of three kinds: inputs ([`Session::handle`], [`Session::handle_timeout`]) tell it
-//! what happened, outputs ([`Session::poll_output`]) say what to do about it, and
-//! [`Session::next_timeout`] says when to come back if nothing happens. What outlives a stream
-//! (names, accepted versions) and what does not (nonces, timers, whether the node was told) are kept
-//! apart, because mixing them up is the usual way to get this protocol wrong.
+//! A session has three kinds of methods. Inputs ([`Session::handle`], [`Session::handle_timeout`])
+//! tell it what happened. The output ([`Session::poll_output`]) says what to do about it.
+//! [`Session::next_timeout`] says when to come back if nothing happens. State that outlives a
+//! stream (names, accepted versions) is kept apart from state that does not (nonces, timers,
+//! whether the node was told). Mixing them up is the usual way to get this protocol wrong.
 //!
 //! ```text
 //!            Subscribe               Opened                Response
@@ -15,8 +15,8 @@
 //!                          └──────────── at once; nobody hears ──────────┘
 //! ```
 //!
-//! State of the world and delta differ in what a request says and in what a response means for
-//! names it does not mention; `sotw` and `delta` hold those differences, and everything else is
+//! State of the world and delta differ in what a request says, and in what a response means for
+//! names that it does not mention. `sotw` and `delta` hold those differences; everything else is
 //! common.
 
 mod apply;
@@ -44,14 +44,15 @@ use type_state::TypeState;
 
 pub use events::{Ending, EndingKind, Input, Output, Protocol, Request, SessionConfig, Want};
 
-/// A stream that ends sooner than this after the last one did is followed by a wait, answered or
-/// not: a server that answers once and hangs up must not be dialled in a tight loop.
+/// A stream that ends sooner than this after the last one did is followed by a wait, even if the
+/// server answered. A server that answers once and closes must not be called in a tight loop.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
-/// How many answers may wait for the transport. In delta each response gets its own.
+/// The largest number of ACKs and NACKs that may wait for the transport before the session stops
+/// reading. In delta each response needs one of its own.
 const MAX_ANSWERS_OWED: usize = 16;
 
-/// The client's side of the conversation with one xDS server.
+/// The client half of the conversation with one xDS server.
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
@@ -59,7 +60,7 @@ pub struct Session {
     node_id: Arc<str>,
     stream: Stream,
     types: Vec<TypeState>,
-    /// When to give up on which resource: timers are data.
+    /// The time at which the session gives up on each resource, earliest first.
     deadlines: SortedSet<(Instant, Key)>,
     backoff: Backoff,
     last_end: Option<Instant>,
@@ -77,15 +78,15 @@ enum Stream {
 #[derive(Debug, Default)]
 struct OpenStream {
     node_told: bool,
-    /// The type whose request is on its way.
+    /// The type URL of the request that the transport has not taken yet.
     sending: Option<&'static str>,
     answered: bool,
-    /// A response has been taken whose changes not every watcher has.
+    /// True if a response was applied and some watchers have not yet taken its changes.
     unconsumed: bool,
 }
 
 impl Session {
-    /// A session that wants nothing yet, and can be made to want what it has readings of.
+    /// A session that wants nothing yet. It can be asked for the types that `readings` can read.
     pub fn new(config: SessionConfig, readings: Readings) -> Self {
         Self {
             node_id: config.node.id.as_str().into(),
@@ -139,16 +140,17 @@ impl Session {
         if let Some(request) = self.next_request(cache) {
             return Some(Output::Send(Box::new(request)));
         }
-        // Nothing to send, but looking for it may have let go of something.
+        // There is nothing to send, but `next_request` may have released resources.
         let output = self.outputs.pop_front();
         if output.is_none() {
-            // It may be long until there is something again.
+            // Frees the memory of the queue, because it may stay empty for long.
             self.outputs = VecDeque::new();
         }
         output
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
+    /// The time at which to call [`handle_timeout`](Self::handle_timeout), if nothing happens
+    /// before.
     pub fn next_timeout(&self) -> Option<Instant> {
         let reconnect = match self.stream {
             Stream::Waiting { until, .. } => Some(until),
@@ -158,14 +160,16 @@ impl Session {
         reconnect.into_iter().chain(deadline).min()
     }
 
-    /// Whether the next response may be read: every watcher has taken what the last one changed, and
-    /// the server takes our answers. One that only talks would have them pile up here.
+    /// True if the next response may be read. Every watcher must have taken the changes of the last
+    /// response. Only a limited number of ACKs and NACKs may be waiting, because a server that does
+    /// not read them would fill our memory.
     pub fn may_read(&self) -> bool {
         let owed: usize = self.types.iter().map(TypeState::answers_owed).sum();
         owed < MAX_ANSWERS_OWED && !matches!(&self.stream, Stream::Open(open) if open.unconsumed)
     }
 
-    /// Why the server cannot be reached, while it cannot.
+    /// The reason why the server cannot be reached; `None` unless the session is waiting to
+    /// reconnect.
     pub fn failure(&self) -> Option<&Arc<str>> {
         match &self.stream {
             Stream::Waiting { reason, .. } => Some(reason),
@@ -173,23 +177,24 @@ impl Session {
         }
     }
 
-    /// Whether the server takes this for wanted by its name, or soon will.
+    /// True if the server believes that this resource is wanted by its name, or will once the next
+    /// request arrives.
     pub(crate) fn names(&self, key: &Key) -> bool {
         let of_type = |state: &&TypeState| state.kind == key.kind;
         let state = self.types.iter().find(of_type);
         state.is_some_and(|state| state.names.by_name.contains_key(&key.name))
     }
 
-    /// Forgets which versions were accepted, because another server's resources have taken their
-    /// place in the cache: this server must send its own again.
+    /// Forgets which versions were accepted, so that this server sends its resources again. This is
+    /// needed because the resources of another server have replaced them in the cache.
     pub fn forget_versions(&mut self) {
         for state in &mut self.types {
             state.wire.forget_versions();
         }
     }
 
-    /// A better server has taken this one's place: nothing of this is wanted of it any more, and what
-    /// it still says of it does not count (gRFC A71).
+    /// Ends a subscription at once, because a server of higher priority has taken over (gRFC A71).
+    /// Anything that this server still sends for it is ignored.
     pub(crate) fn dismiss(&mut self, kind: Kind, want: &Want) {
         if let Some(state) = self.types.iter_mut().find(|state| state.kind == kind)
             && let Some(deadline) = state.dismiss(want)
@@ -224,8 +229,9 @@ impl Session {
         }
     }
 
-    /// Nothing is wanted: the stream ends, and with it all that a stream remembers. This waits for
-    /// the request on its way, so that a watch that takes another's place finds everything.
+    /// Closes the stream if nothing is wanted, and drops all state of the stream. A request that is
+    /// being sent is waited for. So a new watch that replaces the last one finds the stream still
+    /// open.
     fn stop_if_idle(&mut self, cache: &Cache) {
         let busy = matches!(&self.stream, Stream::Open(open) if open.sending.is_some());
         let idle = matches!(self.stream, Stream::Idle);
@@ -239,7 +245,8 @@ impl Session {
         self.types.clear();
     }
 
-    /// Lets go of what nobody wants: the server is about to be told, or there is none to be told.
+    /// Releases the resources that nobody wants. This happens when the server is about to be told,
+    /// or when there is no stream to tell it on.
     fn release(&mut self, cache: &Cache) {
         for index in 0..self.types.len() {
             self.release_type(index, cache);
@@ -339,14 +346,14 @@ impl Session {
         self.judged(index, &version, verdict);
     }
 
-    /// Notes that the server spoke, and finds the type it spoke about.
+    /// Notes that the server answered, and finds the type that the response is about.
     fn answered(&mut self, type_url: &str) -> Option<usize> {
         let Stream::Open(open) = &mut self.stream else {
             return None;
         };
         let of_type = |state: &TypeState| state.kind.type_url == type_url;
         let Some(index) = self.types.iter().position(of_type) else {
-            // Neither ACK nor NACK, nor does it count as an answer.
+            // The response gets neither ACK nor NACK, and does not count as an answer.
             let node = &*self.node_id;
             warn!(
                 type_url,
@@ -380,8 +387,9 @@ impl Session {
         self.outputs.extend(verdict.into_changes());
     }
 
-    /// gRFC A57: a stream that brought something may end without anybody being told; one that
-    /// brought nothing is a failure of the server, and the next one waits.
+    /// Takes the end of a stream (gRFC A57). If the stream brought a response, nobody is told and
+    /// the next one opens at once. If it brought none, the server has failed and the next stream
+    /// waits. The next one also waits if this one was short, or if a response was too large.
     fn closed(&mut self, ending: &Ending, now: Instant) {
         let answered = match &self.stream {
             Stream::Open(open) => open.answered,
@@ -418,8 +426,8 @@ impl Session {
         }
     }
 
-    /// A response that was too large to be read may not show its type, but there are not many that it
-    /// can be of.
+    /// The reason for the end of a stream. A response that was too large may not show its type, so
+    /// the reason lists the types that it can be of.
     fn explain(&self, ending: &Ending) -> Arc<str> {
         let reason = &ending.reason;
         if ending.kind != (EndingKind::TooLarge { type_known: false }) {
@@ -433,7 +441,8 @@ impl Session {
         format!("{reason} (asked for: {})", nouns.join(", ")).into()
     }
 
-    /// A server that does not speak delta is spoken to in state of the world from then on.
+    /// Switches to state of the world if the server does not implement delta. Returns true if it
+    /// did.
     fn falls_back_to_sotw(&mut self, ending: &Ending, answered: bool) -> bool {
         let refused = ending.kind == EndingKind::Unimplemented && !answered;
         if !refused || self.config.protocol != Protocol::Delta {
@@ -459,7 +468,8 @@ impl Session {
             return;
         }
         if cache.has_value(&key) || !state.names.by_name.contains_key(&key.name) {
-            // Another server has sent it meanwhile (gRFC A71), or it was a leftover and is gone.
+            // Another server has sent the resource in the meantime (gRFC A71), or it was a leftover
+            // that is already deleted.
             return;
         }
         let after = self.config.data_errors.resource_timeout();
@@ -484,7 +494,7 @@ impl Session {
         }
     }
 
-    /// Deletes what another server sent, and this one has not (gRFC A71).
+    /// Deletes a resource that another server sent and that this server has not sent (gRFC A71).
     fn clear_away(&mut self, key: &Key, cache: &mut Cache, now: Instant) {
         let context = apply::Context {
             node: &self.node_id,
@@ -518,8 +528,9 @@ impl Session {
         Some(state.request(node))
     }
 
-    /// The type to speak of next. Types that are to wait for their turn let go of nothing yet: the
-    /// server would not send again what it has not heard to be unwanted (S1-22).
+    /// The type that the next request is about. Types further back in the order release nothing
+    /// yet. The server would not send a resource again unless it was told that it is unwanted
+    /// (S1-22).
     fn next_due(&mut self, cache: &Cache) -> Option<usize> {
         (0..self.types.len()).find(|index| {
             self.release_type(*index, cache);

@@ -1,6 +1,7 @@
 //! The text of a NACK.
 //!
-//! It lists every bad resource up to a limit, because a server refuses a request that is too large.
+//! It lists every bad resource up to a size limit, because a server refuses a request that is too
+//! large.
 
 use std::fmt::{self, Write as _};
 
@@ -10,9 +11,9 @@ const INVALID_ARGUMENT: i32 = 3;
 /// Well under the 4 MiB that gRPC servers accept by default.
 const MAX_BYTES: usize = 256 << 10;
 
-/// Every error of a response in one text (gRFC A46), as far as a server can be expected to take it: a
-/// request over the server's own limit would end the stream, and the next one as well. The rest is
-/// counted and not kept, for a response can hold millions.
+/// All errors of a response in one text (gRFC A46), up to a size limit. A request over the limit of
+/// the server would end the stream, and the next one as well. Errors beyond the limit are only
+/// counted, because a response can hold millions.
 #[derive(Debug, Default)]
 pub(super) struct Refusal {
     text: String,
@@ -39,7 +40,7 @@ impl Refusal {
         self.errors == 0
     }
 
-    /// How many errors there are.
+    /// The number of errors, including those that are not in the text.
     pub(super) fn len(&self) -> usize {
         self.errors
     }
@@ -50,7 +51,7 @@ impl Refusal {
             return None;
         }
         let mut message = self.to_string();
-        // It may have to wait.
+        // The message may wait for long, so it keeps no spare memory.
         message.shrink_to_fit();
         Some(Status {
             code: INVALID_ARGUMENT,

@@ -1,5 +1,6 @@
-//! What is particular to state of the world: a request lists every name, one version stands for all
-//! of a type, and what a full-state response leaves out is gone.
+//! The part of a session that only state of the world needs. A request lists every name, and one
+//! version covers all resources of a type. A resource that a full-state response leaves out is
+//! deleted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,27 +17,29 @@ use crate::kind::Kind;
 
 #[derive(Debug, Default)]
 pub(super) struct SotwWire {
-    /// The last version that was accepted whole. It outlives the stream.
+    /// The last version that was accepted without an error. It outlives the stream.
     version: String,
     stream: OnStream,
 }
 
-/// What ends with the stream.
+/// The state of one type that ends with the stream.
 #[derive(Debug, Default)]
 struct OnStream {
-    /// Kept even when the last name goes: a request without it would be read as the stream's first.
+    /// The nonce of the newest response. It is kept even when no name is left, because a request
+    /// without it would look like the first of the stream.
     nonce: String,
-    /// Whether a request went out. Before that, an empty list of names would mean "all".
+    /// True if a request was sent on this stream. Before that, an empty list of names would mean
+    /// "all".
     asked: bool,
     due: bool,
-    /// What to say in the next request's `error_detail`.
+    /// The `error_detail` of the next request; `None` for an ACK.
     rejection: Option<Box<Status>>,
-    /// The names that requests since the last response left out. If that response was on its way
-    /// before such a request arrived, the request was void, and the server still believes that we
-    /// hold what we have forgotten.
+    /// The names that requests since the last response left out. If that response was sent before
+    /// such a request arrived, the server ignored the request. It then still believes that this
+    /// client holds resources that the client has forgotten.
     doubtful: BTreeSet<Arc<str>>,
-    /// The names that the next request must leave out, and a wildcard with them, so that the server
-    /// sends them again when the request after it asks for them.
+    /// The names that the next request must leave out, and with them the wildcard. The request
+    /// after it asks for them, and then the server sends them again.
     withheld: BTreeSet<Arc<str>>,
 }
 
@@ -86,8 +89,8 @@ impl SotwWire {
 
     /// Makes the next request an ACK, or a NACK that lists every error.
     ///
-    /// A response with any error leaves the version where it was, although its valid resources are
-    /// in use (gRFC A46): the version says what was accepted whole.
+    /// A response with any error leaves the accepted version as it was, because the version stands
+    /// for a response without errors. Its valid resources are used all the same (gRFC A46).
     pub(super) fn answer(
         &mut self,
         nonce: String,
@@ -133,8 +136,9 @@ pub(super) fn apply(
     verdict
 }
 
-/// gRFC A53: only what was received before can be deleted. A name that never came waits for its
-/// deadline, because the response may have been on its way before the server heard of it.
+/// Deletes resources that a full-state response left out, if they were received before (gRFC A53).
+/// A name that never arrived waits for its deadline, because the server may have sent the response
+/// before it read that name.
 fn delete_unlisted(
     state: &mut TypeState,
     listed: &BTreeSet<Arc<str>>,

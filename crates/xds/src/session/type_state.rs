@@ -1,6 +1,7 @@
-//! The names of one type that a session wants, and how far the search for each has come.
+//! The names of one type that a session wants, and the progress of each on this stream.
 //!
-//! The server hears of a name later than the session, and both views have to be kept (S1-22).
+//! The server learns of a change in names later than the session does. Both views are kept, because
+//! the server answers by its own (S1-22).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,29 +27,30 @@ pub(super) struct TypeState {
     pub(super) wire: Wire,
 }
 
-/// The names the server believes to be wanted, or soon will.
+/// The names that the server believes to be wanted, or will once the next request arrives.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     pub(super) all: bool,
-    /// The server has not heard yet that not everything is wanted any more.
+    /// True if the wildcard was unsubscribed and the server has not been told yet.
     all_leaving: bool,
-    /// Something is no longer wanted.
+    /// True if a name or the wildcard is no longer wanted and has not been released yet.
     pub(super) leaving: bool,
     pub(super) by_name: Sorted<Arc<str>, Name>,
-    /// Those in the request on its way that no request had before, so that one changed resource
-    /// among many costs no look at the others.
+    /// The names that the request being sent has for the first time on this stream. The list is
+    /// kept so that a request that adds one name costs no look at the others.
     sending: Vec<Arc<str>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Name {
     progress: Progress,
-    /// A name that is no longer wanted stays until a request without it goes out: wanted again
-    /// before that, it was never gone, and the server would not send it again.
+    /// False if the name is no longer wanted. The name then stays until a request without it goes
+    /// out. If it is wanted again before that, the server does not know that it was gone, and would
+    /// not send the resource again.
     wanted: bool,
 }
 
-/// How far the search for a name has come on this stream.
+/// The progress of a name on this stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Unsent,
@@ -57,7 +59,7 @@ enum Progress {
     Settled,
 }
 
-/// Where the conversation about this type stands, in its protocol's terms.
+/// The state of the protocol for this type, which depends on the variant.
 #[derive(Debug)]
 pub(super) enum Wire {
     Delta(DeltaWire),
@@ -114,7 +116,8 @@ impl TypeState {
         }
     }
 
-    /// Lets go of something at once, before the server hears of it; returns the deadline that falls.
+    /// Drops a subscription at once, before the server is told. Returns the deadline that no longer
+    /// applies.
     pub(super) fn dismiss(&mut self, want: &Want) -> Option<(Instant, Key)> {
         self.remove(want);
         let Want::Named(name) = want else {
@@ -128,8 +131,8 @@ impl TypeState {
         Some((deadline, self.kind.key(name)))
     }
 
-    /// Lets go of what is no longer wanted; returns the resources that go, and the deadlines that
-    /// fall.
+    /// Drops names that are no longer wanted. Returns the resources to forget, and the deadlines
+    /// that no longer apply.
     pub(super) fn release(&mut self, cache: &Cache) -> (Vec<Key>, Vec<(Instant, Key)>) {
         self.names.leaving = false;
         let (mut gone, mut fallen) = (Vec::new(), Vec::new());
@@ -159,7 +162,7 @@ impl TypeState {
         !self.names.all && self.names.by_name.values().all(|name| !name.wanted)
     }
 
-    /// Whether something was asked for that the server has not spoken about.
+    /// True if the server was asked for a resource of this type and has not answered for it yet.
     pub(super) fn is_awaited(&self) -> bool {
         let mut names = self.names.by_name.values();
         names.any(|name| name.progress.deadline().is_some())
@@ -200,17 +203,16 @@ impl TypeState {
         }
     }
 
-    /// How many requests it takes to answer what has come.
+    /// The number of responses that still need an ACK or a NACK of their own.
     pub(super) fn answers_owed(&self) -> usize {
         match &self.wire {
             Wire::Delta(wire) => wire.answers_owed(),
-            // The newest response has the only answer.
+            // Only the newest response is answered, by the next request.
             Wire::Sotw(_) => 0,
         }
     }
 
-    /// The request that says what there is to say about this type now. Comes after
-    /// [`release`](Self::release).
+    /// The next request for this type. Call [`release`](Self::release) first.
     pub(super) fn request(&mut self, node: Option<Node>) -> Request {
         match &mut self.wire {
             Wire::Delta(wire) => Request::Delta(wire.request(self.kind, &mut self.names, node)),
@@ -218,8 +220,8 @@ impl TypeState {
         }
     }
 
-    /// The request is on its way: from now on the server may be blamed for what it does not send.
-    /// Returns the resources whose deadline begins.
+    /// Notes that the transport has taken the request. The deadlines of its new names begin now.
+    /// Returns the resources that have one.
     pub(super) fn sent(&mut self, cache: &Cache, deadline: Instant) -> Vec<Key> {
         let mut awaited = Vec::new();
         for name in std::mem::take(&mut self.names.sending) {
@@ -240,7 +242,7 @@ impl TypeState {
         awaited
     }
 
-    /// The server has spoken about `name`; returns the deadline that thereby falls.
+    /// Notes that the server has answered for `name`. Returns the deadline that no longer applies.
     pub(super) fn settle(&mut self, name: &str) -> Option<Instant> {
         let Name { progress, .. } = self.names.by_name.get_mut(name)?;
         let deadline = progress.deadline();
@@ -263,8 +265,8 @@ impl TypeState {
         }
     }
 
-    /// On the first response of a stream of which everything is wanted: what another server sent
-    /// before, under no name. In delta this one will not say that it does not have it.
+    /// The resources that another server sent to a wildcard before, on the first response of a
+    /// stream with a wildcard. In delta, a server does not say that it does not have them.
     pub(super) fn leftovers(&mut self, cache: &Cache) -> Vec<Key> {
         let Wire::Delta(wire) = &mut self.wire else {
             return Vec::new();
@@ -277,7 +279,7 @@ impl TypeState {
         keys
     }
 
-    /// Whether another server sent it, under no name, and this one has not spoken of it.
+    /// True if another server sent this resource to a wildcard, and this server has not sent it.
     pub(super) fn is_leftover(&self, key: &Key, cache: &Cache) -> bool {
         let Wire::Delta(wire) = &self.wire else {
             return false;
@@ -302,7 +304,8 @@ impl Names {
         self.all || self.all_leaving || self.by_name.contains_key(name)
     }
 
-    /// Whether absence says something about every resource that came.
+    /// True if the server believes that all resources are wanted. A full-state response then
+    /// deletes every resource that it leaves out.
     pub(super) fn has_all(&self) -> bool {
         self.all || self.all_leaving
     }
@@ -318,7 +321,7 @@ impl Names {
         self.sending.extend(begins.then(|| Arc::clone(name)));
     }
 
-    /// Notes that a request with all names but these goes out, and lists them.
+    /// Notes that a request with all names except `withheld` goes out, and returns those names.
     pub(super) fn sending_all_but(&mut self, withheld: &BTreeSet<Arc<str>>) -> Vec<String> {
         let mut told = Vec::new();
         for (name, Name { progress, .. }) in self.by_name.iter_mut() {
@@ -333,7 +336,7 @@ impl Names {
 }
 
 impl Progress {
-    /// A request with the name goes out; whether it is the first.
+    /// Notes that a request with the name goes out. Returns true if it is the first on this stream.
     fn begin(&mut self) -> bool {
         let begins = *self == Self::Unsent;
         if begins {
@@ -386,16 +389,16 @@ impl Wire {
         }
     }
 
-    /// What came without being named is not this server's any more. State of the world has no
-    /// version for one name.
+    /// Forgets the versions of resources that only the wildcard asked for. Only delta has a version
+    /// for each name.
     fn forget_unnamed(&mut self, names: &Names) {
         if let Self::Delta(wire) = self {
             wire.forget_unnamed(names);
         }
     }
 
-    /// What was accepted under this name is no longer held. State of the world has no version for
-    /// one name.
+    /// Forgets the version that was accepted under this name, because the resource is no longer
+    /// held. Only delta has a version for each name.
     pub(super) fn lost(&mut self, name: &str) {
         if let Self::Delta(wire) = self {
             wire.forget(name);

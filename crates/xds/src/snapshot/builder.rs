@@ -1,6 +1,6 @@
-//! Gathers the resources of a snapshot, from nothing or from the snapshot before.
+//! Builds a snapshot, from nothing or from the snapshot before.
 //!
-//! A snapshot never changes, so everything that edits one is here.
+//! A snapshot never changes once it is built, so all code that edits resources is in this module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ pub struct SnapshotBuilder {
     types: BTreeMap<String, Draft>,
 }
 
-/// One type of a snapshot to be.
+/// One type of the snapshot that is being built.
 #[derive(Clone, Debug, Default)]
 struct Draft {
     /// The type in the snapshot before.
     base: Option<Arc<TypeSnapshot>>,
-    /// What replaces it; `None` as long as nothing was edited.
+    /// The contents that replace `base`; `None` until the first edit.
     edited: Option<Contents>,
     /// The names that were edited.
     touched: BTreeSet<Arc<str>>,
@@ -136,8 +136,8 @@ impl Draft {
         self.edited.get_or_insert_with(copy)
     }
 
-    /// `None` if there is nothing of this type. Only what was touched is compared with the snapshot
-    /// before, and a type in which nothing changed stays the same object.
+    /// The finished type; `None` if it has no resources. Only edited names are compared with the
+    /// snapshot before. A type in which nothing changed stays the same object.
     fn finish(self) -> Option<Arc<TypeSnapshot>> {
         let Some(edited) = self.edited else {
             return self.base;

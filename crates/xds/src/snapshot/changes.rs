@@ -1,20 +1,20 @@
-//! What changed from one snapshot to the next.
+//! Finds the names that changed from one snapshot to the next.
 //!
-//! Every stream that is served asks, and nearly all of them ask about the same two snapshots. So the
-//! answer is kept with the newer one. A snapshot that was built from the one before knows it from the
-//! start; otherwise the first who asks pays for one walk over all resources.
+//! Every stream of a server needs these names, and nearly all need them for the same two snapshots.
+//! So the list is kept with the newer snapshot. A snapshot that was built from the one before has
+//! the list from the start. Otherwise the first caller walks over all resources once.
 
 use std::sync::{Arc, OnceLock};
 
 use super::TypeSnapshot;
 
-/// The names that differ from one other snapshot: from that which this one was made from, or else
-/// from the first that was asked about.
+/// The names that differ from one other snapshot. That is the snapshot that this one was built
+/// from, or else the first one that a caller compared it with.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memo(OnceLock<Changes>);
 
 impl Memo {
-    /// These names differ from the snapshot of that version.
+    /// A memo that says that `names` differ from the snapshot of version `since`.
     pub(super) fn known(since: &Arc<str>, names: Arc<[Arc<str>]>) -> Self {
         let since = Some(Arc::clone(since));
         Self(OnceLock::from(Changes { since, names }))
@@ -27,8 +27,8 @@ struct Changes {
     names: Arc<[Arc<str>]>,
 }
 
-/// The names of the resources that `new` has and `old` has not, or the reverse, or that are not the
-/// same in both.
+/// The names of the resources that only one of `old` and `new` has, and of those that differ
+/// between them.
 pub(crate) fn changed_names(
     old: Option<&TypeSnapshot>,
     new: Option<&TypeSnapshot>,

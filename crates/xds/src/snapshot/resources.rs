@@ -1,19 +1,21 @@
 //! The resources of one type, by name.
 //!
-//! A snapshot is never edited, so the next one starts as a copy. A copy of ten thousand entries takes
-//! longer than the change of one of them. Here entries are in runs that copies share: a copy is a list
-//! of runs, and a change copies one run.
+//! A snapshot is never edited, so the next one starts as a copy. Copying ten thousand entries would
+//! take longer than changing one of them. So entries are kept in runs that copies share: a copy is
+//! a list of runs, and a change copies one run.
 
 use std::sync::Arc;
 
 use super::SnapshotResource;
 
-/// The longest run. With ten thousand entries there are about as many runs as entries in each.
+/// The largest number of entries in a run. With ten thousand entries there are about as many runs
+/// as entries in each.
 const RUN: usize = 128;
 
 type Entry = (Arc<str>, Arc<SnapshotResource>);
 
-/// NamedResources by name, in the order of the names. A clone shares its entries with the original.
+/// The resources of one type, in the order of their names. A clone shares its entries with the
+/// original.
 ///
 /// ```
 /// use crowfly_xds::Snapshot;
@@ -30,7 +32,7 @@ type Entry = (Arc<str>, Arc<SnapshotResource>);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct NamedResources {
-    /// None is empty.
+    /// Runs of entries, none of which is empty.
     runs: Vec<Arc<Vec<Entry>>>,
     len: usize,
 }
@@ -85,7 +87,7 @@ impl NamedResources {
         entry.map(|(name, resource)| (name, resource))
     }
 
-    /// Returns the resource that was there.
+    /// Adds a resource, and returns the one of that name that it replaces.
     pub(super) fn insert(
         &mut self,
         name: Arc<str>,
@@ -103,7 +105,7 @@ impl NamedResources {
         }
     }
 
-    /// Returns the resource that was there.
+    /// Removes a resource, and returns it.
     pub(super) fn remove(&mut self, name: &str) -> Option<Arc<SnapshotResource>> {
         let (run, at) = self.find(name).ok()?;
         let (_, resource) = Arc::make_mut(&mut self.runs[run]).remove(at);

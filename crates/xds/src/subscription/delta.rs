@@ -1,6 +1,7 @@
 //! The server half of a delta stream.
 //!
-//! It remembers the version of each resource that the client has, and sends what differs.
+//! It remembers the version of each resource that the client has, because a delta response holds
+//! only resources that differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -17,8 +18,9 @@ use super::interest::{Batch, Interest};
 use super::{EMPTY_VERSION, ORDER, RequestOutcome, ServerHalf, WILDCARD, endpoints_of};
 use crate::snapshot::{Snapshot, TypeSnapshot, changed_names};
 
-/// What a route may still point to: the client hears that it is gone last of all, clusters before
-/// the endpoints they use (xDS protocol: Eventual consistency considerations).
+/// The types that routes or clusters may still refer to, so their removals are sent after
+/// everything else. Clusters are removed before the endpoints that they use (xDS protocol: Eventual
+/// consistency considerations).
 const REMOVED_LAST: [&str; 2] = [Cluster::TYPE_URL, Endpoints::TYPE_URL];
 
 /// The server half of one incremental ADS stream.
@@ -31,7 +33,7 @@ pub struct DeltaSubscription {
     snapshot: Arc<Snapshot>,
     node: Option<Node>,
     types: BTreeMap<String, Interest>,
-    /// Clusters that were sent before the client's first word about endpoints.
+    /// The clusters that were sent before the first request of the client for endpoints.
     early_clusters: BTreeSet<String>,
     responses: u64,
 }
@@ -48,15 +50,15 @@ impl DeltaSubscription {
         }
     }
 
-    /// The client, once its first request has come.
+    /// The identity of the client; `None` until its first request.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()
     }
 
-    /// Takes a request, and tells what it was.
+    /// Takes a request, and returns its meaning.
     ///
-    /// Its names count whatever its nonce is, which only says what it accepts or refuses
-    /// (xDS protocol: Incremental xDS).
+    /// Its names count even if its nonce is stale, because the nonce only says which response it
+    /// answers (xDS protocol: Incremental xDS).
     pub fn handle_request(&mut self, mut request: DeltaDiscoveryRequest) -> RequestOutcome {
         if self.node.is_none() {
             self.node = request.node.take();
@@ -86,7 +88,7 @@ impl DeltaSubscription {
         }
     }
 
-    /// The next response that is due.
+    /// The next response that is due; `None` if there is none now.
     pub fn poll_response(&mut self) -> Option<DeltaDiscoveryResponse> {
         while let Some(url) = self.next_type(ORDER, Interest::may_be_due) {
             let interest = self.types.get_mut(&url)?;
@@ -100,14 +102,15 @@ impl DeltaSubscription {
         Some(self.respond(url, batch))
     }
 
-    /// Takes what a request asks for; `true` if it is the first of its type.
+    /// Takes the names of a request. Returns true if it is the first of its type.
     fn take_names(&mut self, type_url: &str, request: DeltaDiscoveryRequest) -> bool {
         let first = !self.types.contains_key(type_url);
         let available = self.snapshot.of(type_url);
         let interest = self.types.entry(type_url.to_owned()).or_default();
         let subscribe = &request.resource_names_subscribe;
         let unsubscribe = &request.resource_names_unsubscribe;
-        // Of a name that is in both, the client is better sent too much than too little.
+        // A name in both lists ends up subscribed to, because sending too much is safer than too
+        // little.
         for name in unsubscribe {
             interest.unsubscribe(name);
         }
@@ -118,7 +121,8 @@ impl DeltaSubscription {
             return false;
         }
         if subscribe.is_empty() && unsubscribe.is_empty() {
-            // The form of a wildcard from before there was `*`; only `*` ends it.
+            // An empty first request is the old form of the wildcard, from before `*`. Only an
+            // unsubscribe of `*` ends it.
             interest.subscribe(WILDCARD, available);
         }
         interest.continue_from(request.initial_resource_versions);
@@ -154,7 +158,8 @@ impl DeltaSubscription {
             self.resend_endpoints_of(clusters);
         }
         DeltaDiscoveryResponse {
-            // For people who read along; the versions that count are those of the resources.
+            // This version is for debugging only; the versions that count are those of the
+            // resources.
             system_version_info: version,
             resources: batch.resources,
             type_url,
@@ -164,10 +169,11 @@ impl DeltaSubscription {
         }
     }
 
-    /// A refused version goes out again as well: that may have been the old cluster's fault.
+    /// Sends the endpoints of these clusters again. A refused version is sent again too, because
+    /// the old cluster may have been the reason for the refusal.
     fn resend_endpoints_of(&mut self, clusters: impl IntoIterator<Item = String>) {
-        // After a reconnect the client's EDS request, which says what it has, can come to us later
-        // than a changed cluster went to it.
+        // After a reconnect, a changed cluster may be sent before the first EDS request of the
+        // client arrives. That request says which endpoints the client has.
         let Some(endpoints) = self.types.get_mut(Endpoints::TYPE_URL) else {
             self.early_clusters.extend(clusters);
             return;

@@ -1,8 +1,8 @@
-//! What the client of an incremental stream wants of one type, and what it knows of it.
+//! The resources of one type that the client of a delta stream wants, and the versions that it has.
 //!
-//! Names wait in `pending` until the next response is made, and only then is the snapshot asked what
-//! has become of them. So the work is in proportion to what changed or was asked for, not to what
-//! there is, and whatever happened twice in the meantime is sent once.
+//! Names wait in `pending` until the next response is made, and only then are looked up in the
+//! snapshot. So the work is in proportion to what changed or was asked for. A name that changed
+//! twice in the meantime is sent once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,43 +12,45 @@ use envoy_types::pb::envoy::service::discovery::v3::Resource;
 use super::{WILDCARD, wrapped};
 use crate::snapshot::{NamedResources, TypeSnapshot};
 
-/// A response is closed once it holds this much, well below the 4 MiB that gRPC clients take by
-/// default; the rest follows in the next.
+/// The size at which a response is closed; the rest follows in the next one. It is well below the 4
+/// MiB that gRPC clients take by default.
 const RESPONSE_BYTES: usize = 1 << 20;
 
-/// How many responses may wait for an answer before the oldest is no longer waited for: a client
-/// that never answers must not fill our memory.
+/// The largest number of responses that may wait for an answer. Beyond it the oldest is forgotten,
+/// because a client that never answers must not fill our memory.
 const MAX_IN_FLIGHT: usize = 256;
 
-/// What a client wants of one type, and what it was sent of it.
+/// The resources of one type that a client wants, and the versions that it has.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
     wildcard: bool,
     names: BTreeSet<Arc<str>>,
-    /// What the client was sent, or said it has, as name and version; `None` if it was told that
-    /// there is no such resource. It holds what the client refused as well, so that a refused version
-    /// is not sent again.
+    /// The version of each resource that the client was sent, or said it has. `None` means that the
+    /// client was told that there is no such resource. Refused versions are included, so that they
+    /// are not sent again.
     known: BTreeMap<Arc<str>, Option<Arc<str>>>,
     pending: BTreeMap<Arc<str>, Reason>,
-    /// What the client is yet to be told does not exist.
+    /// The names of resources that do not exist and that the client has not been told of yet.
     gone: BTreeSet<Arc<str>>,
-    /// A wildcard has not been answered yet.
+    /// True if a wildcard was subscribed to and has not been answered yet.
     unanswered: bool,
-    /// `known` holds what is no longer wanted but may still be on its way to the client, which will
-    /// take it for the answer if it asks again before it comes.
+    /// True if `known` holds names that are no longer wanted but may be in a response in flight. If
+    /// the client asks for one again before that response arrives, it takes the response for the
+    /// answer.
     lingering: bool,
-    /// Nonce and version of the responses that have not been answered, the oldest first.
+    /// The nonce and version of each response that has not been answered, oldest first.
     in_flight: VecDeque<(String, String)>,
 }
 
-/// Why a name is looked at; the strongest reason counts.
+/// The reason why a name is checked; the strongest one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reason {
-    /// It may have changed: it is sent if the client's version is another one.
+    /// The resource may have changed. It is sent if the client has another version.
     Changed,
-    /// It belongs to a wildcard that was asked for: it is sent even if it is known.
+    /// The resource belongs to a wildcard that was asked for. It is sent even if the client has it.
     Listed,
-    /// It was asked for: it is sent even if it is known, and reported if there is no such resource.
+    /// The resource was asked for by name. It is sent even if the client has it, and reported if it
+    /// does not exist.
     Asked,
 }
 
@@ -60,29 +62,31 @@ pub(super) struct Batch {
 }
 
 impl Interest {
-    /// Takes what the client says it has; only the first request of a stream may
-    /// (xDS protocol: Incremental xDS).
+    /// Takes the versions that the client says it has. Only the first request for a type on a
+    /// stream may say so (xDS protocol: Incremental xDS).
     pub(super) fn continue_from(&mut self, versions: impl IntoIterator<Item = (String, String)>) {
         for (name, version) in versions {
             if !self.wants(&name) {
                 continue;
             }
             let name: Arc<str> = name.into();
-            // Not asked for again, whatever its subscription says: it would be sent in any case.
+            // The reason is not `Asked`, because that would send a version that the client already
+            // has.
             self.pending.insert(Arc::clone(&name), Reason::Changed);
             self.known.insert(name, Some(version.into()));
         }
     }
 
-    /// A name that is subscribed to once more is sent once more: the client may have forgotten it
-    /// (xDS protocol: Subscribing to Resources).
+    /// Subscribes to a name. A name that is already subscribed to is sent again, because the client
+    /// may have forgotten it (xDS protocol: Subscribing to Resources).
     pub(super) fn subscribe(&mut self, name: &str, available: Option<&TypeSnapshot>) {
         let resources = available.map(TypeSnapshot::resources);
         if name == WILDCARD {
             self.wildcard = true;
             self.unanswered = true;
             let listed = resources.into_iter().flat_map(NamedResources::keys);
-            // What the client was sent and is gone by now, it is told is gone.
+            // Names that the client was sent are listed too, so that it is told which of them no
+            // longer exist.
             let listed: Vec<_> = listed.chain(self.known.keys()).cloned().collect();
             for name in &listed {
                 self.look_at(name, Reason::Listed);
@@ -95,8 +99,9 @@ impl Interest {
         self.names.insert(name);
     }
 
-    /// What is not subscribed to is passed over. A name that a wildcard may still cover is answered,
-    /// for the client cannot know whether to keep it (xDS protocol: Unsubscribing from Resources).
+    /// Ends a subscription; a name that is not subscribed to is ignored. If a wildcard is still
+    /// subscribed to, the client is sent the resource, or told that it does not exist. Otherwise it
+    /// could not know whether to keep it (xDS protocol: Unsubscribing from Resources).
     pub(super) fn unsubscribe(&mut self, name: &str) {
         if name == WILDCARD {
             self.wildcard = false;
@@ -123,7 +128,7 @@ impl Interest {
         }
     }
 
-    /// These are not as they were.
+    /// Notes that these resources changed in the snapshot.
     pub(super) fn changed(&mut self, names: &[Arc<str>]) {
         for name in names {
             if self.wants(name) {
@@ -132,8 +137,8 @@ impl Interest {
         }
     }
 
-    /// Sends `name` again although it has not changed, if it is wanted. Where it is named, its
-    /// absence is told again as well: that ends Envoy's wait just as its presence does.
+    /// Sends `name` again although it has not changed, if it is wanted. If it is subscribed to by
+    /// name and does not exist, that is told again. Envoy waits for either.
     pub(super) fn resend(&mut self, name: &str) {
         if let Some(name) = self.names.get(name).cloned() {
             self.look_at(&name, Reason::Asked);
@@ -142,13 +147,13 @@ impl Interest {
         }
     }
 
-    /// Whether [`take`](Self::take) may have something.
+    /// True if [`take`](Self::take) may return a response.
     pub(super) fn may_be_due(&self) -> bool {
         !self.pending.is_empty() || self.unanswered
     }
 
-    /// The next response. Unless `removals_wait`, it says what is gone too; otherwise that is left
-    /// to [`take_removals`](Self::take_removals).
+    /// The next response. It lists removed resources too, unless `removals_wait` leaves them to
+    /// [`take_removals`](Self::take_removals).
     pub(super) fn take(
         &mut self,
         available: Option<&TypeSnapshot>,
@@ -164,7 +169,7 @@ impl Interest {
                 self.note_absence(name, reason);
                 continue;
             };
-            // It may have been asked for while it was away.
+            // The client may have asked for the resource while it did not exist.
             let is_back = self.gone.remove(name);
             let current = Some(Arc::clone(&resource.version));
             let is_known = self.known.get(name) == Some(&current);
@@ -181,7 +186,7 @@ impl Interest {
         // Envoy's start waits for the first answer to a wildcard, even if that is "nothing".
         let first_answer = self.unanswered && self.gone.is_empty();
         if batch.is_empty() && !first_answer {
-            // The removals, for which there is a turn of their own, are the answer.
+            // The removals are sent later in a response of their own, which answers the wildcard.
             self.unanswered = false;
             return None;
         }
@@ -189,12 +194,12 @@ impl Interest {
         Some(batch)
     }
 
-    /// Whether there is something for [`take_removals`](Self::take_removals).
+    /// True if [`take_removals`](Self::take_removals) has names to report.
     pub(super) fn has_removals(&self) -> bool {
         !self.gone.is_empty()
     }
 
-    /// What the client is yet to be told is gone.
+    /// The response that reports removed resources.
     pub(super) fn take_removals(&mut self) -> Batch {
         Batch {
             removed: self.drain_gone(),
@@ -202,7 +207,7 @@ impl Interest {
         }
     }
 
-    /// A response was sent.
+    /// Notes that a response was sent.
     pub(super) fn sent(&mut self, nonce: String, version: String) {
         if self.in_flight.len() == MAX_IN_FLIGHT {
             self.in_flight.pop_front();
@@ -210,7 +215,8 @@ impl Interest {
         self.in_flight.push_back((nonce, version));
     }
 
-    /// The client answered a response; its version, unless no answer to it is expected.
+    /// Takes the answer to a response. Returns the version of that response; `None` if no answer to
+    /// it is expected.
     pub(super) fn answered(&mut self, nonce: &str) -> Option<String> {
         let position = self.in_flight.iter().position(|(sent, _)| sent == nonce)?;
         let (_, version) = self.in_flight.remove(position)?;

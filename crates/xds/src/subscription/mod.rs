@@ -1,9 +1,9 @@
-//! The server half of one ADS stream: what one client asked for, and what it was sent.
+//! The server half of one ADS stream: it decides which resources a client is sent next.
 //!
-//! The difference between that and the current [`Snapshot`] is what is due; it is worked out when
-//! the driver asks for the next response, so a client too slow for every snapshot is sent the newest
-//! only. [`Subscription`] speaks state of the world, [`DeltaSubscription`] the incremental variant,
-//! and [`ServerHalf`] is what a driver needs of either.
+//! It compares what the client asked for and was sent with the current [`Snapshot`]. The comparison
+//! is made when the driver asks for the next response. So a client that is too slow for every
+//! snapshot is sent only the newest. [`Subscription`] speaks state of the world, and
+//! [`DeltaSubscription`] the incremental variant. A driver uses either through [`ServerHalf`].
 
 mod delta;
 mod interest;
@@ -23,8 +23,9 @@ pub use sotw::Subscription;
 
 use crate::snapshot::{Snapshot, SnapshotResource};
 
-/// Make before break: a client hears of clusters and endpoints before the lists and the routes that
-/// use them (xDS protocol: Eventual consistency considerations).
+/// The order in which types are sent. Clusters and endpoints come before the lists and routes that
+/// use them, because a route to a missing cluster would fail calls (xDS protocol: Eventual
+/// consistency considerations).
 const ORDER: [&str; 5] = [
     Cluster::TYPE_URL,
     Endpoints::TYPE_URL,
@@ -42,20 +43,20 @@ const EMPTY_VERSION: &str = "empty";
 ///
 /// After each input, call [`poll_response`](Self::poll_response) until it returns `None`.
 pub trait ServerHalf {
-    /// What the client sends.
+    /// A request of the client.
     type Request;
-    /// What it is sent.
+    /// A response of the server.
     type Response;
 
     /// A stream that has just been opened, to be served from `snapshot`.
     fn new(snapshot: Arc<Snapshot>) -> Self;
-    /// The client, once its first request has come.
+    /// The identity of the client; `None` until its first request.
     fn node(&self) -> Option<&Node>;
-    /// Takes a request, and tells what it was.
+    /// Takes a request, and returns its meaning.
     fn handle_request(&mut self, request: Self::Request) -> RequestOutcome;
     /// Serves from `snapshot` from now on.
     fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>);
-    /// The next response that is due.
+    /// The next response that is due; `None` if there is none now.
     fn poll_response(&mut self) -> Option<Self::Response>;
 
     /// The type that a request is about.
@@ -64,41 +65,41 @@ pub trait ServerHalf {
     fn type_and_version(response: &Self::Response) -> (&str, &str);
 }
 
-/// What a request turned out to be.
+/// The meaning of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// The client accepted what it was sent, or changed its names.
+    /// The client accepted a response, or changed its names.
     Ack {
-        /// The type it is about.
+        /// The type that the request is about.
         type_url: String,
         /// The version the client now has.
         version: String,
     },
-    /// The client refused what it was sent; the same version is not sent again.
+    /// The client refused a response. The same version is not sent again.
     Nack {
-        /// The type it is about.
+        /// The type that the request is about.
         type_url: String,
         /// The version that was refused.
         version: String,
         /// The client's reason.
         message: String,
     },
-    /// It answers a response that no answer is expected to: in state of the world one that is not
-    /// the newest of its type, which makes the whole request void; in the incremental variant one
-    /// that was answered before, and the names it changes count all the same.
+    /// The request answers a response for which no answer is expected. In state of the world, the
+    /// response is not the newest of its type, and the whole request is ignored. In the incremental
+    /// variant, the response was answered before, but changes of names in the request still count.
     Stale {
-        /// The type it is about.
+        /// The type that the request is about.
         type_url: String,
     },
-    /// The client asked, without an answer to a response: the first request for its type, or, in the
-    /// incremental variant, any change of names.
+    /// The client asked for resources without answering a response. It is the first request for its
+    /// type or, in the incremental variant, a change of names.
     Subscribed {
-        /// The type it is about.
+        /// The type that the request is about.
         type_url: String,
     },
 }
 
-/// A resource under its name and version.
+/// A resource in the wrapper that holds its name and version.
 fn wrapped(name: &str, resource: &SnapshotResource) -> Resource {
     Resource {
         name: name.to_owned(),

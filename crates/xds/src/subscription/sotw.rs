@@ -1,6 +1,7 @@
 //! The server half of a state-of-the-world stream.
 //!
-//! A response repeats all resources of some types, so what is due depends on the type (gRFC A53).
+//! Listeners and clusters are sent all together in each response, other types only where they
+//! changed (gRFC A53).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -40,12 +41,12 @@ impl Subscription {
         }
     }
 
-    /// The client, once its first request has come.
+    /// The identity of the client; `None` until its first request.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()
     }
 
-    /// Takes a request, and tells what it was.
+    /// Takes a request, and returns its meaning.
     pub fn handle_request(&mut self, request: DiscoveryRequest) -> RequestOutcome {
         if self.node.is_none() {
             self.node = request.node;
@@ -87,11 +88,12 @@ impl Subscription {
         }
     }
 
-    /// The next response that is due.
+    /// The next response that is due; `None` if there is none now.
     ///
-    /// There is one response of a type on its way at a time. Until the client has seen it, whatever
-    /// it says is void; were a second one sent meanwhile, a name could leave and return without the
-    /// server ever hearing of it. The types that come later in the order wait too.
+    /// Only one response of a type is in flight at a time. Until the client has seen it, requests
+    /// of the client are stale and ignored. If a second response were sent meanwhile, a name could
+    /// leave and return without the server noticing. The types that come later in the order wait
+    /// too.
     pub fn poll_response(&mut self) -> Option<DiscoveryResponse> {
         let others = self.types.keys().map(String::as_str);
         let urls: Vec<String> = ORDER
@@ -181,31 +183,32 @@ impl ServerHalf for Subscription {
     }
 }
 
-/// What a client wants of one type, and what it was sent of it.
+/// The resources of one type that a client wants, and those that it was sent.
 #[derive(Debug, Default)]
 struct Interest {
     wildcard: bool,
     names: BTreeSet<String>,
-    /// An empty list of names means "everything" only until the first name.
+    /// True once a request had a name. An empty list of names means "everything" only before that.
     has_named: bool,
-    /// What was sent and is still wanted, as name and version. It holds what the client refused as
-    /// well, so that a refused version is not sent again.
+    /// The version of each resource that was sent and is still wanted. Refused versions are
+    /// included, so that they are not sent again.
     sent: BTreeMap<Arc<str>, Arc<str>>,
-    /// Whether there was a response on this stream.
+    /// True if a response of this type was sent on this stream, and no request without a nonce came
+    /// after it.
     responded: bool,
-    /// Whether the client has yet to accept or refuse the newest response.
+    /// True if the client has not yet accepted or refused the newest response.
     awaits_answer: bool,
-    /// What the newest response was called.
+    /// The nonce of the newest response.
     nonce: String,
     version: String,
     pending: Pending,
 }
 
-/// The names that the next response has to be looked up for. The work is so in proportion to what
-/// changed or was asked for, not to what the client has.
+/// The names to check for the next response. Only these are checked, so that the work is in
+/// proportion to what changed or was asked for.
 #[derive(Debug, Default)]
 enum Pending {
-    /// Every name that is wanted, or was sent.
+    /// Every name that is wanted or was sent.
     #[default]
     All,
     Names(BTreeSet<Arc<str>>),
@@ -223,21 +226,21 @@ impl Pending {
     }
 }
 
-/// What to put into a response.
+/// The content of a response, and the names in it that changed.
 struct Due {
     resources: Vec<Any>,
     changed: Vec<Arc<str>>,
 }
 
 impl Interest {
-    /// A nonce of an earlier response, which the client sent before it saw the newest one. What
-    /// it wanted to say it will say again in its answer to that.
+    /// True if the nonce is of an earlier response, because the client has not seen the newest one
+    /// yet. The client will repeat its names in the answer to the newest.
     fn is_stale(&self, nonce: &str) -> bool {
         !nonce.is_empty() && !self.nonce.is_empty() && nonce != self.nonce
     }
 
-    /// A request without a nonce speaks for a client that has seen no response, or has forgotten
-    /// them all: what was sent to it so far tells nothing about what it holds.
+    /// Forgets what was sent. A request without a nonce comes from a client that has seen no
+    /// response, or has forgotten them all. So nothing is known about the resources that it holds.
     fn start_over(&mut self) {
         self.sent.clear();
         self.responded = false;
@@ -255,7 +258,8 @@ impl Interest {
         self.wildcard = wildcard;
         self.names = names;
         let (wildcard, names) = (self.wildcard, &self.names);
-        // Forgotten here, a name that is asked for again later is sent again.
+        // A name that is left out is forgotten, so that it is sent again if the client asks for it
+        // later.
         self.sent
             .retain(|name, _| wildcard || names.contains(&**name));
     }
@@ -266,7 +270,7 @@ impl Interest {
         }
     }
 
-    /// These are not as they were.
+    /// Notes that these resources changed in the snapshot.
     fn changed(&mut self, names: &[Arc<str>]) {
         for name in names {
             if self.wants(name) {
@@ -291,8 +295,8 @@ impl Interest {
             }
         }
         let full_state = all_in_one_response(type_url);
-        // Envoy's start waits for the first answer to a wildcard, even if that is "nothing"; and a
-        // client that comes from another stream may hold what was deleted meanwhile.
+        // Envoy's start waits for the first answer to a wildcard, even if that is empty. A client
+        // that comes from another stream may hold resources that were deleted in the meantime.
         let first_answer = (self.wildcard || full_state) && !self.responded;
         if changed.is_empty() && !first_answer && !(full_state && removed) {
             return None;
@@ -323,7 +327,7 @@ impl Interest {
         self.wildcard || self.names.contains(name)
     }
 
-    /// The names that are wanted and there, and those that were sent and may be gone.
+    /// The names that are wanted and exist, and those that were sent and may be deleted.
     fn wanted_or_sent(&self, available: Option<&TypeSnapshot>) -> BTreeSet<Arc<str>> {
         let mut names: BTreeSet<Arc<str>> = self.sent.keys().cloned().collect();
         let Some(resources) = available.map(TypeSnapshot::resources) else {
@@ -340,7 +344,8 @@ impl Interest {
     }
 }
 
-/// For these types absence means deletion, so each response lists everything (gRFC A53).
+/// True for types where absence means deletion, so that each response lists all resources (gRFC
+/// A53).
 fn all_in_one_response(type_url: &str) -> bool {
     type_url == Listener::TYPE_URL || type_url == Cluster::TYPE_URL
 }
