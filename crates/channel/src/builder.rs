@@ -1,4 +1,4 @@
-//! The settings of a channel, and what is made of them.
+//! The settings of a channel, and the construction of a channel from them.
 //!
 //! Settings are checked here, before any task runs, so that a wrong one is an error of the caller and not of a
 //! call.
@@ -39,10 +39,10 @@ use crate::transport::{BackendTls, Connector, Keepalive, Profile, TlsError, Wind
 /// gRPC's usual limit for TCP, TLS and SETTINGS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// gRPC's usual time without calls after which a channel lets go of everything.
+/// gRPC's usual time without calls after which a channel closes its connections and watches.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// Under this, an idle timeout is a mistake.
+/// The least idle timeout. A shorter one is raised to it, because it can only be a mistake.
 const LEAST_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The open calls of every cluster, whichever channel they are on (gRFC A32).
@@ -166,9 +166,9 @@ impl ChannelBuilder {
         self
     }
 
-    /// Makes the sockets to backends with `connect`, which is called with an endpoint's address, where
-    /// the channel would use TCP: to go by a Unix socket or through a proxy, say. TLS, if there is any,
-    /// is spoken over what it returns. [`connect_timeout`](Self::connect_timeout) holds for it, too.
+    /// Makes the sockets to backends with `connect` in place of TCP, for example by a Unix socket or
+    /// through a proxy. `connect` is called with an endpoint's address. TLS, if it is set, runs over the
+    /// stream that it returns. [`connect_timeout`](Self::connect_timeout) covers it too.
     ///
     /// ```
     /// use tokio::net::UnixStream;
@@ -213,7 +213,7 @@ impl ChannelBuilder {
         self
     }
 
-    /// Lets backends send this much on a stream before it is read.
+    /// Sets the number of bytes that a backend may send on a stream before the call reads them.
     ///
     /// By default a stream begins with 1 MiB, and while it is read its window follows the bandwidth and
     /// the delay of the path, up to 16 MiB, as gRPC's does. A size that is set here stays.
@@ -231,8 +231,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Lets a backend have this much under way on all streams of a connection together. The default is
-    /// 16 MiB, the least 65,535 bytes.
+    /// Sets the number of bytes that a backend may have under way on all streams of a connection
+    /// together. The default is 16 MiB, the least 65,535 bytes.
     ///
     /// ```no_run
     /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -247,8 +247,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Bounds what backends may send and calls have not read, for all streams of a connection together.
-    /// The default is 16 MiB.
+    /// Bounds the bytes that calls have not read yet, for all streams of a connection together. The
+    /// default is 16 MiB.
     ///
     /// Below that limit a stream that nobody reads does not hold up the others. At the limit all of them
     /// wait until something is read.
@@ -266,9 +266,9 @@ impl ChannelBuilder {
         self
     }
 
-    /// A channel on which no call was open for this long lets go of its connections, and of all that it
-    /// watches at the control plane and in DNS. The next call brings it back, and waits as the first
-    /// one does. The default is 30 minutes, the least is a second; [`Duration::MAX`] is never.
+    /// Sets the time without open calls after which the channel closes its connections, and stops
+    /// watching the control plane and DNS. The next call connects again, and waits as the first one does.
+    /// The default is 30 minutes, the least is a second, and [`Duration::MAX`] means never.
     ///
     /// Calls do not pay for this: the channel looks once in each interval, and so it becomes IDLE
     /// between one and two of them after its last call has ended.
@@ -304,16 +304,15 @@ impl ChannelBuilder {
         self
     }
 
-    /// Looks host names up this often without being asked to. By default they are looked up once,
-    /// and again when connections to their addresses are lost or fail, but not more than once in 30
-    /// seconds.
+    /// Looks host names up at this interval too. By default they are looked up once, and again when
+    /// connections to their addresses are lost or fail, but not more than once in 30 seconds.
     pub fn dns_refresh(mut self, interval: Duration) -> Self {
         self.dns_refresh = Some(interval);
         self
     }
 
-    /// Balancing policies of your own, which clusters may name (gRFC A52): see [`policy`](crate::policy).
-    /// Without it, a cluster that names nothing else is refused.
+    /// Adds balancing policies of your own, which clusters may name (gRFC A52): see
+    /// [`policy`](crate::policy). A cluster is refused if it names no policy that the channel has.
     pub fn policies(mut self, policies: &PolicyRegistry) -> Self {
         self.policies = policies.clone();
         self
@@ -333,7 +332,7 @@ impl ChannelBuilder {
         self
     }
 
-    /// The channel, or what is wrong with the settings. It never waits for the network.
+    /// Builds the channel. The error says which setting is wrong. It never waits for the network.
     ///
     /// Must be called in a tokio runtime.
     pub fn build(self) -> Result<Channel, BuildError> {

@@ -1,4 +1,7 @@
-//! The public handle of a channel, which tonic's generated clients take in place of tonic's own.
+//! The public handle of a channel.
+//!
+//! It is a tower service, because the clients that tonic generates take any such service in place of tonic's
+//! own channel.
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The clusters that calls can pick from, and how long each of them stays.
 //!
-//! A cluster is wanted for as long as a route leads to it or a call that was routed to it may still
-//! pick from it (gRFC A31): both hold a [`Lease`], and when the last one goes the driver hears of it.
+//! A cluster stays while a route leads to it, or a call that was routed to it may still pick from it (gRFC
+//! A31). Both hold a [`Lease`]. The driver is told when the last lease of a cluster is dropped.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -19,14 +19,14 @@ pub(crate) struct Cluster {
     pub(crate) balancing: Published<Balancing>,
 }
 
-/// What a cluster's balancer says.
+/// The picker that the balancer gave a cluster, if it did already.
 #[derive(Clone, Debug)]
 pub(crate) enum Balancing {
-    /// It lets calls pick, for the last time: the server deleted the cluster, or no route leads to
-    /// it any more. A call that fails here will not be helped by waiting.
+    /// The last picker: the server deleted the cluster, or no route leads to it any more. A call that it
+    /// fails does not wait for another picker, because there will be none.
     Last(Arc<Picker<Sender>>),
     Live(Arc<Picker<Sender>>),
-    /// It has not spoken yet.
+    /// The balancer has not given a picker yet.
     Pending,
 }
 
@@ -69,7 +69,7 @@ struct LeasedCluster {
 }
 
 impl Clusters {
-    /// None yet. The names of those whose leases have ended come out of the receiver.
+    /// An empty set. The receiver gets the name of each cluster whose leases have ended.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Arc<str>>) {
         let (ended, receiver) = mpsc::unbounded();
         let all = Vec::new();
@@ -110,7 +110,7 @@ impl Clusters {
         self.all.iter().map(|entry| &entry.cluster.name)
     }
 
-    /// Whether calls are open, or wait for a connection.
+    /// True if a call is open, or waits for a connection.
     pub(crate) fn have_calls(&self, balancer: &Balancer<Sender>) -> bool {
         self.all.iter().any(|entry| {
             let mut endpoints = balancer.endpoints(&entry.cluster.name).into_iter();
@@ -127,7 +127,7 @@ impl Clusters {
         }
     }
 
-    /// Says of each cluster whether calls can still hope for it.
+    /// Marks the clusters that get no further picker, so that calls stop waiting for one.
     pub(crate) fn mark_last(&mut self, is_last: impl Fn(&str) -> bool) {
         for entry in &mut self.all {
             let is_last = is_last(&entry.cluster.name);
@@ -143,7 +143,7 @@ impl Clusters {
         self.all.get_mut(place)
     }
 
-    /// Where a cluster is, or belongs.
+    /// The position of a cluster in the list; the error is the position to insert it at.
     fn place(&self, name: &str) -> Result<usize, usize> {
         self.all
             .binary_search_by(|entry| (*entry.cluster.name).cmp(name))

@@ -1,7 +1,7 @@
 //! The configurations of a channel, one after the other.
 //!
-//! It joins the resolver, which has no I/O, with the xDS client and DNS, which it reads from. A channel
-//! and `crowfly explain` both stand on it, so that both see the same configurations.
+//! The resolver has no I/O. This module feeds it with resources of the xDS client and addresses of DNS. A
+//! channel and `crowfly explain` both use it, so that both see the same configurations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::dns::{Names, Resolve};
 /// Follows what the control plane and DNS say about a target: each configuration comes whole, or not
 /// at all (gRFC A74).
 ///
-/// A [`Channel`](crate::Channel) stands on one of these. On its own, made by
-/// [`ChannelBuilder::watch_config`](crate::ChannelBuilder::watch_config), it is for tools that want
-/// to know where calls would go without making any.
+/// Each [`Channel`](crate::Channel) has one. A tool gets one from
+/// [`ChannelBuilder::watch_config`](crate::ChannelBuilder::watch_config), to find out where calls would go
+/// without making any.
 #[derive(Debug)]
 pub struct ConfigWatch {
     resolver: Resolver,
     subscriber: Subscriber,
     names: Names,
-    /// Something has happened that the resolver has not drawn its conclusions from.
+    /// True if the resolver has input that it has not resolved yet.
     stale: bool,
 }
 
-/// Where configurations come from. It watches nothing itself.
+/// The source of a channel's configurations. It watches nothing until [`watch`](Self::watch) is called.
 #[derive(Debug)]
 pub(crate) struct ConfigSource {
     pub(crate) client: XdsClient,
@@ -69,12 +69,12 @@ impl ConfigWatch {
         }
     }
 
-    /// What is known at this moment, of all that is watched.
+    /// The resources and DNS answers that are known at this moment, of all that are watched.
     pub fn view(&self) -> &View {
         self.resolver.view()
     }
 
-    /// Where resolution begins.
+    /// The names with which resolution begins.
     pub fn roots(&self) -> &Roots {
         self.resolver.roots()
     }

@@ -100,7 +100,8 @@ mod tests {
             }
         }
 
-        /// Whether the channel is idle at the end of another interval, with calls open or not.
+        /// Lets an interval pass, and returns true if the channel is idle at its end. `open` says if a
+        /// call is open then.
         fn next(&mut self, open: bool) -> bool {
             self.now += INTERVAL;
             self.timer.is_idle(|| open, self.now)
@@ -131,7 +132,7 @@ mod tests {
         assert!(clock.next(false));
     }
 
-    /// Its mark, made while the driver looks, is one of the next interval.
+    /// A call may start while the driver looks. Its mark then belongs to the next interval, but it is open.
     #[test]
     fn a_call_that_starts_at_the_very_end_counts() {
         assert!(!Clock::new(INTERVAL).next(true));

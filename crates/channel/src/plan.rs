@@ -1,6 +1,7 @@
 //! From a configuration to the trees that balance over its clusters.
 //!
-//! The model knows no balancer, and the balancer no proto; what one means in the other is said here.
+//! The model and the balancer do not know each other, so that each can be tested alone. This module is the
+//! one place that translates from the model's types to the balancer's.
 
 mod endpoints;
 mod names;
@@ -24,14 +25,14 @@ use self::names::ChildNames;
 use crate::policy;
 use crate::routing::joined;
 
-/// Balances leaf clusters by the policy of the aggregate above them, as before A75.
+/// The environment variable that balances leaf clusters by the policy of their aggregate, as before A75.
 const BACKWARD_COMPAT: &str = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT";
 
-/// Keeps priorities that left a cluster for a while, as before A115.
+/// The environment variable that keeps priorities for a while after they left a cluster, as before A115.
 const CHILD_POLICY_CACHE: &str = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE";
 
-/// Makes the plans of one channel. It remembers the last ones, so that a priority that moves keeps
-/// its name, and what did not change is not made again.
+/// Makes the plans of one channel. It keeps the last plans for two reasons. A priority that moves keeps its
+/// name, and the plan of a leaf cluster that did not change is used again.
 #[derive(Debug)]
 pub(crate) struct Planner {
     choice: EndpointChoice,
@@ -41,17 +42,18 @@ pub(crate) struct Planner {
     leaves: HashMap<LeafKey, Box<Known>>,
 }
 
-/// What a program has to say about how endpoints are chosen.
+/// The settings of a program for the choice of endpoints.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndpointChoice {
     /// The header whose value `ring_hash` goes by (gRFC A76).
     pub(crate) hash_header: Option<Arc<str>>,
-    /// The policy in place of one of which only the name is known. Without it, such a cluster fails.
+    /// The policy in place of one that the program knows by name only. Without it, calls of such a cluster
+    /// fail.
     pub(crate) stand_in: Option<Policy>,
 }
 
 impl EndpointChoice {
-    /// Why not, if the program knows no more of a policy than its name.
+    /// The balancer's form of a policy. The error is for a policy that the program knows by name only.
     fn policy(&self, policy: &EndpointPolicy) -> Result<Policy, String> {
         Ok(match policy {
             EndpointPolicy::Custom(policy) => {
@@ -72,7 +74,7 @@ impl EndpointChoice {
     }
 }
 
-/// A leaf cluster, and the aggregate that it is balanced by if it is not by its own policy.
+/// The name of a leaf cluster, and of the aggregate whose policy balances it; `None` if it is its own policy.
 type LeafKey = (Arc<str>, Option<Arc<str>>);
 
 #[derive(Debug)]
@@ -268,7 +270,7 @@ fn drops(endpoints: &model::Endpoints) -> Arc<[DropCategory]> {
         .collect()
 }
 
-/// What calls that fail should know.
+/// The text for the errors of calls: the notes of the cluster, or the fact that no endpoint can get calls.
 fn note(state: &ClusterState) -> Option<String> {
     joined(&state.notes).or_else(|| {
         let endpoints = state.endpoints()?;

@@ -1,11 +1,11 @@
 //! Balancing policies of your own, which the clusters of a control plane may name (gRFC A52).
 //!
-//! A policy is asked what it needs to know about a list of endpoints, which of them to connect, and
-//! where a call goes. Connections, states, localities, priorities and counters are taken care of.
+//! A policy decides which endpoints of a list to connect, and which endpoint gets a call. Crowfly does the
+//! rest: connections, states, localities, priorities and counters.
 //!
-//! It is registered under a name, with a function that reads its configuration. A cluster asks for it
-//! by an entry of `load_balancing_policy` that is a `TypedStruct` of that name; the first entry of the
-//! list that a client has is used, so one that has no such policy goes on to the next.
+//! It is registered under a name, with a function that reads its configuration. A cluster names it in
+//! `load_balancing_policy`, in an entry that is a `TypedStruct` of that name. A client uses the first entry
+//! of the list that it knows, so a client without the policy uses a later one.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -43,7 +43,7 @@
 //! let channel = crowfly::Channel::builder("xds:///payments").policies(&policies);
 //! ```
 //!
-//! In a cluster, with something for clients that do not have it:
+//! A cluster with the policy, and another one for clients that do not have it:
 //!
 //! ```yaml
 //! load_balancing_policy:
@@ -76,8 +76,8 @@ use serde_json::Value;
 
 /// The policies of a program, by the names that clusters use for them.
 ///
-/// Channels to one target share what they hear of the control plane only if their registries are
-/// clones of one: make it once, and give it to every channel.
+/// Make one registry and give it to every channel. Channels to one target share an xDS client only if their
+/// registries are clones of one.
 ///
 /// ```
 /// # use std::{num::NonZeroUsize, sync::Arc};
@@ -107,19 +107,19 @@ impl PolicyRegistry {
         Self::default()
     }
 
-    /// Every policy, whatever its name and configuration: for tools that show configurations. On a
-    /// channel, calls of clusters with such a policy fail.
+    /// A registry that accepts every policy name and every configuration. It is for tools that show
+    /// configurations. On a channel, calls of clusters with such a policy fail.
     pub fn of_all_names() -> Self {
         let nothing = |_: &Value| Ok(Arc::new(()) as MadePolicy);
         Self(CustomPolicies::NONE.with_all_others(Arc::new(nothing)))
     }
 
-    /// Adds a policy, in place of one of the same name. The name should be that of a protobuf message
-    /// in a package of yours, such as `myorg.MyPolicy`, and what the policy calls itself.
+    /// Adds a policy, in place of one of the same name. The name should be that of a protobuf message in a
+    /// package of yours, such as `myorg.MyPolicy`. It should equal [`CustomPolicy::name`].
     ///
-    /// `read` is given the configuration, which is an object, and must not panic. If it returns an
-    /// error, the cluster is refused: the control plane is told the error and where it is, and the last
-    /// good version of the cluster stays in use. A policy stays as it is while its configuration does.
+    /// `read` gets the configuration, a JSON object, and must not panic. If it returns an error, the
+    /// cluster is refused: the NACK has the error with its path, and the last good version of the cluster
+    /// stays in use. A policy is kept while its configuration does not change.
     pub fn with<P, E>(
         self,
         name: &str,
@@ -143,7 +143,7 @@ impl From<PolicyRegistry> for CustomPolicies {
     }
 }
 
-/// A policy on its way through resources that know nothing about it.
+/// A policy inside of a resource. The model keeps it as `Any`, because it does not know the type.
 struct Made(Arc<dyn CustomPolicy>);
 
 /// The policy that a cluster names; `None` if it was not read by a registry with such a policy.

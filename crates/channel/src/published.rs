@@ -1,6 +1,7 @@
 //! A value that one task publishes and every call reads without a lock.
 //!
-//! Calls that find nothing of use in it wait for the next value, and miss none.
+//! Calls read it on their fast path, so a lock would make them wait for each other. A call that cannot use
+//! the current value waits for the next one, and misses none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -30,7 +31,7 @@ impl<T> Published<T> {
         self.current.load()
     }
 
-    /// Replaces the value and wakes whoever waits for that.
+    /// Replaces the value and wakes all calls that wait for the next one.
     pub(crate) fn publish(&self, value: T) {
         self.current.store(Arc::new(value));
         self.replaced.notify_waiters();
@@ -40,7 +41,7 @@ impl<T> Published<T> {
     pub(crate) async fn find<R>(&self, mut look: impl FnMut(&T) -> Option<R>) -> R {
         let _waiting = Waiting::new(&self.waiting);
         loop {
-            // Before the look: what is published from here on wakes it, so nothing is missed.
+            // Made before the look, so that a value that is published during the look wakes the caller.
             let replaced = self.replaced.notified();
             if let Some(found) = look(&self.current.load()) {
                 return found;
@@ -49,7 +50,7 @@ impl<T> Published<T> {
         }
     }
 
-    /// How many are in [`find`](Self::find).
+    /// The number of callers that wait in [`find`](Self::find).
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
     }

@@ -1,8 +1,8 @@
-//! Which cluster a call goes to.
+//! The choice of a cluster for a call.
 //!
-//! Routes change seldom, and endpoints often. So the routes of a configuration are compiled once
-//! ([`Routes`]), and leases of their clusters are bound to them when calls are let in ([`Router`]):
-//! a configuration that differs in endpoints alone changes neither.
+//! The routes of a configuration are compiled once ([`Routes`]). Leases of their clusters are bound to them
+//! when calls may use them ([`Router`]). A configuration that differs in endpoints alone changes neither,
+//! because routes change seldom and endpoints often.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,23 +12,24 @@ use crowfly_xds::{ResourceError, XdsConfig};
 
 use crate::clusters::Lease;
 
-/// What the channel knows about where calls go; replaced whole (gRFC A74).
+/// The state of a channel's routing. It is replaced as a whole, so that a call never sees parts of two
+/// configurations (gRFC A74).
 #[derive(Debug)]
 pub(crate) enum Routing {
     /// The channel can never work: every call fails.
     Broken(Arc<str>),
-    /// There is no configuration, for this reason; it may heal.
+    /// There is no configuration, for this reason. A later one may work.
     Failed(Arc<str>),
-    /// There was no call for a while: the next one has to ask for a configuration.
+    /// The channel is idle. The next call has to ask for a configuration.
     Idle,
-    /// There is one.
+    /// There is a configuration.
     Ready(Router),
-    /// There is none yet: these resources are missing.
+    /// There is no configuration yet, because these resources are missing.
     Waiting(Arc<str>),
 }
 
 impl Routing {
-    /// Before anything is known.
+    /// The routing of a channel that has just begun.
     pub(crate) fn nothing() -> Self {
         Self::Waiting("a configuration".into())
     }
@@ -70,7 +71,7 @@ impl Routes {
         }
     }
 
-    /// Whether compiling the routes of this configuration would make no difference.
+    /// True if these are the compiled routes of `config`, so that compiling again would change nothing.
     pub(crate) fn are_of(&self, config: &XdsConfig) -> bool {
         let known = self.table.host();
         self.config_name == config.routes.name
@@ -82,14 +83,14 @@ impl Routes {
         &self.clusters
     }
 
-    /// Whether a route leads to this cluster.
+    /// True if a route leads to this cluster.
     pub(crate) fn lead_to(&self, cluster: &str) -> bool {
         let found = self.clusters.binary_search_by(|name| (**name).cmp(cluster));
         found.is_ok()
     }
 }
 
-/// Routes with their clusters at hand: what calls are routed by.
+/// Compiled routes with a lease of each cluster. Calls are routed by it.
 #[derive(Debug)]
 pub(crate) struct Router {
     routes: Arc<Routes>,
@@ -113,12 +114,12 @@ impl Router {
         }
     }
 
-    /// Whether it has these very routes and says these notes, so that a new one would be no other.
+    /// True if the router has these compiled routes and these notes, so that a new one would be equal.
     pub(crate) fn is_for(&self, routes: &Arc<Routes>, notes: &[ResourceError]) -> bool {
         Arc::ptr_eq(&self.routes, routes) && self.notes == joined(notes)
     }
 
-    /// Whether both were made of the same compiled routes.
+    /// True if both routers have the same compiled routes.
     #[cfg(test)]
     pub(crate) fn has_routes_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.routes, &other.routes)
@@ -142,7 +143,7 @@ impl Router {
         format!("route configuration {name}, {text}")
     }
 
-    /// Adds what is wrong with listener and routes without being fatal (gRFC A88).
+    /// Adds the notes: errors of listener and routes that leave the last good ones in use (gRFC A88).
     pub(crate) fn with_notes(&self, text: String) -> String {
         match &self.notes {
             Some(notes) => format!("{text} ({notes})"),

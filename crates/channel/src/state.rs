@@ -1,4 +1,6 @@
-//! The connectivity state of a channel, for programs that want to know it without making a call.
+//! The connectivity state of a channel.
+//!
+//! A program can read and watch it, because a readiness probe must not have to make a call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -83,8 +85,8 @@ impl StateWatch {
         self.last
     }
 
-    /// Waits for another state than [`state`](Self::state) and tells it. A state that did not last
-    /// may be passed over. `None` once the channel is gone. Cancel-safe.
+    /// Waits for another state than [`state`](Self::state) and returns it. A state that did not last may be
+    /// left out. `None` once the channel is gone. Cancel-safe.
     pub async fn changed(&mut self) -> Option<ConnectivityState> {
         let last = self.last;
         let found = self.known.find(|known| match known.state {
@@ -136,7 +138,7 @@ impl Drop for StateTeller {
     }
 }
 
-/// The state of a channel, and whether it can change.
+/// The state of a channel. It is final once the channel is gone.
 #[derive(Debug)]
 struct Known {
     state: ConnectivityState,

@@ -1,6 +1,9 @@
-//! What a channel leads to: `xds:///payments` or, as gRFC A27 allows, `xds:payments:50051`; with an
-//! authority for the control plane (gRFC A47), `xds://traffic.example.com/payments`. The service is the
-//! path of the target, decoded: `xds:///shop/payments` and `xds:///shop%2Fpayments` lead to one.
+//! The target of a channel: `xds:///payments` or, as gRFC A27 allows, `xds:payments:50051`. A target with an
+//! authority of the control plane is `xds://traffic.example.com/payments` (gRFC A47).
+//!
+//! Targets are parsed here and not by a URI library, because two rules are gRPC's own. The service is the
+//! decoded path: `xds:///shop/payments` and `xds:///shop%2Fpayments` are one service. Its encoded form is
+//! the `:authority` of calls.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -34,7 +37,7 @@ impl FromStr for Target {
         let rest = target
             .strip_prefix("xds:")
             .ok_or_else(|| malformed(Malformed::Scheme))?;
-        // They have no meaning in a target, and ignoring them would hide a mistake.
+        // A query or a fragment has no meaning in a target, and ignoring it would hide a mistake.
         if rest.contains(['?', '#']) {
             return Err(malformed(Malformed::Query));
         }

@@ -1,7 +1,7 @@
 //! Every problem of a resource, each with the path of the field it is about.
 //!
-//! gRFC A46 asks a client to report *all* the errors of a response, not only the first, so a parser
-//! does not return on the first bad field: it tells a [`Validator`] and goes on.
+//! A parser does not return at the first bad field. It records the error in a [`Validator`] and goes on,
+//! because gRFC A46 asks a client to report *all* the errors of a response.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::Unsupported;
 pub struct FieldError {
     /// Path from the resource's root, in proto field names. Empty for the resource itself.
     pub path: String,
-    /// What is wrong, and what was expected.
+    /// The problem: the expected value, and the one that was found.
     pub message: String,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Errors {
 
 impl std::error::Error for Errors {}
 
-/// Collects errors while a parser walks a message, and knows where the parser is.
+/// Collects errors while a parser reads a message, and keeps the path of the field that is being read.
 ///
 /// ```
 /// use crowfly_model::Validator;
@@ -113,8 +113,8 @@ impl Validator {
         self.field(name, |v| v.error(message));
     }
 
-    /// Records that what the current path asks for is not done, and what happens in its place. The
-    /// resource is as valid as before.
+    /// Records that the field at the current path has no effect. The message says what happens in its place.
+    /// The resource stays valid.
     pub fn unsupported(&mut self, message: impl Into<String>) {
         self.unsupported.push(Unsupported {
             path: self.path.clone(),
@@ -122,12 +122,13 @@ impl Validator {
         });
     }
 
-    /// Records the same of field `name` of the current path.
+    /// Records that field `name` of the current path has no effect, like [`unsupported`](Self::unsupported).
     pub fn unsupported_at(&mut self, name: &str, message: impl Into<String>) {
         self.field(name, |v| v.unsupported(message));
     }
 
-    /// Runs `f`, and takes out what it recorded as unsupported, with paths from here.
+    /// Runs `f` and takes out the unsupported fields that it recorded. Their paths become relative to the
+    /// current path.
     pub fn take_unsupported<R>(
         &mut self,
         f: impl FnOnce(&mut Self) -> R,
@@ -139,12 +140,12 @@ impl Validator {
         (result, taken.collect())
     }
 
-    /// Whether a problem has been recorded.
+    /// True if an error has been recorded.
     pub fn has_errors(&self) -> bool {
         !self.errors.is_empty()
     }
 
-    /// The value, if nothing was wrong with it.
+    /// The value, or all errors if any were recorded.
     pub fn finish<T>(self, value: T) -> Result<T, Errors> {
         if self.errors.is_empty() {
             Ok(value)

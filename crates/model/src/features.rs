@@ -1,14 +1,14 @@
-//! The parts of xDS that not every gRPC client reads.
+//! The parts of xDS that not every gRPC client supports.
 //!
 //! They are an argument of gRPC's parsers, because two clients of one process may differ in them.
 
 use crate::{bootstrap::is_switched_on, grpc::cluster::CustomPolicies};
 
-/// The gates of experimental gRFCs, and what the program adds to gRPC. By default all gates are
-/// closed, and nothing is added.
+/// The experimental gRFCs that are on, and the policies that the program adds to gRPC. By default all
+/// gRFCs here are off, and no policy is added.
 ///
-/// A parser is told of them, rather than asking the environment or a registry of the process itself,
-/// so that two clients of one process may differ.
+/// A parser takes them as an argument and does not read the environment, because two clients of one
+/// process may differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// gRFC A99: the children of an aggregate cluster may be a resource of their own.
@@ -18,13 +18,13 @@ pub struct Features {
 }
 
 impl Features {
-    /// All gates open; nothing is added.
+    /// All experimental gRFCs are on; no policy is added.
     pub const ALL: Self = Self {
         aggregate_cluster_resource: true,
         custom_policies: CustomPolicies::NONE,
     };
 
-    /// What the environment variables of the gRFCs say.
+    /// The features that the environment variables of the gRFCs switch on; no policy is added.
     pub fn from_env() -> Self {
         Self::read(is_switched_on)
     }
@@ -37,7 +37,7 @@ impl Features {
     }
 }
 
-/// Opens the gate of gRFC A99.
+/// The environment variable that switches gRFC A99 on.
 pub(crate) const AGGREGATE_CLUSTER_RESOURCE: &str =
     "GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE";
 
@@ -45,7 +45,7 @@ pub(crate) const AGGREGATE_CLUSTER_RESOURCE: &str =
 mod tests {
     use super::*;
 
-    /// S4-29: the gate of gRFC A99 is closed unless its own variable opens it.
+    /// S4-29: gRFC A99 is off unless its own variable switches it on.
     #[test]
     fn variable_opens_the_gate() {
         let named = |variable: &str| variable == "GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE";

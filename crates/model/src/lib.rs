@@ -1,8 +1,8 @@
 //! xDS resources as gRPC reads them, and the bootstrap that says where to get them.
 //!
-//! Parsing turns a proto into a value that cannot be wrong, and reports everything that stands in
-//! the way of that, each problem with its field path. The only I/O is the reading of a bootstrap
-//! file, and the number of a network interface that the address of an endpoint names.
+//! Parsing turns a proto into a valid value, or reports every problem of it, each with its field path.
+//! There are two kinds of I/O here. A bootstrap file is read, and the operating system is asked for the
+//! number of a network interface that an endpoint's address names.
 
 // No clock, no sleep, no randomness of the process, no runtime: clippy.toml says why.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

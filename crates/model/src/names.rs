@@ -2,8 +2,8 @@
 //!
 //! An old-style name is any text. A new-style one is a URI,
 //! `xdstp://authority/type/id?param=value`, whose authority says which servers know the resource.
-//! One resource has many spellings of such a name, since the order of the parameters means nothing;
-//! caches therefore go by the [`canonical`] one.
+//! One resource has many spellings of such a name, because the order of the parameters has no meaning.
+//! Caches therefore use the [`canonical`] spelling as their key.
 
 use std::{
     borrow::Cow,
@@ -11,10 +11,10 @@ use std::{
     fmt::{self, Write},
 };
 
-/// What every new-style name begins with, well-formed or not.
+/// The scheme of new-style names. A name that begins with it is new-style even if the rest is malformed.
 const SCHEME: &str = "xdstp:";
 
-/// Who is to be asked for a resource.
+/// The authority of a resource: it chooses the servers that are asked for the resource (gRFC A47).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Authority<'a> {
     /// The servers that know all old-style names.
@@ -24,7 +24,7 @@ pub enum Authority<'a> {
 }
 
 impl Authority<'_> {
-    /// The same, for as long as one likes.
+    /// The authority with a name of its own in place of a borrowed one.
     pub fn into_owned(self) -> Authority<'static> {
         match self {
             Self::Default => Authority::Default,
@@ -62,9 +62,9 @@ pub fn authority_of(name: &str) -> Authority<'_> {
 
 /// The one spelling by which a resource is cached and asked for.
 ///
-/// Old-style names are taken as they are. Of new-style ones the parameters are sorted by key, the
-/// last of those with equal keys is kept (gRFC A47), and processing directives are dropped, which
-/// are no part of a name (xRFC TP1).
+/// Old-style names stay as they are. In new-style names the parameters are sorted by key, and the last of
+/// those with equal keys is kept (gRFC A47). Processing directives are dropped, because they are no part
+/// of a name (xRFC TP1).
 ///
 /// ```
 /// use crowfly_model::names::canonical;
@@ -87,8 +87,8 @@ pub fn canonical(name: &str) -> Result<Cow<'_, str>, NameError> {
 
 /// A listener's name: `template` with `target` in place of every `%s`.
 ///
-/// In a new-style template the target is percent-encoded but for what a path may hold, `/`
-/// included; in an old-style one it is taken as it is (gRFC A47).
+/// In a new-style template the target is percent-encoded, except for characters that a path may hold, such
+/// as `/`. In an old-style template it stays as it is (gRFC A47).
 ///
 /// ```
 /// use crowfly_model::names::expand_template;
@@ -172,7 +172,7 @@ impl fmt::Display for ResourceName<'_> {
     }
 }
 
-/// A name that begins like a new-style one and is none.
+/// The error for a name that begins like a new-style one and is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resource name {name:?}: {reason}")]
 pub struct NameError {
@@ -190,12 +190,12 @@ enum Malformed {
     Parameter(String),
 }
 
-/// Whether a name or a template is new-style.
+/// True if a name or a template is new-style.
 fn is_new_style(name: &str) -> bool {
     name.starts_with(SCHEME)
 }
 
-/// What a listener template of the authority `name` must begin with.
+/// The beginning that a listener template of the authority `name` must have.
 pub(crate) fn authority_prefix(name: &str) -> String {
     format!("{SCHEME}//{}/", encode_authority(name))
 }
@@ -212,8 +212,8 @@ fn parse_query(query: &str) -> Result<BTreeMap<&str, &str>, Malformed> {
     Ok(parameters)
 }
 
-/// A name as it is written in an authority, such as the `:authority` of calls: what must not stand there
-/// is percent-encoded, `/` included (gRFC A47, RFC 3986 section 3.2).
+/// The name as it is written in an authority, such as the `:authority` of calls. Characters that are not
+/// allowed there, such as `/`, are percent-encoded (gRFC A47, RFC 3986 section 3.2).
 ///
 /// ```
 /// use crowfly_model::names::encode_authority;
@@ -225,7 +225,7 @@ pub fn encode_authority(name: &str) -> String {
     percent_encode(name, is_authority_byte)
 }
 
-/// The text that a percent-encoded one stands for. One that is not properly encoded stands for itself.
+/// Decodes percent-encoded text. Text that is not properly encoded stays as it is.
 ///
 /// ```
 /// use crowfly_model::names::percent_decode;

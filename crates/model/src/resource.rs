@@ -1,6 +1,6 @@
-//! The one thing that the protocol knows of a resource: how bytes become a valid value.
+//! The trait of resource types: how the bytes of a resource become a valid value.
 //!
-//! The protocol crates handle every type through this trait, so that they know no field of any.
+//! The protocol crates handle every type through this trait, so that they depend on no field of any type.
 
 use std::fmt::Debug;
 
@@ -11,21 +11,21 @@ use crate::{Errors, Unsupported};
 /// gRPC's readings live in [`crate::grpc`]; another data plane may read the same `type_url` by
 /// other rules, with a `ResourceType` of its own.
 pub trait ResourceType: 'static {
-    /// The valid form: a value that cannot be wrong.
+    /// The valid form of a resource: every value of this type is valid.
     type Parsed: Debug + PartialEq + Send + Sync + 'static;
 
-    /// What the reader is told beside the bytes, such as gRPC's [`Features`](crate::Features). It is
-    /// an argument and no global, so that two clients of one process may differ.
+    /// The settings of the parser, such as gRPC's [`Features`](crate::Features). They are an argument and
+    /// not a global, because two clients of one process may differ.
     type Context: Send + Sync + 'static;
 
     /// The full URL, such as `type.googleapis.com/envoy.config.cluster.v3.Cluster`.
     const TYPE_URL: &'static str;
 
-    /// What a message calls it: `listener`, `route configuration`, `cluster`, `endpoints`.
+    /// The word for the type in messages, such as `listener`, `route configuration` or `endpoints`.
     const NOUN: &'static str;
 
-    /// Whether a state-of-the-world response lists all subscribed resources, so that absence means
-    /// deletion (Listener and Cluster only: gRFC A53).
+    /// True if a state-of-the-world response lists all subscribed resources, so that a resource that is not
+    /// in it is deleted. It is true of Listener and Cluster alone (gRFC A53).
     const ALL_IN_SOTW: bool;
 
     /// Reads the message inside the `Any`. The result depends on bytes and context alone.
@@ -37,7 +37,7 @@ pub trait ResourceType: 'static {
     }
 }
 
-/// What came out of one serialized resource.
+/// The result of parsing one serialized resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded<T> {
     /// The name inside the message; `None` if it does not decode, or its type has no name field.
@@ -47,7 +47,7 @@ pub struct Decoded<T> {
 }
 
 impl<T> Decoded<T> {
-    /// For bytes that are not the message they should be.
+    /// The result for bytes that do not decode as the expected message.
     pub fn undecodable(error: impl std::fmt::Display) -> Self {
         Self {
             name: None,

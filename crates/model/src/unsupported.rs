@@ -4,10 +4,10 @@
 
 use std::fmt;
 
-/// A field that asks for something which is not done, in a resource that is used all the same.
+/// A field that is set and has no effect, in a resource that is valid and used.
 ///
-/// A log, `crowfly explain` and other tools tell it, because a resource that is accepted in silence
-/// seems to be in force.
+/// The log, `crowfly explain` and other tools show it, because a user takes a field for effective if it
+/// was accepted without a message.
 ///
 /// ```
 /// use crowfly_model::Unsupported;
@@ -27,7 +27,7 @@ pub struct Unsupported {
 }
 
 impl Unsupported {
-    /// The wish as seen from `path`, if it is there or below.
+    /// The field with its path relative to `path`; `None` if the field is not at `path` or below it.
     ///
     /// ```
     /// use crowfly_model::Unsupported;
@@ -53,7 +53,7 @@ impl Unsupported {
         })
     }
 
-    /// The wish as seen from where the resource stands at `path`.
+    /// The field with `path` before its own path, because its resource is inside another one at `path`.
     pub(crate) fn at(&self, path: &str) -> Self {
         Self {
             path: format!("{path}.{}", self.path),

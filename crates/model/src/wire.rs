@@ -1,9 +1,9 @@
-//! Reading a message as protobuf has it: a field that is not of the wire type which its number stands
-//! for is an unknown field, and is passed over.
+//! Decoding of messages by the rule of protobuf for a field with an unexpected wire type: it is an unknown
+//! field, and is ignored.
 //!
-//! prost refuses the whole message for such a field, even if nobody reads it. So what prost refuses
-//! for that reason is looked at again, field by field: without knowing the schema, by asking prost
-//! which of the fields it would take alone. That works because a message is the sum of its fields.
+//! prost breaks this rule and refuses the whole message, even if nobody reads the field. This module then
+//! decodes each field alone and leaves out those that prost refuses for their wire type. It needs no
+//! schema for that, because an encoded message is the sequence of its fields.
 
 use prost::{
     DecodeError, Message,
@@ -12,14 +12,14 @@ use prost::{
     },
 };
 
-/// How often each byte of a message that prost has refused may be looked at; after that, it stays
-/// refused. A field is looked at once for each message that it is in, and copied for each of those.
+/// The budget for each byte of a message that prost refused: bytes that may be copied and decoded. After
+/// that, the message stays refused, because a field is decoded again for each message around it.
 const LOOKS: usize = 64;
 
-/// The cost that every message may have, because a small one can be deep.
+/// The budget, in bytes, that every message has on top, because a small message can be deep.
 const ALLOWANCE: usize = 1 << 20;
 
-/// Decodes a `P`, less the fields that are not of the expected wire type.
+/// Decodes a `P` without the fields that have an unexpected wire type.
 ///
 /// ```
 /// use envoy_types::pb::envoy::config::core::v3::Locality;
@@ -31,7 +31,7 @@ const ALLOWANCE: usize = 1 << 20;
 /// ```
 ///
 /// # Errors
-/// The bytes are no such message.
+/// The bytes are not a `P`, for another reason than a wire type.
 pub fn decode<P: Message + Default>(bytes: &[u8]) -> Result<P, DecodeError> {
     match P::decode(bytes) {
         Err(error) if is_mismatch(&error) => {
@@ -49,23 +49,23 @@ pub fn decode<P: Message + Default>(bytes: &[u8]) -> Result<P, DecodeError> {
     }
 }
 
-/// prost tells by its text alone what was wrong.
+/// True if prost refused a wire type. Only the text says so, because a `DecodeError` has no kind.
 fn is_mismatch(error: &DecodeError) -> bool {
     error.to_string().contains("invalid wire type: ")
 }
 
 struct Sieve<'a> {
-    /// Decodes the whole message and forgets it.
+    /// Decodes the whole message, for the error alone.
     decode: &'a dyn Fn(&[u8]) -> Result<(), DecodeError>,
     /// The number of bytes that may still be copied and decoded.
     budget: usize,
-    /// The numbers of the fields that lead to the message in hand.
+    /// The numbers of the fields from the whole message to the one that is being read.
     path: Vec<u32>,
 }
 
 impl Sieve<'_> {
-    /// The message at the current path, less what does not fit; `None` if it is not one, or took too
-    /// long to look at.
+    /// The message at the current path without the fields that do not fit. `None` if the bytes are not a
+    /// message, or the budget is spent.
     fn strip(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let mut kept = Vec::with_capacity(message.len());
         let mut rest = message;
@@ -75,7 +75,7 @@ impl Sieve<'_> {
                 kept.extend_from_slice(field.bytes);
                 continue;
             }
-            // One that would fit if it were empty has something in it that does not.
+            // If the field would fit when empty, one of the fields inside it does not fit.
             let Some(content) = field.content else {
                 continue;
             };
@@ -89,7 +89,7 @@ impl Sieve<'_> {
         Some(kept)
     }
 
-    /// Whether prost takes the field at the current path, or minds something else about it.
+    /// False if prost refuses the field at the current path for its wire type. `None` if the budget is spent.
     fn fits(&mut self, field: &[u8]) -> Option<bool> {
         let mut message = field.to_vec();
         for number in self.path.iter().rev() {
@@ -104,14 +104,14 @@ impl Sieve<'_> {
 /// One field as it is in a message.
 struct Field<'a> {
     number: u32,
-    /// All of it.
+    /// The whole field: key, length and content.
     bytes: &'a [u8],
     /// The bytes after its length, if it has one.
     content: Option<&'a [u8]>,
 }
 
 impl<'a> Field<'a> {
-    /// The first field of `rest`, which then begins after it; `None` if there is no whole one.
+    /// Takes the first field off `rest`; `None` if `rest` does not begin with a whole field.
     fn split_off(rest: &mut &'a [u8]) -> Option<Self> {
         let start = *rest;
         let (number, wire_type) = decode_key(rest).ok()?;
@@ -132,7 +132,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A field that is a message, a text or the like.
+/// Encodes a length-delimited field, such as a message or a string.
 fn with_content(number: u32, content: &[u8]) -> Vec<u8> {
     let mut field = Vec::with_capacity(content.len() + 16);
     encode_key(number, WireType::LengthDelimited, &mut field);

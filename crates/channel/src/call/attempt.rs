@@ -29,10 +29,11 @@ use crate::transport::{
     Guard, ReplayBody, ResponseBody, SendError, SendErrorKind, Sender, grpc_status,
 };
 
-/// An attempt on one endpoint. Dropping it without a word means that the caller cancelled it.
+/// An attempt on one endpoint. If it is dropped without an outcome, its outcome is that the caller cancelled
+/// it.
 pub(super) struct Attempt {
     token: Call<Sender>,
-    /// The status in the head of a response. A response that has one has nothing else to say.
+    /// The status in the head of a response. Such a response has neither messages nor trailers.
     in_head: Option<i32>,
 }
 
@@ -50,7 +51,8 @@ impl Attempt {
         channel: &ChannelContext,
     ) -> Result<Self, Status> {
         let cluster: &Cluster = &decision.cluster;
-        // One seed for all looks: a call that waits is not dropped the likelier for looking often.
+        // One seed for all looks. With a new one for each look, a call that waits would be dropped more
+        // often than others.
         let seed = fastrand::u64(..);
         let look = |balancing: &Balancing| look(balancing, seed, decision, channel);
         let picked = match look(&cluster.balancing.load()) {
@@ -220,7 +222,7 @@ fn wake(channel: &ChannelContext, endpoint: EndpointId) {
     let _ = channel.queries.unbounded_send(Query::Demand(endpoint));
 }
 
-/// Says why there was no endpoint when a call's time ended before it was sent.
+/// The reason why there was no endpoint, for a call whose deadline passed before it was sent.
 fn unusable(cluster: &Cluster) -> String {
     let balancing = cluster.balancing.load();
     let failure = match &**balancing {

@@ -1,8 +1,8 @@
-//! The decision of a call: all that is settled once, before its first attempt.
+//! The decision of a call: all that is decided once, before its first attempt.
 //!
-//! It is made from one configuration and kept for all attempts, because a call that was routed stays
-//! with its cluster whatever becomes of the routes (gRFC A31). Timeouts, filters and retry policies of
-//! routes will be decided here too.
+//! It is made from one configuration and kept for all attempts, because a call that was routed stays with
+//! its cluster even if the routes change (gRFC A31). Timeouts, filters and retry policies of routes will be
+//! decided here too.
 
 use std::sync::Arc;
 

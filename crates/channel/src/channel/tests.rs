@@ -1,4 +1,6 @@
-//! What the driver publishes for calls, and what it leaves as it is.
+//! Tests of the driver: it publishes new routes or pickers only if a configuration changes them.
+//!
+//! Calls read the published values, so a needless one would cost every call that waits.
 
 use std::sync::Arc;
 
@@ -39,7 +41,7 @@ async fn reaches_for(channel: &Channel, port: &Reserved) {
     fails_with(channel, &port.address.to_string()).await;
 }
 
-/// What calls are routed by at this moment.
+/// The routing that calls use at this moment.
 fn published(channel: &Channel) -> Arc<Routing> {
     Arc::clone(&channel.context.routing.load())
 }

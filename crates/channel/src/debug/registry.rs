@@ -1,10 +1,13 @@
-//! The channels of this process.
+//! The list of the channels of this process.
+//!
+//! The debug service shows all channels, and nothing else in the process knows them all.
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::channel::ChannelContext;
 
-/// In the order in which they were made.
+/// The channels, in the order in which they were made. The references are weak, so that the list keeps no
+/// channel alive.
 static CHANNELS: LazyLock<Mutex<Vec<Weak<ChannelContext>>>> = LazyLock::new(Mutex::default);
 
 /// Lists a channel for as long as it lives.
@@ -12,7 +15,7 @@ pub(crate) fn register(channel: &Arc<ChannelContext>) {
     push(&mut channels(), channel);
 }
 
-/// Every channel that is alive. Whoever holds them keeps them so.
+/// Every channel that is alive. A channel stays alive while the caller holds it.
 pub(super) fn all() -> Vec<Arc<ChannelContext>> {
     channels().iter().filter_map(Weak::upgrade).collect()
 }
@@ -21,8 +24,8 @@ fn channels() -> MutexGuard<'static, Vec<Weak<ChannelContext>>> {
     CHANNELS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds to a list, and forgets those that are gone before it grows. As it then has room for as many
-/// again as are alive, one more costs the same however many there are.
+/// Adds one to a list. Before the list grows, it drops all that are gone and reserves room for as many again
+/// as are alive. Hence the cost of adding one does not depend on their number.
 fn push<T>(list: &mut Vec<Weak<T>>, one: &Arc<T>) {
     if list.len() == list.capacity() {
         list.retain(|one| one.strong_count() > 0);

@@ -1,5 +1,6 @@
-//! The debug service itself: it asks every channel of the process, and waits for the slow ones only
-//! for a while.
+//! The debug service itself: it asks every channel of the process for its trees.
+//!
+//! It waits for each answer for a limited time, because one channel that hangs must not hide the others.
 
 use std::future::Future;
 use std::time::Duration;
@@ -71,7 +72,7 @@ fn describe(channel: &ChannelContext) -> impl Future<Output = v1::Channel> + use
     async move {
         match timeout(PATIENCE, trees).await {
             Ok(trees) => described.clusters = trees.into_iter().map(Tree::into).collect(),
-            // The channel may live in a runtime that stands still. The others are shown all the same.
+            // The channel may live in a runtime that does not run. The other channels are still shown.
             Err(_) => described.note = format!("does not answer within {PATIENCE:?}"),
         }
         described

@@ -41,9 +41,9 @@ pub use system::SystemResolver;
 
 /// Looks up host names.
 ///
-/// The channel decides when: it looks a name up once, and again when connections to its addresses
-/// fail, but not more than once in 30 seconds. An implementation that keeps answers would defeat
-/// that.
+/// The channel looks a name up once, and again when connections to its addresses fail, but not more than
+/// once in 30 seconds. An implementation should not cache answers, because the channel would then get the
+/// addresses that have just failed.
 pub trait Resolve: Debug + Send + Sync + 'static {
     /// Looks up the addresses of `host`, which may also be an IP address. They are tried in the
     /// order they have here.

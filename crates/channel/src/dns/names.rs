@@ -1,4 +1,6 @@
 //! The driver of a channel's lookups: it runs the lookups that `schedule` asks for.
+//!
+//! It has all the I/O and the clock, so that the rules in `schedule` have none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -16,14 +18,14 @@ use tracing::debug;
 use super::schedule::{MINIMUM_INTERVAL, Schedule, Ticket};
 use super::{LookupError, Resolve};
 
-/// Under this, a refresh interval is a mistake.
+/// The least refresh interval. A shorter one is raised to it, because it can only be a mistake.
 const LEAST_REFRESH: Duration = Duration::from_secs(1);
 
 /// The addresses of a name, or why there are none.
 pub(crate) type Outcome = Result<Vec<SocketAddr>, Arc<str>>;
 
-/// Keeps names looked up: it starts the lookups that the [`Schedule`] asks for. Each is a task of
-/// its own, so that a resolver that blocks or panics harms nobody else.
+/// Runs the lookups that the [`Schedule`] asks for. Each is a task of its own, so that a resolver that blocks
+/// or panics does not stop the channel.
 #[derive(Debug)]
 pub(crate) struct Names {
     resolver: Arc<dyn Resolve>,
@@ -33,7 +35,8 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// `refresh` is how often names are looked up without being asked to; never if there is none.
+    /// Names without lookups yet. Each name is looked up again after `refresh`, or on request alone if it is
+    /// `None`.
     pub(crate) fn new(resolver: Arc<dyn Resolve>, refresh: Option<Duration>) -> Self {
         let refresh = refresh.map(|interval| interval.max(LEAST_REFRESH));
         Self::with_schedule(resolver, Schedule::new(MINIMUM_INTERVAL, refresh))
@@ -61,14 +64,14 @@ impl Names {
         }
     }
 
-    /// Looks every name up again, each not more than once in 30 seconds: what is asked for too
-    /// early is done later.
+    /// Looks every name up again, each not more than once in 30 seconds. A request that is too early is
+    /// served later.
     pub(crate) fn request(&mut self) {
         self.schedule.request();
     }
 
-    /// The outcome of the next lookup to end; it waits for as long as there is none. Lookups start
-    /// only while this is polled. It may be dropped at any time without loss.
+    /// Waits for the next lookup to end, and returns its outcome. Lookups start only while this is polled.
+    /// Cancel-safe.
     pub(crate) async fn next(&mut self) -> (DnsName, Outcome) {
         loop {
             while let Some((ticket, name)) = self.schedule.poll(now()) {
@@ -127,7 +130,7 @@ fn deliver(name: DnsName, outcome: Result<Vec<IpAddr>, LookupError>) -> (DnsName
 
 async fn until(deadline: Option<Instant>) {
     match deadline {
-        // Boxed, so that channels that look nothing up have no room for it.
+        // Boxed, so that a channel without DNS names does not pay for its size.
         Some(deadline) => Box::pin(sleep_until(deadline.into())).await,
         None => pending().await,
     }

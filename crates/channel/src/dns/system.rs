@@ -1,4 +1,6 @@
-//! The default resolver: it looks names up as the system's configuration says, as other programs do.
+//! The default resolver: it looks names up by the system's configuration.
+//!
+//! It must agree with other programs on the machine, because operators test a name with those.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -26,10 +28,9 @@ const CONFIGURATION: &str = "the system's DNS configuration";
 /// Looks up names in the hosts file, and then, as IPv4 and IPv6 addresses, with the name servers
 /// and search domains of the system (`/etc/resolv.conf` on Unix).
 ///
-/// Nothing is kept from one lookup to the next: no answers, whatever their time to live (the
-/// channel asks when it has reason to believe that an answer has changed), and no configuration, so
-/// that a change of it needs no restart. A configuration that cannot be read is an error of the
-/// lookup.
+/// Nothing is kept from one lookup to the next. Answers are not cached, because the channel asks only when
+/// an answer may have changed. The configuration is read for each lookup, so that a change of it needs no
+/// restart. If it cannot be read, the lookup fails.
 #[derive(Clone, Debug)]
 pub struct SystemResolver {
     name_servers: Option<Vec<SocketAddr>>,
@@ -142,8 +143,8 @@ enum Plan {
     Known(Vec<IpAddr>),
 }
 
-/// A host in the hosts file has the addresses that it has there, and no others: a name server that
-/// is asked for the other family would only cost time. Search domains do not apply to the file.
+/// The addresses of a host in the hosts file. If it is there, no name server is asked for the other address
+/// family, because that would only cost time. Search domains do not apply to the file.
 fn in_hosts(hosts: &Hosts, host: &Name) -> Vec<IpAddr> {
     [RecordType::A, RecordType::AAAA]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Lookups over real sockets.
+//! Tests of lookups over real sockets, because the resolver library does its own I/O.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -28,7 +28,7 @@ fn eager(server: &DnsServer) -> Names {
     Names::with_schedule(Arc::new(resolver(server)), schedule)
 }
 
-/// Names that are looked up on request once in as good as never.
+/// Names of which a second lookup on request never comes within a test.
 fn patient(resolver: impl Resolve) -> Names {
     Names::with_schedule(Arc::new(resolver), Schedule::new(FOREVER, None))
 }
@@ -108,7 +108,7 @@ async fn requests_inside_the_window_cause_no_query() {
     for _ in 0..100 {
         names.request();
     }
-    // Another name is looked up after whatever these requests would have started.
+    // Another name is looked up after all lookups that these requests could have started.
     names.watch(&name("other.test"));
     assert_eq!(next(&mut names).await.0, "other.test");
     let queries = server.queries();

@@ -8,27 +8,28 @@ use crowfly_lb::{Endpoint, Policy};
 use crowfly_model::bootstrap::is_switched_off;
 use crowfly_model::grpc::endpoints::{self, Health, Locality};
 
-/// Weighs endpoints as before A113 if it is off; by default it is on.
+/// The environment variable of gRFC A113. Off means that endpoints have the weights from before A113. It
+/// is on by default.
 const WEIGHTED_SHUFFLING: &str = "GRPC_EXPERIMENTAL_PF_WEIGHTED_SHUFFLING";
 
 /// 1 as a fixed-point number with 31 bits after the point.
 const ONE: u64 = 1 << 31;
 
-/// What an endpoint weighs.
+/// The rule for the weight of an endpoint among all endpoints of a priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weighing {
-    /// As much as any other.
+    /// All endpoints have the same weight.
     Equal,
-    /// What its locality does, times its own weight (gRFC A42): a locality with more endpoints gets
-    /// more calls.
+    /// The weight is the weight of the locality times the endpoint's own weight (gRFC A42). Hence a locality
+    /// with more endpoints gets more calls.
     Products,
-    /// The share of its locality, times its own share there, as if one were chosen after the other
-    /// (gRFC A113).
+    /// The weight is the share of the locality times the endpoint's share inside it. Calls are spread as if
+    /// the locality were chosen first, and the endpoint then (gRFC A113).
     Shares,
 }
 
 impl Weighing {
-    /// What the environment says.
+    /// The rule that the environment variable of gRFC A113 chooses.
     pub(super) fn from_env() -> Self {
         Self::read(is_switched_off)
     }
@@ -41,7 +42,8 @@ impl Weighing {
         }
     }
 
-    /// What is different under a policy: before A113, `pick_first` shuffled without weights (gRFC A62).
+    /// The rule for the endpoints of a policy. It differs for `pick_first` alone, because `pick_first`
+    /// shuffled without weights before A113 (gRFC A62).
     pub(super) fn under(self, policy: &Policy) -> Self {
         match (self, policy) {
             (Self::Products, Policy::PickFirst { .. }) => Self::Equal,
@@ -49,7 +51,7 @@ impl Weighing {
         }
     }
 
-    /// The endpoints of one locality. What that weighs makes no difference between them.
+    /// The endpoints of one locality. The weight of the locality is left out, because all of them have it.
     pub(super) fn inside(self, locality: &Locality) -> Vec<Endpoint> {
         let mut endpoints: Vec<_> = usable(locality).filter_map(endpoint).collect();
         if self == Self::Equal {
@@ -60,8 +62,8 @@ impl Weighing {
         endpoints
     }
 
-    /// The endpoints of a priority for a policy that sees those of all localities: each knows where it
-    /// is.
+    /// The endpoints of a priority, for a policy that sees those of all localities at once. Each has the id
+    /// of its locality.
     pub(super) fn everywhere(self, localities: &[Locality]) -> Vec<Endpoint> {
         let all = sum(localities.iter().map(|locality| locality.weight));
         let mut endpoints = Vec::new();
@@ -87,7 +89,7 @@ impl Weighing {
     }
 }
 
-/// The endpoints of a priority that are about to go, each with its locality.
+/// The draining endpoints of a priority, each with its locality.
 pub(super) fn draining(localities: &[Locality]) -> impl Iterator<Item = Endpoint> {
     localities.iter().flat_map(|locality| {
         let id = locality.id.clone();
@@ -100,8 +102,8 @@ pub(super) fn draining(localities: &[Locality]) -> impl Iterator<Item = Endpoint
     })
 }
 
-/// A draining endpoint keeps its sessions (gRFC A55) and gets no other calls. So it has no part in the
-/// share of its locality either.
+/// True if an endpoint gets new calls. A draining one gets calls of its sessions alone (gRFC A55), so it
+/// does not count in the share of its locality either.
 pub(super) fn takes_calls(endpoint: &endpoints::Endpoint) -> bool {
     endpoint.health != Health::Draining
 }
@@ -121,12 +123,12 @@ fn sum(weights: impl Iterator<Item = NonZeroU32>) -> u64 {
     weights.map(|weight| u64::from(weight.get())).sum()
 }
 
-/// `sum` is not 0: the weight is part of it.
+/// The share of `weight` in `sum`, as a fixed-point number. `sum` is not 0, because `weight` is part of it.
 fn share(weight: NonZeroU32, sum: u64) -> u64 {
     u64::from(weight.get()) * ONE / sum
 }
 
-/// No share is too small to count.
+/// The product of two shares, rounded down, but at least the smallest share, so that it is never 0.
 fn product(left: u64, right: u64) -> NonZeroU64 {
     NonZeroU64::new((left * right) >> 31).unwrap_or(NonZeroU64::MIN)
 }
@@ -194,7 +196,8 @@ mod tests {
         assert_eq!(weights(&tiny), [1, 1, (1 << 31) - 1]);
     }
 
-    /// What gets no calls has no part in the share of its locality: the others have it all.
+    /// A draining endpoint has no part in the share of its locality, because it gets no new calls. The other
+    /// endpoints have the whole share.
     #[test]
     fn draining_endpoints_have_no_share() {
         let mut localities = [locality("a", 1, &[1, 1]), locality("b", 1, &[1, 1])];

@@ -73,8 +73,7 @@ mod tests {
         assert_eq!(names.assign(priorities(&["b", "a"])), [1, 0]);
     }
 
-    /// S8-14: of two priorities that share localities with one before, the one in its place has the
-    /// better claim.
+    /// S8-14: if two priorities share localities with an earlier one, the one in its place gets its name.
     #[test]
     fn a_priority_that_is_split_keeps_the_name_in_its_place() {
         let mut names = ChildNames::default();
@@ -83,7 +82,7 @@ mod tests {
         assert_eq!(names.assign(priorities(&["b", "ac"])), [2, 1]);
     }
 
-    /// S8-14: nothing in common is nothing in common, also in the same place.
+    /// S8-14: a priority that shares no locality with an earlier one gets a new name, even in the same place.
     #[test]
     fn a_priority_of_new_localities_has_a_new_name() {
         let mut names = ChildNames::default();

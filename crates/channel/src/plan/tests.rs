@@ -1,4 +1,6 @@
-//! What becomes of the policy that a cluster names.
+//! Tests of the policies in a plan: each policy that a cluster names becomes a policy of the balancer.
+//!
+//! The policies of a program are their main subject, because the model knows them by name only.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -187,7 +189,7 @@ fn policy_of(cluster: &grpc::Cluster) -> LbPolicy {
     leaf.lb_policy.clone()
 }
 
-/// What is below the first priority.
+/// The node below the first priority of a cluster.
 fn spread_of(node: &Node) -> &Node {
     let Node::Cluster(cluster) = node else {
         panic!("expected a cluster, got {node:?}");

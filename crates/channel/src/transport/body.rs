@@ -133,7 +133,7 @@ pub trait Guard {
         Poll::Pending
     }
 
-    /// Words a failure of the transport for the caller.
+    /// Turns a failure of the transport into the status that the caller sees.
     fn worded(&self, status: Status) -> Status {
         status
     }

@@ -1,7 +1,7 @@
 //! Connecting, and the end of a connection.
 //!
-//! A connection counts as READY only once the server's SETTINGS were read, and its end is told in two
-//! steps (draining, closed), because a balancer must stop picking it before its streams have ended.
+//! A connection is READY only once the server's SETTINGS were read. Its end has two steps, draining and
+//! closed, because a balancer must stop picking it before its streams have ended.
 
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
@@ -26,7 +26,8 @@ use super::keepalive::{self, Heard, Keepalive};
 use super::profile::Profile;
 use super::sender::Sender;
 
-/// A server that wants TLS answers plaintext with an alert or hangs up, and neither is HTTP/2.
+/// The hint for a plaintext connection to a server that does not answer in HTTP/2. A server that wants TLS
+/// answers with an alert, or closes the connection.
 const WANTS_TLS: &str = " (we speak plaintext: does the server want TLS?)";
 
 /// One HTTP/2 connection that is ready for calls.
@@ -45,9 +46,8 @@ pub struct Connection {
 impl Connection {
     /// Connects to `address` and returns once the server's SETTINGS have been read.
     ///
-    /// A server that accepts and stays silent (a stopped process; its kernel completes the TCP
-    /// handshake) is therefore never taken for a working one. `connect_timeout` covers TCP, TLS
-    /// and SETTINGS together. Dropping the future abandons the attempt.
+    /// It waits for them, because the kernel of a stopped process still completes the TCP handshake.
+    /// `connect_timeout` covers TCP, TLS and SETTINGS together. Dropping the future ends the attempt.
     ///
     /// Must be called within a tokio runtime.
     pub async fn connect(
@@ -243,7 +243,7 @@ where
 {
     poll_fn(|cx| match Pin::new(&mut *driver).poll(cx) {
         Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-        // The end is in good order, and still there is no connection.
+        // The server closed without an error, but there is no connection.
         Poll::Ready(Ok(())) => {
             let text = "the server closed the connection";
             let error = io::Error::new(ErrorKind::UnexpectedEof, text);

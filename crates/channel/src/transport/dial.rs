@@ -1,4 +1,7 @@
-//! Sockets to backends: by TCP, or by a connector of the program's own (for Unix sockets, proxies, tests).
+//! Sockets to backends: by TCP, or by a connector of the program's own.
+//!
+//! A program needs a connector for Unix sockets, proxies and tests. The rest of the transport does not know
+//! which of them made a socket.
 
 use std::fmt;
 use std::future::Future;
@@ -49,7 +52,7 @@ impl Connector {
         (self.0)(address).await.map(Dialled::Own)
     }
 
-    /// Tells connectors apart: one equals its clones.
+    /// The identity of a connector. It equals that of its clones, and no other.
     pub(super) fn identity(&self) -> *const () {
         Arc::as_ptr(&self.0).cast()
     }
@@ -85,7 +88,7 @@ fn set_user_timeout(tcp: &TcpStream, timeout: Duration) -> io::Result<()> {
     SockRef::from(tcp).set_tcp_user_timeout(Some(timeout.min(most)))
 }
 
-/// Other systems do not know the option, and gRFC A18 leaves them out.
+/// Does nothing, because other systems do not have the option. gRFC A18 allows that.
 #[cfg(not(any(target_os = "android", target_os = "linux")))]
 fn set_user_timeout(_: &TcpStream, _: Duration) -> io::Result<()> {
     Ok(())
@@ -98,8 +101,8 @@ pub(super) enum Dialled {
 }
 
 impl Dialled {
-    /// The knowledge about a failed write: a stream of the program's own may buffer in layers that cannot be
-    /// seen from here.
+    /// The meaning of a failed write. A stream of the program's own may have passed on some bytes,
+    /// because it may have layers with buffers.
     pub(super) fn writes(&self) -> Writes {
         match self {
             Self::Own(_) => Writes::Layered,

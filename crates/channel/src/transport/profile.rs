@@ -14,11 +14,10 @@ use super::http2::{Backend, Config};
 use super::keepalive::Keepalive;
 use super::tls::{BackendTls, TlsClient};
 
-/// Everything besides the address that makes two connections differ: connections with equal
-/// profiles to the same address are interchangeable, so the channel shares them.
+/// All settings of a connection besides its address. Channels share a connection if its address and its
+/// profile are equal, because nothing else makes two connections differ.
 ///
-/// A profile with TLS or a connector equals its clones only. Two that were built apart are never
-/// equal, since neither can be compared.
+/// A profile with TLS or a connector equals its clones only, because neither can be compared.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     tls: Option<Arc<TlsClient>>,
@@ -62,8 +61,8 @@ impl Profile {
         Self::default()
     }
 
-    /// TLS. `authority` is the target's name: without [`BackendTls::server_name`], its host is
-    /// what the backend's certificate must be valid for.
+    /// TLS. `authority` is the target's name. The backend's certificate must be valid for its host, unless
+    /// [`BackendTls::server_name`] is set.
     pub fn with_tls(tls: &BackendTls, authority: &str) -> Result<Self, TlsError> {
         Ok(Self {
             tls: Some(Arc::new(tls.client(authority)?)),
@@ -90,13 +89,13 @@ impl Profile {
         self
     }
 
-    /// Has another implementation speak HTTP/2.
+    /// Uses another implementation of HTTP/2.
     pub fn with_backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
     }
 
-    /// Has sockets made by the program, and not by TCP.
+    /// Makes sockets with a connector of the program, and not by TCP.
     pub fn with_connector(mut self, connector: Connector) -> Self {
         self.connector = Some(connector);
         self

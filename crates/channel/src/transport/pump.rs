@@ -18,9 +18,8 @@ use super::http2::{SendStream, StreamError};
 
 /// A future that sends a body frame by frame, as fast as flow control allows.
 ///
-/// It looks one frame ahead, because a tonic body does not know its last frame until it is asked
-/// for the next: a unary request becomes a single DATA frame that ends the stream, where sending
-/// each frame as it comes would add an empty one.
+/// It reads one frame ahead, because a tonic body does not know its last frame until it is asked for the
+/// next. So a unary request becomes one DATA frame that ends the stream, without an empty frame after it.
 ///
 /// It fails only if the body does. A stream that the server or the connection ended is no failure of the
 /// request side, because the response reports it.

@@ -1,7 +1,7 @@
 //! TLS to backends, with settings that the program gives once.
 //!
-//! What TLS is has its place in `crowfly-tls`. This is the channel's side of it: which roots are trusted by
-//! default (none), and which name a backend has to prove.
+//! The TLS client itself is in `crowfly-tls`, because the xDS client uses it too. This module has the rules
+//! for backends alone: no roots are trusted by default, and a backend has to prove the target's name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::dial::Dialled;
 
 /// Settings of TLS to backends.
 ///
-/// Certificates that backends present must chain to a CA given here: the system's roots are not
-/// used, since backends of a mesh rarely have certificates of a public CA, and a service that
-/// trusts all of those by accident is worse off than one that fails to connect.
+/// The certificate of a backend must chain to a CA given here. The system's roots are not used, because
+/// backends of a mesh rarely have certificates of a public CA. A service that trusts all public CAs by
+/// accident is less safe than one that fails to connect.
 ///
 /// ```no_run
 /// use crowfly::BackendTls;
@@ -45,7 +45,7 @@ impl BackendTls {
         Self::default()
     }
 
-    /// Uses a complete rustls configuration instead. ALPN is set to `h2` whatever it says.
+    /// Uses a complete rustls configuration instead. Its ALPN is replaced by `h2`, because gRPC needs HTTP/2.
     pub fn from_config(config: Arc<ClientConfig>) -> Self {
         Self {
             config: Some(config),

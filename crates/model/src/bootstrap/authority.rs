@@ -1,4 +1,4 @@
-//! Authorities: who answers for which new-style names (gRFC A47).
+//! Authorities: the parts of a bootstrap that are about new-style names (gRFC A47).
 //!
 //! An authority has servers of its own and a template, by which a target becomes a listener's name.
 
@@ -8,13 +8,13 @@ use crate::{
     names::{ResourceName, authority_prefix, expand_template},
 };
 
-/// How resources of one authority are named, and who knows them.
+/// The listener template and the servers of one authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuthorityConfig {
-    /// Makes a listener's name of a target with this authority.
+    /// The template that makes a listener's name from a target with this authority.
     pub listener_template: String,
-    /// Its servers, in order of preference; those of the whole bootstrap if there are none here.
+    /// The servers, in order of preference. If the list is empty, those of the whole bootstrap are asked.
     pub servers: Vec<ServerConfig>,
 }
 
@@ -62,14 +62,14 @@ pub struct AuthorityBuilder {
 }
 
 impl AuthorityBuilder {
-    /// Sets how a listener's name is made of a target: `%s` stands for the service. It begins with
-    /// `xdstp://<authority>/envoy.config.listener.v3.Listener/`. An empty one is as good as none.
+    /// Sets the template that makes a listener's name from a target; `%s` stands for the service. It begins
+    /// with `xdstp://<authority>/envoy.config.listener.v3.Listener/`. An empty template counts as unset.
     pub fn listener_template(mut self, template: impl Into<String>) -> Self {
         self.listener_template = Some(template.into());
         self
     }
 
-    /// Adds a server, to be asked when those before it cannot be reached.
+    /// Adds a server. It is asked if the servers before it cannot be reached.
     pub fn server(mut self, server: impl Into<ServerBuilder>) -> Self {
         self.servers.push(server.into());
         self
@@ -86,13 +86,13 @@ impl AuthorityBuilder {
     }
 }
 
-/// No configured authority has this name.
+/// The error for a target whose authority is not in the bootstrap.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("authority {authority:?} is not in the xDS bootstrap, which has {}", list(.known))]
 pub struct UnknownAuthority {
     /// The name.
     pub authority: String,
-    /// Those there are.
+    /// The names of the authorities in the bootstrap.
     pub known: Vec<String>,
 }
 
@@ -104,7 +104,8 @@ fn list(known: &[String]) -> String {
     quoted.join(", ")
 }
 
-/// Finds out now, rather than at the first channel, that a template makes no names of listeners.
+/// Records an error if the template makes no names of listeners. It is checked here, because otherwise the
+/// first channel would fail.
 pub(super) fn check_template(template: &str, v: &mut Validator) {
     let name = expand_template(template, "service");
     match ResourceName::parse(&name) {

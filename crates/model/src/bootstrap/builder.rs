@@ -1,6 +1,7 @@
 //! Bootstraps made in code.
 //!
-//! Programs and tests that have no file make one here, and it is as valid as one that was read.
+//! The builder is for programs and tests that have no file. It checks by the rules of the JSON form, so that
+//! a bootstrap is valid wherever it came from.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ impl BootstrapBuilder {
         builder.server(server)
     }
 
-    /// Adds a server, to be asked when those before it cannot be reached.
+    /// Adds a server. It is asked if the servers before it cannot be reached.
     pub fn server(mut self, server: impl Into<ServerBuilder>) -> Result<Self, BootstrapError> {
         let server = server.into();
         let server = validate(|v| {
@@ -48,7 +49,7 @@ impl BootstrapBuilder {
         Ok(self)
     }
 
-    /// Adds an authority, which answers for new-style names that bear its name (gRFC A47).
+    /// Adds an authority. Its servers are asked for the new-style names that contain its name (gRFC A47).
     ///
     /// ```
     /// # use crowfly_model::bootstrap::{AuthorityConfig, Bootstrap};
@@ -76,7 +77,7 @@ impl BootstrapBuilder {
         Ok(self)
     }
 
-    /// Sets how a listener's name is made of a target without an authority: `%s` stands for the
+    /// Sets the template that makes a listener's name from a target without an authority; `%s` stands for the
     /// service. An empty template means `%s`.
     pub fn listener_template(
         mut self,
@@ -112,7 +113,7 @@ impl BootstrapBuilder {
         self
     }
 
-    /// Sets what else the control plane is told of the client.
+    /// Sets the node's metadata: other facts about the client for the control plane.
     pub fn metadata(mut self, metadata: Struct) -> Self {
         self.node.metadata = Some(metadata);
         self

@@ -11,7 +11,7 @@ pub enum ChannelCredentials {
     /// TLS with the system's roots, and a token of Google's application default credentials with
     /// every call (gRFC A27). Not every client is built with it.
     GoogleDefault,
-    /// Not at all: plaintext.
+    /// The connection is not secured: plaintext.
     Insecure,
     /// TLS (gRFC A65).
     Tls(TlsFiles),
@@ -44,9 +44,9 @@ impl ChannelCredentials {
 pub struct TlsFiles {
     /// The CAs to trust, in PEM; those of the system if unset.
     pub ca_certificate: Option<PathBuf>,
-    /// What the client proves itself with, if anything.
+    /// The certificate that the client presents to servers, with its key; `None` if it presents none.
     pub identity: Option<IdentityFiles>,
-    /// How often the files are read again.
+    /// The time between two readings of the files.
     pub refresh_interval: Duration,
 }
 

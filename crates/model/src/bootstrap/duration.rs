@@ -1,6 +1,7 @@
 //! Durations in proto JSON form: `600s`, `0.25s`.
 //!
-//! TLS credentials state their refresh interval so, and a malformed one must be an error.
+//! The refresh interval of TLS credentials has this form. It is checked here, because serde has no parser
+//! for it, and a malformed interval must be an error.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
     Some(Duration::new(seconds, nanos)).filter(|duration| !duration.is_zero())
 }
 
-/// Of `google.protobuf.Duration`: about ten thousand years.
+/// The greatest number of seconds in a `google.protobuf.Duration`: about ten thousand years.
 const MAX_SECONDS: u64 = 315_576_000_000;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{fmt, io, path::PathBuf, sync::Arc};
 use super::{FILE_VARIABLE, INLINE_VARIABLE};
 use crate::Errors;
 
-/// Why there is no bootstrap.
+/// The reason why there is no bootstrap.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {
@@ -21,24 +21,24 @@ pub enum BootstrapError {
     Read {
         /// The file.
         origin: Origin,
-        /// Why not.
+        /// The error of the operating system.
         source: Arc<io::Error>,
     },
-    /// The variable's value is no text.
+    /// The variable's value is not UTF-8.
     #[error("{origin}: expected UTF-8, got other bytes")]
     NotUtf8 {
         /// The variable.
         origin: Origin,
     },
-    /// The text is no JSON.
+    /// The text is not JSON.
     #[error("{origin}: not valid JSON: {source}")]
     Syntax {
         /// Where the text came from.
         origin: Origin,
-        /// What was expected, with line and column.
+        /// The error of the JSON parser, with line and column.
         source: Arc<serde_json::Error>,
     },
-    /// The JSON is no bootstrap.
+    /// The JSON is not a valid bootstrap.
     #[error("{origin}: {errors}")]
     Invalid {
         /// Where the JSON came from.

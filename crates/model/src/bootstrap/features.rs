@@ -4,19 +4,19 @@
 
 use std::fmt;
 
-/// A feature of a server that the client knows. Others are ignored (gRFC A30), so that two servers
-/// which differ in nothing else are one (gRFC A47).
+/// A feature of a server that the client knows. Unknown features are ignored (gRFC A30). Hence two entries
+/// that differ in unknown features alone are one server (gRFC A47).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ServerFeature {
     /// `xds.delta`: the server speaks the incremental protocol.
     Delta,
-    /// `fail_on_data_errors`: bad or deleted resources are dropped rather than used on (gRFC A88).
+    /// `fail_on_data_errors`: the client drops a resource if its update is bad or it is deleted (gRFC A88).
     FailOnDataErrors,
-    /// `ignore_resource_deletion`: deleted resources are used on (gRFC A53).
+    /// `ignore_resource_deletion`: the client keeps using a resource that was deleted (gRFC A53).
     IgnoreResourceDeletion,
-    /// `resource_timer_is_transient_error`: the server itself says what does not exist, so that
-    /// silence means that it is slow (gRFC A88).
+    /// `resource_timer_is_transient_error`: a resource that does not arrive in time is a transient error. The
+    /// server reports resources that do not exist itself (gRFC A88).
     ResourceTimerIsTransientError,
     /// `trusted_xds_server`: the server may say which name calls are sent to (gRFC A81).
     TrustedXdsServer,

@@ -1,7 +1,7 @@
 //! The JSON form of the bootstrap (gRFC A27, A47, A65, A97).
 //!
-//! Read field by field rather than derived: unknown fields are ignored, features may be of any JSON
-//! type (gRFC A30), and every problem is told with its path.
+//! The JSON is read field by field and not by derived code, because every problem must be reported with its
+//! path. Unknown fields are ignored, and features may be of any JSON type (gRFC A30).
 
 mod distinct;
 mod server;
@@ -19,7 +19,7 @@ use crate::Validator;
 
 pub(super) type Object = serde_json::Map<String, Json>;
 
-/// Which of the fields that gRPC still calls experimental are read.
+/// The switches for fields that gRPC still calls experimental. A field is ignored if its switch is off.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guards {
     pub(super) call_credentials: bool,

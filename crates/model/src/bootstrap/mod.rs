@@ -1,8 +1,8 @@
 //! The bootstrap: which xDS servers to ask, and as whom.
 //!
 //! It comes from `GRPC_XDS_BOOTSTRAP` (a file), `GRPC_XDS_BOOTSTRAP_CONFIG` (the JSON itself) or
-//! code. It is read when it is first needed, so a program without one has no problem until it opens
-//! an `xds:` channel (S2-04); and every error says where the bootstrap came from.
+//! code. It is read when it is first needed, because a program that opens no `xds:` channel needs none
+//! (S2-04). Every error says where the bootstrap came from.
 
 mod authority;
 mod builder;
@@ -31,13 +31,14 @@ pub use self::{
 };
 use crate::names::{Authority, authority_of, expand_template};
 
-/// Names the bootstrap file.
+/// The environment variable with the path of the bootstrap file.
 pub const FILE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP";
 
-/// Holds the bootstrap itself.
+/// The environment variable with the JSON of the bootstrap.
 pub const INLINE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";
 
-/// Must be true for `call_creds` to be read (gRFC A97). Those given by code need no such leave.
+/// The environment variable that must be true for `call_creds` to be read (gRFC A97). It does not concern
+/// call credentials that a program sets in code.
 pub const CALL_CREDENTIALS_VARIABLE: &str = "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS";
 
 /// Which xDS servers to ask, and as whom.
@@ -60,11 +61,11 @@ pub const CALL_CREDENTIALS_VARIABLE: &str = "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CAL
 pub struct Bootstrap {
     /// The servers, in order of preference (gRFC A71); at least one.
     pub servers: Vec<ServerConfig>,
-    /// Who answers for new-style names (gRFC A47).
+    /// The authorities of new-style names, by name (gRFC A47).
     pub authorities: BTreeMap<String, AuthorityConfig>,
-    /// Makes a listener's name of a target without an authority.
+    /// The template that makes a listener's name from a target without an authority.
     pub listener_template: String,
-    /// How the client introduces itself, complete as it is sent.
+    /// The node that the client sends to servers, complete.
     pub node: Arc<Node>,
 }
 
@@ -126,14 +127,15 @@ impl Bootstrap {
         }
     }
 
-    /// Who is to be asked for the new-style names of an authority, in order of preference; nobody, if
-    /// it is not configured. Of old-style names it is [`servers`](Self::servers).
+    /// The servers to ask for the new-style names of an authority, in order of preference. `None` if the
+    /// authority is not in the bootstrap. For old-style names, ask [`servers`](Self::servers).
     pub fn servers_of(&self, authority: &str) -> Option<&[ServerConfig]> {
         let own = &self.authorities.get(authority)?.servers;
         Some(if own.is_empty() { &self.servers } else { own })
     }
 
-    /// Whether there is a server without credentials, which is spoken to as backends are.
+    /// True if the bootstrap lists no channel credentials for some server. The connection to such a server
+    /// has the credentials of connections to backends.
     pub fn leaves_credentials_unsaid(&self) -> bool {
         let authorities = self.authorities.values();
         let servers = authorities.flat_map(|authority| &authority.servers);
@@ -168,7 +170,7 @@ impl Bootstrap {
     }
 }
 
-/// The listener is named as the service (gRFC A47).
+/// The template if the bootstrap has none: the listener has the name of the service (gRFC A47).
 const DEFAULT_TEMPLATE: &str = "%s";
 
 fn process_env(name: &str) -> Option<OsString> {
@@ -181,22 +183,22 @@ fn guards(lookup: impl Fn(&str) -> Option<OsString>) -> Guards {
     }
 }
 
-/// Whether the environment variable that guards an experimental feature turns it on.
+/// True if the environment variable of an experimental feature switches it on.
 pub fn is_switched_on(variable: &str) -> bool {
     is_true(process_env(variable))
 }
 
-/// Whether the environment variable that guards a feature which is on by default turns it off.
+/// True if the environment variable of a feature that is on by default switches it off.
 pub fn is_switched_off(variable: &str) -> bool {
     is_false(process_env(variable))
 }
 
-/// As gRPC reads such variables.
+/// True if gRPC reads this value of such a variable as true.
 fn is_true(value: Option<OsString>) -> bool {
     is_one_of(&["1", "t", "true", "y", "yes"], value)
 }
 
-/// What is neither leaves a feature as it is.
+/// True if gRPC reads this value as false. A value that is neither true nor false has no effect.
 fn is_false(value: Option<OsString>) -> bool {
     is_one_of(&["0", "f", "false", "n", "no"], value)
 }

@@ -1,8 +1,8 @@
-//! How the client introduces itself.
+//! The `node` of a bootstrap, by which the client identifies itself to servers.
 //!
-//! The node is written in proto JSON form and reaches the server whole (gRFC A27), but for what the
-//! client says of itself. Reading this one message by hand keeps a whole JSON-to-proto machinery out of
-//! every client.
+//! It is in proto JSON form, and every field of it reaches the server (gRFC A27). The client sets its name,
+//! version and features itself. The message is parsed by hand, because a general parser of proto JSON
+//! would add a large dependency to every client.
 
 mod fields;
 mod rest;
@@ -15,13 +15,14 @@ use crate::Validator;
 
 const USER_AGENT: &str = "crowfly";
 
-/// What the client tells servers it can and cannot do (gRFC A27, A53).
+/// The features that the client announces to servers (gRFC A27, A53).
 const CLIENT_FEATURES: [&str; 2] = [
     "envoy.lb.does_not_support_overprovisioning",
     "xds.config.resource-in-sotw",
 ];
 
-/// Adds what the client says of itself, which no file can change.
+/// Sets the client's name, version and features. They replace those of the file, because only the client
+/// knows them.
 pub(super) fn introduce(mut node: Node) -> Node {
     node.user_agent_name = USER_AGENT.to_owned();
     node.user_agent_version_type = Some(UserAgentVersionType::UserAgentVersion(

@@ -9,18 +9,18 @@ use crate::Validator;
 
 /// How to reach one xDS server.
 ///
-/// Two that are equal are the same server, to which one connection is enough (gRFC A47, A71).
+/// Two equal values are one server, so they share one connection (gRFC A47, A71).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct ServerConfig {
     /// The URI as it was given.
     pub uri: String,
-    /// How the connection may be secured: the first that the client is built with is used (gRFC
-    /// A27). None if the bootstrap does not say: then it is secured as connections to backends are.
+    /// The ways to secure the connection. The client uses the first that it is built with (gRFC A27). If the
+    /// list is empty, the connection has the credentials of connections to backends.
     pub channel_credentials: Vec<ChannelCredentials>,
-    /// How calls are authenticated: all of these at once (gRFC A97).
+    /// The credentials of calls. Each call carries all of them (gRFC A97).
     pub call_credentials: Vec<CallCredentials>,
-    /// What the server is said to do.
+    /// The features that the bootstrap says the server has.
     pub features: BTreeSet<ServerFeature>,
     address: ServerAddress,
 }
@@ -64,13 +64,13 @@ impl ServerConfig {
         wants_tls(&self.uri)
     }
 
-    /// Whether the server is said to do this.
+    /// True if the bootstrap says that the server has this feature.
     pub fn has_feature(&self, feature: ServerFeature) -> bool {
         self.features.contains(&feature)
     }
 }
 
-/// A server as a program describes it, in plaintext unless it says otherwise.
+/// A server as a program describes it. Its connection is plaintext if the program sets no credentials.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ServerBuilder {
@@ -86,7 +86,8 @@ impl ServerBuilder {
         self.channel_credentials(ChannelCredentials::Tls(files))
     }
 
-    /// Adds a way to secure the connection, for clients that are built with none of those before.
+    /// Adds a way to secure the connection. It is used by clients that are built with none of the ways added
+    /// before.
     pub fn channel_credentials(mut self, credentials: ChannelCredentials) -> Self {
         self.channel_credentials.push(credentials);
         self
@@ -99,7 +100,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Says that the server does this.
+    /// Adds a feature that the server has.
     pub fn feature(mut self, feature: ServerFeature) -> Self {
         self.features.insert(feature);
         self
@@ -112,11 +113,12 @@ impl ServerBuilder {
         self.build_as_said(v)
     }
 
-    /// The same, where no credentials mean those of backends (gRFC A27 as it was first written).
+    /// Builds the server without a default for its credentials. A server without any is connected to with the
+    /// credentials of backends (the first version of gRFC A27).
     pub(super) fn build_as_said(mut self, v: &mut Validator) -> Option<ServerConfig> {
         let credentials = &mut self.channel_credentials;
         let says_none = credentials.is_empty();
-        // To ask for TLS and get plaintext would be the worst of readings.
+        // An https URI asks for TLS, so it must never get a plaintext connection.
         if wants_tls(&self.uri) {
             credentials.retain(|credentials| *credentials != ChannelCredentials::Insecure);
         }

@@ -290,7 +290,7 @@ fn node_is_read_whole() {
     );
 }
 
-/// What the client says of itself is never taken from the file.
+/// The client's own name, version and features are never taken from the file.
 #[test]
 fn client_introduces_itself() {
     let text = valid("x").replace(

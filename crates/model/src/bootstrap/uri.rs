@@ -1,4 +1,6 @@
-//! Server URIs, as gRPC reads the target of a channel (gRPC's naming document).
+//! Server URIs, by the rules that gRPC has for the target of a channel (gRPC's naming document).
+//!
+//! A bootstrap is shared with other gRPC clients, so each URI that they accept must work here too.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr},
@@ -39,8 +41,8 @@ pub(super) fn parse(uri: &str) -> Result<ServerAddress, String> {
     })
 }
 
-/// The path of a URI, from behind its scheme. An authority says whom to ask for the name, which only
-/// some resolvers can; ours cannot.
+/// The path of a URI; `rest` is the part after the scheme. `None` if the URI has an authority, because our
+/// resolver cannot ask a DNS server of the user's choice.
 fn path_of(rest: &str) -> Option<String> {
     let path = match rest.strip_prefix("//") {
         Some(rest) => rest.strip_prefix('/')?,
@@ -76,8 +78,7 @@ fn tcp(text: &str, default_port: u16) -> Option<ServerAddress> {
     Some(ServerAddress::Tcp(format!("{host}:{port}")))
 }
 
-/// Takes `host:port` apart. The port may be missing; an IPv6 address is in brackets then, or the only
-/// thing there is.
+/// Splits `host:port`. The port may be missing. An IPv6 address is in brackets, or is the whole text.
 fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     if text.parse::<Ipv6Addr>().is_ok() {
         return Some((format!("[{text}]"), default_port));
@@ -97,20 +98,20 @@ fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     (is_name(host) || is_ipv6(host)).then(|| (host.to_owned(), port))
 }
 
-/// Whether it is a host name or an IPv4 address.
+/// True if `host` is a host name or an IPv4 address.
 fn is_name(host: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     !host.is_empty() && host.chars().all(is_allowed)
 }
 
-/// Whether it is an IPv6 address in brackets.
+/// True if `host` is an IPv6 address in brackets.
 fn is_ipv6(host: &str) -> bool {
     host.strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
         .is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
 }
 
-/// A port by its number; `u16::from_str` alone would take `+80`.
+/// Reads a port number. The digits are checked, because `u16::from_str` alone would accept `+80`.
 fn number(port: &str) -> Option<u16> {
     let is_number = port.bytes().all(|c| c.is_ascii_digit());
     port.parse().ok().filter(|port| is_number && *port > 0)

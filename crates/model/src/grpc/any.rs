@@ -69,7 +69,7 @@ impl Extension {
     }
 }
 
-/// JSON, and the type that it is of.
+/// A message in JSON form, with the URL of its type.
 #[derive(Clone, PartialEq, prost::Message)]
 struct TypedStruct {
     #[prost(string, tag = "1")]
@@ -78,7 +78,7 @@ struct TypedStruct {
     value: Option<Struct>,
 }
 
-/// What a `TypedStruct` holds: the name of a type, and JSON. `None` if `any` is something else.
+/// The content of a `TypedStruct`: the name of a type, and JSON. `None` if `any` is of another type.
 pub(super) fn typed_struct(any: &Any) -> Option<Result<(String, Struct), String>> {
     let name = type_name(&any.type_url).ok()?;
     if !TYPED_STRUCTS.contains(&name) {

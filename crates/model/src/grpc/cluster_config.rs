@@ -13,8 +13,8 @@ pub struct ClusterConfig {
     pub clusters: Vec<String>,
 }
 
-/// The message has no name field: the name is that of the `Resource` wrapper it travels in, in state
-/// of the world as in delta. gRFC A99 does not say so, but there is no other.
+/// The message has no name field, so the name is that of the `Resource` wrapper around it, in both
+/// variants of the protocol. gRFC A99 does not say so, but there is no other name.
 impl ResourceType for ClusterConfig {
     type Parsed = Self;
     type Context = Features;
@@ -42,7 +42,7 @@ pub(super) fn parse(proto: pb::ClusterConfig, v: &mut Validator) -> ClusterConfi
     if proto.clusters.is_empty() {
         v.error_at("clusters", "expected at least one, got none");
     }
-    // No cluster has that name, and to ask a server for it may mean to ask for everything.
+    // No cluster has an empty name, and a server may take it as a request for all clusters.
     for (i, name) in proto.clusters.iter().enumerate() {
         if name.is_empty() {
             let message = "expected the name of a cluster, got an empty string";

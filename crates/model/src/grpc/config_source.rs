@@ -1,4 +1,4 @@
-//! Where a resource says another one is to be fetched from.
+//! The source that a resource names for another resource.
 //!
 //! gRPC has one source, the ADS stream the first resource came from, so every `ConfigSource` must
 //! say `ads` or `self` (gRFC A27, A30).

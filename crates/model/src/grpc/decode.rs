@@ -8,8 +8,8 @@ use crate::{Decoded, Errors, Validator, wire};
 
 /// Decodes `bytes` as a `P` and reads it with `parse`.
 ///
-/// The name is told even when the rest is wrong, since an error must reach the watchers of that
-/// name (gRFC A46). `parse` returns `None` only after telling the validator why.
+/// The result has the name even if the rest is wrong, because an error must reach the watchers of that
+/// name (gRFC A46). `parse` returns `None` only after it recorded an error.
 pub(super) fn decode<P, T>(
     bytes: &[u8],
     name_field: &str,

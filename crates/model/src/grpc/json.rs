@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use envoy_types::pb::google::protobuf::{self, Struct, value::Kind};
 use serde_json::{Number, Value};
 
-/// Below this every whole number is a double of its own.
+/// Doubles below this express every whole number exactly.
 const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
 
-/// The object, or the path of a value in it that JSON has no words for.
+/// The JSON object, or an error with the path of a value that JSON cannot express.
 ///
-/// A `Struct` knows no numbers but doubles. Whole ones become integers, as they are in the JSON that
-/// they came from: readers of an integer want no fraction.
+/// All numbers of a `Struct` are doubles. Whole ones become integers, because a reader of an integer
+/// refuses `1.0`.
 pub(super) fn object(proto: Struct) -> Result<Value, String> {
-    // In order, so that of several errors the same one is told every time.
+    // Sorted, so that the first of several errors is the same one every time.
     let fields: BTreeMap<_, _> = proto.fields.into_iter().collect();
     let fields = fields.into_iter().map(|(name, field)| match value(field) {
         Ok(value) => Ok((name, value)),

@@ -1,10 +1,11 @@
 //! xDS resources by the rules of gRPC (gRFC A27 and those that amend it).
 //!
 //! Each type here is the valid form of one resource and, as a [`ResourceType`](crate::ResourceType),
-//! knows how to read it. Fields that gRPC gives no meaning to are ignored, as A27 asks. A field that
-//! has a meaning which this crate cannot honour yet is an error, takes its route out of the list, or
-//! is among what is [`Unsupported`](crate::Unsupported): calls never go where the resource keeps them
-//! from going, and what is not done is said.
+//! knows how to read it. Fields that gRPC gives no meaning to are ignored, as A27 asks.
+//!
+//! A field with a meaning that this crate does not support is an error, takes its route out of the list,
+//! or is recorded as [`Unsupported`](crate::Unsupported). It is never ignored in silence, because calls
+//! might then go where the resource forbids them to go.
 
 pub mod cluster;
 pub mod endpoints;

@@ -1,8 +1,10 @@
 //! HTTP/2 by the `h2` crate, behind the channel's [seam](super::http2): for tests and benchmarks only.
 //!
-//! It does what `h2` can do. Three things it cannot: tell whether a byte of a stream was written (a call
-//! on a connection that dies is [`Lost`](StreamError::Lost), never `NeverSent`), look at the socket
-//! before it begins a stream, and bound what an idle connection holds.
+//! Three things are missing, because `h2` cannot do them:
+//! - It does not tell if a byte of a stream was written. A call on a connection that dies is
+//!   [`Lost`](StreamError::Lost), never `NeverSent`.
+//! - It does not look at the socket before it begins a stream.
+//! - It does not bound the memory of an idle connection.
 
 mod tap;
 

@@ -1,4 +1,6 @@
-//! Reads SETTINGS and GOAWAY off the wire as they pass, because `h2` shows neither.
+//! Reads SETTINGS and GOAWAY frames as they arrive.
+//!
+//! The channel needs both, but the `h2` crate reports neither.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -76,7 +78,7 @@ impl<IO, F: FnMut(Event)> Tap<IO, F> {
         let Some(&[a, b, c, kind, flags, ref stream @ ..]) = self.frame.get(..HEADER_LEN) else {
             return false;
         };
-        // What is larger than any frame may be ends the connection.
+        // A frame that is larger than allowed is not kept, because `h2` ends the connection for it.
         let is_allowed = [a, b, c] <= [0, 0x40, 0] && stream.iter().all(|byte| *byte == 0);
         is_allowed && (kind == GOAWAY || kind == SETTINGS && flags & ACK == 0)
     }

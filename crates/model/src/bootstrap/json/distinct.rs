@@ -1,5 +1,7 @@
-//! JSON in which no object has a key twice. `serde_json` alone takes the last of them, and which one was
-//! meant is anybody's guess; gRPC C-core refuses such a bootstrap as well.
+//! JSON in which no object has a key twice.
+//!
+//! `serde_json` alone would take the last value of a repeated key, without an error. Such a bootstrap is
+//! refused, because nobody can know which value was meant. gRPC C-core refuses it too.
 
 use std::fmt;
 
@@ -8,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::Object;
 
-/// A value that was read so.
+/// A JSON value without repeated keys.
 pub(super) struct Distinct(pub(super) Json);
 
 impl<'de> Deserialize<'de> for Distinct {

@@ -1,6 +1,6 @@
 //! The servers of a bootstrap in JSON form.
 //!
-//! The default list and every authority have servers, so both are read by this.
+//! The bootstrap has a list of servers, and so has every authority; this module reads both.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -44,8 +44,8 @@ pub(super) fn parse(json: &Json, guards: Guards, v: &mut Validator) -> Option<Se
     server.build_as_said(v)
 }
 
-/// Entries up to the first that every client supports. Those after it are of no use to any (gRFC A27),
-/// but must be well-formed all the same, as in gRPC C-core.
+/// The known entries, up to the first that every client supports. No client uses later entries (gRFC A27),
+/// but they must be well-formed, as in gRPC C-core.
 fn parse_channel_credentials(json: Option<&Json>, v: &mut Validator) -> Vec<ChannelCredentials> {
     let mut known = Vec::new();
     let mut others = Vec::new();
@@ -98,7 +98,7 @@ fn parse_tls(config: Option<&Object>, v: &mut Validator) -> TlsFiles {
                 Some(_) => ("private_key_file", "certificate_file"),
                 None => ("certificate_file", "private_key_file"),
             };
-            // A field of the wrong type has been told of already.
+            // The error of a field with a wrong type has been recorded already.
             if present(config, missing).is_none() {
                 v.error_at(missing, format!("expected a path with {other}, got none"));
             }
@@ -123,7 +123,7 @@ fn refresh_interval(config: &Object, v: &mut Validator) -> Option<std::time::Dur
     interval
 }
 
-/// All that are supported are used, and others ignored (gRFC A97).
+/// The supported entries, all of which are used. Others are ignored (gRFC A97).
 fn parse_call_credentials(json: &Json, v: &mut Validator) -> Vec<CallCredentials> {
     let Json::Array(entries) = json else {
         v.error(format!("expected an array, got {}", kind_of(json)));
@@ -172,7 +172,7 @@ fn path(json: &Object, name: &str, v: &mut Validator) -> Option<PathBuf> {
     }
 }
 
-/// Features that are no strings are none we know.
+/// The known features. Those that are not strings are ignored, because none of them is known.
 fn parse_features(json: Option<&Json>, v: &mut Validator) -> BTreeSet<ServerFeature> {
     match json {
         None | Some(Json::Null) => BTreeSet::new(),

@@ -10,8 +10,8 @@ use crate::{
     bootstrap::json::{Object, kind_of, object},
 };
 
-/// A message. Its fields go by either name of theirs (`sub_zone`, `subZone`); what is unset or null is
-/// empty, and what is wrong is told.
+/// A message in JSON form. Each field is found by either of its names (`sub_zone`, `subZone`). A field
+/// that is unset or null is empty. A field of a wrong type is an error.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'a>(&'a Object);
 
@@ -40,7 +40,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A number, which proto JSON lets be written as text.
+    /// A number. Proto JSON allows it as a string too.
     pub(super) fn number(self, name: &str, v: &mut Validator) -> u32 {
         let Some((name, json)) = self.find(name) else {
             return 0;
@@ -101,7 +101,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A field that is set, and its name as it is written.
+    /// A field that is set, with its name as the file writes it.
     pub(super) fn find(self, name: &str) -> Option<(String, &'a Json)> {
         let names = [name.to_owned(), camel_case(name)];
         let mut found = names

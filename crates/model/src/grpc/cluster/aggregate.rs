@@ -23,18 +23,17 @@ use crate::{
 /// A cluster that stands for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aggregate {
-    /// The others.
+    /// The clusters that the aggregate stands for.
     pub children: Children,
-    /// What the aggregate itself says of balancing, if it is something that we can do.
+    /// The policy of the aggregate itself; `None` if it is not valid or not supported.
     ///
-    /// Each of the others balances by its own policy, and this one is not used unless the channel asks
-    /// for the behaviour before gRFC A75 (`GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT`).
-    /// Hence no value is an error: Envoy requires CLUSTER_PROVIDED here, and one control plane must
-    /// be able to serve both.
+    /// Each child balances by its own policy. This one is used only if the channel asks for the behaviour
+    /// before gRFC A75 (`GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT`). No value is an error, because Envoy
+    /// requires CLUSTER_PROVIDED here, and one control plane must be able to serve both.
     pub lb_policy: Option<LbPolicy>,
 }
 
-/// Where the list of children is.
+/// The place of the list of children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Children {
     /// In the cluster.

@@ -1,8 +1,8 @@
 //! Policies of the program's own, which a cluster names (gRFC A52).
 //!
-//! What such a policy does is no business of a parser: it asks whether the program has one of that
-//! name, lets it read its configuration, so that a bad one is refused like any other bad field, and
-//! keeps what came out of that.
+//! This crate knows nothing of the policies of a program. It looks a policy up by name and lets the
+//! program read its configuration, so that a bad one is refused like any other bad field. The resource
+//! keeps the value that the program returned.
 
 use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::Validator;
 
 /// The balancing policies that a program has beside those of gRPC, by name.
 ///
-/// Two are equal if they are clones, or were put together from the same readers.
+/// Two values are equal if they have the same readers (the same `Arc`) under the same names.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -34,10 +34,11 @@ pub struct CustomPolicies {
     others: Option<Arc<ReadPolicy>>,
 }
 
-/// Makes a policy of its configuration, which is an object, or says what is wrong with that.
+/// A reader: it makes a policy from its configuration, a JSON object, or returns the reason why the
+/// configuration is bad.
 pub type ReadPolicy = dyn Fn(&Value) -> Result<MadePolicy, String> + Send + Sync;
 
-/// What a program makes of the configuration of one of its policies.
+/// The value that a program's reader returned for the configuration of a policy.
 pub type MadePolicy = Arc<dyn Any + Send + Sync>;
 
 impl CustomPolicies {
@@ -53,18 +54,18 @@ impl CustomPolicies {
         self
     }
 
-    /// Knows every other name as well, except those of gRPC's own policies.
+    /// Reads policies of all other names with `read`, except those of gRPC's own policies.
     pub fn with_all_others(mut self, read: Arc<ReadPolicy>) -> Self {
         self.others = Some(read);
         self
     }
 
-    /// The reader of the policy that was added by this name.
+    /// The reader that was added under this name.
     pub(super) fn named(&self, name: &str) -> Option<&ReadPolicy> {
         self.by_name.get(name).map(Arc::as_ref)
     }
 
-    /// The reader of the policy of this name.
+    /// The reader for policies of this name: the one that was added under it, or the one for all others.
     pub(super) fn find(&self, name: &str) -> Option<&ReadPolicy> {
         self.named(name).or(self.others.as_deref())
     }
@@ -104,7 +105,7 @@ pub struct CustomPolicy {
     pub name: String,
     /// Its configuration, an object.
     pub config: Value,
-    /// What the program made of that.
+    /// The value that the program's reader returned for the configuration.
     pub made: MadePolicy,
 }
 

@@ -1,6 +1,7 @@
 //! Logical DNS: the cluster is one host name, whose addresses are looked up (gRFC A37).
 //!
-//! The host is found inside an endpoint list that must hold nothing else, so it has rules of its own.
+//! The host name is inside a list of endpoints that must hold nothing else. Its rules are apart from those
+//! of EDS, because EDS allows many endpoints and no host names.
 
 use std::fmt;
 
@@ -86,7 +87,8 @@ fn parse_endpoint(proto: &Endpoint, v: &mut Validator) -> Option<DnsName> {
 
 fn parse_name(proto: &SocketAddress, v: &mut Validator) -> Option<DnsName> {
     require_text(&proto.address, "address", v);
-    // Not in gRFC A37, but what is to look the name up is nothing that we have.
+    // gRFC A37 does not say so, but the resolver that is named here cannot be used, because we have none
+    // by name.
     if !proto.resolver_name.is_empty() {
         let message = format!("expected none, got {:?}", proto.resolver_name);
         v.error_at("resolver_name", message);

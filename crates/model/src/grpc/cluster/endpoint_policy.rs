@@ -1,6 +1,7 @@
 //! Policies that choose one endpoint of a list, and the limits of their settings.
 //!
-//! A policy can be named in an old field or a new one; its limits are the same, so they are here.
+//! A cluster can name a policy in an old field or in a new one. The limits are in one place, because both
+//! fields have the same.
 
 use envoy_types::pb::{
     envoy::{
@@ -24,30 +25,30 @@ use crate::{Validator, wire};
 /// How calls are spread over a list of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointPolicy {
-    /// As the program's own policy has it (gRFC A52).
+    /// A policy of the program's own decides (gRFC A52).
     Custom(CustomPolicy),
-    /// The one with the fewest open calls, of some (gRFC A48).
+    /// Some endpoints are drawn, and the one with the fewest open calls gets the call (gRFC A48).
     LeastRequest {
-        /// How many are compared: 2 to 10.
+        /// The number of endpoints that are drawn for each call: 2 to 10.
         choice_count: u32,
     },
-    /// The first that can be reached takes all calls (gRFC A62).
+    /// The first endpoint that can be reached gets all calls (gRFC A62).
     PickFirst {
-        /// Whether their order is random.
+        /// True if the client first puts the endpoints in a random order.
         shuffle: bool,
     },
-    /// The one that the call's hash leads to (gRFC A42).
+    /// The call's hash chooses an endpoint on a ring (gRFC A42).
     RingHash(RingSize),
-    /// One after the other.
+    /// The endpoints get calls in turn.
     RoundRobin,
 }
 
-/// How many entries a ring has at least and at most.
+/// The limits for the number of entries of a hash ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSize {
-    /// At least; not more than `max`.
+    /// The least number of entries; not more than `max`.
     pub min: u64,
-    /// At most; not more than [`RingSize::LIMIT`].
+    /// The greatest number of entries; not more than [`RingSize::LIMIT`].
     pub max: u64,
 }
 
@@ -57,7 +58,7 @@ impl RingSize {
     const DEFAULT_MIN: u64 = 1024;
 }
 
-/// More choices cost more than they gain (gRFC A48).
+/// A greater `choice_count` is read as this one, because more choices cost more than they gain (gRFC A48).
 const MAX_CHOICES: u32 = 10;
 const DEFAULT_CHOICES: u32 = 2;
 
@@ -79,7 +80,7 @@ pub(super) fn parse(name: &str, any: &Any, v: &mut Validator) -> Option<Option<E
     Some(parsed)
 }
 
-/// By the settings that go with `lb_policy`.
+/// Reads `least_request` from the settings that go with `lb_policy`.
 pub(super) fn classic_least_request(
     proto: Option<&LeastRequestLbConfig>,
     v: &mut Validator,
@@ -90,7 +91,7 @@ pub(super) fn classic_least_request(
     })
 }
 
-/// By the settings that go with `lb_policy`.
+/// Reads `ring_hash` from the settings that go with `lb_policy`.
 pub(super) fn classic_ring_hash(
     proto: Option<&RingHashLbConfig>,
     v: &mut Validator,
@@ -119,7 +120,7 @@ fn parse_ring_hash(proto: &RingHash, v: &mut Validator) -> Option<EndpointPolicy
 /// The fields of a message that has the sizes of a ring.
 const SIZES: [&str; 2] = ["minimum_ring_size", "maximum_ring_size"];
 
-/// By sizes from fields of these names; `None` after an error.
+/// Makes `ring_hash` with sizes that came from fields of these names; `None` after an error.
 pub(super) fn ring_hash(
     min: Option<u64>,
     max: Option<u64>,
@@ -150,7 +151,7 @@ fn choose(count: Option<UInt32Value>, v: &mut Validator) -> Option<EndpointPolic
     least_request(count.map(|count| count.value), "choice_count", v)
 }
 
-/// By the number of choices from a field of this name; `None` after an error.
+/// Makes `least_request` with a number of choices that came from `field`; `None` after an error.
 pub(super) fn least_request(
     choice_count: Option<u32>,
     field: &str,

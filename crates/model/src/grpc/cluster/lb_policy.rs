@@ -1,8 +1,8 @@
-//! How calls are spread over a cluster's endpoints.
+//! The policy by which a cluster spreads calls over its endpoints.
 //!
-//! `load_balancing_policy` (gRFC A52) wins over the older `lb_policy` enum, whose ROUND_ROBIN means
-//! `wrr_locality` with `round_robin` inside, and whose RING_HASH sees all localities at once (gRFC
-//! A42).
+//! A cluster can name the policy in two fields, which become one type here. `load_balancing_policy`
+//! (gRFC A52) wins over the older `lb_policy` enum. ROUND_ROBIN of that enum means `wrr_locality` with
+//! `round_robin` inside, and its RING_HASH sees all localities at once (gRFC A42).
 
 use envoy_types::pb::{
     envoy::{
@@ -28,22 +28,22 @@ use crate::{
 pub enum LbPolicy {
     /// A locality by its weight, then an endpoint in it: `wrr_locality`.
     WrrLocality(EndpointPolicy),
-    /// Any endpoint of the priority, whatever its locality's weight.
+    /// An endpoint of the priority, without regard to the weight of its locality.
     Endpoints(EndpointPolicy),
 }
 
 impl LbPolicy {
     /// The policy inside `wrr_locality`.
     ///
-    /// Below the choice of a locality there is but one, so that choosing again changes nothing:
-    /// `wrr_locality` in `wrr_locality` is what the inner one is.
+    /// `wrr_locality` in `wrr_locality` is the inner one, because the outer has chosen the only locality
+    /// that the inner can choose.
     pub(super) fn by_locality(self) -> Self {
         let (Self::WrrLocality(policy) | Self::Endpoints(policy)) = self;
         Self::WrrLocality(policy)
     }
 }
 
-/// How many lists of policies may be inside each other (gRFC A52).
+/// The greatest number of policy lists inside each other, the outermost included (gRFC A52).
 const MAX_DEPTH: usize = 16;
 
 /// The policy of a cluster, or `None` after an error.
@@ -89,8 +89,8 @@ pub(super) fn parse(
 
 /// Reads a list at `depth`, which counts the lists around it and itself.
 ///
-/// The first entry that is known here counts; those after it are fallbacks for older clients, and
-/// neither they nor unknown entries are looked into.
+/// The first entry of a known type is the policy. Later entries are not read, because they are fallbacks
+/// for older clients. Entries of unknown types are not read either.
 fn parse_list(
     list: &LoadBalancingPolicy,
     custom: &CustomPolicies,

@@ -1,5 +1,7 @@
 //! `envoy.config.cluster.v3.Cluster`: where a cluster's endpoints come from and how calls are
 //! spread over them.
+//!
+//! Endpoints are a resource of their own, because they change often and the settings here seldom.
 
 mod aggregate;
 mod custom;
@@ -36,7 +38,7 @@ use crate::{
 pub struct Cluster {
     /// The resource's name.
     pub name: String,
-    /// What it is: endpoints, or other clusters.
+    /// The kind of the cluster: it has endpoints, or stands for other clusters.
     pub kind: ClusterKind,
     /// Fields of the cluster that are set and have no effect yet.
     pub unsupported: Box<[Unsupported]>,
@@ -45,9 +47,9 @@ pub struct Cluster {
 /// The kinds of clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterKind {
-    /// It stands for other clusters.
+    /// The cluster stands for other clusters.
     Aggregate(Aggregate),
-    /// It has endpoints of its own.
+    /// The cluster has endpoints of its own.
     Leaf(Leaf),
 }
 
@@ -58,11 +60,11 @@ pub struct Leaf {
     pub source: EndpointSource,
     /// How calls are spread over the endpoints.
     pub lb_policy: LbPolicy,
-    /// How many calls it takes at a time; calls over the limit fail (gRFC A32).
+    /// The greatest number of calls that may be open at a time. Calls over the limit fail (gRFC A32).
     pub max_concurrent_requests: u32,
-    /// Whether load is reported, to the server the cluster came from.
+    /// True if the cluster asks for load reports to the server that it came from (gRFC A27).
     pub load_reporting: bool,
-    /// How long a connection is kept for a session that makes no call (gRFC A75).
+    /// The time for which a connection is kept for a session that makes no call (gRFC A75).
     pub session_idle_timeout: Duration,
 }
 
@@ -137,7 +139,7 @@ fn parse_aggregate(
     v: &mut Validator,
 ) -> Option<Aggregate> {
     let children = aggregate::parse(custom, features, v);
-    // Each leaf has its own, so nothing is made of them here, but they must be valid.
+    // The settings must be valid, but are not kept, because each leaf has settings of its own.
     Settings::parse(proto, v);
     // A bad policy of an aggregate is no error, because leaves use their own (gRFC A75).
     let lb_policy = lb_policy::parse(proto, features, &mut Validator::default());

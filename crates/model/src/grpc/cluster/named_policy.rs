@@ -19,7 +19,7 @@ const RING_HASH: &str = "ring_hash_experimental";
 const ROUND_ROBIN: &str = "round_robin";
 const WRR_LOCALITY: &str = "xds_wrr_locality_experimental";
 
-/// The names of gRPC's own policies, as far as they are done.
+/// The names of those policies of gRPC that this client has.
 const OWN: [&str; 5] = [
     LEAST_REQUEST,
     PICK_FIRST,
@@ -28,8 +28,8 @@ const OWN: [&str; 5] = [
     WRR_LOCALITY,
 ];
 
-/// Reads the policy that a `TypedStruct` at `depth` names. `None` if there is none of that name, and
-/// then it is not looked into; `Some(None)` after an error.
+/// Reads the policy that a `TypedStruct` at `depth` names. `None` if no policy has that name; its
+/// configuration is not read then. `Some(None)` after an error.
 pub(super) fn parse(
     name: &str,
     config: Struct,
@@ -53,7 +53,7 @@ fn is_known(name: &str, custom: &CustomPolicies) -> bool {
     OWN.contains(&name) || custom.find(name).is_some()
 }
 
-/// Reads a policy that is known. One of the program's replaces that of gRPC of the same name.
+/// Reads a policy that is known. A policy of the program replaces one of gRPC of the same name.
 fn read(
     name: &str,
     config: Value,
@@ -86,7 +86,7 @@ fn read(
     policy.map(LbPolicy::Endpoints)
 }
 
-/// Reads `childPolicy`: the first policy of the list that is known counts.
+/// Reads `childPolicy`. The first known policy of the list is the child.
 fn wrr_locality(
     config: &Value,
     custom: &CustomPolicies,
@@ -129,7 +129,7 @@ fn only_entry(value: &Value) -> Option<(&str, &Value)> {
     (entries.next().is_none() && config.is_object()).then_some((name, config))
 }
 
-/// A whole number, which JSON may also have as text; `None` after an error.
+/// The whole number in field `name`, which proto JSON may write as a string. `None` after an error.
 fn number(config: &Value, name: &str, v: &mut Validator) -> Option<Option<u64>> {
     let number = match config.get(name) {
         None | Some(Value::Null) => return Some(None),
@@ -143,7 +143,7 @@ fn number(config: &Value, name: &str, v: &mut Validator) -> Option<Option<u64>> 
     number.map(Some)
 }
 
-/// `false` if it is not there; `None` after an error.
+/// The boolean in field `name`; `false` if the field is not set, `None` after an error.
 fn flag(config: &Value, name: &str, v: &mut Validator) -> Option<bool> {
     match config.get(name) {
         None | Some(Value::Null) => Some(false),

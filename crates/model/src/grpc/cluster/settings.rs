@@ -1,6 +1,7 @@
 //! Settings of a cluster's calls and connections, wherever its endpoints come from.
 //!
-//! Every kind of cluster has them, and an aggregate's must be valid although its leaves use their own.
+//! They are read apart from the kind of the cluster, because every kind has them. Those of an aggregate
+//! must be valid, although its leaves use their own.
 
 use std::time::Duration;
 
@@ -21,10 +22,10 @@ use crate::{
     grpc::{any::Extension, config_source::require_self},
 };
 
-/// How many calls a cluster takes at a time if it does not say (gRFC A32).
+/// The limit of open calls for a cluster that sets none (gRFC A32).
 const DEFAULT_MAX_REQUESTS: u32 = 1024;
 
-/// How long a connection is kept for a session that makes no call, if the cluster does not say
+/// The time for which a connection is kept for a session without calls, for a cluster that sets none
 /// (gRFC A75).
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
@@ -32,7 +33,7 @@ const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 const MAX_SECONDS: u64 = 315_576_000_000;
 const MAX_NANOS: u32 = 999_999_999;
 
-/// What leaves use. It is validated in a cluster of any kind.
+/// The settings that leaf clusters use. They are validated in a cluster of any kind.
 pub(super) struct Settings {
     pub(super) max_concurrent_requests: u32,
     pub(super) load_reporting: bool,
@@ -40,7 +41,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Defaults stand in after an error.
+    /// Reads the settings. A setting with an error has its default value.
     pub(super) fn parse(proto: &pb::Cluster, v: &mut Validator) -> Self {
         // gRFC A27: load reports go to the server that the cluster came from, or nowhere.
         if let Some(server) = &proto.lrs_server {
@@ -55,8 +56,8 @@ impl Settings {
     }
 }
 
-/// The limit of the first threshold for calls of DEFAULT priority, which all of gRPC's are (gRFC
-/// A32). 0 is a limit like any other: no call at all.
+/// The limit of the first threshold of DEFAULT priority, because all calls of gRPC have that priority
+/// (gRFC A32). A limit of 0 is valid and lets no call through.
 fn max_requests(breakers: Option<&CircuitBreakers>) -> u32 {
     let mut thresholds = breakers.iter().flat_map(|breakers| &breakers.thresholds);
     thresholds

@@ -6,8 +6,8 @@ use envoy_types::pb::envoy::config::{cluster::v3 as pb, core::v3::transport_sock
 
 use crate::{Validator, grpc::any::type_name};
 
-/// Records what the leaf cluster asks for in vain. An aggregate asks for nothing, because each of its
-/// leaves speaks for itself (gRFC A75).
+/// Records the fields of a leaf cluster that have no effect. It is not used for an aggregate, because each
+/// of its leaves has these fields itself (gRFC A75).
 pub(super) fn find(proto: &pb::Cluster, v: &mut Validator) {
     if let Some(socket) = &proto.transport_socket {
         let any = match &socket.config_type {

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::config::core::v3::{self as core, SocketAddress};
 
 use crate::{Validator, grpc::socket_address};
 
-/// The longest name of a network interface on the systems that we know.
+/// The length of the longest name of a network interface (Linux).
 const MAX_ZONE: usize = 15;
 
 /// Reads `address` of the current path.
@@ -45,8 +45,8 @@ fn literal(text: &str) -> Result<SocketAddr, String> {
 
 /// An IPv6 address in a zone: the number of a network interface (RFC 4007), or its name.
 ///
-/// Only the system knows the number of a name. It is asked nothing else here: what precedes the zone
-/// is known to be an address, hence no host is looked up.
+/// The operating system is asked for the number of a name, because it alone knows it. No DNS lookup
+/// happens, because the text before the zone is an IP address.
 fn in_zone(ip: Ipv6Addr, zone: &str) -> Option<SocketAddrV6> {
     if let Ok(number) = zone.parse::<u32>() {
         return Some(SocketAddrV6::new(ip, 0, 0, number));

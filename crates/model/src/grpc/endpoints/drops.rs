@@ -11,12 +11,12 @@ use crate::{Validator, grpc::decode::require_text};
 
 const MILLION: u64 = 1_000_000;
 
-/// A share of calls to be dropped, and why.
+/// A share of calls to drop, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropCategory {
-    /// Why, as the control plane names it in load reports.
+    /// The reason, by the name that load reports give it.
     pub category: String,
-    /// How many of a million calls; at most a million.
+    /// The number of calls to drop of a million calls; at most a million.
     pub per_million: u32,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn parse(proto: DropOverload, v: &mut Validator) -> Option<DropCatego
     })
 }
 
-/// Scales in 64 bits and caps, so that a share above 100 % is 100 % and none wraps (S3-12).
+/// Scales in 64 bits, because 32 bits would overflow. A share above 100 % becomes 100 % (S3-12).
 fn per_million(share: FractionalPercent, v: &mut Validator) -> Option<u32> {
     let scale = match DenominatorType::try_from(share.denominator) {
         Ok(DenominatorType::Hundred) => 10_000,

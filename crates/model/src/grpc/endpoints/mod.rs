@@ -1,5 +1,7 @@
 //! `envoy.config.endpoint.v3.ClusterLoadAssignment`: the endpoints of a cluster, grouped by
 //! priority and locality.
+//!
+//! The groups are kept, because balancing policies choose a priority first, and a locality in it.
 
 mod address;
 mod drops;
@@ -21,8 +23,8 @@ pub struct Endpoints {
     pub name: String,
     /// The localities of each priority, highest priority first; none is without a locality.
     ///
-    /// Empty is valid: such a cluster has nowhere to send a call (S3-13). Localities are sorted,
-    /// so that a server that lists them in another order changes nothing.
+    /// An empty list is valid; calls of such a cluster fail (S3-13). Localities are sorted, because
+    /// their order in the resource has no meaning.
     pub priorities: Vec<Vec<Locality>>,
     /// The shares of calls to be dropped, in the order in which they are tried.
     pub drops: Vec<DropCategory>,
@@ -53,14 +55,14 @@ impl ResourceType for Endpoints {
     }
 }
 
-/// The endpoints of one place.
+/// The endpoints of one locality.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Locality {
-    /// Where; unique in its priority.
+    /// Region, zone and sub-zone; unique in the priority.
     pub id: LocalityId,
     /// Its share of calls; the weights of a priority add up to at most `u32::MAX`.
     pub weight: NonZeroU32,
-    /// Those that may get calls; empty if the server calls all of them unhealthy.
+    /// The endpoints that may get calls; empty if the server reports all of them as unhealthy.
     pub endpoints: Vec<Endpoint>,
 }
 
@@ -85,19 +87,20 @@ pub struct Endpoint {
     pub addresses: Vec<SocketAddr>,
     /// Its share of calls, for policies that weigh endpoints.
     pub weight: NonZeroU32,
-    /// What the server says of its health.
+    /// The health of the endpoint, as the xDS server reports it.
     pub health: Health,
-    /// What decides its place on a hash ring, if it is not its main address (gRFC A76).
+    /// The text that is hashed for its place on a hash ring; `None` if it is the main address (gRFC A76).
     pub hash_key: Option<Box<str>>,
 }
 
-/// What the server says of an endpoint's health; endpoints in any other state are left out.
+/// The health of an endpoint, as the xDS server reports it. Endpoints of any other health are left out,
+/// because they must get no calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Health {
-    /// It does not say; as good as healthy.
+    /// The server does not report the health. The endpoint is used like a healthy one.
     Unknown,
-    /// Healthy.
+    /// The endpoint is healthy.
     Healthy,
-    /// It is about to go: no new calls but those of sessions that stick to it (gRFC A55).
+    /// The endpoint will go away soon. It gets new calls of its own sessions alone (gRFC A55).
     Draining,
 }

@@ -19,7 +19,7 @@ use envoy_types::pb::{
 use super::{Endpoint, Endpoints, Health, Locality, LocalityId, address, drops, locality_id};
 use crate::Validator;
 
-/// What it returns is valid if `v` has no errors.
+/// Reads an endpoints resource. The result is valid only if `v` has no errors.
 pub(super) fn parse(proto: pb::ClusterLoadAssignment, v: &mut Validator) -> Endpoints {
     let (priorities, unsupported) = v.take_unsupported(|v| {
         v.field("endpoints", |v| {
@@ -45,7 +45,7 @@ pub(super) fn parse(proto: pb::ClusterLoadAssignment, v: &mut Validator) -> Endp
     }
 }
 
-/// The localities read so far, and what must be unique among them.
+/// The localities read so far, and all their addresses, because an address may be there only once.
 #[derive(Default)]
 struct Priorities {
     by_number: BTreeMap<u32, BTreeMap<LocalityId, Locality>>,
@@ -63,7 +63,7 @@ impl Priorities {
             let mut endpoints = endpoints
                 .filter_map(|(i, endpoint)| v.index(i, |v| self.parse_endpoint(endpoint, v)))
                 .collect::<Vec<_>>();
-            // Collected in place of the protos, which are ten times as large.
+            // The endpoints were collected in the allocation of the protos, which are ten times as large.
             endpoints.shrink_to_fit();
             if let Some(message) = sum_error(endpoints.iter().map(|endpoint| endpoint.weight)) {
                 v.error(message);
@@ -91,7 +91,7 @@ impl Priorities {
         localities.insert(id, locality);
     }
 
-    /// The endpoint; `None` if it is not to get calls, or after an error.
+    /// The endpoint; `None` if its health allows no calls, or after an error.
     fn parse_endpoint(&mut self, proto: pb::LbEndpoint, v: &mut Validator) -> Option<Endpoint> {
         let health = match HealthStatus::try_from(proto.health_status) {
             Ok(HealthStatus::Unknown) => Health::Unknown,
@@ -140,7 +140,7 @@ impl Priorities {
         });
         let addresses: Option<Vec<SocketAddr>> = std::iter::once(main).chain(additional).collect();
         let mut addresses = addresses?;
-        // Nearly always one, in the room for four.
+        // The list is allocated for four addresses, but nearly always holds one.
         addresses.shrink_to_fit();
         Some(addresses)
     }
@@ -158,8 +158,8 @@ impl Priorities {
         Some(address)
     }
 
-    /// The list by priority, which must have no gaps; a priority whose localities all lack a weight
-    /// is one.
+    /// The localities by priority. A gap between priorities is an error. A priority whose localities all lack
+    /// a weight is such a gap.
     fn finish(self, v: &mut Validator) -> Vec<Vec<Locality>> {
         for (expected, priority) in (0..).zip(self.by_number.keys()) {
             if expected != *priority {
@@ -192,7 +192,7 @@ fn hash_key(metadata: &Metadata) -> Option<Box<str>> {
     }
 }
 
-/// What is wrong with a sum of weights, which those who pick by them keep in 32 bits.
+/// The error if the weights add up to more than 32 bits, because balancing policies keep the sum in 32.
 fn sum_error(weights: impl Iterator<Item = NonZeroU32>) -> Option<String> {
     let sum: u64 = weights.map(|weight| u64::from(weight.get())).sum();
     let limit = u32::MAX;

@@ -1,8 +1,8 @@
 //! `envoy.config.listener.v3.Listener`: the root of a channel's configuration.
 //!
-//! A gRPC client reads API listeners only. A socket listener is meant for a server; it is valid,
-//! so it is not NACKed (a wildcard response may hold many), but a channel that is given one reports
-//! a resolver error (gRFC A27, A36, A74).
+//! A gRPC client uses API listeners only. A socket listener is meant for a server. It is valid, so a
+//! client does not NACK it, because a wildcard response may hold many. A channel whose listener is a
+//! socket listener reports a resolver error (gRFC A27, A36, A74).
 
 mod filters;
 
@@ -32,7 +32,7 @@ use crate::{Decoded, Features, ResourceType, Unsupported, Validator, wire};
 pub struct Listener {
     /// The resource's name: for a client, the server name of its target.
     pub name: String,
-    /// Whom it is for.
+    /// The use of the listener: by a client, or by a server.
     pub kind: ListenerKind,
     /// Fields of the listener that are set and have no effect yet; inline routes have their own list.
     pub unsupported: Box<[Unsupported]>,
@@ -65,16 +65,16 @@ impl ResourceType for Listener {
 /// Where a listener has its routes, if they are inline.
 const INLINE_ROUTES: &str = "api_listener.api_listener.route_config";
 
-/// Whom a listener is for.
+/// The kinds of listeners: those for clients, and those for servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenerKind {
-    /// A client.
+    /// A listener for clients.
     Api(ApiListener),
-    /// A server that binds an address; a client cannot use it.
+    /// A listener for a server that binds an address. A client cannot use it.
     Socket,
 }
 
-/// What a client does with its calls.
+/// A listener for clients. It says where a client finds the routes of its calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiListener {
     /// Where the routes are.

@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-/// Which authorities a virtual host is for.
+/// A pattern of authorities. A virtual host takes the calls whose authority matches one of its patterns.
 ///
-/// Patterns are kept in lower case, since host names do not differ by case.
+/// Patterns are kept in lower case, because host names do not differ by case.
 ///
 /// ```
 /// # use crowfly_model::grpc::route::DomainPattern;
@@ -28,7 +28,7 @@ pub enum DomainPattern {
 }
 
 impl DomainPattern {
-    /// Whether `authority` is one of them. A `*` stands for at least one character.
+    /// True if `authority` matches the pattern. A leading or trailing `*` stands for at least one character.
     pub fn matches(&self, authority: &str) -> bool {
         let authority = authority.as_bytes();
         match self {
@@ -46,7 +46,7 @@ impl DomainPattern {
         }
     }
 
-    /// How well it matches; a greater rank is a better match.
+    /// The rank of the pattern; a greater rank is a better match. `None` if `authority` does not match.
     pub(super) fn rank(&self, authority: &str) -> Option<Rank> {
         let rank = match self {
             Self::Any => Rank(Kind::Any, 0),
@@ -69,8 +69,8 @@ impl std::str::FromStr for DomainPattern {
         if lower == "*" {
             return Ok(Self::Any);
         }
-        // Only the first or the last character is a wildcard: any other `*` stands for itself, since
-        // gRFC A27 has no rule against it.
+        // Only the first or the last character is a wildcard. Beside such a wildcard any other `*` stands
+        // for itself, because gRFC A27 has no rule against it.
         if let Some(suffix) = lower.strip_prefix('*') {
             return Ok(Self::Suffix(suffix.to_owned()));
         }

@@ -3,9 +3,9 @@
 //! The authority of a channel chooses a virtual host ([`RouteConfig::virtual_host`]), and a [`Table`]
 //! of its routes then chooses one for each call. Both choices are made here and nowhere else.
 //!
-//! A route whose condition or action cannot be honoured yet is left out, and named in
-//! [`VirtualHost::skipped`]: matching it without its condition would send calls to a cluster they
-//! were kept away from, and rejecting it would take its neighbours down with it.
+//! A route whose condition or action is not supported yet is left out, and named in
+//! [`VirtualHost::skipped`]. A match without the condition would send calls to a cluster that the
+//! condition keeps them from. An error would refuse all other routes of the resource too.
 
 mod domain;
 mod parse;
@@ -79,9 +79,9 @@ impl ResourceType for RouteConfig {
 /// The routes of some authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtualHost {
-    /// For messages; need not be unique.
+    /// The name of the virtual host in messages; it need not be unique.
     pub name: String,
-    /// The authorities it is for; at least one.
+    /// The authorities whose calls take these routes; at least one pattern.
     pub domains: Vec<DomainPattern>,
     /// The routes, in the order in which they are tried.
     pub routes: Vec<Route>,
@@ -89,19 +89,19 @@ pub struct VirtualHost {
     pub skipped: Vec<SkippedRoute>,
 }
 
-/// One route: which calls, and where they go.
+/// One route: a condition on calls, and an action for the calls that meet it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The calls it is for.
+    /// The condition on the path of a call.
     pub path: PathMatcher,
-    /// What happens to them.
+    /// The action for a call that meets the condition.
     pub action: RouteAction,
 }
 
-/// What happens to a call that matches a route.
+/// The action of a route for a call that matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteAction {
-    /// It goes to this cluster.
+    /// The call goes to the cluster of this name.
     Cluster(String),
     /// Something a gRPC client does not do (redirect, direct response, non-forwarding): the call
     /// fails as UNAVAILABLE (gRFC A28, A36).

@@ -76,7 +76,7 @@ fn parse_host(proto: &pb::VirtualHost, v: &mut Validator) -> VirtualHost {
 enum Rejected {
     /// An error was recorded; the whole resource is wrong.
     Invalid,
-    /// It is valid and cannot be honoured.
+    /// The route is valid, but uses something that is not supported.
     Skip(String),
 }
 
@@ -109,7 +109,7 @@ fn parse_route(proto: &pb::Route, v: &mut Validator) -> Result<Route, Rejected> 
 }
 
 fn parse_match(proto: &pb::RouteMatch, v: &mut Validator) -> Result<PathMatcher, Rejected> {
-    // gRFC A28: before all else, as a route with query parameters is none that gRPC looks at.
+    // Checked first, because gRPC ignores a route with query parameters, errors included (gRFC A28).
     if !proto.query_parameters.is_empty() {
         return Err(Rejected::unsupported("match.query_parameters"));
     }
@@ -122,8 +122,8 @@ fn parse_match(proto: &pb::RouteMatch, v: &mut Validator) -> Result<PathMatcher,
     Ok(path)
 }
 
-/// Reads the path specifier. gRFC A28 knows three kinds, and all others are a NACK: a route that is
-/// left out for its path would give its calls to the next one.
+/// Reads the path specifier. gRFC A28 knows three kinds. Any other kind is an error, because the calls of
+/// a route that is left out would take the next route.
 fn parse_path(proto: &pb::RouteMatch, v: &mut Validator) -> Result<PathMatcher, Rejected> {
     let case_sensitive = proto.case_sensitive.is_none_or(|flag| flag.value);
     let got = match &proto.path_specifier {

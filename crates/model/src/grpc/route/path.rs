@@ -9,20 +9,20 @@ pub enum PathMatcher {
     Prefix {
         /// Empty, `/`, or the beginning of `/service/method`.
         text: String,
-        /// Whether case counts.
+        /// True if upper case and lower case must match too.
         case_sensitive: bool,
     },
     /// The path is `text`.
     Exact {
         /// `/service/method`
         text: String,
-        /// Whether case counts.
+        /// True if upper case and lower case must match too.
         case_sensitive: bool,
     },
 }
 
 impl PathMatcher {
-    /// Whether the route is for a call with this path.
+    /// True if `path`, the path of a call, meets the condition.
     pub fn matches(&self, path: &str) -> bool {
         let path = path.as_bytes();
         match self {
@@ -39,7 +39,7 @@ impl PathMatcher {
         }
     }
 
-    /// Why the route is not for a call with this path; `None` if it is.
+    /// The reason why `path` does not meet the condition; `None` if it does.
     ///
     /// ```
     /// # use crowfly_model::grpc::route::{PathMatcher, PathMismatch};
@@ -67,8 +67,8 @@ impl PathMatcher {
         }
     }
 
-    /// Whether some path of the form `/service/method` matches; a route that never can is left out
-    /// (gRFC A28).
+    /// True if some path of the form `/service/method` can match. A route whose condition never can is
+    /// left out (gRFC A28).
     pub(super) fn can_match(&self) -> bool {
         match self {
             Self::Prefix { text, .. } if text.is_empty() => true,
