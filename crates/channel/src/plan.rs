@@ -183,7 +183,7 @@ impl Planner {
         &self,
         name: &Arc<str>,
         state: &ClusterState,
-        leaf: &cluster::Leaf,
+        leaf: &cluster::LeafCluster,
         policy: &LbPolicy,
         mut names: ChildNames,
     ) -> (Node, ChildNames) {
@@ -191,7 +191,7 @@ impl Planner {
         let none = Vec::new();
         let priorities = endpoints.map_or(&none, |endpoints| &endpoints.priorities);
         // One priority at least, so that there is something to say why there is none.
-        let priorities: Vec<&[model::Locality]> = match priorities.as_slice() {
+        let priorities: Vec<&[model::EdsLocality]> = match priorities.as_slice() {
             [] => vec![&[]],
             priorities => priorities.iter().map(Vec::as_slice).collect(),
         };
@@ -224,7 +224,7 @@ impl Planner {
     }
 
     /// One priority: by locality first, or all endpoints alike.
-    fn spread(&self, localities: &[model::Locality], policy: &LbPolicy) -> Node {
+    fn spread(&self, localities: &[model::EdsLocality], policy: &LbPolicy) -> Node {
         let (LbPolicy::WrrLocality(chosen) | LbPolicy::Endpoints(chosen)) = policy;
         let chosen = match self.choice.policy(chosen) {
             Ok(chosen) => chosen,
@@ -251,7 +251,7 @@ impl Planner {
     }
 }
 
-fn eds_service_name(leaf: &cluster::Leaf) -> Option<Arc<str>> {
+fn eds_service_name(leaf: &cluster::LeafCluster) -> Option<Arc<str>> {
     match &leaf.source {
         EndpointSource::Dns(_) => None,
         EndpointSource::Eds { service_name } => service_name.as_deref().map(Into::into),

@@ -6,7 +6,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use crowfly_lb::{Endpoint, Policy};
 use crowfly_model::bootstrap::is_switched_off;
-use crowfly_model::grpc::endpoints::{self, Health, Locality};
+use crowfly_model::grpc::endpoints::{self, EdsLocality, Health};
 
 /// Weighs endpoints as before A113 if it is off; by default it is on.
 const WEIGHTED_SHUFFLING: &str = "GRPC_EXPERIMENTAL_PF_WEIGHTED_SHUFFLING";
@@ -50,7 +50,7 @@ impl Weighing {
     }
 
     /// The endpoints of one locality. What that weighs makes no difference between them.
-    pub(super) fn inside(self, locality: &Locality) -> Vec<Endpoint> {
+    pub(super) fn inside(self, locality: &EdsLocality) -> Vec<Endpoint> {
         let mut endpoints: Vec<_> = usable(locality).filter_map(endpoint).collect();
         if self == Self::Equal {
             for endpoint in &mut endpoints {
@@ -62,7 +62,7 @@ impl Weighing {
 
     /// The endpoints of a priority for a policy that sees those of all localities: each knows where it
     /// is.
-    pub(super) fn everywhere(self, localities: &[Locality]) -> Vec<Endpoint> {
+    pub(super) fn everywhere(self, localities: &[EdsLocality]) -> Vec<Endpoint> {
         let all = sum(localities.iter().map(|locality| locality.weight));
         let mut endpoints = Vec::new();
         for locality in localities {
@@ -88,7 +88,7 @@ impl Weighing {
 }
 
 /// The endpoints of a priority that are about to go, each with its locality.
-pub(super) fn draining(localities: &[Locality]) -> impl Iterator<Item = Endpoint> {
+pub(super) fn draining(localities: &[EdsLocality]) -> impl Iterator<Item = Endpoint> {
     localities.iter().flat_map(|locality| {
         let id = locality.id.clone();
         let draining = locality.endpoints.iter().filter(|e| !takes_calls(e));
@@ -102,15 +102,15 @@ pub(super) fn draining(localities: &[Locality]) -> impl Iterator<Item = Endpoint
 
 /// A draining endpoint keeps its sessions (gRFC A55) and gets no other calls. So it has no part in the
 /// share of its locality either.
-pub(super) fn takes_calls(endpoint: &endpoints::Endpoint) -> bool {
+pub(super) fn takes_calls(endpoint: &endpoints::EdsEndpoint) -> bool {
     endpoint.health != Health::Draining
 }
 
-fn usable(locality: &Locality) -> impl Iterator<Item = &endpoints::Endpoint> {
+fn usable(locality: &EdsLocality) -> impl Iterator<Item = &endpoints::EdsEndpoint> {
     locality.endpoints.iter().filter(|e| takes_calls(e))
 }
 
-fn endpoint(source: &endpoints::Endpoint) -> Option<Endpoint> {
+fn endpoint(source: &endpoints::EdsEndpoint) -> Option<Endpoint> {
     let mut endpoint = Endpoint::new(source.addresses.clone())?;
     endpoint.weight = source.weight.into();
     endpoint.hash_key = source.hash_key.as_deref().map(Into::into);
@@ -140,14 +140,14 @@ mod tests {
     use super::*;
 
     /// A locality with endpoints of these weights.
-    fn locality(zone: &str, weight: u32, endpoints: &[u32]) -> Locality {
-        let endpoint = |weight: &u32| endpoints::Endpoint {
+    fn locality(zone: &str, weight: u32, endpoints: &[u32]) -> EdsLocality {
+        let endpoint = |weight: &u32| endpoints::EdsEndpoint {
             addresses: vec![SocketAddr::from(([10, 0, 0, 1], 80))],
             weight: NonZeroU32::new(*weight).unwrap(),
             health: Health::Unknown,
             hash_key: None,
         };
-        Locality {
+        EdsLocality {
             id: endpoints::LocalityId::new("eu", zone, ""),
             weight: NonZeroU32::new(weight).unwrap(),
             endpoints: endpoints.iter().map(endpoint).collect(),

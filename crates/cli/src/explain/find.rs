@@ -10,7 +10,7 @@ use crowfly_model::grpc::{
     Listener, RouteConfig,
     endpoints::{Endpoints, Health},
     listener::{ListenerKind, RouteSource},
-    route::{self, PathMatcher, PathMismatch, RouteAction, SkippedRoute, Table},
+    route::{self, PathMatcher, PathMismatch, RouteAction, RouteTable, SkippedRoute},
 };
 use crowfly_xds::{Resolved, Roots, View, XdsConfig};
 
@@ -125,7 +125,7 @@ fn routes(
     wishes: &Wishes,
     call: &ExplainedCall,
 ) -> Vec<RouteReport> {
-    let table = Table::compile(host, |_| ());
+    let table = RouteTable::compile(host, |_| ());
     let taken = call.path.as_deref().and_then(|path| table.position(path));
     let count = host.routes.len() + host.skipped.len();
     let mut shown = Vec::with_capacity(count);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::Endpoints;
 use crowfly_model::grpc::cluster::DnsName;
-use crowfly_model::grpc::endpoints::{Endpoint, Health, Locality, LocalityId};
+use crowfly_model::grpc::endpoints::{EdsEndpoint, EdsLocality, Health, LocalityId};
 
 use crate::cache::{Cache, Entry};
 use crate::error::{Reason, ResourceError};
@@ -134,10 +134,10 @@ fn trouble(name: &DnsName, why: Arc<str>, node: &Arc<str>) -> ResourceError {
 fn endpoints(name: &DnsName, addresses: Vec<SocketAddr>) -> Endpoints {
     Endpoints {
         name: name.to_string(),
-        priorities: vec![vec![Locality {
+        priorities: vec![vec![EdsLocality {
             id: LocalityId::default(),
             weight: NonZeroU32::MIN,
-            endpoints: vec![Endpoint {
+            endpoints: vec![EdsEndpoint {
                 addresses,
                 weight: NonZeroU32::MIN,
                 health: Health::Unknown,

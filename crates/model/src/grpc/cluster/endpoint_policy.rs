@@ -18,14 +18,14 @@ use envoy_types::pb::{
 };
 use prost::{Message, Name};
 
-use super::CustomPolicy;
+use super::CustomPolicyConfig;
 use crate::{Validator, wire};
 
 /// How calls are spread over a list of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointPolicy {
     /// As the program's own policy has it (gRFC A52).
-    Custom(CustomPolicy),
+    Custom(CustomPolicyConfig),
     /// The one with the fewest open calls, of some (gRFC A48).
     LeastRequest {
         /// How many are compared: 2 to 10.
@@ -37,21 +37,21 @@ pub enum EndpointPolicy {
         shuffle: bool,
     },
     /// The one that the call's hash leads to (gRFC A42).
-    RingHash(RingSize),
+    RingHash(RingSizeBounds),
     /// One after the other.
     RoundRobin,
 }
 
 /// How many entries a ring has at least and at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingSize {
+pub struct RingSizeBounds {
     /// At least; not more than `max`.
     pub min: u64,
-    /// At most; not more than [`RingSize::LIMIT`].
+    /// At most; not more than [`RingSizeBounds::LIMIT`].
     pub max: u64,
 }
 
-impl RingSize {
+impl RingSizeBounds {
     /// No ring may be larger (gRFC A42).
     pub const LIMIT: u64 = 8 * 1024 * 1024;
     const DEFAULT_MIN: u64 = 1024;
@@ -126,12 +126,12 @@ pub(super) fn ring_hash(
     [min_field, max_field]: [&str; 2],
     v: &mut Validator,
 ) -> Option<EndpointPolicy> {
-    let limit = RingSize::LIMIT;
-    let size = RingSize {
-        min: min.unwrap_or(RingSize::DEFAULT_MIN),
+    let limit = RingSizeBounds::LIMIT;
+    let size = RingSizeBounds {
+        min: min.unwrap_or(RingSizeBounds::DEFAULT_MIN),
         max: max.unwrap_or(limit),
     };
-    let RingSize { min, max } = size;
+    let RingSizeBounds { min, max } = size;
     for (field, got) in [(min_field, min), (max_field, max)] {
         if got == 0 || got > limit {
             v.error_at(field, format!("expected 1 to {limit}, got {got}"));

@@ -10,7 +10,7 @@ use std::{net::SocketAddr, num::NonZeroU32};
 pub use crowfly_names::LocalityId;
 use envoy_types::pb::envoy::config::{core::v3 as core, endpoint::v3 as pb};
 
-pub use self::drops::DropCategory;
+pub use self::drops::DropOverload;
 use super::decode::decode;
 use crate::{Decoded, Features, ResourceType, Unsupported};
 
@@ -23,9 +23,9 @@ pub struct Endpoints {
     ///
     /// Empty is valid: such a cluster has nowhere to send a call (S3-13). Localities are sorted,
     /// so that a server that lists them in another order changes nothing.
-    pub priorities: Vec<Vec<Locality>>,
+    pub priorities: Vec<Vec<EdsLocality>>,
     /// The shares of calls to be dropped, in the order in which they are tried.
-    pub drops: Vec<DropCategory>,
+    pub drops: Vec<DropOverload>,
     /// Fields of the resource that are set and have no effect.
     pub unsupported: Box<[Unsupported]>,
 }
@@ -55,13 +55,13 @@ impl ResourceType for Endpoints {
 
 /// The endpoints of one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Locality {
+pub struct EdsLocality {
     /// Where; unique in its priority.
     pub id: LocalityId,
     /// Its share of calls; the weights of a priority add up to at most `u32::MAX`.
     pub weight: NonZeroU32,
     /// Those that may get calls; empty if the server calls all of them unhealthy.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<EdsEndpoint>,
 }
 
 /// The locality that a proto names.
@@ -80,7 +80,7 @@ pub(crate) fn locality_proto(id: &LocalityId) -> core::Locality {
 
 /// One backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct EdsEndpoint {
     /// Its addresses, at least one; the first is the main one (gRFC A61).
     pub addresses: Vec<SocketAddr>,
     /// Its share of calls, for policies that weigh endpoints.

@@ -16,7 +16,7 @@ use envoy_types::pb::{
     google::protobuf::{UInt32Value, value::Kind},
 };
 
-use super::{Endpoint, Endpoints, Health, Locality, LocalityId, address, drops, locality_id};
+use super::{EdsEndpoint, EdsLocality, Endpoints, Health, LocalityId, address, drops, locality_id};
 use crate::Validator;
 
 /// What it returns is valid if `v` has no errors.
@@ -48,7 +48,7 @@ pub(super) fn parse(proto: pb::ClusterLoadAssignment, v: &mut Validator) -> Endp
 /// The localities read so far, and what must be unique among them.
 #[derive(Default)]
 struct Priorities {
-    by_number: BTreeMap<u32, BTreeMap<LocalityId, Locality>>,
+    by_number: BTreeMap<u32, BTreeMap<LocalityId, EdsLocality>>,
     addresses: HashSet<SocketAddr>,
 }
 
@@ -83,7 +83,7 @@ impl Priorities {
             );
             return;
         }
-        let locality = Locality {
+        let locality = EdsLocality {
             id: id.clone(),
             weight,
             endpoints,
@@ -92,7 +92,7 @@ impl Priorities {
     }
 
     /// The endpoint; `None` if it is not to get calls, or after an error.
-    fn parse_endpoint(&mut self, proto: pb::LbEndpoint, v: &mut Validator) -> Option<Endpoint> {
+    fn parse_endpoint(&mut self, proto: pb::LbEndpoint, v: &mut Validator) -> Option<EdsEndpoint> {
         let health = match HealthStatus::try_from(proto.health_status) {
             Ok(HealthStatus::Unknown) => Health::Unknown,
             Ok(HealthStatus::Healthy) => Health::Healthy,
@@ -118,7 +118,7 @@ impl Priorities {
                 None
             }
         });
-        Some(Endpoint {
+        Some(EdsEndpoint {
             addresses: addresses?,
             weight: weight?,
             health,
@@ -160,7 +160,7 @@ impl Priorities {
 
     /// The list by priority, which must have no gaps; a priority whose localities all lack a weight
     /// is one.
-    fn finish(self, v: &mut Validator) -> Vec<Vec<Locality>> {
+    fn finish(self, v: &mut Validator) -> Vec<Vec<EdsLocality>> {
         for (expected, priority) in (0..).zip(self.by_number.keys()) {
             if expected != *priority {
                 v.error(format!(
