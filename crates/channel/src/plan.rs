@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crowfly_lb::timing::RETENTION;
 use crowfly_lb::{
-    ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
+    ChoiceCount, ClusterPlan, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
     PriorityChild, RingSize,
 };
 use crowfly_model::bootstrap::is_switched_on;
@@ -211,7 +211,7 @@ impl Planner {
             children: children.collect(),
             keep_removed: self.keep_priorities,
         }));
-        let node = Node::Cluster(Arc::new(Cluster {
+        let node = Node::Cluster(Arc::new(ClusterPlan {
             name: Arc::clone(name).into(),
             eds_service_name: eds_service_name(leaf),
             drops: endpoints.map_or_else(|| Arc::from([]), |endpoints| drops(endpoints)),
