@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crowfly_lb::{Balancer, BalancerEvent, CallCounters, Command, Connectivity, EndpointId, Tree};
 use crowfly_xds::{
-    ClusterError, ClusterResult, Reason, ResolveError, Resolved, ResourceError, XdsConfig,
+    ClusterError, ClusterResult, ResolveError, Resolved, ResourceError, TroubleReason, XdsConfig,
 };
 use futures_channel::mpsc;
 use tokio::sync::oneshot;
@@ -425,7 +425,7 @@ fn reshapes(known: &XdsConfig, config: &XdsConfig) -> bool {
 /// Whether the server withdrew the cluster: then a call that waits for it waits in vain (gRFC A31).
 fn is_deleted(state: &ClusterResult) -> bool {
     let Err(error) = state else { return false };
-    let reason = |error: &ResourceError| error.reason == Reason::Deleted;
+    let reason = |error: &ResourceError| error.reason == TroubleReason::Deleted;
     matches!(&**error, ClusterError::Resource(error) if reason(error))
 }
 

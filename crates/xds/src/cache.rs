@@ -11,18 +11,18 @@ use std::time::Instant;
 use bytes::Bytes;
 use crowfly_model::{ResourceType, Unsupported};
 
-use crate::error::{Reason, ResourceError};
+use crate::error::{ResourceError, TroubleReason};
 use crate::kind::{Erased, Key, Kind};
 
 /// The resources one reader watches, each with what is known of it.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<Key, CacheEntry>,
 }
 
 impl Cache {
     /// What is known of a resource; `None` if it is not watched.
-    pub fn entry(&self, key: &Key) -> Option<&Entry> {
+    pub fn entry(&self, key: &Key) -> Option<&CacheEntry> {
         self.entries.get(key)
     }
 
@@ -36,7 +36,7 @@ impl Cache {
     }
 
     /// Replaces what is known of a resource.
-    pub fn put(&mut self, key: Key, entry: Entry) {
+    pub fn put(&mut self, key: Key, entry: CacheEntry) {
         self.entries.insert(key, entry);
     }
 
@@ -46,28 +46,28 @@ impl Cache {
     }
 
     /// Every entry, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Entry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &CacheEntry)> {
         self.entries.iter()
     }
 
-    pub(crate) fn entry_mut(&mut self, key: &Key) -> &mut Entry {
+    pub(crate) fn entry_mut(&mut self, key: &Key) -> &mut CacheEntry {
         self.entries.entry(key.clone()).or_default()
     }
 
     pub(crate) fn has_value(&self, key: &Key) -> bool {
-        self.entry(key).is_some_and(Entry::has_value)
+        self.entry(key).is_some_and(CacheEntry::has_value)
     }
 }
 
 /// What is known of one resource.
 #[derive(Clone, Debug, Default)]
-pub struct Entry {
+pub struct CacheEntry {
     /// Shared by all who were told of it.
     resource: Option<Arc<Received>>,
-    state: State,
+    state: ResourceStatus,
     deletion_ignored: bool,
     /// Rare, so it is elsewhere.
-    failure: Option<Box<Failure>>,
+    failure: Option<Box<LastFailure>>,
     /// What watchers were last told is wrong: the failure, or that the server is out of reach.
     trouble: Option<Box<ResourceError>>,
 }
@@ -86,7 +86,7 @@ pub struct Received {
 
 /// Something that went wrong with the resource itself.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct LastFailure {
     /// What.
     pub error: ResourceError,
     /// The version it came with, if it came with one.
@@ -97,7 +97,7 @@ pub struct Failure {
 
 /// The states of gRFC A88, as CSDS and metrics show them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum State {
+pub enum ResourceStatus {
     /// The newest that came is valid.
     Acked,
     /// It was deleted, or did not come in time.
@@ -113,7 +113,7 @@ pub enum State {
     TimedOut,
 }
 
-impl Entry {
+impl CacheEntry {
     /// The value as type `R`, or why there is none; `None` while neither is known.
     pub fn read<R: ResourceType>(&self) -> Option<Result<Arc<R::Parsed>, ResourceError>> {
         match (&self.resource, &self.trouble) {
@@ -134,12 +134,12 @@ impl Entry {
     }
 
     /// The last thing that went wrong with the resource itself; `None` once a good one came.
-    pub fn failure(&self) -> Option<&Failure> {
+    pub fn failure(&self) -> Option<&LastFailure> {
         self.failure.as_deref()
     }
 
     /// Where it stands.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ResourceStatus {
         self.state
     }
 
@@ -156,7 +156,7 @@ impl Entry {
     /// Whether the server has had its say: it sent the resource, or it is known not to exist. Only
     /// what is not settled is a reason to ask another server (gRFC A71).
     pub fn is_settled(&self) -> bool {
-        self.has_value() || self.state == State::DoesNotExist
+        self.has_value() || self.state == ResourceStatus::DoesNotExist
     }
 
     /// Fields of the last good resource that are set and have no effect yet.
@@ -167,7 +167,7 @@ impl Entry {
 
     /// A valid resource came. An equal one keeps the object already held.
     pub(crate) fn accept(&mut self, kind: Kind, mut received: Received) -> Changed {
-        self.state = State::Acked;
+        self.state = ResourceStatus::Acked;
         self.failure = None;
         self.deletion_ignored = false;
         let had_trouble = self.trouble.take().is_some();
@@ -186,7 +186,12 @@ impl Entry {
     }
 
     /// Something went wrong with the resource itself. Unless `keep`, its last good value goes.
-    pub(crate) fn fail(&mut self, state: State, failure: Failure, keep: bool) -> Changed {
+    pub(crate) fn fail(
+        &mut self,
+        state: ResourceStatus,
+        failure: LastFailure,
+        keep: bool,
+    ) -> Changed {
         self.state = state;
         let error = failure.error.clone();
         self.failure = Some(Box::new(failure));
@@ -207,7 +212,8 @@ impl Entry {
 
     /// The server has spoken again.
     pub(crate) fn reconnected(&mut self) -> Changed {
-        let out_of_reach = |error: &ResourceError| matches!(error.reason, Reason::Connectivity(_));
+        let out_of_reach =
+            |error: &ResourceError| matches!(error.reason, TroubleReason::Connectivity(_));
         if !self.has_value() || !self.trouble.as_deref().is_some_and(out_of_reach) {
             return Changed::Nothing;
         }

@@ -12,11 +12,11 @@ use std::time::Instant;
 use crowfly_model::names::{self, Authority as NameAuthority};
 use tracing::{info, warn};
 
-use crate::cache::{Cache, Changed, Failure, State};
-use crate::error::{Reason, ResourceError};
+use crate::cache::{Cache, Changed, LastFailure, ResourceStatus};
+use crate::error::{ResourceError, TroubleReason};
 use crate::kind::{Key, Kind};
 use crate::readings::{ReadingError, Readings};
-use crate::session::{self, Input, Protocol, Request, Session, SessionConfig, Want};
+use crate::session::{Input, Protocol, Request, Session, SessionConfig, SessionOutput, Want};
 use crate::sorted::SortedSet;
 
 /// One of the servers that [`Discovery::new`] was given, by position.
@@ -34,7 +34,7 @@ pub struct Authorities {
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Output {
+pub enum DiscoveryOutput {
     /// Tell the watchers of `key` what the cache now says.
     Changed {
         /// Which resource.
@@ -72,7 +72,7 @@ pub struct Discovery {
     sessions: Vec<Session>,
     default: Authority,
     named: BTreeMap<String, Authority>,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<DiscoveryOutput>,
     /// Resources that a wildcard brought and that are gone: forgotten once their watchers know.
     gone: Vec<Key>,
 }
@@ -125,14 +125,14 @@ impl Discovery {
             Ok(canonical) => canonical,
             Err(error) => {
                 let key = kind.key(&name.into());
-                self.refuse(&key, Reason::Name(error.to_string()), now);
+                self.refuse(&key, TroubleReason::Name(error.to_string()), now);
                 return Ok(key);
             }
         };
         let key = kind.key(&(&*name).into());
         let Some(authority) = authority_of(&mut self.default, &mut self.named, &name) else {
             let unknown = names::authority_of(&name).to_string();
-            self.refuse(&key, Reason::UnknownAuthority(unknown), now);
+            self.refuse(&key, TroubleReason::UnknownAuthority(unknown), now);
             return Ok(key);
         };
         if !authority.watched.add(key.clone()) {
@@ -216,7 +216,7 @@ impl Discovery {
 
     /// The next thing to do; `None` when there is nothing more for now. What the cache says of a
     /// changed resource is to be read before this is called again.
-    pub fn poll_output(&mut self, now: Instant) -> Option<Output> {
+    pub fn poll_output(&mut self, now: Instant) -> Option<DiscoveryOutput> {
         for key in std::mem::take(&mut self.gone) {
             self.cache.remove(&key);
         }
@@ -239,19 +239,24 @@ impl Discovery {
     }
 
     /// Deals with what a session wants done, as far as it is not for others to do.
-    fn take(&mut self, server: ServerId, output: session::Output, now: Instant) -> Option<Output> {
+    fn take(
+        &mut self,
+        server: ServerId,
+        output: SessionOutput,
+        now: Instant,
+    ) -> Option<DiscoveryOutput> {
         match output {
-            session::Output::Answered => self.answered(server),
-            session::Output::Changed { key, changed } => {
+            SessionOutput::Answered => self.answered(server),
+            SessionOutput::Changed { key, changed } => {
                 if self.is_gone(&key) {
                     self.gone.push(key.clone());
                 }
-                return Some(Output::Changed { key, changed });
+                return Some(DiscoveryOutput::Changed { key, changed });
             }
-            session::Output::Close => return Some(Output::Close(server)),
-            session::Output::Failed(reason) => self.failed(server, &reason, now),
-            session::Output::Open(protocol) => return Some(Output::Open(server, protocol)),
-            session::Output::Received {
+            SessionOutput::Close => return Some(DiscoveryOutput::Close(server)),
+            SessionOutput::Failed(reason) => self.failed(server, &reason, now),
+            SessionOutput::Open(protocol) => return Some(DiscoveryOutput::Open(server, protocol)),
+            SessionOutput::Received {
                 kind,
                 valid,
                 invalid,
@@ -259,15 +264,15 @@ impl Discovery {
                 if let Some((_, known)) = self.default.whole_types.get_mut(kind.type_url) {
                     *known = true;
                 }
-                return Some(Output::Received {
+                return Some(DiscoveryOutput::Received {
                     server,
                     kind,
                     valid,
                     invalid,
                 });
             }
-            session::Output::Released(key) => self.released(&key),
-            session::Output::Send(request) => return Some(Output::Send(server, request)),
+            SessionOutput::Released(key) => self.released(&key),
+            SessionOutput::Send(request) => return Some(DiscoveryOutput::Send(server, request)),
         }
         None
     }
@@ -311,7 +316,7 @@ impl Discovery {
 
     /// A server failed: another is asked if that may help; otherwise the watchers hear.
     fn failed(&mut self, server: ServerId, reason: &Arc<str>, now: Instant) {
-        self.outputs.push_back(Output::Failed(server));
+        self.outputs.push_back(DiscoveryOutput::Failed(server));
         let authorities = std::iter::once(&mut self.default).chain(self.named.values_mut());
         for authority in authorities {
             if authority.current() != Some(server) {
@@ -370,7 +375,7 @@ impl Discovery {
     }
 
     /// No server can be asked for this.
-    fn refuse(&mut self, key: &Key, reason: Reason, now: Instant) {
+    fn refuse(&mut self, key: &Key, reason: TroubleReason, now: Instant) {
         let error = ResourceError {
             noun: key.kind.noun,
             name: Arc::clone(&key.name),
@@ -378,13 +383,13 @@ impl Discovery {
             node: Arc::clone(&self.node),
         };
         warn!(%error, "cannot be watched");
-        let failure = Failure {
+        let failure = LastFailure {
             error,
             version: Arc::default(),
             at: now,
         };
         let entry = self.cache.entry_mut(key);
-        let changed = entry.fail(State::DoesNotExist, failure, false);
+        let changed = entry.fail(ResourceStatus::DoesNotExist, failure, false);
         push_change(&mut self.outputs, key, changed);
     }
 }
@@ -470,7 +475,7 @@ impl Authority {
         reason: &Arc<str>,
         node: &Arc<str>,
         cache: &mut Cache,
-        outputs: &mut VecDeque<Output>,
+        outputs: &mut VecDeque<DiscoveryOutput>,
     ) {
         for key in self.keys(cache) {
             let error = unreachable(&key, reason, node);
@@ -495,14 +500,14 @@ fn unreachable(key: &Key, reason: &Arc<str>, node: &Arc<str>) -> ResourceError {
     ResourceError {
         noun: key.kind.noun,
         name: Arc::clone(&key.name),
-        reason: Reason::Connectivity(Arc::clone(reason)),
+        reason: TroubleReason::Connectivity(Arc::clone(reason)),
         node: Arc::clone(node),
     }
 }
 
-fn push_change(outputs: &mut VecDeque<Output>, key: &Key, changed: Changed) {
+fn push_change(outputs: &mut VecDeque<DiscoveryOutput>, key: &Key, changed: Changed) {
     if changed != Changed::Nothing {
-        outputs.push_back(Output::Changed {
+        outputs.push_back(DiscoveryOutput::Changed {
             key: key.clone(),
             changed,
         });

@@ -19,7 +19,7 @@ pub struct ResourceError {
     /// Its name.
     pub name: Arc<str>,
     /// What happened.
-    pub reason: Reason,
+    pub reason: TroubleReason,
     /// The id of this client's node.
     pub node: Arc<str>,
 }
@@ -28,12 +28,12 @@ impl ResourceError {
     /// The text without the node, for a text that names the node itself.
     ///
     /// ```
-    /// use crowfly_xds::{Reason, ResourceError};
+    /// use crowfly_xds::{ResourceError, TroubleReason};
     ///
     /// let error = ResourceError {
     ///     noun: "cluster",
     ///     name: "payments".into(),
-    ///     reason: Reason::Deleted,
+    ///     reason: TroubleReason::Deleted,
     ///     node: "web-1".into(),
     /// };
     /// let text = "cluster payments: does not exist: the server deleted it";
@@ -59,7 +59,7 @@ impl std::error::Error for ResourceError {}
 /// The kinds of trouble a resource can be in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum TroubleReason {
     /// No server can be reached, or each ended its stream before it said anything.
     Connectivity(Arc<str>),
     /// The server no longer lists it, or says that it is gone.
@@ -85,7 +85,7 @@ pub enum Reason {
     UnknownAuthority(String),
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for TroubleReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connectivity(why) => write!(f, "xDS server: {why}"),

@@ -12,7 +12,7 @@ use crowfly_model::grpc::{
     listener::{ListenerKind, RouteSource},
     route::{self, PathMatcher, PathMismatch, RouteAction, RouteTable, SkippedRoute},
 };
-use crowfly_xds::{Resolved, Roots, View, XdsConfig};
+use crowfly_xds::{ResolveRoots, Resolved, View, XdsConfig};
 
 use super::{
     Destination, ExplainedCall, Explanation, ResourceReport, RouteReport, Stop, Uses, Verdict,
@@ -26,7 +26,7 @@ pub(super) const DIFFERS_IN_CASE: &str = "the path differs in case";
 pub fn explain(
     call: &ExplainedCall,
     view: &View,
-    roots: &Roots,
+    roots: &ResolveRoots,
     resolved: &Resolved,
 ) -> Explanation {
     let (mut listener, value) = look::resource::<Listener>(view, &roots.listener);

@@ -9,7 +9,7 @@ use crowfly_model::grpc::listener::{ListenerKind, RouteSource};
 use crowfly_model::grpc::route::VirtualHost;
 use crowfly_model::grpc::{Listener, RouteConfig};
 
-use super::Roots;
+use super::ResolveRoots;
 use super::config::ResolveError;
 use super::look::Look;
 
@@ -23,7 +23,10 @@ pub(super) struct Base {
 
 impl Base {
     /// `None` while a piece is missing. Trouble here is the whole channel's.
-    pub(super) fn find(look: &mut Look<'_>, roots: &Roots) -> Result<Option<Self>, ResolveError> {
+    pub(super) fn find(
+        look: &mut Look<'_>,
+        roots: &ResolveRoots,
+    ) -> Result<Option<Self>, ResolveError> {
         let Some(listener) = need::<Listener>(look, &roots.listener)? else {
             return Ok(None);
         };

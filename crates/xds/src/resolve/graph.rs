@@ -9,7 +9,7 @@ use super::cluster::{self, Found};
 use super::config::{ClusterResult, Missing, ResolveError, XdsConfig, routed};
 use super::look::{Look, Need};
 use super::view::View;
-use super::{Resolved, Roots, Watches};
+use super::{ResolveRoots, Resolved, Watches};
 use crate::error::ResourceError;
 use crate::sorted::{Sorted, SortedSet};
 
@@ -78,7 +78,7 @@ impl Graph {
     }
 
     /// Works out the answer, looking again only at what is stale.
-    pub(super) fn resolve(&mut self, view: &View, roots: &Roots) -> Resolved {
+    pub(super) fn resolve(&mut self, view: &View, roots: &ResolveRoots) -> Resolved {
         for dependent in std::mem::take(&mut self.stale) {
             match dependent {
                 Dependent::Base => self.find_base(view, roots),
@@ -126,7 +126,7 @@ impl Graph {
         self.built
     }
 
-    fn find_base(&mut self, view: &View, roots: &Roots) {
+    fn find_base(&mut self, view: &View, roots: &ResolveRoots) {
         let mut look = Look::at(view);
         let what = Base::find(&mut look, roots);
         let old = self.base.take();
@@ -182,7 +182,7 @@ impl Graph {
 
     /// Follows the graph from its roots: looks at what is new in it, and drops what is not in it any
     /// more.
-    fn sweep(&mut self, view: &View, roots: &Roots) {
+    fn sweep(&mut self, view: &View, roots: &ResolveRoots) {
         let base = self.base.as_ref().map(|finding| &finding.what);
         let routed: BTreeSet<Arc<str>> = match base {
             Some(Ok(Some(base))) => routed(&base.virtual_host).map(Arc::from).collect(),

@@ -9,8 +9,8 @@
 //! The one in use serves on, and its clusters do not stand still. Each is taken as it is now if it is
 //! whole, and as it was if not; an aggregate is whole when all of its leaves are. So a route
 //! configuration or a cluster that never comes takes no change of endpoints away from the calls that
-//! are served. Whoever uses a configuration [holds](Roots::held) the clusters it routes to, or they are
-//! not watched any more.
+//! are served. Whoever uses a configuration [holds](ResolveRoots::held) the clusters it routes to, or
+//! they are not watched any more.
 //!
 //! # Aggregate clusters
 //! An aggregate stands for the clusters below it (gRFC A37), which are found depth first; each is
@@ -59,7 +59,7 @@ use crate::kind::Key;
 
 /// Where resolution begins.
 #[derive(Clone, Debug)]
-pub struct Roots {
+pub struct ResolveRoots {
     /// The name of the listener: the service in the channel's target.
     pub listener: Arc<str>,
     /// The data-plane authority, which chooses the virtual host.
@@ -106,7 +106,7 @@ pub enum Resolved {
 
 /// Works out, from scratch, the configuration that `view` holds for `roots`. `in_use` is the one that
 /// serves calls at present.
-pub fn resolve(view: &View, roots: &Roots, in_use: Option<&Arc<XdsConfig>>) -> Resolution {
+pub fn resolve(view: &View, roots: &ResolveRoots, in_use: Option<&Arc<XdsConfig>>) -> Resolution {
     let mut graph = Graph::serving(in_use.cloned());
     let resolved = graph.resolve(view, roots);
     let watches = graph.watches();

@@ -10,8 +10,8 @@ use crowfly_model::grpc::cluster::DnsName;
 use super::graph::Graph;
 use super::look::Need;
 use super::view::View;
-use super::{Resolved, Roots, Watches};
-use crate::cache::Entry;
+use super::{ResolveRoots, Resolved, Watches};
+use crate::cache::CacheEntry;
 use crate::kind::Key;
 use crate::sorted::Sorted;
 
@@ -24,7 +24,7 @@ use crate::sorted::Sorted;
 #[derive(Debug)]
 pub struct Resolver {
     view: View,
-    roots: Roots,
+    roots: ResolveRoots,
     holds: Sorted<Arc<str>, usize>,
     graph: Graph,
     last: Option<Resolved>,
@@ -48,7 +48,7 @@ pub struct Step {
 impl Resolver {
     /// A resolver that knows nothing yet; its first step says what to watch. `node` is named in
     /// errors. What the roots hold is held once.
-    pub fn new(roots: Roots, node: impl Into<Arc<str>>) -> Self {
+    pub fn new(roots: ResolveRoots, node: impl Into<Arc<str>>) -> Self {
         let mut holds = Sorted::default();
         for name in &roots.held {
             holds.insert(Arc::clone(name), 1);
@@ -68,7 +68,7 @@ impl Resolver {
     }
 
     /// Where resolution begins, as of now.
-    pub fn roots(&self) -> &Roots {
+    pub fn roots(&self) -> &ResolveRoots {
         &self.roots
     }
 
@@ -83,7 +83,7 @@ impl Resolver {
     }
 
     /// A resource is not what it was. News of one that is not watched came too late, and is dropped.
-    pub fn update(&mut self, key: Key, entry: Entry) {
+    pub fn update(&mut self, key: Key, entry: CacheEntry) {
         if self.graph.touch(&Need::Resource(key.clone())) {
             self.view.put(key, entry);
         }

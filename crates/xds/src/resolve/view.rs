@@ -12,8 +12,8 @@ use crowfly_model::grpc::Endpoints;
 use crowfly_model::grpc::cluster::DnsName;
 use crowfly_model::grpc::endpoints::{EdsEndpoint, EdsLocality, Health, LocalityId};
 
-use crate::cache::{Cache, Entry};
-use crate::error::{Reason, ResourceError};
+use crate::cache::{Cache, CacheEntry};
+use crate::error::{ResourceError, TroubleReason};
 use crate::kind::Key;
 
 /// Resources and DNS answers at one instant.
@@ -52,7 +52,7 @@ impl View {
     }
 
     /// Replaces what is known of a resource.
-    pub fn put(&mut self, key: Key, entry: Entry) {
+    pub fn put(&mut self, key: Key, entry: CacheEntry) {
         self.cache.put(key, entry);
     }
 
@@ -124,7 +124,7 @@ fn trouble(name: &DnsName, why: Arc<str>, node: &Arc<str>) -> ResourceError {
     ResourceError {
         noun: "DNS name",
         name: name.to_string().into(),
-        reason: Reason::Dns(why),
+        reason: TroubleReason::Dns(why),
         node: Arc::clone(node),
     }
 }

@@ -70,7 +70,7 @@ pub enum Input {
     Opened,
     /// The server sent this on a state-of-the-world stream.
     Response(DiscoveryResponse),
-    /// The last [`Output::Send`] is on its way.
+    /// The last [`SessionOutput::Send`] is on its way.
     Sent,
     /// Somebody wants these resources.
     Subscribe {
@@ -123,7 +123,7 @@ impl Ending {
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Output {
+pub enum SessionOutput {
     /// The server spoke for the first time on this stream.
     Answered,
     /// Tell the watchers of `key` what the cache now says.
