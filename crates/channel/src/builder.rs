@@ -14,7 +14,7 @@ use crowfly_client::metrics::MetricsRecorder;
 use crowfly_client::{XdsClient, XdsClientError};
 use crowfly_lb::CallCounters;
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
-use crowfly_xds::Roots;
+use crowfly_xds::ResolveRoots;
 use futures_channel::mpsc;
 use http::uri::Scheme;
 use thiserror::Error;
@@ -467,7 +467,7 @@ impl ChannelBuilder {
         if let Some(recorder) = self.recorder {
             client = client.recorder(recorder);
         }
-        let roots = Roots {
+        let roots = ResolveRoots {
             listener: listener.into(),
             authority: authority.as_str().into(),
             held: BTreeSet::new(),

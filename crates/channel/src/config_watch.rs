@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowfly_client::{Batch, Subscriber, XdsClient};
-use crowfly_xds::{Resolved, Resolver, Roots, View};
+use crowfly_xds::{ResolveRoots, Resolved, Resolver, View};
 use tracing::error;
 
 use crate::dns::{Names, Resolve};
@@ -31,7 +31,7 @@ pub struct ConfigWatch {
 #[derive(Debug)]
 pub(crate) struct ConfigSource {
     pub(crate) client: XdsClient,
-    pub(crate) roots: Roots,
+    pub(crate) roots: ResolveRoots,
     pub(crate) node: String,
     pub(crate) dns_resolver: Arc<dyn Resolve>,
     pub(crate) dns_refresh: Option<Duration>,

@@ -9,9 +9,9 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_lb::{Balancer, CallCounters, Command, Connectivity, EndpointId, Event, Tree};
+use crowfly_lb::{Balancer, BalancerEvent, CallCounters, Command, Connectivity, EndpointId, Tree};
 use crowfly_xds::{
-    ClusterError, ClusterResult, Reason, ResolveError, Resolved, ResourceError, XdsConfig,
+    ClusterError, ClusterResult, ResolveError, Resolved, ResourceError, TroubleReason, XdsConfig,
 };
 use futures_channel::mpsc;
 use tokio::sync::oneshot;
@@ -228,7 +228,8 @@ impl Driver {
                 && known.is_none_or(|known| new.contains(name) || differs(name, known, &config))
             {
                 let plan = self.planner.plan(name, state, &config);
-                self.balancer.handle(Event::Plan(Arc::new(plan)), now());
+                self.balancer
+                    .handle(BalancerEvent::Plan(Arc::new(plan)), now());
             }
         }
         let is_reshaped = router.is_some() || known.is_none_or(|known| reshapes(known, &config));
@@ -290,7 +291,7 @@ impl Driver {
             if let Some(configs) = &mut self.configs {
                 configs.release(name);
             }
-            let event = Event::RemoveCluster((&**name).into());
+            let event = BalancerEvent::RemoveCluster((&**name).into());
             self.balancer.handle(event, now());
         }
     }
@@ -371,7 +372,7 @@ impl Driver {
         match query {
             Query::Connect if self.configs.is_none() => self.wake(),
             Query::Connect => self.exit_idle(),
-            Query::Demand(id) => self.balancer.handle(Event::Demand(id), now()),
+            Query::Demand(id) => self.balancer.handle(BalancerEvent::Demand(id), now()),
             Query::Trees(reply) => {
                 // Whoever asked may have lost interest.
                 let _ = reply.send(self.trees());
@@ -424,13 +425,13 @@ fn reshapes(known: &XdsConfig, config: &XdsConfig) -> bool {
 /// Whether the server withdrew the cluster: then a call that waits for it waits in vain (gRFC A31).
 fn is_deleted(state: &ClusterResult) -> bool {
     let Err(error) = state else { return false };
-    let reason = |error: &ResourceError| error.reason == Reason::Deleted;
+    let reason = |error: &ResourceError| error.reason == TroubleReason::Deleted;
     matches!(&**error, ClusterError::Resource(error) if reason(error))
 }
 
 fn tell(balancer: &mut Balancer<Sender>, changes: impl IntoIterator<Item = Change>) {
     for (id, state) in changes {
-        balancer.handle(Event::Endpoint { id, state }, now());
+        balancer.handle(BalancerEvent::Endpoint { id, state }, now());
     }
 }
 

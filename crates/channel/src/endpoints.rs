@@ -201,7 +201,7 @@ impl Endpoints {
 
 #[cfg(test)]
 mod tests {
-    use crowfly_lb::{Balancer, Command, Event, Node, Plan};
+    use crowfly_lb::{Balancer, BalancerEvent, Command, Node, Plan};
     use crowfly_testkit::Reserved;
     use tokio::net::TcpListener;
     use tokio::time::Instant;
@@ -351,7 +351,7 @@ mod tests {
                 root: Node::round_robin([address.into()]),
                 note: None,
             };
-            balancer.handle(Event::Plan(Arc::new(plan)), now());
+            balancer.handle(BalancerEvent::Plan(Arc::new(plan)), now());
         }
         balancer.flush(now());
         let commands = std::iter::from_fn(|| balancer.poll_command());

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crowfly_lb::{
-    Balancer, CallCounters, Command, Connectivity, DropCause, EndpointState, Event, Picker, Plan,
-    Policy,
+    Balancer, BalancerEvent, CallCounters, Command, Connectivity, DropCause, EndpointState, Picker,
+    Plan, Policy,
 };
 use crowfly_xds::XdsConfig;
 
@@ -76,7 +76,7 @@ fn with_all_ready(plan: Plan) -> Option<Arc<Picker<()>>> {
     let cluster = plan.cluster.clone();
     let mut balancer = Balancer::new(0, Arc::new(CallCounters::new()));
     let mut last = None;
-    balancer.handle(Event::Plan(Arc::new(plan)), now);
+    balancer.handle(BalancerEvent::Plan(Arc::new(plan)), now);
     while balancer.flush_by().is_some() {
         balancer.flush(now);
         while let Some(command) = balancer.poll_command() {
@@ -89,7 +89,7 @@ fn with_all_ready(plan: Plan) -> Option<Arc<Picker<()>>> {
                         transport: (),
                         address,
                     };
-                    balancer.handle(Event::Endpoint { id, state }, now);
+                    balancer.handle(BalancerEvent::Endpoint { id, state }, now);
                 }
                 Command::Publish { picker, .. } => last = Some(picker),
                 Command::Release(_) | Command::Reresolve(_) => {}
@@ -98,7 +98,7 @@ fn with_all_ready(plan: Plan) -> Option<Arc<Picker<()>>> {
         // Some policies connect only what a call wants.
         let endpoints = balancer.endpoints(cluster.as_str()).into_iter();
         for idle in endpoints.filter(|endpoint| endpoint.state == Connectivity::Idle) {
-            balancer.handle(Event::Demand(idle.id), now);
+            balancer.handle(BalancerEvent::Demand(idle.id), now);
         }
     }
     last

@@ -133,7 +133,7 @@ pub mod config {
     pub use crowfly_model::grpc as resources;
     #[doc(inline)]
     pub use crowfly_xds::{
-        ClusterError, ClusterResult, ClusterState, Members, Missing, ResolveError, Resolved, Roots,
-        Seen, View, XdsConfig,
+        ClusterError, ClusterResult, ClusterState, Members, Missing, ResolveError, ResolveRoots,
+        Resolved, Seen, View, XdsConfig,
     };
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crowfly_lb::timing::RETENTION;
 use crowfly_lb::{
-    ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
+    ChoiceCount, ClusterPlan, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
     PriorityChild, RingSize,
 };
 use crowfly_model::bootstrap::is_switched_on;
@@ -185,7 +185,7 @@ impl Planner {
         &self,
         name: &Arc<str>,
         state: &ClusterState,
-        leaf: &cluster::Leaf,
+        leaf: &cluster::LeafCluster,
         policy: &LbPolicy,
         mut names: ChildNames,
     ) -> (Node, ChildNames) {
@@ -193,7 +193,7 @@ impl Planner {
         let none = Vec::new();
         let priorities = endpoints.map_or(&none, |endpoints| &endpoints.priorities);
         // One priority at least, so that there is something to say why there is none.
-        let priorities: Vec<&[model::Locality]> = match priorities.as_slice() {
+        let priorities: Vec<&[model::EdsLocality]> = match priorities.as_slice() {
             [] => vec![&[]],
             priorities => priorities.iter().map(Vec::as_slice).collect(),
         };
@@ -213,7 +213,7 @@ impl Planner {
             children: children.collect(),
             keep_removed: self.keep_priorities,
         }));
-        let node = Node::Cluster(Arc::new(Cluster {
+        let node = Node::Cluster(Arc::new(ClusterPlan {
             name: Arc::clone(name).into(),
             eds_service_name: eds_service_name(leaf),
             drops: endpoints.map_or_else(|| Arc::from([]), |endpoints| drops(endpoints)),
@@ -226,7 +226,7 @@ impl Planner {
     }
 
     /// One priority: by locality first, or all endpoints alike.
-    fn spread(&self, localities: &[model::Locality], policy: &LbPolicy) -> Node {
+    fn spread(&self, localities: &[model::EdsLocality], policy: &LbPolicy) -> Node {
         let (LbPolicy::WrrLocality(chosen) | LbPolicy::Endpoints(chosen)) = policy;
         let chosen = match self.choice.policy(chosen) {
             Ok(chosen) => chosen,
@@ -253,7 +253,7 @@ impl Planner {
     }
 }
 
-fn eds_service_name(leaf: &cluster::Leaf) -> Option<Arc<str>> {
+fn eds_service_name(leaf: &cluster::LeafCluster) -> Option<Arc<str>> {
     match &leaf.source {
         EndpointSource::Dns(_) => None,
         EndpointSource::Eds { service_name } => service_name.as_deref().map(Into::into),

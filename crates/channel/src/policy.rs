@@ -147,7 +147,7 @@ impl From<PolicyRegistry> for CustomPolicies {
 struct Made(Arc<dyn CustomPolicy>);
 
 /// The policy that a cluster names; `None` if it was not read by a registry with such a policy.
-pub(crate) fn made(policy: &cluster::CustomPolicy) -> Option<Arc<dyn CustomPolicy>> {
+pub(crate) fn made(policy: &cluster::CustomPolicyConfig) -> Option<Arc<dyn CustomPolicy>> {
     let made = policy.made.downcast_ref::<Made>()?;
     Some(Arc::clone(&made.0))
 }

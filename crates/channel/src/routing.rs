@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowfly_model::grpc::route::{RouteAction, Table};
+use crowfly_model::grpc::route::{RouteAction, RouteTable};
 use crowfly_xds::{ResourceError, XdsConfig};
 
 use crate::clusters::Lease;
@@ -40,7 +40,7 @@ impl Routing {
 pub(crate) struct Routes {
     /// The route configuration, as errors name it.
     config_name: String,
-    table: Table<Destination>,
+    table: RouteTable<Destination>,
     /// In order, each once.
     clusters: Box<[Arc<str>]>,
 }
@@ -60,7 +60,7 @@ impl Routes {
         for (place, (_, found)) in places.iter_mut().enumerate() {
             *found = place;
         }
-        let table = Table::compile(&config.virtual_host, |route| match &route.action {
+        let table = RouteTable::compile(&config.virtual_host, |route| match &route.action {
             RouteAction::Cluster(name) => Destination::Cluster(places[name.as_str()]),
             RouteAction::NonForwarding => Destination::NonForwarding,
         });

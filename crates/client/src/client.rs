@@ -10,7 +10,7 @@ use crowfly_model::bootstrap::{Bootstrap, Node, ServerConfig, ServerFeature, is_
 use crowfly_model::grpc::cluster::CustomPolicies;
 use crowfly_model::{Features, ResourceType};
 use crowfly_xds::{
-    Authorities, DataErrors, Discovery, Entry, Key, Kind, Protocol, ReadingError, Readings,
+    Authorities, CacheEntry, DataErrors, Discovery, Key, Kind, Protocol, ReadingError, Readings,
     ServerId, SessionConfig,
 };
 use futures_channel::mpsc;
@@ -128,7 +128,7 @@ impl XdsClient {
     }
 
     /// The client's cache: every watched resource with its state, ordered by type and name.
-    pub async fn dump(&self) -> Vec<(Key, Entry)> {
+    pub async fn dump(&self) -> Vec<(Key, CacheEntry)> {
         let (reply, answer) = oneshot::channel();
         self.command(Command::Dump(reply));
         let mut entries = answer.await.unwrap_or_default();

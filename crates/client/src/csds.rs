@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crowfly_xds::{Entry, Failure, Key, State};
+use crowfly_xds::{CacheEntry, Key, LastFailure, ResourceStatus};
 use envoy_types::pb::envoy::admin::v3::{ClientResourceStatus, UpdateFailureState};
 use envoy_types::pb::envoy::service::status::v3::client_config::GenericXdsConfig;
 use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_server::{
@@ -117,7 +117,7 @@ async fn client_config(client: &XdsClient, without_contents: bool) -> Option<Cli
     })
 }
 
-fn generic_config(key: &Key, entry: &Entry, clock: Clock) -> GenericXdsConfig {
+fn generic_config(key: &Key, entry: &CacheEntry, clock: Clock) -> GenericXdsConfig {
     let mut config = GenericXdsConfig {
         type_url: key.kind.type_url.to_owned(),
         name: key.name.to_string(),
@@ -136,7 +136,7 @@ fn generic_config(key: &Key, entry: &Entry, clock: Clock) -> GenericXdsConfig {
     config
 }
 
-fn error_state(failure: &Failure, clock: Clock) -> UpdateFailureState {
+fn error_state(failure: &LastFailure, clock: Clock) -> UpdateFailureState {
     UpdateFailureState {
         // The cache does not keep refused resources, because they can be large and come repeatedly.
         failed_configuration: None,
@@ -146,14 +146,14 @@ fn error_state(failure: &Failure, clock: Clock) -> UpdateFailureState {
     }
 }
 
-fn client_status(state: State) -> ClientResourceStatus {
+fn client_status(state: ResourceStatus) -> ClientResourceStatus {
     match state {
-        State::Acked => ClientResourceStatus::Acked,
-        State::DoesNotExist => ClientResourceStatus::DoesNotExist,
-        State::Nacked => ClientResourceStatus::Nacked,
-        State::ReceivedError => ClientResourceStatus::ReceivedError,
-        State::Requested => ClientResourceStatus::Requested,
-        State::TimedOut => ClientResourceStatus::Timeout,
+        ResourceStatus::Acked => ClientResourceStatus::Acked,
+        ResourceStatus::DoesNotExist => ClientResourceStatus::DoesNotExist,
+        ResourceStatus::Nacked => ClientResourceStatus::Nacked,
+        ResourceStatus::ReceivedError => ClientResourceStatus::ReceivedError,
+        ResourceStatus::Requested => ClientResourceStatus::Requested,
+        ResourceStatus::TimedOut => ClientResourceStatus::Timeout,
     }
 }
 

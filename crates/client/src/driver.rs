@@ -8,8 +8,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_xds::discovery::{Discovery, Output};
-use crowfly_xds::{Changed, Entry, Input, Key, Kind, ServerId};
+use crowfly_xds::discovery::{Discovery, DiscoveryOutput};
+use crowfly_xds::{CacheEntry, Changed, Input, Key, Kind, ServerId};
 use futures_channel::mpsc;
 use tokio::sync::oneshot;
 use tokio::time::{self, sleep_until};
@@ -24,7 +24,7 @@ use crate::subscriber::{Batch, SubscriberId, Update};
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Asks for a copy of the cache.
-    Dump(oneshot::Sender<Vec<(Key, Entry)>>),
+    Dump(oneshot::Sender<Vec<(Key, CacheEntry)>>),
     Join {
         id: SubscriberId,
         sender: mpsc::UnboundedSender<Batch>,
@@ -258,13 +258,13 @@ impl Driver {
         while let Some(output) = self.discovery.poll_output(now()) {
             acted = true;
             match output {
-                Output::Changed { key, changed } => self.gather(&key, changed, batches),
-                Output::Close(server) => {
+                DiscoveryOutput::Changed { key, changed } => self.gather(&key, changed, batches),
+                DiscoveryOutput::Close(server) => {
                     self.servers[server.0].stream = None;
                     self.is_now(server, Health::Unused);
                 }
-                Output::Failed(server) => self.is_now(server, Health::Failing),
-                Output::Open(server, protocol) => {
+                DiscoveryOutput::Failed(server) => self.is_now(server, Health::Failing),
+                DiscoveryOutput::Open(server, protocol) => {
                     self.streams_opened += 1;
                     let id = (server, self.streams_opened);
                     let link = &mut self.servers[server.0];
@@ -274,7 +274,7 @@ impl Driver {
                         self.is_now(server, Health::Working);
                     }
                 }
-                Output::Received {
+                DiscoveryOutput::Received {
                     server,
                     kind,
                     valid,
@@ -285,7 +285,7 @@ impl Driver {
                         recorder.updates(labels, kind.type_url, valid as u64, invalid as u64);
                     });
                 }
-                Output::Send(server, request) => {
+                DiscoveryOutput::Send(server, request) => {
                     if let Some(stream) = &self.servers[server.0].stream {
                         stream.send(request);
                     }

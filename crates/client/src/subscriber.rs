@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crowfly_xds::{Changed, Entry, Key, Kind, ReadingError};
+use crowfly_xds::{CacheEntry, Changed, Key, Kind, ReadingError};
 use futures_channel::mpsc;
 
 use crate::client::XdsClient;
@@ -21,7 +21,7 @@ pub struct Update {
     /// The part of it that changed.
     pub changed: Changed,
     /// Its entry in the cache after the change.
-    pub entry: Entry,
+    pub entry: CacheEntry,
 }
 
 /// All changes that one response of a server made. Between two batches, a reader sees one consistent state of

@@ -18,7 +18,7 @@ use crowfly_model::Bootstrap;
 use crowfly_model::grpc::Cluster;
 use crowfly_testkit::builders::cluster;
 use crowfly_testkit::{AdsServer, NODE_ID, over_both_on_sockets, response, wrapped};
-use crowfly_xds::{Protocol, Reason};
+use crowfly_xds::{Protocol, TroubleReason};
 use envoy_types::pb::google::protobuf::Any;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -55,7 +55,7 @@ async fn response_over_the_limit_is_an_error_and_no_loop() {
         assert!(!error.contains("asked for"), "the type is known: {error}");
         assert!(error.ends_with("[node test-node]"), "{error}");
         let trouble = ambient(&mut known).await.unwrap();
-        assert!(matches!(trouble.reason, Reason::Connectivity(_)));
+        assert!(matches!(trouble.reason, TroubleReason::Connectivity(_)));
         let again = timeout(NOT_YET, server.next_stream()).await;
         assert!(again.is_err(), "the next stream waits");
 
@@ -112,7 +112,7 @@ async fn endless_nacks_are_one_error() {
             server.tell::<Cluster>(&nonce, [("a", bad)]);
             if nonce == "1" {
                 let error = error(&mut watch).await;
-                assert!(matches!(error.reason, Reason::Invalid(_)), "{error}");
+                assert!(matches!(error.reason, TroubleReason::Invalid(_)), "{error}");
             }
             let nack = server.next_asked().await;
             assert_eq!(nack.nonce, nonce);

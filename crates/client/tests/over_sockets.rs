@@ -15,7 +15,7 @@ use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener};
 use crowfly_testkit::builders::{cluster, listener};
 use crowfly_testkit::{AdsServer, NODE_ID, response};
-use crowfly_xds::Reason;
+use crowfly_xds::TroubleReason;
 use tonic::Status;
 
 use support::{ambient, error, value};
@@ -152,10 +152,16 @@ async fn watch_tells_what_happens_in_order() {
         server.send(response::<Listener>(&number, &number, resources));
     }
 
-    assert!(matches!(error(&mut watch).await.reason, Reason::Invalid(_)));
+    assert!(matches!(
+        error(&mut watch).await.reason,
+        TroubleReason::Invalid(_)
+    ));
     assert_eq!(value(&mut watch).await.name, "a");
     let trouble = ambient(&mut watch).await.unwrap();
-    assert!(matches!(trouble.reason, Reason::Invalid(_)), "{trouble}");
+    assert!(
+        matches!(trouble.reason, TroubleReason::Invalid(_)),
+        "{trouble}"
+    );
     assert_eq!(ambient(&mut watch).await, None);
     let gone = error(&mut watch).await;
     assert_eq!(
@@ -173,7 +179,7 @@ async fn unreachable_server_is_an_error_until_it_appears() {
     let mut watch = client.watch::<Cluster>("a").unwrap();
 
     let error = error(&mut watch).await;
-    assert!(matches!(error.reason, Reason::Connectivity(_)));
+    assert!(matches!(error.reason, TroubleReason::Connectivity(_)));
     let text = error.to_string();
     let start = format!(
         "cluster a: xDS server: cannot connect to {}: ",

@@ -7,7 +7,9 @@ mod support;
 use std::sync::Arc;
 
 use crowfly_model::grpc::Cluster;
-use crowfly_model::grpc::cluster::{ClusterKind, CustomPolicies, EndpointPolicy, LbPolicy, Leaf};
+use crowfly_model::grpc::cluster::{
+    ClusterKind, CustomPolicies, EndpointPolicy, LbPolicy, LeafCluster,
+};
 use crowfly_model::{Features, ResourceType};
 use serde_json::json;
 
@@ -29,7 +31,7 @@ fn a_cluster_names_a_policy_of_a_program() {
             ..Features::default()
         };
         let cluster = Cluster::parse(&served.any.value, &features).value.unwrap();
-        let ClusterKind::Leaf(Leaf { lb_policy, .. }) = cluster.kind else {
+        let ClusterKind::Leaf(LeafCluster { lb_policy, .. }) = cluster.kind else {
             panic!("expected a leaf, got {cluster:?}");
         };
         let LbPolicy::Endpoints(EndpointPolicy::Custom(policy)) = lb_policy else {

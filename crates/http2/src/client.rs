@@ -49,12 +49,12 @@ impl Client {
     /// Any other head is sent together with the first DATA, or by [`SendStream::flush`].
     ///
     /// The URI must have a scheme and an authority. The caller has to keep to the number of streams that
-    /// the server allows, which it says in [`Event::Settings`](crate::Event::Settings).
+    /// the server allows, which it says in [`ConnectionEvent::Settings`](crate::ConnectionEvent::Settings).
     pub fn open(
         &self,
         request: &Request<()>,
         is_ended: bool,
-    ) -> Result<(ResponseFuture, SendStream), OpenError> {
+    ) -> Result<(HeadFuture, SendStream), OpenError> {
         let mut core = self.core.lock();
         let id = core.open(request, is_ended)?;
         if is_ended {
@@ -65,7 +65,7 @@ impl Client {
             core: self.core.clone(),
             id,
         };
-        let response = ResponseFuture {
+        let response = HeadFuture {
             receive: Some(ReceiveStream { handle: handle() }),
         };
         Ok((response, SendStream { handle: handle() }))
@@ -163,11 +163,11 @@ impl Drop for SendStream {
 
 /// The head of a response, which comes with the handle for the rest of it.
 #[derive(Debug)]
-pub struct ResponseFuture {
+pub struct HeadFuture {
     receive: Option<ReceiveStream>,
 }
 
-impl Future for ResponseFuture {
+impl Future for HeadFuture {
     type Output = Result<Response<ReceiveStream>, StreamError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::input::Input;
 use crate::output::Output;
 use crate::stream::set;
-use crate::{Config, Event, Reason, frame};
+use crate::{Config, ConnectionEvent, Reason, frame};
 
 /// The most bytes that are handed at once to a socket whose writes are not exact: a record of TLS.
 const LAYERED_WRITE: usize = 16 * 1024;
@@ -29,7 +29,7 @@ const SLICES: usize = 32;
 ///
 /// It ends in good order when the server does so with no stream open, or when the last [`Client`]
 /// and the last stream are gone.
-pub struct Connection<IO, F> {
+pub struct ConnectionTask<IO, F> {
     io: IO,
     core: LockedCore,
     observe: F,
@@ -40,10 +40,10 @@ pub struct Connection<IO, F> {
     writing: Output,
 }
 
-impl<IO, F> Connection<IO, F>
+impl<IO, F> ConnectionTask<IO, F>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
-    F: FnMut(Event) + Unpin,
+    F: FnMut(ConnectionEvent) + Unpin,
 {
     /// A connection over a socket that is connected. `observe` hears the events of the connection as a
     /// whole. It must not act on the connection, because the lock is held.
@@ -125,7 +125,7 @@ where
             }
             self.input.filled(read, room);
             *was_silent = false;
-            (self.observe)(Event::Received);
+            (self.observe)(ConnectionEvent::Received);
             let mut core = self.core.lock();
             core.receive(&mut self.input, Instant::now(), &mut self.observe)?;
             let has_output = !core.output.is_empty();
@@ -227,10 +227,10 @@ where
     }
 }
 
-impl<IO, F> Future for Connection<IO, F>
+impl<IO, F> Future for ConnectionTask<IO, F>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
-    F: FnMut(Event) + Unpin,
+    F: FnMut(ConnectionEvent) + Unpin,
 {
     type Output = Result<(), Error>;
 
@@ -241,15 +241,15 @@ where
     }
 }
 
-impl<IO, F> Drop for Connection<IO, F> {
+impl<IO, F> Drop for ConnectionTask<IO, F> {
     fn drop(&mut self) {
         let mut core = self.core.lock();
         core.close("the connection was given up", self.writing.len());
     }
 }
 
-impl<IO, F> fmt::Debug for Connection<IO, F> {
+impl<IO, F> fmt::Debug for ConnectionTask<IO, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").finish_non_exhaustive()
+        f.debug_struct("ConnectionTask").finish_non_exhaustive()
     }
 }

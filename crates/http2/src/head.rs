@@ -19,16 +19,16 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// gRPC sends authorities with percent-encoding (gRFC A47), and `http` takes none in the host of a URI.
 ///
 /// ```
-/// use crowfly_http2::Authority;
+/// use crowfly_http2::AuthorityField;
 /// use http::{HeaderValue, Request};
 ///
 /// let mut request = Request::post("http://any/pkg.Service/Method").body(())?;
 /// let name = HeaderValue::from_static("shop%2Fpayments");
-/// request.extensions_mut().insert(Authority(name));
+/// request.extensions_mut().insert(AuthorityField(name));
 /// # Ok::<(), http::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Authority(pub HeaderValue);
+pub struct AuthorityField(pub HeaderValue);
 
 /// Checks that HTTP/2 can carry a request.
 pub(crate) fn check(request: &Request<()>) -> Result<(), &'static str> {
@@ -57,7 +57,7 @@ pub(crate) fn encode_request(request: &Request<()>, encoder: &mut Encoder, out: 
         out,
     );
     let authority = match request.extensions().get() {
-        Some(Authority(said)) => said.as_bytes(),
+        Some(AuthorityField(said)) => said.as_bytes(),
         None => uri.authority().map_or("", |uri| uri.as_str()).as_bytes(),
     };
     encoder.pseudo(Pseudo::Authority, authority, out);
@@ -194,7 +194,7 @@ mod tests {
         let block = |uri: &str, said: Option<&'static str>| {
             let mut request = Request::post(uri).body(()).unwrap();
             if let Some(said) = said {
-                let said = Authority(HeaderValue::from_static(said));
+                let said = AuthorityField(HeaderValue::from_static(said));
                 request.extensions_mut().insert(said);
             }
             let mut out = BytesMut::new();

@@ -1,9 +1,9 @@
 //! A small HTTP/2 client for gRPC.
 //!
 //! ```text
-//!  call ─ Client::open ─┐                        ┌─ Connection (a task) ─ socket
+//!  call ─ Client::open ─┐                        ┌─ ConnectionTask ─ socket
 //!  call ─ SendStream ───┼─> Core, under a lock <─┤
-//!  call ─ ReceiveStream ┘   (no I/O in it)       └─ Event: SETTINGS, GOAWAY
+//!  call ─ ReceiveStream ┘   (no I/O in it)       └─ ConnectionEvent: SETTINGS, GOAWAY
 //! ```
 //!
 //! # Why not the `h2` crate
@@ -47,10 +47,10 @@ mod window;
 use std::fmt;
 use std::sync::Arc;
 
-pub use client::{Client, PingSender, ReceiveStream, ResponseFuture, SendStream};
-pub use connection::Connection;
+pub use client::{Client, HeadFuture, PingSender, ReceiveStream, SendStream};
+pub use connection::ConnectionTask;
 pub use error::{Error, OpenError, StreamError};
-pub use head::Authority;
+pub use head::AuthorityField;
 pub use reason::Reason;
 
 /// The limits that a connection sets for the server.
@@ -91,7 +91,7 @@ impl Default for Config {
 
 /// An event of the connection as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ConnectionEvent {
     /// GOAWAY came: the server takes no more streams.
     GoAway(GoAway),
     /// Bytes came. The events of the frames in them follow.

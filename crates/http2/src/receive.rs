@@ -15,7 +15,7 @@ use crate::frame::{self, Head, MAX_FRAME_SIZE, MAX_WINDOW, STREAM_ID_MASK, flag,
 use crate::head::Block;
 use crate::input::Input;
 use crate::stream;
-use crate::{Event, GoAway, Reason};
+use crate::{ConnectionEvent, GoAway, Reason};
 
 /// DATA with fewer bytes is a scrap, because every message of gRPC has five bytes before its first.
 const SCRAP: usize = 5;
@@ -42,7 +42,7 @@ impl Core {
         &mut self,
         input: &mut Input,
         now: Instant,
-        observe: &mut impl FnMut(Event),
+        observe: &mut impl FnMut(ConnectionEvent),
     ) -> Result<(), Error> {
         while let Some(head) = Head::parse(&input.bytes) {
             self.check(head)?;
@@ -86,7 +86,7 @@ impl Core {
         head: Head,
         payload: &[u8],
         now: Instant,
-        observe: &mut impl FnMut(Event),
+        observe: &mut impl FnMut(ConnectionEvent),
     ) -> Result<(), Error> {
         match head.kind {
             kind::CONTINUATION => self.handle_continuation(head, payload),
@@ -305,7 +305,7 @@ impl Core {
         &mut self,
         head: Head,
         payload: &[u8],
-        observe: &mut impl FnMut(Event),
+        observe: &mut impl FnMut(ConnectionEvent),
     ) -> Result<(), Error> {
         if head.stream != 0 {
             return Err(Error::protocol("SETTINGS on a stream"));
@@ -327,7 +327,7 @@ impl Core {
         }
         self.server.are_known = true;
         self.reply(frame::put_settings_ack)?;
-        observe(Event::Settings {
+        observe(ConnectionEvent::Settings {
             max_concurrent_streams,
         });
         // Not before the acknowledgement, because the server counts by its old windows until then.
@@ -422,14 +422,14 @@ impl Core {
         &mut self,
         head: Head,
         payload: &[u8],
-        observe: &mut impl FnMut(Event),
+        observe: &mut impl FnMut(ConnectionEvent),
     ) -> Result<(), Error> {
         if head.stream != 0 {
             return Err(Error::protocol("GOAWAY on a stream"));
         }
         let go_away =
             GoAway::parse(payload).ok_or_else(|| Error::frame_size("GOAWAY of a wrong size"))?;
-        observe(Event::GoAway(go_away.clone()));
+        observe(ConnectionEvent::GoAway(go_away.clone()));
         for (id, stream) in &mut self.streams {
             if *id > go_away.last_stream_id && !stream.is_over() {
                 stream.fail(StreamError::Refused(go_away.error_code.into()));

@@ -24,9 +24,9 @@ use std::{
 };
 
 use crowfly_lb::{
-    Balancer, CallContext, ChoiceCount, Cluster, Command, DropCategory, Endpoint, EndpointId,
-    EndpointState, Event, Leaf, Locality, LocalityId, Node, Pick, Picker, Plan, Policy, Priority,
-    PriorityChild, RingSize, timing::RETENTION,
+    Balancer, BalancerEvent, CallContext, ChoiceCount, ClusterPlan, Command, DropCategory,
+    Endpoint, EndpointId, EndpointState, Leaf, Locality, LocalityId, Node, Pick, Picker, Plan,
+    Policy, Priority, PriorityChild, RingSize, timing::RETENTION,
 };
 
 const SAMPLES: usize = 20;
@@ -158,7 +158,7 @@ fn change_of_state(policy: &Policy) -> Duration {
     let id = bench.ids[bench.ids.len() / 2];
     let sample = |serial| {
         let state = ready(serial);
-        bench.time(Event::Endpoint { id, state })
+        bench.time(BalancerEvent::Endpoint { id, state })
     };
     (0..SAMPLES as u64).map(sample).min().unwrap_or_default()
 }
@@ -168,7 +168,7 @@ fn change_of_endpoint(policy: &Policy) -> Duration {
     let mut bench = Bench::ready(policy, 10_000);
     let sample = |n| {
         let plan = plan(policy, 10_000 - n % 2);
-        bench.time(Event::Plan(Arc::new(plan)))
+        bench.time(BalancerEvent::Plan(Arc::new(plan)))
     };
     (1..=SAMPLES as u32).map(sample).min().unwrap_or_default()
 }
@@ -178,7 +178,7 @@ fn fail_over(leaves: u32) -> f64 {
     let sample = |_| {
         let now = Instant::now();
         let mut balancer = Balancer::new(1, Arc::default());
-        balancer.handle(Event::Plan(Arc::new(many_leaves(leaves))), now);
+        balancer.handle(BalancerEvent::Plan(Arc::new(many_leaves(leaves))), now);
         balancer.flush(now);
         let start = Instant::now();
         for _ in 1..leaves {
@@ -187,7 +187,7 @@ fn fail_over(leaves: u32) -> f64 {
                 panic!("one leaf is tried at a time: {connects:?}");
             };
             let state = EndpointState::TransientFailure("refused".into());
-            balancer.handle(Event::Endpoint { id, state }, now);
+            balancer.handle(BalancerEvent::Endpoint { id, state }, now);
             balancer.flush(now);
         }
         start.elapsed()
@@ -201,7 +201,7 @@ fn many_leaves(leaves: u32) -> Plan {
     let mut plan = plan(&Policy::RoundRobin, 1);
     let children = (0..leaves).map(|n| {
         let name = format!("leaf{n}");
-        let cluster = Cluster {
+        let cluster = ClusterPlan {
             name: name.as_str().into(),
             eds_service_name: None,
             drops: Arc::from([]),
@@ -237,11 +237,11 @@ impl Bench {
     fn ready(policy: &Policy, size: u32) -> Self {
         let now = Instant::now();
         let mut balancer = Balancer::new(1, Arc::default());
-        balancer.handle(Event::Plan(Arc::new(plan(policy, size))), now);
+        balancer.handle(BalancerEvent::Plan(Arc::new(plan(policy, size))), now);
         balancer.flush(now);
         // Some policies connect only what calls ask for.
         for view in balancer.endpoints("bench") {
-            balancer.handle(Event::Demand(view.id), now);
+            balancer.handle(BalancerEvent::Demand(view.id), now);
         }
         balancer.flush(now);
         let (mut ids, first) = drain(&mut balancer);
@@ -249,7 +249,7 @@ impl Bench {
         fastrand::Rng::with_seed(2).shuffle(&mut ids);
         for (serial, &id) in (0..).zip(&ids) {
             let state = ready(serial);
-            balancer.handle(Event::Endpoint { id, state }, now);
+            balancer.handle(BalancerEvent::Endpoint { id, state }, now);
         }
         balancer.flush(now);
         let picker = drain(&mut balancer).1.or(first);
@@ -262,7 +262,7 @@ impl Bench {
     }
 
     /// How long it takes from an event to the picker that follows from it.
-    fn time(&mut self, event: Event<Transport>) -> Duration {
+    fn time(&mut self, event: BalancerEvent<Transport>) -> Duration {
         let now = Instant::now();
         self.balancer.handle(event, now);
         self.balancer.flush(now);
@@ -270,7 +270,8 @@ impl Bench {
         let elapsed = now.elapsed();
         for id in connects {
             let state = ready(0);
-            self.balancer.handle(Event::Endpoint { id, state }, now);
+            self.balancer
+                .handle(BalancerEvent::Endpoint { id, state }, now);
         }
         self.balancer.flush(now);
         drain(&mut self.balancer);
@@ -282,7 +283,7 @@ impl Bench {
 /// weight.
 fn plan(policy: &Policy, size: u32) -> Plan {
     let leaves = [("first", size), ("second", 1)].map(|(name, size)| {
-        let cluster = Cluster {
+        let cluster = ClusterPlan {
             name: name.into(),
             eds_service_name: None,
             drops: Arc::from([DropCategory {

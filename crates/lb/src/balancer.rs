@@ -25,7 +25,7 @@ use crate::{
 
 /// What happened outside of the balancer.
 #[derive(Debug)]
-pub enum Event<T> {
+pub enum BalancerEvent<T> {
     /// There is a plan for a cluster: its first one, or the next.
     Plan(Arc<Plan>),
     /// A cluster is not used any more.
@@ -124,10 +124,10 @@ impl<T> Balancer<T> {
     /// Takes note of an event; [`flush`](Self::flush) acts on it.
     ///
     /// Reports about endpoints that were released meanwhile are ignored.
-    pub fn handle(&mut self, event: Event<T>, now: Instant) {
+    pub fn handle(&mut self, event: BalancerEvent<T>, now: Instant) {
         let mut flush_by = now;
         match event {
-            Event::Plan(plan) => {
+            BalancerEvent::Plan(plan) => {
                 self.dirty_clusters.insert(plan.cluster.clone());
                 let cluster = self.clusters.entry(plan.cluster.clone());
                 let root = cluster.or_insert_with(|| {
@@ -136,15 +136,15 @@ impl<T> Balancer<T> {
                 });
                 root.next = Next::Plan(plan);
             }
-            Event::RemoveCluster(name) => {
+            BalancerEvent::RemoveCluster(name) => {
                 if let Some(root) = self.clusters.get_mut(&name) {
                     root.next = Next::Remove;
                     self.dirty_clusters.insert(name);
                 }
             }
             // The driver's report may have crossed our Release.
-            Event::Endpoint { id, .. } if !self.pool.is_introduced(id) => {}
-            Event::Endpoint { id, state } => {
+            BalancerEvent::Endpoint { id, .. } if !self.pool.is_introduced(id) => {}
+            BalancerEvent::Endpoint { id, state } => {
                 if let EndpointState::Idle | EndpointState::TransientFailure(_) = &state {
                     self.lost(id);
                 }
@@ -168,7 +168,7 @@ impl<T> Balancer<T> {
                     }
                 }
             }
-            Event::Demand(id) => {
+            BalancerEvent::Demand(id) => {
                 if self.pool.connect(id) {
                     // All of its leaves are looked at, also those that others have affected.
                     self.pool.take_affected();

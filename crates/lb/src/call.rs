@@ -145,8 +145,8 @@ impl<T> Call<T> {
     }
 
     /// Another endpoint that should be connected for calls to come: tell the balancer
-    /// ([`Event::Demand`](crate::Event::Demand)). Only `ring_hash` asks for that, for calls without
-    /// a hash (A76).
+    /// ([`BalancerEvent::Demand`](crate::BalancerEvent::Demand)). Only `ring_hash` asks for that, for
+    /// calls without a hash (A76).
     pub fn wakes(&self) -> Option<EndpointId> {
         self.wakes
     }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Connectivity, Failure, Picker,
+    Connectivity, PickFailure, Picker,
     leaf::{LeafChoice, Leaves},
     node::{Branch, Localities, LocalityChild, Priorities},
     picker::{Choice, Gate, Weighted},
@@ -94,8 +94,8 @@ impl<T> Compiler<'_, T> {
         Choice::Fail(self.failure(reason))
     }
 
-    fn failure(&self, reason: Arc<str>) -> Arc<Failure> {
-        Arc::new(Failure {
+    fn failure(&self, reason: Arc<str>) -> Arc<PickFailure> {
+        Arc::new(PickFailure {
             cluster: self.plan.cluster.clone(),
             reason,
             note: self.note.clone(),

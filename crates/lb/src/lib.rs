@@ -10,8 +10,8 @@
 //! ```
 //!
 //! - [`Plan`] is the tree of one cluster as data; it prints as an operator reads it.
-//! - [`Balancer`] is the only mutable state. It takes [`Event`]s, and hands out [`Command`]s to
-//!   the driver that owns the connections. It touches no socket, no clock and no global random
+//! - [`Balancer`] is the only mutable state. It takes [`BalancerEvent`]s, and hands out [`Command`]s
+//!   to the driver that owns the connections. It touches no socket, no clock and no global random
 //!   source: two balancers with the same seed and the same events do the same.
 //! - [`Picker`] is what the tree compiles to. A pick takes no lock, allocates nothing and does the
 //!   same work at one endpoint and at ten thousand.
@@ -21,8 +21,8 @@
 //! ```
 //! use std::{num::NonZeroU32, sync::Arc, time::Instant};
 //! use crowfly_lb::{
-//!     Balancer, CallContext, CallCounters, Command, Endpoint, EndpointState, Event, Locality, LocalityId, Node,
-//!     Pick, Plan,
+//!     Balancer, BalancerEvent, CallContext, CallCounters, Command, Endpoint, EndpointState, Locality,
+//!     LocalityId, Node, Pick, Plan,
 //! };
 //!
 //! let endpoint = Endpoint::from(std::net::SocketAddr::from(([127, 0, 0, 1], 50051)));
@@ -38,14 +38,14 @@
 //!
 //! let now = Instant::now();
 //! let mut balancer = Balancer::new(7, Arc::new(CallCounters::new()));
-//! balancer.handle(Event::Plan(Arc::new(plan)), now);
+//! balancer.handle(BalancerEvent::Plan(Arc::new(plan)), now);
 //! balancer.flush(now);
 //! while let Some(command) = balancer.poll_command() {
 //!     match command {
 //!         Command::Connect { id, addresses, .. } => {
 //!             // a driver dials here, and reports what happens
 //!             let state = EndpointState::Ready { transport: "h2", address: addresses[0] };
-//!             balancer.handle(Event::Endpoint { id, state }, now);
+//!             balancer.handle(BalancerEvent::Endpoint { id, state }, now);
 //!             balancer.flush(now);
 //!         }
 //!         Command::Publish { picker, .. } => match picker.pick(&CallContext::new(1)) {
@@ -81,7 +81,7 @@ mod sync;
 pub mod timing;
 mod tree;
 
-pub use balancer::{Balancer, Command, Event};
+pub use balancer::{Balancer, BalancerEvent, Command};
 pub use call::{Call, CallContext, HashHeader, hash_values};
 pub use counters::CallCounters;
 pub use custom::{CustomPolicy, ReadyRef, ReadySet, Selection, Selector};
@@ -89,9 +89,9 @@ pub use endpoint::{Connectivity, EndpointId, EndpointState, EndpointView, Roster
 pub use math::AliasTable;
 pub use name::{ClusterName, LocalityId};
 pub use outcome::{CallOutcome, Counted};
-pub use picker::{DropCause, Dropped, Failure, Pick, Picker, Share};
+pub use picker::{DropCause, Dropped, Pick, PickFailure, Picker, Share};
 pub use plan::{
-    ChoiceCount, Cluster, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
+    ChoiceCount, ClusterPlan, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
     PriorityChild, RingSize,
 };
 pub use race::{Race, RaceAction, RaceEvent};

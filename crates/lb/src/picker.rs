@@ -6,7 +6,7 @@ use crate::{
     AliasTable, Call, CallContext, ClusterName, EndpointId, LocalityId,
     counters::CallCounter,
     leaf::LeafChoice,
-    plan::{Cluster, DropCategory},
+    plan::{ClusterPlan, DropCategory},
 };
 
 /// Picks endpoints for the calls of one cluster.
@@ -39,7 +39,7 @@ impl<T> Picker<T> {
     }
 
     /// Why calls fail, if they do. A look, not a pick: nothing comes of it.
-    pub fn failure(&self) -> Option<&Arc<Failure>> {
+    pub fn failure(&self) -> Option<&Arc<PickFailure>> {
         self.root.failure()
     }
 
@@ -72,11 +72,11 @@ pub enum Pick<T> {
     /// Fail the call with UNAVAILABLE, whether or not it waits for ready.
     Drop(Dropped),
     /// Fail the call with UNAVAILABLE, unless it waits for ready: then wait for the next picker.
-    Fail(Arc<Failure>),
+    Fail(Arc<PickFailure>),
     /// No endpoint can take the call yet: wait for the next picker.
     Queue,
     /// The same, and tell the balancer that a call wants this endpoint
-    /// ([`Event::Demand`](crate::Event::Demand)).
+    /// ([`BalancerEvent::Demand`](crate::BalancerEvent::Demand)).
     Wake(EndpointId),
 }
 
@@ -84,7 +84,7 @@ pub enum Pick<T> {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Dropped {
     /// The cluster that dropped it.
-    pub cluster: Arc<Cluster>,
+    pub cluster: Arc<ClusterPlan>,
     /// The rule that dropped the call.
     pub cause: DropCause,
 }
@@ -103,7 +103,7 @@ pub enum DropCause {
 
 impl fmt::Display for Dropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cluster {
+        let ClusterPlan {
             name,
             max_concurrent_requests,
             ..
@@ -123,7 +123,7 @@ impl fmt::Display for Dropped {
 /// Why no endpoint can take a call. Made when the tree is compiled, so a failing pick allocates
 /// nothing either.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub struct Failure {
+pub struct PickFailure {
     /// The cluster that was picked from.
     pub cluster: ClusterName,
     /// What is wrong.
@@ -132,7 +132,7 @@ pub struct Failure {
     pub note: Option<Arc<str>>,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for PickFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cluster {}: {}", self.cluster, self.reason)?;
         match &self.note {
@@ -158,7 +158,7 @@ pub struct Share {
 /// One step of a pick.
 #[derive(Debug)]
 pub(crate) enum Choice<T> {
-    Fail(Arc<Failure>),
+    Fail(Arc<PickFailure>),
     Gate(Box<Gate<T>>),
     Leaf(LeafChoice<T>),
     Weighted(Box<Weighted<T>>),
@@ -166,7 +166,7 @@ pub(crate) enum Choice<T> {
 
 impl<T> Choice<T> {
     /// Where calls fail, they fail like this; those that wait still do.
-    pub(crate) fn fail_with(&mut self, failure: &Arc<Failure>) {
+    pub(crate) fn fail_with(&mut self, failure: &Arc<PickFailure>) {
         match self {
             Self::Fail(own) => *own = failure.clone(),
             Self::Gate(gate) => gate.child.fail_with(failure),
@@ -183,7 +183,7 @@ impl<T> Choice<T> {
         }
     }
 
-    fn failure(&self) -> Option<&Arc<Failure>> {
+    fn failure(&self) -> Option<&Arc<PickFailure>> {
         match self {
             Self::Fail(failure) => Some(failure),
             Self::Gate(gate) => gate.child.failure(),
@@ -226,13 +226,17 @@ impl<T> Choice<T> {
 /// What every call of a leaf cluster has to pass: its drops, then its limit (A32).
 #[derive(Debug)]
 pub(crate) struct Gate<T> {
-    cluster: Arc<Cluster>,
+    cluster: Arc<ClusterPlan>,
     open: Arc<CallCounter>,
     child: Choice<T>,
 }
 
 impl<T> Gate<T> {
-    pub(crate) fn new(cluster: &Arc<Cluster>, open: &Arc<CallCounter>, child: Choice<T>) -> Self {
+    pub(crate) fn new(
+        cluster: &Arc<ClusterPlan>,
+        open: &Arc<CallCounter>,
+        child: Choice<T>,
+    ) -> Self {
         Self {
             cluster: cluster.clone(),
             open: open.clone(),

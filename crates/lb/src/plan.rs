@@ -73,7 +73,7 @@ pub struct Plan {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Node {
     /// `xds_cluster_impl`: a cluster that is no aggregate, with its drops and its limit.
-    Cluster(Arc<Cluster>),
+    Cluster(Arc<ClusterPlan>),
     /// Nothing can be balanced over, for this reason: every call fails.
     Failing(Arc<str>),
     /// Endpoints, and how one of them is chosen.
@@ -114,7 +114,7 @@ impl Node {
 ///
 /// Outlier detection will be above it, and session affinity (`xds_override_host`) below (A75).
 #[derive(Clone, PartialEq, Debug)]
-pub struct Cluster {
+pub struct ClusterPlan {
     /// The cluster.
     pub name: ClusterName,
     /// The name of its endpoints resource, as the cluster gives it. Clusters of one name with other

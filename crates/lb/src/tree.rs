@@ -8,7 +8,7 @@ use std::{net::SocketAddr, num::NonZeroU64, sync::Arc};
 
 use crate::{
     Connectivity, EndpointId, LocalityId,
-    plan::{Cluster, DropCategory, Locality, Node, Plan, Policy, PriorityChild},
+    plan::{ClusterPlan, DropCategory, Locality, Node, Plan, Policy, PriorityChild},
 };
 
 /// One node of a balancing tree, and the nodes below it.
@@ -148,7 +148,7 @@ impl Tree {
         }
     }
 
-    pub(crate) fn cluster_impl(cluster: &Cluster) -> Self {
+    pub(crate) fn cluster_impl(cluster: &ClusterPlan) -> Self {
         Self {
             limit: Some(cluster.max_concurrent_requests),
             drops: cluster.drops.to_vec(),

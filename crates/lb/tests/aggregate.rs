@@ -12,7 +12,7 @@ mod sim;
 use std::sync::Arc;
 
 use crowfly_lb::{
-    Cluster, EndpointState, Event, Node,
+    BalancerEvent, ClusterPlan, EndpointState, Node,
     timing::{FAILOVER_TIMEOUT, RETENTION},
 };
 use sim::{
@@ -90,7 +90,7 @@ fn a_failure_has_the_notes_of_the_leaves() {
     let Node::Cluster(leaf) = cluster("eds", priorities(&[])) else {
         panic!("a cluster");
     };
-    let leaf = Node::Cluster(Arc::new(Cluster {
+    let leaf = Node::Cluster(Arc::new(ClusterPlan {
         note: Some("EDS resource eds does not exist".into()),
         ..(*leaf).clone()
     }));
@@ -196,7 +196,7 @@ fn a_ring_hash_leaf_that_fails_is_fallen_back_from() {
     let Picked::Wake(id) = sim.pick() else {
         panic!("a call wakes it");
     };
-    sim.handle(Event::Demand(id));
+    sim.handle(BalancerEvent::Demand(id));
     sim.flush();
     for attempt in 0.. {
         assert!(attempt < 4, "it hangs");
@@ -287,7 +287,7 @@ fn another_name_of_the_endpoints_switches_smoothly() {
         let Node::Cluster(leaf) = cluster("payments", priorities(&[&[port]])) else {
             panic!("a cluster");
         };
-        tree_of(Node::Cluster(Arc::new(Cluster {
+        tree_of(Node::Cluster(Arc::new(ClusterPlan {
             eds_service_name: name.map(Into::into),
             ..(*leaf).clone()
         })))
@@ -328,7 +328,7 @@ fn a_locality_emptied_while_its_priority_is_not_in_use_is_quiet() {
     sim.plan(tree_of(priorities(&[&[1], &[]])));
     assert_eq!(sim.releases, [2]);
     for state in [EndpointState::Idle, ready_at(2)] {
-        sim.handle(Event::Endpoint { id: late, state });
+        sim.handle(BalancerEvent::Endpoint { id: late, state });
         sim.flush();
     }
     assert_eq!(sim.pick_port(), 1);

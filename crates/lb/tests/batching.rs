@@ -70,7 +70,7 @@ fn a_failure_waits_for_nothing() {
     assert!(sim.balancer.flush_by().unwrap() > sim.now);
     let id = sim.id(1);
     let state = EndpointState::TransientFailure("connection reset".into());
-    sim.handle(Event::Endpoint { id, state });
+    sim.handle(BalancerEvent::Endpoint { id, state });
     assert_eq!(sim.balancer.flush_by(), Some(sim.now));
     sim.flush();
     assert_eq!(sim.pick_port(), 2);
@@ -179,7 +179,7 @@ fn fail_over(leaves: Port) -> (Sim, u64) {
         let id = *sim.live.last_key_value().unwrap().0;
         let state = EndpointState::TransientFailure("connection refused".into());
         let before = sim.balancer.steps();
-        sim.handle(Event::Endpoint { id, state });
+        sim.handle(BalancerEvent::Endpoint { id, state });
         sim.flush();
         steps += sim.balancer.steps() - before;
     }
@@ -336,7 +336,7 @@ fn report_all(apart: Duration, report: impl Fn(Port) -> EndpointState<Port>) -> 
         sim.now += apart;
         flush_if_due(&mut sim);
         let state = report(port);
-        sim.handle(Event::Endpoint { id, state });
+        sim.handle(BalancerEvent::Endpoint { id, state });
         flush_if_due(&mut sim);
     }
     if let Some(by) = sim.balancer.flush_by() {
@@ -356,11 +356,11 @@ fn flush_if_due(sim: &mut Sim) {
 fn report_failing(sim: &mut Sim, port: Port) {
     let id = sim.id(port);
     let state = EndpointState::TransientFailure("connection refused".into());
-    sim.handle(Event::Endpoint { id, state });
+    sim.handle(BalancerEvent::Endpoint { id, state });
 }
 
 fn report_ready(sim: &mut Sim, port: Port) {
     let id = sim.id(port);
     let state = ready_at(port);
-    sim.handle(Event::Endpoint { id, state });
+    sim.handle(BalancerEvent::Endpoint { id, state });
 }

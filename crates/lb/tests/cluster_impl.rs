@@ -12,7 +12,7 @@ mod sim;
 use std::{collections::BTreeMap, sync::Arc};
 
 use crowfly_lb::{
-    CallContext, CallCounters, Cluster, DropCategory, DropCause, Node, Pick, timing::RETENTION,
+    CallContext, CallCounters, ClusterPlan, DropCategory, DropCause, Node, Pick, timing::RETENTION,
 };
 use sim::{
     CLUSTER, Picked, Sim,
@@ -192,7 +192,7 @@ fn channels_share_the_limit_of_a_cluster() {
     let Node::Cluster(renamed) = gate("payments", &[], 2, zone(&[1])) else {
         panic!("a cluster");
     };
-    let renamed = Cluster {
+    let renamed = ClusterPlan {
         eds_service_name: Some("other-eds".into()),
         ..(*renamed).clone()
     };

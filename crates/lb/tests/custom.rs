@@ -16,8 +16,8 @@ use std::sync::{
 };
 
 use crowfly_lb::{
-    CallContext, CallOutcome, Connectivity, CustomPolicy, Endpoint, Event, Policy, ReadySet,
-    Selection, Selector,
+    BalancerEvent, CallContext, CallOutcome, Connectivity, CustomPolicy, Endpoint, Policy,
+    ReadySet, Selection, Selector,
 };
 use leaf::leaf;
 use sim::{CLUSTER, Picked, Sim, endpoints_at};
@@ -98,7 +98,7 @@ fn ready_at_3(policy: &Arc<Last>) -> Sim {
     let Picked::Wake(id) = sim.pick() else {
         panic!("a call makes it connect");
     };
-    sim.handle(Event::Demand(id));
+    sim.handle(BalancerEvent::Demand(id));
     sim.flush();
     assert_eq!(sim.connects, [3]);
     assert!(sim.is_queued());

@@ -229,8 +229,8 @@ fn a_failed_locality_does_not_make_the_others_wait() {
 #[test]
 fn a_picker_is_published_once_per_batch_and_only_for_a_change() {
     let mut sim = Sim::new();
-    sim.handle(Event::Plan(flat(&[7]).into()));
-    sim.handle(Event::Plan(
+    sim.handle(BalancerEvent::Plan(flat(&[7]).into()));
+    sim.handle(BalancerEvent::Plan(
         plan(&[("a", 1, &[1, 2]), ("b", 1, &[3])]).into(),
     ));
     sim.flush();
@@ -255,18 +255,20 @@ fn a_picker_is_published_once_per_batch_and_only_for_a_change() {
 #[test]
 fn a_removed_cluster_releases_its_endpoints() {
     let mut sim = Sim::ready_with(plan(&[("a", 1, &[1]), ("b", 1, &[2])]));
-    sim.handle(Event::RemoveCluster(CLUSTER.into()));
-    sim.handle(Event::Plan(plan(&[("a", 1, &[1]), ("b", 1, &[2])]).into()));
+    sim.handle(BalancerEvent::RemoveCluster(CLUSTER.into()));
+    sim.handle(BalancerEvent::Plan(
+        plan(&[("a", 1, &[1]), ("b", 1, &[2])]).into(),
+    ));
     sim.flush();
     assert_eq!(sim.releases, []);
 
     let late = sim.id(1);
-    sim.handle(Event::RemoveCluster(CLUSTER.into()));
+    sim.handle(BalancerEvent::RemoveCluster(CLUSTER.into()));
     sim.flush();
     assert_eq!(sim.releases, [1, 2]);
     assert!(sim.balancer.tree(CLUSTER).is_none());
 
-    sim.handle(Event::Endpoint {
+    sim.handle(BalancerEvent::Endpoint {
         id: late,
         state: crowfly_lb::EndpointState::Idle,
     });

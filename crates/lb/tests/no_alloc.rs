@@ -19,9 +19,9 @@ use std::{
 };
 
 use crowfly_lb::{
-    CallContext, CallOutcome, ChoiceCount, CustomPolicy, DropCause, Endpoint, EndpointState, Event,
-    HashHeader, Leaf, Locality, LocalityId, Node, Pick, Policy, ReadySet, RingSize, Selection,
-    Selector, hash_values,
+    BalancerEvent, CallContext, CallOutcome, ChoiceCount, CustomPolicy, DropCause, Endpoint,
+    EndpointState, HashHeader, Leaf, Locality, LocalityId, Node, Pick, Policy, ReadySet, RingSize,
+    Selection, Selector, hash_values,
 };
 use sim::{
     CLUSTER, Port, Sim, endpoints_at,
@@ -89,7 +89,7 @@ fn a_pick_that_waits_or_fails_allocates_nothing() {
 fn a_pick_that_wakes_allocates_nothing() {
     let mut sim = ready(cluster("x", all_alike(&PICK_FIRST, 3)));
     let only = sim.balancer.endpoints(CLUSTER)[0].id;
-    sim.handle(Event::Endpoint {
+    sim.handle(BalancerEvent::Endpoint {
         id: only,
         state: EndpointState::Idle,
     });
@@ -103,7 +103,7 @@ fn a_pick_that_wakes_allocates_nothing() {
         all_alike(&ring_hash(Some("user")), 2),
     )));
     let first = sim.balancer.endpoints(CLUSTER)[0].id;
-    sim.handle(Event::Demand(first));
+    sim.handle(BalancerEvent::Demand(first));
     sim.flush();
     sim.ready(&[1]);
     let picker = sim.picker.as_ref().unwrap();
@@ -179,7 +179,7 @@ fn ready(root: Node) -> Sim {
     demand_all(&mut sim);
     for view in sim.balancer.endpoints(CLUSTER) {
         let state = ready_at(view.addresses[0].port());
-        sim.handle(Event::Endpoint { id: view.id, state });
+        sim.handle(BalancerEvent::Endpoint { id: view.id, state });
     }
     sim.flush();
     sim
@@ -187,7 +187,7 @@ fn ready(root: Node) -> Sim {
 
 fn demand_all(sim: &mut Sim) {
     for view in sim.balancer.endpoints(CLUSTER) {
-        sim.handle(Event::Demand(view.id));
+        sim.handle(BalancerEvent::Demand(view.id));
     }
     sim.flush();
 }

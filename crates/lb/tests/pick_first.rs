@@ -67,7 +67,7 @@ fn a_lost_connection_is_not_made_again_without_a_call() {
         panic!("a call wants the connection");
     };
     assert!(sim.is_queued());
-    sim.handle(Event::Demand(id));
+    sim.handle(BalancerEvent::Demand(id));
     sim.flush();
     assert_eq!(sim.connects, [3]);
 }
@@ -355,7 +355,7 @@ fn families_take_turns() {
     let six = |port: Port| ([0, 0, 0, 0, 0, 0, 0, 1], port).into();
     let mut sim = Sim::new();
     let endpoints = [address(1), address(2), six(3), six(4)].map(Endpoint::from);
-    sim.handle(Event::Plan(Arc::new(leaf(IN_ORDER, endpoints))));
+    sim.handle(BalancerEvent::Plan(Arc::new(leaf(IN_ORDER, endpoints))));
     let now = Instant::now();
     sim.balancer.flush(now);
     let Some(Command::Connect { addresses, .. }) = sim.balancer.poll_command() else {

@@ -12,7 +12,7 @@ mod sim;
 use std::{sync::Arc, time::Duration};
 
 use crowfly_lb::{
-    EndpointState, Event, Node, Plan, Priority, PriorityChild,
+    BalancerEvent, EndpointState, Node, Plan, Priority, PriorityChild,
     timing::{FAILOVER_TIMEOUT, RETENTION},
 };
 use sim::{
@@ -157,7 +157,7 @@ fn an_idle_priority_is_chosen() {
     let Picked::Wake(id) = sim.pick() else {
         panic!("a call wakes it");
     };
-    sim.handle(Event::Demand(id));
+    sim.handle(BalancerEvent::Demand(id));
     sim.flush();
     assert_eq!(sim.connects, [1]);
     sim.advance(FAILOVER_TIMEOUT - SECOND);
@@ -425,15 +425,15 @@ fn one_picker_per_flush() {
     sim.forget();
 
     let (one, two) = (sim.id(1), sim.id(2));
-    sim.handle(Event::Endpoint {
+    sim.handle(BalancerEvent::Endpoint {
         id: one,
         state: ready_at(1),
     });
-    sim.handle(Event::Endpoint {
+    sim.handle(BalancerEvent::Endpoint {
         id: two,
         state: ready_at(2),
     });
-    sim.handle(Event::Plan(
+    sim.handle(BalancerEvent::Plan(
         tree_of(priority(&[
             ("child1", zone(&[2])),
             ("child0", zone(&[1])),
@@ -465,7 +465,7 @@ fn late_reports_change_nothing() {
         EndpointState::TransientFailure("late".into()),
         EndpointState::Idle,
     ] {
-        sim.handle(Event::Endpoint { id: late, state });
+        sim.handle(BalancerEvent::Endpoint { id: late, state });
         sim.flush();
     }
     assert_eq!(

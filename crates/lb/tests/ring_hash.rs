@@ -17,8 +17,8 @@ use std::{
 };
 
 use crowfly_lb::{
-    CallContext, Connectivity, Endpoint, EndpointState, Event, HashHeader, Locality, LocalityId,
-    Node, Pick, Plan, Policy, RingSize, hash_values,
+    BalancerEvent, CallContext, Connectivity, Endpoint, EndpointState, HashHeader, Locality,
+    LocalityId, Node, Pick, Plan, Policy, RingSize, hash_values,
 };
 use leaf::leaf;
 use sim::{
@@ -89,7 +89,7 @@ fn all_ready_with(plan: Plan) -> Sim {
 fn demand_all(sim: &mut Sim) {
     for view in sim.balancer.endpoints(sim::CLUSTER) {
         if view.state == Connectivity::Idle {
-            sim.handle(Event::Demand(view.id));
+            sim.handle(BalancerEvent::Demand(view.id));
             sim.flush();
             sim.ready(&[view.addresses[0].port()]);
         }
@@ -110,7 +110,7 @@ fn state(sim: &Sim) -> String {
 fn demand(sim: &mut Sim, port: Port) {
     let views = sim.balancer.endpoints(sim::CLUSTER);
     let mut views = views.iter().filter(|view| view.addresses[0].port() == port);
-    sim.handle(Event::Demand(views.next().unwrap().id));
+    sim.handle(BalancerEvent::Demand(views.next().unwrap().id));
     sim.flush();
 }
 
@@ -213,7 +213,7 @@ fn an_endpoint_is_idle_until_a_call_wants_it() {
         panic!("the endpoint is idle");
     };
     assert!(matches!(pick(&sim, 7), Pick::Queue), "told once");
-    sim.handle(Event::Demand(id));
+    sim.handle(BalancerEvent::Demand(id));
     sim.flush();
     assert_eq!(sim.connects.len(), 1);
     assert!(matches!(pick(&sim, 7), Pick::Queue), "it is connecting");
@@ -407,7 +407,7 @@ fn a_ready_endpoint_is_published_at_once() {
         demand(&mut sim, port);
         let id = sim.id(port);
         let state = ready_at(port);
-        sim.handle(Event::Endpoint { id, state });
+        sim.handle(BalancerEvent::Endpoint { id, state });
         assert_eq!(sim.balancer.flush_by(), Some(sim.now()), "{port}");
         sim.flush();
     }
@@ -488,7 +488,7 @@ fn a_call_without_a_hash_takes_what_is_ready() {
     let Pick::Wake(id) = pick_with(&sim, 1, None) else {
         panic!("all are idle");
     };
-    sim.handle(Event::Demand(id));
+    sim.handle(BalancerEvent::Demand(id));
     sim.flush();
     for seed in 0..20 {
         assert!(
@@ -508,7 +508,7 @@ fn a_call_without_a_hash_takes_what_is_ready() {
     }
     assert_eq!(woken.len(), 3, "each of the others is asked for once");
 
-    sim.handle(Event::Demand(*woken.first().unwrap()));
+    sim.handle(BalancerEvent::Demand(*woken.first().unwrap()));
     sim.flush();
     for seed in 0..200 {
         let Pick::Ready(call) = pick_with(&sim, seed, None) else {

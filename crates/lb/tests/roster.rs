@@ -12,8 +12,8 @@ mod sim;
 use std::sync::Arc;
 
 use crowfly_lb::{
-    ChoiceCount, Connectivity, Endpoint, EndpointState, Event, Leaf, LocalityId, Node, Policy,
-    RosterView, timing::RETENTION,
+    BalancerEvent, ChoiceCount, Connectivity, Endpoint, EndpointState, Leaf, LocalityId, Node,
+    Policy, RosterView, timing::RETENTION,
 };
 use sim::{
     CLUSTER, Port, Sim, address, endpoint, endpoints_at,
@@ -98,7 +98,7 @@ fn an_endpoint_in_a_priority_that_is_not_needed_is_known_and_not_connected() {
     );
     // A report that crossed the release changes nothing.
     let state = ready_at(1);
-    sim.handle(Event::Endpoint { id, state });
+    sim.handle(BalancerEvent::Endpoint { id, state });
     sim.flush();
     assert_eq!(self::known(&sim, 1).state, Connectivity::Idle);
 
@@ -205,7 +205,7 @@ fn a_report_waits_only_if_it_can_in_every_place() {
     sim.ready(&[1]);
     let report = |sim: &mut Sim, port| {
         let (id, state) = (sim.id(port), ready_at(port));
-        sim.handle(Event::Endpoint { id, state });
+        sim.handle(BalancerEvent::Endpoint { id, state });
         sim.balancer.flush_by()
     };
     let now = sim.now;
@@ -350,7 +350,7 @@ fn an_address_in_two_clusters_is_two_endpoints() {
     sim.plan(tree_of(sim::plans::aggregate(&leaves)));
     let id = sim.id(1);
     let state = EndpointState::TransientFailure("refused".into());
-    sim.handle(Event::Endpoint { id, state });
+    sim.handle(BalancerEvent::Endpoint { id, state });
     sim.flush();
     let shown = roster(&sim);
     let clusters: Vec<_> = shown.iter().map(|view| view.cluster.as_str()).collect();
@@ -380,7 +380,7 @@ fn draining_plan(node: Node, draining: &[Port]) -> crowfly_lb::Plan {
 /// The list of addresses that begins with one port is connected at another.
 fn connected_at(sim: &mut Sim, first: Port, port: Port) {
     let (id, state) = (sim.id(first), ready_at(port));
-    sim.handle(Event::Endpoint { id, state });
+    sim.handle(BalancerEvent::Endpoint { id, state });
     sim.flush();
 }
 

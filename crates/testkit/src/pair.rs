@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowfly_model::{Features, ResourceType};
-use crowfly_xds::discovery::Output;
+use crowfly_xds::discovery::DiscoveryOutput;
 use crowfly_xds::{
     Authorities, Cache, DeltaSubscription, Discovery, Ending, Input, Key, Kind, Protocol, Readings,
     Request, RequestOutcome, ServerHalf, ServerId, SessionConfig, Snapshot, Subscription,
@@ -263,13 +263,15 @@ impl Pair {
     fn act(&mut self) {
         while let Some(output) = self.client.poll_output(self.now) {
             match output {
-                Output::Changed { .. } | Output::Failed(_) | Output::Received { .. } => {}
-                Output::Close(_) => {
+                DiscoveryOutput::Changed { .. }
+                | DiscoveryOutput::Failed(_)
+                | DiscoveryOutput::Received { .. } => {}
+                DiscoveryOutput::Close(_) => {
                     self.opening = None;
                     self.forget_stream();
                 }
-                Output::Open(_, protocol) => self.opening = Some(protocol),
-                Output::Send(_, request) => {
+                DiscoveryOutput::Open(_, protocol) => self.opening = Some(protocol),
+                DiscoveryOutput::Send(_, request) => {
                     assert!(!self.sending, "two requests on their way");
                     self.sending = true;
                     self.to_server.push_back(*request);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowfly_model::{Features, ResourceType};
-use crowfly_xds::discovery::Output;
+use crowfly_xds::discovery::DiscoveryOutput;
 use crowfly_xds::{
     Authorities, Cache, Changed, DataErrors, Discovery, Ending, Input, Key, Kind, Protocol,
     Readings, Request, ResourceError, ServerId, SessionConfig,
@@ -288,17 +288,17 @@ impl Script {
     fn act(&mut self) {
         while let Some(output) = self.client.poll_output(self.now) {
             match output {
-                Output::Changed { key, changed } => self.changes.push((key, changed)),
-                Output::Close(_) => {
+                DiscoveryOutput::Changed { key, changed } => self.changes.push((key, changed)),
+                DiscoveryOutput::Close(_) => {
                     self.closes += 1;
                     self.opens = 0;
                 }
-                Output::Failed(_) | Output::Received { .. } => {}
-                Output::Open(_, protocol) => {
+                DiscoveryOutput::Failed(_) | DiscoveryOutput::Received { .. } => {}
+                DiscoveryOutput::Open(_, protocol) => {
                     self.opens += 1;
                     self.protocol = Some(protocol);
                 }
-                Output::Send(_, request) => {
+                DiscoveryOutput::Send(_, request) => {
                     self.requests.push_back(*request);
                     if !self.holding {
                         self.client.handle(SERVER, Input::Sent, self.now);

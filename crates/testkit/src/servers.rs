@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowfly_model::{Features, ResourceType};
-use crowfly_xds::discovery::Output;
+use crowfly_xds::discovery::DiscoveryOutput;
 use crowfly_xds::{
     Authorities, Cache, Changed, Discovery, Ending, Input, Key, Kind, Protocol, Readings,
     ResourceError, ServerId, SessionConfig,
@@ -199,16 +199,16 @@ impl Servers {
     fn act(&mut self) {
         while let Some(output) = self.client.poll_output(self.now) {
             match output {
-                Output::Changed { key, changed } => self.changes.push((key, changed)),
-                Output::Close(ServerId(server)) => self.links[server] = Link::default(),
-                Output::Failed(_) | Output::Received { .. } => {}
-                Output::Open(ServerId(server), protocol) => {
+                DiscoveryOutput::Changed { key, changed } => self.changes.push((key, changed)),
+                DiscoveryOutput::Close(ServerId(server)) => self.links[server] = Link::default(),
+                DiscoveryOutput::Failed(_) | DiscoveryOutput::Received { .. } => {}
+                DiscoveryOutput::Open(ServerId(server), protocol) => {
                     assert_eq!(protocol, self.protocol);
                     let link = &mut self.links[server];
                     assert!(!link.asked, "server {server} is asked twice");
                     link.asked = true;
                 }
-                Output::Send(server, request) => {
+                DiscoveryOutput::Send(server, request) => {
                     self.links[server.0].requests.push_back((*request).into());
                     if !self.holding {
                         self.client.handle(server, Input::Sent, self.now);

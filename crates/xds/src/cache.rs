@@ -11,13 +11,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use crowfly_model::{ResourceType, Unsupported};
 
-use crate::error::{Reason, ResourceError};
+use crate::error::{ResourceError, TroubleReason};
 use crate::kind::{Erased, Key, Kind};
 
 /// The resources that one reader watches, each with its state.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<Key, CacheEntry>,
 }
 
 impl Cache {
@@ -46,16 +46,16 @@ impl Cache {
     }
 
     /// Every entry, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Entry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &CacheEntry)> {
         self.entries.iter()
     }
 
-    pub(crate) fn entry_mut(&mut self, key: &Key) -> &mut Entry {
+    pub(crate) fn entry_mut(&mut self, key: &Key) -> &mut CacheEntry {
         self.entries.entry(key.clone()).or_default()
     }
 
     pub(crate) fn has_value(&self, key: &Key) -> bool {
-        self.entry(key).is_some_and(Entry::has_value)
+        self.entry(key).is_some_and(CacheEntry::has_value)
     }
 }
 
@@ -64,7 +64,7 @@ impl Cache {
 pub struct Entry {
     /// The last good resource, shared with every watcher that was given it.
     resource: Option<Arc<Received>>,
-    state: State,
+    state: ResourceStatus,
     deletion_ignored: bool,
     /// Boxed to keep entries small, because failures are rare.
     failure: Option<Box<Failure>>,
@@ -156,7 +156,7 @@ impl Entry {
     /// True if the server sent the resource, or if the resource is known not to exist. A resource
     /// that is not settled is the only reason to ask another server (gRFC A71).
     pub fn is_settled(&self) -> bool {
-        self.has_value() || self.state == State::DoesNotExist
+        self.has_value() || self.state == ResourceStatus::DoesNotExist
     }
 
     /// Fields of the last good resource that are set and have no effect yet.
@@ -168,7 +168,7 @@ impl Entry {
     /// Takes a valid resource. If it equals the one that is held, the parsed object that is held
     /// stays, so that a watcher that compares addresses sees no change.
     pub(crate) fn accept(&mut self, kind: Kind, mut received: Received) -> Changed {
-        self.state = State::Acked;
+        self.state = ResourceStatus::Acked;
         self.failure = None;
         self.deletion_ignored = false;
         let had_trouble = self.trouble.take().is_some();
@@ -210,7 +210,8 @@ impl Entry {
     /// Notes that the server can be reached again. If there is a good value, the error that the
     /// server could not be reached ends.
     pub(crate) fn reconnected(&mut self) -> Changed {
-        let out_of_reach = |error: &ResourceError| matches!(error.reason, Reason::Connectivity(_));
+        let out_of_reach =
+            |error: &ResourceError| matches!(error.reason, TroubleReason::Connectivity(_));
         if !self.has_value() || !self.trouble.as_deref().is_some_and(out_of_reach) {
             return Changed::Nothing;
         }

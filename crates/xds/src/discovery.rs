@@ -13,11 +13,11 @@ use std::time::Instant;
 use crowfly_model::names::{self, Authority as NameAuthority};
 use tracing::{info, warn};
 
-use crate::cache::{Cache, Changed, Failure, State};
-use crate::error::{Reason, ResourceError};
+use crate::cache::{Cache, Changed, LastFailure, ResourceStatus};
+use crate::error::{ResourceError, TroubleReason};
 use crate::kind::{Key, Kind};
 use crate::readings::{ReadingError, Readings};
-use crate::session::{self, Input, Protocol, Request, Session, SessionConfig, Want};
+use crate::session::{Input, Protocol, Request, Session, SessionConfig, SessionOutput, Want};
 use crate::sorted::SortedSet;
 
 /// The index of a server in the list that [`Discovery::new`] was given.
@@ -128,14 +128,14 @@ impl Discovery {
             Ok(canonical) => canonical,
             Err(error) => {
                 let key = kind.key(&name.into());
-                self.refuse(&key, Reason::Name(error.to_string()), now);
+                self.refuse(&key, TroubleReason::Name(error.to_string()), now);
                 return Ok(key);
             }
         };
         let key = kind.key(&(&*name).into());
         let Some(authority) = authority_of(&mut self.default, &mut self.named, &name) else {
             let unknown = names::authority_of(&name).to_string();
-            self.refuse(&key, Reason::UnknownAuthority(unknown), now);
+            self.refuse(&key, TroubleReason::UnknownAuthority(unknown), now);
             return Ok(key);
         };
         if !authority.watched.add(key.clone()) {
@@ -245,17 +245,17 @@ impl Discovery {
     /// Handles an output of a session. Returns an action if the owner has to take one.
     fn take(&mut self, server: ServerId, output: session::Output, now: Instant) -> Option<Output> {
         match output {
-            session::Output::Answered => self.answered(server),
-            session::Output::Changed { key, changed } => {
+            SessionOutput::Answered => self.answered(server),
+            SessionOutput::Changed { key, changed } => {
                 if self.is_gone(&key) {
                     self.gone.push(key.clone());
                 }
-                return Some(Output::Changed { key, changed });
+                return Some(DiscoveryOutput::Changed { key, changed });
             }
-            session::Output::Close => return Some(Output::Close(server)),
-            session::Output::Failed(reason) => self.failed(server, &reason, now),
-            session::Output::Open(protocol) => return Some(Output::Open(server, protocol)),
-            session::Output::Received {
+            SessionOutput::Close => return Some(DiscoveryOutput::Close(server)),
+            SessionOutput::Failed(reason) => self.failed(server, &reason, now),
+            SessionOutput::Open(protocol) => return Some(DiscoveryOutput::Open(server, protocol)),
+            SessionOutput::Received {
                 kind,
                 valid,
                 invalid,
@@ -263,15 +263,15 @@ impl Discovery {
                 if let Some((_, known)) = self.default.whole_types.get_mut(kind.type_url) {
                     *known = true;
                 }
-                return Some(Output::Received {
+                return Some(DiscoveryOutput::Received {
                     server,
                     kind,
                     valid,
                     invalid,
                 });
             }
-            session::Output::Released(key) => self.released(&key),
-            session::Output::Send(request) => return Some(Output::Send(server, request)),
+            SessionOutput::Released(key) => self.released(&key),
+            SessionOutput::Send(request) => return Some(DiscoveryOutput::Send(server, request)),
         }
         None
     }
@@ -318,7 +318,7 @@ impl Discovery {
     /// Takes the failure of a server. The next server is asked if something is missing; otherwise
     /// the watchers are told.
     fn failed(&mut self, server: ServerId, reason: &Arc<str>, now: Instant) {
-        self.outputs.push_back(Output::Failed(server));
+        self.outputs.push_back(DiscoveryOutput::Failed(server));
         let authorities = std::iter::once(&mut self.default).chain(self.named.values_mut());
         for authority in authorities {
             if authority.current() != Some(server) {
@@ -386,13 +386,13 @@ impl Discovery {
             node: Arc::clone(&self.node),
         };
         warn!(%error, "cannot be watched");
-        let failure = Failure {
+        let failure = LastFailure {
             error,
             version: Arc::default(),
             at: now,
         };
         let entry = self.cache.entry_mut(key);
-        let changed = entry.fail(State::DoesNotExist, failure, false);
+        let changed = entry.fail(ResourceStatus::DoesNotExist, failure, false);
         push_change(&mut self.outputs, key, changed);
     }
 }
@@ -478,7 +478,7 @@ impl Authority {
         reason: &Arc<str>,
         node: &Arc<str>,
         cache: &mut Cache,
-        outputs: &mut VecDeque<Output>,
+        outputs: &mut VecDeque<DiscoveryOutput>,
     ) {
         for key in self.keys(cache) {
             let error = unreachable(&key, reason, node);
@@ -503,14 +503,14 @@ fn unreachable(key: &Key, reason: &Arc<str>, node: &Arc<str>) -> ResourceError {
     ResourceError {
         noun: key.kind.noun,
         name: Arc::clone(&key.name),
-        reason: Reason::Connectivity(Arc::clone(reason)),
+        reason: TroubleReason::Connectivity(Arc::clone(reason)),
         node: Arc::clone(node),
     }
 }
 
-fn push_change(outputs: &mut VecDeque<Output>, key: &Key, changed: Changed) {
+fn push_change(outputs: &mut VecDeque<DiscoveryOutput>, key: &Key, changed: Changed) {
     if changed != Changed::Nothing {
-        outputs.push_back(Output::Changed {
+        outputs.push_back(DiscoveryOutput::Changed {
             key: key.clone(),
             changed,
         });

@@ -29,12 +29,12 @@ impl ResourceError {
     /// The text without the node, for a text that names the node itself.
     ///
     /// ```
-    /// use crowfly_xds::{Reason, ResourceError};
+    /// use crowfly_xds::{ResourceError, TroubleReason};
     ///
     /// let error = ResourceError {
     ///     noun: "cluster",
     ///     name: "payments".into(),
-    ///     reason: Reason::Deleted,
+    ///     reason: TroubleReason::Deleted,
     ///     node: "web-1".into(),
     /// };
     /// let text = "cluster payments: does not exist: the server deleted it";
@@ -87,7 +87,7 @@ pub enum Reason {
     UnknownAuthority(String),
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for TroubleReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connectivity(why) => write!(f, "xDS server: {why}"),

@@ -23,15 +23,15 @@ mod sorted;
 mod subscription;
 
 pub use backoff::Backoff;
-pub use cache::{Cache, Changed, Entry, Failure, Received, State};
+pub use cache::{Cache, CacheEntry, Changed, LastFailure, Received, ResourceStatus};
 pub use data_errors::DataErrors;
 pub use discovery::{Authorities, Discovery, ServerId};
-pub use error::{Reason, ResourceError};
+pub use error::{ResourceError, TroubleReason};
 pub use kind::{Erased, Key, Kind, Traits};
 pub use readings::{ReadingError, Readings};
 pub use resolve::{
     ClusterError, ClusterResult, ClusterState, MAX_DEPTH, Members, Missing, Resolution,
-    ResolveError, Resolved, Resolver, Roots, Seen, Step, View, Watches, XdsConfig, resolve,
+    ResolveError, ResolveRoots, Resolved, Resolver, Seen, Step, View, Watches, XdsConfig, resolve,
 };
 pub use session::{Ending, EndingKind, Input, Protocol, Request, Session, SessionConfig, Want};
 pub use snapshot::{

@@ -12,7 +12,7 @@ use crowfly_testkit::builders::{Resource, Resources, cluster, cluster_config};
 use crowfly_testkit::{
     Pair, Script, Servers, authorities, delta, over_both, removed, response, wrapped,
 };
-use crowfly_xds::{Changed, Key, Protocol, Reason};
+use crowfly_xds::{Changed, Key, Protocol, TroubleReason};
 
 /// S3-14: in state of the world the name is the wrapper's.
 #[test]
@@ -135,7 +135,10 @@ fn list_removed_in_delta_does_not_exist() {
 
     script.receive(removed::<ClusterConfig>("n2", &["x"]));
 
-    assert_eq!(script.error::<ClusterConfig>("x").reason, Reason::Deleted);
+    assert_eq!(
+        script.error::<ClusterConfig>("x").reason,
+        TroubleReason::Deleted
+    );
 }
 
 /// Our server sends a list as our client wants it, and sends what changes of it.

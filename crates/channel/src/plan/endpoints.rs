@@ -6,7 +6,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use crowfly_lb::{Endpoint, Policy};
 use crowfly_model::bootstrap::is_switched_off;
-use crowfly_model::grpc::endpoints::{self, Health, Locality};
+use crowfly_model::grpc::endpoints::{self, EdsLocality, Health};
 
 /// The environment variable of gRFC A113. Off means that endpoints have the weights from before A113. It
 /// is on by default.
@@ -108,11 +108,11 @@ pub(super) fn takes_calls(endpoint: &endpoints::Endpoint) -> bool {
     endpoint.health != Health::Draining
 }
 
-fn usable(locality: &Locality) -> impl Iterator<Item = &endpoints::Endpoint> {
+fn usable(locality: &EdsLocality) -> impl Iterator<Item = &endpoints::EdsEndpoint> {
     locality.endpoints.iter().filter(|e| takes_calls(e))
 }
 
-fn endpoint(source: &endpoints::Endpoint) -> Option<Endpoint> {
+fn endpoint(source: &endpoints::EdsEndpoint) -> Option<Endpoint> {
     let mut endpoint = Endpoint::new(source.addresses.clone())?;
     endpoint.weight = source.weight.into();
     endpoint.hash_key = source.hash_key.as_deref().map(Into::into);
@@ -142,14 +142,14 @@ mod tests {
     use super::*;
 
     /// A locality with endpoints of these weights.
-    fn locality(zone: &str, weight: u32, endpoints: &[u32]) -> Locality {
-        let endpoint = |weight: &u32| endpoints::Endpoint {
+    fn locality(zone: &str, weight: u32, endpoints: &[u32]) -> EdsLocality {
+        let endpoint = |weight: &u32| endpoints::EdsEndpoint {
             addresses: vec![SocketAddr::from(([10, 0, 0, 1], 80))],
             weight: NonZeroU32::new(*weight).unwrap(),
             health: Health::Unknown,
             hash_key: None,
         };
-        Locality {
+        EdsLocality {
             id: endpoints::LocalityId::new("eu", zone, ""),
             weight: NonZeroU32::new(weight).unwrap(),
             endpoints: endpoints.iter().map(endpoint).collect(),

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, TryAcquireError, watch};
 
 use super::connection::Closing;
 use super::error::SendError;
-use super::http2::{Event, GoAway, Reason, StreamError};
+use super::http2::{ConnectionEvent, GoAway, Reason, StreamError};
 use super::keepalive::Heard;
 
 /// State of one connection, written by its task and read by every call on it.
@@ -70,12 +70,12 @@ impl ConnectionState {
     }
 
     /// Takes in an event of the connection.
-    pub(super) fn handle_event(&self, event: Event) {
+    pub(super) fn handle_event(&self, event: ConnectionEvent) {
         match event {
-            Event::Settings {
+            ConnectionEvent::Settings {
                 max_concurrent_streams,
             } => self.handle_settings(max_concurrent_streams),
-            Event::GoAway(goaway) => {
+            ConnectionEvent::GoAway(goaway) => {
                 if is_too_many_pings(&goaway) {
                     self.too_many_pings.store(true, Ordering::Release);
                 }
@@ -83,7 +83,7 @@ impl ConnectionState {
                 *self.go_away() = Some(goaway.clone());
                 self.close(Closing::Draining(Some(goaway)));
             }
-            Event::Received => {
+            ConnectionEvent::Received => {
                 if let Some(heard) = &self.heard {
                     heard.beat();
                 }
@@ -370,7 +370,7 @@ mod tests {
     #[tokio::test]
     async fn a_closed_connection_remembers_why_the_server_went_away() {
         let state = state();
-        state.handle_event(Event::GoAway(GoAway {
+        state.handle_event(ConnectionEvent::GoAway(GoAway {
             last_stream_id: 1,
             error_code: Reason::ENHANCE_YOUR_CALM.into(),
             debug_text: "too_many_pings".into(),
@@ -391,7 +391,7 @@ mod tests {
     async fn calm_for_another_reason_is_not_about_pings() {
         let state = state();
         for debug_text in ["", "too_many_requests", "too_many_pings\n"] {
-            state.handle_event(Event::GoAway(GoAway {
+            state.handle_event(ConnectionEvent::GoAway(GoAway {
                 last_stream_id: 1,
                 error_code: Reason::ENHANCE_YOUR_CALM.into(),
                 debug_text: debug_text.into(),
@@ -407,8 +407,8 @@ mod tests {
         ))
     }
 
-    fn settings(max_concurrent_streams: Option<u32>) -> Event {
-        Event::Settings {
+    fn settings(max_concurrent_streams: Option<u32>) -> ConnectionEvent {
+        ConnectionEvent::Settings {
             max_concurrent_streams,
         }
     }

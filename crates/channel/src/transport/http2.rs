@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(feature = "h2-backend")]
 use super::h2_backend as h2;
-pub(crate) use crowfly_http2::Authority as AuthorityField;
-pub(super) use crowfly_http2::{Config, Error, Event, OpenError, StreamError};
+pub(crate) use crowfly_http2::AuthorityField;
+pub(super) use crowfly_http2::{Config, ConnectionEvent, Error, OpenError, StreamError};
 pub use crowfly_http2::{GoAway, Reason};
 
 /// The implementations of HTTP/2.
@@ -33,7 +33,7 @@ pub enum Backend {
 /// A socket, and the facts that a connection needs to know about it.
 pub(super) struct Socket<IO> {
     pub(super) io: IO,
-    /// True if the server is known to have closed it; see [`crowfly_http2::Connection::probing`].
+    /// True if the server is known to have closed it; see [`crowfly_http2::ConnectionTask::probing`].
     pub(super) probe: fn(&IO) -> bool,
     pub(super) writes: Writes,
 }
@@ -76,11 +76,12 @@ impl Client {
     ) -> Result<(Self, Driver<IO, F>), Error>
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        F: FnMut(Event) + Unpin + Send + 'static,
+        F: FnMut(ConnectionEvent) + Unpin + Send + 'static,
     {
         match backend {
             Backend::Own => {
-                let (client, driver) = crowfly_http2::Connection::new(socket.io, config, observe);
+                let (client, driver) =
+                    crowfly_http2::ConnectionTask::new(socket.io, config, observe);
                 let driver = driver.probing(socket.probe);
                 let driver = match socket.writes {
                     Writes::Exact => driver.with_exact_writes(),
@@ -101,16 +102,16 @@ impl Client {
         &self,
         request: &Request<()>,
         is_ended: bool,
-    ) -> Result<(ResponseFuture, SendStream), OpenError> {
+    ) -> Result<(HeadFuture, SendStream), OpenError> {
         match self {
             Self::Own(client) => {
                 let (response, stream) = client.open(request, is_ended)?;
-                Ok((ResponseFuture::Own(response), SendStream::Own(stream)))
+                Ok((HeadFuture::Own(response), SendStream::Own(stream)))
             }
             #[cfg(feature = "h2-backend")]
             Self::H2(client) => {
                 let (response, stream) = client.open(request, is_ended)?;
-                Ok((ResponseFuture::H2(response), SendStream::H2(stream)))
+                Ok((HeadFuture::H2(response), SendStream::H2(stream)))
             }
         }
     }
@@ -127,7 +128,7 @@ impl Client {
 
 /// The future that drives a connection to its end. Dropping it ends the connection at once.
 pub(super) enum Driver<IO, F> {
-    Own(crowfly_http2::Connection<IO, F>),
+    Own(crowfly_http2::ConnectionTask<IO, F>),
     #[cfg(feature = "h2-backend")]
     H2(h2::Driver),
 }
@@ -135,7 +136,7 @@ pub(super) enum Driver<IO, F> {
 impl<IO, F> Future for Driver<IO, F>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
-    F: FnMut(Event) + Unpin,
+    F: FnMut(ConnectionEvent) + Unpin,
 {
     type Output = Result<(), Error>;
 
@@ -186,13 +187,13 @@ impl SendStream {
 
 /// The head of a response, which comes with the handle for the rest of it.
 #[derive(Debug)]
-pub(super) enum ResponseFuture {
-    Own(crowfly_http2::ResponseFuture),
+pub(super) enum HeadFuture {
+    Own(crowfly_http2::HeadFuture),
     #[cfg(feature = "h2-backend")]
-    H2(h2::ResponseFuture),
+    H2(h2::HeadFuture),
 }
 
-impl Future for ResponseFuture {
+impl Future for HeadFuture {
     type Output = Result<Response<ReceiveStream>, StreamError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

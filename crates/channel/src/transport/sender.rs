@@ -16,7 +16,7 @@ use http_body::Body;
 use super::body::ResponseBody;
 use super::connection_state::ConnectionState;
 use super::error::SendError;
-use super::http2::{Client, OpenError, ResponseFuture, SendStream, StreamError};
+use super::http2::{Client, HeadFuture, OpenError, SendStream, StreamError};
 use super::pump::{Pump, PumpHandle};
 
 /// The sending side of a [`Connection`](super::Connection), which the balancer's picker hands to calls.
@@ -114,7 +114,7 @@ impl Sender {
         &self,
         head: &Request<()>,
         end_of_stream: bool,
-    ) -> Result<(ResponseFuture, SendStream), SendError> {
+    ) -> Result<(HeadFuture, SendStream), SendError> {
         let Inner { client, state } = &*self.inner;
         client.open(head, end_of_stream).map_err(|error| {
             if matches!(error, OpenError::IdsExhausted) {
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::transport::connection::Closing;
     use crate::transport::error::SendErrorKind;
-    use crate::transport::http2::{Backend, Config, Event, Socket, Writes};
+    use crate::transport::http2::{Backend, Config, ConnectionEvent, Socket, Writes};
 
     /// Stream ids have 31 bits: a busy connection uses them up within hours. The call that finds
     /// none goes elsewhere, and the connection makes room for a new one.
@@ -186,7 +186,7 @@ mod tests {
             Handle::current(),
         ));
         let unlimited = None;
-        state.handle_event(Event::Settings {
+        state.handle_event(ConnectionEvent::Settings {
             max_concurrent_streams: unlimited,
         });
         let sender = Sender::new(client, state.clone());

@@ -1,7 +1,7 @@
 //! Advice on the next step, where the error makes it obvious. An explanation ends with it, because
 //! an error alone does not tell an operator where to look.
 
-use crowfly_xds::{Reason, ResolveError, ResourceError};
+use crowfly_xds::{ResolveError, ResourceError, TroubleReason};
 
 /// The advice for an error of a resource or a DNS name.
 pub(super) fn for_resource(error: &ResourceError) -> Option<String> {
@@ -12,29 +12,29 @@ pub(super) fn for_resource(error: &ResourceError) -> Option<String> {
         node,
     } = error;
     let advice = match reason {
-        Reason::Connectivity(_) => {
+        TroubleReason::Connectivity(_) => {
             "is the control plane up, and is its address in the bootstrap right?".to_owned()
         }
-        Reason::Deleted => format!(
+        TroubleReason::Deleted => format!(
             "the server says that there is none: does the control plane serve {noun} {name} to \
              node {node}?"
         ),
-        Reason::Dns(_) => {
+        TroubleReason::Dns(_) => {
             let host = name.rsplit_once(':').map_or(&**name, |(host, _)| host);
             format!("does {host} resolve on this machine (getent ahosts {host})?")
         }
-        Reason::Invalid(_) => {
+        TroubleReason::Invalid(_) => {
             format!("this client refuses the {noun} {name}: correct it in the control plane")
         }
-        Reason::Name(_) => format!("correct the name of the {noun} where it is referred to"),
-        Reason::Reported { .. } => {
+        TroubleReason::Name(_) => format!("correct the name of the {noun} where it is referred to"),
+        TroubleReason::Reported { .. } => {
             format!("the control plane's own log should say more about {noun} {name}")
         }
-        Reason::Slow(_) => "is the control plane overloaded?".to_owned(),
-        Reason::TimedOut(_) => format!(
+        TroubleReason::Slow(_) => "is the control plane overloaded?".to_owned(),
+        TroubleReason::TimedOut(_) => format!(
             "the server never sent {noun} {name}: does the control plane serve it to node {node}?"
         ),
-        Reason::UnknownAuthority(_) => {
+        TroubleReason::UnknownAuthority(_) => {
             "add the authority to the bootstrap, or correct the name".to_owned()
         }
         // A later version of the client may know other reasons.

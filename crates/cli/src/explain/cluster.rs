@@ -6,7 +6,9 @@ use std::collections::HashSet;
 
 use crowfly_model::grpc::{
     self,
-    cluster::{Aggregate, Children, ClusterKind, EndpointPolicy, EndpointSource, LbPolicy, Leaf},
+    cluster::{
+        Aggregate, Children, ClusterKind, EndpointPolicy, EndpointSource, LbPolicy, LeafCluster,
+    },
     endpoints::{self, Health},
 };
 use crowfly_xds::{MAX_DEPTH, View};
@@ -77,7 +79,7 @@ impl Walk<'_> {
         &self,
         mut shown: ClusterReport,
         cluster: &grpc::Cluster,
-        leaf: &Leaf,
+        leaf: &LeafCluster,
     ) -> ClusterReport {
         let (source, endpoints) = match &leaf.source {
             EndpointSource::Dns(name) => {
@@ -124,8 +126,8 @@ impl ClusterReport {
     }
 }
 
-impl From<&[endpoints::Locality]> for PriorityReport {
-    fn from(localities: &[endpoints::Locality]) -> Self {
+impl From<&[endpoints::EdsLocality]> for PriorityReport {
+    fn from(localities: &[endpoints::EdsLocality]) -> Self {
         let localities = localities.iter().map(|locality| LocalityReport {
             name: locality.id.to_string(),
             weight: locality.weight.get(),
@@ -141,8 +143,8 @@ impl From<&[endpoints::Locality]> for PriorityReport {
     }
 }
 
-impl From<&endpoints::Endpoint> for EndpointReport {
-    fn from(endpoint: &endpoints::Endpoint) -> Self {
+impl From<&endpoints::EdsEndpoint> for EndpointReport {
+    fn from(endpoint: &endpoints::EdsEndpoint) -> Self {
         Self {
             addresses: endpoint.addresses.iter().map(ToString::to_string).collect(),
             weight: endpoint.weight.get(),
@@ -155,8 +157,8 @@ impl From<&endpoints::Endpoint> for EndpointReport {
     }
 }
 
-impl From<&endpoints::DropCategory> for DropReport {
-    fn from(drop: &endpoints::DropCategory) -> Self {
+impl From<&endpoints::DropOverload> for DropReport {
+    fn from(drop: &endpoints::DropOverload) -> Self {
         Self {
             category: drop.category.clone(),
             per_million: drop.per_million,

@@ -10,9 +10,9 @@ use crowfly_model::grpc::{
     Listener, RouteConfig,
     endpoints::{Endpoints, Health},
     listener::{ListenerKind, RouteSource},
-    route::{self, PathMatcher, PathMismatch, RouteAction, SkippedRoute, Table},
+    route::{self, PathMatcher, PathMismatch, RouteAction, RouteTable, SkippedRoute},
 };
-use crowfly_xds::{Resolved, Roots, View, XdsConfig};
+use crowfly_xds::{ResolveRoots, Resolved, View, XdsConfig};
 
 use super::{
     Destination, ExplainedCall, Explanation, ResourceReport, RouteReport, Stop, Uses, Verdict,
@@ -26,7 +26,7 @@ pub(super) const DIFFERS_IN_CASE: &str = "the path differs in case";
 pub fn explain(
     call: &ExplainedCall,
     view: &View,
-    roots: &Roots,
+    roots: &ResolveRoots,
     resolved: &Resolved,
 ) -> Explanation {
     let (mut listener, value) = look::resource::<Listener>(view, &roots.listener);
@@ -125,7 +125,7 @@ fn routes(
     wishes: &Wishes,
     call: &ExplainedCall,
 ) -> Vec<RouteReport> {
-    let table = Table::compile(host, |_| ());
+    let table = RouteTable::compile(host, |_| ());
     let taken = call.path.as_deref().and_then(|path| table.position(path));
     let count = host.routes.len() + host.skipped.len();
     let mut shown = Vec::with_capacity(count);

@@ -9,7 +9,7 @@ use crowfly_model::{
     ResourceType,
     grpc::{Endpoints, cluster::DnsName},
 };
-use crowfly_xds::{Entry, Key, State, View};
+use crowfly_xds::{CacheEntry, Key, ResourceStatus, View};
 
 use super::ResourceReport;
 
@@ -21,9 +21,9 @@ pub(super) fn resource<R: ResourceType>(
     let key = Key::of::<R>(name);
     let entry = view.cache().entry(&key);
     let mut found = ResourceReport {
-        state: state(entry.map(Entry::state).unwrap_or_default()),
+        state: state(entry.map(CacheEntry::state).unwrap_or_default()),
         version: entry
-            .and_then(Entry::received)
+            .and_then(CacheEntry::received)
             .map(|received| received.version.to_string()),
         refused_version: entry.and_then(refused),
         ..ResourceReport::new(name, "REQUESTED")
@@ -78,19 +78,19 @@ impl ResourceReport {
     }
 }
 
-fn refused(entry: &Entry) -> Option<String> {
+fn refused(entry: &CacheEntry) -> Option<String> {
     let failure = entry.failure()?;
     (!failure.version.is_empty()).then(|| failure.version.to_string())
 }
 
 /// The name that CSDS has for the state.
-fn state(state: State) -> &'static str {
+fn state(state: ResourceStatus) -> &'static str {
     match state {
-        State::Acked => "ACKED",
-        State::DoesNotExist => "DOES_NOT_EXIST",
-        State::Nacked => "NACKED",
-        State::ReceivedError => "RECEIVED_ERROR",
-        State::Requested => "REQUESTED",
-        State::TimedOut => "TIMEOUT",
+        ResourceStatus::Acked => "ACKED",
+        ResourceStatus::DoesNotExist => "DOES_NOT_EXIST",
+        ResourceStatus::Nacked => "NACKED",
+        ResourceStatus::ReceivedError => "RECEIVED_ERROR",
+        ResourceStatus::Requested => "REQUESTED",
+        ResourceStatus::TimedOut => "TIMEOUT",
     }
 }

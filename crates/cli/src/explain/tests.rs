@@ -18,7 +18,7 @@ use crowfly_testkit::{
     NODE_ID, Pair,
     builders::{Resources, cluster, endpoints, listener, routes},
 };
-use crowfly_xds::{Key, Protocol, Resolved, Resolver, Roots};
+use crowfly_xds::{Key, Protocol, ResolveRoots, Resolved, Resolver};
 
 use super::*;
 
@@ -34,7 +34,7 @@ struct World {
 
 impl World {
     fn new(resources: &Resources) -> Self {
-        let roots = Roots {
+        let roots = ResolveRoots {
             listener: "payments".into(),
             authority: "payments".into(),
             held: BTreeSet::new(),

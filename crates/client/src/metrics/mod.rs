@@ -15,7 +15,7 @@ mod otel;
 use std::fmt::Debug;
 
 use crowfly_model::names::{Authority, authority_of};
-use crowfly_xds::{Entry, State};
+use crowfly_xds::{CacheEntry, ResourceStatus};
 
 #[cfg(feature = "opentelemetry")]
 pub use otel::OpenTelemetry;
@@ -81,17 +81,17 @@ pub struct ResourceLabels<'a> {
 }
 
 /// The label `grpc.xds.cache_state` of an entry (gRFC A78, as A88 extends it).
-pub(crate) fn cache_state(entry: &Entry) -> &'static str {
+pub(crate) fn cache_state(entry: &CacheEntry) -> &'static str {
     match (entry.state(), entry.has_value()) {
-        (State::Acked, _) => "acked",
-        (State::DoesNotExist, false) => "does_not_exist",
-        (State::DoesNotExist, true) => "does_not_exist_but_cached",
-        (State::Nacked, false) => "nacked",
-        (State::Nacked, true) => "nacked_but_cached",
-        (State::ReceivedError, false) => "received_error",
-        (State::ReceivedError, true) => "received_error_but_cached",
-        (State::Requested, _) => "requested",
-        (State::TimedOut, _) => "timeout",
+        (ResourceStatus::Acked, _) => "acked",
+        (ResourceStatus::DoesNotExist, false) => "does_not_exist",
+        (ResourceStatus::DoesNotExist, true) => "does_not_exist_but_cached",
+        (ResourceStatus::Nacked, false) => "nacked",
+        (ResourceStatus::Nacked, true) => "nacked_but_cached",
+        (ResourceStatus::ReceivedError, false) => "received_error",
+        (ResourceStatus::ReceivedError, true) => "received_error_but_cached",
+        (ResourceStatus::Requested, _) => "requested",
+        (ResourceStatus::TimedOut, _) => "timeout",
     }
 }
 

@@ -3,7 +3,7 @@
 use std::task::Poll;
 
 use bytes::Bytes;
-use crowfly_http2::{Config, Event, Reason};
+use crowfly_http2::{Config, ConnectionEvent, Reason};
 
 use crate::frames::{
     self, ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, OK, PADDED, PING,
@@ -26,7 +26,7 @@ fn the_first_frame_must_be_settings() {
         let mut server = Raw::silent(Config::default());
         server.send(&first);
         server.assert_ended_with(Reason::PROTOCOL_ERROR);
-        assert_eq!(*server.events.lock().unwrap(), [Event::Received]);
+        assert_eq!(*server.events.lock().unwrap(), [ConnectionEvent::Received]);
     }
 }
 
@@ -35,7 +35,7 @@ fn the_first_frame_must_be_settings() {
 fn an_acknowledgement_is_not_the_servers_settings() {
     let mut server = Raw::silent(Config::default());
     server.send(frame(SETTINGS, ACK, 0, &[]));
-    assert_eq!(*server.events.lock().unwrap(), [Event::Received]);
+    assert_eq!(*server.events.lock().unwrap(), [ConnectionEvent::Received]);
     server.send(frames::ping([0; 8]));
     server.assert_ended_with(Reason::PROTOCOL_ERROR);
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::Bytes;
-use crowfly_http2::{Config, ReceiveStream, ResponseFuture, SendStream};
+use crowfly_http2::{Config, HeadFuture, ReceiveStream, SendStream};
 
 use crate::frames;
 use crate::raw::{Raw, now, post};
@@ -98,7 +98,7 @@ struct Call {
 }
 
 enum Response {
-    Awaited(ResponseFuture),
+    Awaited(HeadFuture),
     Dropped,
     Here(ReceiveStream),
     Over,

@@ -2,7 +2,7 @@
 
 use std::task::Poll;
 
-use crowfly_http2::{Event, GoAway, OpenError, Reason, StreamError};
+use crowfly_http2::{ConnectionEvent, GoAway, OpenError, Reason, StreamError};
 
 use crate::frames::{self, GOAWAY, OK, go_away, headers, last_data};
 use crate::raw::{Raw, post, whole};
@@ -46,7 +46,7 @@ fn a_second_go_away_may_name_a_lower_stream() {
     assert!(matches!(calls[1].error(), StreamError::Refused(_)));
     assert!(matches!(calls[0].poll(), Poll::Pending));
     let gone = |last_stream_id| {
-        Event::GoAway(GoAway {
+        ConnectionEvent::GoAway(GoAway {
             last_stream_id,
             error_code: 0,
             debug_text: "".into(),
@@ -55,7 +55,7 @@ fn a_second_go_away_may_name_a_lower_stream() {
     let events = server.events.lock().unwrap();
     let told: Vec<_> = events
         .iter()
-        .filter(|e| matches!(e, Event::GoAway(_)))
+        .filter(|e| matches!(e, ConnectionEvent::GoAway(_)))
         .collect();
     assert_eq!(told, [&gone(0x7fff_ffff), &gone(1)]);
 }
@@ -122,7 +122,7 @@ fn the_debug_text_of_a_go_away_is_told() {
         server.send(frames::frame(GOAWAY, 0, 0, &payload));
         let events = server.events.lock().unwrap();
         match events.last() {
-            Some(Event::GoAway(go_away)) => go_away.to_string(),
+            Some(ConnectionEvent::GoAway(go_away)) => go_away.to_string(),
             other => panic!("{other:?}"),
         }
     };

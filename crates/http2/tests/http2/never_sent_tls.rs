@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use crowfly_http2::{Client, Config, Connection, Error, StreamError};
+use crowfly_http2::{Client, Config, ConnectionTask, Error, StreamError};
 use rcgen::generate_simple_self_signed;
 use rustls_pki_types::PrivateKeyDer;
 use tokio_rustls::TlsConnector;
@@ -112,7 +112,7 @@ impl Pair {
                 break stream.unwrap();
             }
         };
-        let (client, connection) = Connection::new(stream, Config::default(), |_| {});
+        let (client, connection) = ConnectionTask::new(stream, Config::default(), |_| {});
         let mut pair = Self {
             wire,
             client,

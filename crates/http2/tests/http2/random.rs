@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use crowfly_http2::{Config, ResponseFuture, SendStream, StreamError};
+use crowfly_http2::{Config, HeadFuture, SendStream, StreamError};
 use http::HeaderMap;
 use proptest::prelude::*;
 
@@ -250,7 +250,7 @@ fn response(id: u32) -> Vec<u8> {
 
 /// Sends and reads at once, as a call does that streams in both directions.
 async fn exchange(
-    response: ResponseFuture,
+    response: HeadFuture,
     mut request: SendStream,
     body: Bytes,
     piece: usize,

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use crowfly_http2::{
-    Client, Config, Connection, Error, Event, Reason, ReceiveStream, ResponseFuture, SendStream,
-    StreamError,
+    Client, Config, ConnectionEvent, ConnectionTask, Error, HeadFuture, Reason, ReceiveStream,
+    SendStream, StreamError,
 };
 use http::{HeaderMap, Request, Response};
 
@@ -22,7 +22,7 @@ type Driver = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 pub(crate) struct Raw {
     pub(crate) wire: Wire,
     pub(crate) client: Option<Client>,
-    pub(crate) events: Arc<Mutex<Vec<Event>>>,
+    pub(crate) events: Arc<Mutex<Vec<ConnectionEvent>>>,
     /// What the connection ended with.
     pub(crate) ended: Option<Result<(), Error>>,
     driver: Option<Driver>,
@@ -38,7 +38,7 @@ impl Raw {
         let events = Arc::new(Mutex::new(Vec::new()));
         let heard = events.clone();
         let observe = move |event| heard.lock().unwrap().push(event);
-        let (client, connection) = Connection::new(wire.clone(), config, observe);
+        let (client, connection) = ConnectionTask::new(wire.clone(), config, observe);
         let connection = connection
             .probing(|wire| wire.lock().is_gone)
             .with_exact_writes();
@@ -198,7 +198,7 @@ impl Raw {
 
 /// Both sides of a stream.
 pub(crate) struct Call {
-    pub(crate) response: ResponseFuture,
+    pub(crate) response: HeadFuture,
     pub(crate) request: SendStream,
 }
 

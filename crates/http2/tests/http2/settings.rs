@@ -2,7 +2,7 @@
 
 use std::task::Poll;
 
-use crowfly_http2::{Config, Event, Reason};
+use crowfly_http2::{Config, ConnectionEvent, Reason};
 
 use crate::frames::{
     self, ACK, ENABLE_PUSH, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, MAX_FRAME_SIZE, PING,
@@ -58,11 +58,11 @@ fn settings_are_told() {
     server.send(settings(&[(MAX_CONCURRENT_STREAMS, 7)]));
     server.send(settings(&[]));
     server.send(frame(SETTINGS, ACK, 0, &[]));
-    let told = |max_concurrent_streams| Event::Settings {
+    let told = |max_concurrent_streams| ConnectionEvent::Settings {
         max_concurrent_streams,
     };
     let mut events = server.events.lock().unwrap();
-    events.retain(|event| *event != Event::Received);
+    events.retain(|event| *event != ConnectionEvent::Received);
     assert_eq!(*events, [told(Some(7)), told(None)]);
 }
 

@@ -8,13 +8,13 @@ use crate::{
     counters::CallCounter,
     endpoint::{Pool, RosterId},
     leaf::Leaves,
-    plan::{Cluster, DropCategory},
+    plan::{ClusterPlan, DropCategory},
 };
 
 /// A leaf cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterImpl {
-    pub(crate) plan: Arc<Cluster>,
+    pub(crate) plan: Arc<ClusterPlan>,
     pub(crate) counter: Arc<CallCounter>,
     /// Its endpoints, in whatever priority and locality they are.
     roster: RosterId,
@@ -22,7 +22,7 @@ pub(crate) struct ClusterImpl {
 }
 
 impl ClusterImpl {
-    pub(super) fn create<T>(plan: &Arc<Cluster>, cx: &mut NodeContext<'_, T>) -> Self {
+    pub(super) fn create<T>(plan: &Arc<ClusterPlan>, cx: &mut NodeContext<'_, T>) -> Self {
         let eds_service_name = plan.eds_service_name.as_ref();
         let counter = cx.counters.counter(&plan.name, eds_service_name);
         let roster = cx
@@ -42,11 +42,11 @@ impl ClusterImpl {
     }
 
     /// Another cluster, and other endpoints, are counted apart.
-    pub(super) fn fits(&self, plan: &Cluster) -> bool {
+    pub(super) fn fits(&self, plan: &ClusterPlan) -> bool {
         self.plan.name == plan.name && self.plan.eds_service_name == plan.eds_service_name
     }
 
-    pub(super) fn update<T>(&mut self, plan: &Arc<Cluster>, cx: &mut NodeContext<'_, T>) {
+    pub(super) fn update<T>(&mut self, plan: &Arc<ClusterPlan>, cx: &mut NodeContext<'_, T>) {
         if Arc::ptr_eq(&self.plan, plan) {
             return;
         }

@@ -12,8 +12,8 @@ use std::{
 };
 
 use crowfly_lb::{
-    Balancer, Call, CallContext, CallCounters, ClusterName, Command, Endpoint, EndpointId,
-    EndpointState, EndpointView, Event, Pick, Picker, Plan, Tree,
+    Balancer, BalancerEvent, Call, CallContext, CallCounters, ClusterName, Command, Endpoint,
+    EndpointId, EndpointState, EndpointView, Pick, Picker, Plan, Tree,
 };
 use plans::{localities, tree_of};
 
@@ -87,7 +87,7 @@ impl Sim {
         sim.plan(plan);
         for (id, port) in sim.live.clone() {
             let state = ready_at(port);
-            sim.handle(Event::Endpoint { id, state });
+            sim.handle(BalancerEvent::Endpoint { id, state });
         }
         sim.flush();
         sim.forget();
@@ -95,7 +95,7 @@ impl Sim {
     }
 
     /// Hands over an event without acting on it.
-    pub(crate) fn handle(&mut self, event: Event<Port>) {
+    pub(crate) fn handle(&mut self, event: BalancerEvent<Port>) {
         self.balancer.handle(event, self.now);
     }
 
@@ -129,12 +129,12 @@ impl Sim {
 
     /// Stops using a cluster.
     pub(crate) fn remove(&mut self, cluster: &str) {
-        self.handle(Event::RemoveCluster(cluster.into()));
+        self.handle(BalancerEvent::RemoveCluster(cluster.into()));
         self.flush();
     }
 
     pub(crate) fn plan(&mut self, plan: Plan) {
-        self.handle(Event::Plan(Arc::new(plan)));
+        self.handle(BalancerEvent::Plan(Arc::new(plan)));
         self.flush();
     }
 
@@ -158,7 +158,7 @@ impl Sim {
 
     pub(crate) fn report(&mut self, port: Port, state: EndpointState<Port>) {
         let id = self.id(port);
-        self.handle(Event::Endpoint { id, state });
+        self.handle(BalancerEvent::Endpoint { id, state });
         self.flush();
     }
 
@@ -167,7 +167,7 @@ impl Sim {
         let mut at_port = self.live.iter().filter(|entry| *entry.1 == port);
         let id = *at_port.next_back().expect("a live endpoint").0;
         let state = ready_at(port);
-        self.handle(Event::Endpoint { id, state });
+        self.handle(BalancerEvent::Endpoint { id, state });
         self.flush();
     }
 

@@ -3,8 +3,8 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use crowfly_lb::{
-    Cluster, DropCategory, Leaf, Locality, LocalityId, Node, Plan, Policy, Priority, PriorityChild,
-    RingSize, timing::RETENTION,
+    ClusterPlan, DropCategory, Leaf, Locality, LocalityId, Node, Plan, Policy, Priority,
+    PriorityChild, RingSize, timing::RETENTION,
 };
 
 use super::{CLUSTER, Port, endpoints_at};
@@ -91,7 +91,7 @@ pub(crate) fn gate(name: &str, drops: &[(&str, u32)], limit: u32, child: Node) -
         name: name.into(),
         per_million,
     });
-    Node::Cluster(Arc::new(Cluster {
+    Node::Cluster(Arc::new(ClusterPlan {
         name: name.into(),
         eds_service_name: None,
         drops: drops.collect(),

@@ -10,7 +10,8 @@ use std::{
 };
 
 use crowfly_lb::{
-    Balancer, Call, CallContext, CallCounters, Command, EndpointId, Event, Pick, Picker, Plan,
+    Balancer, BalancerEvent, Call, CallContext, CallCounters, Command, EndpointId, Pick, Picker,
+    Plan,
 };
 
 use crate::{
@@ -102,7 +103,7 @@ impl Driver {
                 {
                     let (id, nowhere) = (self.released[n], (Ipv6Addr::UNSPECIFIED, 0));
                     let state = state(reported, nowhere.into());
-                    self.handle(Event::Endpoint { id, state });
+                    self.handle(BalancerEvent::Endpoint { id, state });
                 }
             }
             Step::Millis(millis) => self.advance(millis),
@@ -111,7 +112,7 @@ impl Driver {
             Step::Demand => self.demand(),
             Step::ExitIdle => self.exit_idle(),
             Step::Remove => {
-                self.handle(Event::RemoveCluster(CLUSTER.into()));
+                self.handle(BalancerEvent::RemoveCluster(CLUSTER.into()));
                 self.next = Next::Remove;
             }
         }
@@ -163,7 +164,7 @@ impl Driver {
         // A plan that follows another, or a removal, in the same batch is as if there had been none.
         let (plan, number) = self.planner.plan(&shape, self.model.root.as_ref());
         self.last = shape;
-        self.handle(Event::Plan(plan.clone()));
+        self.handle(BalancerEvent::Plan(plan.clone()));
         self.next = Next::Plan(plan, number);
     }
 
@@ -179,7 +180,7 @@ impl Driver {
     /// Tells the balancer what has changed.
     fn tell(&mut self) {
         for (id, state) in self.world.changes() {
-            self.handle(Event::Endpoint { id, state });
+            self.handle(BalancerEvent::Endpoint { id, state });
         }
     }
 
@@ -207,7 +208,7 @@ impl Driver {
             if let Some(name) = self.names.get(&id) {
                 self.model.with_endpoint(*name, Endpoint::ask);
             }
-            self.handle(Event::Demand(id));
+            self.handle(BalancerEvent::Demand(id));
         }
     }
 
@@ -250,7 +251,7 @@ impl Driver {
         Some(self.picker.as_ref()?.pick(&cx))
     }
 
-    fn handle(&mut self, event: Event<Name>) {
+    fn handle(&mut self, event: BalancerEvent<Name>) {
         self.balancer.handle(event, self.instant());
     }
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use crowfly_lb::{
-    CallContext, ChoiceCount, Cluster, CustomPolicy, DropCategory, Endpoint, Leaf, Locality,
+    CallContext, ChoiceCount, ClusterPlan, CustomPolicy, DropCategory, Endpoint, Leaf, Locality,
     LocalityId, Node, Plan, Policy, Priority, PriorityChild, ReadySet, RingSize, Selection,
     Selector, timing::RETENTION,
 };
@@ -116,7 +116,7 @@ impl Planner {
             name: "lb".into(),
             per_million: leaf.drops,
         };
-        Node::Cluster(Arc::new(Cluster {
+        Node::Cluster(Arc::new(ClusterPlan {
             name,
             eds_service_name,
             drops: Arc::from([drop]),
@@ -229,7 +229,7 @@ fn first_address(node: &Node, fits: impl Fn(&[u8; 16]) -> bool + Copy) -> Option
 }
 
 /// Whether the addresses of a leaf cluster come from a name.
-pub(crate) fn is_named(cluster: &Cluster) -> bool {
+pub(crate) fn is_named(cluster: &ClusterPlan) -> bool {
     cluster.name.as_str() == LEAVES[NAMED]
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crowfly_model::grpc::{
     Cluster,
-    cluster::{ClusterKind, EndpointPolicy, EndpointSource, LbPolicy, Leaf},
+    cluster::{ClusterKind, EndpointPolicy, EndpointSource, LbPolicy, LeafCluster},
 };
 use envoy_types::pb::{
     envoy::{
@@ -36,7 +36,7 @@ fn eds_cluster() {
     let mut proto = cluster();
     let parsed = accept::<Cluster>(&proto);
     assert_eq!(parsed.eds_name(), Some("payments"));
-    let expected = Leaf {
+    let expected = LeafCluster {
         source: EndpointSource::Eds { service_name: None },
         lb_policy: LbPolicy::WrrLocality(EndpointPolicy::RoundRobin),
         max_concurrent_requests: 1024,
@@ -245,7 +245,7 @@ fn upstream_config_that_is_nacked() {
     check_rejections::<Cluster, _>(aggregate, cases);
 }
 
-fn leaf(proto: &pb::Cluster) -> Leaf {
+fn leaf(proto: &pb::Cluster) -> LeafCluster {
     match accept::<Cluster>(proto).kind {
         ClusterKind::Leaf(leaf) => leaf,
         ClusterKind::Aggregate(aggregate) => panic!("expected a leaf, got {aggregate:?}"),

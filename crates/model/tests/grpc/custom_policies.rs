@@ -7,7 +7,7 @@ use crowfly_model::{
     grpc::{
         Cluster,
         cluster::{
-            ClusterKind, CustomPolicies, CustomPolicy, EndpointPolicy, LbPolicy, MadePolicy,
+            ClusterKind, CustomPolicies, CustomPolicyConfig, EndpointPolicy, LbPolicy, MadePolicy,
             ReadPolicy,
         },
     },
@@ -303,7 +303,7 @@ fn leaf_policy(cluster: Cluster) -> LbPolicy {
     }
 }
 
-fn custom(policy: EndpointPolicy) -> CustomPolicy {
+fn custom(policy: EndpointPolicy) -> CustomPolicyConfig {
     match policy {
         EndpointPolicy::Custom(policy) => policy,
         other => panic!("expected a policy of the program's own, got {other:?}"),

@@ -2,7 +2,7 @@
 
 use crowfly_model::grpc::{
     Cluster,
-    cluster::{ClusterKind, EndpointPolicy, LbPolicy, RingSize},
+    cluster::{ClusterKind, EndpointPolicy, LbPolicy, RingSizeBounds},
 };
 use envoy_types::pb::{
     envoy::{
@@ -35,7 +35,8 @@ use crate::{
 /// S3-16: every policy is read with its settings, and settings that are not given have defaults.
 #[test]
 fn policies_have_settings_and_defaults() {
-    let sized = |min, max| LbPolicy::Endpoints(EndpointPolicy::RingHash(RingSize { min, max }));
+    let sized =
+        |min, max| LbPolicy::Endpoints(EndpointPolicy::RingHash(RingSizeBounds { min, max }));
     let least = |choice_count| LbPolicy::Endpoints(EndpointPolicy::LeastRequest { choice_count });
     let first = |shuffle| LbPolicy::Endpoints(EndpointPolicy::PickFirst { shuffle });
     let cases = [
@@ -66,7 +67,8 @@ fn the_enum_has_settings_of_its_own() {
     assert_eq!(policy_of(&proto), least(3));
 
     proto.lb_policy = PbLbPolicy::RingHash as i32;
-    let sized = |min, max| LbPolicy::Endpoints(EndpointPolicy::RingHash(RingSize { min, max }));
+    let sized =
+        |min, max| LbPolicy::Endpoints(EndpointPolicy::RingHash(RingSizeBounds { min, max }));
     assert_eq!(policy_of(&proto), sized(1024, 8 << 20));
     proto.lb_config = Some(LbConfig::RingHashLbConfig(RingHashLbConfig {
         minimum_ring_size: Some(UInt64Value { value: 7 }),

@@ -6,7 +6,7 @@ use crowfly_model::{
     Features, ResourceType,
     grpc::{
         Cluster,
-        cluster::{ClusterKind, CustomPolicies, EndpointPolicy, LbPolicy, RingSize},
+        cluster::{ClusterKind, CustomPolicies, EndpointPolicy, LbPolicy, RingSizeBounds},
     },
 };
 use envoy_types::pb::{
@@ -28,7 +28,8 @@ use crate::messages::{any, cluster};
 /// service config.
 #[test]
 fn a_typed_struct_may_name_a_policy_of_grpc() {
-    let sized = |min, max| LbPolicy::Endpoints(EndpointPolicy::RingHash(RingSize { min, max }));
+    let sized =
+        |min, max| LbPolicy::Endpoints(EndpointPolicy::RingHash(RingSizeBounds { min, max }));
     let least = |choice_count| LbPolicy::Endpoints(EndpointPolicy::LeastRequest { choice_count });
     let first = |shuffle| LbPolicy::Endpoints(EndpointPolicy::PickFirst { shuffle });
     let ring = "ring_hash_experimental";

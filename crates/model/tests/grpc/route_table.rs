@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crowfly_model::grpc::route::{
-    PathMatcher, Route, RouteAction, SkippedRoute, Table, VirtualHost,
+    PathMatcher, Route, RouteAction, RouteTable, SkippedRoute, VirtualHost,
 };
 use proptest::{prelude::*, sample::select};
 
@@ -83,7 +83,7 @@ proptest! {
         let first = conditions.iter().position(|condition| condition.holds_for(path));
         let mut next = 0..;
         let host = host(conditions.iter().map(|condition| condition.matcher()));
-        let table = Table::compile(&host, |_| next.next());
+        let table = RouteTable::compile(&host, |_| next.next());
 
         prop_assert_eq!(table.position(path), first);
         prop_assert_eq!(table.find(path).ok().copied().flatten(), first);
@@ -104,7 +104,7 @@ fn no_match_names_the_skipped_routes() {
     };
     let mut host = VirtualHost::clone(&host([]));
     let text = |host: &VirtualHost| {
-        let table = Table::compile(&Arc::new(host.clone()), |_| ());
+        let table = RouteTable::compile(&Arc::new(host.clone()), |_| ());
         table.find("/a.A/M").unwrap_err().to_string()
     };
     assert_eq!(text(&host), "virtual host host: no route matches /a.A/M");

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crowfly_model::{Features, ResourceType};
-use crowfly_xds::discovery::Output;
+use crowfly_xds::discovery::DiscoveryOutput;
 use crowfly_xds::{
     Authorities, Discovery, Input, Kind, Protocol, Readings, Request, ServerId, SessionConfig,
 };
@@ -76,8 +76,8 @@ impl Client {
         let mut bytes = 0;
         while let Some(output) = self.discovery.poll_output(self.now) {
             match output {
-                Output::Changed { .. } => self.changes += 1,
-                Output::Send(_, request) => {
+                DiscoveryOutput::Changed { .. } => self.changes += 1,
+                DiscoveryOutput::Send(_, request) => {
                     bytes += match *request {
                         Request::Delta(request) => request.encode_to_vec().len(),
                         Request::Sotw(request) => request.encode_to_vec().len(),

@@ -9,7 +9,7 @@ use crowfly_testkit::builders::{
     routes,
 };
 use crowfly_testkit::{Script, delta};
-use crowfly_xds::{DataErrors, Entry, Key, Protocol, Resolver, Roots};
+use crowfly_xds::{CacheEntry, DataErrors, Key, Protocol, ResolveRoots, Resolver};
 use envoy_types::pb::google::protobuf::Any;
 
 pub(crate) struct World {
@@ -42,7 +42,7 @@ impl World {
     }
 
     fn new() -> Self {
-        let roots = Roots {
+        let roots = ResolveRoots {
             listener: "web".into(),
             authority: "web".into(),
             held: BTreeSet::new(),
@@ -79,7 +79,7 @@ impl World {
     }
 
     /// A resource as a client knows it once it has come.
-    pub(crate) fn entry(&mut self, resource: &impl Resource) -> (Key, Entry) {
+    pub(crate) fn entry(&mut self, resource: &impl Resource) -> (Key, CacheEntry) {
         let any = resource.any();
         let name = resource.name();
         match any.type_url.as_str() {
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    fn receive<R: ResourceType>(&mut self, name: &str, any: Any) -> (Key, Entry) {
+    fn receive<R: ResourceType>(&mut self, name: &str, any: Any) -> (Key, CacheEntry) {
         let key = Key::of::<R>(name);
         if self.script.cache().entry(&key).is_none() {
             self.script.subscribe::<R>(name);

@@ -9,7 +9,7 @@ use crowfly_model::grpc::listener::{ListenerKind, RouteSource};
 use crowfly_model::grpc::route::VirtualHost;
 use crowfly_model::grpc::{Listener, RouteConfig};
 
-use super::Roots;
+use super::ResolveRoots;
 use super::config::ResolveError;
 use super::look::Look;
 

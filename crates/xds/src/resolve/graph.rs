@@ -9,7 +9,7 @@ use super::cluster::{self, Found};
 use super::config::{ClusterResult, Missing, ResolveError, XdsConfig, routed};
 use super::look::{Look, Need};
 use super::view::View;
-use super::{Resolved, Roots, Watches};
+use super::{ResolveRoots, Resolved, Watches};
 use crate::error::ResourceError;
 use crate::sorted::{Sorted, SortedSet};
 
@@ -129,7 +129,7 @@ impl Graph {
         self.built
     }
 
-    fn find_base(&mut self, view: &View, roots: &Roots) {
+    fn find_base(&mut self, view: &View, roots: &ResolveRoots) {
         let mut look = Look::at(view);
         let what = Base::find(&mut look, roots);
         let old = self.base.take();

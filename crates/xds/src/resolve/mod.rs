@@ -60,7 +60,7 @@ use crate::kind::Key;
 
 /// The inputs of resolution that are not resources: the names from which it starts.
 #[derive(Clone, Debug)]
-pub struct Roots {
+pub struct ResolveRoots {
     /// The name of the listener: the service in the channel's target.
     pub listener: Arc<str>,
     /// The data-plane authority, which chooses the virtual host.

@@ -11,8 +11,8 @@ use crowfly_model::grpc::cluster::DnsName;
 use super::graph::Graph;
 use super::look::Need;
 use super::view::View;
-use super::{Resolved, Roots, Watches};
-use crate::cache::Entry;
+use super::{ResolveRoots, Resolved, Watches};
+use crate::cache::CacheEntry;
 use crate::kind::Key;
 use crate::sorted::Sorted;
 
@@ -26,7 +26,7 @@ use crate::sorted::Sorted;
 #[derive(Debug)]
 pub struct Resolver {
     view: View,
-    roots: Roots,
+    roots: ResolveRoots,
     holds: Sorted<Arc<str>, usize>,
     graph: Graph,
     last: Option<Resolved>,

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::Endpoints;
 use crowfly_model::grpc::cluster::DnsName;
-use crowfly_model::grpc::endpoints::{Endpoint, Health, Locality, LocalityId};
+use crowfly_model::grpc::endpoints::{EdsEndpoint, EdsLocality, Health, LocalityId};
 
-use crate::cache::{Cache, Entry};
-use crate::error::{Reason, ResourceError};
+use crate::cache::{Cache, CacheEntry};
+use crate::error::{ResourceError, TroubleReason};
 use crate::kind::Key;
 
 /// Resources and DNS answers at one instant.
@@ -126,7 +126,7 @@ fn trouble(name: &DnsName, why: Arc<str>, node: &Arc<str>) -> ResourceError {
     ResourceError {
         noun: "DNS name",
         name: name.to_string().into(),
-        reason: Reason::Dns(why),
+        reason: TroubleReason::Dns(why),
         node: Arc::clone(node),
     }
 }
@@ -136,10 +136,10 @@ fn trouble(name: &DnsName, why: Arc<str>, node: &Arc<str>) -> ResourceError {
 fn endpoints(name: &DnsName, addresses: Vec<SocketAddr>) -> Endpoints {
     Endpoints {
         name: name.to_string(),
-        priorities: vec![vec![Locality {
+        priorities: vec![vec![EdsLocality {
             id: LocalityId::default(),
             weight: NonZeroU32::MIN,
-            endpoints: vec![Endpoint {
+            endpoints: vec![EdsEndpoint {
                 addresses,
                 weight: NonZeroU32::MIN,
                 health: Health::Unknown,

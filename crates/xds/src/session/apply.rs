@@ -12,12 +12,12 @@ use envoy_types::pb::envoy::service::discovery::v3::{Resource, ResourceError as 
 use envoy_types::pb::google::protobuf::Any;
 use tracing::warn;
 
-use super::Output;
+use super::SessionOutput;
 use super::refusal::Refusal;
 use super::type_state::TypeState;
-use crate::cache::{Cache, Changed, Failure, Received, State};
+use crate::cache::{Cache, Changed, LastFailure, Received, ResourceStatus};
 use crate::data_errors::DataErrors;
-use crate::error::{Reason, ResourceError};
+use crate::error::{ResourceError, TroubleReason};
 use crate::kind::{Erased, Key, Kind, canonical};
 use crate::readings::Readings;
 
@@ -103,12 +103,15 @@ impl Verdict {
             }
             Err(errors) => {
                 self.errors.push(format_args!("{noun} {name}: {errors}"));
-                let failure = context.failure(state.kind, &name, Reason::Invalid(errors), version);
+                let failure =
+                    context.failure(state.kind, &name, TroubleReason::Invalid(errors), version);
                 let keep = context.data_errors.keep_on_invalid();
                 if !keep {
                     state.wire.lost(&name);
                 }
-                let changed = cache.entry_mut(&key).fail(State::Nacked, failure, keep);
+                let changed = cache
+                    .entry_mut(&key)
+                    .fail(ResourceStatus::Nacked, failure, keep);
                 self.push(key, changed);
                 None
             }
@@ -134,7 +137,7 @@ impl Verdict {
         }
         seen.insert(Arc::clone(&name));
         self.settle(&name, state);
-        let reason = Reason::Reported {
+        let reason = TroubleReason::Reported {
             code: status.code,
             message: status.message.into(),
         };
@@ -145,7 +148,7 @@ impl Verdict {
         let key = state.kind.key(&name);
         let changed = cache
             .entry_mut(&key)
-            .fail(State::ReceivedError, failure, keep);
+            .fail(ResourceStatus::ReceivedError, failure, keep);
         self.push(key, changed);
     }
 
@@ -169,8 +172,8 @@ impl Verdict {
             }
             return;
         }
-        let failure = context.failure(state.kind, name, Reason::Deleted, &Arc::default());
-        let changed = entry.fail(State::DoesNotExist, failure, keep);
+        let failure = context.failure(state.kind, name, TroubleReason::Deleted, &Arc::default());
+        let changed = entry.fail(ResourceStatus::DoesNotExist, failure, keep);
         self.push(key, changed);
     }
 
@@ -192,9 +195,9 @@ impl Verdict {
     }
 
     /// The changes to tell watchers of.
-    pub(super) fn into_changes(self) -> impl Iterator<Item = Output> {
+    pub(super) fn into_changes(self) -> impl Iterator<Item = SessionOutput> {
         let changes = self.changes.into_iter();
-        changes.map(|(key, changed)| Output::Changed { key, changed })
+        changes.map(|(key, changed)| SessionOutput::Changed { key, changed })
     }
 }
 
@@ -215,8 +218,14 @@ impl Context<'_> {
         warn!(name, node, "the {noun} asks for what is not done: {told}");
     }
 
-    fn failure(&self, kind: Kind, name: &Arc<str>, reason: Reason, version: &Arc<str>) -> Failure {
-        Failure {
+    fn failure(
+        &self,
+        kind: Kind,
+        name: &Arc<str>,
+        reason: TroubleReason,
+        version: &Arc<str>,
+    ) -> LastFailure {
+        LastFailure {
             error: ResourceError {
                 noun: kind.noun,
                 name: Arc::clone(name),

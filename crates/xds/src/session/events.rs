@@ -71,7 +71,7 @@ pub enum Input {
     Opened,
     /// The server sent this on a state-of-the-world stream.
     Response(DiscoveryResponse),
-    /// The last [`Output::Send`] is on its way.
+    /// The last [`SessionOutput::Send`] is on its way.
     Sent,
     /// The owner wants these resources.
     Subscribe {

@@ -34,15 +34,17 @@ use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, Dis
 use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
-use crate::cache::{Cache, Changed, Failure, State};
-use crate::error::{Reason, ResourceError};
+use crate::cache::{Cache, Changed, LastFailure, ResourceStatus};
+use crate::error::{ResourceError, TroubleReason};
 use crate::kind::{Key, Kind};
 use crate::readings::Readings;
 use crate::sorted::SortedSet;
 use apply::Verdict;
 use type_state::TypeState;
 
-pub use events::{Ending, EndingKind, Input, Output, Protocol, Request, SessionConfig, Want};
+pub use events::{
+    Ending, EndingKind, Input, Protocol, Request, SessionConfig, SessionOutput, Want,
+};
 
 /// A stream that ends sooner than this after the last one did is followed by a wait, even if the
 /// server answered. A server that answers once and closes must not be called in a tight loop.
@@ -64,7 +66,7 @@ pub struct Session {
     deadlines: SortedSet<(Instant, Key)>,
     backoff: Backoff,
     last_end: Option<Instant>,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<SessionOutput>,
 }
 
 #[derive(Debug)]
@@ -130,7 +132,7 @@ impl Session {
     }
 
     /// The next thing to do; `None` when there is nothing more for now.
-    pub fn poll_output(&mut self, cache: &Cache) -> Option<Output> {
+    pub fn poll_output(&mut self, cache: &Cache) -> Option<SessionOutput> {
         if self.outputs.is_empty() {
             self.stop_if_idle(cache);
         }
@@ -138,7 +140,7 @@ impl Session {
             return Some(output);
         }
         if let Some(request) = self.next_request(cache) {
-            return Some(Output::Send(Box::new(request)));
+            return Some(SessionOutput::Send(Box::new(request)));
         }
         // There is nothing to send, but `next_request` may have released resources.
         let output = self.outputs.pop_front();
@@ -238,7 +240,7 @@ impl Session {
         if busy || idle || !self.types.iter().all(TypeState::is_unwanted) {
             return;
         }
-        self.outputs.push_back(Output::Close);
+        self.outputs.push_back(SessionOutput::Close);
         self.stream = Stream::Idle;
         self.deadlines = SortedSet::default();
         self.release(cache);
@@ -258,7 +260,7 @@ impl Session {
             return;
         }
         let (released, fallen) = self.types[index].release(cache);
-        let released = released.into_iter().map(Output::Released);
+        let released = released.into_iter().map(SessionOutput::Released);
         self.outputs.extend(released);
         for deadline in &fallen {
             self.deadlines.remove(deadline);
@@ -267,7 +269,8 @@ impl Session {
 
     fn connect(&mut self) {
         self.stream = Stream::Connecting;
-        self.outputs.push_back(Output::Open(self.config.protocol));
+        self.outputs
+            .push_back(SessionOutput::Open(self.config.protocol));
     }
 
     fn opened(&mut self, cache: &Cache) {
@@ -363,7 +366,7 @@ impl Session {
         };
         open.unconsumed = true;
         if !std::mem::replace(&mut open.answered, true) {
-            self.outputs.push_back(Output::Answered);
+            self.outputs.push_back(SessionOutput::Answered);
         }
         Some(index)
     }
@@ -379,7 +382,7 @@ impl Session {
         } else {
             warn!(type_url, version, node, errors = %verdict.errors, "rejected");
         }
-        self.outputs.push_back(Output::Received {
+        self.outputs.push_back(SessionOutput::Received {
             kind,
             valid: verdict.valid,
             invalid: verdict.errors.len(),
@@ -422,7 +425,7 @@ impl Session {
             reason: Arc::clone(&reason),
         };
         if !answered || too_large {
-            self.outputs.push_back(Output::Failed(reason));
+            self.outputs.push_back(SessionOutput::Failed(reason));
         }
     }
 
@@ -474,11 +477,11 @@ impl Session {
         }
         let after = self.config.data_errors.resource_timeout();
         let (entry_state, reason) = if self.config.data_errors.timer_is_transient() {
-            (State::TimedOut, Reason::Slow(after))
+            (ResourceStatus::TimedOut, TroubleReason::Slow(after))
         } else {
-            (State::DoesNotExist, Reason::TimedOut(after))
+            (ResourceStatus::DoesNotExist, TroubleReason::TimedOut(after))
         };
-        let failure = Failure {
+        let failure = LastFailure {
             error: ResourceError {
                 noun: state.kind.noun,
                 name: Arc::clone(&key.name),
@@ -490,7 +493,8 @@ impl Session {
         };
         let changed = cache.entry_mut(&key).fail(entry_state, failure, false);
         if changed != Changed::Nothing {
-            self.outputs.push_back(Output::Changed { key, changed });
+            self.outputs
+                .push_back(SessionOutput::Changed { key, changed });
         }
     }
 

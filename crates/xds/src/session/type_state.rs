@@ -14,7 +14,7 @@ use super::delta::DeltaWire;
 use super::refusal::Refusal;
 use super::sotw::SotwWire;
 use super::{Protocol, Request, Want};
-use crate::cache::{Cache, Entry};
+use crate::cache::{Cache, CacheEntry};
 use crate::kind::{Key, Kind};
 use crate::sorted::Sorted;
 
@@ -284,7 +284,7 @@ impl TypeState {
         let Wire::Delta(wire) = &self.wire else {
             return false;
         };
-        let good = |entry: &Entry| entry.has_value() && entry.failure().is_none();
+        let good = |entry: &CacheEntry| entry.has_value() && entry.failure().is_none();
         self.names.all
             && !self.names.by_name.contains_key(&key.name)
             && authority_of(&key.name) == Authority::Default

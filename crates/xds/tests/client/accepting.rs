@@ -6,7 +6,7 @@ use std::time::Duration;
 use crowfly_model::grpc::{Cluster, Listener};
 use crowfly_testkit::builders::{cluster, listener};
 use crowfly_testkit::{Script, garbled, over_both};
-use crowfly_xds::{Changed, DataErrors, Key, Protocol, Reason};
+use crowfly_xds::{Changed, DataErrors, Key, Protocol, TroubleReason};
 
 use crate::expected::{answer, asking, introduction};
 
@@ -77,7 +77,7 @@ fn first_response_can_be_refused() {
         assert!(reason.contains("cluster a: lb_policy"), "{reason}");
         assert_eq!(script.changes(), [(Key::of::<Cluster>("a"), Changed::Data)]);
         let reason = script.error::<Cluster>("a").reason;
-        assert!(matches!(reason, Reason::Invalid(_)), "{reason:?}");
+        assert!(matches!(reason, TroubleReason::Invalid(_)), "{reason:?}");
     });
 }
 
@@ -99,7 +99,7 @@ fn refused_update_leaves_the_accepted_version_in_use() {
         assert_eq!(script.changes(), told);
         assert_eq!(script.value::<Cluster>("a").eds_name(), Some("good"));
         let ambient = script.ambient::<Cluster>("a").unwrap();
-        assert!(matches!(ambient.reason, Reason::Invalid(_)));
+        assert!(matches!(ambient.reason, TroubleReason::Invalid(_)));
     });
 }
 
@@ -161,7 +161,7 @@ fn valid_part_of_a_refused_response_is_used() {
         script.no_request();
         assert_eq!(script.value::<Cluster>("a").name, "a");
         let reason = script.error::<Cluster>("b").reason;
-        assert!(matches!(reason, Reason::Invalid(_)), "{reason:?}");
+        assert!(matches!(reason, TroubleReason::Invalid(_)), "{reason:?}");
     });
 }
 
@@ -194,7 +194,7 @@ fn every_bad_resource_is_reported() {
             .map(|read| read.unwrap_err().reason);
         assert_eq!(reason.is_some(), is_told, "{reason:?}");
         assert!(
-            matches!(reason, None | Some(Reason::Invalid(_))),
+            matches!(reason, None | Some(TroubleReason::Invalid(_))),
             "{reason:?}"
         );
     });

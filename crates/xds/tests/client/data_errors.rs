@@ -5,7 +5,7 @@ use std::time::Duration;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener};
 use crowfly_testkit::builders::{cluster, endpoints, listener};
 use crowfly_testkit::{Said, Script, over_both, report};
-use crowfly_xds::{Changed, DataErrors, Key, Protocol, Reason, State};
+use crowfly_xds::{Changed, DataErrors, Key, Protocol, ResourceStatus, TroubleReason};
 use envoy_types::pb::google::protobuf::Any;
 
 use crate::expected::answer;
@@ -39,8 +39,8 @@ fn deleted_listener_does_not_exist() {
 
         assert_eq!(script.asked().refusal, None, "it is no NACK");
         assert_eq!(script.changes(), told(Changed::Data));
-        assert_eq!(script.error::<Listener>("a").reason, Reason::Deleted);
-        assert_eq!(state(&script), State::DoesNotExist);
+        assert_eq!(script.error::<Listener>("a").reason, TroubleReason::Deleted);
+        assert_eq!(state(&script), ResourceStatus::DoesNotExist);
     });
 }
 
@@ -58,14 +58,14 @@ fn deletion_is_ambient_by_default_under_uniform_handling() {
         assert_eq!(script.changes(), told(Changed::Ambient), "it is said once");
         assert_eq!(script.value::<Listener>("a").name, "a");
         let ambient = script.ambient::<Listener>("a").unwrap();
-        assert_eq!(ambient.reason, Reason::Deleted);
-        assert_eq!(state(&script), State::DoesNotExist);
+        assert_eq!(ambient.reason, TroubleReason::Deleted);
+        assert_eq!(state(&script), ResourceStatus::DoesNotExist);
 
         script.tell::<Listener>("v3", "n4", [good()]);
         let healed = told(Changed::Ambient);
         assert_eq!(script.changes(), healed, "the trouble is over");
         assert_eq!(script.ambient::<Listener>("a"), None);
-        assert_eq!(state(&script), State::Acked);
+        assert_eq!(state(&script), ResourceStatus::Acked);
     });
 }
 
@@ -105,7 +105,7 @@ fn ignoring_deletion_does_not_make_a_resource_exist() {
         script.advance(Duration::from_secs(15));
 
         let reason = script.error::<Listener>("a").reason;
-        assert_eq!(reason, Reason::TimedOut(Duration::from_secs(15)));
+        assert_eq!(reason, TroubleReason::TimedOut(Duration::from_secs(15)));
     });
 }
 
@@ -122,9 +122,9 @@ fn bad_update_takes_the_resource_away_if_so_told() {
         assert_eq!(nack, answer::<Listener>(protocol, &["a"], "v1", "n2"));
         assert_eq!(script.changes(), told(Changed::Data));
         let error = script.error::<Listener>("a");
-        assert!(matches!(error.reason, Reason::Invalid(_)), "{error}");
+        assert!(matches!(error.reason, TroubleReason::Invalid(_)), "{error}");
         assert!(error.to_string().ends_with("[node test-node]"), "{error}");
-        assert_eq!(state(&script), State::Nacked);
+        assert_eq!(state(&script), ResourceStatus::Nacked);
 
         script.tell::<Listener>("v3", "n3", [good()]);
         assert_eq!(script.changes(), told(Changed::Data), "a good one heals");
@@ -142,7 +142,7 @@ fn bad_update_is_ambient_otherwise() {
 
         assert_eq!(script.changes(), told(Changed::Ambient));
         assert_eq!(script.value::<Listener>("a").name, "a");
-        assert_eq!(state(&script), State::Nacked);
+        assert_eq!(state(&script), ResourceStatus::Nacked);
     });
 }
 
@@ -158,7 +158,7 @@ fn connectivity_never_takes_a_resource_away() {
 
         assert_eq!(script.value::<Listener>("a").name, "a");
         let ambient = script.ambient::<Listener>("a").unwrap();
-        assert!(matches!(ambient.reason, Reason::Connectivity(_)));
+        assert!(matches!(ambient.reason, TroubleReason::Connectivity(_)));
     });
 }
 
@@ -182,7 +182,7 @@ fn reported_error_ends_the_wait() {
             "endpoints a: the server reports status 5: because [node test-node]"
         );
         let entry = script.cache().entry(&Key::of::<Endpoints>("a")).unwrap();
-        assert_eq!(entry.state(), State::ReceivedError);
+        assert_eq!(entry.state(), ResourceStatus::ReceivedError);
     });
 }
 
@@ -249,7 +249,7 @@ fn reported_resource_is_not_absent() {
 
         let ambient = script.ambient::<Cluster>("a").unwrap();
         assert!(
-            matches!(ambient.reason, Reason::Reported { .. }),
+            matches!(ambient.reason, TroubleReason::Reported { .. }),
             "{ambient}"
         );
     });
@@ -271,9 +271,9 @@ fn timer_can_mean_a_slow_server() {
         script.advance(Duration::from_millis(1));
 
         let reason = script.error::<Endpoints>("a").reason;
-        assert_eq!(reason, Reason::Slow(Duration::from_secs(30)));
+        assert_eq!(reason, TroubleReason::Slow(Duration::from_secs(30)));
         let entry = script.cache().entry(&Key::of::<Endpoints>("a")).unwrap();
-        assert_eq!(entry.state(), State::TimedOut);
+        assert_eq!(entry.state(), ResourceStatus::TimedOut);
         script.tell::<Endpoints>("v1", "n1", [("a", endpoints("a").any())]);
         assert_eq!(script.value::<Endpoints>("a").name, "a");
     });
@@ -288,7 +288,7 @@ fn timer_is_as_ever_without_the_feature() {
         script.advance(Duration::from_secs(15));
 
         let reason = script.error::<Endpoints>("a").reason;
-        assert_eq!(reason, Reason::TimedOut(Duration::from_secs(15)));
+        assert_eq!(reason, TroubleReason::TimedOut(Duration::from_secs(15)));
     });
 }
 
@@ -342,7 +342,7 @@ fn told(changed: Changed) -> [(Key, Changed); 1] {
     [(Key::of::<Listener>("a"), changed)]
 }
 
-fn state(script: &Script) -> State {
+fn state(script: &Script) -> ResourceStatus {
     let entry = script.cache().entry(&Key::of::<Listener>("a"));
     entry.unwrap().state()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
 use crowfly_testkit::builders::{cluster, endpoints, listener, routes};
 use crowfly_testkit::{Said, Script, over_both, wrapped};
-use crowfly_xds::{Changed, Key, Protocol, Reason};
+use crowfly_xds::{Changed, Key, Protocol, TroubleReason};
 
 use crate::expected::answer;
 
@@ -27,7 +27,7 @@ fn listener_that_the_server_takes_away_is_deleted() {
         assert_eq!(script.asked(), ack);
         let told = [(Key::of::<Listener>("a"), Changed::Data)];
         assert_eq!(script.changes(), told);
-        assert_eq!(script.error::<Listener>("a").reason, Reason::Deleted);
+        assert_eq!(script.error::<Listener>("a").reason, TroubleReason::Deleted);
         assert_eq!(script.value::<Listener>("b").name, "b");
     });
 }
@@ -40,7 +40,7 @@ fn last_cluster_is_deleted_and_can_return() {
         script.tell::<Cluster>("v1", "n1", [("a", cluster("a").any())]);
 
         script.receive(Said::without::<Cluster>(protocol, "v2", "n2", "a", []));
-        assert_eq!(script.error::<Cluster>("a").reason, Reason::Deleted);
+        assert_eq!(script.error::<Cluster>("a").reason, TroubleReason::Deleted);
 
         script.tell::<Cluster>("v3", "n3", [("a", cluster("a").any())]);
         assert_eq!(script.value::<Cluster>("a").name, "a");
@@ -78,7 +78,7 @@ fn listener_that_never_came_waits_for_its_deadline() {
         script.advance(Duration::from_millis(1));
         assert_eq!(script.changes(), told("a"));
         let reason = script.error::<Listener>("a").reason;
-        assert!(matches!(reason, Reason::TimedOut(_)), "{reason:?}");
+        assert!(matches!(reason, TroubleReason::TimedOut(_)), "{reason:?}");
     });
 }
 
@@ -130,7 +130,10 @@ fn response_of_an_unknown_type_does_not_make_a_stream_a_good_one() {
         script.close("gone");
 
         let reason = script.error::<Cluster>("a").reason;
-        assert!(matches!(reason, Reason::Connectivity(_)), "{reason:?}");
+        assert!(
+            matches!(reason, TroubleReason::Connectivity(_)),
+            "{reason:?}"
+        );
         assert!(!script.take_open());
     });
 }
@@ -153,7 +156,7 @@ fn wrapped_resource_of_another_type_is_one_error() {
         assert!(message.contains("cluster a: expected type"), "{message}");
         assert!(message.contains("ClusterLoadAssignment"), "{message}");
         let reason = script.error::<Cluster>("a").reason;
-        assert!(matches!(reason, Reason::Invalid(_)), "{reason:?}");
+        assert!(matches!(reason, TroubleReason::Invalid(_)), "{reason:?}");
         assert_eq!(script.value::<Cluster>("b").name, "b");
     });
 }

@@ -7,7 +7,7 @@ use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, RouteConfig};
 use crowfly_testkit::builders::{cluster, endpoints, routes};
 use crowfly_testkit::{Script, garbled, response, wrapped};
-use crowfly_xds::{Protocol, Reason};
+use crowfly_xds::{Protocol, TroubleReason};
 
 /// S1-08: a second watch asks for both names with the current nonce and version; the end of a watch
 /// asks for what remains.
@@ -181,7 +181,7 @@ fn broken_wrappers_are_errors() {
     assert_eq!(message.lines().count(), 2, "{message}");
     assert!(matches!(
         script.error::<Cluster>("a").reason,
-        Reason::Invalid(_)
+        TroubleReason::Invalid(_)
     ));
 }
 

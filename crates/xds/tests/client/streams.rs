@@ -6,7 +6,7 @@ use std::time::Duration;
 use crowfly_model::grpc::{Cluster, Listener};
 use crowfly_testkit::builders::{cluster, listener};
 use crowfly_testkit::{Asked, Script, over_both};
-use crowfly_xds::{Changed, DataErrors, Ending, EndingKind, Key, Protocol, Reason};
+use crowfly_xds::{Changed, DataErrors, Ending, EndingKind, Key, Protocol, TroubleReason};
 
 use crate::expected::{asking, introduction, versions};
 
@@ -80,7 +80,10 @@ fn silent_stream_is_an_error_to_every_watcher() {
         let [a, b] = ["a", "b"].map(Key::of::<Listener>);
         assert_eq!(told, BTreeSet::from([a, b, Key::of::<Cluster>("c")]));
         let reason = script.error::<Listener>("a").reason;
-        assert_eq!(reason, Reason::Connectivity("deadline exceeded".into()));
+        assert_eq!(
+            reason,
+            TroubleReason::Connectivity("deadline exceeded".into())
+        );
         assert_eq!(
             script.error::<Cluster>("c").to_string(),
             "cluster c: xDS server: deadline exceeded [node test-node]"
@@ -108,7 +111,7 @@ fn failed_attempt_is_ambient_for_a_resource_in_use() {
         assert_eq!(script.changes(), told);
         assert_eq!(script.value::<Cluster>("a").name, "a");
         let ambient = script.ambient::<Cluster>("a").unwrap();
-        let reason = Reason::Connectivity("connection refused".into());
+        let reason = TroubleReason::Connectivity("connection refused".into());
         assert_eq!(ambient.reason, reason);
     });
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener};
 use crowfly_testkit::builders::{cluster, endpoints, listener};
 use crowfly_testkit::{Script, over_both};
-use crowfly_xds::{Changed, DataErrors, Key, Reason};
+use crowfly_xds::{Changed, DataErrors, Key, TroubleReason};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -21,7 +21,7 @@ fn resource_that_never_comes_does_not_exist_until_it_does() {
         script.advance(Duration::from_millis(1));
         assert_eq!(script.changes(), told);
         let reason = script.error::<Endpoints>("a").reason;
-        assert_eq!(reason, Reason::TimedOut(TIMEOUT));
+        assert_eq!(reason, TroubleReason::TimedOut(TIMEOUT));
 
         script.advance(Duration::from_secs(600));
         assert_eq!(script.changes(), [], "it is said once");
@@ -47,7 +47,7 @@ fn resource_that_came_is_not_given_up() {
 
         assert_eq!(script.value::<Cluster>("a").name, "a");
         let reason = script.error::<Cluster>("b").reason;
-        assert!(matches!(reason, Reason::Invalid(_)), "{reason:?}");
+        assert!(matches!(reason, TroubleReason::Invalid(_)), "{reason:?}");
     });
 }
 
@@ -134,7 +134,7 @@ fn timer_starts_anew_on_the_next_stream() {
         assert_eq!(script.time_to_timeout(), Some(TIMEOUT));
         script.advance(TIMEOUT);
         let reason = script.error::<Endpoints>("a").reason;
-        assert!(matches!(reason, Reason::TimedOut(_)), "{reason:?}");
+        assert!(matches!(reason, TroubleReason::TimedOut(_)), "{reason:?}");
     });
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::Script;
-use crowfly_xds::{Changed, DataErrors, Key, Protocol, Reason, ResourceError};
+use crowfly_xds::{Changed, DataErrors, Key, Protocol, ResourceError, TroubleReason};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -351,11 +351,11 @@ fn port(endpoints: &Endpoints) -> u8 {
 
 fn trouble(error: &ResourceError) -> Trouble {
     match &error.reason {
-        Reason::Connectivity(_) => Trouble::OutOfReach,
-        Reason::Deleted => Trouble::Deleted,
-        Reason::Invalid(_) => Trouble::Invalid,
-        Reason::Reported { code, .. } => Trouble::Reported(*code),
-        Reason::Slow(_) | Reason::TimedOut(_) => Trouble::TimedOut,
+        TroubleReason::Connectivity(_) => Trouble::OutOfReach,
+        TroubleReason::Deleted => Trouble::Deleted,
+        TroubleReason::Invalid(_) => Trouble::Invalid,
+        TroubleReason::Reported { code, .. } => Trouble::Reported(*code),
+        TroubleReason::Slow(_) | TroubleReason::TimedOut(_) => Trouble::TimedOut,
         other => panic!("unexpected: {other}"),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crowfly_model::grpc::Cluster;
 use crowfly_testkit::builders::cluster;
 use crowfly_testkit::{Servers, over_both};
-use crowfly_xds::{Changed, Key, Reason};
+use crowfly_xds::{Changed, Key, TroubleReason};
 
 pub(crate) const PRIMARY: usize = 0;
 pub(crate) const SECONDARY: usize = 1;
@@ -160,7 +160,7 @@ fn error_is_told_after_the_last_server_failed() {
         let told = [(Key::of::<Cluster>("a"), Changed::Data)];
         assert_eq!(servers.changes(), told);
         let error = servers.error::<Cluster>("a");
-        assert_eq!(error.reason, Reason::Connectivity("three".into()));
+        assert_eq!(error.reason, TroubleReason::Connectivity("three".into()));
         servers.advance(FIRST_WAIT);
         servers.fail(PRIMARY, "one, again");
         assert_eq!(servers.changes(), [], "it is not the last");

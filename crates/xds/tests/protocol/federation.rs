@@ -3,7 +3,7 @@
 use crowfly_model::grpc::Endpoints;
 use crowfly_testkit::builders::endpoints;
 use crowfly_testkit::{Servers, authorities, over_both, removed};
-use crowfly_xds::{Changed, Key, Protocol, Reason};
+use crowfly_xds::{Changed, Key, Protocol, TroubleReason};
 
 use crate::fallback::{PRIMARY, SECONDARY};
 
@@ -49,7 +49,7 @@ fn order_of_parameters_does_not_matter_for_what_is_gone() {
     servers.receive(SECONDARY, removed::<Endpoints>("n2", &[&name]));
 
     let error = servers.error::<Endpoints>(&key.name);
-    assert_eq!(error.reason, Reason::Deleted);
+    assert_eq!(error.reason, TroubleReason::Deleted);
 }
 
 /// S1-36: an authority that the bootstrap does not know is an error of that watch alone.
@@ -64,7 +64,7 @@ fn unknown_authority_is_the_error_of_one_watch() {
         assert_eq!(servers.changes(), [(unknown.clone(), Changed::Data)]);
         let error = servers.error::<Endpoints>(&unknown.name);
         assert!(
-            matches!(error.reason, Reason::UnknownAuthority(_)),
+            matches!(error.reason, TroubleReason::UnknownAuthority(_)),
             "{error}"
         );
         assert!(error.to_string().contains("west"), "{error}");

@@ -7,7 +7,7 @@ use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
 use crowfly_model::{Features, ResourceType};
 use crowfly_testkit::builders::{Resource, Resources, cluster, endpoints, listener, routes};
 use crowfly_testkit::{Pair, over_both};
-use crowfly_xds::{Key, Protocol, Reason, RequestOutcome, Snapshot};
+use crowfly_xds::{Key, Protocol, RequestOutcome, Snapshot, TroubleReason};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -69,7 +69,7 @@ fn refused_resource_is_not_fought_over() {
         assert!(entry.has_value());
         assert!(matches!(
             entry.ambient().unwrap().reason,
-            Reason::Invalid(_)
+            TroubleReason::Invalid(_)
         ));
     });
 }
@@ -88,7 +88,7 @@ fn client_catches_up_with_a_server_that_was_away() {
         let entry = pair.cache().entry(&Key::of::<Endpoints>("a")).unwrap();
         assert!(matches!(
             entry.ambient().unwrap().reason,
-            Reason::Connectivity(_)
+            TroubleReason::Connectivity(_)
         ));
 
         let news = endpoints("a").locality("z", 1, ["127.0.0.1:80"]);
@@ -167,7 +167,7 @@ fn refusal_of_a_name_that_left_and_returned_is_known() {
         pair.drive(LIMIT);
 
         let error = pair.cache().read::<Endpoints>("a").unwrap().unwrap_err();
-        assert!(matches!(error.reason, Reason::Invalid(_)), "{error}");
+        assert!(matches!(error.reason, TroubleReason::Invalid(_)), "{error}");
     });
 }
 
@@ -357,7 +357,7 @@ impl History {
             // It was good before, or never.
             (Some(Err(_)), Some(Ok(_))) => {}
             (Some(Err(_)), Some(Err(error))) => {
-                let refused = matches!(error.reason, Reason::Invalid(_));
+                let refused = matches!(error.reason, TroubleReason::Invalid(_));
                 prop_assert!(refused || self.may_be_silent(key), "{:?}", error);
             }
             (None, Some(Err(_))) if named => {}

@@ -4,7 +4,7 @@
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_testkit::{Script, delta, removed};
-use crowfly_xds::{DataErrors, Entry, Key, Protocol};
+use crowfly_xds::{CacheEntry, DataErrors, Key, Protocol};
 use envoy_types::pb::google::protobuf::Any;
 
 pub(crate) struct Server(Script);
@@ -37,7 +37,7 @@ impl Server {
 
     /// The server sends a watched resource or, if it is `None`, says that there is none. Returns what
     /// the client makes of it.
-    pub(crate) fn say(&mut self, key: &Key, what: Option<&Any>) -> Entry {
+    pub(crate) fn say(&mut self, key: &Key, what: Option<&Any>) -> CacheEntry {
         self.act(key, what.map_or(Act::Remove, Act::Send));
         let entry = self.0.cache().entry(key).unwrap();
         assert!(entry.is_known(), "{key:?} is watched");

@@ -12,7 +12,8 @@ use crowfly_model::grpc::cluster::DnsName;
 use crowfly_testkit::NODE_ID;
 use crowfly_testkit::builders::{Resource, cluster, endpoints, listener, routes};
 use crowfly_xds::{
-    ClusterError, ClusterState, Key, ResolveError, Resolved, Resolver, Roots, XdsConfig, resolve,
+    ClusterError, ClusterState, Key, ResolveError, ResolveRoots, Resolved, Resolver, XdsConfig,
+    resolve,
 };
 use envoy_types::pb::google::protobuf::Any;
 
@@ -45,7 +46,7 @@ impl World {
 
     /// Nothing is known yet; calls are for this authority, and some hold these clusters.
     pub(crate) fn with(authority: &str, held: &[&str]) -> Self {
-        let roots = Roots {
+        let roots = ResolveRoots {
             listener: "web".into(),
             authority: authority.into(),
             held: held.iter().map(|name| Arc::from(*name)).collect(),

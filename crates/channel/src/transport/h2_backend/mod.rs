@@ -21,7 +21,7 @@ use http::{HeaderMap, Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::tap::Tap;
-use super::http2::{Config, Error, Event, OpenError, Reason, StreamError};
+use super::http2::{Config, ConnectionEvent, Error, OpenError, Reason, StreamError};
 
 /// The future that drives a connection to its end.
 pub(super) type Driver = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
@@ -34,7 +34,7 @@ pub(super) async fn connect<IO, F>(
 ) -> Result<(Client, Driver), Error>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: FnMut(Event) + Unpin + Send + 'static,
+    F: FnMut(ConnectionEvent) + Unpin + Send + 'static,
 {
     let (requests, mut connection) = Builder::new()
         .enable_push(false)
@@ -63,14 +63,14 @@ impl Client {
         &self,
         request: &Request<()>,
         is_ended: bool,
-    ) -> Result<(ResponseFuture, SendStream), OpenError> {
+    ) -> Result<(HeadFuture, SendStream), OpenError> {
         // A clone may open one stream before the server's limit is looked at: the caller does that.
         let opened = self
             .requests
             .clone()
             .send_request(request.clone(), is_ended);
         let (response, stream) = opened.map_err(|error| open_error(&error))?;
-        Ok((ResponseFuture { response }, SendStream { stream }))
+        Ok((HeadFuture { response }, SendStream { stream }))
     }
 
     pub(super) fn pings(&self) -> PingSender {
@@ -125,11 +125,11 @@ impl SendStream {
 
 /// The head of a response, and with it the rest.
 #[derive(Debug)]
-pub(super) struct ResponseFuture {
+pub(super) struct HeadFuture {
     response: h2::client::ResponseFuture,
 }
 
-impl Future for ResponseFuture {
+impl Future for HeadFuture {
     type Output = Result<Response<ReceiveStream>, StreamError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::transport::http2::{Event, GoAway};
+use crate::transport::http2::{ConnectionEvent, GoAway};
 
 // RFC 9113, sections 4.1, 6.5 and 6.8.
 const HEADER_LEN: usize = 9;
@@ -27,7 +27,7 @@ pub(super) struct Tap<IO, F> {
     skipped: usize,
 }
 
-impl<IO, F: FnMut(Event)> Tap<IO, F> {
+impl<IO, F: FnMut(ConnectionEvent)> Tap<IO, F> {
     pub(super) fn new(io: IO, observe: F) -> Self {
         Self {
             io,
@@ -91,19 +91,19 @@ impl<IO, F: FnMut(Event)> Tap<IO, F> {
     }
 }
 
-fn event(kind: u8, payload: &[u8]) -> Option<Event> {
+fn event(kind: u8, payload: &[u8]) -> Option<ConnectionEvent> {
     if kind == SETTINGS {
         let (settings, _) = payload.as_chunks::<6>();
         let is_limit = |setting: &&[u8; 6]| setting[..2] == MAX_CONCURRENT_STREAMS.to_be_bytes();
         let limit = settings.iter().rfind(is_limit);
-        return Some(Event::Settings {
+        return Some(ConnectionEvent::Settings {
             max_concurrent_streams: limit.map(|[_, _, value @ ..]| u32::from_be_bytes(*value)),
         });
     }
-    GoAway::parse(payload).map(Event::GoAway)
+    GoAway::parse(payload).map(ConnectionEvent::GoAway)
 }
 
-impl<IO: AsyncRead + Unpin, F: FnMut(Event) + Unpin> AsyncRead for Tap<IO, F> {
+impl<IO: AsyncRead + Unpin, F: FnMut(ConnectionEvent) + Unpin> AsyncRead for Tap<IO, F> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -114,7 +114,7 @@ impl<IO: AsyncRead + Unpin, F: FnMut(Event) + Unpin> AsyncRead for Tap<IO, F> {
         ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
         let read = &buf.filled()[before..];
         if !read.is_empty() {
-            (this.observe)(Event::Received);
+            (this.observe)(ConnectionEvent::Received);
             this.look(read);
         }
         Poll::Ready(Ok(()))

@@ -1,7 +1,7 @@
 //! GOAWAY by a server that means it, and the end of the client.
 
 use bytes::Bytes;
-use crowfly_http2::{Event, OpenError, StreamError};
+use crowfly_http2::{ConnectionEvent, OpenError, StreamError};
 use h2::server::Builder;
 
 use super::{Command, Peer, answer, echo};
@@ -47,7 +47,7 @@ async fn an_abrupt_shutdown_tells_why() {
     assert!(
         events
             .iter()
-            .any(|event| matches!(event, Event::GoAway(end) if end.error_code == 2))
+            .any(|event| matches!(event, ConnectionEvent::GoAway(end) if end.error_code == 2))
     );
 }
 
@@ -65,5 +65,7 @@ async fn the_connection_ends_with_its_client() {
 
 fn has_gone_away(peer: &Peer) -> bool {
     let events = peer.events.lock().unwrap();
-    events.iter().any(|event| matches!(event, Event::GoAway(_)))
+    events
+        .iter()
+        .any(|event| matches!(event, ConnectionEvent::GoAway(_)))
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use crowfly_http2::{
-    Client, Config, Connection, Error, Event, ReceiveStream, ResponseFuture, SendStream,
+    Client, Config, ConnectionEvent, ConnectionTask, Error, HeadFuture, ReceiveStream, SendStream,
     StreamError,
 };
 use h2::RecvStream;
@@ -26,7 +26,7 @@ struct Peer {
     client: Client,
     server: UnboundedSender<Command>,
     connection: JoinHandle<Result<(), Error>>,
-    events: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<ConnectionEvent>>>,
 }
 
 enum Command {
@@ -63,7 +63,7 @@ impl Peer {
         let events = Arc::new(Mutex::new(Vec::new()));
         let heard = events.clone();
         let observe = move |event| heard.lock().unwrap().push(event);
-        let (client, connection) = Connection::new(near, config, observe);
+        let (client, connection) = ConnectionTask::new(near, config, observe);
         Self {
             client,
             server: commands,
@@ -78,11 +78,11 @@ impl Peer {
         self
     }
 
-    fn open(&self) -> (ResponseFuture, SendStream) {
+    fn open(&self) -> (HeadFuture, SendStream) {
         self.client.open(&post(), false).unwrap()
     }
 
-    fn get(&self) -> ResponseFuture {
+    fn get(&self) -> HeadFuture {
         self.client.open(&post(), true).unwrap().0
     }
 
@@ -160,7 +160,7 @@ async fn read(body: &mut ReceiveStream) -> Result<(Vec<u8>, HeaderMap), StreamEr
     Ok((all, trailers.unwrap_or_default()))
 }
 
-pub(crate) async fn answer(response: ResponseFuture) -> Result<(Vec<u8>, HeaderMap), StreamError> {
+pub(crate) async fn answer(response: HeadFuture) -> Result<(Vec<u8>, HeaderMap), StreamError> {
     read(response.await?.body_mut()).await
 }
 

@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use crowfly_lb::{Call, CallContext, Cluster, Connectivity, DropCause, Pick, Picker, RosterView};
+use crowfly_lb::{
+    Call, CallContext, ClusterPlan, Connectivity, DropCause, Pick, Picker, RosterView,
+};
 
 use super::Driver;
 use crate::{
@@ -142,7 +144,8 @@ impl Driver {
     }
 
     fn check_pick(&mut self, hash: Option<u64>) {
-        let open = |plan: &Cluster| self.open(plan.name.as_str(), plan.eds_service_name.as_ref());
+        let open =
+            |plan: &ClusterPlan| self.open(plan.name.as_str(), plan.eds_service_name.as_ref());
         let expected = self.model.outcomes(hash, &open);
         let outcome = match self.pick(hash).expect("a picker") {
             Pick::Ready(call) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crowfly_lb::{
-    Cluster, ClusterName,
+    ClusterName, ClusterPlan,
     Connectivity::{self, Ready, TransientFailure},
     Node,
 };
@@ -19,7 +19,7 @@ const ALL: u32 = 1_000_000;
 /// One node.
 pub(crate) enum Branch {
     Cluster {
-        plan: Arc<Cluster>,
+        plan: Arc<ClusterPlan>,
         child: Box<Position>,
         roster: Roster,
     },
@@ -154,7 +154,7 @@ impl Branch {
     pub(super) fn outcomes(
         &self,
         hash: Option<u64>,
-        open: &dyn Fn(&Cluster) -> u64,
+        open: &dyn Fn(&ClusterPlan) -> u64,
         into: &mut Vec<Outcome>,
     ) {
         match self {
@@ -204,6 +204,6 @@ impl Kind {
     }
 }
 
-fn drops(plan: &Cluster) -> u32 {
+fn drops(plan: &ClusterPlan) -> u32 {
     plan.drops[0].per_million
 }

@@ -20,7 +20,7 @@ use std::{
 
 use crate::plans::is_named;
 use crowfly_lb::{
-    Cluster, ClusterName,
+    ClusterName, ClusterPlan,
     Connectivity::{self, Connecting, Idle, Ready, TransientFailure},
     LocalityId, Plan,
 };
@@ -126,7 +126,7 @@ impl Model {
     pub(crate) fn outcomes(
         &self,
         hash: Option<u64>,
-        open: &dyn Fn(&Cluster) -> u64,
+        open: &dyn Fn(&ClusterPlan) -> u64,
     ) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         if let Some(root) = &self.root {

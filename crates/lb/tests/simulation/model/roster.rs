@@ -9,7 +9,7 @@ use std::{
     rc::Rc,
 };
 
-use crowfly_lb::{Cluster, Node};
+use crowfly_lb::{ClusterPlan, Node};
 
 use super::{Branch, Endpoint, Name, Position, name_of};
 use crate::plans::is_named;
@@ -36,7 +36,7 @@ impl Roster {
     }
 
     /// A55: draining endpoints are known though they are in no list.
-    pub(super) fn know_draining(&self, plan: &Cluster) {
+    pub(super) fn know_draining(&self, plan: &ClusterPlan) {
         for endpoint in plan.draining.iter() {
             self.get(name_of(endpoint));
         }
@@ -62,7 +62,7 @@ impl Made {
         }
     }
 
-    pub(super) fn within(&self, plan: &Cluster, roster: &Roster) -> Self {
+    pub(super) fn within(&self, plan: &ClusterPlan, roster: &Roster) -> Self {
         Self {
             number: self.number,
             roster: roster.clone(),

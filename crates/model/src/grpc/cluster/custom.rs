@@ -100,7 +100,7 @@ impl fmt::Debug for CustomPolicies {
 
 /// A policy of the program's own. Two are equal if they have the same name and configuration.
 #[derive(Clone)]
-pub struct CustomPolicy {
+pub struct CustomPolicyConfig {
     /// Its name, such as `myorg.MyPolicy`.
     pub name: String,
     /// Its configuration, an object.
@@ -109,15 +109,15 @@ pub struct CustomPolicy {
     pub made: MadePolicy,
 }
 
-impl PartialEq for CustomPolicy {
+impl PartialEq for CustomPolicyConfig {
     fn eq(&self, other: &Self) -> bool {
         (&self.name, &self.config) == (&other.name, &other.config)
     }
 }
 
-impl Eq for CustomPolicy {}
+impl Eq for CustomPolicyConfig {}
 
-impl fmt::Debug for CustomPolicy {
+impl fmt::Debug for CustomPolicyConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, config, .. } = self;
         write!(f, "{name} {config}")
@@ -130,10 +130,10 @@ pub(super) fn read(
     config: Value,
     policies: &CustomPolicies,
     v: &mut Validator,
-) -> Option<CustomPolicy> {
+) -> Option<CustomPolicyConfig> {
     let read = policies.find(name)?;
     let made = read(&config).map_err(|why| v.error(why)).ok()?;
-    Some(CustomPolicy {
+    Some(CustomPolicyConfig {
         name: name.to_owned(),
         config,
         made,

@@ -19,7 +19,7 @@ use envoy_types::pb::{
 };
 use prost::{Message, Name};
 
-use super::CustomPolicy;
+use super::CustomPolicyConfig;
 use crate::{Validator, wire};
 
 /// How calls are spread over a list of endpoints.
@@ -52,7 +52,7 @@ pub struct RingSize {
     pub max: u64,
 }
 
-impl RingSize {
+impl RingSizeBounds {
     /// No ring may be larger (gRFC A42).
     pub const LIMIT: u64 = 8 * 1024 * 1024;
     const DEFAULT_MIN: u64 = 1024;
@@ -127,12 +127,12 @@ pub(super) fn ring_hash(
     [min_field, max_field]: [&str; 2],
     v: &mut Validator,
 ) -> Option<EndpointPolicy> {
-    let limit = RingSize::LIMIT;
-    let size = RingSize {
-        min: min.unwrap_or(RingSize::DEFAULT_MIN),
+    let limit = RingSizeBounds::LIMIT;
+    let size = RingSizeBounds {
+        min: min.unwrap_or(RingSizeBounds::DEFAULT_MIN),
         max: max.unwrap_or(limit),
     };
-    let RingSize { min, max } = size;
+    let RingSizeBounds { min, max } = size;
     for (field, got) in [(min_field, min), (max_field, max)] {
         if got == 0 || got > limit {
             v.error_at(field, format!("expected 1 to {limit}, got {got}"));

@@ -22,9 +22,9 @@ use envoy_types::pb::envoy::config::cluster::v3::{
 use self::settings::Settings;
 pub use self::{
     aggregate::{Aggregate, Children},
-    custom::{CustomPolicies, CustomPolicy, MadePolicy, ReadPolicy},
+    custom::{CustomPolicies, CustomPolicyConfig, MadePolicy, ReadPolicy},
     dns::DnsName,
-    endpoint_policy::{EndpointPolicy, RingSize},
+    endpoint_policy::{EndpointPolicy, RingSizeBounds},
     lb_policy::LbPolicy,
 };
 use super::{config_source::require_ads_or_self, decode::decode};
@@ -55,7 +55,7 @@ pub enum ClusterKind {
 
 /// A cluster with endpoints of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leaf {
+pub struct LeafCluster {
     /// Where the endpoints come from.
     pub source: EndpointSource,
     /// How calls are spread over the endpoints.
@@ -84,7 +84,7 @@ impl Cluster {
     /// The name of its endpoints resource, if it has one.
     pub fn eds_name(&self) -> Option<&str> {
         match &self.kind {
-            ClusterKind::Leaf(Leaf {
+            ClusterKind::Leaf(LeafCluster {
                 source: EndpointSource::Eds { service_name },
                 ..
             }) => Some(service_name.as_deref().unwrap_or(&self.name)),
@@ -154,12 +154,12 @@ fn parse_leaf(
     proto: &pb::Cluster,
     features: &Features,
     v: &mut Validator,
-) -> Option<Leaf> {
+) -> Option<LeafCluster> {
     let source = parse_source(kind, proto, v);
     let lb_policy = lb_policy::parse(proto, features, v);
     let settings = Settings::parse(proto, v);
     unsupported::find(proto, v);
-    Some(Leaf {
+    Some(LeafCluster {
         source: source?,
         lb_policy: lb_policy?,
         max_concurrent_requests: settings.max_concurrent_requests,

@@ -3,7 +3,7 @@
 //! They come as fractions of several denominators, and are scaled to a million so that they compare.
 
 use envoy_types::pb::envoy::{
-    config::endpoint::v3::cluster_load_assignment::policy::DropOverload,
+    config::endpoint::v3::cluster_load_assignment::policy as pb,
     r#type::v3::{FractionalPercent, fractional_percent::DenominatorType},
 };
 
@@ -20,7 +20,7 @@ pub struct DropCategory {
     pub per_million: u32,
 }
 
-pub(super) fn parse(proto: DropOverload, v: &mut Validator) -> Option<DropCategory> {
+pub(super) fn parse(proto: pb::DropOverload, v: &mut Validator) -> Option<DropOverload> {
     require_text(&proto.category, "category", v);
     let per_million = v.field("drop_percentage", |v| match proto.drop_percentage {
         Some(share) => per_million(share, v),
@@ -29,7 +29,7 @@ pub(super) fn parse(proto: DropOverload, v: &mut Validator) -> Option<DropCatego
             None
         }
     });
-    Some(DropCategory {
+    Some(DropOverload {
         category: proto.category,
         per_million: per_million?,
     })

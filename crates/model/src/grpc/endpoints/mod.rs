@@ -12,7 +12,7 @@ use std::{net::SocketAddr, num::NonZeroU32};
 pub use crowfly_names::LocalityId;
 use envoy_types::pb::envoy::config::{core::v3 as core, endpoint::v3 as pb};
 
-pub use self::drops::DropCategory;
+pub use self::drops::DropOverload;
 use super::decode::decode;
 use crate::{Decoded, Features, ResourceType, Unsupported};
 
@@ -27,7 +27,7 @@ pub struct Endpoints {
     /// their order in the resource has no meaning.
     pub priorities: Vec<Vec<Locality>>,
     /// The shares of calls to be dropped, in the order in which they are tried.
-    pub drops: Vec<DropCategory>,
+    pub drops: Vec<DropOverload>,
     /// Fields of the resource that are set and have no effect.
     pub unsupported: Box<[Unsupported]>,
 }
@@ -82,7 +82,7 @@ pub(crate) fn locality_proto(id: &LocalityId) -> core::Locality {
 
 /// One backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct EdsEndpoint {
     /// Its addresses, at least one; the first is the main one (gRFC A61).
     pub addresses: Vec<SocketAddr>,
     /// Its share of calls, for policies that weigh endpoints.

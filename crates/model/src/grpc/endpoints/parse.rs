@@ -16,7 +16,7 @@ use envoy_types::pb::{
     google::protobuf::{UInt32Value, value::Kind},
 };
 
-use super::{Endpoint, Endpoints, Health, Locality, LocalityId, address, drops, locality_id};
+use super::{EdsEndpoint, EdsLocality, Endpoints, Health, LocalityId, address, drops, locality_id};
 use crate::Validator;
 
 /// Reads an endpoints resource. The result is valid only if `v` has no errors.
@@ -48,7 +48,7 @@ pub(super) fn parse(proto: pb::ClusterLoadAssignment, v: &mut Validator) -> Endp
 /// The localities read so far, and all their addresses, because an address may be there only once.
 #[derive(Default)]
 struct Priorities {
-    by_number: BTreeMap<u32, BTreeMap<LocalityId, Locality>>,
+    by_number: BTreeMap<u32, BTreeMap<LocalityId, EdsLocality>>,
     addresses: HashSet<SocketAddr>,
 }
 
@@ -83,7 +83,7 @@ impl Priorities {
             );
             return;
         }
-        let locality = Locality {
+        let locality = EdsLocality {
             id: id.clone(),
             weight,
             endpoints,
@@ -118,7 +118,7 @@ impl Priorities {
                 None
             }
         });
-        Some(Endpoint {
+        Some(EdsEndpoint {
             addresses: addresses?,
             weight: weight?,
             health,

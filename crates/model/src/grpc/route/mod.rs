@@ -1,6 +1,6 @@
 //! `envoy.config.route.v3.RouteConfiguration`: which cluster a call goes to.
 //!
-//! The authority of a channel chooses a virtual host ([`RouteConfig::virtual_host`]), and a [`Table`]
+//! The authority of a channel chooses a virtual host ([`RouteConfig::virtual_host`]), and a [`RouteTable`]
 //! of its routes then chooses one for each call. Both choices are made here and nowhere else.
 //!
 //! A route whose condition or action is not supported yet is left out, and named in
@@ -21,7 +21,7 @@ pub(super) use self::parse::parse;
 pub use self::{
     domain::DomainPattern,
     path::{PathMatcher, PathMismatch},
-    table::{NoRoute, Table},
+    table::{NoRoute, RouteTable},
 };
 use super::decode::decode;
 use crate::{Decoded, Features, ResourceType, Unsupported};

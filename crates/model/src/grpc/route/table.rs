@@ -1,6 +1,6 @@
 //! The router: which route of a virtual host a call takes.
 //!
-//! Everything that routes calls by a virtual host asks a [`Table`], because two matchers with rules
+//! Everything that routes calls by a virtual host asks a [`RouteTable`], because two matchers with rules
 //! of their own would one day disagree about a call. A table knows nothing of destinations but
 //! their type: a channel has clusters there, a tool needs the position alone.
 
@@ -16,7 +16,7 @@ use super::{PathMatcher, Route, VirtualHost};
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use crowfly_model::grpc::route::{PathMatcher, Route, RouteAction, Table, VirtualHost};
+/// # use crowfly_model::grpc::route::{PathMatcher, Route, RouteAction, RouteTable, VirtualHost};
 /// let prefix = |text: &str, cluster: &str| Route {
 ///     path: PathMatcher::Prefix { text: text.to_owned(), case_sensitive: true },
 ///     action: RouteAction::Cluster(cluster.to_owned()),
@@ -27,7 +27,7 @@ use super::{PathMatcher, Route, VirtualHost};
 ///     routes: vec![prefix("/pay.Pay/", "pay"), prefix("/cart.", "cart")],
 ///     skipped: vec![],
 /// };
-/// let table = Table::compile(&Arc::new(host), |route| route.action.clone());
+/// let table = RouteTable::compile(&Arc::new(host), |route| route.action.clone());
 ///
 /// assert_eq!(table.find("/cart.Cart/Add"), Ok(&RouteAction::Cluster("cart".to_owned())));
 /// assert_eq!(
@@ -36,7 +36,7 @@ use super::{PathMatcher, Route, VirtualHost};
 /// );
 /// ```
 #[derive(Clone, Debug)]
-pub struct Table<D> {
+pub struct RouteTable<D> {
     host: Arc<VirtualHost>,
     /// One for each route of the virtual host.
     destinations: Box<[D]>,
@@ -46,7 +46,7 @@ pub struct Table<D> {
     scanned: Box<[usize]>,
 }
 
-impl<D> Table<D> {
+impl<D> RouteTable<D> {
     /// Compiles the routes of a virtual host, each with its destination.
     pub fn compile(host: &Arc<VirtualHost>, destination: impl FnMut(&Route) -> D) -> Self {
         let mut exact: HashMap<Box<str>, Vec<usize>> = HashMap::new();
@@ -91,14 +91,14 @@ impl<D> Table<D> {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use crowfly_model::grpc::route::{Table, VirtualHost};
+    /// # use crowfly_model::grpc::route::{RouteTable, VirtualHost};
     /// # let host = VirtualHost {
     /// #     name: "empty".to_owned(),
     /// #     domains: vec![],
     /// #     routes: vec![],
     /// #     skipped: vec![],
     /// # };
-    /// let table = Table::compile(&Arc::new(host), |_| ());
+    /// let table = RouteTable::compile(&Arc::new(host), |_| ());
     /// assert_eq!(table.position("/a.A/M"), None);
     /// ```
     pub fn position(&self, path: &str) -> Option<usize> {
@@ -174,7 +174,7 @@ mod tests {
                 .collect(),
             skipped: Vec::new(),
         };
-        let table = Table::compile(&Arc::new(host), |_| ());
+        let table = RouteTable::compile(&Arc::new(host), |_| ());
         assert!(table.scanned.is_empty());
         assert_eq!(table.position("/a.A/M999"), Some(999));
         assert_eq!(table.position("/a.A/M1000"), None);

@@ -8,7 +8,7 @@ use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener};
 use crowfly_testkit::builders::{cluster, endpoints};
 use crowfly_testkit::{Script, delta, removed};
-use crowfly_xds::{Changed, DataErrors, Key, Protocol, Reason};
+use crowfly_xds::{Changed, DataErrors, Key, Protocol, TroubleReason};
 use envoy_types::pb::envoy::service::discovery::v3::Resource;
 use envoy_types::pb::google::protobuf;
 
@@ -160,7 +160,10 @@ fn removed_resource_does_not_exist() {
     );
     let told = [(Key::of::<Endpoints>("a"), Changed::Data)];
     assert_eq!(script.changes(), told);
-    assert_eq!(script.error::<Endpoints>("a").reason, Reason::Deleted);
+    assert_eq!(
+        script.error::<Endpoints>("a").reason,
+        TroubleReason::Deleted
+    );
 }
 
 /// S1-12: a name that never came is known not to exist as soon as the server says so, and is no
@@ -171,7 +174,7 @@ fn removal_of_what_never_came_ends_the_wait() {
 
     script.receive(removed::<Listener>("n1", &["a", "stranger"]));
 
-    assert_eq!(script.error::<Listener>("a").reason, Reason::Deleted);
+    assert_eq!(script.error::<Listener>("a").reason, TroubleReason::Deleted);
     assert_eq!(script.time_to_timeout(), None);
     assert!(script.read::<Listener>("stranger").is_none());
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crowfly_model::grpc::cluster::ClusterKind;
 use crowfly_testkit::NODE_ID;
 use crowfly_xds::{
-    ClusterError, ClusterResult, Entry, Members, Resolved, Resolver, Roots, Step, View, XdsConfig,
-    resolve,
+    CacheEntry, ClusterError, ClusterResult, Members, ResolveRoots, Resolved, Resolver, Step, View,
+    XdsConfig, resolve,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -50,12 +50,12 @@ pub(crate) struct Run {
 struct Truth {
     known: Known,
     /// `None` of a host.
-    entry: Option<Entry>,
+    entry: Option<CacheEntry>,
 }
 
 impl Run {
     pub(crate) fn new() -> Self {
-        let roots = Roots {
+        let roots = ResolveRoots {
             listener: "web".into(),
             authority: "web".into(),
             held: BTreeSet::new(),
