@@ -75,7 +75,7 @@ impl ConfigWatch {
     }
 
     /// The names with which resolution begins.
-    pub fn roots(&self) -> &Roots {
+    pub fn roots(&self) -> &ResolveRoots {
         self.resolver.roots()
     }
 

@@ -14,8 +14,8 @@ mod sim;
 use std::{sync::Arc, time::Duration};
 
 use crowfly_lb::{
-    CallContext, ChoiceCount, CustomPolicy, Endpoint, EndpointState, Event, Policy, ReadySet,
-    RingSize, Selection, Selector, timing::COALESCE_MAX,
+    BalancerEvent, CallContext, ChoiceCount, CustomPolicy, Endpoint, EndpointState, Policy,
+    ReadySet, RingSize, Selection, Selector, timing::COALESCE_MAX,
 };
 use leaf::leaf;
 use sim::{
@@ -315,7 +315,7 @@ impl Selector for FirstReady {
 /// Connects every endpoint that is IDLE, as calls for each of them would.
 fn connect_held(sim: &mut Sim) {
     for view in sim.balancer.endpoints(CLUSTER) {
-        sim.handle(Event::Demand(view.id));
+        sim.handle(BalancerEvent::Demand(view.id));
     }
     sim.flush();
 }

@@ -13,7 +13,7 @@ mod sim;
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc, time::Duration};
 
 use crowfly_lb::{
-    Connectivity, Event, Locality, LocalityId, Node, Policy, RingSize, timing::RETENTION,
+    BalancerEvent, Connectivity, Locality, LocalityId, Node, Policy, RingSize, timing::RETENTION,
 };
 use leaf::leaf;
 use sim::{CLUSTER, Port, Sim, endpoints_at, flat, noted, plan, plans::tree_of};

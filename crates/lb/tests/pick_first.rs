@@ -18,8 +18,8 @@ use std::{
 };
 
 use crowfly_lb::{
-    Command, Endpoint, EndpointState, Event, LocalityId, Policy, Race, RaceAction, RaceEvent,
-    timing,
+    BalancerEvent, Command, Endpoint, EndpointState, LocalityId, Policy, Race, RaceAction,
+    RaceEvent, timing,
 };
 use leaf::leaf;
 use sim::{Picked, Port, Sim, address, endpoint, endpoints_at, ready_at};

@@ -22,7 +22,7 @@ pub struct Cache {
 
 impl Cache {
     /// The state of a resource; `None` if it is not watched.
-    pub fn entry(&self, key: &Key) -> Option<&Entry> {
+    pub fn entry(&self, key: &Key) -> Option<&CacheEntry> {
         self.entries.get(key)
     }
 
@@ -36,7 +36,7 @@ impl Cache {
     }
 
     /// Replaces the state of a resource.
-    pub fn put(&mut self, key: Key, entry: Entry) {
+    pub fn put(&mut self, key: Key, entry: CacheEntry) {
         self.entries.insert(key, entry);
     }
 
@@ -61,13 +61,13 @@ impl Cache {
 
 /// The state of one resource.
 #[derive(Clone, Debug, Default)]
-pub struct Entry {
+pub struct CacheEntry {
     /// The last good resource, shared with every watcher that was given it.
     resource: Option<Arc<Received>>,
     state: ResourceStatus,
     deletion_ignored: bool,
     /// Boxed to keep entries small, because failures are rare.
-    failure: Option<Box<Failure>>,
+    failure: Option<Box<LastFailure>>,
     /// The error that watchers were last told: the failure, or that the server cannot be reached.
     trouble: Option<Box<ResourceError>>,
 }
@@ -86,7 +86,7 @@ pub struct Received {
 
 /// An error of the resource itself, as opposed to an unreachable server.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct LastFailure {
     /// The error that watchers are told.
     pub error: ResourceError,
     /// The version of the invalid resource; empty if the failure was not caused by a resource.
@@ -97,7 +97,7 @@ pub struct Failure {
 
 /// The states of gRFC A88, as CSDS and metrics show them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum State {
+pub enum ResourceStatus {
     /// The newest resource that arrived is valid.
     Acked,
     /// The resource was deleted, or did not arrive in time.
@@ -113,7 +113,7 @@ pub enum State {
     TimedOut,
 }
 
-impl Entry {
+impl CacheEntry {
     /// The value as type `R`, or the error that there is instead; `None` while neither has arrived.
     pub fn read<R: ResourceType>(&self) -> Option<Result<Arc<R::Parsed>, ResourceError>> {
         match (&self.resource, &self.trouble) {
@@ -134,12 +134,12 @@ impl Entry {
     }
 
     /// The last error of the resource itself; `None` once a good resource arrived.
-    pub fn failure(&self) -> Option<&Failure> {
+    pub fn failure(&self) -> Option<&LastFailure> {
         self.failure.as_deref()
     }
 
     /// The state of the resource, as CSDS shows it.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ResourceStatus {
         self.state
     }
 
@@ -187,7 +187,12 @@ impl Entry {
     }
 
     /// Takes an error of the resource itself. The last good value is dropped unless `keep` is set.
-    pub(crate) fn fail(&mut self, state: State, failure: Failure, keep: bool) -> Changed {
+    pub(crate) fn fail(
+        &mut self,
+        state: ResourceStatus,
+        failure: LastFailure,
+        keep: bool,
+    ) -> Changed {
         self.state = state;
         let error = failure.error.clone();
         self.failure = Some(Box::new(failure));

@@ -35,7 +35,7 @@ pub struct Authorities {
 
 /// An action that the owner of a client has to take.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Output {
+pub enum DiscoveryOutput {
     /// Tell the watchers of `key` its new state in the cache.
     Changed {
         /// The resource that changed.
@@ -73,7 +73,7 @@ pub struct Discovery {
     sessions: Vec<Session>,
     default: Authority,
     named: BTreeMap<String, Authority>,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<DiscoveryOutput>,
     /// Resources that came through a wildcard and were deleted. They are forgotten once their
     /// watchers were told.
     gone: Vec<Key>,
@@ -220,7 +220,7 @@ impl Discovery {
 
     /// The next action; `None` when there is nothing more to do for now. Read the state of a
     /// changed resource from the cache before the next call.
-    pub fn poll_output(&mut self, now: Instant) -> Option<Output> {
+    pub fn poll_output(&mut self, now: Instant) -> Option<DiscoveryOutput> {
         for key in std::mem::take(&mut self.gone) {
             self.cache.remove(&key);
         }
@@ -243,7 +243,12 @@ impl Discovery {
     }
 
     /// Handles an output of a session. Returns an action if the owner has to take one.
-    fn take(&mut self, server: ServerId, output: session::Output, now: Instant) -> Option<Output> {
+    fn take(
+        &mut self,
+        server: ServerId,
+        output: SessionOutput,
+        now: Instant,
+    ) -> Option<DiscoveryOutput> {
         match output {
             SessionOutput::Answered => self.answered(server),
             SessionOutput::Changed { key, changed } => {
@@ -378,7 +383,7 @@ impl Discovery {
     }
 
     /// Reports a resource as non-existent, because no server can be asked for it.
-    fn refuse(&mut self, key: &Key, reason: Reason, now: Instant) {
+    fn refuse(&mut self, key: &Key, reason: TroubleReason, now: Instant) {
         let error = ResourceError {
             noun: key.kind.noun,
             name: Arc::clone(&key.name),

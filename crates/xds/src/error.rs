@@ -20,7 +20,7 @@ pub struct ResourceError {
     /// The name of the resource.
     pub name: Arc<str>,
     /// The reason for the error.
-    pub reason: Reason,
+    pub reason: TroubleReason,
     /// The id of this client's node.
     pub node: Arc<str>,
 }
@@ -60,7 +60,7 @@ impl std::error::Error for ResourceError {}
 /// The reasons why a resource is in error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum TroubleReason {
     /// No server can be reached, or each ended its stream before it sent a response.
     Connectivity(Arc<str>),
     /// The server no longer lists the resource, or says that it is removed.

@@ -52,7 +52,7 @@ impl Weighing {
     }
 
     /// The endpoints of one locality. The weight of the locality is left out, because all of them have it.
-    pub(super) fn inside(self, locality: &Locality) -> Vec<Endpoint> {
+    pub(super) fn inside(self, locality: &EdsLocality) -> Vec<Endpoint> {
         let mut endpoints: Vec<_> = usable(locality).filter_map(endpoint).collect();
         if self == Self::Equal {
             for endpoint in &mut endpoints {
@@ -64,7 +64,7 @@ impl Weighing {
 
     /// The endpoints of a priority, for a policy that sees those of all localities at once. Each has the id
     /// of its locality.
-    pub(super) fn everywhere(self, localities: &[Locality]) -> Vec<Endpoint> {
+    pub(super) fn everywhere(self, localities: &[EdsLocality]) -> Vec<Endpoint> {
         let all = sum(localities.iter().map(|locality| locality.weight));
         let mut endpoints = Vec::new();
         for locality in localities {
@@ -90,7 +90,7 @@ impl Weighing {
 }
 
 /// The draining endpoints of a priority, each with its locality.
-pub(super) fn draining(localities: &[Locality]) -> impl Iterator<Item = Endpoint> {
+pub(super) fn draining(localities: &[EdsLocality]) -> impl Iterator<Item = Endpoint> {
     localities.iter().flat_map(|locality| {
         let id = locality.id.clone();
         let draining = locality.endpoints.iter().filter(|e| !takes_calls(e));
@@ -104,7 +104,7 @@ pub(super) fn draining(localities: &[Locality]) -> impl Iterator<Item = Endpoint
 
 /// True if an endpoint gets new calls. A draining one gets calls of its sessions alone (gRFC A55), so it
 /// does not count in the share of its locality either.
-pub(super) fn takes_calls(endpoint: &endpoints::Endpoint) -> bool {
+pub(super) fn takes_calls(endpoint: &endpoints::EdsEndpoint) -> bool {
     endpoint.health != Health::Draining
 }
 

@@ -24,7 +24,10 @@ pub(super) struct Base {
 impl Base {
     /// Finds the base of a configuration; `None` while a piece is missing. An error here fails the
     /// whole channel.
-    pub(super) fn find(look: &mut Look<'_>, roots: &Roots) -> Result<Option<Self>, ResolveError> {
+    pub(super) fn find(
+        look: &mut Look<'_>,
+        roots: &ResolveRoots,
+    ) -> Result<Option<Self>, ResolveError> {
         let Some(listener) = need::<Listener>(look, &roots.listener)? else {
             return Ok(None);
         };

@@ -81,7 +81,7 @@ impl Graph {
     }
 
     /// Works out the answer. Only stale findings are worked out again.
-    pub(super) fn resolve(&mut self, view: &View, roots: &Roots) -> Resolved {
+    pub(super) fn resolve(&mut self, view: &View, roots: &ResolveRoots) -> Resolved {
         for dependent in std::mem::take(&mut self.stale) {
             match dependent {
                 Dependent::Base => self.find_base(view, roots),
@@ -185,7 +185,7 @@ impl Graph {
 
     /// Follows the graph from its roots. Clusters that are new in it are worked out, and clusters
     /// that are no longer in it are dropped.
-    fn sweep(&mut self, view: &View, roots: &Roots) {
+    fn sweep(&mut self, view: &View, roots: &ResolveRoots) {
         let base = self.base.as_ref().map(|finding| &finding.what);
         let routed: BTreeSet<Arc<str>> = match base {
             Some(Ok(Some(base))) => routed(&base.virtual_host).map(Arc::from).collect(),

@@ -9,7 +9,7 @@
 //! The configuration in use goes on serving, and its clusters are kept up to date. A cluster that
 //! is complete is taken as it is now, and one that is not as it was. An aggregate is complete when
 //! all of its leaves are. So a route configuration or a cluster that never arrives does not hold
-//! back new endpoints of the clusters in use. The user of a configuration must [hold](Roots::held)
+//! back new endpoints of the clusters in use. The user of a configuration must [hold](ResolveRoots::held)
 //! the clusters that it routes to, because otherwise they are no longer watched.
 //!
 //! # Aggregate clusters
@@ -108,7 +108,7 @@ pub enum Resolved {
 
 /// Works out from scratch the configuration that `view` holds for `roots`. `in_use` is the
 /// configuration that serves calls at present.
-pub fn resolve(view: &View, roots: &Roots, in_use: Option<&Arc<XdsConfig>>) -> Resolution {
+pub fn resolve(view: &View, roots: &ResolveRoots, in_use: Option<&Arc<XdsConfig>>) -> Resolution {
     let mut graph = Graph::serving(in_use.cloned());
     let resolved = graph.resolve(view, roots);
     let watches = graph.watches();

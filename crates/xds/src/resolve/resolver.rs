@@ -50,7 +50,7 @@ pub struct Step {
 impl Resolver {
     /// A resolver without any data; its first step says what to watch. `node` is named in errors.
     /// Each cluster that the roots hold counts as held once.
-    pub fn new(roots: Roots, node: impl Into<Arc<str>>) -> Self {
+    pub fn new(roots: ResolveRoots, node: impl Into<Arc<str>>) -> Self {
         let mut holds = Sorted::default();
         for name in &roots.held {
             holds.insert(Arc::clone(name), 1);
@@ -70,7 +70,7 @@ impl Resolver {
     }
 
     /// The roots, with the clusters that are held now.
-    pub fn roots(&self) -> &Roots {
+    pub fn roots(&self) -> &ResolveRoots {
         &self.roots
     }
 
@@ -86,7 +86,7 @@ impl Resolver {
 
     /// Takes the new state of a resource. An update of a resource that is no longer watched is
     /// dropped.
-    pub fn update(&mut self, key: Key, entry: Entry) {
+    pub fn update(&mut self, key: Key, entry: CacheEntry) {
         if self.graph.touch(&Need::Resource(key.clone())) {
             self.view.put(key, entry);
         }

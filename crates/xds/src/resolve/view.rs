@@ -52,7 +52,7 @@ impl View {
     }
 
     /// Replaces the state of a resource.
-    pub fn put(&mut self, key: Key, entry: Entry) {
+    pub fn put(&mut self, key: Key, entry: CacheEntry) {
         self.cache.put(key, entry);
     }
 

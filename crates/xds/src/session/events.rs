@@ -124,7 +124,7 @@ impl Ending {
 
 /// An action that the owner of a session has to take.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Output {
+pub enum SessionOutput {
     /// The server sent its first response on this stream.
     Answered,
     /// Tell the watchers of `key` its new state in the cache.

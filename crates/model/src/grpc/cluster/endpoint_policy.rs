@@ -26,7 +26,7 @@ use crate::{Validator, wire};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointPolicy {
     /// A policy of the program's own decides (gRFC A52).
-    Custom(CustomPolicy),
+    Custom(CustomPolicyConfig),
     /// Some endpoints are drawn, and the one with the fewest open calls gets the call (gRFC A48).
     LeastRequest {
         /// The number of endpoints that are drawn for each call: 2 to 10.
@@ -38,17 +38,17 @@ pub enum EndpointPolicy {
         shuffle: bool,
     },
     /// The call's hash chooses an endpoint on a ring (gRFC A42).
-    RingHash(RingSize),
+    RingHash(RingSizeBounds),
     /// The endpoints get calls in turn.
     RoundRobin,
 }
 
 /// The limits for the number of entries of a hash ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingSize {
+pub struct RingSizeBounds {
     /// The least number of entries; not more than `max`.
     pub min: u64,
-    /// The greatest number of entries; not more than [`RingSize::LIMIT`].
+    /// The greatest number of entries; not more than [`RingSizeBounds::LIMIT`].
     pub max: u64,
 }
 

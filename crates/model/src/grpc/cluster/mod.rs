@@ -50,7 +50,7 @@ pub enum ClusterKind {
     /// The cluster stands for other clusters.
     Aggregate(Aggregate),
     /// The cluster has endpoints of its own.
-    Leaf(Leaf),
+    Leaf(LeafCluster),
 }
 
 /// A cluster with endpoints of its own.

@@ -13,7 +13,7 @@ const MILLION: u64 = 1_000_000;
 
 /// A share of calls to drop, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DropCategory {
+pub struct DropOverload {
     /// The reason, by the name that load reports give it.
     pub category: String,
     /// The number of calls to drop of a million calls; at most a million.

@@ -25,7 +25,7 @@ pub struct Endpoints {
     ///
     /// An empty list is valid; calls of such a cluster fail (S3-13). Localities are sorted, because
     /// their order in the resource has no meaning.
-    pub priorities: Vec<Vec<Locality>>,
+    pub priorities: Vec<Vec<EdsLocality>>,
     /// The shares of calls to be dropped, in the order in which they are tried.
     pub drops: Vec<DropOverload>,
     /// Fields of the resource that are set and have no effect.
@@ -57,13 +57,13 @@ impl ResourceType for Endpoints {
 
 /// The endpoints of one locality.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Locality {
+pub struct EdsLocality {
     /// Region, zone and sub-zone; unique in the priority.
     pub id: LocalityId,
     /// Its share of calls; the weights of a priority add up to at most `u32::MAX`.
     pub weight: NonZeroU32,
     /// The endpoints that may get calls; empty if the server reports all of them as unhealthy.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<EdsEndpoint>,
 }
 
 /// The locality that a proto names.

@@ -92,7 +92,7 @@ impl Priorities {
     }
 
     /// The endpoint; `None` if its health allows no calls, or after an error.
-    fn parse_endpoint(&mut self, proto: pb::LbEndpoint, v: &mut Validator) -> Option<Endpoint> {
+    fn parse_endpoint(&mut self, proto: pb::LbEndpoint, v: &mut Validator) -> Option<EdsEndpoint> {
         let health = match HealthStatus::try_from(proto.health_status) {
             Ok(HealthStatus::Unknown) => Health::Unknown,
             Ok(HealthStatus::Healthy) => Health::Healthy,
@@ -160,7 +160,7 @@ impl Priorities {
 
     /// The localities by priority. A gap between priorities is an error. A priority whose localities all lack
     /// a weight is such a gap.
-    fn finish(self, v: &mut Validator) -> Vec<Vec<Locality>> {
+    fn finish(self, v: &mut Validator) -> Vec<Vec<EdsLocality>> {
         for (expected, priority) in (0..).zip(self.by_number.keys()) {
             if expected != *priority {
                 v.error(format!(
