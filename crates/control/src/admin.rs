@@ -1,4 +1,6 @@
-//! The admin port: is it well, what does it serve, and who took it how.
+//! The admin port: health, metrics, the snapshot that is served, and the state of each client.
+//!
+//! It has an address of its own, so that it can be closed to clients.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -34,7 +36,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
 
-/// The parts that the pages are made from.
+/// The parts of the control plane that the pages show.
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {
     pub(crate) store: Arc<Store>,
@@ -60,7 +62,7 @@ async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Status
     Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], text))
 }
 
-/// Thousands of clients take a while to write down.
+/// Lists the clients, on a thread of its own, because thousands of clients take a while.
 async fn clients(State(admin): State<Admin>) -> Result<impl IntoResponse, StatusCode> {
     let text = spawn_blocking(move || json!({ "clients": admin.clients.list() }).to_string());
     let text = text.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
@@ -80,7 +82,8 @@ async fn snapshot(
     Ok((JSON, Body::from_stream(ReceiverStream::new(pieces))))
 }
 
-/// No thread waits for a slow reader: a piece is made when the one before it was taken.
+/// Sends a dump. A piece is made when the one before it was taken, so that no thread waits for a
+/// slow reader.
 async fn send(mut dump: Dump, sender: mpsc::Sender<Result<Vec<u8>, Infallible>>) {
     while let Ok(place) = sender.reserve().await {
         let made = spawn_blocking(move || (dump.next_piece(), dump));

@@ -1,5 +1,6 @@
-//! ADS over tonic: one task per stream, which moves values between the socket and a
-//! [`Subscription`] or a [`DeltaSubscription`].
+//! ADS over tonic: one task for each stream, which moves messages between the socket and a
+//! [`Subscription`] or a [`DeltaSubscription`]. Those two hold the rules of the protocol, so this
+//! module has only I/O.
 
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ impl Ads {
         H: ServerHalf<Request: Send, Response: Send> + Send + 'static,
     {
         let client = self.clients.open(protocol, request.remote_addr());
-        // One response at a time: what a slow client has not taken yet is decided late, from the
+        // The channel holds one response. So a response for a slow client is made late, from the
         // newest snapshot.
         let (responses, receiver) = mpsc::channel(1);
         let stream = Stream::<H>::new(client, self.store.views());
@@ -102,8 +103,8 @@ impl<H: ServerHalf> Stream<H> {
         }
     }
 
-    /// The order of the branches is that of their weight: what a client has to say may make a
-    /// response unnecessary, and so may a newer snapshot.
+    /// Serves the stream until one side ends it. The branches are tried in order: a request or a
+    /// newer snapshot comes before a response, because either may make the response unnecessary.
     async fn run(
         mut self,
         mut requests: Streaming<H::Request>,
@@ -142,12 +143,12 @@ impl<H: ServerHalf> Stream<H> {
         let node = self.node_id();
         info!(stream = self.client.id(), node, reason, "client gone");
         if let End::Ours(status) = end {
-            // It may be that nobody listens any more.
+            // The client may have closed the stream.
             responses.send(Err(status)).await.ok();
         }
     }
 
-    /// Empty for a client that has not introduced itself.
+    /// The node id of the client; empty before its first request.
     fn node_id(&self) -> &str {
         self.subscription.node().map_or("", |node| &node.id)
     }
@@ -174,7 +175,7 @@ impl<H: ServerHalf> Stream<H> {
         Ok(())
     }
 
-    /// Takes the newest snapshot, as this client should see it.
+    /// Takes the newest snapshot, in the view for this kind of client.
     fn refresh(&mut self) {
         let snapshot = self.views.borrow_and_update().of(self.subscription.node());
         self.subscription.handle_snapshot(snapshot);
@@ -215,7 +216,7 @@ impl<H: ServerHalf> Stream<H> {
 /// The side that ended a stream.
 enum End {
     Ours(Status),
-    /// The client did, or its connection; with the reason.
+    /// The client or its connection ended the stream; with the reason.
     Theirs(String),
 }
 

@@ -1,4 +1,6 @@
-//! Reads aggregate clusters: those of services, and raw ones that gRPC might refuse.
+//! Reads aggregate clusters: those of services, and raw ones.
+//!
+//! gRPC's own parser does not serve here, because it refuses raw clusters that Envoys accept.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::ClusterDiscoveryType;
@@ -7,16 +9,16 @@ use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::{
 };
 use prost::{Message, Name};
 
-/// Where the clusters are that an aggregate stands for.
+/// The place of the list of clusters of an aggregate.
 pub(crate) enum Children {
-    /// In the cluster.
+    /// The list is in the cluster itself.
     Inline(ClusterConfig),
-    /// In the resource of this name (gRFC A99).
+    /// The list is in the resource of this name (gRFC A99).
     Resource(String),
 }
 
 impl Children {
-    /// `None` if it is no aggregate, or none that can be read.
+    /// The list of a cluster; `None` if it is not an aggregate, or cannot be decoded.
     pub(crate) fn of(cluster: &Cluster) -> Option<Self> {
         let Some(ClusterDiscoveryType::ClusterType(custom)) = &cluster.cluster_discovery_type
         else {

@@ -1,9 +1,8 @@
-//! One encoding for one message.
+//! Encodes a message to the same bytes every time.
 //!
-//! A resource's version is a hash of its bytes, and must be the same after each reload and on every
-//! replica. Protobuf leaves the order of map entries open, and reflection keeps them in a hash map,
-//! so the same file would be other bytes each time. Here maps are written in the order of their
-//! keys, also inside of `Any`.
+//! The version of a resource is a hash of its bytes, and must be the same after each reload and on
+//! every replica. But protobuf leaves the order of map entries open, and reflection keeps them in a
+//! hash map. So here maps are written in the order of their keys, also inside an `Any`.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -29,7 +28,7 @@ pub(crate) fn encode(message: &DynamicMessage) -> Vec<u8> {
     bytes
 }
 
-/// An `Any` with its contents encoded anew; if they cannot be read, they are left alone.
+/// An `Any` with its contents encoded again; contents that cannot be decoded stay as they are.
 pub(crate) fn normalized(mut any: Any) -> Any {
     let descriptor = descriptors::of_type_url(&any.type_url).ok();
     let message = descriptor.and_then(|d| DynamicMessage::decode(d, any.value.as_slice()).ok());

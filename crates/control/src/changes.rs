@@ -1,7 +1,7 @@
 //! The difference between two snapshots, for the log.
 //!
-//! Clients lose what is removed, and every endpoint of a service that has none left. An operator
-//! has to hear of both, also when the file says so in plain words.
+//! Clients lose the resources that are removed, and all endpoints of a service that has none left.
+//! An operator must be told of both, even if the file asks for them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crowfly_xds::{Snapshot, SnapshotResource};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use prost::Message;
 
-/// A log line spells out at most so many names.
+/// The largest number of names that a log line lists.
 const SHOWN: usize = 10;
 
 /// The resources that a reload added, changed and removed.
@@ -39,7 +39,8 @@ pub struct Changes {
     added: Resources,
     changed: Resources,
     removed: Resources,
-    /// Services of which endpoints went until a locality, or the service, had none; with how many.
+    /// Services that lost all endpoints, as a whole or in a locality; with the number of endpoints
+    /// lost.
     emptied: BTreeMap<String, usize>,
 }
 
@@ -157,7 +158,7 @@ fn noun_of(type_url: &str) -> &str {
 /// The number of endpoints of each locality.
 fn endpoints_of(resource: &SnapshotResource) -> BTreeMap<[String; 3], usize> {
     let mut counts = BTreeMap::new();
-    // A message that cannot be read counts as none.
+    // A message that cannot be decoded has no endpoints.
     let message = ClusterLoadAssignment::decode(resource.any.value.as_slice()).unwrap_or_default();
     for group in message.endpoints {
         let at = group.locality.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Looks at a configuration without serving it, for `crowfly control --check` and for programs that
-//! want to know before they replace a file.
+//! Checks a configuration without serving it, for `crowfly control --check` and for programs that
+//! check a file before they replace it.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::error::ConfigErrors;
 use crate::sources::Configuration;
 
 /// Reads a configuration as [`ControlPlane::start`](crate::ControlPlane::start) would. Returns the
-/// snapshot that would be served, and what is worth a warning.
+/// snapshot that would be served, and the warnings.
 ///
 /// # Errors
-/// Every problem in every file, if there is any.
+/// All problems of all files, if there are any.
 ///
 /// ```
 /// # let directory = tempfile::tempdir()?;

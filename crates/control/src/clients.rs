@@ -1,5 +1,5 @@
-//! The clients that are connected, and how they took what they were sent: for the admin port, because
-//! a client that refuses its configuration tells nobody else.
+//! The connected clients, and whether they accepted what they were sent. The admin port shows them,
+//! because a client that refuses its configuration tells nobody else.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,7 +53,8 @@ struct NodeView {
     locality: Option<[String; 3]>,
 }
 
-/// The state of one type on a stream: what was sent, and how the client took it.
+/// The state of one type on a stream: the version that was sent, and whether the client accepted
+/// it.
 #[derive(Clone, Debug, Default, Serialize)]
 struct TypeView {
     state: State,
@@ -65,7 +66,7 @@ struct TypeView {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
-    /// It asked, and there is nothing to send yet.
+    /// The client asked for the type, and was sent nothing yet.
     #[default]
     Subscribed,
     Sent,
@@ -88,7 +89,7 @@ impl Clients {
         }
     }
 
-    /// A stream has been opened; it is closed when the handle is dropped.
+    /// Registers a new stream, which is removed when the handle is dropped.
     pub(crate) fn open(&self, protocol: Protocol, peer: Option<SocketAddr>) -> ClientHandle {
         self.metrics.stream_opened();
         let mut streams = self.lock();
@@ -183,7 +184,8 @@ impl Drop for ClientHandle {
 }
 
 impl TypeView {
-    /// After a NACK a client may say again what it has; that does not accept the newest.
+    /// Notes an ACK. After a NACK a client may repeat the version that it holds, which does not
+    /// accept the newest.
     fn acked(&mut self, version: &str) {
         self.acked_version = Some(version.to_owned());
         if self.sent_version.as_deref() == Some(version) {

@@ -1,8 +1,8 @@
-//! The shape of every xDS message, for reading and writing proto JSON.
+//! The descriptors of all xDS messages, for reading and writing proto JSON.
 //!
-//! The generated Rust types cannot do that; a descriptor set and reflection can. The set is the one
-//! the types were generated from, so the two always agree (a test compares them). It is decoded
-//! once, when it is first needed.
+//! The generated Rust types cannot read or write JSON; a descriptor set with reflection can. The
+//! set is the one that the types were generated from, so both agree, which a test checks. It is
+//! decoded once, when it is first needed.
 
 use std::sync::LazyLock;
 
@@ -43,10 +43,10 @@ pub(crate) fn of_message(name: &str) -> Option<MessageDescriptor> {
     pool()?.get_message_by_name(name)
 }
 
-/// A resource in proto JSON form, with `@type`; one that cannot be read is shown by its length.
+/// A resource in proto JSON form, with `@type`. One that cannot be decoded is shown by its length.
 ///
-/// Secrets are shown as `[redacted]`: what xDS marks as sensitive, such as private keys, passwords
-/// and tokens.
+/// Secrets are shown as `[redacted]`: fields that xDS marks as sensitive, such as private keys,
+/// passwords and tokens.
 ///
 /// ```
 /// use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{GenericSecret, Secret, secret};
@@ -76,8 +76,9 @@ fn decode() -> Result<DescriptorPool, DescriptorError> {
     Ok(pool)
 }
 
-/// `TypedStruct` of a package, which the set has not: JSON, and the type that it is of. Filters and
-/// balancing policies that no proto file describes are configured by it (gRFC A39, A52).
+/// The `TypedStruct` message of a package, which the descriptor set does not have. It holds JSON
+/// and the type that the JSON is of. Filters and balancing policies without a proto file are
+/// configured by it (gRFC A39, A52).
 fn typed_struct(package: &str) -> FileDescriptorProto {
     let field = |name: &str, number, kind: Type| FieldDescriptorProto {
         name: Some(name.to_owned()),

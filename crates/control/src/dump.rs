@@ -1,7 +1,7 @@
 //! A snapshot as JSON, piece by piece.
 //!
-//! A large snapshot is hundreds of megabytes of JSON. It is made one piece at a time, off the
-//! runtime's workers, and the next piece only when the last one is on its way.
+//! A large snapshot is hundreds of megabytes of JSON. So it is made one piece at a time, outside
+//! the worker threads of the runtime. The next piece is made only when the last one was sent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::descriptors;
 
-/// About how large a piece is.
+/// The approximate size of a piece.
 const PIECE: usize = 64 << 10;
 
-/// Which resources to show: all, or those of a type, of a name, or both.
+/// The resources to show: all, or those of a type, of a name, or both.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Filter {
@@ -24,7 +24,8 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// A type is meant by its URL, its full name, or the last part of that.
+    /// True if the type is shown. A filter names it by its URL, its full name, or the last part of
+    /// that.
     fn takes_type(&self, type_url: &str) -> bool {
         let Some(wanted) = &self.r#type else {
             return true;
@@ -53,9 +54,9 @@ impl fmt::Display for Filter {
 pub(crate) struct Dump {
     snapshot: Arc<Snapshot>,
     filter: Filter,
-    /// The types that are shown; the first is the one at hand.
+    /// The types that are still to be shown; the last one is shown first.
     types: Vec<String>,
-    /// The name that was written last, of the first type.
+    /// The name that was written last, of the type that is being shown.
     after: Option<Arc<str>>,
     last_reload: Value,
     stage: Stage,
@@ -69,7 +70,7 @@ enum Stage {
 }
 
 impl Dump {
-    /// Shows what `filter` takes; `None` if it was asked for something, and that is not there.
+    /// The resources that `filter` selects; `None` if it names something that does not exist.
     pub(crate) fn new(snapshot: Arc<Snapshot>, filter: Filter, last_reload: Value) -> Option<Self> {
         let has_name = |of: &TypeSnapshot| match &filter.name {
             Some(name) => of.resources().contains_key(name),
@@ -77,7 +78,7 @@ impl Dump {
         };
         let taken = snapshot.types();
         let taken = taken.filter(|(url, of)| filter.takes_type(url) && has_name(of));
-        // The first is the last of the list, where it is cheap to take.
+        // The first type is at the end of the list, where it is cheap to remove.
         let mut types: Vec<String> = taken.map(|(url, _)| url.to_owned()).collect();
         types.reverse();
         let is_filtered = filter.r#type.is_some() || filter.name.is_some();

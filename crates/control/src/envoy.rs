@@ -1,17 +1,17 @@
-//! A snapshot as Envoys should see it.
+//! The view of a snapshot for Envoys.
 //!
-//! One snapshot serves all clients, but Envoys and gRPC do not agree on everything in it:
+//! One snapshot serves all clients, but Envoys and gRPC differ on some resources:
 //!
-//! - An Envoy takes every listener there is, has no use for gRPC's API listeners, and writes a
-//!   warning for each that it is sent, at every update. They are left out.
-//! - In an aggregate cluster gRPC implementations accept ROUND_ROBIN and Envoy nothing but
-//!   CLUSTER_PROVIDED. So an aggregate that says nothing (which is ROUND_ROBIN) is sent with that.
-//! - Envoy knows no lists of clusters as resources (gRFC A99), and passes over an aggregate inside
-//!   of another. So it is sent the leaves of each aggregate, in the order that gRPC gives them
-//!   (gRFC A37): depth first, and one that comes twice in its first place.
+//! - An Envoy takes all listeners, but has no use for the API listeners of gRPC. It logs a warning
+//!   for each of them at every update. So they are left out.
+//! - In an aggregate cluster gRPC accepts ROUND_ROBIN, and Envoy only CLUSTER_PROVIDED. So an
+//!   aggregate without a policy (which means ROUND_ROBIN) is sent with CLUSTER_PROVIDED.
+//! - Envoy does not support lists of clusters as resources (gRFC A99), and ignores an aggregate
+//!   inside another one. So it is sent the leaves of each aggregate in the order of gRPC (gRFC
+//!   A37): depth first, each leaf at its first place.
 //!
-//! The leaves of an aggregate depend on other clusters. So the view knows which aggregates name which
-//! clusters, and a change is a reason to look at the resources that changed and at the aggregates above
+//! The leaves of an aggregate depend on other clusters. So the view keeps which aggregates name
+//! which clusters. A change then costs a look at the changed resources and the aggregates above
 //! them, not at all clusters.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -32,18 +32,18 @@ use prost::Message;
 use crate::aggregate::Children;
 use crate::canonical;
 
-/// The snapshot that Envoys are served, and what it takes to follow the next change.
+/// The snapshot that Envoys are served, and the indexes that are needed to follow the next change.
 #[derive(Debug, Default)]
 pub(crate) struct EnvoyView {
-    /// The snapshot that this is the view of.
+    /// The snapshot that the view was made from.
     of: Arc<Snapshot>,
     view: Arc<Snapshot>,
     aggregates: BTreeMap<Arc<str>, Aggregate>,
     /// For each cluster, the aggregates that name it.
     parents: BTreeMap<String, BTreeSet<Arc<str>>>,
-    /// For each list that is a resource, the clusters that have it, whether or not it is there.
+    /// For each list that is a resource, the clusters that refer to it, even if it does not exist.
     readers: BTreeMap<String, BTreeSet<Arc<str>>>,
-    /// The list of each of those clusters.
+    /// The name of the list of each of those clusters.
     lists: BTreeMap<Arc<str>, String>,
     /// The number of resources that were looked at so far.
     looked_at: usize,
@@ -56,7 +56,7 @@ impl EnvoyView {
         self.looked_at
     }
 
-    /// Follows to the next snapshot, and returns the view of it.
+    /// Updates the view to the next snapshot, and returns it.
     pub(crate) fn follow(&mut self, snapshot: &Arc<Snapshot>) -> Arc<Snapshot> {
         let before = std::mem::replace(&mut self.of, Arc::clone(snapshot));
         let mut builder = self.view.to_builder();
@@ -90,7 +90,7 @@ impl EnvoyView {
         Arc::clone(&self.view)
     }
 
-    /// Reads clusters again; returns them, and the aggregates that look different for it.
+    /// Reads clusters again. Returns them, and the aggregates whose leaves may have changed.
     fn read(&mut self, clusters: BTreeSet<Arc<str>>, snapshot: &Snapshot) -> BTreeSet<Arc<str>> {
         let mut open = Vec::new();
         for name in &clusters {
@@ -123,7 +123,7 @@ impl EnvoyView {
         Some(aggregate)
     }
 
-    /// Takes up a cluster, if it is an aggregate whose list is known.
+    /// Adds a cluster to the indexes, if it is an aggregate whose list is known.
     fn learn(&mut self, name: &Arc<str>, snapshot: &Snapshot) {
         let resource = snapshot.resource(Cluster::TYPE_URL, name);
         let read =
@@ -140,7 +140,7 @@ impl EnvoyView {
         let Some(list) = list_of(children, snapshot) else {
             return;
         };
-        // It may have had no name but that of a wrapper.
+        // Only the wrapper may have had the name.
         cluster.name = name.to_string();
         for child in &list.clusters {
             let parents = self.parents.entry(child.clone()).or_default();
@@ -151,7 +151,7 @@ impl EnvoyView {
             .insert(Arc::clone(name), Aggregate { cluster, children });
     }
 
-    /// Remembers that a cluster has its list in another resource, or that it has not.
+    /// Notes the resource that holds the list of a cluster, or that there is none.
     fn read_list(&mut self, cluster: &Arc<str>, list: Option<String>) {
         let before = self.lists.remove(cluster);
         if let Some(before) = before {
@@ -164,8 +164,7 @@ impl EnvoyView {
         }
     }
 
-    /// The clusters that an aggregate comes down to. Raw resources may nest to any depth, and in
-    /// circles.
+    /// The leaves of an aggregate. Raw resources may nest to any depth, and in circles.
     fn leaves_of(&self, root: &str, aggregate: &Aggregate) -> Vec<String> {
         let mut leaves = Vec::new();
         let mut seen = HashSet::new();
@@ -187,7 +186,7 @@ impl EnvoyView {
     }
 }
 
-/// The list of an aggregate, if it is there and can be read.
+/// The list of an aggregate, if it exists and can be decoded.
 fn list_of(children: Children, snapshot: &Snapshot) -> Option<ListProto> {
     match children {
         Children::Inline(list) => Some(list),
@@ -198,7 +197,7 @@ fn list_of(children: Children, snapshot: &Snapshot) -> Option<ListProto> {
     }
 }
 
-/// Takes a resource as it is, unless it is an API listener.
+/// Copies a resource unchanged, unless it is an API listener.
 fn copy(builder: &mut SnapshotBuilder, snapshot: &Snapshot, url: &str, name: &Arc<str>) {
     let resource = snapshot.of(url).and_then(|of| of.resources().get(name));
     match resource.filter(|resource| !is_api_listener(url, resource)) {

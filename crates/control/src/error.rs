@@ -1,7 +1,7 @@
 //! The problems of a configuration, and their places.
 //!
-//! An operator reads these while a mesh is waiting, so each says the file, the line, the field, and
-//! what was expected; and all of them are reported at once, not only the first.
+//! An operator reads these while a mesh is waiting. So each names the file, the line, the field and
+//! the expected value. All of them are reported at once, not only the first.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,11 +21,11 @@ pub struct Position {
 /// `control.yaml:12:9: services[0].endpoints[0].address: expected "ip:port", got "foo"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The file it is in.
+    /// The file with the problem.
     pub file: PathBuf,
-    /// Where in the file; `None` if the file as a whole is the problem.
+    /// The place in the file; `None` if the file as a whole is the problem.
     pub at: Option<Position>,
-    /// The field it is about, from the root of the document. Empty for the whole document.
+    /// The path of the field from the root of the document. Empty for the whole document.
     pub path: String,
     /// The problem, and what was expected.
     pub message: String,
@@ -55,7 +55,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Every problem of a configuration; never empty. One line each.
+/// All problems of a configuration, one line each; never empty.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{}", lines(.0))]
 pub struct ConfigErrors(Vec<ConfigError>);
@@ -66,7 +66,7 @@ impl ConfigErrors {
         self.0.iter()
     }
 
-    /// `value`, if there is nothing to report.
+    /// Returns `value` if there are no errors.
     pub(crate) fn check<T>(errors: Vec<ConfigError>, value: T) -> Result<T, Self> {
         if errors.is_empty() {
             Ok(value)

@@ -1,8 +1,7 @@
 //! The fallbacks of a service: other services, and hosts known by a DNS name.
 //!
-//! Clients go there when no endpoint of the service itself can take a call. The list is checked here
-//! and not by clients, because a circle of services is a mistake that each client would meet in its
-//! own way.
+//! Clients use them when no endpoint of the service itself can take a call. The list is checked
+//! here and not by clients, because clients differ in how they treat a circle of services.
 
 mod graph;
 mod levels;
@@ -21,7 +20,7 @@ pub(crate) use levels::{Levels, Shape};
 /// One entry of a service's `fallback`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fallback {
-    /// Another service: its endpoints, and then its own fallbacks.
+    /// Another service: first its endpoints, then its own fallbacks.
     Service(String),
     /// The addresses of a host name.
     Dns(DnsName),
@@ -36,14 +35,14 @@ impl fmt::Display for Fallback {
     }
 }
 
-/// Where clients find the list of a service's fallbacks.
+/// The place where clients find the list of fallbacks of a service.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ListForm {
-    /// In the cluster (gRFC A37).
+    /// The list is in the cluster (gRFC A37).
     #[default]
     Inline,
-    /// In a resource of its own, which changes without the cluster (gRFC A99).
+    /// The list is in a resource of its own, which changes without the cluster (gRFC A99).
     Resource,
 }
 
@@ -98,7 +97,7 @@ fn dns_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DnsName, D::Er
     deserializer.deserialize_str(DnsVisitor)
 }
 
-/// Reads `host:port`; an IPv6 address is in brackets, as everywhere.
+/// Reads `host:port`; an IPv6 address is in brackets.
 fn parse_dns_name(text: &str) -> Option<DnsName> {
     let (host, port) = text.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port > 0)?;
@@ -110,7 +109,8 @@ fn parse_dns_name(text: &str) -> Option<DnsName> {
     Some(DnsName { host, port })
 }
 
-/// True if DNS could know it (RFC 1035, 2.3.4; underscores as in the wild). IPv4 addresses pass.
+/// True if the text is a valid host name (RFC 1035, 2.3.4). Underscores are allowed because they
+/// are in use. IPv4 addresses pass too.
 fn is_host(text: &str) -> bool {
     let is_label = |label: &str| {
         let mut bytes = label.bytes();

@@ -4,14 +4,15 @@
 //! files -> source -> Catalog -> Translator -> Snapshot -> Subscription -> ADS
 //! ```
 //!
-//! [`ControlPlane`] runs all of it; [`Catalog`] and [`Translator`] are the pure middle, for programs
-//! that have their own source. One change costs what it changes: the changed file is read, and its
-//! definitions that changed are translated, hashed and sent. Clients are gRPC channels and Envoys alike, served from one
-//! snapshot, over ADS in both of its variants: state of the world and incremental.
+//! [`ControlPlane`] runs all of it. [`Catalog`] and [`Translator`] are the part without I/O, for
+//! programs that have their own source. The work is in proportion to the change: only a changed
+//! file is read, and only its changed definitions are translated, hashed and sent. Clients are gRPC
+//! channels and Envoys, served from one snapshot over both variants of ADS: state of the world and
+//! incremental.
 //!
 //! # Configuration files
 //!
-//! A file is YAML (or JSON), and says two kinds of things:
+//! A file is YAML (or JSON), and has two kinds of content:
 //!
 //! ```yaml
 //! services:                            # the short form
@@ -44,15 +45,15 @@
 //! ```
 //!
 //! A service becomes a Listener, a RouteConfiguration, a Cluster and a ClusterLoadAssignment, all
-//! four of its name; a raw resource must not claim one of these again. All files of a directory
-//! count as one.
+//! four with its name. A raw resource must not use one of these names again. All files of a
+//! directory count as one.
 //!
-//! An empty file, one with neither `services` nor `resources`, and a directory without files are
-//! refused, because they look like a truncated configuration and would delete everything. To serve
-//! nothing, write `services: []`, or set [`Options::allow_empty`].
+//! A configuration that looks truncated is refused, because it would delete everything. That is an
+//! empty file, a file with neither `services` nor `resources`, or a directory without files. To
+//! serve nothing, write `services: []`, or set [`Options::allow_empty`].
 //!
-//! A changed file is read once it has been unchanged for 100 ms. Programs should replace it by a
-//! rename all the same, because a writer that pauses for longer shows half of its file.
+//! A changed file is read once it has been unchanged for 100 ms. Programs should still replace it
+//! by a rename, because a writer that pauses for longer shows half of its file.
 //!
 //! # Fallbacks
 //!
@@ -62,18 +63,18 @@
 //! - the cluster of each service in the list, which may be an aggregate itself, and
 //! - `dns:HOST:PORT` for each DNS name, one logical DNS cluster for all services that list it.
 //!
-//! `xds:///NAME` leads there as before. A service that lists itself, a circle of services, and more
-//! than 16 levels, where gRPC gives up, are errors.
+//! `xds:///NAME` leads there as before. Three things are errors: a service that lists itself, a
+//! circle of services, and more than 16 levels, which gRPC refuses.
 //!
 //! With `fallback_as: resource` the list is a resource of its own, a `ClusterConfig` named `NAME`
-//! (gRFC A99), and the cluster stays the same when the list changes; even while there is nothing in
-//! the list yet. gRPC clients must know of that: Crowfly's do if
+//! (gRFC A99). The cluster then stays the same when the list changes, even if the list is empty at
+//! first. gRPC clients must support that. Crowfly's do if
 //! `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` is `true`.
 //!
-//! Envoys are sent aggregates in the only form they take: with CLUSTER_PROVIDED for a policy, and all
-//! clusters in one inline list, whatever the form for gRPC. Mind that an Envoy falls back when there
-//! are no healthy endpoints, and that it learns of health from health checks, outlier detection or
-//! `health`: it does not fall back because it cannot connect.
+//! Envoys are sent aggregates in the only form that they accept: with CLUSTER_PROVIDED as the
+//! policy, and all clusters in one inline list. An Envoy falls back when there are no healthy
+//! endpoints. It learns of health from health checks, outlier detection or `health`. It does not
+//! fall back because it cannot connect.
 
 mod admin;
 mod ads;
@@ -111,5 +112,5 @@ pub use store::Reload;
 pub use translate::translate;
 pub use translator::{Translator, Work};
 
-/// The vocabulary of sources, as [`Catalog`] and [`Translator`] take it.
+/// The types of sources that [`Catalog`] and [`Translator`] take.
 pub use crowfly_source as source;

@@ -1,4 +1,7 @@
-//! Counts of what happened, for Prometheus.
+//! Counters of streams, responses and reloads, for Prometheus.
+//!
+//! An operator notices NACKs and failed reloads by them, because clients go on with their last
+//! configuration.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -35,7 +38,7 @@ struct ResultLabel {
 }
 
 impl Metrics {
-    /// All of them in the OpenMetrics text format.
+    /// All counters in the OpenMetrics text format.
     pub(crate) fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::with_prefix("crowfly_control");
         self.register(&mut registry);
@@ -104,8 +107,8 @@ impl Metrics {
     }
 }
 
-/// The name of a message that is known. A client may ask for any type: it must not fill our memory
-/// with labels of its own making.
+/// The label of a type: its name, if the message is known. A client may ask for any type, and must
+/// not fill our memory with labels that it invents.
 fn label(type_url: &str) -> TypeLabel {
     let known = descriptors::of_type_url(type_url);
     let name = known.map_or_else(|_| "other".to_owned(), |known| known.full_name().to_owned());

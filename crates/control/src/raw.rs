@@ -1,8 +1,8 @@
 //! Raw xDS resources: proto JSON, as YAML, with `@type`.
 //!
-//! A resource carries its name inside, in `name` (or `cluster_name`, for endpoints). A message
-//! without such a field is written `{name: N, resource: {"@type": ...}}` and will travel in a
-//! `Resource` wrapper, which is then what names it.
+//! Most messages have a field for their name: `name`, or `cluster_name` for endpoints. A message
+//! without such a field is written `{name: N, resource: {"@type": ...}}`. It is sent in a
+//! `Resource` wrapper, which holds the name.
 
 use envoy_types::pb::google::protobuf::Any;
 use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, ReflectMessage};
@@ -13,7 +13,7 @@ use crate::descriptors;
 use crate::reader::Problem;
 use crate::tree::Node;
 
-/// Fields that hold a resource's name: `cluster_name` is that of `ClusterLoadAssignment`.
+/// The fields that may hold the name of a resource. `ClusterLoadAssignment` has `cluster_name`.
 const NAME_FIELDS: [&str; 2] = ["name", "cluster_name"];
 
 /// A resource as it will be served.

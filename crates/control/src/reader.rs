@@ -1,4 +1,6 @@
-//! Reads a [`Node`] with serde, and gives every error the place it belongs to.
+//! Reads a [`Node`] with serde, and gives every error its place in the file.
+//!
+//! serde itself knows no places, and an operator needs the line of a mistake.
 
 use std::cell::Cell;
 use std::fmt;
@@ -27,7 +29,7 @@ pub(crate) fn read<'a, S: DeserializeSeed<'a>>(
         .map_err(|problem| reader.locate(problem))
 }
 
-/// A problem of reading a node. It starts without a place, and gets the innermost one.
+/// A problem of reading a node. It is made without a place, and then gets the innermost one.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) at: Option<Position>,
@@ -95,7 +97,7 @@ impl de::Error for Problem {
     }
 }
 
-/// The way from the root to a node, as a list on the stack.
+/// The path from the root to a node, as a list on the stack.
 enum Path<'a> {
     Root(&'a str),
     Field(&'a Self, &'a str),
@@ -223,14 +225,14 @@ fn read_map<'de, V: Visitor<'de>>(
         current: &current,
     });
     result.map_err(|problem| match current.get() {
-        // The visitor did not like the key it was just given, or its value.
+        // The visitor refused the key that it was just given, or its value.
         Some(key) => locate(problem, key.at, &Path::Field(reader.path, &key.text)),
         None => reader.locate(problem),
     })
 }
 
-/// A reader of `Any` that meets `@type` late has to buffer what came before it, and forgets where
-/// that was; so `@type` goes first.
+/// The entries with `@type` first. A reader of `Any` that meets `@type` late buffers the entries
+/// before it, and their places are lost.
 fn type_first(entries: &[(Key, Node)]) -> Vec<&(Key, Node)> {
     let mut order: Vec<_> = entries.iter().collect();
     order.sort_by_key(|(key, _)| key.text != "@type");
@@ -241,7 +243,7 @@ struct Entries<'de, 'p> {
     reader: Reader<'de, 'p>,
     order: Vec<&'de (Key, Node)>,
     next: usize,
-    /// The key that was given out last; none again after the last one.
+    /// The key that was read last; `None` after the last entry.
     current: &'p Cell<Option<&'de Key>>,
 }
 

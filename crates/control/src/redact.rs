@@ -1,7 +1,7 @@
-//! Keeps secrets off the pages that show resources.
+//! Removes secrets from the pages that show resources.
 //!
-//! The xDS protos mark what is secret with `udpa.annotations.sensitive`, or with `debug_redact`, as
-//! Envoy's own configuration dump obeys. A few older fields that hold credentials have no mark;
+//! The xDS protos mark secret fields with `udpa.annotations.sensitive` or `debug_redact`, which the
+//! configuration dump of Envoy obeys too. A few older fields that hold credentials have no mark, so
 //! they are listed here.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use crate::descriptors;
 /// The text that is shown in place of a secret.
 const REDACTED: &str = "[redacted]";
 
-/// Credentials without a mark.
+/// Fields that hold credentials and have no mark.
 const UNMARKED: [&str; 11] = [
     "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.access_token",
     "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials.google_refresh_token",
@@ -40,12 +40,12 @@ static SENSITIVE: LazyLock<HashSet<String>> = LazyLock::new(|| {
     marked.chain(UNMARKED.map(str::to_owned)).collect()
 });
 
-/// Replaces every secret in `message`, also in what its `Any` fields hold.
+/// Replaces every secret in `message`, also inside its `Any` fields.
 pub(crate) fn redact(message: &mut DynamicMessage) {
     visit(message, false);
 }
 
-/// All of a message is secret if the field is that it is in.
+/// Visits a message. If the field that holds it is secret, the whole message is.
 fn visit(message: &mut DynamicMessage, is_secret: bool) {
     if message.descriptor().full_name() == "google.protobuf.Any" {
         return visit_any(message, is_secret);
@@ -87,7 +87,7 @@ fn visit_value(value: &mut Value, is_secret: bool) {
 
 fn visit_any(any: &mut DynamicMessage, is_secret: bool) {
     let Some(mut inner) = decoded(any) else {
-        // Nobody can say what is in it; it is shown by its length only.
+        // Its type is unknown, so it is shown by its length only.
         return;
     };
     visit(&mut inner, is_secret);

@@ -1,10 +1,10 @@
-//! Names that lead nowhere.
+//! Finds references to resources that do not exist.
 //!
-//! A cluster whose endpoints are not there is not an error (they may be served by someone else, or
-//! come with the next change), but its clients will wait in vain; so it is worth a warning.
+//! A cluster without its endpoints is not an error, because another server may have them, or the
+//! next change may add them. But its clients wait for them, so it is worth a warning.
 //!
-//! The references of each resource are kept, because then a change is a reason to look at the resources
-//! that changed, and at those that refer to one that came or went.
+//! The references of each resource are kept, so that a change costs little. Only the resources that
+//! changed are checked, and those that refer to an added or removed one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,8 +25,8 @@ use route::route_action::ClusterSpecifier;
 use crate::aggregate::Children;
 use crate::translate::ResourceKey;
 
-/// A resource that refers to one which the snapshot does not have. They are in the order of the way
-/// that a client takes: from listeners down.
+/// A resource that refers to one that the snapshot does not have. The order is the one in which a
+/// client follows references, from listeners down.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Dangling {
     rank: usize,
@@ -48,7 +48,7 @@ impl fmt::Display for Dangling {
 pub(crate) struct References {
     /// The references of each resource that has any.
     of: BTreeMap<ResourceKey, Vec<Reference>>,
-    /// For each name that is referred to, the resources that do.
+    /// For each resource that is referred to, the resources that refer to it.
     users: BTreeMap<ResourceKey, BTreeSet<ResourceKey>>,
     dangling: BTreeMap<ResourceKey, Vec<Dangling>>,
 }
@@ -63,7 +63,7 @@ struct Reference {
 }
 
 impl References {
-    /// Follows from one snapshot to the next.
+    /// Updates the references from one snapshot to the next.
     pub(crate) fn update(&mut self, before: &Snapshot, after: &Snapshot) {
         let mut suspects = BTreeSet::new();
         for (url, names) in after.changes_since(before) {
@@ -83,7 +83,7 @@ impl References {
         }
     }
 
-    /// The references that lead nowhere.
+    /// The references to resources that do not exist.
     pub(crate) fn dangling(&self) -> impl Iterator<Item = &Dangling> {
         let all: BTreeSet<_> = self.dangling.values().flatten().collect();
         all.into_iter()
@@ -259,7 +259,7 @@ fn clusters_in(list: &aggregate::ClusterConfig) -> Vec<String> {
     list.clusters.clone()
 }
 
-/// Every reference of a snapshot that leads nowhere.
+/// All references of a snapshot to resources that do not exist.
 #[cfg(test)]
 pub(crate) fn dangling(snapshot: &Snapshot) -> Vec<Dangling> {
     let mut references = References::default();

@@ -1,4 +1,6 @@
-//! The control plane as a whole: its ports, its tasks, and their end.
+//! The control plane as a whole: its ports, its tasks, and how they stop.
+//!
+//! It is the only module that knows all parts, and starts and stops them in order.
 
 use std::fmt;
 use std::io;
@@ -26,27 +28,28 @@ use crate::metrics::Metrics;
 use crate::sources::{Configuration, Reloader};
 use crate::store::{Reload, Store};
 
-/// How long a client may take to let go when the control plane stops.
+/// The time that clients have to close their streams when the control plane stops.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A client that vanished without a word is noticed within twice this.
+/// The interval of HTTP/2 keepalive pings. A connection that is lost without an error is noticed
+/// within twice this time.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// How to run a control plane.
+/// The settings of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A file, or a directory of `*.yaml`, `*.yml` and `*.json` files.
     pub config: PathBuf,
-    /// True if files that say nothing are served. They are refused otherwise, because a file is
-    /// empty for a moment while it is written anew.
+    /// True if files without content are accepted. They are refused otherwise, because a file is
+    /// empty for a moment while it is rewritten.
     pub allow_empty: bool,
-    /// Where to serve ADS, health and reflection. With port 0 the kernel chooses one.
+    /// The address for ADS, health and reflection. With port 0 the kernel chooses one.
     pub listen: SocketAddr,
-    /// Where to serve the admin pages, if at all.
+    /// The address for the admin pages; `None` for no admin pages.
     pub admin: Option<SocketAddr>,
 }
 
-/// Why a control plane could not be started.
+/// The reason why a control plane could not be started.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// The configuration cannot be used.
@@ -65,8 +68,8 @@ pub enum StartError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-/// A running control plane. Dropping it stops it at once; [`shutdown`](Self::shutdown) lets
-/// clients know.
+/// A running control plane. Dropping it stops it at once; [`shutdown`](Self::shutdown) ends the
+/// streams of its clients first.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -92,7 +95,7 @@ pub struct ControlPlane {
     stopping: watch::Sender<bool>,
     tasks: JoinSet<()>,
     reloads: JoinSet<()>,
-    /// Asks for a reload; absent if there are no files.
+    /// The channel that asks for a reload; `None` if there are no files.
     ask: Option<mpsc::Sender<()>>,
 }
 
@@ -154,12 +157,12 @@ impl ControlPlane {
         })
     }
 
-    /// Where ADS is served.
+    /// The address on which ADS is served.
     pub fn listen_addr(&self) -> SocketAddr {
         self.listen
     }
 
-    /// Where the admin pages are served.
+    /// The address on which the admin pages are served.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin
     }
@@ -174,21 +177,22 @@ impl ControlPlane {
         self.store.set(snapshot);
     }
 
-    /// Reads the configuration again, although nothing says that it has changed. What comes of it
-    /// is logged, and told to [`reloads`](Self::reloads).
+    /// Reads the configuration again, even if no change was seen. The outcome is logged, and sent
+    /// to [`reloads`](Self::reloads).
     pub fn reload(&self) {
         if let Some(ask) = &self.ask {
-            // A full queue holds the same wish already.
+            // A full queue already holds a request for a reload.
             ask.try_send(()).ok();
         }
     }
 
-    /// News of each time the configuration was read again.
+    /// The outcome of the last reload; the receiver is notified of each new one.
     pub fn reloads(&self) -> watch::Receiver<Reload> {
         self.store.reloads()
     }
 
-    /// Ends every stream with UNAVAILABLE, so that clients go elsewhere, and closes the ports.
+    /// Ends every stream with UNAVAILABLE, so that clients connect to another server, and closes
+    /// the ports.
     pub async fn shutdown(mut self) {
         self.reloads.abort_all();
         self.health.set_not_serving::<AdsServer>().await;
@@ -238,8 +242,8 @@ async fn router(ads: Ads) -> Result<(Router, HealthReporter), StartError> {
     Ok((router, reporter))
 }
 
-/// All messages are known to it, so a tool can show what is inside of an `Any`; only the services
-/// that are served are listed.
+/// The reflection service. It has all messages, so that a tool can show the contents of an `Any`.
+/// It lists only the services that are served.
 fn reflection() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(descriptors::FILE_DESCRIPTOR_SET)

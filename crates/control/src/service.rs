@@ -1,4 +1,6 @@
-//! The short form: a service, where its endpoints are, and how load is spread over them.
+//! The short form of a service: its endpoints, and how load is spread over them.
+//!
+//! It exists because raw xDS needs four resources for what most services say in a few lines.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fallback::{Fallback, ListForm};
 
-/// Envoy accepts no more.
+/// The largest priority, because Envoy accepts no more.
 const MAX_PRIORITY: u32 = 128;
 
 /// A gRPC service, reached as `xds:///name`.
@@ -21,7 +23,7 @@ pub(crate) struct Service {
     pub(crate) name: String,
     #[serde(default)]
     localities: Vec<Locality>,
-    /// Endpoints for which locality does not matter: one unnamed locality.
+    /// Endpoints without a locality; they form one unnamed locality.
     #[serde(default)]
     endpoints: Vec<Endpoint>,
     /// The services and hosts that serve when these endpoints cannot, the preferred one first.
@@ -31,7 +33,7 @@ pub(crate) struct Service {
     pub(crate) fallback_as: ListForm,
 }
 
-/// Endpoints that are near to each other.
+/// Endpoints of one locality.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, expecting = "a locality")]
 pub(crate) struct Locality {
@@ -41,10 +43,10 @@ pub(crate) struct Locality {
     pub(crate) zone: String,
     #[serde(default)]
     pub(crate) sub_zone: String,
-    /// Its share of the load of its priority; 0 takes the locality out.
+    /// The share of this locality in the load of its priority; 0 leaves the locality out.
     #[serde(default = "one")]
     pub(crate) weight: u32,
-    /// The lowest is used first. Only the order counts: numbers may be left out.
+    /// The priority; the lowest is used first. Only the order counts, so numbers may be skipped.
     #[serde(default)]
     pub(crate) priority: u32,
     #[serde(default)]
@@ -66,7 +68,7 @@ pub(crate) struct Endpoint {
     pub(crate) health: Health,
 }
 
-/// The health of a backend, as far as it is known. Clients use healthy and unknown ones.
+/// The health of a backend, as far as it is known. Clients use healthy and unknown backends.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Health {
@@ -78,7 +80,7 @@ pub(crate) enum Health {
 }
 
 impl Service {
-    /// The localities; `endpoints` of the service itself are one without a name.
+    /// All localities. The `endpoints` of the service itself are one without a name.
     pub(crate) fn localities(&self) -> Vec<Locality> {
         let mut localities = self.localities.clone();
         if !self.endpoints.is_empty() {
@@ -94,8 +96,8 @@ impl Service {
         localities
     }
 
-    /// True if its cluster stands for other clusters besides its own. A list that is a resource of its
-    /// own counts even if it is empty, because it is there to change without the cluster.
+    /// True if the cluster of the service is an aggregate. A list that is a resource counts even if
+    /// it is empty, because it may change without the cluster.
     pub(crate) fn is_aggregate(&self) -> bool {
         !self.fallback.is_empty() || self.fallback_as == ListForm::Resource
     }
@@ -172,7 +174,7 @@ impl Locality {
     }
 }
 
-/// gRPC refuses an assignment that names an address twice.
+/// Checks that no address occurs twice, because gRPC refuses that.
 fn unique_addresses<'a>(
     v: &mut Validator,
     endpoints: &'a [Endpoint],

@@ -1,7 +1,7 @@
-//! The snapshot that is served now, and news of the next one.
+//! The snapshot that is served now; streams wait here for the next one.
 //!
-//! Streams wait here for the next snapshot. Each kind of client has a view of it, which is worked out
-//! once for all streams and follows from the view before.
+//! Each kind of client has a view of the snapshot. It is worked out once for all streams, from the
+//! view before and the changes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -19,17 +19,18 @@ use crate::metrics::Metrics;
 /// The outcome of reading the configuration.
 #[derive(Clone, Debug)]
 pub struct Reload {
-    /// When it was read.
+    /// The time at which the configuration was read.
     pub at: SystemTime,
-    /// The changes, if the new snapshot is served; otherwise the snapshot before it still is.
+    /// The changes, if the new snapshot is served. On an error, the snapshot before it still is.
     pub result: Result<Changes, ConfigErrors>,
 }
 
-/// Holds the current snapshot and tells of changes.
+/// Holds the current snapshot and notifies streams of changes.
 #[derive(Debug)]
 pub(crate) struct Store {
     views: watch::Sender<Views>,
-    /// Held while a snapshot is set, so that views follow each other.
+    /// The view for Envoys. The lock is held while a snapshot is set, so that views are made in
+    /// order.
     envoy: Mutex<EnvoyView>,
     reload: watch::Sender<Reload>,
     metrics: Metrics,
@@ -51,8 +52,8 @@ impl Store {
         store
     }
 
-    /// Serves `snapshot` from now on. This costs what changed, if `snapshot` was built from the one
-    /// that is served.
+    /// Serves `snapshot` from now on. The work is in proportion to the change, if `snapshot` was
+    /// built from the one that is served.
     pub(crate) fn set(&self, snapshot: Snapshot) {
         let mut envoy = self.envoy.lock().unwrap_or_else(PoisonError::into_inner);
         self.metrics.snapshot(&snapshot);
@@ -87,7 +88,7 @@ impl Store {
     }
 }
 
-/// One snapshot as each kind of client should see it.
+/// One snapshot, with a view for each kind of client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Views {
     all: Arc<Snapshot>,
@@ -95,7 +96,7 @@ pub(crate) struct Views {
 }
 
 impl Views {
-    /// The view for a client that introduced itself as `node`.
+    /// The view for a client with this node.
     pub(crate) fn of(&self, node: Option<&Node>) -> Arc<Snapshot> {
         match node {
             Some(node) if node.user_agent_name == "envoy" => self.envoy.clone(),

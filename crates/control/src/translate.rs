@@ -1,15 +1,15 @@
-//! From the catalog to xDS: pure functions, one definition at a time.
+//! Turns definitions of the catalog into xDS, by pure functions, one definition at a time.
 //!
-//! Each service becomes four resources of its own name: an API listener, its routes, a cluster and
-//! the cluster's endpoints. They are made so that gRPC clients and Envoys read the same thing out
-//! of them.
+//! Each service becomes four resources with its name: an API listener, its routes, a cluster and
+//! the endpoints of the cluster. They are made so that gRPC clients and Envoys read the same
+//! meaning.
 //!
-//! With fallbacks, the cluster is an aggregate (gRFC A37), so a client that is routed to the service,
-//! or to one that falls back to it, gets its endpoints first and then its fallbacks. The endpoints are
-//! then those of one more cluster, `NAME/endpoints`, and each DNS name is a cluster `dns:HOST:PORT`.
+//! With fallbacks, the cluster is an aggregate (gRFC A37). A client that is routed to it uses the
+//! endpoints of the service first and then its fallbacks. The endpoints belong to one more cluster,
+//! `NAME/endpoints`, and each DNS name is a cluster `dns:HOST:PORT`.
 //!
-//! The resources of a service depend on that service alone. So a change of one service is a reason to
-//! translate that one, and what was made of the others stays as it is.
+//! The resources of a service depend on that service alone. So a change of one service costs the
+//! translation of that one, and the resources of the others stay.
 
 mod clusters;
 
@@ -41,8 +41,8 @@ const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
 /// The resources of a catalog.
 ///
-/// A name that two definitions claim is an error, and so is a service whose resources gRPC would
-/// refuse: that is found here, not by the clients.
+/// A name that two definitions claim is an error. A service whose resources gRPC would refuse is an
+/// error too, so that it is found here and not by the clients.
 pub fn translate(catalog: &Catalog) -> Result<Snapshot, ConfigErrors> {
     let written = catalog.written();
     let translated: Vec<_> = written
@@ -59,7 +59,7 @@ pub fn translate(catalog: &Catalog) -> Result<Snapshot, ConfigErrors> {
     Ok(builder.build())
 }
 
-/// Every problem of translated definitions, in their order.
+/// All problems of translated definitions, in their order.
 ///
 /// # Errors
 /// If there is any.
@@ -69,7 +69,7 @@ pub(crate) fn check(all: &[(Arc<Translated>, &Origin)]) -> Result<(), ConfigErro
     for (translated, origin) in all {
         for made in &translated.resources {
             let before = first.get(&made.key);
-            // The cluster of a DNS name is that of all services that list it.
+            // The cluster of a DNS name is shared by all services that list it.
             if made.is_shared && before.is_some_and(|(_, is_shared)| *is_shared) {
                 continue;
             }
@@ -92,7 +92,7 @@ fn duplicate(key: &ResourceKey, origin: &Origin, first: &Origin) -> ConfigError 
     ))
 }
 
-/// A type and a name: what a resource claims for itself.
+/// The type and the name of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ResourceKey {
     pub(crate) name: Arc<str>,
@@ -127,9 +127,9 @@ pub(crate) struct Translated {
 pub(crate) struct Made {
     pub(crate) key: ResourceKey,
     pub(crate) resource: Arc<SnapshotResource>,
-    /// True if other definitions may make the same.
+    /// True if other definitions may make the same resource.
     pub(crate) is_shared: bool,
-    /// The reason why gRPC would refuse it.
+    /// The reason why gRPC would refuse the resource; `None` if it would not.
     refusal: Option<String>,
 }
 
@@ -147,7 +147,7 @@ impl Translated {
         }
     }
 
-    /// True if there is nothing wrong with it, as far as it can be seen without the others.
+    /// True if the definition has no problem of its own.
     pub(crate) fn is_sound(&self) -> bool {
         let keys: BTreeSet<_> = self.resources.iter().map(|made| &made.key).collect();
         keys.len() == self.resources.len()
@@ -182,7 +182,7 @@ impl Made {
         }
     }
 
-    /// A resource whose message has no name, so that it travels in a wrapper.
+    /// A resource whose message has no name field, so that it is sent in a wrapper.
     fn wrapped<R: ResourceType<Context = Features>>(name: &str, message: &impl Message) -> Self {
         let mut made = Self::named::<R>(name, message);
         let any = made.resource.any.clone();
@@ -260,8 +260,8 @@ fn listener_of(service: &Service) -> listener::Listener {
     }
 }
 
-/// The listener's name has picked the service already, so any `:authority` is welcome: a client
-/// may set its own.
+/// The routes of a service. They accept any `:authority`, because the listener's name has chosen
+/// the service and a client may set its own.
 fn routes_of(service: &Service) -> route::RouteConfiguration {
     let action = route::RouteAction {
         cluster_specifier: Some(route::route_action::ClusterSpecifier::Cluster(
@@ -289,8 +289,9 @@ fn routes_of(service: &Service) -> route::RouteConfiguration {
     }
 }
 
-/// gRPC asks for priorities without a gap, and leaves out a locality of weight 0, which Envoy
-/// refuses; so it is left out here, and the priorities that remain are numbered anew.
+/// The endpoints of a service. A locality of weight 0 is left out, because gRPC ignores it and
+/// Envoy refuses it. The remaining priorities are renumbered, because gRPC requires them without a
+/// gap.
 fn endpoints_of(service: &Service) -> endpoint::ClusterLoadAssignment {
     let mut localities = service.localities();
     localities.retain(|locality| locality.weight > 0);

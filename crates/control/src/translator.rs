@@ -1,8 +1,8 @@
-//! From changed files to the next snapshot.
+//! Turns changed files into the next snapshot.
 //!
-//! A control plane that read, checked and translated everything at each change would be busy for a
-//! second with ten thousand services, of which one has a new endpoint. A [`Translator`] keeps what it
-//! made of each definition, and works on those that changed and on those that refer to them.
+//! With ten thousand services, reading, checking and translating everything takes a second, even if
+//! one endpoint changed. A [`Translator`] keeps the resources of each definition. It works only on
+//! definitions that changed, and on those that refer to them.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,15 +19,15 @@ use crate::fallback::{Levels, Shape};
 use crate::references::References;
 use crate::translate::{self, Made, ResourceKey, Translated};
 
-/// The rank of the only source that there is yet.
+/// The rank of the files, which are the only source so far.
 const FILES: usize = 0;
 
 type Claims = fn(&Arc<Translated>) -> Vec<ResourceKey>;
 
-/// Translates what a source of files says, change by change.
+/// Translates the events of a source of files, change by change.
 ///
-/// After each batch of events the result is that of [`translate`](crate::translate()) for all files.
-/// If it is an error, nothing is applied: the next snapshot comes when all problems are gone.
+/// After each batch of events the result equals that of [`translate`](crate::translate()) for all
+/// files. If it is an error, nothing is applied until all problems are mended.
 ///
 /// ```
 /// use crowfly_control::{Translator, source::Event, source::files::Document};
@@ -52,11 +52,11 @@ pub struct Translator {
     catalog: Catalog,
     made: Merged<Arc<DefinitionKey>, Arc<Translated>, ResourceKey, Claims>,
     levels: Levels,
-    /// Definitions that gRPC would refuse, or that contradict themselves.
+    /// Definitions that gRPC would refuse, or that define one resource twice.
     unsound: BTreeSet<Arc<DefinitionKey>>,
-    /// Resources that several definitions claim, and may not.
+    /// Resources that several definitions claim, which is an error.
     contested: BTreeSet<ResourceKey>,
-    /// Resources that are not what they are in the snapshot.
+    /// Resources that differ from those in the snapshot.
     due: BTreeSet<ResourceKey>,
     snapshot: Snapshot,
     references: References,
@@ -77,7 +77,7 @@ pub struct Work {
 }
 
 impl Translator {
-    /// A translator of no files. Files that say nothing are errors unless `allow_empty`.
+    /// A translator without files. Files without content are errors unless `allow_empty` is set.
     pub fn new(allow_empty: bool) -> Self {
         Self {
             catalog: Catalog::allowing_empty(allow_empty),
@@ -108,8 +108,8 @@ impl Translator {
         }
     }
 
-    /// Takes what a source of files said: reads the files that changed, and translates the definitions
-    /// in them that did.
+    /// Takes the events of a source of files. It reads the files that changed, and translates the
+    /// definitions in them that changed.
     pub fn handle(&mut self, events: impl IntoIterator<Item = Event<PathBuf, files::Document>>) {
         for key in self.catalog.handle(events) {
             let translated = self.catalog.definition(&key).map(Translated::new);
@@ -124,7 +124,7 @@ impl Translator {
     /// The snapshot of all files.
     ///
     /// # Errors
-    /// Every problem, in the order of the files. Then nothing is applied.
+    /// All problems, in the order of the files. Then nothing is applied.
     pub fn translate(&mut self) -> Result<Snapshot, ConfigErrors> {
         if !self.is_sound() {
             self.check()?;
@@ -144,8 +144,8 @@ impl Translator {
         Ok(self.snapshot.clone())
     }
 
-    /// The references of the last snapshot that lead nowhere, as sentences. They are no errors,
-    /// because another server may have the resource, or it may come with the next change.
+    /// The references of the last snapshot to resources that do not exist, as sentences. They are
+    /// not errors, because another server may have the resource, or the next change may add it.
     pub fn warnings(&self) -> Vec<String> {
         self.references
             .dangling()
@@ -179,7 +179,7 @@ impl Translator {
         }
     }
 
-    /// Looks whether a resource whose claimants changed is claimed by several.
+    /// Checks whether several definitions claim a resource.
     fn contest(&mut self, key: &ResourceKey) {
         let mut claimants = 0;
         let mut is_exclusive = false;
@@ -209,8 +209,8 @@ impl Translator {
             && self.levels.are_sound()
     }
 
-    /// Names every problem. This looks at all definitions, because their order is that of the files;
-    /// but it neither reads nor translates one again.
+    /// Returns all problems. This looks at all definitions, because problems are in the order of
+    /// the files. It neither reads nor translates one again.
     fn check(&self) -> Result<(), ConfigErrors> {
         self.catalog.check()?;
         let written = self.catalog.written();
@@ -227,7 +227,7 @@ impl Translator {
     }
 }
 
-/// The resources of `one` that `other` has not.
+/// The resources of `one` that `other` does not have.
 fn only_in<'a>(
     one: Option<&'a Arc<Translated>>,
     other: Option<&'a Arc<Translated>>,

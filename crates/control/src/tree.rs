@@ -1,8 +1,8 @@
-//! A YAML document that remembers where everything in it was written.
+//! A YAML document that keeps the place of each value in the file.
 //!
-//! Both kinds of content, `services` and proto JSON `resources`, are read from this tree by serde,
-//! so an error in either names the line and the field, whoever found it: the schema, the proto
-//! reflection, or a check that runs later and knows only a path.
+//! serde reads both `services` and proto JSON `resources` from this tree. So every error names the
+//! line and the field. That holds for errors of the schema, of proto reflection, and of later
+//! checks that know only a path.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use serde_saphyr::{MessageFormatter, Spanned, UserMessageFormatter};
 use crate::error::Position;
 use crate::reader::{self, Problem};
 
-/// A value and where it begins.
+/// A value and the place where it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) at: Position,
@@ -55,7 +55,7 @@ impl Node {
         self.read_seed(PhantomData, path)
     }
 
-    /// As [`read`](Self::read), with a seed.
+    /// Reads this node as [`read`](Self::read) does, with a seed.
     pub(crate) fn read_seed<'a, S: DeserializeSeed<'a>>(
         &'a self,
         seed: S,
@@ -72,7 +72,7 @@ impl Node {
             .map(|(_, node)| node)
     }
 
-    /// The entries of a mapping; none if it is something else.
+    /// The entries of a mapping; empty for other values.
     pub(crate) fn entries(&self) -> &[(Key, Self)] {
         match &self.value {
             Value::Map(entries) => entries,
@@ -80,7 +80,8 @@ impl Node {
         }
     }
 
-    /// Where `path` (such as `localities[1].weight`) is, or the nearest that was written of it.
+    /// The place of `path` (such as `localities[1].weight`), or of its nearest parent that is
+    /// written.
     pub(crate) fn position_of(&self, path: &str) -> Position {
         let mut node = self;
         for step in path.split(['.', '[']).filter(|step| !step.is_empty()) {
@@ -178,8 +179,8 @@ fn position(location: serde_saphyr::Location) -> Position {
     }
 }
 
-/// The limits are against endless input, not against large fleets: a file with a million endpoints
-/// is read. `no` and `on` are words, since zones may be called so.
+/// The options of the YAML parser. Its limits protect from endless input, and allow a file with a
+/// million endpoints. `no` and `on` are strings, because zones may have such names.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,

@@ -1,10 +1,10 @@
 //! One configuration file, as it was read.
 //!
-//! Two kinds of content share a file: `services`, a short form for what most fleets need, and
-//! `resources`, raw xDS in proto JSON form, so that anything xDS can say can be served.
+//! A file has two kinds of content. `services` is a short form for what most fleets need.
+//! `resources` is raw xDS in proto JSON form, so that everything in xDS can be served.
 //!
-//! A file is read without regard to the others, because then a change of one file is a reason to read
-//! that file alone. Names that lead from one file to another are checked later, by the catalog.
+//! A file is read without regard to the others, so that a change of one file costs the reading of
+//! that file alone. References from one file to another are checked later, by the catalog.
 
 use std::collections::HashMap;
 use std::panic::resume_unwind;
@@ -22,14 +22,15 @@ use crate::reader::Problem;
 use crate::service::Service;
 use crate::tree::{Node, Value};
 
-/// Both parsers recurse, some 40 kB for each level of nesting in a debug build. The part of a stack that
-/// is not used costs nothing.
+/// The stack size of the thread that parses, because both parsers recurse. In a debug build each
+/// level of nesting takes some 40 kB. Unused parts of a stack cost nothing.
 const STACK: usize = 32 << 20;
 
 const EMPTY: &str = "expected `services` or `resources`, got an empty file; \
     `services: []` or --allow-empty serves nothing on purpose";
 
-/// Templates write a key without a value when the list they loop over is empty.
+/// The error for a key without a value, which templates write when the list that they loop over is
+/// empty.
 const NO_LIST: &str = "expected a list, got nothing; `[]` is a list without entries";
 
 /// A configuration file that was read.
@@ -37,13 +38,13 @@ const NO_LIST: &str = "expected a list, got nothing; `[]` is a list without entr
 pub(super) struct Document {
     pub(super) services: Vec<Written<Arc<Service>>>,
     pub(super) resources: Vec<Written<Arc<RawResource>>>,
-    /// The services that others name as their fallback, with the index of the service that does.
+    /// The references from one service to another, each with the index of the service that has it.
     pub(super) references: Vec<(usize, Reference)>,
-    /// The names of services of which nothing else could be read.
+    /// The names of services of which nothing but the name could be read.
     pub(super) unread: Vec<String>,
     /// All problems of this file.
     pub(super) errors: Vec<ConfigError>,
-    /// The file could not be read at all.
+    /// True if the file could not be read at all.
     pub(super) is_unreadable: bool,
 }
 
@@ -81,8 +82,8 @@ impl Document {
         }
     }
 
-    /// Everything that is defined here, in order, with the key it has in the catalog. Of a name that
-    /// is defined twice each definition has a key of its own.
+    /// All definitions of the file, in order, with their keys in the catalog. If a name is defined
+    /// twice, each definition has a key of its own.
     pub(super) fn definitions(&self) -> impl Iterator<Item = (DefinitionKey, Definition)> {
         let services = self.services.iter().map(|Written { value, origin }| {
             let definition = Definition::Service(Arc::clone(value));
@@ -111,7 +112,7 @@ impl Document {
     }
 }
 
-/// A value and where it was written.
+/// A value and the place where it was written.
 #[derive(Clone, Debug)]
 pub(crate) struct Written<T> {
     pub(crate) value: T,
@@ -144,7 +145,7 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// True if a document says anything, be it that there are no services.
+/// True if a document has `services` or `resources`, even if they are empty.
 fn has_content(document: &Node) -> bool {
     ["services", "resources"]
         .iter()
@@ -171,7 +172,7 @@ impl<'a> Reading<'a> {
         reading.result
     }
 
-    /// A YAML file may have several parts.
+    /// Reads all documents of a YAML file, which may have several.
     fn parts(&mut self, parts: &[Node]) {
         for part in parts {
             self.part(part);
@@ -245,7 +246,7 @@ impl<'a> Reading<'a> {
         });
     }
 
-    /// Remembers the services that `service` refers to, to be looked at once all are known.
+    /// Keeps the services that `service` refers to, to be checked once all services are known.
     fn refer(&mut self, service: &Service, origin: &Origin, node: &Node) {
         for (index, fallback) in service.fallback.iter().enumerate() {
             let Fallback::Service(to) = fallback else {

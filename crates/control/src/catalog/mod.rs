@@ -1,8 +1,9 @@
-//! Everything that the configuration files say, before it is xDS.
+//! The definitions of all configuration files, before they become xDS.
 //!
-//! A fleet is described in many files, and one of them changes at a time. So the catalog is a table of
-//! definitions by key. It is told of changed files, reads those alone, and tells which definitions are
-//! not what they were. Readers of the catalog then have work in proportion to the change.
+//! A fleet is described in many files, and usually one of them changes at a time. So the catalog is
+//! a table of definitions by key. It is told of changed files, reads only those, and returns the
+//! keys of the definitions that changed. The work of its readers is then in proportion to the
+//! change.
 
 mod document;
 
@@ -23,7 +24,7 @@ pub(crate) use document::{Origin, Written};
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFile {
-    /// Its name, as errors will call it.
+    /// The path of the file, as errors show it.
     pub path: PathBuf,
     /// Its contents: YAML or JSON.
     pub text: String,
@@ -71,7 +72,7 @@ pub struct DefinitionKey {
     name: Arc<str>,
     kind: DefinitionKind,
     file: Arc<PathBuf>,
-    /// The place among those of the same name, kind and file: all but 0 are errors.
+    /// The position among the definitions of the same name, kind and file. All but 0 are errors.
     nth: usize,
 }
 
@@ -119,8 +120,8 @@ impl fmt::Display for DefinitionKey {
 }
 
 impl Catalog {
-    /// Reads files; the error names every problem in every file. Of two files of one path the last
-    /// counts.
+    /// Reads files; the error names every problem in every file. Of two files with one path the
+    /// last counts.
     ///
     /// ```
     /// use crowfly_control::{Catalog, ConfigFile};
@@ -136,13 +137,14 @@ impl Catalog {
     /// );
     /// ```
     ///
-    /// A file with neither `services` nor `resources` is an error, because it looks like one that
-    /// was truncated, and a server of it would delete a fleet.
+    /// A file with neither `services` nor `resources` is an error, because it looks truncated.
+    /// Serving it would delete all resources of a fleet.
     pub fn read(files: &[ConfigFile]) -> Result<Self, ConfigErrors> {
         Self::read_into(Self::default(), files)
     }
 
-    /// Reads files as [`read`](Self::read) does, and takes an empty one for one that says nothing.
+    /// Reads files as [`read`](Self::read) does, but takes a file without content as one without
+    /// definitions.
     ///
     /// ```
     /// use crowfly_control::{Catalog, ConfigFile};
@@ -163,7 +165,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// A catalog without files, which takes an empty file for one that says nothing if `allow_empty`.
+    /// A catalog without files. If `allow_empty` is set, a file without content is no error.
     pub(crate) fn allowing_empty(allow_empty: bool) -> Self {
         Self {
             allow_empty,
@@ -171,10 +173,11 @@ impl Catalog {
         }
     }
 
-    /// Takes what a source of files said. Reads the files that changed, and no other. Returns the keys
-    /// of the definitions that are new, gone, or not what they were.
+    /// Takes the events of a source of files, and reads the files that changed. Returns the keys of
+    /// the definitions that were added, removed or changed.
     ///
-    /// A file with problems is part of the catalog like any other: [`check`](Self::check) tells.
+    /// A file with problems is part of the catalog like any other; [`check`](Self::check) reports
+    /// them.
     pub fn handle(
         &mut self,
         events: impl IntoIterator<Item = Event<PathBuf, files::Document>>,
@@ -201,7 +204,7 @@ impl Catalog {
         changed
     }
 
-    /// Every problem of every file, and of the names that lead from one definition to another.
+    /// All problems of all files, and of the references between definitions.
     ///
     /// # Errors
     /// If there is any.
@@ -211,7 +214,7 @@ impl Catalog {
         let unreadable: Vec<_> = unreadable
             .flat_map(|document| document.errors.clone())
             .collect();
-        // Nothing can be said about names as long as files are missing.
+        // References cannot be checked as long as files are missing.
         ConfigErrors::check(unreadable, ())?;
         let mut errors: Vec<_> = documents()
             .flat_map(|document| document.errors.clone())
@@ -246,8 +249,8 @@ impl Catalog {
         file.definitions.get(key)
     }
 
-    /// Every definition with its key and its place: all services in the order of the files, then all
-    /// resources.
+    /// Every definition with its key and its place. All services come first, in the order of the
+    /// files, then all resources.
     pub(crate) fn written(&self) -> Vec<(DefinitionKey, Definition, &Origin)> {
         let mut services = Vec::new();
         let mut resources = Vec::new();

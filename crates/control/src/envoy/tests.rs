@@ -1,4 +1,4 @@
-//! The view of Envoys: its rules, and that following changes ends where a new look does.
+//! Tests of the view for Envoys: its rules, and that a view that follows changes equals a new one.
 
 use super::*;
 use crate::descriptors::to_json;

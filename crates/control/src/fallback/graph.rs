@@ -1,10 +1,11 @@
-//! Every problem of the fallbacks between services.
+//! Finds all problems of the fallbacks between services.
 //!
-//! xDS allows circles, and gRPC comes out of them; but an Envoy may not, and nobody means one. So
-//! they are refused here, and so is what gRPC would refuse: a chain that is too long (gRFC A37).
+//! xDS allows circles and gRPC copes with them, but an Envoy may not, and nobody wants one. So they
+//! are refused here. A chain that is too long is refused too, because gRPC would refuse it (gRFC
+//! A37).
 //!
-//! This looks at all services, to name every problem in a fixed order. [`Levels`](super::Levels) finds
-//! out at less cost whether there is any.
+//! This looks at all services, to name every problem in a fixed order. [`Levels`](super::Levels)
+//! finds out at less cost whether there is a problem.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use crate::service::Service;
 /// A service that names another as its fallback.
 #[derive(Clone, Debug)]
 pub(crate) struct Reference {
-    /// The name of the other.
+    /// The name of the fallback service.
     pub(crate) to: String,
-    /// The place where it says so.
+    /// The place where the reference is written.
     pub(crate) origin: Origin,
 }
 
-/// Every problem of the references between `services`.
+/// All problems of the references between `services`.
 ///
 /// A reference comes with the index of the service that has it. The names in `unread` are services
 /// too, of which nothing else is known.
@@ -48,7 +49,7 @@ pub(crate) fn check(
 struct Graph<'a> {
     services: &'a [&'a Written<Arc<Service>>],
     by_name: HashMap<&'a str, usize>,
-    /// For each service, those it falls back to, with the places where it says so.
+    /// For each service, the services that it falls back to, with the place of each reference.
     edges: Vec<Vec<(usize, &'a Origin)>>,
     errors: Vec<ConfigError>,
 }
@@ -82,8 +83,8 @@ impl<'a> Graph<'a> {
         self.errors.push(origin.error(error));
     }
 
-    /// The levels of clusters from each service down; `None` if there is no end to them. A file may
-    /// chain up any number of services, so this does not recurse.
+    /// The number of cluster levels from each service down; `None` for a service that leads into a
+    /// circle. A file may chain any number of services, so this does not recurse.
     fn levels(&self) -> Vec<Option<usize>> {
         let mut users = vec![Vec::new(); self.edges.len()];
         for (user, edges) in self.edges.iter().enumerate() {
@@ -113,11 +114,12 @@ impl<'a> Graph<'a> {
         let used = self.edges[index]
             .iter()
             .filter_map(|(used, _)| levels[*used]);
-        // It has a leaf of its own in any case.
+        // A service has a cluster of its own endpoints in any case.
         1 + used.max().unwrap_or(1)
     }
 
-    /// Of circles that touch each other one is reported; the others show when that is gone.
+    /// Reports circles. Of circles that share a service one is reported, and the others after that
+    /// one is mended.
     fn find_circles(&mut self, levels: &[Option<usize>]) {
         let mut walked = vec![false; levels.len()];
         for start in 0..levels.len() {
@@ -129,7 +131,7 @@ impl<'a> Graph<'a> {
                 let mut used = self.edges[index].iter().map(|(used, _)| *used);
                 next = used.find(|used| levels[*used].is_none());
             }
-            // A service that was met on an earlier walk was reported, or leads to what was.
+            // A service that an earlier walk met was reported, or leads to one that was.
             let first = next.and_then(|index| walk.iter().position(|i| *i == index));
             if let Some(first) = first {
                 self.report_circle(&mut walk[first..]);
@@ -153,7 +155,7 @@ impl<'a> Graph<'a> {
         self.errors.push(error);
     }
 
-    /// Reported where the chain becomes too long, not for whoever makes it longer still.
+    /// Reports chains that are too long, each at the service where it becomes too long.
     fn find_depths(&mut self, levels: &[Option<usize>]) {
         for (index, level) in levels.iter().enumerate() {
             if *level != Some(MAX_DEPTH + 1) {

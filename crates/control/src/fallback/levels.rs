@@ -1,8 +1,8 @@
 //! The levels of clusters below each service, kept up to date.
 //!
-//! A change of one service may make a circle, or make chains through it too long. To look at all
-//! services for that would be what each change costs. Here only services whose fallbacks changed are
-//! looked at, and those that fall back to them.
+//! A change of one service may make a circle, or make chains through it too long. Checking all
+//! services for that would cost too much at each change. So only services whose fallbacks changed
+//! are checked, and those that fall back to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,15 +43,15 @@ pub(crate) struct Levels {
     /// For each name, the services that fall back to it.
     users: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     levels: BTreeMap<Arc<str>, usize>,
-    /// The services that changed since all was well.
+    /// The services that changed since the last check that found no problem.
     changed: BTreeSet<Arc<str>>,
 }
 
-/// There is a circle, a chain that is too long, or a name that is no service's.
+/// The fallbacks have a circle, a chain that is too long, or a name that is not a service.
 struct Unsound;
 
 impl Levels {
-    /// A service has this shape now; `None` if it is gone.
+    /// Sets the shape of a service; `None` if the service was removed.
     pub(crate) fn set(&mut self, name: &Arc<str>, shape: Option<Shape>) {
         if self.shapes.get(name) == shape.as_ref() {
             return;
@@ -79,8 +79,8 @@ impl Levels {
         }
     }
 
-    /// True if every fallback is a service, without a circle, and no chain is too long. If not, the
-    /// services that changed are looked at again the next time.
+    /// True if every fallback is a service, there is no circle, and no chain is too long. If not,
+    /// the services that changed are checked again the next time.
     pub(crate) fn are_sound(&mut self) -> bool {
         let affected = self.affected();
         for name in &affected {
@@ -101,7 +101,7 @@ impl Levels {
         is_sound
     }
 
-    /// The services that changed, and all that lead to one of them.
+    /// The services that changed, and all that fall back to one of them, directly or not.
     fn affected(&self) -> BTreeSet<Arc<str>> {
         let mut affected = BTreeSet::new();
         let mut open: Vec<_> = self.changed.iter().cloned().collect();
@@ -114,8 +114,8 @@ impl Levels {
         affected
     }
 
-    /// The level of a service that is `depth` levels below the one that was asked about. It ends in a
-    /// circle too, because that is deeper than any chain may be.
+    /// The level of a service that is `depth` levels below the first one. A circle ends the
+    /// recursion too, because it is deeper than any chain may be.
     fn level(&mut self, name: &Arc<str>, depth: usize) -> Result<usize, Unsound> {
         if depth > MAX_DEPTH {
             return Err(Unsound);

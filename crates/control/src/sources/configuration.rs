@@ -1,4 +1,6 @@
-//! The configuration that a file, or a directory of files, is: from events of a driver to snapshots.
+//! The configuration in a file or a directory of files: it turns events of a driver into snapshots.
+//!
+//! It is separate from the reload task, so that `--check` reads a configuration in the same way.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 const NO_FILES: &str = "expected *.yaml, *.yml or *.json files in it, got none; \
     --allow-empty serves nothing on purpose";
 
-/// A file, or a directory of `*.yaml`, `*.yml` and `*.json` files, as it is translated.
+/// A file, or a directory of `*.yaml`, `*.yml` and `*.json` files, with its translator.
 #[derive(Debug)]
 pub(crate) struct Configuration {
     path: PathBuf,
@@ -26,7 +28,8 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
-    /// A directory without files, and a file that says nothing, are errors unless `allow_empty`.
+    /// A configuration at `path`. A directory without files and a file without content are errors
+    /// unless `allow_empty` is set.
     pub(crate) fn new(path: PathBuf, allow_empty: bool) -> Self {
         Self {
             path,
@@ -36,22 +39,22 @@ impl Configuration {
         }
     }
 
-    /// A configuration of these files, of which nothing was told yet.
+    /// A configuration of the same files, which has read none of them.
     pub(crate) fn afresh(&self) -> Self {
         Self::new(self.path.clone(), self.allow_empty)
     }
 
-    /// The driver that tells of its files.
+    /// The driver that reports changes of the files.
     pub(crate) fn driver(&self) -> Files {
         Files::new(self.path.clone(), is_config)
     }
 
-    /// Its files as they are now.
+    /// The files as they are now.
     pub(crate) fn read_now(&self) -> Result<Vec<(PathBuf, Document)>, Arc<str>> {
         files::read_now(&self.path, is_config)
     }
 
-    /// Takes what the driver said, and returns the snapshot of all files.
+    /// Takes events of the driver, and returns the snapshot of all files.
     pub(crate) fn follow(
         &mut self,
         events: Vec<Event<PathBuf, Document>>,
@@ -72,7 +75,7 @@ impl Configuration {
         self.translator.translate()
     }
 
-    /// The sentences that are worth a warning, about the last snapshot.
+    /// The warnings about the last snapshot.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.translator.warnings()
     }
@@ -83,7 +86,8 @@ impl Configuration {
     }
 }
 
-/// Hidden files are left out: editors and Kubernetes keep their own things in them.
+/// True if a file is part of the configuration. Hidden files are not, because editors and
+/// Kubernetes use them for their own data.
 fn is_config(path: &Path) -> bool {
     let hidden = path
         .file_name()

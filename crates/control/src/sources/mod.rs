@@ -1,7 +1,7 @@
 //! The control plane's sources of configuration: files, for now.
 //!
-//! Drivers, which watch the outside world, are in the crate `crowfly-source`. Here is what the control
-//! plane makes of their events.
+//! Drivers, which watch files and other systems, are in the crate `crowfly-source`. This module
+//! turns their events into snapshots of the control plane.
 
 mod configuration;
 mod reload;

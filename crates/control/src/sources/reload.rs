@@ -1,4 +1,7 @@
-//! Reads the configuration again when it changes, and publishes what came of it.
+//! Reads the configuration again when it changes, and publishes the outcome.
+//!
+//! A bad configuration must not reach clients, so an error is published and the last snapshot
+//! stays.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,14 +16,14 @@ use super::Configuration;
 use crate::error::ConfigErrors;
 use crate::store::Store;
 
-/// Follows files and publishes what they say.
+/// Follows the files of a configuration and publishes their snapshots.
 pub(crate) struct Reloader {
     files: Files,
     configuration: Configuration,
 }
 
 impl Reloader {
-    /// Starts to watch, then reads: a change between the two is not lost.
+    /// Starts to watch before it reads, so that a change between the two is not lost.
     pub(crate) async fn start(
         configuration: Configuration,
     ) -> Result<(Self, Snapshot), ConfigErrors> {
@@ -34,7 +37,7 @@ impl Reloader {
         Ok((reloader, snapshot))
     }
 
-    /// Publishes every change to `store`, for ever. When `asked` to, it reads and tells even if
+    /// Publishes every change to `store`, without end. When `asked`, it reads and publishes even if
     /// nothing changed.
     pub(crate) async fn run(mut self, store: Arc<Store>, mut asked: mpsc::Receiver<()>) {
         loop {
@@ -53,8 +56,8 @@ impl Reloader {
         }
     }
 
-    /// Translates, and does something with the result, where both may take a while. If that panics, it
-    /// is one more error, and files are followed on from scratch.
+    /// Translates, and passes the result on, on a thread where both may take long. A panic counts
+    /// as an error, and the files are then read from scratch.
     async fn translate<T: Send + 'static>(
         &mut self,
         events: Vec<Event<PathBuf, Document>>,

@@ -1,6 +1,7 @@
 //! The clusters of a service.
 //!
-//! An Envoy has to be told what gRPC does by itself: HTTP/2 to the backends, and locality weights.
+//! An Envoy needs explicit settings for what gRPC does by default: HTTP/2 to the backends, and
+//! locality weights.
 
 use std::collections::HashMap;
 
@@ -28,13 +29,13 @@ pub(super) fn of_service(service: &Service) -> pb::Cluster {
     }
 }
 
-/// The cluster of a service's own endpoints, if that is another one.
+/// The cluster of the own endpoints of a service, if the service is an aggregate.
 pub(super) fn own_of(service: &Service) -> Option<pb::Cluster> {
     let name = service.is_aggregate().then(|| own_name(service))?;
     Some(of_endpoints(&name, &service.name))
 }
 
-/// The clusters that serve for a service, the preferred one first.
+/// The list of an aggregate: the clusters of a service, the preferred one first.
 pub(super) fn list_of(service: &Service) -> aggregate::ClusterConfig {
     let fallbacks = service.fallback.iter().map(|fallback| match fallback {
         Fallback::Service(name) => name.clone(),
@@ -45,7 +46,7 @@ pub(super) fn list_of(service: &Service) -> aggregate::ClusterConfig {
     }
 }
 
-/// The cluster of a host name; one for all services that name it.
+/// The cluster of a host name, which all services that name it share.
 pub(super) fn of_dns(name: &DnsName) -> pb::Cluster {
     let address = core::SocketAddress {
         address: name.host.clone(),
@@ -87,8 +88,8 @@ pub(super) fn dns_cluster_name(name: &DnsName) -> String {
     format!("dns:{name}")
 }
 
-/// ROUND_ROBIN is what gRPC asks for in an aggregate, though it means nothing there (gRFC A75);
-/// Envoys are sent another form.
+/// The aggregate cluster of a service. Its policy is ROUND_ROBIN because gRPC requires that, though
+/// it has no effect there (gRFC A75). Envoys are sent another form.
 fn aggregate_of(service: &Service) -> pb::Cluster {
     pb::Cluster {
         name: service.name.clone(),

@@ -1,4 +1,6 @@
-//! Golden tests: YAML in, xDS out, as a reader of either would write it.
+//! Golden tests: YAML in, xDS out.
+//!
+//! The expected xDS is written out, so that a reader can check it without the code.
 
 use serde_json::{Map, Value};
 

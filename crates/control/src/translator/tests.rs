@@ -269,7 +269,7 @@ proptest! {
                 of.types().map(|(url, of)| (url.to_owned(), of.version().to_owned())).collect::<Vec<_>>()
             };
             prop_assert_eq!(versions(&snapshot), versions(&expected?));
-            // What is said to have changed did, and nothing else.
+            // The names that are reported as changed are exactly those that changed.
             let told = crate::Changes::between(&last_good, &snapshot);
             let compared = crate::Changes::between(&last_good, &disk.read_from_scratch()?);
             prop_assert_eq!(told, compared);

@@ -1,4 +1,6 @@
-//! Services with fallbacks.
+//! Tests of services with fallbacks.
+//!
+//! They are apart from the other translations, because fallbacks turn clusters into aggregates.
 
 use super::*;
 
@@ -58,7 +60,8 @@ fn a_list_that_is_a_resource_changes_without_the_cluster() {
     assert_ne!(before, after);
 }
 
-/// Whoever reaches the service by `xds:///payments` finds the same listener, routes and endpoints.
+/// A client of `xds:///payments` gets the same listener, routes and endpoints with fallbacks as
+/// without.
 #[test]
 fn fallbacks_change_clusters_only() {
     let plain = SERVICES
