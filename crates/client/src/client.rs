@@ -27,13 +27,14 @@ use crate::subscriber::Subscriber;
 use crate::transports::Transports;
 use crate::watch::{Watch, WatchAll};
 
-/// State-of-the-world responses carry every cluster; tonic's own 4 MiB is soon too little.
+/// The default limit of a response. tonic's own 4 MiB is too little, because a state-of-the-world response
+/// holds all clusters.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
-/// Turns on what gRFC A88 changes.
+/// The environment variable that switches gRFC A88 on.
 const DATA_ERROR_HANDLING: &str = "GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING";
 
-/// A connection to the control plane, shared by all who watch through it.
+/// A client of the control plane. All watches of one client share its streams.
 ///
 /// Clones are cheap and share the stream. The stream ends when the last watch does; the client's
 /// task when the last clone and the last watch are gone.
@@ -70,8 +71,8 @@ impl Inner {
 }
 
 impl XdsClient {
-    /// A client of the servers of `bootstrap`, with the usual settings. It connects when the first
-    /// watch begins, so an unreachable server is no error here: the watches tell.
+    /// A client of the servers of `bootstrap`, with the usual settings. It connects when the first watch
+    /// begins, so the watches and not this function report a server that cannot be reached.
     ///
     /// Must be called in a tokio runtime.
     pub fn new(bootstrap: &Bootstrap) -> Result<Self, XdsClientError> {
@@ -95,8 +96,8 @@ impl XdsClient {
 
     /// Watches the resource of type `R` named `name`. Dropping the watch ends it.
     ///
-    /// The error is that `R` is not the client's reading of its type URL, since a client has one: by
-    /// default gRPC's, or what [`XdsClientBuilder::reading`] was told.
+    /// It is an error if the client reads the type URL of `R` by another type. A client has one reading for
+    /// each URL: gRPC's, or the one set by [`XdsClientBuilder::reading`].
     pub fn watch<R: ResourceType>(&self, name: &str) -> Result<Watch<R>, ReadingError> {
         let subscriber = self.subscriber();
         subscriber.watch(Key::of::<R>(name))?;
@@ -137,7 +138,7 @@ impl XdsClient {
     }
 
     pub(crate) fn command(&self, command: Command) {
-        // The task ends only after the last handle, or with its runtime; then nobody can be told.
+        // It fails only if the runtime of the task has ended. Then there is nothing to send to.
         let _ = self.inner.commands.unbounded_send(command);
     }
 
@@ -173,8 +174,8 @@ impl XdsClientBuilder {
         self
     }
 
-    /// The largest response to accept; the default is 64 MiB. A larger one is an error that watchers
-    /// hear of, and ends the stream.
+    /// Sets the limit of a response; the default is 64 MiB. A larger response ends the stream, and
+    /// watches get the error.
     pub fn max_response_bytes(mut self, bytes: usize) -> Self {
         self.max_response_bytes = bytes;
         self
@@ -194,15 +195,15 @@ impl XdsClientBuilder {
         self
     }
 
-    /// The balancing policies of the program, which clusters may name (gRFC A52). Clients that do not
-    /// have the same ones are not shared.
+    /// Sets the balancing policies of the program, which clusters may name (gRFC A52). Only clients with
+    /// equal policies are shared.
     pub fn custom_policies(mut self, policies: CustomPolicies) -> Self {
         self.custom_policies = policies;
         self
     }
 
-    /// Reads a type URL as `R` does, with this context, where gRPC would read it by its own rules or
-    /// not at all. Clients with readings of their own are not shared.
+    /// Reads the type URL of `R` with `R` and this context, in place of gRPC's rules. Clients with such
+    /// readings are not shared.
     ///
     /// ```
     /// use crowfly_client::XdsClientBuilder;
@@ -233,8 +234,8 @@ impl XdsClientBuilder {
         self
     }
 
-    /// TLS as it is spoken to backends, for servers whose bootstrap entry has no `channel_creds`. The
-    /// default is plaintext, as it is for a channel. ALPN is set to `h2` whatever `config` says.
+    /// Sets the TLS of backends. It is used for servers whose bootstrap entry has no `channel_creds`. The
+    /// default is plaintext, as for a channel. ALPN of `config` is replaced by `h2`.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -299,7 +300,7 @@ impl XdsClientBuilder {
         let (commands, receiver) = mpsc::unbounded();
         let target = Arc::clone(&self.target);
         let mut driver = Driver::new(target, servers?, discovery, receiver, self.recorder);
-        // By reference: a future has two places for what it is handed.
+        // `run` takes a reference, because a future keeps an argument by value in two places.
         tokio::spawn(async move { driver.run().await });
         Ok(XdsClient::from_inner(Arc::new(Inner {
             target: self.target,
@@ -334,7 +335,7 @@ impl XdsClientBuilder {
         features
     }
 
-    /// Every distinct server once, and which of them each authority asks.
+    /// Every distinct server once, and the servers of each authority.
     fn servers(&self) -> Result<(Vec<&ServerConfig>, Authorities), XdsClientError> {
         let mut distinct: Vec<&ServerConfig> = Vec::new();
         let mut list = |servers| Self::number(servers, &mut distinct);
@@ -372,7 +373,7 @@ pub enum XdsClientError {
     /// No credentials of a server can be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// It lists no server.
+    /// The bootstrap lists no server.
     #[error("xds_servers: expected at least one server")]
     NoServer,
 }

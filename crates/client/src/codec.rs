@@ -1,7 +1,7 @@
 //! Encoding and decoding of ADS messages.
 //!
-//! A response is looked at before it is decoded: an empty resource is two bytes on the wire and hundreds
-//! in memory, so a few megabytes of them could take gigabytes.
+//! The resources of a response are counted before it is decoded. An empty resource is two bytes on the wire
+//! and hundreds in memory, so a few megabytes of them could take gigabytes.
 
 use bytes::Bytes;
 use crowfly_xds::Request;
@@ -21,14 +21,14 @@ pub(crate) fn encode(request: &Request) -> Bytes {
 
 fn with_header(message: &[u8]) -> Bytes {
     const NOT_COMPRESSED: &[u8] = &[0];
-    // A request of 4 GiB would be refused, however its length is told.
+    // The length of a request over 4 GiB does not matter, because any server refuses it.
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [NOT_COMPRESSED, &length.to_be_bytes(), message]
         .concat()
         .into()
 }
 
-/// Reads a response, unless it is one of many resources with nothing in them.
+/// Decodes a response. One with many resources that are nearly empty is refused.
 pub(crate) fn decode<P: Message + Default>(bytes: &[u8]) -> Result<P, Status> {
     let resources = count_resources(bytes);
     if resources > FEW && bytes.len() / resources < LEAST_BYTES {
@@ -44,7 +44,7 @@ pub(crate) fn decode<P: Message + Default>(bytes: &[u8]) -> Result<P, Status> {
 /// The least size of a resource on average. The type URL of a real resource alone is longer.
 const LEAST_BYTES: usize = 16;
 
-/// Responses with up to this many resources are decoded whatever their size, because their memory is bounded.
+/// Responses with up to this many resources are always decoded, because their memory is bounded.
 const FEW: usize = 1024;
 
 /// Counts the resources of a response: they are field 2, in state of the world and in delta. It stops at the

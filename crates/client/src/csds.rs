@@ -1,8 +1,8 @@
-//! The client status discovery service (gRFC A40): what the clients of this process know.
+//! The client status discovery service (gRFC A40): the resources that the clients of this process hold.
 //!
-//! It answers from the caches themselves, so what it shows is what is in use: the bytes as they came,
-//! and beside them the last thing that was refused. Each client is one `ClientConfig`, whose
-//! `client_scope` is the target it is for (gRFC A71).
+//! It answers from the caches of the clients, so it shows the resources that are in use. Each resource has
+//! the bytes of the server, and the error of the last update that was refused. Each client is one
+//! `ClientConfig`, and its `client_scope` is its target (gRFC A71).
 
 use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -26,7 +26,7 @@ use tracing::warn;
 use crate::client::XdsClient;
 use crate::registry;
 
-/// The time that a client has to answer; less than most callers' deadline.
+/// The time that a client has to answer. It is short, because the caller has a deadline too.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The client status discovery service of this process, to mount on any tonic server.
@@ -75,7 +75,7 @@ impl ClientStatusDiscoveryService for Csds {
 
 async fn status(request: &ClientStatusRequest) -> Result<ClientStatusResponse, Status> {
     if !request.node_matchers.is_empty() {
-        // They are for a control plane, which has many nodes.
+        // Node matchers are for a control plane, because only that has many nodes.
         return Err(Status::invalid_argument(
             "node_matchers: expected none, this is a client with one node",
         ));
@@ -89,8 +89,8 @@ async fn status(request: &ClientStatusRequest) -> Result<ClientStatusResponse, S
     })
 }
 
-/// `None` if the client does not answer: it may live in a runtime that stands still, which is no
-/// reason to show nothing of the others.
+/// The resources of one client. `None` if it does not answer, because its runtime may not run, and the
+/// other clients must still be shown.
 async fn client_config(client: &XdsClient, without_contents: bool) -> Option<ClientConfig> {
     let Ok(entries) = timeout(PATIENCE, client.dump()).await else {
         warn!(

@@ -1,6 +1,6 @@
 //! The gRPC code of an HTTP status, for answers that have no gRPC status.
 //!
-//! Client and channel both meet proxies that answer so, and must name the same code.
+//! The client and the channel both get such answers from proxies, and must report the same code.
 
 use http::StatusCode;
 use tonic::Code;

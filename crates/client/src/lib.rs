@@ -1,4 +1,4 @@
-//! An xDS client: drives ADS streams over tonic and hands what it learns to typed watches.
+//! An xDS client: it runs ADS streams over tonic and delivers resources to typed watches.
 //!
 //! The protocol itself is [`crowfly_xds::Discovery`]; this crate owns the socket, the clock and the
 //! watchers. One task per client (`driver`) owns all mutable state, so nothing here is locked.

@@ -1,8 +1,8 @@
 //! The messages in the body of a response.
 //!
-//! They are read here and not by tonic for two reasons. tonic refuses a message for its length before
-//! anybody can see what it is, and an operator wants to know which type has grown. And it keeps a buffer
-//! as large as the largest message for as long as the stream lives, of which there may be a thousand.
+//! They are read here and not by tonic for two reasons. tonic refuses a message that is too long before it
+//! can be read, but an operator wants to know which type has grown. And tonic keeps a buffer as large as
+//! the largest message for each stream, and there may be a thousand streams.
 
 use std::error::Error;
 use std::fmt;
@@ -22,7 +22,7 @@ const BEGINNING: usize = 1024;
 const TYPE_PREFIX: &[u8] = b"type.googleapis.com/";
 const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
 
-/// A message was longer than it may be.
+/// The error for a message over the limit.
 #[derive(Debug)]
 pub(crate) struct TooLarge {
     limit: usize,
@@ -52,8 +52,8 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// The messages of `response`, each of which may be `limit` bytes long; `None` if it says at once
-    /// that there are none.
+    /// The messages of `response`, each of which may be `limit` bytes long. `None` if the head of the
+    /// response ends it without an error.
     pub(crate) fn of(response: Response<Body>, limit: usize) -> Result<Option<Self>, Status> {
         if let Some(status) = Status::from_header_map(response.headers()) {
             return ended_with(status);
@@ -69,8 +69,8 @@ impl Messages {
         }))
     }
 
-    /// The next message, as `read` understands it; `None` once the server has ended the stream in good
-    /// order. An error is the end, too; its source may be [`TooLarge`].
+    /// The next message, read with `read`. `None` once the server has ended the stream without an error. An
+    /// error ends it too; its source may be [`TooLarge`].
     pub(crate) async fn next<T>(
         &mut self,
         read: impl Fn(&[u8]) -> Result<T, Status>,
@@ -127,7 +127,7 @@ impl Messages {
         }))
     }
 
-    /// Drops the beginning of what is gathered, and the buffer if that was all.
+    /// Drops the first `end` bytes of the buffer, and the whole buffer if no byte is left.
     fn forget(&mut self, end: usize) {
         if end == self.gathered.len() {
             self.gathered = Vec::new();
@@ -164,7 +164,7 @@ fn without_status(http_status: StatusCode) -> Status {
     )
 }
 
-/// The first type that is named, but for the wrapper of a resource.
+/// The first type URL that is not the type of the `Resource` wrapper.
 fn type_of(beginning: &[u8]) -> Option<String> {
     let positions = 0..beginning.len();
     let mut names = positions.filter_map(|at| {

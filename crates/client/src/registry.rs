@@ -1,5 +1,7 @@
-//! The clients of this process: so that channels to one target share one (gRFC A71), and so that a
-//! configuration dump finds them all (gRFC A40).
+//! The list of the clients of this process.
+//!
+//! Channels to one target share a client, and find it here (gRFC A71). A configuration dump finds all
+//! clients here (gRFC A40).
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 

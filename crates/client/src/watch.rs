@@ -1,4 +1,6 @@
-//! Typed watches, in the vocabulary of gRFC A88, for readers that want one resource or one type.
+//! Typed watches, with the events of gRFC A88.
+//!
+//! They are for readers of one resource or one type, which need no batches.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;

@@ -1,4 +1,6 @@
 //! An ADS server on gRPC C-core, to serve a client under test.
+//!
+//! It is foreign, because a server of ours could share a mistake with the client.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,12 +24,12 @@ impl AdsServer {
         Self::start_on(python, 0)
     }
 
-    /// Starts one on a port: that of a server that is gone.
+    /// Starts a server on a port, such as that of a server that is gone.
     pub fn start_on(python: &Path, port: u16) -> Self {
         Self::start_with(python, &["--port", &port.to_string()])
     }
 
-    /// Starts one that answers UNIMPLEMENTED to delta.
+    /// Starts a server that answers UNIMPLEMENTED to delta streams.
     pub fn start_without_delta(python: &Path) -> Self {
         Self::start_with(python, &["--without-delta"])
     }
@@ -88,7 +90,7 @@ impl AdsServer {
         })
     }
 
-    /// As [`wait_for_request`](Self::wait_for_request), on delta streams.
+    /// Waits for a request on a delta stream, like [`wait_for_request`](Self::wait_for_request).
     pub fn wait_for_delta_request(
         &self,
         what: &str,
@@ -180,7 +182,7 @@ pub struct DeltaRequest {
     pub subscribe: Vec<String>,
     /// `resource_names_unsubscribe`.
     pub unsubscribe: Vec<String>,
-    /// `initial_resource_versions`: what the client has, said once for each stream and type.
+    /// `initial_resource_versions`: the versions that the client has, sent once for each stream and type.
     pub initial_versions: BTreeMap<String, String>,
     /// `response_nonce`: of the response it answers.
     pub nonce: String,

@@ -48,7 +48,7 @@ impl CCoreClient {
         self.command = "try";
     }
 
-    /// Makes `count` calls, one after the other, and counts who answered.
+    /// Makes `count` calls, one after the other, and counts the answers of each backend.
     ///
     /// # Panics
     ///

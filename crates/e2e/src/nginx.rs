@@ -1,5 +1,6 @@
-//! An nginx before a gRPC server, with the settings of its package, because it sends GOAWAY after
-//! 1,000 requests.
+//! An nginx before a gRPC server, with the settings of its package.
+//!
+//! Channels are tested with it, because it sends GOAWAY after 1,000 requests on a connection.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +15,7 @@ use tokio::net::TcpSocket;
 
 use crate::process::{PATIENCE, Process};
 
-/// nginx does not say when it listens.
+/// The time between two attempts to connect. They are needed, because nginx does not say when it listens.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A running nginx.
@@ -24,7 +25,7 @@ pub struct Nginx {
     // The process ends before its folder and its port go.
     _process: Process,
     dir: TempDir,
-    /// Nobody else gets the port before nginx has it.
+    /// The reserved port, so that no other test gets it before nginx has it.
     _port: TcpSocket,
 }
 

@@ -43,7 +43,7 @@ pub fn python() -> Option<&'static Path> {
     GRPC.program()
 }
 
-/// The Envoy binary; otherwise as [`python`].
+/// The Envoy binary. `None` and panics are as of [`python`].
 pub fn envoy() -> Option<&'static Path> {
     static ENVOY: Peer = Peer {
         name: "envoy",
@@ -55,7 +55,8 @@ pub fn envoy() -> Option<&'static Path> {
     ENVOY.program()
 }
 
-/// The package @grpc/grpc-js: what a script for `node` is to require; otherwise as [`python`].
+/// The package @grpc/grpc-js, as the path that a script for `node` requires. `None` and panics are as of
+/// [`python`].
 pub fn grpc_js() -> Option<&'static Path> {
     static GRPC_JS: Peer = Peer {
         name: "grpc-js",
@@ -67,7 +68,7 @@ pub fn grpc_js() -> Option<&'static Path> {
     GRPC_JS.program()
 }
 
-/// The nginx of the system; otherwise as [`python`].
+/// The nginx of the system. `None` and panics are as of [`python`].
 pub fn nginx() -> Option<&'static Path> {
     static NGINX: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     insisted_on("nginx", || {
@@ -164,7 +165,7 @@ impl Peer {
     }
 }
 
-/// The program that `look` finds, if the run wants one; without it, what a run insists on happens.
+/// The program that `look` finds. Without it, the test fails or is left out, as `$CROWFLY_PEERS` says.
 fn insisted_on(
     name: &str,
     look: impl FnOnce() -> &'static Result<PathBuf, String>,
@@ -194,7 +195,7 @@ fn npm_install(environment: &Path, packages: &[&str]) -> Result<(), String> {
     let mut command = Command::new("npm");
     command
         .args(["install", "--silent", "--no-audit", "--no-fund"])
-        // None of them builds anything.
+        // Scripts are off, because none of the packages has to build anything.
         .arg("--ignore-scripts")
         .arg("--prefix")
         .arg(environment)
@@ -258,14 +259,14 @@ fn peers_dir() -> PathBuf {
         .join("crowfly/peers")
 }
 
-/// Holds others off, in this process and in others, until it is dropped.
+/// Locks a file against this process and others, until the returned file is dropped.
 fn lock(path: &Path) -> io::Result<File> {
     let file = File::create(path)?;
     file.lock()?;
     Ok(file)
 }
 
-/// Runs a command to its end; the error says what it printed.
+/// Runs a command to its end. The error has its output.
 fn run(command: &mut Command) -> Result<Output, String> {
     let output = command
         .output()
@@ -282,8 +283,8 @@ fn run(command: &mut Command) -> Result<Output, String> {
     ))
 }
 
-/// Says in one line that the calling test is left out: the last line of a
-/// program's output has the reason.
+/// Says in one line that the calling test is left out. The reason is the last line of `reason`, because
+/// programs print it last.
 fn leave_out(peer: &str, reason: &str) {
     let reason = reason.lines().last().unwrap_or_default();
     let thread = thread::current();

@@ -1,5 +1,6 @@
-//! A child process that cannot outlive its test, and says what it printed when
-//! the test fails.
+//! A child process that cannot outlive its test.
+//!
+//! Its output is shown when the test fails, because the reason is often there.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -25,7 +26,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`; `name` is what messages call it.
+    /// Starts `command`; `name` is its name in messages.
     ///
     /// # Panics
     ///

@@ -1,4 +1,6 @@
-//! Crowfly's own processes, started as a user starts them, because only processes can be killed.
+//! Crowfly's own processes, started as a user starts them.
+//!
+//! They are processes and not tasks of the test, because only a process can be killed.
 
 use std::fmt::Write;
 use std::fs;

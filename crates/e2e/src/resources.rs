@@ -1,5 +1,6 @@
-//! One service as xDS resources, in proto JSON: what a foreign control plane
-//! sends.
+//! One service as xDS resources in proto JSON, for a foreign control plane to send.
+//!
+//! They are written by hand and not by Crowfly's own code, so that both cannot share a mistake.
 
 use std::net::SocketAddr;
 

@@ -62,7 +62,7 @@ where
     Ok(response.into_inner().hostname)
 }
 
-/// Makes `count` calls, one after the other, and counts who answered.
+/// Makes `count` calls, one after the other, and counts the answers of each backend.
 ///
 /// # Panics
 ///

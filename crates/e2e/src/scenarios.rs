@@ -1,8 +1,8 @@
 //! Writes the column of tests in `docs/scenarios.md`.
 //!
-//! People write a scenario's id, its promise and its rule; the tests that show it are found, because
-//! a list kept by hand falls behind when a test moves or gets another name. The link is in one
-//! place: a test cites the ids of its scenarios in its doc comment (`/// S1-02: ...`).
+//! People write a scenario's id, its promise and its rule. The tests that show it are found by this
+//! module, because a list kept by hand is wrong as soon as a test moves or gets another name. A test cites
+//! the ids of its scenarios in its doc comment (`/// S1-02: ...`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,8 +16,8 @@ pub type Sources = BTreeMap<String, String>;
 ///
 /// # Errors
 ///
-/// Each problem on a line of its own: a row that is not one of four cells with an id, an id that is listed twice
-/// or that no test cites, a cited id that is not listed.
+/// Each problem on a line of its own. A row must have four cells and an id. An id must be listed once, and a
+/// test must cite it. A cited id must be listed.
 pub fn generate(document: &str, sources: &Sources) -> Result<String, Vec<String>> {
     let mut problems = Vec::new();
     let mut listed = BTreeSet::new();

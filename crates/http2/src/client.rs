@@ -1,7 +1,7 @@
 //! The handles that calls hold.
 //!
-//! A handle acts on the connection under its lock and from the task of its call, so that a unary call
-//! needs no queue and no message to another task.
+//! A handle takes the lock of the connection and acts in the task of its call. So a unary call needs no
+//! queue and no message to another task.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,9 +26,9 @@ impl LockedCore {
 
     /// Takes the lock.
     ///
-    /// Tasks are woken and values are dropped while it is held. Neither takes the lock again, because
-    /// wakers of tokio and those that wrap them (`join!`, `FuturesUnordered`) only note that a task is to
-    /// run, and no task ends with the last of its wakers.
+    /// Tasks are woken and values are dropped while it is held. Neither takes the lock again. Wakers of
+    /// tokio, and those that wrap them (`join!`, `FuturesUnordered`), only note that a task is to run. No
+    /// task ends with the last of its wakers.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -27,8 +27,8 @@ const SLICES: usize = 32;
 
 /// The future that drives a connection to its end. Dropping it ends the connection at once.
 ///
-/// It ends in good order when the server does so with no stream open, or when the last [`Client`]
-/// and the last stream are gone.
+/// It ends without an error when the server closes while no stream is open, or when the last [`Client`] and
+/// the last stream are gone.
 pub struct ConnectionTask<IO, F> {
     io: IO,
     core: LockedCore,
@@ -74,8 +74,8 @@ where
 
     /// Declares that a failed write of this socket has taken no byte, as is so of TCP.
     ///
-    /// Without this, all bytes that were handed to a failed write count as sent, because a layer such as
-    /// TLS may have passed on a part. Calls that the server executed never count as never sent.
+    /// Without this, all bytes of a failed write count as sent, because a layer such as TLS may have
+    /// passed on a part. So a call that the server executed never counts as never sent.
     #[must_use]
     pub fn with_exact_writes(mut self) -> Self {
         self.has_exact_writes = true;

@@ -1,8 +1,8 @@
 //! The protocol without I/O: the state of a connection, and the sending half.
 //!
 //! It has no I/O so that every order of frames can be tested. Calls act on it from their own tasks, under
-//! a lock that is held for as long as it takes to make or read a few frames. The task of the connection
-//! moves bytes between it and the socket.
+//! a lock that is held for a few frames at most. The task of the connection moves bytes between it and the
+//! socket.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -288,7 +288,8 @@ impl Core {
             return;
         }
         if let Some(bdp) = &self.bdp {
-            // As much as the path carries, but one stream never fills the room for unread bytes of all.
+            // As much as the path carries, but never all the room for unread bytes, because all streams
+            // share it.
             let room = self.receive_window.room();
             window.grow(bdp.estimate.min(room - room / 8));
         }

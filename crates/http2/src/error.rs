@@ -1,4 +1,7 @@
-//! The failures of connections and streams, sorted by what a caller may do about them (gRFC A6).
+//! The failures of connections and streams.
+//!
+//! They are sorted by the retry that gRFC A6 allows, because the caller decides by them if a call is sent
+//! again.
 
 use std::borrow::Cow;
 use std::io;

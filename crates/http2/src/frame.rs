@@ -1,4 +1,6 @@
 //! Frames on the wire (RFC 9113, sections 4 and 6).
+//!
+//! Only the layout of bytes is here. The rules of the protocol are in `core` and `receive`.
 
 use bytes::{BufMut, BytesMut};
 

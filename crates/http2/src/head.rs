@@ -148,9 +148,9 @@ impl Block {
         }
     }
 
-    /// The fields that end a call. If they are too large, the status of a call that failed is kept with a
-    /// message that says so, because it tells more than the limit does. For a call that succeeded it is an
-    /// error, because metadata of the caller would be missing.
+    /// The fields that end a call. If they are too large and the call failed, its status is kept, with a
+    /// message about the limit. If the call succeeded, it is an error, because metadata of the caller
+    /// would be missing.
     fn into_last_fields(self) -> Result<HeaderMap, StreamError> {
         if !self.is_over_limit {
             return Ok(self.fields);

@@ -12,12 +12,12 @@
 //! ended. So a connection of this crate
 //!
 //! - holds next to nothing while it is idle, because buffers exist only while they are in use;
-//! - knows of every stream if a byte of it was handed to the socket, because only a call without such a
+//! - knows for every stream if a byte of it was given to the socket, because only a call without such a
 //!   byte may be repeated without limit (gRFC A6);
-//! - tells SETTINGS and GOAWAY as they come, because they begin and end the time in which a connection is
-//!   ready.
+//! - reports SETTINGS and GOAWAY as they come, because a connection is ready from the first until the
+//!   second.
 //!
-//! It speaks what gRPC needs of RFC 9113 and RFC 7541: no server side, no push, no priorities, no
+//! It has the parts of RFC 9113 and RFC 7541 that gRPC needs: no server side, no push, no priorities, no
 //! CONNECT.
 
 // No clock, no sleep, no randomness of the process, no runtime, but in `connection`: clippy.toml says why.
@@ -64,8 +64,8 @@ pub struct Config {
     /// True if the windows of streams that are read follow the bandwidth and the delay of the path. They
     /// grow to 16 MiB at most.
     pub is_adaptive: bool,
-    /// The bytes that may be under way or unread on all streams together. Below that, the connection's
-    /// window is given back as bytes come, so that streams that nobody reads do not hold up the others.
+    /// The bytes that may be under way or unread on all streams together. Below that, the connection's window
+    /// is given back as bytes come, so that a stream without a reader does not stop the others.
     pub max_unread: u32,
     /// The largest size of the head of a response, and of its trailers, as HPACK counts. Of larger ones only
     /// the gRPC status is kept.

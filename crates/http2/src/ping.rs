@@ -1,4 +1,6 @@
-//! The PINGs of keepalive: one at a time, and its answer.
+//! The PINGs of keepalive.
+//!
+//! Only one PING is under way at a time, so an answer needs no number to belong to its PING.
 
 use std::task::{Context, Poll, Waker};
 

@@ -1,4 +1,6 @@
-//! The reading of responses by calls. It gives window back, because only here is it known what was read.
+//! The reading of responses by calls.
+//!
+//! It also gives window back to the server, because only here is the number of bytes known that were read.
 
 use std::task::{Context, Poll, ready};
 

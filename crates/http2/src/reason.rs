@@ -1,4 +1,7 @@
-//! Error codes of HTTP/2, with the words that errors use for them.
+//! Error codes of HTTP/2.
+//!
+//! Errors show each code by its name in RFC 9113 and in plain words, because a number tells an operator
+//! nothing.
 
 use std::fmt;
 

@@ -156,8 +156,8 @@ impl ReceiveSide {
         self.wake();
     }
 
-    /// Takes in DATA. Short DATA is joined with short DATA before it, because a server that sends single
-    /// bytes must not make us hold many times what its window allows.
+    /// Takes in DATA. Short DATA is joined with short DATA before it. Otherwise a server that sends
+    /// single bytes could make us hold many times the memory that its window allows.
     pub(crate) fn push(&mut self, data: Bytes) {
         match self.data.back_mut() {
             Some(last) if last.len() + data.len() <= JOINED => {

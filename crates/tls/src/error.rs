@@ -1,4 +1,6 @@
-//! One error type for TLS settings, so that the client and the channel give the same reasons.
+//! The error of TLS settings.
+//!
+//! The client and the channel share it, so that both report the same reasons.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,9 +1,10 @@
 //! Certificates that change on disk while connections use them (gRFC A65, A29's `file_watcher`).
 //!
-//! Whoever rotates certificates replaces files, and expects neither a restart nor a lost connection. So
-//! files are read again at an interval and for each connection, and only connections that are made later
-//! see what changed. A rotation is not atomic: files that are broken, or do not belong together, are told
-//! to the log, and the last ones that were in order stay in use.
+//! A rotation of certificates replaces files, and must need no restart and break no connection. So files are
+//! read again at an interval and for each new connection. Open connections keep the old certificates.
+//!
+//! A rotation is not atomic, so files may be broken or not belong together for a while. That is logged, and
+//! the last files that were valid stay in use.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use tracing::{info, warn};
 
 use crate::{Identity, Material, Roots, TlsError};
 
-/// A shorter interval would only cost time: a new connection reads the files anyway.
+/// The least refresh interval. A shorter one would only cost time, because a new connection reads the files
+/// anyway.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// PEM files that TLS settings come from.
@@ -30,7 +32,7 @@ const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CertificateFiles {
-    /// Where the CAs to trust come from.
+    /// The source of the CAs to trust.
     pub roots: RootSource,
     /// The files of the certificate to present, and of its private key.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -38,7 +40,7 @@ pub struct CertificateFiles {
     pub refresh_interval: Duration,
 }
 
-/// Where the CAs to trust come from.
+/// The source of the CAs to trust.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RootSource {
@@ -88,13 +90,13 @@ impl CertificateFiles {
         Ok(material.with_identity(identity))
     }
 
-    /// Without files there is nothing to read again: the system's roots are taken as they were first read.
+    /// False if there are no files to read again. The system's roots alone are read once.
     fn can_change(&self) -> bool {
         self.roots != RootSource::System || self.identity.is_some()
     }
 }
 
-/// What the files hold, or held when they were last in order.
+/// The certificates from files: their present content or, if that is broken, the last content that was valid.
 ///
 /// ```no_run
 /// use crowfly_tls::{CertificateFiles, FileSource, RootSource, ServerCheck};
@@ -126,11 +128,11 @@ impl FileSource {
         Self { state, refresher }
     }
 
-    /// The material for a connection that is made now: the same object for as long as files do not change.
-    /// It is an error only if the files were never in order.
+    /// The material for a new connection. It is the same object while the files do not change. It is an error
+    /// only if the files were never valid.
     ///
-    /// It reads the files, because connections are few, and whoever has just replaced a CA should not have
-    /// to wait for the interval.
+    /// It reads the files, because connections are few, and a CA that was replaced should be in use
+    /// before the interval ends.
     pub async fn current(&self) -> Result<Arc<Material>, TlsError> {
         self.state.read().await
     }
@@ -144,8 +146,8 @@ impl Drop for FileSource {
     }
 }
 
-/// Keeps the last good material recent, in case that the files are broken when a connection is made. And
-/// broken files are in the log before they are needed.
+/// Reads the files at the interval for two reasons. The last valid material is recent if the files are broken
+/// when a connection is made. And broken files are in the log before they are needed.
 async fn refresh(state: Arc<State>, interval: Duration) {
     loop {
         sleep(interval).await;

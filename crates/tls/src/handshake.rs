@@ -1,4 +1,6 @@
-//! The client's handshake, with the reasons why it fails.
+//! The client's handshake.
+//!
+//! Its errors have a reason and a hint, because the most common mistake is TLS on one side alone.
 
 use std::error::Error as StdError;
 use std::io::{self, ErrorKind};
@@ -13,8 +15,8 @@ use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, OtherError};
 
 const ALPN_H2: &[u8] = b"h2";
 
-/// The same settings, offering HTTP/2 and nothing else by ALPN. They are the same object if they did so
-/// already.
+/// Makes settings offer HTTP/2, and nothing else, by ALPN. If they do so already, the same object is
+/// returned, without a copy.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -39,8 +41,8 @@ pub(crate) fn offer_h2(config: &mut ClientConfig) {
     config.alpn_protocols = vec![ALPN_H2.to_vec()];
 }
 
-/// Speaks TLS over `socket`. The server must prove `name`, or what the settings ask for in its place, and
-/// must choose HTTP/2.
+/// Makes a TLS connection over `socket`. The server must prove `name`, or a name that the verifier in the
+/// settings asks for instead. It must choose HTTP/2.
 ///
 /// The crate's page has an example.
 pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
@@ -69,8 +71,8 @@ pub enum HandshakeError {
     Tls(io::Error),
 }
 
-/// The text of an error. rustls shows the errors of verifiers outside it in the form for debugging, so
-/// theirs is shown in its place.
+/// The text of an error. For errors of our own verifiers it is their own text, because rustls would show
+/// their debug form.
 fn reason(error: &io::Error) -> String {
     match rustls_error(error) {
         Some(Error::InvalidCertificate(CertificateError::Other(OtherError(ours)))) => {

@@ -1,8 +1,7 @@
-//! TLS as every part of Crowfly speaks it.
+//! The TLS client of all parts of Crowfly.
 //!
-//! The xDS client and the channel make TLS connections for different reasons, but the rules that keep
-//! them secure are the same. They are written here once, because a rule that is written twice is weaker
-//! where it was forgotten:
+//! The xDS client and the channel make TLS connections for different reasons, but by the same rules.
+//! The rules are here once, because a rule in two places can be forgotten in one of them:
 //!
 //! - cryptography is ring's, and is never taken from the process's global state ([`provider`]);
 //! - roots are the system's or given ones, and no roots at all are an error ([`Roots`]);

@@ -1,7 +1,7 @@
-//! Everything that certificates say, apart from where they came from.
+//! Roots and certificates, apart from their source.
 //!
-//! Files, PEM in memory and (for servers) other sources all end in a [`Material`], so that one function
-//! decides what rustls is told.
+//! Certificates come from files, from PEM in memory and, for servers, from other sources. All of them become
+//! a [`Material`], so that one function makes the settings of rustls.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{Roots, SanMatcher, TlsError, pem, provider};
 
 /// The roots to trust, and the certificate to present if there is one.
 ///
-/// Two are equal if a connection could not tell them apart.
+/// Two are equal if connections with them are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Material {
     roots: Roots,
@@ -38,8 +38,8 @@ impl Material {
 
     /// The settings of a client for HTTP/2.
     ///
-    /// Make new ones when the material or the check changes: rustls does not look at a certificate again
-    /// when it resumes a session, and sessions are kept with the settings.
+    /// Make new settings when the material or the check changes. The settings hold TLS sessions, and
+    /// rustls does not verify a certificate again when it resumes a session.
     ///
     /// ```
     /// use crowfly_tls::{Material, Roots, ServerCheck, TlsError};
@@ -92,8 +92,8 @@ pub enum ServerCheck {
 pub struct Identity(Arc<CertifiedKey>);
 
 impl Identity {
-    /// Reads a chain and its key from PEM. A certificate that is not the key's is an error, because that
-    /// is what a rotation of two files looks like when it is half done.
+    /// Reads a chain and its key from PEM. It is an error if the key does not belong to the certificate,
+    /// because a rotation of two files is half done then.
     ///
     /// `what` names the certificate in errors.
     ///

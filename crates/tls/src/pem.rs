@@ -1,4 +1,6 @@
-//! PEM with reasons: every error names the item that was expected and where it was looked for.
+//! Reading of PEM. Every error names the expected item and its file.
+//!
+//! The errors of the PEM library name neither, and an operator needs both to find the bad file.
 
 use rustls_pki_types::pem::{Error as PemError, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};

@@ -1,4 +1,6 @@
-//! The CAs that servers may be certified by.
+//! The CAs that may have issued the certificates of servers.
+//!
+//! There are no default roots, because each user of this crate must choose the CAs that it trusts.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -24,8 +26,8 @@ pub struct Roots(Arc<RootCertStore>);
 impl Roots {
     /// The system's roots.
     ///
-    /// They are some hundred certificates, and there may be a client per target (gRFC A71). So they are
-    /// read once for all clients that use them at the same time.
+    /// They are read once for all clients that use them at the same time, because they are some hundred
+    /// certificates and there may be a client per target (gRFC A71).
     pub fn system() -> Result<Self, TlsError> {
         static SHARED: Mutex<Weak<RootCertStore>> = Mutex::new(Weak::new());
 
@@ -75,7 +77,7 @@ impl Eq for Roots {}
 fn read_system() -> Result<RootCertStore, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Some systems ship certificates that rustls does not take; the others are enough.
+    // Some systems have certificates that rustls refuses. They are left out; the others are enough.
     roots.add_parsable_certificates(found.certs);
     if !roots.is_empty() {
         return Ok(roots);

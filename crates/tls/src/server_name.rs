@@ -1,4 +1,6 @@
-//! From an authority to the name that a server has to prove.
+//! The name that a server has to prove, taken from an authority.
+//!
+//! An authority may have a port or brackets, which no certificate has.
 
 use rustls_pki_types::ServerName;
 

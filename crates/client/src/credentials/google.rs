@@ -1,4 +1,6 @@
 //! Tokens of Google's application default credentials (gRFC A27's `google_default`).
+//!
+//! They are behind a feature, because few programs need them and the library is large.
 
 use google_cloud_auth::credentials::{AccessTokenCredentials, Builder};
 use tokio::sync::OnceCell;

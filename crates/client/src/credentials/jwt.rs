@@ -1,4 +1,6 @@
-//! JSON web tokens from a file (gRFC A97), read again before they expire because others renew the file.
+//! JSON web tokens from a file (gRFC A97).
+//!
+//! The file is read again before its token expires, because another program renews it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,16 +18,16 @@ use tracing::warn;
 
 use super::Token;
 
-/// Clocks differ and servers take time, so a token is taken to expire this much earlier.
+/// A token counts as expired this much earlier, because clocks differ and servers take time.
 const SKEW: Duration = Duration::from_secs(30);
 
-/// A token that expires within this time is read again, though still good.
+/// A token that expires within this time is read again, although it is still valid.
 const REFRESH: Duration = Duration::from_secs(60);
 
 /// A file that holds a token, and that another program rewrites before the token expires.
 ///
-/// gRFC A97 asks for a backoff between failed readings. There is none here: a token is asked for when
-/// a stream is opened, and failed streams have that same backoff.
+/// gRFC A97 asks for a backoff between failed readings. There is none here, because a token is read when a
+/// stream is opened, and failed streams have that backoff.
 #[derive(Debug)]
 pub(super) struct JwtFile {
     path: Arc<Path>,
@@ -81,7 +83,7 @@ impl JwtFile {
 /// The reason why there is no token.
 #[derive(Debug, Error)]
 pub(super) enum JwtError {
-    /// The file's content is no token; only its expiry is looked at.
+    /// The file's content is not a token. Only its expiry is read.
     #[error("jwt_token_file {}: expected a JSON web token: {reason}", path.display())]
     Invalid { path: PathBuf, reason: NotJwt },
     #[error("jwt_token_file {}: {source}", path.display())]
@@ -120,7 +122,7 @@ struct Jwt {
 }
 
 impl Jwt {
-    /// Takes a token for what it says; to verify it is up to the server.
+    /// Reads a token without verifying it, because the server verifies it.
     fn parse(text: &str) -> Result<Self, NotJwt> {
         let mut parts = text.split('.');
         let (Some(_), Some(claims), Some(_), None) =
@@ -141,7 +143,7 @@ impl Jwt {
     }
 }
 
-/// RFC 7515 leaves the padding out; not every writer does.
+/// base64url with or without padding. RFC 7515 has none, but some writers add it.
 const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),

@@ -29,17 +29,17 @@ use self::jwt::JwtFile;
 use crate::stream::error_chain;
 use crate::transports::{CONNECTION_WINDOW, STREAM_WINDOW};
 
-/// Covers name resolution, TCP, TLS and the HTTP/2 preface.
+/// The limit of an attempt to connect: name resolution, TCP, TLS and the HTTP/2 preface together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Servers of other languages answer more frequent pings with GOAWAY.
+/// The time between two PINGs. It is long, because gRPC servers answer more frequent PINGs with GOAWAY.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The credentials of a channel for its backends: TLS, or none. They are used for xDS servers whose bootstrap
 /// entry has no `channel_creds` (gRFC A27 as it was first written).
 ///
-/// It equals its clones only, since TLS settings cannot be compared.
+/// It equals its clones only, because TLS settings cannot be compared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackendCredentials(Option<Arc<ClientConfig>>);
 
@@ -114,7 +114,7 @@ impl Dialer {
         })
     }
 
-    /// Connects, with what is in the files now. The error is the reason.
+    /// Connects with the present content of the files. The error is the reason.
     pub(crate) async fn connect(&self) -> Result<Channel, String> {
         let connector = self.connector.clone();
         let connected = self.endpoint.connect_with_connector(connector).await;
@@ -147,19 +147,19 @@ impl TokenSource {
     }
 }
 
-/// `Bearer <token>`, which is not for logs.
+/// A header value `Bearer <token>`. It must not be logged.
 type Token = MetadataValue<Ascii>;
 
 /// Credentials that cannot be used.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
-    /// The server's address is not one.
+    /// The server's URI has no valid address.
     #[error("xDS server {server}: server_uri: {reason}")]
     Address {
         /// The server's URI.
         server: String,
-        /// What is wrong with it.
+        /// The reason why the URI is not valid.
         reason: String,
     },
     /// A token would be sent in plaintext.
@@ -171,7 +171,7 @@ pub enum CredentialsError {
         /// The server's URI.
         server: String,
     },
-    /// The client is built with none of the kinds on offer.
+    /// The client is built with none of the kinds that the bootstrap lists.
     #[error(
         "xDS server {server}: channel_creds: expected a type that this client is built with \
          ({}), got {got}", BUILT_WITH.join(", ")
@@ -179,7 +179,7 @@ pub enum CredentialsError {
     Unsupported {
         /// The server's URI.
         server: String,
-        /// The kinds on offer.
+        /// The kinds that the bootstrap lists.
         got: String,
     },
 }

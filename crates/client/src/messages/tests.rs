@@ -8,8 +8,8 @@ use super::*;
 const LIMIT: usize = 100;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 
-/// However the bytes are cut into frames, messages up to the limit pass, and the one over it ends the
-/// body, with its type, as soon as it shows: nothing more need come.
+/// Messages up to the limit pass, in frames of any size. The first message over the limit ends the body
+/// with an error that has its type, before the rest of the message has come.
 #[tokio::test]
 async fn messages_pass_up_to_the_first_over_the_limit() {
     let any = format!("\x12\x7f\x0a\x33type.googleapis.com/{CLUSTER}\x12");
@@ -54,7 +54,7 @@ async fn message_that_is_compressed_is_an_error() {
     assert_eq!((passed.len(), error.unwrap().code()), (0, Code::Internal));
 }
 
-/// With a status, the status counts, whatever came before; without one, the HTTP status.
+/// The gRPC status decides if there is one. If there is none, the HTTP status does.
 #[test]
 fn end_says_how_it_went() {
     let ended = |status: Option<&'static str>| {
@@ -69,8 +69,7 @@ fn end_says_how_it_went() {
     assert_eq!(ended(None), Code::Unknown);
 }
 
-/// A proxy, or a server that knows nothing of gRPC: what it sends is no message, however long it would be
-/// as one.
+/// A proxy, or a server without gRPC, may answer with an HTTP error. Its body is not read as messages.
 #[test]
 fn an_http_error_is_told_by_its_status() {
     let told = |status: u16| {

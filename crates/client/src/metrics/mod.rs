@@ -49,12 +49,12 @@ pub trait MetricsRecorder: Debug + Send + Sync + 'static {
 /// The health of a server as metrics report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// It failed, and has not answered since.
+    /// The server failed, and has not answered since.
     Failing,
-    /// No resource is watched at it.
+    /// No resource of the server is watched.
     #[default]
     Unused,
-    /// It has answered, or has not failed yet.
+    /// The server has answered, or has not failed yet.
     Working,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! The code is canonical: shorter codes come first, and codes of one length ascend with their
 //! symbols. So the symbols of each length, in order, are the whole code. Aligned to the left, the
-//! codes of one length are a range that starts where the range of the length before ends, and a
-//! code is found by comparing with the ends of the ranges. Codes of up to eight bits, which is
-//! nearly all of what headers hold, are looked up by their first byte instead.
+//! codes of one length are a range that starts where the range of the length before ends. A code is
+//! found by comparing with the ends of the ranges. Codes of up to eight bits are looked up by their
+//! first byte instead, because nearly all characters of headers have such codes.
 
 use super::HpackError;
 
@@ -163,7 +163,7 @@ const CODE: [(u32, &[u8]); 21] = [
     (EOS_BITS, b"\x0a\x0d\x16"),
 ];
 
-/// For tests: what a peer sends.
+/// Encodes a string as a peer does, for tests.
 #[cfg(test)]
 pub(super) fn encode(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();

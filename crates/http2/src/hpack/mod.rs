@@ -12,9 +12,9 @@
 //!   6.5.2): fields past the limit come with [`ListSize::Exceeded`]. The block is read to its end in
 //!   any case, because the tables of both sides must stay in step.
 //!
-//! Two kinds of errors are told apart. [`HpackError`] means that the tables are out of step: the
-//! connection is lost (COMPRESSION_ERROR). [`Decoded::Malformed`] means that the compression is
-//! sound but the field has no place in a response: only that stream is lost (RFC 9113 8.1.1).
+//! There are two kinds of errors. After [`HpackError`] the connection is lost, because the tables are out of
+//! step (COMPRESSION_ERROR). After [`Decoded::Malformed`] only the stream is lost. The compression is sound
+//! then, but the field is not allowed in a response (RFC 9113 8.1.1).
 
 mod decoder;
 mod encoder;

@@ -198,8 +198,8 @@ impl Value {
         Self::Valid(HeaderValue::from_static(value))
     }
 
-    /// Reads a value. Spaces at the ends pass, although RFC 9113 8.2.1 has them malformed, because a
-    /// `grpc-message` may well end in one and its status must not be lost.
+    /// Reads a value. Spaces at the ends are accepted, although they are malformed by RFC 9113 8.2.1. A
+    /// `grpc-message` may end in one, and its status must not be lost.
     pub(super) fn parse(value: &[u8]) -> Self {
         HeaderValue::from_bytes(value).map_or(
             Self::Malformed {

@@ -51,7 +51,7 @@ async fn without_files_there_is_a_reason_and_with_them_no_restart_is_needed() {
     source.current().await.unwrap();
 }
 
-/// Each of the three files may be caught half-written.
+/// Each of the three files may be read while it is half written.
 #[tokio::test]
 async fn what_was_read_before_outlives_broken_files() {
     for name in ["ca.pem", "cert.pem", "key.pem"] {
@@ -68,7 +68,7 @@ async fn what_was_read_before_outlives_broken_files() {
     }
 }
 
-/// Certificates that are not replaced run out one day, so whoever runs the program hears of bad files.
+/// Broken files are logged, because the certificates in use expire if they are not replaced.
 #[tokio::test]
 async fn broken_files_and_new_ones_are_told_to_the_log() {
     let log = Log::default();
@@ -101,7 +101,8 @@ async fn broken_files_and_new_ones_are_told_to_the_log() {
     );
 }
 
-/// Whoever builds settings from the material need not build them again for every connection.
+/// Files that did not change give the same object, so that a caller can keep the settings that it built from
+/// it.
 #[tokio::test]
 async fn files_that_did_not_change_give_the_same_material() {
     let fixture = Fixture::new();
@@ -139,8 +140,8 @@ fn errors_name_the_file() {
     assert!(error.contains("ca.pem: no items found"), "{error}");
 }
 
-/// gRFC A65: files are read at the interval, connections or not, so what is used should the files be
-/// broken later is what they held last.
+/// gRFC A65: files are read at the interval, even without connections. If the files are broken later, the
+/// content of the last reading is used.
 #[tokio::test(start_paused = true)]
 async fn files_are_read_at_the_interval() {
     let fixture = Fixture::new();

@@ -1,4 +1,6 @@
-//! Matchers for subject alternative names, with xDS's `StringMatcher` semantics.
+//! Matchers for subject alternative names, with the semantics of xDS's `StringMatcher`.
+//!
+//! An empty prefix, suffix or part is refused, because it would accept every name.
 
 use std::fmt;
 
@@ -29,8 +31,8 @@ pub struct SanMatcher {
 pub enum SanPattern {
     /// Names that contain this text.
     Contains(String),
-    /// This very name. A DNS name is compared as DNS names are: without regard to case and to a trailing
-    /// dot, and `*.example.com` in a certificate stands for every direct subdomain.
+    /// Exactly this name. A DNS name is compared without regard to case and to a trailing dot.
+    /// `*.example.com` in a certificate stands for every direct subdomain.
     Exact(String),
     /// Names that begin with this text.
     Prefix(String),
@@ -88,7 +90,7 @@ impl SanMatcher {
     }
 }
 
-/// As the reader of an error wants to see it.
+/// The matcher in the text of an error: its kind and its pattern.
 impl fmt::Display for SanMatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, text) = match &self.pattern {

@@ -1,4 +1,6 @@
-//! The verifier that rustls asks.
+//! The verifier of certificates that rustls calls.
+//!
+//! It replaces rustls's own, because that can check host names only.
 
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ use crate::provider;
 
 /// Verifies a server's chain as rustls does, and then its names by matchers.
 ///
-/// The host name is not looked at: gRFC A29 puts the matchers in its place.
+/// It ignores the host name, because gRFC A29 replaces it by the matchers.
 #[derive(Debug)]
 pub(crate) struct SanVerifier {
     roots: Arc<RootCertStore>,
@@ -102,7 +104,7 @@ impl ServerCertVerifier for SanVerifier {
     }
 }
 
-/// A certificate of a trusted CA, but of another server.
+/// The error for a certificate of a trusted CA without a name that the matchers accept.
 #[derive(Debug, Error)]
 #[error(
     "no subject alternative name matches: expected {expected}; the certificate has {presented}"

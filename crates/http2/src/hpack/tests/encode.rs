@@ -1,4 +1,4 @@
-//! The encoder, with the calls of a channel.
+//! Tests of the encoder with the calls of a channel, because its table is made for those.
 
 use bytes::BytesMut;
 use http::{HeaderName, HeaderValue};

@@ -1,4 +1,4 @@
-//! Limits on what a server can cost.
+//! Tests of the limits on memory and work, because a server may be hostile.
 
 use super::{Decoded, Decoder, HpackError, ListSize, decode, decode_within, field, hex, status};
 

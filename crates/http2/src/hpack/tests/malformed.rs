@@ -1,4 +1,6 @@
-//! Fields that HTTP does not allow: the response is lost, the connection is not.
+//! Tests of fields that HTTP does not allow.
+//!
+//! Only the response is lost, because other calls share the connection.
 
 use super::{Decoded, Decoder, decode, field, hex, status};
 

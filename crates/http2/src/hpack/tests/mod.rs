@@ -1,4 +1,4 @@
-//! Tests of both halves, and the helpers that they share.
+//! Tests of the encoder and the decoder, and the helpers that they share.
 
 mod encode;
 mod limits;

@@ -1,4 +1,6 @@
-//! Random input: nothing panics, and encoded fields are decoded again.
+//! Tests with random input: nothing panics, and encoded fields are decoded again.
+//!
+//! A server can send any bytes, and examples cannot cover them all.
 
 use bytes::BytesMut;
 use http::{HeaderName, HeaderValue};
@@ -59,7 +61,7 @@ proptest! {
         prop_assert_eq!(&decoded[5..], text);
     }
 
-    /// A string has one code only, so what is accepted is what it would be encoded to.
+    /// A string has one code only, so the decoder accepts a code only if encoding gives the same code again.
     #[test]
     fn any_other_huffman_code_is_refused(
         start in vec(any::<u8>(), 0..20),

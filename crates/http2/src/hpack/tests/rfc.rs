@@ -1,7 +1,7 @@
 //! The examples of RFC 7541 Appendix C.
 //!
-//! Those of requests serve for their compression only: a request's pseudo headers are malformed
-//! in what a server sends.
+//! The examples of requests test the compression only, because the pseudo headers of a request are
+//! malformed in a response.
 
 use super::{Decoded, Decoder, Encoder, HpackError, decode, encode, field, hex, status};
 

@@ -1,4 +1,6 @@
-//! Header blocks by an encoder that shares nothing with ours: `tests/hpack`, made by its `make.py`.
+//! Header blocks of a foreign encoder: `tests/hpack`, made by its `make.py`.
+//!
+//! Our encoder and decoder could share a mistake, so the decoder needs input that is not ours.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +12,7 @@ use super::{decode, hex};
 use crate::hpack::{Decoded, Decoder, Encoder, Pseudo};
 
 /// RFC 7541: requests and responses of gRPC and of the web, in Huffman code and without, with tables of
-/// any size and of changing sizes. What a field says is known, and comes out again.
+/// any size and of changing sizes. Each field is decoded to the value that was encoded.
 #[test]
 fn header_blocks_of_another_encoder_are_decoded() {
     let mut blocks = 0;
