@@ -215,8 +215,8 @@ impl ChannelBuilder {
 
     /// Sets the number of bytes that a backend may send on a stream before the call reads them.
     ///
-    /// By default a stream begins with 1 MiB, and while it is read its window follows the bandwidth and
-    /// the delay of the path, up to 16 MiB, as gRPC's does. A size that is set here stays.
+    /// By default a stream begins with 1 MiB. While it is read, its window follows the bandwidth and the
+    /// delay of the path, up to 16 MiB, as in gRPC. A size that is set here does not change.
     ///
     /// ```no_run
     /// # fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -50,7 +50,7 @@ impl ConfigSource {
 }
 
 impl ConfigWatch {
-    /// The next answer that differs from the last; the first says what is missing. `None` once the
+    /// The next answer that differs from the last. The first one names the missing resources. `None` once the
     /// runtime shuts down. Cancel-safe.
     pub async fn next(&mut self) -> Option<Resolved> {
         loop {

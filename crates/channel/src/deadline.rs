@@ -42,7 +42,7 @@ impl Deadline {
                 "{HEADER}: expected up to 8 digits and a unit (H M S m u n), got {value:?}"
             ))
         })?;
-        // A deadline too far away to be represented is none.
+        // A deadline that is too far away for `Instant` counts as no deadline.
         let at = Instant::now().checked_add(timeout);
         Ok(Self(at.map(|at| (at, timeout))))
     }

@@ -95,7 +95,7 @@ fn with_all_ready(plan: Plan) -> Option<Arc<Picker<()>>> {
                 Command::Release(_) | Command::Reresolve(_) => {}
             }
         }
-        // Some policies connect only what a call wants.
+        // Some policies connect an endpoint only when a call asks for it.
         let endpoints = balancer.endpoints(cluster.as_str()).into_iter();
         for idle in endpoints.filter(|endpoint| endpoint.state == Connectivity::Idle) {
             balancer.handle(BalancerEvent::Demand(idle.id), now);

@@ -41,7 +41,7 @@
 //!
 //! - A call sent before the first configuration waits for it. A call that cannot be routed fails
 //!   UNAVAILABLE, and its message says which resource is in trouble, why, and for which node.
-//! - `grpc-timeout` is enforced from the start. DEADLINE_EXCEEDED says what was waited for.
+//! - `grpc-timeout` is enforced from the start. DEADLINE_EXCEEDED names the thing that the call waited for.
 //! - A call that never left this process, or that a server refused unseen, is tried elsewhere
 //!   (gRFC A6). A call whose connection died under it is not, because the server may have begun it.
 //!   Its status has a [`ConnectionLost`] as its source.
@@ -50,7 +50,7 @@
 //!   otherwise (gRFC A32). One more fails UNAVAILABLE, whether or not it waits for ready. So does a
 //!   call that is dropped because the control plane asks for it.
 //! - A channel without calls for half an hour closes its connections and leaves the control plane.
-//!   The next call brings them back. [`Channel::state`] tells.
+//!   The next call brings them back. [`Channel::state`] is IDLE in between.
 //! - Dropping the last clone of a channel lets open calls finish.
 //! - [`csds_service`], mounted on a server of the program, shows what its xDS clients hold:
 //!   `crowfly inspect --csds` reads it. [`debug_service`] shows what its channels do:
@@ -127,7 +127,7 @@ pub use state::{ConnectivityState, StateWatch};
 pub use target::TargetError;
 pub use transport::{BackendTls, ConnectionLost, TlsError};
 
-/// The values that a [`ConfigWatch`] tells: whole configurations, and the resources that they are made of.
+/// The values that a [`ConfigWatch`] returns: whole configurations, and the resources in them.
 pub mod config {
     #[doc(inline)]
     pub use crowfly_model::grpc as resources;

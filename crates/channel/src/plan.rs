@@ -45,7 +45,7 @@ pub(crate) struct Planner {
 /// The settings of a program for the choice of endpoints.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndpointChoice {
-    /// The header whose value `ring_hash` goes by (gRFC A76).
+    /// The header whose value `ring_hash` hashes (gRFC A76).
     pub(crate) hash_header: Option<Arc<str>>,
     /// The policy in place of one that the program knows by name only. Without it, calls of such a cluster
     /// fail.
@@ -192,8 +192,8 @@ impl Planner {
         let endpoints = state.endpoints();
         let none = Vec::new();
         let priorities = endpoints.map_or(&none, |endpoints| &endpoints.priorities);
-        // One priority at least, so that there is something to say why there is none.
-        let priorities: Vec<&[model::EdsLocality]> = match priorities.as_slice() {
+        // There is at least one priority, because its picker gives calls the reason why they fail.
+        let priorities: Vec<&[model::Locality]> = match priorities.as_slice() {
             [] => vec![&[]],
             priorities => priorities.iter().map(Vec::as_slice).collect(),
         };

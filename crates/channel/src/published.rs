@@ -37,7 +37,7 @@ impl<T> Published<T> {
         self.replaced.notify_waiters();
     }
 
-    /// Waits until `look` finds what it wants in the current value or one of those that follow.
+    /// Waits until `look` returns something for the current value, or for a later one.
     pub(crate) async fn find<R>(&self, mut look: impl FnMut(&T) -> Option<R>) -> R {
         let _waiting = Waiting::new(&self.waiting);
         loop {

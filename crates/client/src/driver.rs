@@ -312,8 +312,8 @@ impl Driver {
         }
     }
 
-    /// Hands out the batches. Those of a response hold back the next one of its stream; if there are
-    /// none, it may be read at once.
+    /// Delivers the batches. The next response of the stream is read when all batches of the last one are
+    /// dropped, or at once if there are none.
     fn deliver(&mut self, batches: Batches, spoke: Option<StreamId>) {
         let events = || self.to_events.clone();
         let unconsumed = spoke.map(|stream| Arc::new(Unconsumed::new(stream, events())));

@@ -26,7 +26,7 @@ const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
 #[derive(Debug)]
 pub(crate) struct TooLarge {
     limit: usize,
-    /// The type of its resources, if its beginning says so.
+    /// The type of its resources, if it is in the beginning of the message.
     pub(crate) of_type: Option<String>,
 }
 

@@ -54,7 +54,7 @@ impl AdsServer {
     ///
     /// # Panics
     ///
-    /// If there is none: the type would be unknown.
+    /// If there is no resource, because the type would be unknown.
     pub fn set(&mut self, version: &str, resources: &[Value]) {
         let type_url = &resources.first().expect("at least one resource")["@type"];
         let command = json!({ "type_url": type_url, "version": version, "resources": resources });

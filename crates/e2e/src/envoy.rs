@@ -110,8 +110,8 @@ impl Envoy {
         }
     }
 
-    /// The address of the listener `name`, once Envoy has it and listens: it
-    /// tells the port before its workers are there.
+    /// The address of the listener `name`, once a connection to it succeeds. Envoy reports the port
+    /// before its workers listen.
     ///
     /// # Panics
     ///

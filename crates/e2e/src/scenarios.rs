@@ -1,8 +1,8 @@
 //! Writes the column of tests in `docs/scenarios.md`.
 //!
-//! People write a scenario's id, its promise and its rule. The tests that show it are found by this
-//! module, because a list kept by hand is wrong as soon as a test moves or gets another name. A test cites
-//! the ids of its scenarios in its doc comment (`/// S1-02: ...`).
+//! People write a scenario's id, its promise and its rule. This module finds the tests that show it, because
+//! a list kept by hand becomes wrong when a test moves. A test cites the ids of its scenarios in its doc
+//! comment (`/// S1-02: ...`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

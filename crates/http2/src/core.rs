@@ -360,8 +360,8 @@ impl Core {
         }
     }
 
-    /// Gives the output, in exchange for a buffer that is empty. If there is none, the task is woken when
-    /// there is.
+    /// Gives the output, in exchange for a buffer that is empty. Without output, the task is woken when there
+    /// is some.
     ///
     /// Output in which a stream begins is not given if `is_gone` says that the server is gone.
     pub(crate) fn poll_output(

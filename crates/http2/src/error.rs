@@ -17,7 +17,7 @@ pub enum Error {
     /// The socket failed, or the server closed it while streams were open.
     #[error("{0}")]
     Io(Arc<io::Error>),
-    /// The server violated the protocol. It was told so with GOAWAY.
+    /// The server violated the protocol. The client answered with GOAWAY.
     #[error("the server violates HTTP/2: {text} ({reason:?})")]
     Protocol {
         /// The code of the GOAWAY.
@@ -84,7 +84,7 @@ pub enum StreamError {
     /// The connection ended after some of the request had been sent: the server may have acted on it.
     #[error("{0}")]
     Lost(Arc<str>),
-    /// The response is malformed. The server was told so with RST_STREAM.
+    /// The response is malformed. The client answered with RST_STREAM.
     #[error("malformed response: {0}")]
     Malformed(&'static str),
     /// The connection ended before any of the request had been sent.

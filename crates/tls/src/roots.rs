@@ -26,8 +26,8 @@ pub struct Roots(Arc<RootCertStore>);
 impl Roots {
     /// The system's roots.
     ///
-    /// They are read once for all clients that use them at the same time, because they are some hundred
-    /// certificates and there may be a client per target (gRFC A71).
+    /// They are some hundred certificates, and there may be a client per target (gRFC A71). So they are read
+    /// once for all clients that use them at the same time.
     pub fn system() -> Result<Self, TlsError> {
         static SHARED: Mutex<Weak<RootCertStore>> = Mutex::new(Weak::new());
 

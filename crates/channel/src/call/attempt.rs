@@ -1,8 +1,8 @@
 //! One attempt of a call: a pick, a request, and the one outcome that it ends with.
 //!
-//! Load reports, outlier detection, retries and custom policies all count attempts by their outcome. So
-//! the token of the balancer is owned by one type from the pick to the last byte of the response, and
-//! every way out of it names a [`CallOutcome`]. An attempt that is dropped was cancelled.
+//! Load reports, outlier detection, retries and custom policies all count attempts by their outcome. So one
+//! type owns the balancer's token from the pick to the last byte of the response. Each way to end it gives a
+//! [`CallOutcome`]. An attempt that is dropped was cancelled.
 
 use std::net::SocketAddr;
 use std::pin::Pin;

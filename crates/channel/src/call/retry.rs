@@ -1,7 +1,7 @@
 //! The machine that decides if a call is sent again.
 //!
-//! It is a machine of its own, without I/O and without a clock, because its rules are about time and
-//! order and must be tested as such. It hears the outcome of each attempt and nothing else.
+//! It has no I/O and no clock, because its rules are about time and order, and tests must control both. Its
+//! only input is the outcome of each attempt.
 //!
 //! The rules are those of gRFC A6's transparent retries, which apply to every call. The retry policies
 //! of routes (gRFC A44) will add theirs here, for outcomes that transparent retries do not cover: a

@@ -76,7 +76,7 @@ async fn an_endpoint_change_leaves_the_routes_as_they_are() {
     assert!(!router(&before).has_routes_of(router(&after)));
 }
 
-/// gRFC A88: trouble with the listener becomes part of what calls are told. The routes are not
+/// gRFC A88: an ambient error of the listener becomes part of the errors of calls. The routes are not
 /// compiled again for it, nor when another virtual host changes.
 #[tokio::test]
 async fn other_notes_and_other_virtual_hosts_leave_the_table() {

@@ -21,7 +21,7 @@ use super::{LookupError, Resolve};
 /// The least refresh interval. A shorter one is raised to it, because it can only be a mistake.
 const LEAST_REFRESH: Duration = Duration::from_secs(1);
 
-/// The addresses of a name, or why there are none.
+/// The addresses of a name, or the reason why there are none.
 pub(crate) type Outcome = Result<Vec<SocketAddr>, Arc<str>>;
 
 /// Runs the lookups that the [`Schedule`] asks for. Each is a task of its own, so that a resolver that blocks

@@ -1,9 +1,8 @@
 //! The times at which names are looked up; without I/O, so that tests run in simulated time.
 //!
-//! A name is looked up once. Only connections show whether its addresses still work, so nothing is
-//! looked up again until the balancer asks (gRFC A37, A74), or an interval set by the user has
-//! passed. A balancer whose backends are down asks often: a name is looked up on request not more
-//! than once in 30 seconds.
+//! A name is looked up once. It is looked up again when the balancer asks (gRFC A37, A74), because only
+//! connections show if its addresses still work. An interval set by the user causes a lookup too. A balancer
+//! whose backends are down asks often, so requests cause one lookup in 30 seconds at most.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ pub(super) struct Schedule {
     next_ticket: Ticket,
 }
 
-/// One lookup, told apart from an earlier one of the same name.
+/// The number of a lookup, by which it differs from an earlier one of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Ticket(u64);
 
@@ -164,12 +163,12 @@ mod tests {
             sim
         }
 
-        /// Starts what is due.
+        /// Starts the lookups that are due.
         fn started(&mut self) -> Vec<(Ticket, DnsName)> {
             std::iter::from_fn(|| self.schedule.poll(self.now)).collect()
         }
 
-        /// Starts what is due, and ends it at once.
+        /// Starts the lookups that are due, and ends them at once.
         fn looked_up(&mut self, is_success: bool) -> Vec<String> {
             let started = self.started().into_iter();
             started

@@ -25,8 +25,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Names the system's configuration in errors.
 const CONFIGURATION: &str = "the system's DNS configuration";
 
-/// Looks up names in the hosts file, and then, as IPv4 and IPv6 addresses, with the name servers
-/// and search domains of the system (`/etc/resolv.conf` on Unix).
+/// Looks up names in the hosts file first. For other names it asks the name servers of the system for IPv4
+/// and IPv6 addresses, with its search domains (`/etc/resolv.conf` on Unix).
 ///
 /// Nothing is kept from one lookup to the next. Answers are not cached, because the channel asks only when
 /// an answer may have changed. The configuration is read for each lookup, so that a change of it needs no
@@ -54,9 +54,8 @@ impl SystemResolver {
         }
     }
 
-    /// Limits a whole lookup. The default is 30 seconds. It ends earlier when every name
-    /// server has been silent for as long, and as often, as the system's configuration says, and
-    /// for half of this time at most.
+    /// Limits a whole lookup. The default is 30 seconds. It ends earlier if every name server is silent
+    /// for the time and the attempts of the system's configuration. These take half of the limit at most.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

@@ -160,8 +160,8 @@ mod tests {
         endpoints.iter().map(|e| e.weight.get()).collect()
     }
 
-    /// A113: a locality has its share of the calls, however many endpoints it has and however it
-    /// weighs them, in fixed-point numbers as in every other gRPC client.
+    /// A113: the share of a locality does not depend on the number and the weights of its endpoints. It is a
+    /// fixed-point number, as in every other gRPC client.
     #[test]
     fn a_locality_has_its_share() {
         let localities = [

@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(state.open_streams(), 0);
     }
 
-    /// gRFC A6: a call that never left may go elsewhere, whatever ended its connection.
+    /// gRFC A6: a call that never left may go elsewhere, for any end of its connection.
     #[tokio::test]
     async fn an_unresponsive_server_did_not_act_on_what_was_not_sent() {
         let state = state();

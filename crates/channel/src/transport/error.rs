@@ -1,4 +1,4 @@
-//! The failures of a connection and of its calls, sorted by what a caller may do about them.
+//! The failures of a connection and of its calls, sorted by the retry that gRFC A6 allows.
 //!
 //! gRFC A6 lets a client repeat a call without asking the application in two cases only: the call
 //! never left the client (any number of times), or the server is known not to have acted on it
@@ -189,8 +189,8 @@ impl SendError {
 
 /// The connection of a call died after the call was sent: the server may have acted on it.
 ///
-/// It is the source of the call's [`tonic::Status`], because a program may want to tell such calls from
-/// an UNAVAILABLE of the server or of the balancer.
+/// It is the source of the call's [`tonic::Status`]. A program can tell such calls by it from an UNAVAILABLE
+/// of the server or of the balancer.
 ///
 /// ```
 /// # fn count(status: &tonic::Status) {

@@ -1,11 +1,12 @@
 //! One HTTP/2 connection to one address: the bottom layer of the channel.
 //!
-//! A balancer needs three facts about its connections: that the server's SETTINGS have arrived (only
-//! then is a connection READY), that GOAWAY has arrived (from then on no call may pick it), and
-//! whether a failed call ever left this process (only then may it be repeated without limit, gRFC
-//! A6). `crowfly-http2` tells all three, behind the seam `http2`. A call opens its stream from the
-//! caller's own task, and a unary call is one HEADERS and one DATA frame in one write, with no task
-//! spawned.
+//! A balancer needs three facts about its connections, and `crowfly-http2` reports all of them:
+//! - The server's SETTINGS have arrived. Only then is a connection READY.
+//! - GOAWAY has arrived. From then on no call may pick the connection.
+//! - A failed call never left this process. Only such a call may be repeated without limit (gRFC A6).
+//!
+//! A call opens its stream from the caller's own task. A unary call is one HEADERS and one DATA frame in one
+//! write, and no task is spawned for it.
 //!
 //! # The parts
 //!
@@ -13,15 +14,15 @@
 //! |---|---|
 //! | `dial` | sockets: by TCP, or by a connector of the program's own |
 //! | `connection` | connecting: TCP, TLS, SETTINGS, under one timeout; the end of a connection |
-//! | `connection_state` | what calls need to know of a connection: its stream limit, and why it ended |
+//! | `connection_state` | the state of a connection that calls need: its stream limit, and why it ended |
 //! | `sender` | opening a stream, and waiting for one when the server limits them |
 //! | `pump` | the request body's way into the stream |
-//! | `body` | the response body, and what the upper layer ties to it |
-//! | `error` | failures, sorted by what may be done about them |
+//! | `body` | the response body, and the guard that the upper layer ties to it |
+//! | `error` | failures, sorted by the retry that gRFC A6 allows |
 //! | `replay` | a request body that can be sent again until its call is committed |
 //! | `http2` | the seam to HTTP/2: the only file that names an implementation |
 //! | `keepalive` | asking a silent server for a sign of life |
-//! | `tls`, `profile` | how to speak to an address |
+//! | `tls`, `profile` | TLS, and the settings of a connection |
 
 mod body;
 mod connection;

@@ -42,8 +42,8 @@ impl Sender {
     ///
     /// The URI must have a scheme and an authority. If the server's stream limit is reached, the call
     /// waits for its turn; see [`Sender::waiting`]. A body that is at hand, as that of a unary call, is
-    /// sent before this first waits. Any other body is sent by a task of its own, because both directions
-    /// of a stream must make progress even if nobody reads the response.
+    /// sent before this first waits. Any other body is sent by a task of its own, because the request must
+    /// go on even if the response is not read.
     ///
     /// Dropping the future, or the body of the response before its end, resets the stream with
     /// CANCEL.

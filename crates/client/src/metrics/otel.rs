@@ -9,7 +9,7 @@ use super::{MetricsRecorder, ResourceLabels, ServerLabels};
 
 /// Reports to OpenTelemetry, under the names and labels of gRFC A78.
 ///
-/// One serves any number of clients: `grpc.target` tells them apart.
+/// One recorder serves any number of clients, because the label `grpc.target` distinguishes them.
 ///
 /// ```no_run
 /// # fn example(provider: &dyn opentelemetry::metrics::MeterProvider) {

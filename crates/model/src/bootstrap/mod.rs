@@ -1,4 +1,4 @@
-//! The bootstrap: which xDS servers to ask, and as whom.
+//! The bootstrap: the xDS servers to ask, and the node by which the client identifies itself.
 //!
 //! It comes from `GRPC_XDS_BOOTSTRAP` (a file), `GRPC_XDS_BOOTSTRAP_CONFIG` (the JSON itself) or
 //! code. It is read when it is first needed, because a program that opens no `xds:` channel needs none
@@ -41,7 +41,7 @@ pub const INLINE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";
 /// call credentials that a program sets in code.
 pub const CALL_CREDENTIALS_VARIABLE: &str = "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS";
 
-/// Which xDS servers to ask, and as whom.
+/// The xDS servers to ask, and the node by which the client identifies itself.
 ///
 /// ```
 /// # use crowfly_model::Bootstrap;

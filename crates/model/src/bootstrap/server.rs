@@ -1,4 +1,4 @@
-//! One xDS server: where it is, how to connect to it, and what it can do.
+//! One xDS server: its address, its credentials and its features.
 //!
 //! Two entries with equal settings are one server, which is why a server can be compared.
 

@@ -52,7 +52,7 @@ fn file_beats_inline() {
     assert_eq!(id(&[file.clone(), inline.clone()]), "file");
     assert_eq!(id(&[file]), "file");
     assert_eq!(id(std::slice::from_ref(&inline)), "inline");
-    // An empty variable is none.
+    // An empty variable counts as unset.
     assert_eq!(id(&[no_file, inline]), "inline");
 }
 
@@ -155,8 +155,8 @@ fn invalid_fields() {
     }
 }
 
-/// gRFC A27 once made `channel_creds` optional: without it, there are none to choose from. To leave out
-/// `https` is then up to the client.
+/// gRFC A27 once made `channel_creds` optional. A server without it has no credentials here, and its URI may
+/// be `https`, because the client decides then.
 #[test]
 fn credentials_may_be_left_unsaid() {
     for uri in ["control:443", "https://control"] {
@@ -168,7 +168,7 @@ fn credentials_may_be_left_unsaid() {
     }
 }
 
-/// Which of two was meant nobody can tell, wherever they are.
+/// A repeated key is an error at any depth, because nobody can know which value was meant.
 #[test]
 fn keys_given_twice_are_refused() {
     let twice = valid("x").replace(r#""id""#, r#""metadata": {"a": [{"b": 1, "b": 2}]}, "id""#);
@@ -179,7 +179,7 @@ fn keys_given_twice_are_refused() {
     }
 }
 
-/// S2-02 (part): the first supported credentials are taken, whatever follows them.
+/// S2-02 (part): the first supported credentials are used, and those after them are not.
 #[test]
 fn first_supported_credentials() {
     let text = valid("x").replace(
@@ -417,7 +417,7 @@ fn unix_sockets() {
     }
 }
 
-/// Plaintext is never what `https` asks for.
+/// A server with an `https` URI is never connected to in plaintext.
 #[test]
 fn https_needs_more_than_insecure_credentials() {
     let message = Bootstrap::builder("https://control:443")
@@ -427,7 +427,7 @@ fn https_needs_more_than_insecure_credentials() {
         message.contains("without https for insecure channel_creds"),
         "{message}"
     );
-    // Nor is it what a list falls back to.
+    // An https server with a list of credentials does not fall back to plaintext either.
     let text = valid("x")
         .replace("localhost:18000", "https://localhost:18000")
         .replace(

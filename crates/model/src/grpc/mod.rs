@@ -3,9 +3,9 @@
 //! Each type here is the valid form of one resource and, as a [`ResourceType`](crate::ResourceType),
 //! knows how to read it. Fields that gRPC gives no meaning to are ignored, as A27 asks.
 //!
-//! A field with a meaning that this crate does not support is an error, takes its route out of the list,
-//! or is recorded as [`Unsupported`](crate::Unsupported). It is never ignored in silence, because calls
-//! might then go where the resource forbids them to go.
+//! A field with a meaning that this crate does not support is never ignored in silence, because calls might
+//! then go where the resource forbids them to go. It is an error, or its route is left out, or it is
+//! recorded as [`Unsupported`](crate::Unsupported).
 
 pub mod cluster;
 pub mod endpoints;

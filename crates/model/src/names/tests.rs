@@ -175,7 +175,7 @@ proptest! {
         let _ = authority_of(&name);
     }
 
-    /// A target, whatever it is, cannot leave the place that the template gives it.
+    /// Any target stays inside the id of the name: it can change neither authority, type nor parameters.
     #[test]
     fn targets_stay_in_the_path(target in "\\PC{0,16}") {
         let name = expand_template("xdstp://a/t/%s?k=v", &target);

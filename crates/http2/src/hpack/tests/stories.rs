@@ -89,7 +89,7 @@ fn stories() -> Vec<Story> {
         .collect()
 }
 
-/// The format is told in `make.py`.
+/// Reads the format that `make.py` describes.
 fn parse(text: &str) -> Story {
     let mut story = Story {
         name: String::new(),

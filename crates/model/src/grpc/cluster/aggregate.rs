@@ -42,7 +42,7 @@ pub enum Children {
     Resource(String),
 }
 
-/// Reads `cluster_type`. The type of its configuration decides what it is: its name is free text.
+/// Reads `cluster_type`. The type of its configuration decides, because its name is free text.
 pub(super) fn parse(
     custom: &CustomClusterType,
     features: &Features,

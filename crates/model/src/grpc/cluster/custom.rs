@@ -1,8 +1,8 @@
 //! Policies of the program's own, which a cluster names (gRFC A52).
 //!
-//! This crate knows nothing of the policies of a program. It looks a policy up by name and lets the
-//! program read its configuration, so that a bad one is refused like any other bad field. The resource
-//! keeps the value that the program returned.
+//! This crate knows nothing of the policies of a program. It finds the program's reader by the name of the
+//! policy. The reader gets the configuration, so that a bad one is refused like any other bad field. The
+//! resource keeps the value that the reader returned.
 
 use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
 

@@ -21,7 +21,7 @@ use crate::{
 pub struct DnsName {
     /// A host name or an IP address; not empty.
     pub host: String,
-    /// The port; 0 if the resource says so, and then no connection succeeds.
+    /// The port. A port of 0 is valid, but no connection to it succeeds.
     pub port: u16,
 }
 
@@ -87,8 +87,7 @@ fn parse_endpoint(proto: &Endpoint, v: &mut Validator) -> Option<DnsName> {
 
 fn parse_name(proto: &SocketAddress, v: &mut Validator) -> Option<DnsName> {
     require_text(&proto.address, "address", v);
-    // gRFC A37 does not say so, but the resolver that is named here cannot be used, because we have none
-    // by name.
+    // gRFC A37 has no rule for it. It is an error, because we have no resolvers by name.
     if !proto.resolver_name.is_empty() {
         let message = format!("expected none, got {:?}", proto.resolver_name);
         v.error_at("resolver_name", message);

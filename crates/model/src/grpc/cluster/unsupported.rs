@@ -1,6 +1,6 @@
 //! Fields of a cluster that can be set and have no effect yet.
 //!
-//! They are recorded because a field that is accepted without a word seems to be in force.
+//! They are recorded, because a user takes a field for effective if it was accepted without a message.
 
 use envoy_types::pb::envoy::config::{cluster::v3 as pb, core::v3::transport_socket as pb_socket};
 

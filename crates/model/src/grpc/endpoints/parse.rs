@@ -54,7 +54,7 @@ struct Priorities {
 
 impl Priorities {
     fn add(&mut self, proto: pb::LocalityLbEndpoints, v: &mut Validator) {
-        // gRFC A27: without a weight a locality gets no calls and is not looked at (S3-11).
+        // gRFC A27: a locality without a weight gets no calls, so it is not validated (S3-11).
         let Some(weight) = proto.load_balancing_weight.and_then(non_zero) else {
             return;
         };

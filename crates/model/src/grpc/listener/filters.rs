@@ -13,7 +13,7 @@ use prost::Name;
 
 use crate::{Validator, grpc::any::Extension};
 
-/// Records what is wrong with the chain, at `http_filters` of the current path.
+/// Records the errors of the chain at `http_filters` of the current path.
 pub(super) fn check(filters: &[HttpFilter], v: &mut Validator) {
     v.field("http_filters", |v| {
         if filters.is_empty() {

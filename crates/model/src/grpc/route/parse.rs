@@ -1,6 +1,6 @@
 //! From the proto to a [`RouteConfig`].
 //!
-//! The rules of gRFC A28 on what is a NACK, and what only leaves a route out, are all here.
+//! All rules of gRFC A28 are here: some mistakes refuse the whole resource, others only leave a route out.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 use super::{PathMatcher, Route, RouteAction, RouteConfig, SkippedRoute, VirtualHost, unsupported};
 use crate::{Validator, grpc::decode::require_text};
 
-/// Reads a route configuration, inline or fetched; what it returns is valid if `v` has no errors.
+/// Reads a route configuration, inline or fetched. The result is valid only if `v` has no errors.
 pub(in crate::grpc) fn parse(proto: &pb::RouteConfiguration, v: &mut Validator) -> RouteConfig {
     let (virtual_hosts, unsupported) = v.take_unsupported(|v| {
         v.field("virtual_hosts", |v| {

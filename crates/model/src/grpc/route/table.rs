@@ -1,8 +1,7 @@
-//! The router: which route of a virtual host a call takes.
+//! The router: it finds the route of a virtual host that a call takes.
 //!
-//! Everything that routes calls by a virtual host asks a [`RouteTable`], because two matchers with rules
-//! of their own would one day disagree about a call. A table knows nothing of destinations but
-//! their type: a channel has clusters there, a tool needs the position alone.
+//! The channel and the tools all ask a [`Table`], because two matchers could disagree about a call. The type
+//! of destinations is open: a channel has clusters there, and a tool needs the position alone.
 
 use std::collections::HashMap;
 use std::{fmt, iter, sync::Arc};
@@ -42,7 +41,7 @@ pub struct RouteTable<D> {
     destinations: Box<[D]>,
     /// The routes for exactly one path, by that path: positions in the order of the routes.
     exact: HashMap<Box<str>, Vec<usize>>,
-    /// The positions of all other routes, in their order. Each of them has to be looked at.
+    /// The positions of all other routes, in their order. Each of them has to be tried.
     scanned: Box<[usize]>,
 }
 
@@ -163,7 +162,7 @@ mod tests {
         }
     }
 
-    /// A lookup finds an exact path: no other route is looked at.
+    /// A lookup finds an exact path, so no other route is tried.
     #[test]
     fn exact_paths_are_not_scanned() {
         let host = VirtualHost {

@@ -1,6 +1,6 @@
 //! Fields of routes that can be set and have no effect.
 //!
-//! They are recorded because a field that is accepted without a word seems to be in force.
+//! They are recorded, because a user takes a field for effective if it was accepted without a message.
 
 use envoy_types::pb::envoy::config::route::v3::{self as pb, RouteMatch, route::Action};
 
@@ -10,7 +10,7 @@ const NO_RETRY: &str =
     "not supported: only calls that no server has seen are tried again (gRFC A44)";
 const NO_OVERRIDE: &str = "not supported: the router is the only filter (gRFC A39)";
 
-/// Records what the virtual host asks for in vain, apart from its routes.
+/// Records the fields of the virtual host that have no effect, apart from its routes.
 pub(super) fn in_host(proto: &pb::VirtualHost, v: &mut Validator) {
     if proto.retry_policy.is_some() {
         v.unsupported_at("retry_policy", NO_RETRY);
@@ -20,7 +20,7 @@ pub(super) fn in_host(proto: &pb::VirtualHost, v: &mut Validator) {
     }
 }
 
-/// Records what a route asks for in vain, if it is one that is used.
+/// Records the fields of a route that have no effect. It is called for routes that are used.
 pub(super) fn in_route(proto: &pb::Route, v: &mut Validator) {
     if let Some(matcher) = &proto.r#match {
         v.field("match", |v| in_match(matcher, v));
