@@ -193,7 +193,7 @@ impl Planner {
         let none = Vec::new();
         let priorities = endpoints.map_or(&none, |endpoints| &endpoints.priorities);
         // There is at least one priority, because its picker gives calls the reason why they fail.
-        let priorities: Vec<&[model::Locality]> = match priorities.as_slice() {
+        let priorities: Vec<&[model::EdsLocality]> = match priorities.as_slice() {
             [] => vec![&[]],
             priorities => priorities.iter().map(Vec::as_slice).collect(),
         };

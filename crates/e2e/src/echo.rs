@@ -122,7 +122,22 @@ where
         method: &str,
         messages: impl Stream<Item = Bytes> + Send + 'static,
     ) -> Result<Response<Streaming<Bytes>>, Status> {
-        let request = patient(messages);
+        self.streaming_within(PATIENCE, method, messages).await
+    }
+
+    /// Many messages there, many back, within this time.
+    ///
+    /// # Errors
+    ///
+    /// The status that the call failed with, before it was answered.
+    pub async fn streaming_within(
+        &self,
+        timeout: Duration,
+        method: &str,
+        messages: impl Stream<Item = Bytes> + Send + 'static,
+    ) -> Result<Response<Streaming<Bytes>>, Status> {
+        let mut request = Request::new(messages);
+        request.set_timeout(timeout);
         let mut grpc = self.ready().await?;
         grpc.streaming(request, path(method), Raw).await
     }

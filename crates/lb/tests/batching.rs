@@ -200,7 +200,7 @@ fn one_change_is_looked_for_in_its_locality() {
     assert!(sim.balancer.visits() - before <= 100);
 }
 
-/// A61, S10-01: nothing is published for a plan or a request to connect that changes nothing, or for a
+/// A61: nothing is published for a plan or a request to connect that changes nothing, or for a
 /// failure like the last one. That holds for every policy, and whatever a pick does at that moment.
 #[test]
 fn an_event_that_changes_nothing_publishes_nothing() {
@@ -239,7 +239,7 @@ fn an_event_that_changes_nothing_publishes_nothing() {
     }
 }
 
-/// S7-01: a list that comes out as it was is not kept beside the one that calls are picked from, so that
+/// A61: a list that comes out as it was is not kept beside the one that calls are picked from, so that
 /// the next comparison is between one list and itself.
 #[test]
 fn an_event_that_changes_nothing_keeps_nothing() {
@@ -263,7 +263,7 @@ fn an_event_that_changes_nothing_keeps_nothing() {
     }
 }
 
-/// S8-11: a node that is replaced by one of another kind leaves nothing behind.
+/// A56: a node that is replaced by one of another kind leaves nothing behind.
 #[test]
 fn nodes_that_go_leave_nothing_behind() {
     let mut sim = Sim::ready_with(tree_of(zone(&[1])));

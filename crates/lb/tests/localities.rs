@@ -276,7 +276,7 @@ fn a_removed_cluster_releases_its_endpoints() {
     assert_eq!(sim.connects, [], "a late report is ignored");
 }
 
-/// S10-03: a locality that would be IDLE connects by itself, because calls choose among those that are
+/// A locality that would be IDLE connects by itself, because calls choose among those that are
 /// READY (A42: `ring_hash` below localities gets no call that could wake it). So a request to connect
 /// finds nothing to do.
 #[test]

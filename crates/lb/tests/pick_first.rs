@@ -91,8 +91,8 @@ fn a_new_list_keeps_the_endpoint_and_its_calls() {
     assert!(sim.connects.is_empty());
 }
 
-/// S10-04: endpoints that share a locality are shown there. Those that do not are shown where the tree has
-/// them, which is nowhere in particular.
+/// A61: the endpoints are one list of addresses. It is shown in the locality that they share, and else
+/// where the tree has the leaf, which is nowhere here.
 #[test]
 fn the_list_is_in_the_locality_that_its_endpoints_share() {
     let placed = |zones: [&str; 2]| {

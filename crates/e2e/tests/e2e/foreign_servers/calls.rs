@@ -1,8 +1,11 @@
 //! Calls of all shapes and sizes.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use crowfly::Channel;
 use crowfly_e2e::echo::{EchoClient, answered_by};
+use crowfly_e2e::process::PATIENCE;
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{Resources, cluster, endpoints, listener, routes};
 use tokio::sync::mpsc;
@@ -189,9 +192,15 @@ pub(super) struct PingPong {
 
 impl PingPong {
     pub(super) async fn open(client: &EchoClient<Channel>) -> Self {
+        Self::open_for(PATIENCE, client).await
+    }
+
+    /// A stream that has so much time until its deadline.
+    pub(super) async fn open_for(time: Duration, client: &EchoClient<Channel>) -> Self {
         let (requests, messages) = mpsc::channel(1);
         let messages = ReceiverStream::new(messages);
-        let response = client.streaming("PingPong", messages).await.unwrap();
+        let response = client.streaming_within(time, "PingPong", messages).await;
+        let response = response.unwrap();
         Self {
             answered_by: answered_by(&response).to_owned(),
             requests,

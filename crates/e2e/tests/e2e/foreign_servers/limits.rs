@@ -10,7 +10,7 @@ use tokio::time;
 use tonic::Code;
 
 use super::calls::PingPong;
-use super::wire::Wire;
+use super::wire::{Pings, Wire};
 use super::{Kind, Server, against_each_server, client, client_of};
 
 against_each_server!(
@@ -45,15 +45,23 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Longer than the time that passes in a test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// How long the answer to a PING may take.
-const ANSWERED: Duration = Duration::from_millis(200);
-
 /// Lets the time pass after which a silent server is sent a PING, if it has answered the last one.
 async fn pass_interval() {
-    time::sleep(ANSWERED).await;
     time::pause();
     time::advance(INTERVAL + Duration::from_millis(1)).await;
     time::resume();
+}
+
+/// Lets intervals pass until a PING is sent and answered. Returns their number, which is greater if
+/// other bytes of the server came in between, because those are a sign of life too.
+async fn intervals_until_answered(pings: &mut Pings) -> usize {
+    for intervals in 1..=50 {
+        pass_interval().await;
+        if pings.answered().await {
+            return intervals;
+        }
+    }
+    panic!("no PING was sent");
 }
 
 /// gRFC A8. A PING goes out only when the one before it was answered.
@@ -65,11 +73,11 @@ async fn pings_are_answered_while_a_call_is_open(kind: Kind) {
     let (_control, channel) =
         client_of([wire.address], |builder| builder.keepalive(INTERVAL, LONG));
     let client = EchoClient::new(channel);
-    let mut stream = PingPong::open(&client).await;
+    let mut stream = PingPong::open_for(LONG, &client).await;
     stream.play("one".to_owned()).await.unwrap();
-    // Two, since the call has half a minute.
+    let mut pings = wire.pings();
     for _ in 0..2 {
-        wire.until_answered(pass_interval()).await;
+        intervals_until_answered(&mut pings).await;
     }
     stream.play("two".to_owned()).await.unwrap();
     stream.end().await;
@@ -88,28 +96,35 @@ async fn c_core_complains_of_pings_and_gets_fewer() {
         ("grpc.http2.max_ping_strikes", 1),
     ];
     let server = EchoServer::c_core(python, "a", &options);
-    let (_control, channel) = client_of([server.address], |builder| {
-        builder.keepalive(INTERVAL, LONG)
-    });
+    let wire = Wire::start(server.address).await;
+    let (_control, channel) =
+        client_of([wire.address], |builder| builder.keepalive(INTERVAL, LONG));
     let client = EchoClient::new(channel);
-    let broken = tokio::spawn({
+    let open = || {
         let client = client.clone();
-        async move { client.unary_within(LONG, "Sleep", "60000").await }
-    });
-    while !broken.is_finished() {
+        tokio::spawn(async move { client.unary_within(LONG, "Sleep", "60000").await })
+    };
+    let mut pings = wire.pings();
+    let mut broken = open();
+    let ended = loop {
         pass_interval().await;
-    }
-    let status = broken.await.unwrap().unwrap_err();
+        tokio::select! {
+            _ = pings.answered() => {}
+            ended = &mut broken => break ended,
+        }
+    };
+    let status = ended.unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     assert_eq!(status.message(), "Too many pings");
 
-    // Time for five PINGs, or for two if they come half as often: those may be.
-    let call = client.unary_within(LONG, "Sleep", "5000");
-    let pinged = async {
-        for _ in 0..5 {
-            pass_interval().await;
-        }
-    };
-    let (answer, ()) = tokio::join!(call, pinged);
-    answer.unwrap();
+    // Two may be. Each of them takes twice the time.
+    client.unary("Unary", "again").await.unwrap();
+    let mut pings = wire.pings();
+    let call = open();
+    for _ in 0..2 {
+        let intervals = intervals_until_answered(&mut pings).await;
+        assert!(intervals >= 2, "a PING after {intervals} interval");
+    }
+    assert!(!call.is_finished());
+    call.abort();
 }

@@ -1,6 +1,6 @@
 //! The router: it finds the route of a virtual host that a call takes.
 //!
-//! The channel and the tools all ask a [`Table`], because two matchers could disagree about a call. The type
+//! The channel and the tools all ask a [`RouteTable`], because two matchers could disagree about a call. The type
 //! of destinations is open: a channel has clusters there, and a tool needs the position alone.
 
 use std::collections::HashMap;
