@@ -124,8 +124,8 @@ impl<'a> ReadySet<'a> {
     }
 }
 
-/// An endpoint that is READY. A selector gets it from the [`ReadySet`] of a pick and nowhere else, so a
-/// call is never sent to an endpoint that is not READY.
+/// An endpoint that is READY. A selector gets it only from the [`ReadySet`] of a pick. So a call is
+/// never sent to an endpoint that is not READY.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyRef<'a> {
     view: &'a dyn ReadyView,

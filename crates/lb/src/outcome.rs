@@ -41,8 +41,8 @@ pub enum CallOutcome {
     Refused,
     /// The server ended the attempt with this gRPC status code; 0 is OK.
     ///
-    /// A server that ends the attempt without a gRPC status has the one that gRPC derives for it: from
-    /// the HTTP status, from the code of RST_STREAM, or UNKNOWN for a response that just ends.
+    /// If a server ends the attempt without a gRPC status, gRPC derives one: from the HTTP status
+    /// or from the code of RST_STREAM. It is UNKNOWN for a response that just ends.
     Status(i32),
 }
 

@@ -1,8 +1,8 @@
 //! Which parts of a tree have to be settled.
 //!
-//! A `priority` node may have thousands of children, and one report changes one of them. So nodes are
-//! not asked one by one: whatever happens to a child is noted here, on it and on all that it is in,
-//! and settling goes down to those alone.
+//! A `priority` node may have thousands of children, and one report changes one of them. So nodes
+//! are not asked one by one. A change of a child is noted here, for the child and for every child
+//! above it. Settling visits those alone.
 
 use std::{collections::BTreeSet, time::Instant};
 
