@@ -15,7 +15,7 @@ use crate::{
     plan::Plan,
 };
 
-/// The picker of a settled tree; `plan` gives its failures their words.
+/// The picker of a settled tree. The name and the note of `plan` go into the texts of failures.
 pub(crate) fn compile<T>(plan: &Plan, root: &Branch, leaves: &Leaves<T>) -> Picker<T> {
     let mut compiler = Compiler {
         plan,

@@ -147,7 +147,8 @@ impl<T> Race<T> {
         }
     }
 
-    /// The addresses whose subchannels are held: to be let go of when the endpoint goes.
+    /// The addresses whose subchannels the race holds. The driver must release them when it removes
+    /// the endpoint.
     pub fn held(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         let held = self.lanes.iter().filter(|lane| lane.held);
         held.map(|lane| lane.address)

@@ -47,7 +47,8 @@ mod interleavings {
     use super::*;
     use crate::slots::Slots;
 
-    /// A wish that is passed on twice asks for two connections, and one that nobody passes on for none.
+    /// Exactly one call passes a wish on. Two would ask for two connections, and none for no
+    /// connection.
     #[test]
     fn of_calls_at_the_same_time_one_is_told() {
         loom::model(|| {

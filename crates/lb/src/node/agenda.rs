@@ -1,4 +1,4 @@
-//! Which parts of a tree have to be settled.
+//! The list of the parts of a tree that have to be settled.
 //!
 //! A `priority` node may have thousands of children, and one report changes one of them. So nodes
 //! are not asked one by one. A change of a child is noted here, for the child and for every child

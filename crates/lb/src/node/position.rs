@@ -39,7 +39,8 @@ impl Position {
         }
         let fresh = Branch::create(node, cx);
         if let Node::Failing(_) = node {
-            // What is in error is torn down at once.
+            // A plan that fails every call takes effect at once, because it has nothing to wait
+            // for.
             std::mem::replace(&mut self.current, fresh).remove(cx);
             if let Some(pending) = self.pending.take() {
                 pending.remove(cx);
