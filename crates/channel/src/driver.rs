@@ -1,6 +1,6 @@
 //! The task behind a channel. It passes configurations from the xDS client through `resolve()` and
-//! `plan()` to the balancer. It also passes it the states of connections. All mutable state of a
-//! channel is here, because one task needs no locks for it.
+//! `plan()` to the balancer. It also tells the balancer the states of connections. All mutable
+//! state of a channel is here, because one task needs no locks for it.
 //!
 //! Messages to the task come through queues of `futures-channel`, because an empty one holds no
 //! memory for messages. A queue of tokio keeps room for 32.

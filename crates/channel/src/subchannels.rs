@@ -1,8 +1,8 @@
 //! The subchannels of a channel, shared by everything that wants a connection to the same address.
 //!
 //! A subchannel is found by its address and its transport profile. The profile counts, because a
-//! connection with other credentials or another authority must not carry the calls of a cluster. It
-//! lives for as long as it has an owner.
+//! connection with other credentials or another authority must not carry the calls of a cluster. A
+//! subchannel lives for as long as it has an owner.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

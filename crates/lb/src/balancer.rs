@@ -54,7 +54,7 @@ pub enum Command<T> {
         id: EndpointId,
         /// The leaf cluster that the endpoint belongs to: it may say how to speak to its endpoints.
         cluster: ClusterName,
-        /// Where it can be reached, the main address first.
+        /// The addresses of the endpoint, the main one first.
         addresses: Arc<[SocketAddr]>,
     },
     /// An endpoint is not wanted any more: no new call goes to it, open ones may finish.
@@ -90,7 +90,7 @@ pub struct Balancer<T> {
     dirty_leaves: BTreeSet<LeafId>,
     /// Clusters to plan, to settle and to compile in the next flush.
     dirty_clusters: BTreeSet<ClusterName>,
-    /// When clusters have to be settled even if nothing happens.
+    /// The times at which clusters have to be settled even if nothing happens.
     timers: BTreeSet<(Instant, ClusterName)>,
     /// Clusters whose names are to be looked up again.
     reresolve: BTreeSet<ClusterName>,
@@ -182,7 +182,7 @@ impl<T> Balancer<T> {
         self.flush_by = Some(self.flush_by.map_or(flush_by, |by| by.min(flush_by)));
     }
 
-    /// When [`flush`](Self::flush) should be called for what was handled: a driver that has time
+    /// The time by which [`flush`](Self::flush) should be called for the handled events. A driver
     /// may gather more events until then. `None` if there is nothing to act on.
     pub fn flush_by(&self) -> Option<Instant> {
         self.flush_by
@@ -225,7 +225,7 @@ impl<T> Balancer<T> {
         command
     }
 
-    /// When to flush even if nothing happens.
+    /// The time at which to call [`flush`](Self::flush) even if nothing happens.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }

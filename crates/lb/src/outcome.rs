@@ -1,8 +1,8 @@
 //! The end of one attempt: how it came about, and what it counts as.
 //!
-//! Custom policies, load reports, outlier detection and retries all ask how an attempt ended, and each
-//! of them draws its own conclusion. [`CallOutcome`] is the one answer that they share, and the rules
-//! by which it is counted are here, because two copies of such a rule drift apart.
+//! Custom policies, load reports, outlier detection and retries all ask how an attempt ended, and
+//! each of them draws its own conclusion. [`CallOutcome`] is the one answer that they share. The
+//! rules by which it is counted are here, because two copies of a rule would come to differ.
 //!
 //! Attempts are counted, not calls. A call that is sent again is picked again, and each of its picks has
 //! an outcome of its own.

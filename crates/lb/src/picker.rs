@@ -148,7 +148,7 @@ impl fmt::Display for PickFailure {
 pub struct Share {
     /// The leaf cluster whose drops and limit they are behind, if there is one.
     pub cluster: Option<ClusterName>,
-    /// Where the endpoints are.
+    /// The locality of the endpoints.
     pub locality: LocalityId,
     /// The probability that a call goes to one of them.
     pub probability: f64,

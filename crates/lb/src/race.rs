@@ -1,4 +1,4 @@
-//! How an endpoint with several addresses gets one connection: `pick_first` with Happy Eyeballs
+//! Gets one connection for an endpoint with several addresses: `pick_first` with Happy Eyeballs
 //! (A61, A62, RFC 8305), without I/O.
 //!
 //! An endpoint is a `pick_first` over its addresses, so a driver runs one [`Race`] for each. It
@@ -139,7 +139,7 @@ impl<T> Race<T> {
         action
     }
 
-    /// When [`RaceEvent::Timeout`] is due.
+    /// The time at which [`RaceEvent::Timeout`] is due.
     pub fn next_timeout(&self) -> Option<Instant> {
         match self.phase {
             Phase::FirstPass { next_at, .. } => next_at,
@@ -350,7 +350,7 @@ impl<T> Default for Race<T> {
     }
 }
 
-/// One address.
+/// One address of the endpoint, with the state of its subchannel.
 #[derive(Debug)]
 struct Lane {
     address: SocketAddr,

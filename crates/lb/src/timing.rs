@@ -7,8 +7,8 @@ use std::time::Duration;
 pub const FAILOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long an unused part of a tree is kept, because it may come back. Such a part is a priority
-/// that a higher one took over from (A56), a leaf cluster that left an aggregate, or a locality
-/// that left its priority.
+/// below the one in use (A56), a leaf cluster that left an aggregate, or a locality that left its
+/// priority.
 pub const RETENTION: Duration = Duration::from_secs(15 * 60);
 
 /// How long one more READY endpoint may wait for a picker. It may wait, because a picker for each

@@ -125,7 +125,7 @@ impl<T> Pool<T> {
     }
 
     /// Gives a `pick_first` leaf another list of addresses. The driver is told at once, unless the
-    /// leaf is IDLE. An IDLE leaf is connected to the new addresses when a call wants it.
+    /// leaf is IDLE. An IDLE leaf uses the new addresses when it connects next.
     ///
     /// The connected address may belong to another endpoint now.
     pub(crate) fn readdress(&mut self, id: EndpointId, addresses: &Arc<[SocketAddr]>) {

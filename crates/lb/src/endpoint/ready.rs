@@ -89,7 +89,8 @@ pub(super) struct Connected<'a, T> {
 #[derive(Debug)]
 pub(super) struct Ledger<T> {
     ended: Arc<Ended>,
-    /// Those on which calls may be open: the ones in use, and those that drain.
+    /// The connections on which calls may be open: those in use, and those that only finish open
+    /// calls.
     ready: Vec<Weak<ReadyEndpoint<T>>>,
 }
 

@@ -13,13 +13,13 @@ use super::{
 };
 use crate::{LocalityId, counters::CallCounter, leaf::LeafId};
 
-/// One endpoint: what the plan says about it, and what the driver said.
+/// One endpoint, as the plan describes it and as the driver has reported it.
 #[derive(Debug)]
 #[repr(C)] // The fields that every list looks at come first, because a list may have 10,000 endpoints.
 pub(crate) struct Record<T> {
     /// The last list that took it up.
     pub(super) mark: u64,
-    /// Where it is reached, the main address first.
+    /// The addresses of the endpoint, the main one first.
     pub(crate) addresses: Arc<[SocketAddr]>,
     /// Its places in the leaves that hold it. There may be several, for two reasons. A leaf holds
     /// an endpoint that left until the next list is as good. And two localities may list one
@@ -268,7 +268,7 @@ pub(crate) enum State<T> {
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) reason: Arc<str>,
-    /// Its place among all failures.
+    /// The number of this failure among all failures, so that the last one can be found.
     pub(crate) at: u64,
 }
 

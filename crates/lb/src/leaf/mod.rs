@@ -122,8 +122,8 @@ impl<T> Leaf<T> {
         &self.outcome.choice
     }
 
-    /// Returns whether the leaf can follow a node of the next plan and keep its endpoints: it can
-    /// if the policy is of the same kind and name.
+    /// Returns whether the leaf can follow a node of the next plan and keep its endpoints. It can
+    /// if the kind and the name of the policy stay.
     pub(crate) fn fits(&self, node: &plan::Leaf) -> bool {
         self.policy.name() == node.policy.name()
             && std::mem::discriminant(&self.policy) == std::mem::discriminant(&node.policy)
@@ -175,7 +175,7 @@ impl<T> Leaf<T> {
 
     /// Looks at the endpoints again, and connects those it wants.
     ///
-    /// An outcome like the last one is dropped, so that pickers go on sharing one list.
+    /// A new outcome that equals the last one is dropped, so that pickers keep sharing one list.
     pub(crate) fn refresh(&mut self, pool: &mut Pool<T>) {
         let (members, owner) = (&mut self.members, &self.owner);
         let outcome = match &self.policy {

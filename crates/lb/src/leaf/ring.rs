@@ -1,7 +1,7 @@
 //! The ring of `ring_hash`, which maps a hash to an endpoint.
 //!
-//! It is made once for each list of endpoints and holds no states, because a change of state must
-//! not move a hash to another place.
+//! It is made once for each list of endpoints. It holds no states, because a change of state must
+//! not move a hash.
 
 use std::fmt::Write as _;
 
@@ -16,8 +16,9 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring on which each endpoint has entries by its weight (A42). The lightest endpoint gets a
-    /// whole number of entries, and the ring at least `min` and at most `max` of them.
+    /// A ring on which each endpoint has entries by its weight (A42). The ring has at least `min`
+    /// and at most `max` entries. The lightest endpoint gets a whole number of them, unless `max`
+    /// is too small for that.
     ///
     /// An endpoint is placed by its hash key, or else by its first address (A76).
     pub(super) fn new<'a>(

@@ -35,7 +35,7 @@ impl AliasTable {
         }
         let count = weights.len() as u64;
         let height = weights.iter().map(|weight| u64::from(weight.get())).sum();
-        // How much of each item is still to be poured; the sum is count * height.
+        // The weight of each item that is not in a column yet. The sum is count * height.
         let mut left: Vec<u64> = weights
             .iter()
             .map(|weight| u64::from(weight.get()) * count)

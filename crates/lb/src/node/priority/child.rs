@@ -23,7 +23,7 @@ pub(super) const KEPT: u8 = 8;
 pub(super) struct Child {
     pub(super) id: ChildId,
     pub(super) name: Arc<str>,
-    /// Where it is in the plan; `None` if it left.
+    /// The place of the child in the plan; `None` if it left the plan.
     pub(super) place: Option<usize>,
     pub(super) state: Connectivity,
     pub(super) position: Position,
