@@ -1,8 +1,9 @@
-//! The task behind a channel: it moves values from the xDS client through `resolve()` and `plan()`
-//! to the balancer, and from the connections back to it. All mutable state of a channel is here.
+//! The task behind a channel. It passes configurations from the xDS client through `resolve()` and
+//! `plan()` to the balancer. It also tells the balancer the states of connections. All mutable
+//! state of a channel is here, because one task needs no locks for it.
 //!
-//! What it is told comes through queues of `futures-channel`: those hold nothing while they are empty,
-//! and tokio's keep room for 32 messages.
+//! Messages to the task come through queues of `futures-channel`, because an empty one holds no
+//! memory for messages. A queue of tokio keeps room for 32.
 
 use std::collections::HashSet;
 use std::future::pending;
@@ -29,10 +30,11 @@ use crate::state::{ConnectivityState, StateTeller};
 use crate::subchannel::Report;
 use crate::transport::Sender;
 
-/// What a handle asks of the task. The task ends when the last handle is gone.
+/// A request from a handle of the channel to the task. The task ends when the last handle is
+/// dropped.
 #[derive(Debug)]
 pub(crate) enum Query {
-    /// Someone wants the channel not to be IDLE.
+    /// The user of a handle wants an IDLE channel to connect.
     Connect,
     /// A call wants a connection to this endpoint.
     Demand(EndpointId),
@@ -42,7 +44,7 @@ pub(crate) enum Query {
     Wake,
 }
 
-/// Where handles see what the task has to say.
+/// The values that the task publishes and handles read.
 #[derive(Debug)]
 pub(crate) struct Outlets {
     pub(crate) routing: Arc<Published<Routing>>,
@@ -54,9 +56,9 @@ pub(crate) struct Driver {
     source: ConfigSource,
     /// `None` while the channel is idle.
     configs: Option<ConfigWatch>,
-    /// The one in use.
+    /// The configuration in use.
     config: Option<Arc<XdsConfig>>,
-    /// The last ones that were compiled.
+    /// The routes that were compiled last.
     routes: Option<Arc<Routes>>,
     clusters: Clusters,
     ended_leases: mpsc::UnboundedReceiver<Arc<str>>,
@@ -96,7 +98,7 @@ impl Driver {
         }
     }
 
-    /// Runs until the last handle is gone.
+    /// Starts the task, which runs until the last handle is dropped.
     pub(crate) fn start(mut self) {
         // An async function that takes the driver by value would have room for it twice.
         tokio::spawn(async move { self.run().await });
@@ -296,8 +298,8 @@ impl Driver {
         }
     }
 
-    /// When the balancer wants to draw its conclusions. While endpoints connect by the thousand that
-    /// is a little later than the last of them.
+    /// The time at which the balancer must be flushed. While thousands of endpoints connect, the
+    /// balancer puts it off, so that one flush serves many of them.
     fn next_flush(&self) -> Option<Instant> {
         let times = [self.balancer.flush_by(), self.balancer.next_timeout()];
         times.into_iter().flatten().min()
@@ -320,8 +322,8 @@ impl Driver {
         tell(&mut self.balancer, changes);
     }
 
-    /// Lets the balancer draw its conclusions, and does what it asks for, until there is nothing
-    /// more to conclude from what was done.
+    /// Flushes the balancer and carries out its commands. It repeats this, because a command may
+    /// cause a new event at once.
     fn flush(&mut self) {
         loop {
             self.balancer.flush(now());
@@ -374,7 +376,7 @@ impl Driver {
             Query::Connect => self.exit_idle(),
             Query::Demand(id) => self.balancer.handle(BalancerEvent::Demand(id), now()),
             Query::Trees(reply) => {
-                // Whoever asked may have lost interest.
+                // The send fails if the asking handle no longer waits, which is no error.
                 let _ = reply.send(self.trees());
             }
             Query::Wake => self.wake(),
@@ -395,7 +397,7 @@ impl Driver {
     }
 }
 
-/// Whether a cluster or one of its leaves is another than before.
+/// Returns whether a cluster or one of its leaf clusters has changed between two configurations.
 fn differs(name: &str, known: &XdsConfig, config: &XdsConfig) -> bool {
     let differs = |name: &str| match (known.clusters.get(name), config.clusters.get(name)) {
         (Some(Ok(known)), Some(Ok(state))) => !Arc::ptr_eq(known, state),
@@ -408,8 +410,8 @@ fn differs(name: &str, known: &XdsConfig, config: &XdsConfig) -> bool {
     differs(name) || leaves.iter().any(|leaf| differs(leaf))
 }
 
-/// Whether two configurations with the same routes differ in more than endpoints: in which clusters
-/// there are, or in what one of them is.
+/// Returns whether two configurations with the same routes differ in more than endpoints: in the
+/// list of clusters, or in the definition of one. Only such a change is logged at INFO.
 fn reshapes(known: &XdsConfig, config: &XdsConfig) -> bool {
     let is_same = |(known, state): (&ClusterResult, &ClusterResult)| match (known, state) {
         (Ok(known), Ok(state)) => {
@@ -422,7 +424,8 @@ fn reshapes(known: &XdsConfig, config: &XdsConfig) -> bool {
     !known.clusters.keys().eq(config.clusters.keys()) || !states.all(is_same)
 }
 
-/// Whether the server withdrew the cluster: then a call that waits for it waits in vain (gRFC A31).
+/// Returns whether the server has deleted the cluster. Calls must not wait for such a cluster,
+/// because it gets no further picker (gRFC A31).
 fn is_deleted(state: &ClusterResult) -> bool {
     let Err(error) = state else { return false };
     let reason = |error: &ResourceError| error.reason == TroubleReason::Deleted;
@@ -435,7 +438,7 @@ fn tell(balancer: &mut Balancer<Sender>, changes: impl IntoIterator<Item = Chang
     }
 }
 
-/// The next configuration, if there is to be one.
+/// The next configuration. It never comes while the channel is idle.
 async fn next_config(configs: &mut Option<ConfigWatch>) -> Option<Resolved> {
     match configs {
         Some(configs) => configs.next().await,

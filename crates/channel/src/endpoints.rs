@@ -1,8 +1,9 @@
-//! Endpoints on top of subchannels.
+//! The connections of endpoints, made of subchannels.
 //!
-//! An endpoint belongs to one cluster and is reachable at one or more addresses (gRFC A61); a subchannel
-//! is one address and the way to speak to it. Which address of an endpoint is tried when, and which one is
-//! used, a [`Race`] decides for each endpoint. Endpoints own the subchannels that their races want.
+//! An endpoint belongs to one cluster and is reachable at one or more addresses (gRFC A61). A
+//! subchannel is one address and its transport profile. The two are apart, because several
+//! endpoints may share an address. The [`Race`] of an endpoint decides when each address is tried
+//! and which one is used. Endpoints own the subchannels that their races want.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use crate::transport::{Profile, Sender};
 /// A change that the balancer must hear of.
 pub(crate) type Change = (EndpointId, EndpointState<Sender>);
 
-/// The endpoints a channel is connected to, or tries to be.
+/// The endpoints that a channel is connected to, or tries to connect to.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     /// Boxed, because a table has room for more than there are.
@@ -82,7 +83,7 @@ impl Endpoints {
         let mut changes = Vec::new();
         let known = self.endpoints.get(&id);
         if known.is_some_and(|endpoint| endpoint.profile != *profile) {
-            // A connection by another profile is none.
+            // A connection by another profile cannot be kept.
             self.release(id);
         }
         self.endpoints.entry(id).or_insert_with(|| {
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(endpoints.subchannels.len(), 1);
     }
 
-    /// What the report that was wanted means for the endpoints.
+    /// Handles reports until the wanted one has come, and returns the changes that this one caused.
     async fn until(
         endpoints: &mut Endpoints,
         reports: &mut mpsc::UnboundedReceiver<Report>,

@@ -1,4 +1,5 @@
-//! One address, and the connections to it, one after the other.
+//! One address, and the connections to it, one after the other. Each subchannel has its own
+//! backoff, because one address may fail while others work.
 //!
 //! ```text
 //!         wanted            SETTINGS read            GOAWAY or closed
@@ -7,7 +8,8 @@
 //!   └── backoff over ── TRANSIENT_FAILURE
 //! ```
 //!
-//! A subchannel only connects when it is wanted: after each return to IDLE its owner decides.
+//! A subchannel connects only when its owner wants it. After each return to IDLE the owner decides
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,32 +26,32 @@ use tracing::{debug, info, warn};
 use crate::subchannels::SubchannelKey;
 use crate::transport::{Closing, ConnectError, Connection, Sender};
 
-/// A connection that carried no call and did not last this long counts as a failed attempt, because
-/// a server that accepts and closes at once would otherwise be dialled in a tight loop.
+/// A connection that carried no call and ended sooner than this counts as a failed attempt.
+/// Otherwise a server that accepts and closes at once would be dialled in a tight loop.
 ///
-/// One that carried a call is never a failed attempt, however soon it ends: proxies send GOAWAY
-/// after a number of requests, which under load takes no time (nginx's `keepalive_requests`,
-/// Envoy's `max_requests_per_connection`).
+/// A connection that carried a call is never a failed attempt, even if it ends soon. Proxies send
+/// GOAWAY after a number of requests, which under load is soon reached (nginx's
+/// `keepalive_requests`, Envoy's `max_requests_per_connection`).
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// Names a subchannel for as long as the channel lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SubchannelId {
     pub(crate) key: SubchannelKey,
-    /// Tells it apart from those that the key had before.
+    /// A number that tells the subchannel apart from earlier ones with the same key.
     pub(crate) serial: u64,
 }
 
-/// What a subchannel reports.
+/// A report of a subchannel: its id and its new state.
 pub(crate) type Report = (SubchannelId, EndpointState<Sender>);
 
-/// The part of connecting that all subchannels of a channel have in common, whatever their profiles.
+/// The part of connecting that all subchannels of a channel share, even with different profiles.
 #[derive(Debug)]
 pub(crate) struct Dialling {
-    /// For TCP, TLS and SETTINGS together.
+    /// The time limit for TCP, TLS and SETTINGS together.
     timeout: Duration,
-    /// How often the time between PINGs was doubled: a server that complains of them is heard by
-    /// all connections that the channel makes from then on (gRFC A8).
+    /// The number of times that the time between PINGs was doubled. One complaint of a server slows
+    /// all later connections of the channel (gRFC A8).
     slowed: AtomicU32,
 }
 
@@ -61,7 +63,8 @@ impl Dialling {
         }
     }
 
-    /// The connection, and how often it was slowed.
+    /// Connects. Returns the connection, and the number of doublings that its time between PINGs
+    /// includes.
     async fn connect(&self, key: &SubchannelKey) -> Result<(Connection, u32), ConnectError> {
         let slowed = self.slowed.load(Ordering::Relaxed);
         let profile = key.profile.slowed(slowed);
@@ -69,9 +72,10 @@ impl Dialling {
         Ok((connection, slowed))
     }
 
-    /// A server complained of the PINGs of a connection that was slowed so often.
+    /// Doubles the time between PINGs, because a server complained. `slowed` is the number of
+    /// doublings of the connection that it complained of.
     fn slow_down(&self, slowed: u32) {
-        // Connections that were made at the same time complain of the same thing.
+        // Complaints of several connections with the same time between PINGs count once.
         let next = slowed.saturating_add(1);
         self.slowed.fetch_max(next, Ordering::Relaxed);
     }
@@ -153,7 +157,7 @@ impl Machine {
         }
     }
 
-    /// Offers the connection; since when.
+    /// Reports the connection as READY, and returns the time.
     fn connected(&self, connection: &Connection) -> Instant {
         debug!(address = %self.id.key.address, "connected");
         self.report(EndpointState::Ready {
@@ -163,8 +167,8 @@ impl Machine {
         Instant::now()
     }
 
-    /// The connection takes no more calls; open ones go on without us. If it never was of use, the
-    /// reason.
+    /// Handles the end of a connection, which takes no more calls; open calls go on. Returns the
+    /// reason if the connection counts as a failed attempt (see [`SETTLED`]).
     fn closed(
         &mut self,
         connection: &Connection,
@@ -180,7 +184,7 @@ impl Machine {
     }
 
     fn report(&self, state: EndpointState<Sender>) {
-        // The owner is gone only when the channel is.
+        // Sending fails only when the whole channel is dropped.
         let _ = self.reports.unbounded_send((self.id.clone(), state));
     }
 }

@@ -1,8 +1,8 @@
 //! The subchannels of a channel, shared by everything that wants a connection to the same address.
 //!
-//! A subchannel is found by its address and its transport profile, because a connection that was made with
-//! other credentials or another authority must not carry the calls of a cluster. It lives for as long as
-//! it has an owner.
+//! A subchannel is found by its address and its transport profile. The profile counts, because a
+//! connection with other credentials or another authority must not carry the calls of a cluster. A
+//! subchannel lives for as long as it has an owner.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ struct OwnedSubchannel {
     id: SubchannelId,
     subchannel: Subchannel,
     state: EndpointState<Sender>,
-    /// In order.
+    /// The owners, in sorted order.
     owners: Vec<Owner>,
 }
 
@@ -71,7 +71,7 @@ impl Subchannels {
         owned.state.clone()
     }
 
-    /// Ends an ownership. The last owner takes the subchannel along; its open calls finish.
+    /// Ends an ownership. The subchannel ends with its last owner; its open calls finish.
     pub(crate) fn abandon(&mut self, key: &SubchannelKey, owner: Owner) {
         let Some(owned) = self.owned.get_mut(key) else {
             return;

@@ -1,4 +1,5 @@
-//! The only mutable state of balancing.
+//! The only mutable state of balancing. It is in one place without I/O, so that simulated time and
+//! any order of events can test it.
 //!
 //! One balancer serves one channel. Its driver feeds it everything that happened
 //! ([`Balancer::handle`]), lets it act once on the batch ([`Balancer::flush`]), and carries out what
@@ -23,7 +24,7 @@ use crate::{
     timing::{COALESCE, COALESCE_MAX},
 };
 
-/// What happened outside of the balancer.
+/// An event that the driver passes to [`Balancer::handle`].
 #[derive(Debug)]
 pub enum BalancerEvent<T> {
     /// There is a plan for a cluster: its first one, or the next.
@@ -41,19 +42,19 @@ pub enum BalancerEvent<T> {
     Demand(EndpointId),
 }
 
-/// What the balancer asks of its driver.
+/// A command that the driver carries out for the balancer.
 pub enum Command<T> {
     /// Connect an endpoint to one of these addresses, and report its state from now on.
     ///
-    /// It is asked for again after the endpoint was idle, and when its addresses change: an endpoint
-    /// that is connected to one of them stays so, any other starts with the first
-    /// ([`Race`](crate::Race) does that).
+    /// The command comes again when an IDLE endpoint is wanted, and when its addresses change. An
+    /// endpoint that is connected to one of the addresses stays connected. Any other starts with
+    /// the first address ([`Race`](crate::Race) does that).
     Connect {
         /// Names the endpoint in reports.
         id: EndpointId,
         /// The leaf cluster that the endpoint belongs to: it may say how to speak to its endpoints.
         cluster: ClusterName,
-        /// Where it can be reached, the main address first.
+        /// The addresses of the endpoint, the main one first.
         addresses: Arc<[SocketAddr]>,
     },
     /// An endpoint is not wanted any more: no new call goes to it, open ones may finish.
@@ -89,7 +90,7 @@ pub struct Balancer<T> {
     dirty_leaves: BTreeSet<LeafId>,
     /// Clusters to plan, to settle and to compile in the next flush.
     dirty_clusters: BTreeSet<ClusterName>,
-    /// When clusters have to be settled even if nothing happens.
+    /// The times at which clusters have to be settled even if nothing happens.
     timers: BTreeSet<(Instant, ClusterName)>,
     /// Clusters whose names are to be looked up again.
     reresolve: BTreeSet<ClusterName>,
@@ -181,7 +182,7 @@ impl<T> Balancer<T> {
         self.flush_by = Some(self.flush_by.map_or(flush_by, |by| by.min(flush_by)));
     }
 
-    /// When [`flush`](Self::flush) should be called for what was handled: a driver that has time
+    /// The time by which [`flush`](Self::flush) should be called for the handled events. A driver
     /// may gather more events until then. `None` if there is nothing to act on.
     pub fn flush_by(&self) -> Option<Instant> {
         self.flush_by
@@ -224,7 +225,7 @@ impl<T> Balancer<T> {
         command
     }
 
-    /// When to flush even if nothing happens.
+    /// The time at which to call [`flush`](Self::flush) even if nothing happens.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -255,7 +256,7 @@ impl<T> Balancer<T> {
         )
     }
 
-    /// What calls to an endpoint are sent on; `None` if it is not READY.
+    /// The transport that calls to an endpoint are sent on; `None` if the endpoint is not READY.
     pub fn transport(&self, id: EndpointId) -> Option<&T> {
         match &self.pool.get(id)?.state {
             State::Ready(connection) => Some(&connection.any().transport),
@@ -290,24 +291,24 @@ impl<T> Balancer<T> {
         self.pool.roster_views(cluster)
     }
 
-    /// How many endpoints were looked at so far: what the work is measured by.
+    /// The number of endpoints that were looked at so far, by which tests measure the work.
     pub fn visits(&self) -> u64 {
         self.leaves.iter().map(Leaf::visits).sum::<u64>() + self.pool.visits
     }
 
-    /// How many nodes of the trees were looked at so far: what the work above the endpoints is measured
-    /// by.
+    /// The number of tree nodes that were looked at so far, by which tests measure the work above
+    /// the endpoints.
     pub fn steps(&self) -> u64 {
         self.clusters.values().map(|root| root.agenda.steps).sum()
     }
 
-    /// How many endpoints and leaves are held, for tests that look for leaks.
+    /// The number of endpoints and the number of leaves that exist, for tests that look for leaks.
     pub fn held(&self) -> (usize, usize) {
         (self.pool.len(), self.leaves.len())
     }
 
-    /// Whether looking at every endpoint again and compiling the whole tree anew gives the picker
-    /// that is in use, for tests of the work that a flush saves.
+    /// Looks at every endpoint again and compiles the whole tree anew. Returns whether that gives
+    /// the picker in use, so that tests can check the work that a flush saves.
     #[doc(hidden)]
     pub fn is_settled(&mut self, cluster: &str, now: Instant) -> bool {
         let name = ClusterName::from(cluster);
@@ -332,7 +333,7 @@ impl<T> Balancer<T> {
             .is_some_and(|picker| picker.same(&fresh))
     }
 
-    /// Gives back what held the last batch: a channel is idle for most of its life.
+    /// Frees the memory that the last batch needed, because a channel is idle for most of its life.
     fn tidy(&mut self) {
         self.commands.shrink_to_fit();
         self.pool.tidy();
@@ -344,7 +345,7 @@ impl<T> Balancer<T> {
         }
     }
 
-    /// A leaf has to be looked at, and what is above it.
+    /// Notes that a leaf and the nodes above it must be settled in the next flush.
     fn touch(&mut self, id: LeafId) {
         if let Some(leaf) = self.leaves.get(id.0) {
             let name = leaf.tree_name();
@@ -356,7 +357,8 @@ impl<T> Balancer<T> {
         }
     }
 
-    /// An endpoint has no connection: perhaps it has moved.
+    /// Asks for a new lookup of names after an endpoint lost its connection, because it may have
+    /// moved.
     fn lost(&mut self, id: EndpointId) {
         for leaf in self.pool.leaves_of(id) {
             self.look_up_again(leaf);
@@ -525,7 +527,7 @@ fn touch_affected<T>(cx: &mut NodeContext<'_, T>) -> bool {
     !affected.is_empty()
 }
 
-/// Has every part of a tree settled.
+/// Notes that every part of a tree must be settled.
 fn touch_all<T>(position: &Position, cx: &mut NodeContext<'_, T>) {
     position.each_leaf(&mut |id| {
         let leaf = cx.leaves.get(id.0);
@@ -533,11 +535,11 @@ fn touch_all<T>(position: &Position, cx: &mut NodeContext<'_, T>) {
     });
 }
 
-/// How long endpoints that become READY or fail by the thousand wait for the next picker: the work of
-/// making one is worth it less often the longer this goes on.
+/// Decides how long endpoints that become READY or fail may wait for the next picker. While
+/// thousands of them do, each wait is longer than the last, because every picker costs work.
 #[derive(Debug, Default)]
 struct Patience {
-    /// How often in a row a flush was put off, and when that was last done.
+    /// The number of flushes in a row that waited. `last` is the time of the last of them.
     waits: u32,
     last: Option<Instant>,
     waiting: bool,
@@ -562,7 +564,7 @@ impl Patience {
     }
 }
 
-/// What the next flush does to a cluster: the last event of a batch wins.
+/// The work of the next flush on a cluster. The last event of a batch decides it.
 #[derive(Debug)]
 enum Next {
     Nothing,

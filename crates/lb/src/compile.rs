@@ -1,9 +1,9 @@
 //! From a tree to a flat picker.
 //!
-//! Compiling reads the choices that [`Balancer::flush`](crate::Balancer::flush) has made (which
-//! priority is in use, which list, which locality counts as failing) and makes none itself, so it is
-//! a pure function. A leaf that did not change is reused as it is: the work is O(nodes on the way to
-//! the leaves in use), not O(endpoints).
+//! [`Balancer::flush`](crate::Balancer::flush) has chosen which priority and which list are in use,
+//! and which localities count as failing. Compiling reads these choices and makes none itself, so
+//! it is a pure function. A leaf that did not change is reused as it is. So the work is O(nodes on
+//! the way to the leaves in use), not O(endpoints).
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     plan::Plan,
 };
 
-/// The picker of a settled tree; `plan` gives its failures their words.
+/// The picker of a settled tree. The name and the note of `plan` go into the texts of failures.
 pub(crate) fn compile<T>(plan: &Plan, root: &Branch, leaves: &Leaves<T>) -> Picker<T> {
     let mut compiler = Compiler {
         plan,
@@ -30,7 +30,8 @@ pub(crate) fn compile<T>(plan: &Plan, root: &Branch, leaves: &Leaves<T>) -> Pick
 struct Compiler<'a, T> {
     plan: &'a Plan,
     leaves: &'a Leaves<T>,
-    /// What the resolver has to add, here in the tree.
+    /// The resolution note (A88) for failures at this place of the tree: that of the nearest
+    /// cluster above that has one.
     note: Option<Arc<str>>,
 }
 
@@ -55,7 +56,8 @@ impl<T> Compiler<'_, T> {
         }
     }
 
-    /// The child in use. If that is failing all are, and the call is told of each.
+    /// The child in use. If it is failing, all children are, so the failure of a call names several
+    /// of them.
     fn priority(&mut self, priority: &Priorities) -> Choice<T> {
         let Some(chosen) = priority.chosen() else {
             return self.fail(priority.why(self.leaves));
@@ -67,8 +69,9 @@ impl<T> Compiler<'_, T> {
         choice
     }
 
-    /// A weighted choice among the children in the best state that any of them is in: calls go to
-    /// the READY ones only, wait if one may become so, and else fail as a random one fails.
+    /// A weighted choice among the children in the best state that any of them is in. Calls go to
+    /// READY children only. Without one they wait for a child that is not failing, or fail as a
+    /// random child fails.
     fn localities(&mut self, localities: &Localities) -> Choice<T> {
         let state = localities.state();
         if let Connectivity::Connecting | Connectivity::Idle = state {

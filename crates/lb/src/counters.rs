@@ -1,7 +1,7 @@
-//! How many calls each cluster has open, in the whole process (A32, A37).
+//! Counts the open calls of each cluster, in the whole process (A32, A37).
 //!
-//! The limit of a cluster is one limit, however many channels and aggregates lead to it; so the
-//! counter is found by name, and lives for as long as somebody counts with it.
+//! All channels and aggregates that lead to a cluster share one limit. So a counter is found by the
+//! name of the cluster, and lives for as long as a tree or an endpoint uses it.
 
 use std::{
     collections::HashMap,
@@ -22,8 +22,8 @@ pub struct CallCounters {
 #[derive(Debug, Default)]
 struct Known {
     by_key: HashMap<Key, Weak<CallCounter>>,
-    /// How many may be known before those that nobody counts with are looked for. It is twice as many as
-    /// were left the last time, because a look at all of them with each new one would cost their square.
+    /// The number of counters at which unused ones are removed. It is twice the number that the
+    /// last removal left. A removal with each new counter would cost the square of their number.
     most: usize,
 }
 
@@ -38,31 +38,32 @@ pub(crate) struct CallCounter {
 }
 
 impl CallCounters {
-    /// No calls yet.
+    /// Counters without any calls.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many calls a cluster has open.
+    /// The number of calls that a cluster has open.
     pub fn open(&self, cluster: &ClusterName, eds_service_name: Option<&Arc<str>>) -> u64 {
         let key = (cluster.clone(), eds_service_name.cloned());
         let counter = self.known().by_key.get(&key).and_then(Weak::upgrade);
         counter.map_or(0, |counter| counter.open())
     }
 
-    /// How many clusters are counted.
+    /// The number of clusters whose calls are counted.
     pub fn len(&self) -> usize {
         let known = self.known();
         let live = known.by_key.values().filter(|c| c.strong_count() > 0);
         live.count()
     }
 
-    /// Whether none is.
+    /// Returns whether no cluster's calls are counted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The counter of a cluster. Only the tree asks, never a call.
+    /// The counter of a cluster. Only the tree asks for it, because this takes a lock and a call
+    /// must not.
     pub(crate) fn counter(
         &self,
         cluster: &ClusterName,
@@ -105,7 +106,7 @@ impl CallCounter {
 mod tests {
     use super::*;
 
-    /// Counters that nobody counts with are forgotten in time, and those in use never.
+    /// Unused counters are removed in time, and counters in use never.
     #[test]
     fn no_more_than_twice_those_in_use_are_known() {
         let counters = CallCounters::new();

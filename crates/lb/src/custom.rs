@@ -1,9 +1,9 @@
 //! Policies of the user's own.
 //!
-//! A policy is asked three things: what it needs to know about a list of endpoints
-//! ([`CustomPolicy::build`]), which of them to connect ([`Selector::wants`]), and where a call goes
-//! ([`Selector::pick`]). It is told how each of its attempts ended ([`Selector::finished`]). All else
-//! (connections, states, lists, counters, publishing) is done for it.
+//! [`CustomPolicy::build`] makes a selector for a list of endpoints. [`Selector::wants`] says which
+//! of them to connect, and [`Selector::pick`] where a call goes. [`Selector::finished`] tells it
+//! how each of its attempts ended. The balancer does everything else: connections, states, lists,
+//! counters and publishing.
 
 use std::fmt;
 
@@ -124,8 +124,8 @@ impl<'a> ReadySet<'a> {
     }
 }
 
-/// An endpoint that is READY. A selector gets it from the [`ReadySet`] of a pick and nowhere else, so a
-/// call is never sent to an endpoint that is not READY.
+/// An endpoint that is READY. A selector gets it only from the [`ReadySet`] of a pick. So a call is
+/// never sent to an endpoint that is not READY.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyRef<'a> {
     view: &'a dyn ReadyView,

@@ -40,8 +40,8 @@ impl fmt::Display for EndpointId {
 /// `T` is the transport that calls are sent on; picks hand it out as it was given here.
 #[derive(Clone, Debug)]
 pub enum EndpointState<T> {
-    /// There is no connection and no attempt to make one. The balancer asks for one when it wants
-    /// one.
+    /// There is no connection and no attempt to make one. The balancer asks for a connection when
+    /// it wants one.
     Idle,
     /// A connection is being made.
     Connecting,
@@ -115,15 +115,15 @@ impl fmt::Display for Connectivity {
 pub struct EndpointView {
     /// Its id.
     pub id: EndpointId,
-    /// Where it is.
+    /// The locality that the leaf has it in.
     pub locality: LocalityId,
     /// Its addresses, the main one first.
     pub addresses: Arc<[SocketAddr]>,
     /// Its state as balancing sees it.
     pub state: Connectivity,
-    /// How many calls were sent to it, wherever it was.
+    /// The number of calls that were sent to it, in all of its places in the tree.
     pub picks: u64,
-    /// How many calls are open on it, wherever it was when they began.
+    /// The number of calls that are open on it, also those that began in another place of the tree.
     pub in_flight: u64,
 }
 
@@ -138,15 +138,16 @@ pub struct RosterView {
     pub cluster: ClusterName,
     /// Its addresses, the main one first.
     pub addresses: Arc<[SocketAddr]>,
-    /// Whether the control plane says that it is about to go (A55). No leaf gets it then.
+    /// True if its health is DRAINING (A55). No leaf gets such an endpoint, because only calls of
+    /// its sessions may go to it.
     pub is_draining: bool,
     /// The localities of its places in the tree, which may be several; empty if no leaf holds it.
     pub localities: Vec<LocalityId>,
     /// The state of its own connection. Under `pick_first` it has none of its own, and is IDLE.
     pub state: Connectivity,
-    /// How many calls were sent to it, wherever it was.
+    /// The number of calls that were sent to it, in all of its places in the tree.
     pub picks: u64,
-    /// How many calls are open on it, wherever it was when they began.
+    /// The number of calls that are open on it, also those that began in another place of the tree.
     pub in_flight: u64,
 }
 

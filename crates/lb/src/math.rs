@@ -1,4 +1,5 @@
-//! The algorithms, each in its own file with its complexity stated.
+//! The algorithms, each in its own file with its complexity stated. They are apart from the
+//! policies, so that each can be tested without endpoints.
 
 mod alias;
 mod marks;

@@ -1,8 +1,8 @@
 //! The end of one attempt: how it came about, and what it counts as.
 //!
-//! Custom policies, load reports, outlier detection and retries all ask how an attempt ended, and each
-//! of them draws its own conclusion. [`CallOutcome`] is the one answer that they share, and the rules
-//! by which it is counted are here, because two copies of such a rule drift apart.
+//! Custom policies, load reports, outlier detection and retries all ask how an attempt ended, and
+//! each of them draws its own conclusion. [`CallOutcome`] is the one answer that they share. The
+//! rules by which it is counted are here, because two copies of a rule would come to differ.
 //!
 //! Attempts are counted, not calls. A call that is sent again is picked again, and each of its picks has
 //! an outcome of its own.
@@ -41,8 +41,8 @@ pub enum CallOutcome {
     Refused,
     /// The server ended the attempt with this gRPC status code; 0 is OK.
     ///
-    /// A server that ends the attempt without a gRPC status has the one that gRPC derives for it: from
-    /// the HTTP status, from the code of RST_STREAM, or UNKNOWN for a response that just ends.
+    /// If a server ends the attempt without a gRPC status, gRPC derives one: from the HTTP status
+    /// or from the code of RST_STREAM. It is UNKNOWN for a response that just ends.
     Status(i32),
 }
 

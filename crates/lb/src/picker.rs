@@ -1,4 +1,5 @@
-//! What a tree compiles to: a flat picker that answers in constant time.
+//! The picker that a tree is compiled to. It is apart from the tree, because calls pick on many
+//! threads at once and must neither lock nor walk through the tree.
 
 use std::{fmt, num::NonZeroU32, sync::Arc};
 
@@ -11,9 +12,9 @@ use crate::{
 
 /// Picks endpoints for the calls of one cluster.
 ///
-/// Immutable but for counters: every change of the tree makes a new picker, so a pick sees one
-/// whole state. Nodes that only decide which child is used are compiled away; what remains is at
-/// most one gate, one weighted choice and one list.
+/// A picker is immutable but for counters. Every change of the tree makes a new picker, so a pick
+/// sees one whole state. Nodes that only decide which child is used are compiled away. At most one
+/// gate, one weighted choice and one list remain.
 #[derive(Debug)]
 pub struct Picker<T> {
     pub(crate) root: Choice<T>,
@@ -38,20 +39,20 @@ impl<T> Picker<T> {
         }
     }
 
-    /// Why calls fail, if they do. A look, not a pick: nothing comes of it.
+    /// Why calls fail, if they do. Asking does not count as a pick.
     pub fn failure(&self) -> Option<&Arc<PickFailure>> {
         self.root.failure()
     }
 
-    /// What share of the calls each list of ready endpoints gets; empty if no call can be sent.
+    /// The share of the calls that each list of READY endpoints gets; empty if no call can be sent.
     pub fn shares(&self) -> Vec<Share> {
         let mut shares = Vec::new();
         self.root.shares(1.0, &mut shares);
         shares
     }
 
-    /// Why every call is dropped, whatever its endpoints do: a category takes all of them, or the
-    /// limit lets none through. `None` if some calls pass.
+    /// Why every call is dropped, even if endpoints are READY: a category drops all calls, or the
+    /// limit of open calls is 0. `None` if some calls pass.
     pub fn drops_all(&self) -> Option<Dropped> {
         match &self.root {
             Choice::Gate(gate) => gate.drops_all(),
@@ -75,8 +76,8 @@ pub enum Pick<T> {
     Fail(Arc<PickFailure>),
     /// No endpoint can take the call yet: wait for the next picker.
     Queue,
-    /// The same, and tell the balancer that a call wants this endpoint
-    /// ([`BalancerEvent::Demand`](crate::BalancerEvent::Demand)).
+    /// No endpoint can take the call until this one is connected: wait for the next picker, and
+    /// tell the balancer of the demand ([`BalancerEvent::Demand`](crate::BalancerEvent::Demand)).
     Wake(EndpointId),
 }
 
@@ -92,7 +93,7 @@ pub struct Dropped {
 /// The rules that can drop a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DropCause {
-    /// The share of calls that it fell into.
+    /// The drop category that the call fell into.
     Category(Arc<str>),
     /// The circuit breaker of the cluster: too many calls are open.
     Limit {
@@ -126,9 +127,9 @@ impl fmt::Display for Dropped {
 pub struct PickFailure {
     /// The cluster that was picked from.
     pub cluster: ClusterName,
-    /// What is wrong.
+    /// The reason, such as the last failure to connect.
     pub reason: Arc<str>,
-    /// What the resolver had to add.
+    /// The resolution note of the plan (A88), if it has one.
     pub note: Option<Arc<str>>,
 }
 
@@ -147,7 +148,7 @@ impl fmt::Display for PickFailure {
 pub struct Share {
     /// The leaf cluster whose drops and limit they are behind, if there is one.
     pub cluster: Option<ClusterName>,
-    /// Where the endpoints are.
+    /// The locality of the endpoints.
     pub locality: LocalityId,
     /// The probability that a call goes to one of them.
     pub probability: f64,
@@ -165,7 +166,7 @@ pub(crate) enum Choice<T> {
 }
 
 impl<T> Choice<T> {
-    /// Where calls fail, they fail like this; those that wait still do.
+    /// Gives all calls that fail this failure. Calls that wait still wait.
     pub(crate) fn fail_with(&mut self, failure: &Arc<PickFailure>) {
         match self {
             Self::Fail(own) => *own = failure.clone(),
@@ -192,7 +193,7 @@ impl<T> Choice<T> {
         }
     }
 
-    /// Whether a pick would have the same outcomes with the same probabilities.
+    /// Returns whether a pick by either choice has the same outcomes with the same probabilities.
     fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fail(left), Self::Fail(right)) => left == right,
@@ -223,7 +224,8 @@ impl<T> Choice<T> {
     }
 }
 
-/// What every call of a leaf cluster has to pass: its drops, then its limit (A32).
+/// The checks that every call of a leaf cluster has to pass: first the drops, then the limit of
+/// open calls (A32).
 #[derive(Debug)]
 pub(crate) struct Gate<T> {
     cluster: Arc<ClusterPlan>,
@@ -244,8 +246,8 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Categories are tried one after the other, each for itself. The limit is a soft one: calls
-    /// that start at the same moment may pass it together.
+    /// Tries the drop categories one after the other, each with its own random number. The limit is
+    /// soft: calls that start at the same moment may pass it together.
     fn pass(&self, cx: &CallContext) -> Result<&Choice<T>, Dropped> {
         for drop in self.cluster.drops.iter() {
             if cx.random() % u64::from(DropCategory::ALL) < u64::from(drop.per_million) {

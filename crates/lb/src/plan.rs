@@ -1,8 +1,8 @@
 //! The balancing tree of one cluster, as data.
 //!
-//! A plan says what should be balanced over and how; it holds no state, so two plans can be
-//! compared, printed and built by a pure function. [`Balancer`](crate::Balancer) turns the
-//! difference between the plan it has and the next one into commands.
+//! A plan says which endpoints there are and how calls are spread over them. It holds no state, so
+//! plans can be compared, printed and built by a pure function. [`Balancer`](crate::Balancer) turns
+//! the difference between two plans into commands.
 //!
 //! ```text
 //! leaf cluster                    aggregate cluster (A75)
@@ -25,9 +25,9 @@ use std::{
 
 use crate::{ClusterName, CustomPolicy, LocalityId, Tree, endpoint::AddressList};
 
-/// What one cluster balances over, and how.
+/// The balancing tree of one cluster, down to its endpoints.
 ///
-/// Prints as the tree an operator reads:
+/// It prints as the tree that an operator reads:
 ///
 /// ```
 /// # use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
@@ -64,8 +64,8 @@ pub struct Plan {
     pub cluster: ClusterName,
     /// The root of the tree.
     pub root: Node,
-    /// What the resolver has to add to a failure (A88's resolution note), such as
-    /// `EDS resource payments-eds does not exist`.
+    /// The resolution note (A88), which is added to the text of a failed call, such as `EDS
+    /// resource payments-eds does not exist`.
     pub note: Option<Arc<str>>,
 }
 
@@ -74,7 +74,7 @@ pub struct Plan {
 pub enum Node {
     /// `xds_cluster_impl`: a cluster that is no aggregate, with its drops and its limit.
     Cluster(Arc<ClusterPlan>),
-    /// Nothing can be balanced over, for this reason: every call fails.
+    /// Every call fails for this reason, because there is nothing to balance over.
     Failing(Arc<str>),
     /// Endpoints, and how one of them is chosen.
     Leaf(Leaf),
@@ -110,24 +110,24 @@ impl Node {
     }
 }
 
-/// `xds_cluster_impl` (A32, A37): what applies to all calls of a cluster.
+/// `xds_cluster_impl` (A32, A37): the drops and the limit that apply to all calls of a cluster.
 ///
 /// Outlier detection will be above it, and session affinity (`xds_override_host`) below (A75).
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClusterPlan {
     /// The cluster.
     pub name: ClusterName,
-    /// The name of its endpoints resource, as the cluster gives it. Clusters of one name with other
-    /// endpoints are counted apart.
+    /// The name of its EDS resource, as the cluster gives it. Open calls are counted per cluster
+    /// name and EDS name (A32).
     pub eds_service_name: Option<Arc<str>>,
     /// The shares of calls to be dropped, in the order in which they are tried.
     pub drops: Arc<[DropCategory]>,
-    /// How many calls may be open at a time; further ones are dropped.
+    /// The most calls that may be open at a time. Further calls are dropped.
     pub max_concurrent_requests: u32,
-    /// What the resolver has to add to a failure.
+    /// The resolution note (A88), which is added to the text of a failed call.
     pub note: Option<Arc<str>>,
-    /// Endpoints that are about to go. The cluster knows them, because sessions may stick to them
-    /// (A55); no leaf has them, because they get no other calls.
+    /// Endpoints whose health is DRAINING (A55). The cluster knows them, because sessions may stick
+    /// to them. No leaf has them, because they get no other calls.
     pub draining: Arc<[Endpoint]>,
     /// The tree that calls are balanced over.
     pub child: Node,
@@ -136,14 +136,14 @@ pub struct ClusterPlan {
 /// A share of calls that is dropped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DropCategory {
-    /// What load reports call it.
+    /// The name of the category in load reports.
     pub name: Arc<str>,
-    /// How many of a million calls.
+    /// The number of calls, of each million, that are dropped.
     pub per_million: u32,
 }
 
 impl DropCategory {
-    /// Every call.
+    /// The share that drops every call.
     pub const ALL: u32 = 1_000_000;
 }
 
@@ -152,7 +152,7 @@ impl DropCategory {
 pub struct Priority {
     /// The most preferred first. No name comes twice.
     pub children: Vec<PriorityChild>,
-    /// How long a child that is no longer here is kept, in case it comes back.
+    /// How long a child that left the list is kept, because it may come back.
     pub keep_removed: Duration,
 }
 
@@ -161,9 +161,10 @@ pub struct Priority {
 pub struct PriorityChild {
     /// Its identity: a child that moves up or down keeps its connections.
     pub name: Arc<str>,
-    /// What is balanced over.
+    /// The tree of the child.
     pub node: Node,
-    /// Whether losing its endpoints is no reason to look names up again (A37: they come from EDS).
+    /// True if the loss of an endpoint is no reason to look names up again, because the endpoints
+    /// come from EDS (A37).
     pub ignore_reresolution: bool,
 }
 
@@ -174,35 +175,35 @@ pub struct Locality {
     pub id: LocalityId,
     /// Its share among its siblings. A locality of weight 0 never reaches a plan (A52).
     pub weight: NonZeroU32,
-    /// What is balanced over inside the locality.
+    /// The tree of the locality.
     pub child: Node,
 }
 
 /// Endpoints, and how one of them is chosen.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Leaf {
-    /// How.
+    /// The policy by which an endpoint is chosen.
     pub policy: Policy,
-    /// Among which. Two with the same addresses are one.
+    /// The endpoints to choose from. Two entries with the same addresses are one endpoint (A61).
     pub endpoints: Arc<[Endpoint]>,
 }
 
-/// How an endpoint is chosen.
+/// The policy by which a leaf chooses an endpoint.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Policy {
-    /// One of the user's own.
+    /// A policy of the user's own.
     Custom(Arc<dyn CustomPolicy>),
     /// `least_request`: the least busy of a few endpoints taken at random.
     LeastRequest(ChoiceCount),
     /// `pick_first`: all calls to one endpoint, the first that can be reached.
     PickFirst {
-        /// Whether the endpoints are tried in a random order, by weight (A62, A113).
+        /// True if the endpoints are tried in a random order, by weight (A62, A113).
         shuffle: bool,
     },
     /// `ring_hash`: calls of one hash to one endpoint.
     RingHash {
-        /// How many entries the ring has.
+        /// The limits for the number of entries on the ring.
         size: RingSize,
         /// The header whose value is hashed (A76). Without it, the hash is what the channel gives
         /// the call.
@@ -225,7 +226,7 @@ impl Policy {
     }
 }
 
-/// How many entries the ring of `ring_hash` has (A42).
+/// The limits for the number of entries on the ring of `ring_hash` (A42).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingSize {
     min: u64,
@@ -233,7 +234,8 @@ pub struct RingSize {
 }
 
 impl RingSize {
-    /// What a client allows unless it is told otherwise: a control plane must not fill its memory.
+    /// The most entries that a client allows by default, because a control plane must not be able
+    /// to fill its memory.
     pub const CAP: u64 = 4096;
 
     /// At least `min` and at most `max`, neither of them more than `cap`.
@@ -262,16 +264,16 @@ impl Default for RingSize {
     }
 }
 
-/// How many endpoints `least_request` compares: 2 to 10 (A48).
+/// The number of endpoints that `least_request` compares: 2 to 10 (A48).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChoiceCount(u32);
 
 impl ChoiceCount {
-    /// More are not compared: it would not balance better.
+    /// The most endpoints that are compared, because more would not balance better.
     pub const MAX: u32 = 10;
 
-    /// As many as the configuration says, at most [`MAX`](Self::MAX). One that asks for less than
-    /// two is not valid.
+    /// The count of a configuration, but at most [`MAX`](Self::MAX). `None` for less than two,
+    /// because such a configuration is not valid.
     pub fn new(count: u32) -> Option<Self> {
         (count >= 2).then_some(Self(count.min(Self::MAX)))
     }
@@ -296,9 +298,9 @@ pub struct Endpoint {
     addresses: Arc<[SocketAddr]>,
     /// Its share of the calls, for policies that weigh endpoints.
     pub weight: NonZeroU64,
-    /// Where it is, if not in the locality that the tree has it in.
+    /// The locality of the endpoint, if it differs from that of its place in the tree.
     pub locality: Option<LocalityId>,
-    /// What decides its place on a hash ring, instead of its first address (A76).
+    /// The text that is hashed for its place on a hash ring, instead of its first address (A76).
     pub hash_key: Option<Arc<str>>,
 }
 
@@ -319,7 +321,8 @@ impl Endpoint {
         &self.addresses
     }
 
-    /// Writes what decides its place on a hash ring.
+    /// Writes the text that is hashed for its place on a hash ring: the hash key, or else the first
+    /// address.
     pub(crate) fn write_hash_key(&self, into: &mut String) {
         match (self.hash_key.as_deref(), self.addresses.first()) {
             (Some(key), _) if !key.is_empty() => into.push_str(key),

@@ -1,4 +1,4 @@
-//! How an endpoint with several addresses gets one connection: `pick_first` with Happy Eyeballs
+//! Gets one connection for an endpoint with several addresses: `pick_first` with Happy Eyeballs
 //! (A61, A62, RFC 8305), without I/O.
 //!
 //! An endpoint is a `pick_first` over its addresses, so a driver runs one [`Race`] for each. It
@@ -28,7 +28,7 @@ use crate::{
     timing::{HAPPY_EYEBALLS_DELAY, HAPPY_EYEBALLS_DELAY_MAX, HAPPY_EYEBALLS_DELAY_MIN},
 };
 
-/// What happened to an endpoint or to one of its subchannels.
+/// An event of an endpoint or of one of its subchannels. The driver passes it to [`Race::handle`].
 #[derive(Debug)]
 pub enum RaceEvent<T> {
     /// The endpoint is to be connected to one of these addresses
@@ -46,15 +46,16 @@ pub enum RaceEvent<T> {
     Timeout,
 }
 
-/// What is to be done for an endpoint.
+/// An action that the driver carries out for an endpoint.
 #[derive(Debug)]
 pub enum RaceAction<T> {
-    /// Let go of the subchannel of this address; its reports are of no interest any more.
+    /// Release the subchannel of this address. The race ignores its reports from now on.
     Abandon(SocketAddr),
     /// Take the subchannel of this address, connect it if it is IDLE, and report its state from now
-    /// on: also the present one, if others have made it connect.
+    /// on. The present state is reported too if another endpoint has made it connect.
     Dial(SocketAddr),
-    /// Tell the balancer. A failure that is told again asks for the names to be looked up again.
+    /// Report this state to the balancer. A failure that is reported again makes the balancer ask
+    /// for a new lookup of names.
     State(EndpointState<T>),
 }
 
@@ -91,14 +92,15 @@ pub struct Race<T> {
     /// The addresses in the order in which they are tried.
     lanes: Vec<Lane>,
     phase: Phase,
-    /// Failing is told until one is READY, whatever is tried meanwhile (A62).
+    /// True from the failure of all addresses until one is READY. Meanwhile the endpoint reports no
+    /// CONNECTING, because failures are sticky (A62).
     failing: bool,
     actions: VecDeque<RaceAction<T>>,
 }
 
 impl<T> Race<T> {
-    /// A race that gives each address `delay` before the next one is tried as well, but not less
-    /// than 100 ms and not more than 2 s.
+    /// A race that gives each address `delay` before the next one is tried as well. A delay under
+    /// 100 ms counts as 100 ms, and one over 2 s as 2 s.
     pub fn new(delay: Duration) -> Self {
         Self {
             delay: delay.clamp(HAPPY_EYEBALLS_DELAY_MIN, HAPPY_EYEBALLS_DELAY_MAX),
@@ -109,7 +111,7 @@ impl<T> Race<T> {
         }
     }
 
-    /// Takes what happened.
+    /// Takes an event.
     pub fn handle(&mut self, event: RaceEvent<T>, now: Instant) {
         match event {
             RaceEvent::Connect(addresses) => self.connect(&addresses, now),
@@ -137,7 +139,7 @@ impl<T> Race<T> {
         action
     }
 
-    /// When [`RaceEvent::Timeout`] is due.
+    /// The time at which [`RaceEvent::Timeout`] is due.
     pub fn next_timeout(&self) -> Option<Instant> {
         match self.phase {
             Phase::FirstPass { next_at, .. } => next_at,
@@ -145,7 +147,8 @@ impl<T> Race<T> {
         }
     }
 
-    /// The addresses whose subchannels are held: to be let go of when the endpoint goes.
+    /// The addresses whose subchannels the race holds. The driver must release them when it removes
+    /// the endpoint.
     pub fn held(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         let held = self.lanes.iter().filter(|lane| lane.held);
         held.map(|lane| lane.address)
@@ -191,7 +194,8 @@ impl<T> Race<T> {
         self.advance(now);
     }
 
-    /// What is known of addresses that stay is kept; the subchannels of others are let go.
+    /// Replaces the list of addresses. Addresses that stay keep their state; the subchannels of the
+    /// others are released.
     fn replace_lanes(&mut self, addresses: &[SocketAddr]) {
         let lanes = Vec::with_capacity(addresses.len());
         let mut known = std::mem::replace(&mut self.lanes, lanes);
@@ -205,7 +209,8 @@ impl<T> Race<T> {
         self.actions.extend(abandons);
     }
 
-    /// The turn of the next address has come. One that is in backoff has had it.
+    /// Gives the next address its turn. An address in backoff is passed over as failed, because it
+    /// may not be dialled yet.
     fn advance(&mut self, now: Instant) {
         let Phase::FirstPass { next, next_at } = &mut self.phase else {
             return;
@@ -250,7 +255,8 @@ impl<T> Race<T> {
         }
     }
 
-    /// All others are let go, also those that are about to connect.
+    /// Makes an address the winner. The subchannels of all others are released, even of those that
+    /// are connecting.
     fn win(&mut self, winner: usize, transport: T) {
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             if index != winner && std::mem::take(&mut lane.held) {
@@ -264,8 +270,8 @@ impl<T> Race<T> {
         self.tell(EndpointState::Ready { transport, address });
     }
 
-    /// A connection that is lost is not made again until it is asked for. The subchannel is kept:
-    /// if it is in backoff, that must not be forgotten.
+    /// Reports IDLE if the winner was lost, because a new connection is made only on demand. The
+    /// subchannel is kept, because it may be in backoff and must not be dialled sooner.
     fn lose(&mut self, lane: usize) {
         if let Phase::Won(winner) = self.phase
             && winner == lane
@@ -279,7 +285,8 @@ impl<T> Race<T> {
         match &mut self.phase {
             Phase::FirstPass { next, .. } => {
                 self.lanes[index].failed = true;
-                // The failure of one that was given up on before does not hurry the others.
+                // Only the failure of the newest address starts the next one. Earlier addresses
+                // have had their turn.
                 if index + 1 == *next {
                     self.advance(now);
                 } else {
@@ -297,7 +304,8 @@ impl<T> Race<T> {
         }
     }
 
-    /// When every address has failed once, each goes on by itself.
+    /// Ends the first pass when every address has failed in it. From then on each address is
+    /// dialled whenever its own backoff is over.
     fn finish_pass(&mut self) {
         if !self.lanes.iter().all(|lane| lane.failed) {
             return;
@@ -342,14 +350,15 @@ impl<T> Default for Race<T> {
     }
 }
 
-/// One address.
+/// One address of the endpoint, with the state of its subchannel.
 #[derive(Debug)]
 struct Lane {
     address: SocketAddr,
-    /// Whether its subchannel is ours to watch.
+    /// True from the dialling of the address until its subchannel is released. Reports of other
+    /// subchannels are ignored.
     held: bool,
     run: Run,
-    /// Whether it has failed in this pass.
+    /// True if the address has failed in this pass.
     failed: bool,
 }
 
@@ -370,7 +379,7 @@ impl Lane {
     }
 }
 
-/// What a subchannel is doing.
+/// The state of a subchannel that is not READY.
 #[derive(Debug)]
 enum Run {
     /// It failed, for this reason, and may not be dialled yet.
@@ -379,18 +388,18 @@ enum Run {
     Idle,
 }
 
-/// How far the race is.
+/// The phase of the race.
 #[derive(Debug)]
 enum Phase {
     /// Every address has failed. Failures are counted up to the number of addresses.
     Failing { failures: usize },
-    /// The addresses get their turns; that of `next` comes when the one before it has failed, or at
-    /// `next_at`.
+    /// The addresses get their turns. The turn of `next` comes when the address before it has
+    /// failed, or at `next_at`.
     FirstPass {
         next: usize,
         next_at: Option<Instant>,
     },
-    /// Nothing is wanted.
+    /// No connection is wanted.
     Idle,
     /// This lane is connected.
     Won(usize),

@@ -1,7 +1,7 @@
 //! Values behind small keys that are never mistaken for one another.
 //!
-//! A key names a slot and the generation of its content, so a key whose value is gone finds
-//! nothing, also when the slot has been used again: a late event about an endpoint that left is
+//! A key names a slot and the generation of its content. So a key whose value is gone finds
+//! nothing, even when the slot is in use again. A late event about an endpoint that left is
 //! harmless.
 
 /// A store of values; insert, look up and remove are O(1).

@@ -46,7 +46,7 @@ pub struct Tree {
     pub state: Option<Connectivity>,
     /// The part that the node plays among its siblings, where siblings differ in that.
     pub role: Option<TreeRole>,
-    /// True for a priority child that is CONNECTING and gets no more time: its failover timer (A56)
+    /// True for a priority child that is CONNECTING and gets no more time. Its failover timer (A56)
     /// expired, or did not start again because the child had failed before.
     pub failover_timer_expired: bool,
     /// The number of open calls of a `cluster_impl` or an endpoint, those that wait included.

@@ -23,10 +23,11 @@ pub(crate) struct Pool<T> {
     /// Copies a transport, because each locality of an endpoint has one. It is a function so that
     /// only [`Balancer::new`](crate::Balancer::new) has to ask for `Clone`.
     copy: fn(&T) -> T,
-    /// How many failures were reported: orders them, so that the last one is told.
+    /// The number of failures that were reported. It orders them, because the text of a failed call
+    /// names the last one.
     failures: u64,
     marks: u64,
-    /// How many endpoints were looked at on behalf of rosters.
+    /// The number of endpoints that were looked at for rosters, as a measure of the work.
     pub(crate) visits: u64,
     /// Leaves that were left without endpoints.
     emptied: Vec<LeafId>,
@@ -99,8 +100,8 @@ impl<T> Pool<T> {
         }
     }
 
-    /// A list of a leaf let go of the endpoint. What becomes of one that no leaf holds is decided by
-    /// [`sweep`](Self::sweep).
+    /// A list of a leaf no longer has the endpoint. If no leaf holds it now, [`sweep`](Self::sweep)
+    /// decides whether it is released or removed.
     pub(crate) fn let_go(&mut self, id: EndpointId, (leaf, locality): (LeafId, &LocalityId)) {
         let Some(record) = self.records.get_mut(id.0) else {
             return;
@@ -123,8 +124,8 @@ impl<T> Pool<T> {
         id
     }
 
-    /// A `pick_first` leaf has another list of addresses. The driver hears of it, unless it has
-    /// nothing to do: what is IDLE stays so, and is connected to the new addresses when it is wanted.
+    /// Gives a `pick_first` leaf another list of addresses. The driver is told at once, unless the
+    /// leaf is IDLE. An IDLE leaf uses the new addresses when it connects next.
     ///
     /// The connected address may belong to another endpoint now.
     pub(crate) fn readdress(&mut self, id: EndpointId, addresses: &Arc<[SocketAddr]>) {
@@ -154,7 +155,7 @@ impl<T> Pool<T> {
         self.remove(id);
     }
 
-    /// Whether the endpoint has these addresses, in this order.
+    /// Returns whether the endpoint has these addresses, in this order.
     pub(crate) fn is_at(&self, id: EndpointId, addresses: &Arc<[SocketAddr]>) -> bool {
         self.get(id).is_some_and(|record| {
             let known = &record.addresses;
@@ -168,18 +169,20 @@ impl<T> Pool<T> {
         self.marks
     }
 
-    /// Marks the endpoint; whether it was not marked so before.
+    /// Marks the endpoint. Returns false if it had this mark already.
     pub(crate) fn mark(&mut self, id: EndpointId, mark: u64) -> bool {
         let record = self.records.get_mut(id.0);
         record.is_some_and(|record| std::mem::replace(&mut record.mark, mark) != mark)
     }
 
-    /// Asks the driver to connect an endpoint that it was never asked for. Returns whether it was not.
+    /// Asks the driver to connect an IDLE endpoint that it does not know yet or has released.
+    /// Returns whether it was asked.
     pub(crate) fn connect_new(&mut self, id: EndpointId) -> bool {
         self.get(id).is_some_and(|record| !record.introduced) && self.connect(id)
     }
 
-    /// Asks the driver to connect an endpoint, if it is IDLE and a leaf holds it. Returns whether so.
+    /// Asks the driver to connect an endpoint, if it is IDLE and a leaf holds it. Returns whether
+    /// it was asked.
     pub(crate) fn connect(&mut self, id: EndpointId) -> bool {
         let Some(record) = self.records.get_mut(id.0) else {
             return false;
@@ -197,7 +200,8 @@ impl<T> Pool<T> {
         true
     }
 
-    /// Whether the driver was told to connect the endpoint, and not to release it.
+    /// Returns whether the driver knows the endpoint: it was told to connect it, and not to release
+    /// it since.
     pub(crate) fn is_introduced(&self, id: EndpointId) -> bool {
         self.get(id).is_some_and(|record| record.introduced)
     }

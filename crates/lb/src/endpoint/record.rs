@@ -1,4 +1,7 @@
 //! One endpoint: the places it has in the tree, its state, and its calls.
+//!
+//! All of these are in one record, because an endpoint that moves within its cluster must keep its
+//! state and its calls.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -10,26 +13,29 @@ use super::{
 };
 use crate::{LocalityId, counters::CallCounter, leaf::LeafId};
 
-/// One endpoint: what the plan says about it, and what the driver said.
+/// One endpoint, as the plan describes it and as the driver has reported it.
 #[derive(Debug)]
 #[repr(C)] // The fields that every list looks at come first, because a list may have 10,000 endpoints.
 pub(crate) struct Record<T> {
     /// The last list that took it up.
     pub(super) mark: u64,
-    /// Where it is reached, the main address first.
+    /// The addresses of the endpoint, the main one first.
     pub(crate) addresses: Arc<[SocketAddr]>,
-    /// Its places in the leaves that hold it. It may have several: a leaf that it moves away from holds
-    /// it until the next list is as good, and two localities may list one address set.
+    /// Its places in the leaves that hold it. There may be several, for two reasons. A leaf holds
+    /// an endpoint that left until the next list is as good. And two localities may list one
+    /// address set.
     pub(super) places: SmallVec<[Place; 1]>,
     pub(crate) state: State<T>,
     pub(super) roster: RosterId,
     pub(super) kind: Kind,
     pub(super) ledger: Ledger<T>,
-    /// Whether the driver was told of it, and not yet to release it.
+    /// True if the driver knows the endpoint: it was told to connect it, and not to release it
+    /// since.
     pub(super) introduced: bool,
-    /// Whether the driver was told to release it, at any time.
+    /// True if the driver was ever told to release the endpoint. A new command to connect it must
+    /// then come after that release.
     pub(super) released: bool,
-    /// Whether the driver has reported any state.
+    /// True if the driver has reported a state since it knows the endpoint.
     pub(crate) reported: bool,
 }
 
@@ -51,7 +57,8 @@ pub(super) enum Kind {
 pub(super) struct Place {
     pub(super) leaf: LeafId,
     pub(super) locality: LocalityId,
-    /// How many lists of the leaf hold it there: one, or also the pending one.
+    /// The number of lists of the leaf that hold the endpoint in this locality: 2 if the list in
+    /// use and the pending one do.
     pub(super) lists: u32,
 }
 
@@ -88,7 +95,7 @@ impl<T> Record<T> {
         self.connectivity() == Connectivity::TransientFailure
     }
 
-    /// Whether both lists of a leaf hold it.
+    /// Returns whether both lists of a leaf, the one in use and the pending one, hold the endpoint.
     pub(crate) fn is_in_both_lists_of(&self, leaf: LeafId) -> bool {
         let places = self.places.iter().filter(|place| place.leaf == leaf);
         places.map(|place| place.lists).sum::<u32>() > 1
@@ -261,7 +268,7 @@ pub(crate) enum State<T> {
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) reason: Arc<str>,
-    /// Its place among all failures.
+    /// The number of this failure among all failures, so that the last one can be found.
     pub(crate) at: u64,
 }
 

@@ -1,16 +1,16 @@
 //! The endpoints that one leaf cluster knows.
 //!
-//! An endpoint is known to its cluster, not to a leaf: leaves and priorities hold ids, so that an
-//! endpoint may move between priorities and localities and stay itself, with its connection and its
-//! counters (A75). It is in the roster for as long as any of these has it:
+//! An endpoint belongs to its cluster, not to a leaf; leaves hold its id. So an endpoint that moves
+//! between priorities or localities keeps its connection and its counters (A75). It is in the
+//! roster for as long as any of these has it:
 //! - a leaf, which wants it to be connected;
 //! - the cluster's plan, where no leaf holds it: its priority is not needed, or a hash ring has no
 //!   room for it;
 //! - the cluster's list of draining endpoints, which no leaf gets (A55).
 //!
-//! The parts to come have their room here: outlier detection its books and its ejections in the
-//! [`Record`] (A50), session affinity the time of its last use and the subchannel that it owns, both per
-//! address, beside the owners in the [`AddressIndex`] (A61, A75).
+//! Two parts to come will keep their state here. Outlier detection will keep counters and ejections
+//! in the [`Record`] (A50). Session affinity will keep the last use and its own subchannel per
+//! address, in the [`AddressIndex`] (A61, A75).
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
@@ -37,7 +37,8 @@ pub(super) struct Roster {
     draining: Vec<EndpointId>,
     /// Endpoints that no leaf holds.
     unheld: BTreeSet<EndpointId>,
-    /// Whether some of them may have to go.
+    /// False if some of the endpoints that no leaf holds may have to be released or removed. The
+    /// next [`sweep`](Pool::sweep) decides that.
     is_swept: bool,
 }
 
@@ -210,7 +211,8 @@ impl<T> Pool<T> {
         let Some(record) = self.records.get_mut(id.0) else {
             return;
         };
-        // A demand for it will not be heard. If it is needed again, the next call must make one.
+        // A demand of a call for this endpoint is ignored from now on. A new wish makes the next
+        // call send a new demand.
         let unheard = matches!(&record.state, State::Idle(wish) if wish.is_told());
         if record.introduced || unheard {
             record.state = State::Idle(Arc::new(Wish::new(id)));
@@ -223,7 +225,7 @@ impl<T> Pool<T> {
         }
     }
 
-    /// The endpoint goes, and its connection.
+    /// Removes the endpoint, and has the driver release its connection.
     pub(super) fn remove(&mut self, id: EndpointId) {
         self.release(id);
         let Some(record) = self.records.remove(id.0) else {

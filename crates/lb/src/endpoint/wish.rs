@@ -1,10 +1,13 @@
-//! What a call that finds no connection leaves behind.
+//! The wish for a connection, which a call leaves behind when it finds an IDLE endpoint.
+//!
+//! It exists so that of many calls at once only one asks the balancer to connect the endpoint. A
+//! pick takes no lock for that.
 
 use super::EndpointId;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// The wish for a connection that nobody is making. Of all calls that share it, one is told to pass
-/// it on.
+/// The wish for a connection to an IDLE endpoint. Of all calls that share it, the first one must
+/// pass it on to the balancer.
 #[derive(Debug)]
 pub(crate) struct Wish {
     endpoint: EndpointId,
@@ -19,13 +22,13 @@ impl Wish {
         }
     }
 
-    /// The endpoint, for the first who asks.
+    /// The endpoint, for the first call that asks; `None` for all others.
     pub(crate) fn tell(&self) -> Option<EndpointId> {
         let told = self.told.load(Relaxed) || self.told.swap(true, Relaxed);
         (!told).then_some(self.endpoint)
     }
 
-    /// Whether a call was told to pass it on.
+    /// Returns whether a call has been told to pass the wish on.
     pub(super) fn is_told(&self) -> bool {
         self.told.load(Relaxed)
     }
@@ -44,7 +47,8 @@ mod interleavings {
     use super::*;
     use crate::slots::Slots;
 
-    /// A wish that is passed on twice asks for two connections, and one that nobody passes on for none.
+    /// Exactly one call passes a wish on. Two would ask for two connections, and none for no
+    /// connection.
     #[test]
     fn of_calls_at_the_same_time_one_is_told() {
         loom::model(|| {

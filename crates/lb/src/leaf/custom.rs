@@ -93,7 +93,8 @@ impl<T> Custom<T> {
         }
     }
 
-    /// What the selector does is not known: all are shown as equal.
+    /// Shows all READY endpoints as equal, because the balancer cannot know how the selector of a
+    /// user chooses.
     pub(super) fn shares(&self, probability: f64, into: &mut Vec<Share>) {
         if let Some((_, first)) = self.ready.0.first() {
             into.push(Share {

@@ -1,4 +1,6 @@
 //! The endpoints of a leaf: the list in use, and at most one that is to replace it.
+//!
+//! There are two lists, because a new one serves no calls until it is as good as the old one (A61).
 
 use std::{net::SocketAddr, num::NonZeroU64, sync::Arc};
 
@@ -16,13 +18,15 @@ pub(crate) struct Members {
     pub(super) pending: Option<List>,
     /// The endpoints of a `pick_first` leaf, whose list is one with the addresses of all of them.
     flattened: Vec<Member>,
-    /// Endpoints that became READY since the list in use was looked at, and how many it had.
+    /// The number of endpoints that became READY since the last look at the list in use. `ready` is
+    /// the number that were READY at that look.
     gained: usize,
     ready: usize,
-    /// Endpoints that failed since then, and how many had.
+    /// The number of endpoints that failed since the last look at the list in use. `failing` is the
+    /// number that were failing at that look.
     failed: usize,
     failing: usize,
-    /// How many endpoints were looked at so far.
+    /// The number of endpoints that were looked at so far, as a measure of the work.
     pub(super) visits: u64,
 }
 
@@ -76,9 +80,9 @@ impl Members {
         }
     }
 
-    /// Makes the list one of all the addresses (`all`) of the endpoints that are wanted; `None` if there
-    /// are none. The list there is follows: its driver keeps the connection, if that leads to an
-    /// address that stays.
+    /// Makes the list a single entry with the addresses of all wanted endpoints (`all`); `None` if
+    /// there are none. An entry that exists gets the new addresses. Its driver keeps the connection
+    /// if the connected address stays.
     pub(super) fn update_flattened<T>(
         &mut self,
         owner: &Owner,
@@ -154,15 +158,17 @@ impl Members {
         (self.failed, self.failing) = (0, failing);
     }
 
-    /// One more endpoint is READY; whether that is so little, next to the work of looking at all of
-    /// them, that the next picker can wait for more of them. The first one is never little.
+    /// Counts one more READY endpoint. Returns whether the next picker can wait for more of them,
+    /// because a picker costs a look at every endpoint. It never waits for the first READY
+    /// endpoint.
     pub(super) fn gained_little(&mut self) -> bool {
         self.gained += 1;
         self.ready > 0 && self.gained * 4 < self.current.members.len()
     }
 
-    /// An endpoint that was in this state fails; whether calls are picked as before. They are unless it
-    /// was READY or is the last to fail; then only the text of a failure may be another.
+    /// Counts one more failing endpoint, which was in state `before`. Returns whether calls are
+    /// picked as before. They are not if the endpoint was READY, if it is the last one to fail, or
+    /// if a pending list may take over.
     pub(super) fn lost_little(&mut self, before: Connectivity) -> bool {
         match before {
             Connectivity::Ready => false,
@@ -303,8 +309,11 @@ impl List {
         self.entries(pool).map(|(_, record)| record)
     }
 
-    /// Whether this list may replace the one in use (A61): when that has no READY endpoint, or this
-    /// one has, and all of its endpoints have reported, or when all of them are failing.
+    /// Returns whether this list may replace the one in use (A61). One of these must be true:
+    ///
+    /// - The list in use has no READY endpoint.
+    /// - This list has a READY endpoint, and all of its endpoints have reported a state.
+    /// - All endpoints of this list are failing.
     pub(super) fn replaces<T>(&self, current: &Self, pool: &Pool<T>) -> bool {
         if !current.records(pool).any(Record::is_ready) {
             return true;

@@ -1,4 +1,7 @@
 //! The leaves of a tree: endpoints, and a policy that chooses among them.
+//!
+//! All policies share this module, because they differ only in two things: which endpoints they
+//! connect, and how a pick chooses one.
 
 mod custom;
 mod least_request;
@@ -23,8 +26,8 @@ use crate::{
     slots::{Key, Slots},
 };
 
-/// The leaves of every cluster. They are apart from the trees, so that a report finds its leaf
-/// without a walk.
+/// The leaves of every cluster. They are apart from the trees, so that a report of a driver finds
+/// its leaf without a walk through a tree.
 pub(crate) type Leaves<T> = Slots<Leaf<T>>;
 
 /// Names a leaf.
@@ -34,33 +37,34 @@ pub(crate) struct LeafId(pub(crate) Key);
 /// One leaf with its state.
 #[derive(Debug)]
 pub(crate) struct Leaf<T> {
-    /// The cluster whose tree it is in.
+    /// The cluster whose tree the leaf is in.
     tree: ClusterName,
-    /// The nearest child of a `priority` node that it is in.
+    /// The nearest child of a `priority` node that the leaf is in.
     within: Option<ChildId>,
     owner: Owner,
-    /// Whether losing an endpoint is a reason to look names up again.
+    /// True if the loss of an endpoint is a reason to look names up again, because the endpoint may
+    /// have moved.
     pub(crate) reresolves: bool,
     policy: Policy,
     wanted: Arc<[Endpoint]>,
     members: Members,
-    /// Where `ring_hash` finds the endpoints of the list.
+    /// The hash ring of the list; `None` for policies other than `ring_hash`.
     ring: Option<Arc<Ring>>,
     /// The endpoints that the ring has no room for.
     unplaced: Vec<Endpoint>,
-    /// What a policy of the user's knows about the list.
+    /// The selector that a custom policy built for the list; `None` for the policies of gRPC.
     selector: Option<Arc<dyn Selector>>,
     outcome: Outcome<T>,
 }
 
-/// What a leaf has to offer.
+/// The state of a leaf, and the choice that its picks make.
 #[derive(Debug)]
 pub(crate) struct Outcome<T> {
     pub(crate) state: Connectivity,
     pub(crate) choice: LeafChoice<T>,
 }
 
-/// What a pick does in a leaf.
+/// The way in which a pick chooses among the endpoints of a leaf.
 #[derive(Debug)]
 pub(crate) enum LeafChoice<T> {
     Custom(Arc<Custom<T>>),
@@ -70,7 +74,7 @@ pub(crate) enum LeafChoice<T> {
     Queue,
     RingHash(Arc<RingHash<T>>),
     RoundRobin(Arc<ReadyList<T>>),
-    /// Nothing is connected until a call comes.
+    /// The leaf is IDLE: the first call makes it connect.
     Wake(Arc<Wish>),
 }
 
@@ -100,12 +104,12 @@ impl<T> Leaf<T> {
         }
     }
 
-    /// The cluster whose tree it is in.
+    /// The cluster whose tree the leaf is in.
     pub(crate) fn tree_name(&self) -> &ClusterName {
         &self.tree
     }
 
-    /// The nearest child of a `priority` node that it is in.
+    /// The nearest child of a `priority` node that the leaf is in.
     pub(crate) fn within(&self) -> Option<ChildId> {
         self.within
     }
@@ -118,7 +122,8 @@ impl<T> Leaf<T> {
         &self.outcome.choice
     }
 
-    /// Whether a node of the next plan can be followed without starting anew.
+    /// Returns whether the leaf can follow a node of the next plan and keep its endpoints. It can
+    /// if the kind and the name of the policy stay.
     pub(crate) fn fits(&self, node: &plan::Leaf) -> bool {
         self.policy.name() == node.policy.name()
             && std::mem::discriminant(&self.policy) == std::mem::discriminant(&node.policy)
@@ -170,7 +175,7 @@ impl<T> Leaf<T> {
 
     /// Looks at the endpoints again, and connects those it wants.
     ///
-    /// An outcome like the last one is dropped, so that pickers go on sharing one list.
+    /// A new outcome that equals the last one is dropped, so that pickers keep sharing one list.
     pub(crate) fn refresh(&mut self, pool: &mut Pool<T>) {
         let (members, owner) = (&mut self.members, &self.owner);
         let outcome = match &self.policy {
@@ -197,13 +202,15 @@ impl<T> Leaf<T> {
         }
     }
 
-    /// Whether a report that one more endpoint is READY can wait for others of its kind. Where calls
-    /// belong to one endpoint, some may wait for just this one.
+    /// Counts one more READY endpoint. Returns whether the next picker can wait for more of them.
+    /// Only `round_robin` and `least_request` can wait, because elsewhere calls may wait for this
+    /// very endpoint.
     pub(crate) fn gained_little(&mut self) -> bool {
         self.members.gained_little() && self.any_will_do()
     }
 
-    /// Whether a report that an endpoint fails, which was in this state, can wait likewise.
+    /// Counts one more failing endpoint, which was in state `before`. Returns whether the next
+    /// picker can wait for more of them, as with READY endpoints.
     pub(crate) fn lost_little(&mut self, before: Connectivity) -> bool {
         self.members.lost_little(before) && self.any_will_do()
     }
@@ -212,7 +219,7 @@ impl<T> Leaf<T> {
         matches!(self.policy, Policy::LeastRequest(_) | Policy::RoundRobin)
     }
 
-    /// Connects, if it is IDLE.
+    /// Connects the first IDLE endpoint, if the leaf is IDLE. Returns whether it did.
     pub(crate) fn exit_idle(&mut self, pool: &mut Pool<T>) -> bool {
         if self.outcome.state != Connectivity::Idle {
             return false;
@@ -226,17 +233,18 @@ impl<T> Leaf<T> {
         wish.is_some_and(|wish| pool.connect(wish.endpoint()))
     }
 
-    /// The endpoints of its plan that it does not hold.
+    /// The endpoints of the plan that the leaf does not hold, because its hash ring has no room for
+    /// them.
     pub(crate) fn unplaced(&self) -> &[Endpoint] {
         &self.unplaced
     }
 
-    /// The leaf goes: lets go of its endpoints.
+    /// Ends the leaf, and releases its endpoints.
     pub(crate) fn close(self, pool: &mut Pool<T>) {
         self.members.close(&self.owner, pool);
     }
 
-    /// How many endpoints were visited so far.
+    /// The number of endpoints that the leaf has looked at so far, as a measure of its work.
     pub(crate) fn visits(&self) -> u64 {
         self.members.visits
     }
@@ -288,7 +296,7 @@ impl<T> Outcome<T> {
 impl<T> LeafChoice<T> {
     pub(crate) fn pick(&self, cx: &CallContext<'_>) -> Pick<T> {
         match self {
-            // Failures get their words when the tree is compiled.
+            // `Fail` is never picked from, because compiling the tree turns it into `Choice::Fail`.
             Self::Fail(_) | Self::Queue => Pick::Queue,
             Self::Custom(custom) => custom.pick(cx),
             Self::LeastRequest(least) => Pick::Ready(Call::start(least.choose(cx))),
@@ -315,7 +323,7 @@ impl<T> LeafChoice<T> {
         }
     }
 
-    /// Whether a pick would have the same outcomes with the same probabilities.
+    /// Returns whether a pick by either choice has the same outcomes with the same probabilities.
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Custom(left), Self::Custom(right)) => {

@@ -1,10 +1,10 @@
 //! `pick_first` (A61, A62, A113): one connection for all calls.
 //!
-//! To the driver all endpoints of the leaf are one with all of their addresses: which of them
-//! is dialled when is decided by the driver's [`Race`](crate::Race), as for every endpoint. So a new
-//! list of addresses is a new [`Command::Connect`](crate::Command::Connect) for the same endpoint,
-//! which keeps its connection if that leads to an address that stays, and which stays failing, if it
-//! is, until it is READY. A call is counted to the endpoint that has the connected address, because
+//! The driver sees all endpoints of the leaf as one endpoint with all of their addresses. Its
+//! [`Race`](crate::Race) decides which address is dialled when, as for every endpoint. So a new
+//! list of addresses is a new [`Command::Connect`](crate::Command::Connect) for the same endpoint.
+//! The endpoint keeps its connection if the connected address stays. If it is failing, it stays so
+//! until it is READY. A call is counted to the endpoint that has the connected address, because
 //! outlier detection and session affinity ask which endpoint it was (A75).
 
 use std::{net::SocketAddr, num::NonZeroU64};

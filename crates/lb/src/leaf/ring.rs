@@ -1,4 +1,7 @@
-//! The ring of `ring_hash`: where each endpoint is found.
+//! The ring of `ring_hash`, which maps a hash to an endpoint.
+//!
+//! It is made once for each list of endpoints. It holds no states, because a change of state must
+//! not move a hash.
 
 use std::fmt::Write as _;
 
@@ -13,8 +16,9 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring on which each endpoint has entries by its weight (A42): as many in all as it takes for
-    /// the lightest one to have a whole number, at least `min` and at most `max`.
+    /// A ring on which each endpoint has entries by its weight (A42). The ring has at least `min`
+    /// and at most `max` entries. The lightest endpoint gets a whole number of them, unless `max`
+    /// is too small for that.
     ///
     /// An endpoint is placed by its hash key, or else by its first address (A76).
     pub(super) fn new<'a>(
@@ -51,8 +55,9 @@ impl Ring {
         }
     }
 
-    /// Takes endpoints without an entry out of the list, and returns them: on a ring that is too small
-    /// for all of them no call ever comes to those, so they must not count as a way to serve calls.
+    /// Takes endpoints without an entry out of the list, and returns them. There are some if the
+    /// ring is too small for all. They must not count for the state of the leaf, because no call
+    /// ever comes to them.
     pub(super) fn take_unplaced(&mut self, endpoints: &mut Vec<Endpoint>) -> Vec<Endpoint> {
         let mut places: Vec<Option<u32>> = vec![None; endpoints.len()];
         for (_, index) in &self.entries {

@@ -70,9 +70,9 @@ pub(super) fn refresh<T>(
     }
 }
 
-/// The rules of A42 for a list of which at least one endpoint is not failing. Two failures are enough to
-/// give the next priority a chance: with endpoints that connect only when they are wanted, it would take
-/// long until all have failed.
+/// The rules of A42 for a list of which at least one endpoint is not failing. Two failures are
+/// enough to let the next priority take over. Endpoints of a ring connect only when a call wants
+/// them, so it would take long until all have failed.
 fn aggregate<T>(states: &States<T>) -> Connectivity {
     let failing = states.count(Connectivity::TransientFailure);
     if states.count(Connectivity::Ready) > 0 {
@@ -108,8 +108,8 @@ impl<T> RingHash<T> {
         }
     }
 
-    /// The first endpoint from the hash on that is not failing (A61), be it READY or not: a call
-    /// waits for the endpoint it belongs to.
+    /// The first endpoint from the hash on that is not failing (A61). It need not be READY, because
+    /// a call waits for the endpoint that its hash belongs to.
     fn pick_by(&self, hash: u64) -> Pick<T> {
         let mut slots = self.from(hash);
         slots.find_map(Slot::pick).unwrap_or(Pick::Queue)
@@ -138,7 +138,7 @@ impl<T> RingHash<T> {
         entries.filter_map(|index| self.states.slots.get(index))
     }
 
-    /// What each READY endpoint gets of calls whose hashes are spread evenly.
+    /// The share of each READY endpoint, if the hashes of the calls are spread evenly.
     pub(super) fn shares(&self, probability: f64, into: &mut Vec<Share>) {
         let mut parts = vec![0.0; self.states.slots.len()];
         for (hash, arc) in self.ring.arcs() {

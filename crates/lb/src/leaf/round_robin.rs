@@ -1,8 +1,8 @@
 //! `round_robin`: every ready endpoint in turn.
 //!
-//! Endpoints are connected eagerly, each for itself and all at once (A61). A changed list of
-//! endpoints does not replace the one in use until it is as good: otherwise a deploy that replaces
-//! every backend would leave the calls with connections that are still being made.
+//! All endpoints are connected at once, before calls need them (A61). A changed list of endpoints
+//! does not replace the one in use until it is as good. Otherwise calls would have to wait for
+//! connections after a deploy that replaces every backend.
 
 use std::sync::{
     Arc,
@@ -18,7 +18,8 @@ use crate::{
     endpoint::{Owner, Pool, ReadyEndpoint, State},
 };
 
-/// Connects what is IDLE, swaps the lists if it is time, and compiles the one in use.
+/// Connects IDLE endpoints, lets the pending list take over if it may, and makes the outcome of the
+/// list in use.
 pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T>) -> Outcome<T> {
     let ready = refresh_ready(members, owner, pool);
     ready.map_or_else(
@@ -30,7 +31,8 @@ pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T
     )
 }
 
-/// The same for any policy that chooses among all READY endpoints: those, or what to do without.
+/// Refreshes the lists for any policy that chooses among all READY endpoints. Returns those
+/// endpoints, or the outcome of the leaf if there are none.
 pub(super) fn refresh_ready<T>(
     members: &mut Members,
     owner: &Owner,
@@ -120,8 +122,8 @@ impl<T> ReadyList<T> {
 
 /// Whose turn it is. On a cache line of its own: every pick of the list writes it.
 ///
-/// It starts at random: clients that restarted at the first endpoint on every update would all
-/// favour the first endpoints during a deploy.
+/// It starts at random, because clients that start at the first endpoint on every update would all
+/// favour it during a deploy.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Cursor(AtomicU32);

@@ -1,4 +1,7 @@
-//! The states of all endpoints of a list, for policies that choose among more than the READY ones.
+//! The states of all endpoints of a list.
+//!
+//! `ring_hash` and custom policies need them, because they may choose an endpoint that is not READY
+//! and let the call wait for it.
 
 use std::sync::Arc;
 
@@ -78,7 +81,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// What a pick that must have this endpoint does; `None` if it cannot have it.
+    /// The outcome of a pick that must use this endpoint; `None` if the endpoint is failing.
     pub(super) fn pick(&self) -> Option<Pick<T>> {
         match self {
             Self::Connecting => Some(Pick::Queue),

@@ -1,10 +1,10 @@
 //! A weighted choice in constant time: Vose's alias method, in integers.
 //!
-//! The method pours `n` weights into `n` columns of equal height so that each column holds at most
-//! two items: its own, up to a threshold, and one alias above it. A choice picks a column, then one
-//! of its two items. Usual implementations pour floating-point probabilities and lose a little of
-//! each; here the weights are scaled by `n` instead of divided by their sum, so each item's share
-//! is exact and a test can say so.
+//! The method spreads `n` weights over `n` columns of equal height. Each column holds at most two
+//! items: its own, up to a threshold, and one alias above it. A choice picks a column, then one of
+//! its two items. Usual implementations spread floating-point probabilities and lose a little of
+//! each. Here the weights are scaled by `n` instead of divided by their sum. So each item's share
+//! is exact, and a test checks it.
 //!
 //! Build: O(n) time and space. Choose: O(1), one random number, no branch on `n`.
 
@@ -35,7 +35,7 @@ impl AliasTable {
         }
         let count = weights.len() as u64;
         let height = weights.iter().map(|weight| u64::from(weight.get())).sum();
-        // How much of each item is still to be poured; the sum is count * height.
+        // The weight of each item that is not in a column yet. The sum is count * height.
         let mut left: Vec<u64> = weights
             .iter()
             .map(|weight| u64::from(weight.get()) * count)

@@ -1,9 +1,12 @@
-//! Marks on the places of a list: the next place with a mark is found without a look at all.
+//! Marks on the places of a list.
+//!
+//! They exist because a `priority` node may have thousands of children. The next place with a mark
+//! is found without a look at every place.
 
-/// A few bits for each of so many places.
+/// Up to eight marks for each place of a list, one bit each.
 ///
-/// It is a tree in an array: each node has the marks of all places below it, so a search passes over
-/// the parts of the list that do not have the mark. Setting and finding is O(log places).
+/// It is a tree in an array: each node has the marks of all places below it. So a search passes
+/// over the parts of the list that do not have the mark. Setting and finding are O(log places).
 #[derive(Debug)]
 pub(crate) struct Marks {
     /// The root is at 1, the children of `n` at `2n` and `2n + 1`, the places in the last half.
@@ -64,7 +67,7 @@ impl Marks {
 mod tests {
     use super::*;
 
-    /// What a look at every place finds.
+    /// The search finds the place that a look at every place finds.
     #[test]
     fn the_first_mark_is_found() {
         for len in [0, 1, 2, 3, 7, 8, 9, 33] {

@@ -1,8 +1,8 @@
-//! Which parts of a tree have to be settled.
+//! The list of the parts of a tree that have to be settled.
 //!
-//! A `priority` node may have thousands of children, and one report changes one of them. So nodes are
-//! not asked one by one: whatever happens to a child is noted here, on it and on all that it is in,
-//! and settling goes down to those alone.
+//! A `priority` node may have thousands of children, and one report changes one of them. So nodes
+//! are not asked one by one. A change of a child is noted here, for the child and for every child
+//! above it. Settling visits those alone.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -12,7 +12,7 @@ use crate::slots::{Key, Slots};
 #[derive(Debug)]
 pub(crate) struct Agenda {
     nodes: Slots<DueNode>,
-    /// When a node has to be settled even if nothing happens.
+    /// The times at which nodes have to be settled even if nothing happens.
     alarms: BTreeSet<(Instant, NodeId, Option<Key>)>,
     /// The number of nodes that were looked at so far.
     pub(crate) steps: u64,
@@ -34,7 +34,7 @@ pub(crate) struct ChildId {
 struct DueNode {
     /// The priority child that holds the node; `None` if only the root is above it.
     within: Option<ChildId>,
-    /// Its children to settle.
+    /// The children of the node that have to be settled.
     due: BTreeSet<Key>,
 }
 
@@ -114,7 +114,7 @@ impl Agenda {
         }
     }
 
-    /// When the tree has to be settled even if nothing happens.
+    /// The time at which the tree has to be settled even if nothing happens.
     pub(crate) fn next_alarm(&self) -> Option<Instant> {
         self.alarms.first().map(|(at, ..)| *at)
     }

@@ -1,4 +1,7 @@
 //! `xds_cluster_impl`: drops, and the limit of open calls (A32).
+//!
+//! It is a node of its own, because both apply to all calls of a leaf cluster, in whatever priority
+//! and locality their endpoints are.
 
 use std::sync::Arc;
 
@@ -16,7 +19,7 @@ use crate::{
 pub(crate) struct ClusterImpl {
     pub(crate) plan: Arc<ClusterPlan>,
     pub(crate) counter: Arc<CallCounter>,
-    /// Its endpoints, in whatever priority and locality they are.
+    /// The endpoints of the cluster, in all priorities and localities.
     roster: RosterId,
     pub(crate) child: Position,
 }

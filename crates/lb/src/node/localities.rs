@@ -1,4 +1,7 @@
 //! `xds_wrr_locality` with `weighted_target` below it: a random locality, by weight.
+//!
+//! The two gRPC policies are one node here, because the first only turns the weights of EDS into
+//! the configuration of the second.
 
 use std::{collections::HashMap, num::NonZeroU32, sync::Arc, time::Instant};
 
@@ -17,7 +20,7 @@ pub(crate) struct Localities {
     id: NodeId,
     plan: Arc<[Locality]>,
     pub(crate) children: Vec<LocalityChild>,
-    /// When one that is kept is to go.
+    /// The time at which the next locality that is kept must be removed.
     alarm: Option<Instant>,
 }
 
@@ -26,15 +29,17 @@ pub(crate) struct Localities {
 pub(crate) struct LocalityChild {
     id: LocalityId,
     pub(crate) share: Share,
-    /// What it counts as: a locality that failed counts as failing until it is READY.
+    /// The state that the locality counts with. A locality that failed counts as failing until it
+    /// is READY.
     pub(crate) state: Connectivity,
     pub(crate) position: Position,
 }
 
-/// What a locality gets of the calls.
+/// The share of the calls that a locality gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Share {
-    /// Nothing: it left the plan, and is kept until then in case it comes back.
+    /// No calls, because the locality left the plan. It is kept until this time, because it may
+    /// come back.
     KeptUntil(Instant),
     Weight(NonZeroU32),
 }
@@ -179,8 +184,9 @@ impl LocalityChild {
 
     fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
         self.position.settle(cx);
-        // Nobody can ask for it: a locality is chosen by weight among those that are READY. One that
-        // counts as failing is no exception, or it would do so for ever.
+        // An IDLE locality connects at once, because no call could ask for it: calls go to READY
+        // localities only. This includes one that counts as failing, which would otherwise count so
+        // for ever.
         if self.position.state(cx.leaves) == Connectivity::Idle {
             self.position.current().exit_idle(cx);
         }

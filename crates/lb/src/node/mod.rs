@@ -1,8 +1,12 @@
 //! The live tree of a cluster: the shape of its plan, with state.
 //!
-//! Three things happen to a node. It is *updated*: it follows a new plan. It is *settled*: it draws
-//! the conclusions from what is below it, which may create a priority or start a timer. And it is
-//! *compiled* (in [`compile`](crate::compile)): what it has decided becomes part of a picker.
+//! The plan is data; this module exists because balancing also needs states, timers and
+//! connections. Three things happen to a node:
+//!
+//! - It is *updated*: it follows a new plan.
+//! - It is *settled*: it decides from the states below it, which may create a priority or start a
+//!   timer.
+//! - It is *compiled* (in [`compile`](crate::compile)): its decisions become part of a picker.
 
 mod agenda;
 mod cluster;
@@ -43,7 +47,7 @@ pub(crate) struct NodeContext<'a, T> {
     pub(crate) pool: &'a mut Pool<T>,
     pub(crate) rng: &'a mut fastrand::Rng,
     pub(crate) counters: &'a CallCounters,
-    /// Leaves that have to be looked at.
+    /// The leaves whose endpoints have changed.
     pub(crate) dirty: &'a mut BTreeSet<LeafId>,
     pub(crate) now: Instant,
     /// The parts of the tree that have to be settled.
@@ -51,7 +55,7 @@ pub(crate) struct NodeContext<'a, T> {
     pub(crate) place: Place,
 }
 
-/// Where in the tree a node is.
+/// The place of a node in the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// The nearest child of a `priority` node that it is in.
@@ -59,7 +63,8 @@ pub(crate) struct Place {
     pub(crate) locality: LocalityId,
     /// The endpoints of the leaf cluster that it is in.
     pub(crate) roster: RosterId,
-    /// Whether a node above passes over requests to look names up again.
+    /// True if a node above ignores requests to look names up again
+    /// (`ignore_reresolution_requests`, A37).
     pub(crate) ignores_reresolution: bool,
 }
 
@@ -108,7 +113,8 @@ impl Branch {
         }
     }
 
-    /// Whether the node can follow `node` without starting anew.
+    /// Returns whether the node can follow `node` and keep its state. If not, a new node must
+    /// replace it.
     pub(crate) fn fits<T>(&self, node: &Node, leaves: &Leaves<T>) -> bool {
         match (self, node) {
             (Self::Cluster(cluster), Node::Cluster(node)) => cluster.fits(node),
@@ -139,7 +145,7 @@ impl Branch {
         }
     }
 
-    /// Draws the conclusions from what is below. Doing it again changes nothing.
+    /// Updates the decisions of the node from the states below it. A second call changes nothing.
     pub(crate) fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
         cx.agenda.steps += 1;
         match self {
@@ -177,7 +183,7 @@ impl Branch {
             Self::Failing(reason) => reason.clone(),
             Self::Leaf(id) => {
                 let why = leaves.get(id.0).and_then(Leaf::why);
-                // It failed, and has been given other endpoints since.
+                // The leaf failed, and has got other endpoints since.
                 why.cloned().unwrap_or_else(|| "connecting".into())
             }
             Self::Localities(localities) => localities.why(leaves),
@@ -202,7 +208,7 @@ impl Branch {
         }
     }
 
-    /// The node goes, and with it all that is below it.
+    /// Removes the node and everything below it.
     pub(crate) fn remove<T>(self, cx: &mut NodeContext<'_, T>) {
         match self {
             Self::Cluster(cluster) => cluster.remove(cx),
@@ -229,8 +235,9 @@ impl Branch {
         }
     }
 
-    /// Calls `visit` with the endpoints of the plan that no leaf holds, because their priority is not
-    /// needed or a hash ring has no room for them. Those of leaf clusters below are not visited.
+    /// Calls `visit` with the endpoints of the plan that no leaf holds. Their priority is not
+    /// needed, or a hash ring has no room for them. Endpoints of leaf clusters below are not
+    /// visited.
     pub(crate) fn each_unheld<T>(&self, leaves: &Leaves<T>, visit: &mut dyn FnMut(&Endpoint)) {
         match self {
             Self::Cluster(_) | Self::Failing(_) => {}

@@ -1,4 +1,7 @@
 //! A place in the tree whose node can be replaced by one of another kind (graceful switch).
+//!
+//! The old node serves until the new one is as good, because a change of policy must not make calls
+//! wait or fail.
 
 use super::{Branch, NodeContext};
 use crate::{
@@ -8,8 +11,8 @@ use crate::{
     plan::{Endpoint, Node},
 };
 
-/// The node in use, and at most one that is to replace it when it is as good: unless the new one is
-/// CONNECTING while the old one is READY, it takes over.
+/// The node in use, and at most one that will replace it. The new one waits only while it is
+/// CONNECTING and the old one is READY.
 #[derive(Debug)]
 pub(crate) struct Position {
     current: Branch,
@@ -36,7 +39,8 @@ impl Position {
         }
         let fresh = Branch::create(node, cx);
         if let Node::Failing(_) = node {
-            // What is in error is torn down at once.
+            // A plan that fails every call takes effect at once, because it has nothing to wait
+            // for.
             std::mem::replace(&mut self.current, fresh).remove(cx);
             if let Some(pending) = self.pending.take() {
                 pending.remove(cx);

@@ -1,7 +1,7 @@
 //! `priority` (A56): the first child that can take calls, the next ones only when it cannot.
 //!
-//! There may be thousands of children, so no step looks at all of them: those in which something
-//! happened are settled, and [`Marks`] find the next child by what A56 asks of it.
+//! No step looks at all children, because there may be thousands. Only the children in which
+//! something happened are settled. [`Marks`] find the next child that fits a condition of A56.
 
 mod child;
 
@@ -25,7 +25,7 @@ use crate::{
     timing::RETENTION,
 };
 
-/// At most so many children tell why they fail.
+/// The most children whose failures are named in the text of a failed call.
 const TOLD: usize = 8;
 
 /// A `priority` node: the children that were needed so far.
@@ -37,7 +37,7 @@ pub(crate) struct Priorities {
     /// The child in each place of the plan, once it was needed.
     places: Box<[Option<Key>]>,
     marks: Marks,
-    /// Where in the plan the child is that takes the calls.
+    /// The place in the plan of the child that takes the calls.
     chosen: Option<usize>,
 }
 
@@ -118,8 +118,8 @@ impl Priorities {
         self.choose(cx);
     }
 
-    /// The most preferred child first, and those that left the plan last: where children have endpoints
-    /// in common, it matters which of them connects one first.
+    /// Sorts children by preference, with those that left the plan last. The order matters, because
+    /// children may share an endpoint, and the first of them connects it.
     fn in_order(&self, keys: BTreeSet<Key>) -> Vec<Key> {
         let mut keys: Vec<_> = keys.into_iter().collect();
         keys.sort_by_key(|key| {
@@ -139,8 +139,9 @@ impl Priorities {
         self.chosen_child().map(|child| &child.position)
     }
 
-    /// What is wrong with the children, since the calls would have gone to any of them. The first few
-    /// are told: a text of thousands helps nobody, and would be made again with every failure.
+    /// Says why the children fail. Several are named, because calls would have gone to any of them.
+    /// At most [`TOLD`] are, because the text is made again with every failure and there may be
+    /// thousands.
     pub(crate) fn why<T>(&self, leaves: &Leaves<T>) -> Arc<str> {
         let children = (0..self.places.len().min(TOLD)).filter_map(|place| self.child(place));
         let mut whys: Vec<Arc<str>> = children
@@ -204,8 +205,8 @@ impl Priorities {
             .with_children(trees)
     }
 
-    /// The algorithm of A56: it creates children until one of them will do. Run again on the same
-    /// states it chooses the same.
+    /// The algorithm of A56: it creates children until one of them can take calls or has time left
+    /// to connect. Run again on the same states, it chooses the same child.
     fn choose<T>(&mut self, cx: &mut NodeContext<'_, T>) {
         self.chosen = None;
         while let Some(place) = self.marks.first(0, HOPEFUL) {
@@ -221,7 +222,7 @@ impl Priorities {
             }
             return;
         }
-        // All are there, and none will do.
+        // Every child exists, and none of them can take calls or has time left to connect.
         let Some(last) = self.places.len().checked_sub(1) else {
             return;
         };

@@ -1,9 +1,11 @@
 //! The order in which the addresses of an endpoint are tried.
+//!
+//! It alternates between IPv4 and IPv6, because one of the families may not work at all.
 
 use std::{collections::HashSet, net::SocketAddr};
 
 /// Each address once, the families in turn, beginning with that of the first address (RFC 8305,
-/// section 4): if one family does not work, half of the attempts are still good.
+/// section 4). If one family does not work, every second attempt still can.
 pub(super) fn race_order(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let mut seen = HashSet::new();
     let unique = addresses.iter().copied();

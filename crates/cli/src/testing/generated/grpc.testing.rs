@@ -12,7 +12,7 @@ pub struct BoolValue {
 /// Bytes that make a message as large as a test wants it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Payload {
-    /// What the body is made of.
+    /// The kind of bytes in the body.
     #[prost(enumeration = "PayloadType", tag = "1")]
     pub r#type: i32,
     /// The bytes.
@@ -32,31 +32,31 @@ pub struct EchoStatus {
 /// The request of a unary call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SimpleRequest {
-    /// What the response's payload should be made of.
+    /// The kind of bytes that the response's payload should consist of.
     #[prost(enumeration = "PayloadType", tag = "1")]
     pub response_type: i32,
-    /// How many bytes of payload the response should have.
+    /// The number of payload bytes that the response should have.
     #[prost(int32, tag = "2")]
     pub response_size: i32,
     /// Bytes that make the request larger.
     #[prost(message, optional, tag = "3")]
     pub payload: ::core::option::Option<Payload>,
-    /// Whether the response should name the authenticated user.
+    /// True if the response should name the authenticated user.
     #[prost(bool, tag = "4")]
     pub fill_username: bool,
-    /// Whether the response should name the OAuth scope.
+    /// True if the response should name the OAuth scope.
     #[prost(bool, tag = "5")]
     pub fill_oauth_scope: bool,
-    /// Whether the response should be compressed.
+    /// True if the server should compress the response.
     #[prost(message, optional, tag = "6")]
     pub response_compressed: ::core::option::Option<BoolValue>,
     /// The status to answer with, if not OK.
     #[prost(message, optional, tag = "7")]
     pub response_status: ::core::option::Option<EchoStatus>,
-    /// Whether the request should have arrived compressed.
+    /// True if the caller compressed the request, so that the server can check that it arrived so.
     #[prost(message, optional, tag = "8")]
     pub expect_compressed: ::core::option::Option<BoolValue>,
-    /// Whether the response should carry the server's id.
+    /// True if the response should carry the server's id.
     #[prost(bool, tag = "9")]
     pub fill_server_id: bool,
 }
@@ -79,23 +79,23 @@ pub struct SimpleResponse {
     #[prost(string, tag = "6")]
     pub hostname: ::prost::alloc::string::String,
 }
-/// What one message of a response stream should be like.
+/// The size, the delay and the compression that the caller wants for one message of a response stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResponseParameters {
-    /// How many bytes of payload it should have.
+    /// The number of payload bytes that the message should have.
     #[prost(int32, tag = "1")]
     pub size: i32,
     /// How long to wait before it, in microseconds.
     #[prost(int32, tag = "2")]
     pub interval_us: i32,
-    /// Whether it should be compressed.
+    /// True if the server should compress the message.
     #[prost(message, optional, tag = "3")]
     pub compressed: ::core::option::Option<BoolValue>,
 }
 /// A request of a streaming call.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StreamingOutputCallRequest {
-    /// What the responses' payloads should be made of.
+    /// The kind of bytes that the responses' payloads should consist of.
     #[prost(enumeration = "PayloadType", tag = "1")]
     pub response_type: i32,
     /// One entry per response.
@@ -115,7 +115,7 @@ pub struct StreamingOutputCallResponse {
     #[prost(message, optional, tag = "1")]
     pub payload: ::core::option::Option<Payload>,
 }
-/// What a payload is made of.
+/// The kinds of bytes that a payload can consist of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum PayloadType {

@@ -14,7 +14,8 @@ fn connected(ledger: &mut Ledger<()>) -> Arc<ReadyEndpoint<()>> {
     })
 }
 
-/// Whoever reads the counters of a call while it ends sees it open or ended, never "minus one" calls.
+/// A reader of the counters sees a call that is just ending as open or as ended. It never sees
+/// "minus one" calls.
 #[test]
 fn calls_in_flight_are_never_more_than_were_made() {
     loom::model(|| {

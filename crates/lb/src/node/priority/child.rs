@@ -1,4 +1,5 @@
-//! One child of a `priority` node.
+//! One child of a `priority` node: its state, its failover timer and its marks. It is apart from
+//! the choice among children (A56), because the timers of a child concern no other child.
 
 use std::{sync::Arc, time::Instant};
 
@@ -22,17 +23,20 @@ pub(super) const KEPT: u8 = 8;
 pub(super) struct Child {
     pub(super) id: ChildId,
     pub(super) name: Arc<str>,
-    /// Where it is in the plan; `None` if it left.
+    /// The place of the child in the plan; `None` if it left the plan.
     pub(super) place: Option<usize>,
     pub(super) state: Connectivity,
     pub(super) position: Position,
-    /// While this lies ahead, the child is given the time to connect.
+    /// The end of the time that the child has to connect; `None` if the failover timer does not
+    /// run.
     failover_at: Option<Instant>,
-    /// Whether it was READY or IDLE more recently than it failed.
+    /// True if the child was READY or IDLE more recently than it failed. Only such a child gets a
+    /// new failover timer when it is CONNECTING again (A56).
     was_well: bool,
-    /// It is not needed, and kept until then in case it is.
+    /// The time at which the child is removed, because it is not needed now; `None` while it is
+    /// needed.
     pub(super) kept_until: Option<Instant>,
-    /// When it is to be settled next.
+    /// The time at which the child must be settled even if nothing happens.
     alarm: Option<Instant>,
 }
 
@@ -85,7 +89,7 @@ impl Child {
                 self.was_well = false;
                 self.failover_at = None;
             }
-            // A child that keeps saying so gets no more time.
+            // A child that stays CONNECTING gets no more time.
             Connectivity::Connecting if before != state && self.was_well => {
                 self.failover_at = Some(cx.now + FAILOVER_TIMEOUT);
             }
@@ -107,7 +111,8 @@ impl Child {
         agenda.set_alarm(node, Some(key), &mut self.alarm, at);
     }
 
-    /// Whether it takes calls, or would connect for one.
+    /// Returns whether the child takes calls. An IDLE child counts, because it connects when a call
+    /// comes.
     pub(super) fn is_well(&self) -> bool {
         matches!(self.state, Connectivity::Ready | Connectivity::Idle)
     }
