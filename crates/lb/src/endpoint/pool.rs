@@ -85,9 +85,7 @@ impl<T> Pool<T> {
         let Some(record) = self.records.get_mut(id.0) else {
             return;
         };
-        if !Arc::ptr_eq(&record.addresses, endpoint.addresses()) {
-            record.addresses = endpoint.addresses().clone();
-        }
+        record.set_addresses(endpoint.addresses());
         if record.enter_again(leaf, locality) {
             return;
         }
@@ -155,12 +153,32 @@ impl<T> Pool<T> {
         self.remove(id);
     }
 
+    /// Takes up an endpoint for one more list of a place, in one look at its record. Returns false, and
+    /// does nothing, if it has other addresses, if it is marked already, or if it does not have the
+    /// place.
+    pub(crate) fn hold_again(
+        &mut self,
+        id: EndpointId,
+        (leaf, locality): (LeafId, &LocalityId),
+        endpoint: &Endpoint,
+        mark: u64,
+    ) -> bool {
+        let Some(record) = self.records.get_mut(id.0) else {
+            return false;
+        };
+        let is_held = record.mark != mark
+            && record.is_at(endpoint.addresses())
+            && record.enter_again(leaf, locality);
+        if is_held {
+            record.mark = mark;
+            record.set_addresses(endpoint.addresses());
+        }
+        is_held
+    }
+
     /// Returns whether the endpoint has these addresses, in this order.
     pub(crate) fn is_at(&self, id: EndpointId, addresses: &Arc<[SocketAddr]>) -> bool {
-        self.get(id).is_some_and(|record| {
-            let known = &record.addresses;
-            Arc::ptr_eq(known, addresses) || known == addresses
-        })
+        self.get(id).is_some_and(|record| record.is_at(addresses))
     }
 
     /// A mark that no endpoint has.

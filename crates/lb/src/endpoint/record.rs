@@ -101,6 +101,17 @@ impl<T> Record<T> {
         places.map(|place| place.lists).sum::<u32>() > 1
     }
 
+    /// Returns whether it has these addresses, in this order.
+    pub(super) fn is_at(&self, addresses: &Arc<[SocketAddr]>) -> bool {
+        Arc::ptr_eq(&self.addresses, addresses) || self.addresses == *addresses
+    }
+
+    pub(super) fn set_addresses(&mut self, addresses: &Arc<[SocketAddr]>) {
+        if !Arc::ptr_eq(&self.addresses, addresses) {
+            self.addresses = addresses.clone();
+        }
+    }
+
     pub(super) fn is_draining(&self) -> bool {
         matches!(self.kind, Kind::Endpoint { is_draining, .. } if is_draining)
     }

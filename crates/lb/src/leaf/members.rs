@@ -48,6 +48,14 @@ pub(super) struct Member {
 }
 
 impl Member {
+    fn new(id: EndpointId, endpoint: &Endpoint) -> Self {
+        Self {
+            id,
+            locality: endpoint.locality.clone(),
+            weight: endpoint.weight,
+        }
+    }
+
     pub(super) fn locality<'a>(&'a self, owner: &'a Owner) -> &'a LocalityId {
         self.locality.as_ref().unwrap_or(&owner.locality)
     }
@@ -104,11 +112,7 @@ impl Members {
             }
             None => pool.add_flattened(owner, all),
         };
-        self.current.members.push(Member {
-            id,
-            locality: all.locality.clone(),
-            weight: all.weight,
-        });
+        self.current.members.push(Member::new(id, all));
     }
 
     /// Takes up the endpoints of a list of addresses, and lets go of those that it had before. There is
@@ -263,11 +267,20 @@ fn hold_all<T>(
     let mark = pool.next_mark();
     let mut members = Vec::with_capacity(wanted.len());
     for (index, endpoint) in wanted.iter().enumerate() {
+        let place = (
+            owner.leaf,
+            endpoint.locality.as_ref().unwrap_or(&owner.locality),
+        );
         // Most endpoints are where they were: no need to look for those.
-        let there = before.get(index).map(|member| member.id);
-        let there = there.filter(|&id| pool.is_at(id, endpoint.addresses()));
-        let id = there.unwrap_or_else(|| pool.find_or_add(owner.roster, endpoint));
-        members.extend(hold(owner, endpoint, id, mark, pool));
+        match before.get(index) {
+            Some(member) if pool.hold_again(member.id, place, endpoint, mark) => {
+                members.push(Member::new(member.id, endpoint));
+            }
+            _ => {
+                let id = pool.find_or_add(owner.roster, endpoint);
+                members.extend(hold(owner, endpoint, id, mark, pool));
+            }
+        }
     }
     members
 }
@@ -282,11 +295,7 @@ fn hold<T>(
     pool: &mut Pool<T>,
 ) -> Option<Member> {
     pool.mark(id, mark).then(|| {
-        let member = Member {
-            id,
-            locality: endpoint.locality.clone(),
-            weight: endpoint.weight,
-        };
+        let member = Member::new(id, endpoint);
         pool.hold(id, (owner.leaf, member.locality(owner)), endpoint);
         member
     })
