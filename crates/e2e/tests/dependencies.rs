@@ -1,4 +1,4 @@
-//! What the packages of this repository may depend on.
+//! Rules for the dependencies of the packages in this repository.
 //!
 //! A dependency is easy to add and hard to notice: a second version of a crate, a licence that users cannot
 //! take, a compiler that users do not have yet. Cargo resolves by none of these, so this test does.

@@ -388,7 +388,7 @@ fn roster(sim: &Sim) -> Vec<RosterView> {
     sim.balancer.roster(CLUSTER)
 }
 
-/// What the cluster knows of the endpoint whose main address has this port.
+/// The roster's view of the endpoint whose main address has this port.
 fn known(sim: &Sim, port: Port) -> RosterView {
     let mut found = roster(sim).into_iter();
     let found = found.find(|view| view.addresses[0].port() == port);

@@ -38,7 +38,7 @@ struct Shared {
     go_away: watch::Sender<()>,
     /// How many calls a connection has before it is sent away.
     calls_each: AtomicUsize,
-    /// How many calls a connection may have open.
+    /// The number of calls that a connection may have open.
     at_once: u32,
     drain: watch::Sender<()>,
 }

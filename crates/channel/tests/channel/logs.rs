@@ -43,7 +43,7 @@ async fn an_endpoint_change_is_not_logged_at_info() {
     assert_eq!(lines.iter().filter(applied).count(), 1, "{lines:?}");
 }
 
-/// What the channel wrote, at INFO and above.
+/// The log lines of the channel, at INFO and above.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

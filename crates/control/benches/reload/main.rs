@@ -47,7 +47,7 @@ async fn main() {
     }
 }
 
-/// What reading and translating everything takes, once each: the parts of a reload that starts over.
+/// The time to read everything and the time to translate it: the parts of a reload that starts over.
 fn from_scratch(layout: Layout) {
     let fleet = Fleet::new(SERVICES, layout);
     let files = fleet.files();

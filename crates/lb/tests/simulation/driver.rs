@@ -299,7 +299,7 @@ fn turned(mut shape: Shape, places: usize) -> Shape {
     shape
 }
 
-/// The same plan with the endpoints of each locality so many localities further on.
+/// A copy of the plan, with the endpoints of each locality so many localities further on.
 fn moved(mut shape: Shape, places: usize) -> Shape {
     for leaf in leaves(&mut shape) {
         let zones = || leaf.children.iter().flat_map(|child| &child.1);
@@ -314,7 +314,7 @@ fn moved(mut shape: Shape, places: usize) -> Shape {
     shape
 }
 
-/// The same plan with an endpoint draining.
+/// A copy of the plan, with an endpoint draining.
 fn drained(mut shape: Shape, number: u8) -> Shape {
     for leaf in leaves(&mut shape) {
         for zone in leaf.children.iter_mut().flat_map(|child| &mut child.1) {

@@ -37,7 +37,7 @@ const EDS: usize = 3;
 const CHILD: usize = 5;
 const ZONE: usize = 7;
 const NUMBER: usize = 9;
-/// Whether the address is the first one of a `pick_first` leaf.
+/// Returns whether the address is the first one of a `pick_first` leaf.
 const FIRST: usize = 10;
 
 /// The zone byte of a policy that sees all zones.

@@ -83,9 +83,9 @@ pub(crate) struct LeafSpec {
     pub(crate) drops: u32,
     /// How many calls may be open.
     pub(crate) limit: u32,
-    /// Whether no two localities have an endpoint in common.
+    /// Returns whether no two localities have an endpoint in common.
     pub(crate) apart: bool,
-    /// Whether the second of two addresses comes first.
+    /// True if the second of two addresses comes first.
     pub(crate) flipped: bool,
     /// Its draining endpoints.
     pub(crate) draining: Vec<u8>,

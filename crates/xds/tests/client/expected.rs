@@ -46,7 +46,7 @@ pub(crate) fn answer<R: ResourceType>(
     }
 }
 
-/// What a request says is held.
+/// The resources that a request says are held.
 pub(crate) fn versions(held: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
     let held = held.iter().filter(|(_, version)| !version.is_empty());
     held.map(|(name, version)| ((*name).to_owned(), (*version).to_owned()))

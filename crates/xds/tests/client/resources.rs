@@ -1,4 +1,4 @@
-//! What a response does to resources: deletion, strange types, doubles.
+//! The effects of a response on resources: deletion, strange types, doubles.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What holds in state of the world only: a request repeats all names, the version that was accepted last and the
+//! Promises of state of the world alone: a request repeats all names, the version that was accepted last and the
 //! nonce of the type, and a resource may come with or without a wrapper.
 
 use std::time::Duration;

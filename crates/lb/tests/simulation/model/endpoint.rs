@@ -41,7 +41,7 @@ pub(crate) struct Endpoint {
     told: bool,
     /// The balancer's name for it: always the same.
     pub(crate) id: Option<EndpointId>,
-    /// How many calls were sent to it.
+    /// The number of calls that were sent to it.
     pub(crate) picks: u64,
     /// There is no connection any more, or none can be made: a reason to look names up again.
     pub(super) lost: bool,

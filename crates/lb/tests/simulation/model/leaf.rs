@@ -15,7 +15,7 @@ use super::{
 
 pub(crate) struct Leaf {
     pub(super) policy: Policy,
-    /// Whether its addresses come from a name.
+    /// True if its addresses come from a name.
     pub(super) named: bool,
     roster: Roster,
     current: Vec<Place>,
@@ -194,7 +194,7 @@ impl Leaf {
         }
     }
 
-    /// What becomes of a call of `pick_first`.
+    /// The outcome of a call of `pick_first`.
     fn outcome_of_list(&self) -> Outcome {
         let (name, list) = self.list.as_ref().expect("it is not failing");
         let list = list.borrow();

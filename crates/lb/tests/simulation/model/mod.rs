@@ -157,7 +157,7 @@ impl Model {
         clusters
     }
 
-    /// Whether a cluster has the endpoint among those that drain.
+    /// Returns whether a cluster has the endpoint among those that drain.
     pub(crate) fn is_draining(&self, name: Name) -> bool {
         let mut found = false;
         if let Some(root) = &self.root {

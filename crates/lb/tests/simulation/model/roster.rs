@@ -43,14 +43,14 @@ impl Roster {
     }
 }
 
-/// What the nodes of a plan are made with.
+/// The values that the nodes of a plan are made with.
 #[derive(Clone, Default)]
 pub(crate) struct Made {
     /// The number of the plan.
     pub(super) number: u8,
     /// The endpoints of the leaf cluster that they are in.
     pub(super) roster: Roster,
-    /// Whether its addresses come from a name.
+    /// True if its addresses come from a name.
     pub(super) named: bool,
 }
 

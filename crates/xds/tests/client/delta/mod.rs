@@ -1,4 +1,4 @@
-//! What holds in delta only: a request says what changed in the names, each response has an answer of its own, a
+//! Promises of delta alone: a request says what changed in the names, each response has an answer of its own, a
 //! removal is said, and a stream begins with the versions that are held.
 
 mod protocols;
