@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowfly_model::grpc::route::{RouteAction, RouteTable};
+use crowfly_model::grpc::route::{ClusterChoice, Forward, RouteAction, RouteTable};
 use crowfly_xds::{ResourceError, XdsConfig};
 
 use crate::clusters::Lease;
@@ -45,10 +45,10 @@ pub(crate) struct Routes {
     clusters: Box<[Arc<str>]>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Destination {
-    /// Its place in [`Routes::clusters`].
-    Cluster(usize),
+    /// The place of its cluster in [`Routes::clusters`], and the rest of the action.
+    Forward(usize, Arc<Forward>),
     /// A route that a proxy would answer itself (gRFC A28: an inappropriate action).
     NonForwarding,
 }
@@ -61,7 +61,10 @@ impl Routes {
             *found = place;
         }
         let table = RouteTable::compile(&config.virtual_host, |route| match &route.action {
-            RouteAction::Cluster(name) => Destination::Cluster(places[name.as_str()]),
+            RouteAction::Forward(forward) => {
+                let ClusterChoice::Cluster(name) = &forward.clusters;
+                Destination::Forward(places[name.as_str()], Arc::clone(forward))
+            }
             RouteAction::NonForwarding => Destination::NonForwarding,
         });
         Self {
@@ -125,10 +128,13 @@ impl Router {
         Arc::ptr_eq(&self.routes, &other.routes)
     }
 
-    /// The cluster for a path. The error is what the call fails with.
-    pub(crate) fn route(&self, path: &str) -> Result<Arc<Lease>, String> {
+    /// The cluster for a path, and how to send the call there. The error is what the call fails with.
+    pub(crate) fn route(&self, path: &str) -> Result<Routed, String> {
         match self.routes.table.find(path) {
-            Ok(Destination::Cluster(place)) => Ok(Arc::clone(&self.leases[*place])),
+            Ok(Destination::Forward(place, forward)) => Ok(Routed {
+                cluster: Arc::clone(&self.leases[*place]),
+                forward: Arc::clone(forward),
+            }),
             Ok(Destination::NonForwarding) => {
                 let host = &self.routes.table.host().name;
                 let reason = format!("the route for {path} does not lead to a cluster");
@@ -150,6 +156,16 @@ impl Router {
             None => text,
         }
     }
+}
+
+/// The route of a call. The call keeps it for all of its attempts (gRFC A31).
+#[derive(Debug)]
+pub(crate) struct Routed {
+    /// The lease keeps the cluster until the call needs no more attempts.
+    pub(crate) cluster: Arc<Lease>,
+    /// All else that the route decides.
+    #[expect(dead_code, reason = "timeouts and retry policies will be read from it")]
+    pub(crate) forward: Arc<Forward>,
 }
 
 /// Notes as one text; `None` if there are none. The call that fails with them names the node.

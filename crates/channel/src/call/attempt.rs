@@ -50,7 +50,7 @@ impl Attempt {
         decision: &Decision,
         channel: &ChannelContext,
     ) -> Result<Self, Status> {
-        let cluster: &Cluster = &decision.cluster;
+        let cluster: &Cluster = &decision.routed.cluster;
         // One seed for all looks. With a new one for each look, a call that waits would be dropped more
         // often than others.
         let seed = fastrand::u64(..);

@@ -4,8 +4,6 @@
 //! cluster even if the routes change (gRFC A31). Timeouts, filters and retry policies of routes will be
 //! decided here too.
 
-use std::sync::Arc;
-
 use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, Method, Request, header};
@@ -13,10 +11,9 @@ use tonic::Status;
 
 use super::{RequestHash, WaitForReady};
 use crate::channel::ChannelContext;
-use crate::clusters::Lease;
 use crate::deadline::{self, Deadline};
 use crate::driver::Query;
-use crate::routing::Routing;
+use crate::routing::{Routed, Routing};
 
 const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("grpc-rust-crowfly/", env!("CARGO_PKG_VERSION")));
@@ -29,8 +26,7 @@ pub(super) struct Decision {
     /// One hash for all attempts, because a call without a hash of its own must ask for one connection
     /// at most (gRFC A42).
     pub(super) hash: u64,
-    /// The lease keeps the cluster until the call needs no more attempts (gRFC A31).
-    pub(super) cluster: Arc<Lease>,
+    pub(super) routed: Routed,
 }
 
 impl Decision {
@@ -42,13 +38,13 @@ impl Decision {
         let WaitForReady(wait_for_ready) = wait_for_ready;
         let hash = request.extensions.get().map(|RequestHash(hash)| *hash);
         let head = head(channel, request)?;
-        let cluster = route(channel, head.uri().path(), deadline, wait_for_ready).await?;
+        let routed = route(channel, head.uri().path(), deadline, wait_for_ready).await?;
         Ok(Self {
             head,
             deadline,
             wait_for_ready,
             hash: hash.unwrap_or_else(|| fastrand::u64(..)),
-            cluster,
+            routed,
         })
     }
 
@@ -91,13 +87,13 @@ fn head(channel: &ChannelContext, mut request: Parts) -> Result<Request<()>, Sta
     Ok(head)
 }
 
-/// The cluster for a path.
+/// The route for a path.
 async fn route(
     channel: &ChannelContext,
     path: &str,
     deadline: Deadline,
     wait_for_ready: bool,
-) -> Result<Arc<Lease>, Status> {
+) -> Result<Routed, Status> {
     let look = |routing: &Routing| match routing {
         Routing::Ready(router) => Some(router.route(path)),
         Routing::Broken(reason) => Some(Err(reason.to_string())),

@@ -10,7 +10,7 @@ use crowfly_model::grpc::{
     Listener, RouteConfig,
     endpoints::{Endpoints, Health},
     listener::{ListenerKind, RouteSource},
-    route::{self, PathMatcher, PathMismatch, RouteAction, RouteTable, SkippedRoute},
+    route::{self, PathMatcher, PathMismatch, RouteTable, SkippedRoute},
 };
 use crowfly_xds::{ResolveRoots, Resolved, View, XdsConfig};
 
@@ -198,10 +198,7 @@ fn tried(
         index,
         name: None,
         matcher: Some(describe(&route.path)),
-        cluster: match &route.action {
-            RouteAction::Cluster(name) => Some(name.clone()),
-            RouteAction::NonForwarding => None,
-        },
+        cluster: route.action.clusters().next().map(str::to_owned),
         verdict,
         why: why.map(str::to_owned),
         note: None,

@@ -86,7 +86,7 @@ fn routes_inline_need_no_name() {
     };
     let host = config.virtual_host("payments").unwrap();
     let route = route_for(host, "/pay.Pay/Pay").unwrap();
-    assert_eq!(route.action, RouteAction::Cluster("payments".to_owned()));
+    assert_eq!(route.action, RouteAction::to_cluster("payments"));
 }
 
 /// Routes without a name of their own are named by their listener, since errors have to name

@@ -407,8 +407,5 @@ fn set_cluster(route: &mut pb::Route, specifier: Option<ClusterSpecifier>) {
 }
 
 fn cluster_of(route: Option<&crowfly_model::grpc::route::Route>) -> Option<&str> {
-    match &route?.action {
-        RouteAction::Cluster(name) => Some(name),
-        RouteAction::NonForwarding => None,
-    }
+    route?.action.clusters().next()
 }

@@ -65,6 +65,7 @@ fn conditions() -> impl Strategy<Value = Vec<Condition>> {
 
 fn host(routes: impl IntoIterator<Item = PathMatcher>) -> Arc<VirtualHost> {
     let routes = routes.into_iter().map(|path| Route {
+        name: String::new(),
         path,
         action: RouteAction::NonForwarding,
     });

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crowfly_model::grpc::route::{RouteAction, VirtualHost};
+use crowfly_model::grpc::route::VirtualHost;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
 use thiserror::Error;
 
@@ -45,10 +45,7 @@ impl XdsConfig {
 /// The clusters that the routes of a virtual host lead to.
 pub(super) fn routed(virtual_host: &VirtualHost) -> impl Iterator<Item = &str> {
     let routes = virtual_host.routes.iter();
-    routes.filter_map(|route| match &route.action {
-        RouteAction::Cluster(name) => Some(name.as_str()),
-        RouteAction::NonForwarding => None,
-    })
+    routes.flat_map(|route| route.action.clusters())
 }
 
 /// A cluster or its error. An error of one cluster does not affect the others.

@@ -31,7 +31,7 @@ fn configuration_is_given_once_the_last_piece_is_here() {
     assert_eq!(config.listener.name, "web");
     assert_eq!(config.routes.name, "r");
     let routes = config.virtual_host.routes.iter();
-    let [to_c, to_d] = ["c", "d"].map(|name| RouteAction::Cluster(name.to_owned()));
+    let [to_c, to_d] = ["c", "d"].map(RouteAction::to_cluster);
     assert_eq!(
         routes.map(|route| &route.action).collect::<Vec<_>>(),
         [&to_c, &to_d]

@@ -7,6 +7,7 @@
 //! [`VirtualHost::skipped`]. A match without the condition would send calls to a cluster that the
 //! condition keeps them from. An error would refuse all other routes of the resource too.
 
+mod action;
 mod domain;
 mod parse;
 mod path;
@@ -19,6 +20,7 @@ use envoy_types::pb::envoy::config::route::v3 as pb;
 
 pub(super) use self::parse::parse;
 pub use self::{
+    action::{ClusterChoice, Forward, RouteAction},
     domain::DomainPattern,
     path::{PathMatcher, PathMismatch},
     table::{NoRoute, RouteTable},
@@ -92,20 +94,12 @@ pub struct VirtualHost {
 /// One route: a condition on calls, and an action for the calls that meet it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
+    /// The name of the route in messages, often empty.
+    pub name: String,
     /// The condition on the path of a call.
     pub path: PathMatcher,
     /// The action for a call that meets the condition.
     pub action: RouteAction,
-}
-
-/// The action of a route for a call that matches it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RouteAction {
-    /// The call goes to the cluster of this name.
-    Cluster(String),
-    /// Something a gRPC client does not do (redirect, direct response, non-forwarding): the call
-    /// fails as UNAVAILABLE (gRFC A28, A36).
-    NonForwarding,
 }
 
 /// A route that was left out.

@@ -104,7 +104,11 @@ fn parse_route(proto: &pb::Route, v: &mut Validator) -> Result<Route, Rejected> 
     let condition = proto.r#match.as_ref().and_then(unsupported_condition);
     match condition {
         Some(condition) => Err(Rejected::unsupported(condition)),
-        None => Ok(Route { path, action }),
+        None => Ok(Route {
+            name: proto.name.clone(),
+            path,
+            action,
+        }),
     }
 }
 
@@ -178,7 +182,7 @@ fn parse_action(proto: Option<&Action>, v: &mut Validator) -> Result<RouteAction
             return if name.is_empty() {
                 Err(Rejected::Invalid)
             } else {
-                Ok(RouteAction::Cluster(name.clone()))
+                Ok(RouteAction::to_cluster(name))
             };
         }
         Some(ClusterSpecifier::ClusterHeader(_)) => "route.cluster_header",

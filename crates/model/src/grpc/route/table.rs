@@ -17,8 +17,9 @@ use super::{PathMatcher, Route, VirtualHost};
 /// # use std::sync::Arc;
 /// # use crowfly_model::grpc::route::{PathMatcher, Route, RouteAction, RouteTable, VirtualHost};
 /// let prefix = |text: &str, cluster: &str| Route {
+///     name: String::new(),
 ///     path: PathMatcher::Prefix { text: text.to_owned(), case_sensitive: true },
-///     action: RouteAction::Cluster(cluster.to_owned()),
+///     action: RouteAction::to_cluster(cluster),
 /// };
 /// let host = VirtualHost {
 ///     name: "shop".to_owned(),
@@ -28,7 +29,7 @@ use super::{PathMatcher, Route, VirtualHost};
 /// };
 /// let table = RouteTable::compile(&Arc::new(host), |route| route.action.clone());
 ///
-/// assert_eq!(table.find("/cart.Cart/Add"), Ok(&RouteAction::Cluster("cart".to_owned())));
+/// assert_eq!(table.find("/cart.Cart/Add"), Ok(&RouteAction::to_cluster("cart")));
 /// assert_eq!(
 ///     table.find("/other.Other/Call").unwrap_err().to_string(),
 ///     "virtual host shop: no route matches /other.Other/Call"
@@ -154,6 +155,7 @@ mod tests {
 
     fn exact(text: &str, case_sensitive: bool) -> Route {
         Route {
+            name: String::new(),
             path: PathMatcher::Exact {
                 text: text.to_owned(),
                 case_sensitive,

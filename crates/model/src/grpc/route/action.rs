@@ -1,0 +1,65 @@
+//! The action of a route: the cluster of a call, and all that the route decides about the call besides.
+//!
+//! The parts that a call needs for all of its attempts are in one shared value, [`Forward`], because a call
+//! keeps the decision of its route even if the routes change meanwhile (gRFC A31).
+
+use std::sync::Arc;
+
+/// The action of a route for a call that matches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteAction {
+    /// The call goes to a cluster.
+    Forward(Arc<Forward>),
+    /// Something a gRPC client does not do (redirect, direct response, non-forwarding): the call
+    /// fails as UNAVAILABLE (gRFC A28, A36).
+    NonForwarding,
+}
+
+impl RouteAction {
+    /// The action that sends every call to one cluster, and sets nothing else.
+    ///
+    /// ```
+    /// # use crowfly_model::grpc::route::RouteAction;
+    /// let action = RouteAction::to_cluster("payments");
+    /// assert_eq!(action.clusters().collect::<Vec<_>>(), ["payments"]);
+    /// ```
+    pub fn to_cluster(name: &str) -> Self {
+        Self::Forward(Arc::new(Forward {
+            clusters: ClusterChoice::Cluster(name.to_owned()),
+        }))
+    }
+
+    /// The clusters that a call may go to: none, if the route does not forward it.
+    pub fn clusters(&self) -> impl Iterator<Item = &str> {
+        let forward = match self {
+            Self::Forward(forward) => Some(forward),
+            Self::NonForwarding => None,
+        };
+        forward
+            .into_iter()
+            .flat_map(|forward| forward.clusters.names())
+    }
+}
+
+/// Where a route sends a call, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// The cluster, or the clusters among which one is drawn.
+    pub clusters: ClusterChoice,
+}
+
+/// The clusters of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterChoice {
+    /// Every call goes to the cluster of this name.
+    Cluster(String),
+}
+
+impl ClusterChoice {
+    /// The names of the clusters, in the order of the resource.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        match self {
+            Self::Cluster(name) => std::iter::once(name.as_str()),
+        }
+    }
+}
