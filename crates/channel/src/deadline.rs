@@ -1,8 +1,10 @@
 //! The deadline of a call.
 //!
-//! Tonic's clients say it in the `grpc-timeout` header alone, so it is read from there. It bounds every
-//! wait of the call, because a server that hangs cannot be relied on to keep it.
+//! Tonic's clients say it in the `grpc-timeout` header alone, so it is read from there. The route of the call
+//! may allow less time (gRFC A31). The deadline bounds every wait of the call, because a server that hangs
+//! cannot be relied on to keep it.
 
+use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
@@ -26,36 +28,66 @@ const UNITS: [(u128, char); 6] = [
 /// The value has at most 8 digits.
 const MAX_VALUE: u128 = 99_999_999;
 
-/// The moment at which a call must be over, with the time that it was given; `None` if it may take any
-/// time.
+/// The moment at which a call must be over; `None` if it may take any time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Deadline(Option<(Instant, Duration)>);
+pub(crate) struct Deadline(Option<End>);
+
+#[derive(Clone, Copy, Debug)]
+struct End {
+    at: Instant,
+    limit: TimeLimit,
+}
+
+/// The time that a call may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimeLimit {
+    pub(crate) time: Duration,
+    pub(crate) set_by: LimitSetter,
+}
+
+/// The one that limits the time of a call. An error names it, because it says where the limit can be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LimitSetter {
+    Caller,
+    Listener,
+    Route,
+}
 
 impl Deadline {
-    /// Reads the header, as tonic clients set it. A malformed one is an error of the caller.
-    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Status> {
+    /// Reads the header of a call that began at `start`, as tonic clients set it. A malformed one is an
+    /// error of the caller.
+    pub(crate) fn of(headers: &HeaderMap, start: Instant) -> Result<Self, Status> {
         let Some(value) = headers.get(HEADER) else {
             return Ok(Self(None));
         };
-        let timeout = value.to_str().ok().and_then(parse).ok_or_else(|| {
+        let time = value.to_str().ok().and_then(parse).ok_or_else(|| {
             Status::invalid_argument(format!(
                 "{HEADER}: expected up to 8 digits and a unit (H M S m u n), got {value:?}"
             ))
         })?;
-        // A deadline that is too far away for `Instant` counts as no deadline.
-        let at = Instant::now().checked_add(timeout);
-        Ok(Self(at.map(|at| (at, timeout))))
+        let set_by = LimitSetter::Caller;
+        Ok(Self(End::new(start, TimeLimit { time, set_by })))
+    }
+
+    /// The earlier of this deadline and the end of `limit`, which counts from the start of the call (gRFC
+    /// A31).
+    pub(crate) fn limited(self, limit: Option<TimeLimit>, start: Instant) -> Self {
+        let other = limit.and_then(|limit| End::new(start, limit));
+        match (self.0, other) {
+            (Some(own), Some(other)) if other.at < own.at => Self(Some(other)),
+            (own, other) => Self(own.or(other)),
+        }
     }
 
     /// The time that is left, as a header for a server that is sent the call at this moment.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
-        let (at, _) = self.0?;
+        let at = self.at()?;
         format(at.saturating_duration_since(Instant::now()))
     }
 
     /// The moment at which the call must be over.
     pub(crate) fn at(&self) -> Option<Instant> {
-        self.0.map(|(at, _)| at)
+        self.0.map(|end| end.at)
     }
 
     /// Runs `step`, but not past the deadline. `what` names the awaited thing for the error.
@@ -64,9 +96,9 @@ impl Deadline {
         step: F,
         what: impl FnOnce() -> String,
     ) -> Result<F::Output, Status> {
-        match self.0 {
+        match self.at() {
             None => Ok(step.await),
-            Some((at, _)) => timeout_at(at, step)
+            Some(at) => timeout_at(at, step)
                 .await
                 .map_err(|_| self.exceeded(&what())),
         }
@@ -74,10 +106,27 @@ impl Deadline {
 
     /// The status of a call that was waiting for `what` when its time ended.
     pub(crate) fn exceeded(&self, what: &str) -> Status {
-        let timeout = self.0.map(|(_, timeout)| timeout).unwrap_or_default();
-        Status::deadline_exceeded(format!(
-            "the call's {timeout:?} ended while waiting for {what}"
-        ))
+        let limit = self.0.map(|end| end.limit.to_string()).unwrap_or_default();
+        Status::deadline_exceeded(format!("{limit} ended while waiting for {what}"))
+    }
+}
+
+impl End {
+    /// `None` if the end is too far away for `Instant`, which counts as no deadline.
+    fn new(start: Instant, limit: TimeLimit) -> Option<Self> {
+        let at = start.checked_add(limit.time)?;
+        Some(Self { at, limit })
+    }
+}
+
+impl fmt::Display for TimeLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = self.time;
+        match self.set_by {
+            LimitSetter::Caller => write!(f, "the call's {time:?}"),
+            LimitSetter::Listener => write!(f, "the {time:?} that the listener allows for a call"),
+            LimitSetter::Route => write!(f, "the {time:?} that the route allows for a call"),
+        }
     }
 }
 

@@ -7,10 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowfly_model::grpc::route::{ClusterChoice, Forward, RouteAction, RouteTable};
+use crowfly_model::grpc::listener::ListenerKind;
+use crowfly_model::grpc::route::{ClusterChoice, Forward, MaxDuration, RouteAction, RouteTable};
 use crowfly_xds::{ResourceError, XdsConfig};
 
 use crate::clusters::Lease;
+use crate::deadline::{LimitSetter, TimeLimit};
 
 /// The state of a channel's routing. It is replaced as a whole, so that a call never sees parts of two
 /// configurations (gRFC A74).
@@ -40,6 +42,8 @@ impl Routing {
 pub(crate) struct Routes {
     /// The route configuration, as errors name it.
     config_name: String,
+    /// The longest time for calls on routes that set none.
+    max_duration: MaxDuration,
     table: RouteTable<Destination>,
     /// In order, each once.
     clusters: Box<[Arc<str>]>,
@@ -69,6 +73,7 @@ impl Routes {
         });
         Self {
             config_name: config.routes.name.clone(),
+            max_duration: max_duration(config),
             table,
             clusters: places.into_keys().map(Arc::from).collect(),
         }
@@ -78,6 +83,7 @@ impl Routes {
     pub(crate) fn are_of(&self, config: &XdsConfig) -> bool {
         let known = self.table.host();
         self.config_name == config.routes.name
+            && self.max_duration == max_duration(config)
             && (Arc::ptr_eq(known, &config.virtual_host) || *known == config.virtual_host)
     }
 
@@ -133,6 +139,7 @@ impl Router {
         match self.routes.table.find(path) {
             Ok(Destination::Forward(place, forward)) => Ok(Routed {
                 cluster: Arc::clone(&self.leases[*place]),
+                limit: self.limit(forward),
                 forward: Arc::clone(forward),
             }),
             Ok(Destination::NonForwarding) => {
@@ -142,6 +149,16 @@ impl Router {
             }
             Err(no_route) => Err(self.with_notes(self.named(&no_route.to_string()))),
         }
+    }
+
+    /// The time that the configuration allows for a call on a route (gRFC A31).
+    fn limit(&self, route: &Forward) -> Option<TimeLimit> {
+        let (max, set_by) = match route.max_duration {
+            MaxDuration::Unset => (self.routes.max_duration, LimitSetter::Listener),
+            set => (set, LimitSetter::Route),
+        };
+        let time = max.limit()?;
+        Some(TimeLimit { time, set_by })
     }
 
     fn named(&self, text: &str) -> String {
@@ -163,9 +180,19 @@ impl Router {
 pub(crate) struct Routed {
     /// The lease keeps the cluster until the call needs no more attempts.
     pub(crate) cluster: Arc<Lease>,
+    /// The time that the configuration allows for the call.
+    pub(crate) limit: Option<TimeLimit>,
     /// All else that the route decides.
     #[expect(dead_code, reason = "timeouts and retry policies will be read from it")]
     pub(crate) forward: Arc<Forward>,
+}
+
+/// The longest time that the listener of a configuration allows for calls.
+fn max_duration(config: &XdsConfig) -> MaxDuration {
+    match &config.listener.kind {
+        ListenerKind::Api(api) => api.max_duration,
+        ListenerKind::Socket => MaxDuration::Unset,
+    }
 }
 
 /// Notes as one text; `None` if there are none. The call that fails with them names the node.

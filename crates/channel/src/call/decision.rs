@@ -1,12 +1,13 @@
 //! The decision of a call: all that is decided once, before its first attempt.
 //!
 //! It is made from one configuration and kept for all attempts. A call that was routed stays with its
-//! cluster even if the routes change (gRFC A31). Timeouts, filters and retry policies of routes will be
-//! decided here too.
+//! cluster even if the routes change (gRFC A31). Filters and retry policies of routes will be decided here
+//! too.
 
 use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, Method, Request, header};
+use tokio::time::Instant;
 use tonic::Status;
 
 use super::{RequestHash, WaitForReady};
@@ -33,7 +34,8 @@ impl Decision {
     /// Reads the request and routes it. Waits for the first configuration and, if the call waits for
     /// ready, for one that works.
     pub(super) async fn make(channel: &ChannelContext, request: Parts) -> Result<Self, Status> {
-        let deadline = Deadline::of(&request.headers)?;
+        let start = Instant::now();
+        let deadline = Deadline::of(&request.headers, start)?;
         let wait_for_ready = request.extensions.get().copied().unwrap_or_default();
         let WaitForReady(wait_for_ready) = wait_for_ready;
         let hash = request.extensions.get().map(|RequestHash(hash)| *hash);
@@ -41,7 +43,7 @@ impl Decision {
         let routed = route(channel, head.uri().path(), deadline, wait_for_ready).await?;
         Ok(Self {
             head,
-            deadline,
+            deadline: deadline.limited(routed.limit, start),
             wait_for_ready,
             hash: hash.unwrap_or_else(|| fastrand::u64(..)),
             routed,

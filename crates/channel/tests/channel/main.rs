@@ -37,4 +37,5 @@ mod sends_away;
 mod servers;
 mod state;
 mod support;
+mod timeouts;
 mod unsaid_credentials;

@@ -16,6 +16,7 @@ mod any;
 mod cluster_config;
 mod config_source;
 mod decode;
+mod duration;
 mod json;
 mod socket_address;
 

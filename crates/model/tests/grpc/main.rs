@@ -22,6 +22,7 @@ mod robustness;
 mod route;
 mod route_table;
 mod rules;
+mod timeouts;
 mod unsupported;
 
 use std::sync::Arc;

@@ -10,9 +10,7 @@ use envoy_types::pb::{
             cluster::v3::{
                 self as pb, LoadBalancingPolicy, OutlierDetection, load_balancing_policy,
             },
-            core::v3::{
-                HttpProtocolOptions, TransportSocket, TypedExtensionConfig, transport_socket,
-            },
+            core::v3::{TransportSocket, TypedExtensionConfig, transport_socket},
             route::v3::{
                 HeaderMatcher, RetryPolicy, Route, RouteAction, RouteConfiguration,
                 route::Action,
@@ -85,25 +83,17 @@ fn wishes_of_routes() {
     assert_eq!(wishes::<RouteConfig>(&wishing_routes()), ROUTE_WISHES);
 }
 
-/// Routes inside a listener are wishes of the listener; so are its own timeout (gRFC A31) and the
-/// optional filters that are left out (gRFC A39).
+/// Routes inside a listener are wishes of the listener; so are the optional filters that are left out (gRFC
+/// A39).
 #[test]
 fn wishes_of_a_listener() {
     let mut manager = manager();
     manager.route_specifier = Some(RouteSpecifier::RouteConfig(wishing_routes()));
-    manager.common_http_protocol_options = Some(HttpProtocolOptions {
-        max_stream_duration: Some(Duration::default()),
-        ..HttpProtocolOptions::default()
-    });
     let mut fancy = filter("fancy", named("x.Fancy"));
     fancy.is_optional = true;
     manager.http_filters.insert(0, fancy);
-    let own = [
-        "api_listener.api_listener.http_filters[0].typed_config: \
-         left out: x.Fancy is optional, and not supported",
-        "api_listener.api_listener.common_http_protocol_options.max_stream_duration: \
-         not supported: a call has no deadline but its own (gRFC A31)",
-    ];
+    let own = ["api_listener.api_listener.http_filters[0].typed_config: \
+         left out: x.Fancy is optional, and not supported"];
     let own = own.map(str::to_owned).into_iter();
     let inline = ROUTE_WISHES.map(|wish| format!("api_listener.api_listener.route_config.{wish}"));
     assert_eq!(
@@ -127,7 +117,7 @@ fn wishes_of_endpoints() {
     );
 }
 
-const ROUTE_WISHES: [&str; 8] = [
+const ROUTE_WISHES: [&str; 9] = [
     "virtual_hosts[0].retry_policy: \
      not supported: only calls that no server has seen are tried again (gRFC A44)",
     "virtual_hosts[0].typed_per_filter_config: \
@@ -139,8 +129,10 @@ const ROUTE_WISHES: [&str; 8] = [
      not supported: the router is the only filter (gRFC A39)",
     "virtual_hosts[0].routes[1].route.hash_policy: \
      not supported: a call has a random hash (gRFC A42)",
-    "virtual_hosts[0].routes[1].route.max_stream_duration: \
-     not supported: a call has no deadline but its own (gRFC A31)",
+    "virtual_hosts[0].routes[1].route.timeout: \
+     ignored: max_stream_duration limits the calls of gRPC (gRFC A31)",
+    "virtual_hosts[0].routes[1].route.max_stream_duration.grpc_timeout_header_offset: \
+     ignored: it is for proxies (gRFC A31)",
     "virtual_hosts[0].routes[1].route.retry_policy: \
      not supported: only calls that no server has seen are tried again (gRFC A44)",
 ];
@@ -160,7 +152,14 @@ fn wishing_routes() -> RouteConfiguration {
     }
     let wishes = action(&mut used);
     wishes.hash_policy = vec![HashPolicy::default()];
-    wishes.max_stream_duration = Some(MaxStreamDuration::default());
+    wishes.timeout = Some(Duration {
+        seconds: 15,
+        nanos: 0,
+    });
+    wishes.max_stream_duration = Some(MaxStreamDuration {
+        grpc_timeout_header_offset: Some(Duration::default()),
+        ..MaxStreamDuration::default()
+    });
     wishes.retry_policy = Some(RetryPolicy::default());
     let host = &mut proto.virtual_hosts[0];
     host.retry_policy = Some(RetryPolicy::default());

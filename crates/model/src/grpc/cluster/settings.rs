@@ -5,21 +5,18 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::{
-    envoy::{
-        config::{
-            cluster::v3::{self as pb, CircuitBreakers},
-            core::v3::{RoutingPriority, TypedExtensionConfig},
-        },
-        extensions::upstreams::http::v3::HttpProtocolOptions,
+use envoy_types::pb::envoy::{
+    config::{
+        cluster::v3::{self as pb, CircuitBreakers},
+        core::v3::{RoutingPriority, TypedExtensionConfig},
     },
-    google::protobuf,
+    extensions::upstreams::http::v3::HttpProtocolOptions,
 };
 use prost::Name;
 
 use crate::{
     Validator,
-    grpc::{any::Extension, config_source::require_self},
+    grpc::{any::Extension, config_source::require_self, duration},
 };
 
 /// The limit of open calls for a cluster that sets none (gRFC A32).
@@ -28,10 +25,6 @@ const DEFAULT_MAX_REQUESTS: u32 = 1024;
 /// The time for which a connection is kept for a session without calls, for a cluster that sets none
 /// (gRFC A75).
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-
-/// The longest `google.protobuf.Duration`: about 10,000 years.
-const MAX_SECONDS: u64 = 315_576_000_000;
-const MAX_NANOS: u32 = 999_999_999;
 
 /// The settings that leaf clusters use. They are validated in a cluster of any kind.
 pub(super) struct Settings {
@@ -79,21 +72,7 @@ fn idle_timeout(config: Option<&TypedExtensionConfig>, v: &mut Validator) -> Opt
         let options: HttpProtocolOptions = Extension::expect(any, v)?;
         let timeout = options.common_http_protocol_options?.idle_timeout?;
         v.field("common_http_protocol_options.idle_timeout", |v| {
-            parse_duration(timeout, v)
+            duration::parse(&timeout, v)
         })
     })
-}
-
-fn parse_duration(proto: protobuf::Duration, v: &mut Validator) -> Option<Duration> {
-    let protobuf::Duration { seconds, nanos } = proto;
-    let whole = u64::try_from(seconds).ok().filter(|s| *s <= MAX_SECONDS);
-    if whole.is_none() {
-        let message = format!("expected 0 to {MAX_SECONDS}, got {seconds}");
-        v.error_at("seconds", message);
-    }
-    let part = u32::try_from(nanos).ok().filter(|n| *n <= MAX_NANOS);
-    if part.is_none() {
-        v.error_at("nanos", format!("expected 0 to {MAX_NANOS}, got {nanos}"));
-    }
-    Some(Duration::new(whole?, part?))
 }

@@ -23,7 +23,7 @@ use super::{
     any::type_name,
     config_source::require_ads_or_self,
     decode::{decode, require_text},
-    route::RouteConfig,
+    route::{MaxDuration, RouteConfig, parse_max_duration},
 };
 use crate::{Decoded, Features, ResourceType, Unsupported, Validator, wire};
 
@@ -54,6 +54,7 @@ impl ResourceType for Listener {
         let inline = match &parsed.kind {
             ListenerKind::Api(ApiListener {
                 routes: RouteSource::Inline(routes),
+                ..
             }) => &routes.unsupported[..],
             _ => &[],
         };
@@ -79,6 +80,8 @@ pub enum ListenerKind {
 pub struct ApiListener {
     /// Where the routes are.
     pub routes: RouteSource,
+    /// The longest time that a call may take, for routes that set none (gRFC A31).
+    pub max_duration: MaxDuration,
 }
 
 /// Where the routes of a listener are.
@@ -157,10 +160,11 @@ fn parse_manager(
         );
     }
     let options = proto.common_http_protocol_options.as_ref();
-    if options.is_some_and(|options| options.max_stream_duration.is_some()) {
-        let message = "not supported: a call has no deadline but its own (gRFC A31)";
-        v.unsupported_at("common_http_protocol_options.max_stream_duration", message);
-    }
+    let max_duration = parse_max_duration(
+        options.and_then(|options| options.max_stream_duration.as_ref()),
+        "common_http_protocol_options.max_stream_duration",
+        v,
+    );
     let routes = match &proto.route_specifier {
         Some(RouteSpecifier::RouteConfig(config)) => parse_inline(config, listener, v),
         Some(RouteSpecifier::Rds(rds)) => v.field("rds", |v| parse_rds(rds, v)),
@@ -173,7 +177,10 @@ fn parse_manager(
             None
         }
     };
-    Some(ApiListener { routes: routes? })
+    Some(ApiListener {
+        routes: routes?,
+        max_duration,
+    })
 }
 
 /// The name of an inline route configuration addresses nothing and may be empty. It then gets the

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use super::MaxDuration;
+
 /// The action of a route for a call that matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteAction {
@@ -24,9 +26,8 @@ impl RouteAction {
     /// assert_eq!(action.clusters().collect::<Vec<_>>(), ["payments"]);
     /// ```
     pub fn to_cluster(name: &str) -> Self {
-        Self::Forward(Arc::new(Forward {
-            clusters: ClusterChoice::Cluster(name.to_owned()),
-        }))
+        let clusters = ClusterChoice::Cluster(name.to_owned());
+        Self::Forward(Arc::new(Forward::to(clusters)))
     }
 
     /// The clusters that a call may go to: none, if the route does not forward it.
@@ -46,6 +47,24 @@ impl RouteAction {
 pub struct Forward {
     /// The cluster, or the clusters among which one is drawn.
     pub clusters: ClusterChoice,
+    /// The longest time that the call may take.
+    pub max_duration: MaxDuration,
+}
+
+impl Forward {
+    /// Sends calls to these clusters, and sets nothing else.
+    ///
+    /// ```
+    /// # use crowfly_model::grpc::route::{ClusterChoice, Forward, MaxDuration};
+    /// let forward = Forward::to(ClusterChoice::Cluster("payments".to_owned()));
+    /// assert_eq!(forward.max_duration, MaxDuration::Unset);
+    /// ```
+    pub fn to(clusters: ClusterChoice) -> Self {
+        Self {
+            clusters,
+            max_duration: MaxDuration::Unset,
+        }
+    }
 }
 
 /// The clusters of a route.

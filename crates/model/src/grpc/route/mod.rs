@@ -12,19 +12,21 @@ mod domain;
 mod parse;
 mod path;
 mod table;
+mod timeout;
 mod unsupported;
 
 use std::{fmt, sync::Arc};
 
 use envoy_types::pb::envoy::config::route::v3 as pb;
 
-pub(super) use self::parse::parse;
 pub use self::{
     action::{ClusterChoice, Forward, RouteAction},
     domain::DomainPattern,
     path::{PathMatcher, PathMismatch},
     table::{NoRoute, RouteTable},
+    timeout::MaxDuration,
 };
+pub(super) use self::{parse::parse, timeout::parse_field as parse_max_duration};
 use super::decode::decode;
 use crate::{Decoded, Features, ResourceType, Unsupported};
 

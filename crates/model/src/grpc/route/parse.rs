@@ -8,7 +8,10 @@ use envoy_types::pb::envoy::config::route::v3::{
     self as pb, route::Action, route_action::ClusterSpecifier, route_match::PathSpecifier,
 };
 
-use super::{PathMatcher, Route, RouteAction, RouteConfig, SkippedRoute, VirtualHost, unsupported};
+use super::{
+    ClusterChoice, Forward, PathMatcher, Route, RouteAction, RouteConfig, SkippedRoute,
+    VirtualHost, timeout, unsupported,
+};
 use crate::{Validator, grpc::decode::require_text};
 
 /// Reads a route configuration, inline or fetched. The result is valid only if `v` has no errors.
@@ -176,13 +179,28 @@ fn parse_action(proto: Option<&Action>, v: &mut Validator) -> Result<RouteAction
         // An action that is unset or not known to this proto is no forwarding either.
         return Ok(RouteAction::NonForwarding);
     };
-    let unsupported = match &action.cluster_specifier {
+    v.field("route", |v| {
+        let clusters = parse_clusters(action.cluster_specifier.as_ref(), v);
+        // An error in the clusters does not hide those in the other fields.
+        let forward = Forward {
+            max_duration: timeout::parse(action.max_stream_duration.as_ref(), v),
+            clusters: clusters?,
+        };
+        Ok(RouteAction::Forward(Arc::new(forward)))
+    })
+}
+
+fn parse_clusters(
+    proto: Option<&ClusterSpecifier>,
+    v: &mut Validator,
+) -> Result<ClusterChoice, Rejected> {
+    let unsupported = match proto {
         Some(ClusterSpecifier::Cluster(name)) => {
-            v.field("route", |v| require_text(name, "cluster", v));
+            require_text(name, "cluster", v);
             return if name.is_empty() {
                 Err(Rejected::Invalid)
             } else {
-                Ok(RouteAction::to_cluster(name))
+                Ok(ClusterChoice::Cluster(name.clone()))
             };
         }
         Some(ClusterSpecifier::ClusterHeader(_)) => "route.cluster_header",

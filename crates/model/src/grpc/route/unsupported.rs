@@ -2,7 +2,10 @@
 //!
 //! They are recorded, because a user takes a field for effective if it was accepted without a message.
 
-use envoy_types::pb::envoy::config::route::v3::{self as pb, RouteMatch, route::Action};
+use envoy_types::pb::{
+    envoy::config::route::v3::{self as pb, RouteMatch, route::Action},
+    google::protobuf::Duration,
+};
 
 use crate::Validator;
 
@@ -51,9 +54,18 @@ fn in_action(proto: &pb::RouteAction, v: &mut Validator) {
         let message = "not supported: a call has a random hash (gRFC A42)";
         v.unsupported_at("hash_policy", message);
     }
-    if proto.max_stream_duration.is_some() {
-        let message = "not supported: a call has no deadline but its own (gRFC A31)";
-        v.unsupported_at("max_stream_duration", message);
+    // Zero is no wish: Envoy needs it to have no limit.
+    if proto
+        .timeout
+        .is_some_and(|time| time != Duration::default())
+    {
+        let message = "ignored: max_stream_duration limits the calls of gRPC (gRFC A31)";
+        v.unsupported_at("timeout", message);
+    }
+    let limits = proto.max_stream_duration.as_ref();
+    if limits.is_some_and(|limits| limits.grpc_timeout_header_offset.is_some()) {
+        let field = "max_stream_duration.grpc_timeout_header_offset";
+        v.unsupported_at(field, "ignored: it is for proxies (gRFC A31)");
     }
     if proto.retry_policy.is_some() {
         v.unsupported_at("retry_policy", NO_RETRY);
