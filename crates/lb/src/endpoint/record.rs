@@ -17,7 +17,16 @@ use crate::{LocalityId, counters::CallCounter, leaf::LeafId};
 #[derive(Debug)]
 #[repr(C)] // The fields that every list looks at come first, because a list may have 10,000 endpoints.
 pub(crate) struct Record<T> {
-    /// The last list that took it up.
+    pub(crate) state: State<T>,
+    /// True if the driver has reported a state since it knows the endpoint.
+    pub(crate) reported: bool,
+    /// True if the driver knows the endpoint: it was told to connect it, and not to release it
+    /// since.
+    pub(super) introduced: bool,
+    /// True if the driver was ever told to release the endpoint. A new command to connect it must
+    /// then come after that release.
+    pub(super) released: bool,
+    /// The last search for repeated endpoints that found it.
     pub(super) mark: u64,
     /// The addresses of the endpoint, the main one first.
     pub(crate) addresses: Arc<[SocketAddr]>,
@@ -25,18 +34,9 @@ pub(crate) struct Record<T> {
     /// an endpoint that left until the next list is as good. And two localities may list one
     /// address set.
     pub(super) places: SmallVec<[Place; 1]>,
-    pub(crate) state: State<T>,
     pub(super) roster: RosterId,
     pub(super) kind: Kind,
     pub(super) ledger: Ledger<T>,
-    /// True if the driver knows the endpoint: it was told to connect it, and not to release it
-    /// since.
-    pub(super) introduced: bool,
-    /// True if the driver was ever told to release the endpoint. A new command to connect it must
-    /// then come after that release.
-    pub(super) released: bool,
-    /// True if the driver has reported a state since it knows the endpoint.
-    pub(crate) reported: bool,
 }
 
 /// The two kinds of thing that a driver connects.
@@ -57,8 +57,8 @@ pub(super) enum Kind {
 pub(super) struct Place {
     pub(super) leaf: LeafId,
     pub(super) locality: LocalityId,
-    /// The number of lists of the leaf that hold the endpoint in this locality: 2 if the list in
-    /// use and the pending one do.
+    /// The number of lists of the leaf that hold the endpoint in this locality. An endpoint that a list
+    /// carries over to the next counts once.
     pub(super) lists: u32,
 }
 
@@ -93,17 +93,6 @@ impl<T> Record<T> {
 
     pub(crate) fn is_failing(&self) -> bool {
         self.connectivity() == Connectivity::TransientFailure
-    }
-
-    /// Returns whether both lists of a leaf, the one in use and the pending one, hold the endpoint.
-    pub(crate) fn is_in_both_lists_of(&self, leaf: LeafId) -> bool {
-        let places = self.places.iter().filter(|place| place.leaf == leaf);
-        places.map(|place| place.lists).sum::<u32>() > 1
-    }
-
-    /// Returns whether it has these addresses, in this order.
-    pub(super) fn is_at(&self, addresses: &Arc<[SocketAddr]>) -> bool {
-        Arc::ptr_eq(&self.addresses, addresses) || self.addresses == *addresses
     }
 
     pub(super) fn set_addresses(&mut self, addresses: &Arc<[SocketAddr]>) {

@@ -72,11 +72,12 @@ impl<T> Pool<T> {
         self.rosters.remove(id.0);
     }
 
-    /// The endpoint with this set of addresses. A new one is IDLE, and its finder has to hold it.
-    pub(crate) fn find_or_add(&mut self, id: RosterId, endpoint: &Endpoint) -> EndpointId {
+    /// The endpoint with this set of addresses, and true if it is new. A new one is IDLE, and its finder
+    /// has to hold it.
+    pub(crate) fn find_or_add(&mut self, id: RosterId, endpoint: &Endpoint) -> (EndpointId, bool) {
         let identity = endpoint.identity();
         if let Some(known) = self.find(id, &identity) {
-            return known;
+            return (known, false);
         }
         let kind = Kind::Endpoint {
             identity: identity.clone(),
@@ -86,7 +87,7 @@ impl<T> Pool<T> {
         if let Some(roster) = self.rosters.get_mut(id.0) {
             roster.index.insert(&identity, added);
         }
-        added
+        (added, true)
     }
 
     /// Takes the cluster's list of draining endpoints.
@@ -102,7 +103,7 @@ impl<T> Pool<T> {
         }
         let mut draining = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
-            let found = self.find_or_add(id, endpoint);
+            let (found, _) = self.find_or_add(id, endpoint);
             let record = self.records.get_mut(found.0);
             if let Some(record) = record.filter(|record| !record.is_draining())
                 && let Some(roster) = self.rosters.get_mut(id.0)
