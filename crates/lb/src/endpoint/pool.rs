@@ -153,18 +153,14 @@ impl<T> Pool<T> {
         self.marks
     }
 
-    /// Marks the endpoint as one of a list that has its addresses in this order. Returns false, and does
-    /// nothing, if it had this mark already.
-    pub(crate) fn list(
-        &mut self,
-        id: EndpointId,
-        addresses: &Arc<[SocketAddr]>,
-        mark: u64,
-    ) -> bool {
+    /// Marks the endpoint as one of a list, which has its health and the order of its addresses. Returns
+    /// false, and does nothing, if it had this mark already.
+    pub(crate) fn list(&mut self, id: EndpointId, endpoint: &Endpoint, mark: u64) -> bool {
         let is_first = self.mark(id, mark);
         let record = self.records.get_mut(id.0);
         if let Some(record) = record.filter(|_| is_first) {
-            record.set_addresses(addresses);
+            record.set_addresses(endpoint.addresses());
+            record.set_health(endpoint.health);
         }
         is_first
     }

@@ -11,7 +11,7 @@ use super::{
     Connectivity, EndpointId, EndpointView, RosterId, Wish,
     ready::{Connected, Ledger, ReadyEndpoint},
 };
-use crate::{LocalityId, counters::CallCounter, leaf::LeafId};
+use crate::{Health, LocalityId, counters::CallCounter, leaf::LeafId};
 
 /// One endpoint, as the plan describes it and as the driver has reported it.
 #[derive(Debug)]
@@ -45,6 +45,9 @@ pub(super) enum Kind {
     /// An endpoint of the cluster, known by its addresses as a set (A61).
     Endpoint {
         identity: Arc<[SocketAddr]>,
+        /// Its health in the lists of leaves.
+        health: Health,
+        /// True if the cluster's list of draining endpoints has it.
         is_draining: bool,
     },
     /// All endpoints of a `pick_first` leaf as one list of addresses. A call is counted to the endpoint
@@ -103,6 +106,12 @@ impl<T> Record<T> {
 
     pub(super) fn is_draining(&self) -> bool {
         matches!(self.kind, Kind::Endpoint { is_draining, .. } if is_draining)
+    }
+
+    pub(super) fn set_health(&mut self, listed: Health) {
+        if let Kind::Endpoint { health, .. } = &mut self.kind {
+            *health = listed;
+        }
     }
 
     pub(super) fn set_draining(&mut self, draining: bool) {

@@ -19,7 +19,7 @@ use super::{
     index::AddressIndex,
     record::{Kind, Record, State},
 };
-use crate::{ClusterName, Command, counters::CallCounter, plan::Endpoint, slots::Key};
+use crate::{ClusterName, Command, Health, counters::CallCounter, plan::Endpoint, slots::Key};
 
 /// Names a roster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +81,7 @@ impl<T> Pool<T> {
         }
         let kind = Kind::Endpoint {
             identity: identity.clone(),
+            health: endpoint.health,
             is_draining: false,
         };
         let added = self.add(Record::new(id, kind, endpoint.addresses().clone()));
@@ -179,8 +180,10 @@ impl<T> Pool<T> {
     /// The endpoints that the leaf clusters of a tree know.
     pub(crate) fn roster_views(&self, tree: &str) -> Vec<RosterView> {
         let records = self.records.entries().filter_map(|(key, record)| {
-            let Kind::Endpoint { is_draining, .. } = record.kind else {
-                return None;
+            let health = match record.kind {
+                Kind::Endpoint { is_draining, .. } if is_draining => Health::Draining,
+                Kind::Endpoint { health, .. } => health,
+                Kind::Flattened => return None,
             };
             let roster = self.rosters.get(record.roster.0)?;
             let places = record.places.iter();
@@ -188,7 +191,7 @@ impl<T> Pool<T> {
                 id: EndpointId(key),
                 cluster: roster.cluster.clone(),
                 addresses: record.addresses.clone(),
-                is_draining,
+                health,
                 localities: places.map(|place| place.locality.clone()).collect(),
                 state: record.connectivity(),
                 picks: record.picks(),

@@ -4,8 +4,7 @@
 //! lists have at the same place is *carried over*: it is held once for the two of them, and no record is
 //! looked at for it.
 
-use std::sync::Arc;
-use std::{net::SocketAddr, num::NonZeroU64};
+use std::{num::NonZeroU64, sync::Arc};
 
 use crate::{
     EndpointId, LocalityId,
@@ -127,7 +126,7 @@ impl Held {
         let is_as_planned = member.is_some_and(|member| {
             member.weight == endpoint.weight && member.locality == endpoint.locality
         });
-        is_as_planned && self.is_at(index, endpoint.addresses())
+        is_as_planned && self.has_planned(index, endpoint)
     }
 
     pub(super) fn entries<'a, T>(
@@ -139,12 +138,12 @@ impl Held {
             .filter_map(|member| Some((member, pool.get(member.id)?)))
     }
 
-    /// Returns whether the endpoint at this index has these addresses in the plan of the list.
-    fn is_at(&self, index: usize, addresses: &Arc<[SocketAddr]>) -> bool {
+    /// Returns whether the plan of the list has this endpoint at this index, with the same health.
+    fn has_planned(&self, index: usize, endpoint: &Endpoint) -> bool {
         let planned = self.plan.as_ref().and_then(|plan| plan.get(index));
         planned.is_some_and(|planned| {
-            let planned = planned.addresses();
-            Arc::ptr_eq(planned, addresses) || planned == addresses
+            let (before, now) = (planned.addresses(), endpoint.addresses());
+            planned.health == endpoint.health && (Arc::ptr_eq(before, now) || before == now)
         })
     }
 }
@@ -164,7 +163,7 @@ fn find_all<T>(owner: &Owner, plan: &[Endpoint], newest: &Held, pool: &mut Pool<
     let mut may_repeat = false;
     for (index, endpoint) in plan.iter().enumerate() {
         let id = match newest.members.get(index) {
-            Some(member) if newest.is_at(index, endpoint.addresses()) => member.id,
+            Some(member) if newest.has_planned(index, endpoint) => member.id,
             _ => {
                 let (id, is_new) = pool.find_or_add(owner.roster, endpoint);
                 may_repeat |= !is_new;
@@ -177,8 +176,8 @@ fn find_all<T>(owner: &Owner, plan: &[Endpoint], newest: &Held, pool: &mut Pool<
         let mark = pool.next_mark();
         let mut planned = plan.iter();
         members.retain(|member| {
-            let addresses = planned.next().map(Endpoint::addresses);
-            addresses.is_some_and(|addresses| pool.list(member.id, addresses, mark))
+            let endpoint = planned.next();
+            endpoint.is_some_and(|endpoint| pool.list(member.id, endpoint, mark))
         });
     }
     members
