@@ -18,7 +18,7 @@ pub(crate) use record::{Failed, Record, State};
 pub(crate) use roster::RosterId;
 pub(crate) use wish::Wish;
 
-use crate::{ClusterName, LocalityId, slots::Key};
+use crate::{ClusterName, Health, LocalityId, slots::Key};
 
 /// Names an endpoint for as long as its leaf cluster knows it, wherever in the cluster it is. Ids are
 /// not used again for others.
@@ -138,9 +138,9 @@ pub struct RosterView {
     pub cluster: ClusterName,
     /// Its addresses, the main one first.
     pub addresses: Arc<[SocketAddr]>,
-    /// True if its health is DRAINING (A55). No leaf gets such an endpoint, because only calls of
-    /// its sessions may go to it.
-    pub is_draining: bool,
+    /// Its health. No leaf gets an endpoint that is DRAINING, because only calls of its sessions may
+    /// go to it (A55).
+    pub health: Health,
     /// The localities of its places in the tree, which may be several; empty if no leaf holds it.
     pub localities: Vec<LocalityId>,
     /// The state of its own connection. Under `pick_first` it has none of its own, and is IDLE.

@@ -91,8 +91,8 @@ pub use name::{ClusterName, LocalityId};
 pub use outcome::{CallOutcome, Counted};
 pub use picker::{DropCause, Dropped, Pick, PickFailure, Picker, Share};
 pub use plan::{
-    ChoiceCount, ClusterPlan, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
-    PriorityChild, RingSize,
+    ChoiceCount, ClusterPlan, DropCategory, Endpoint, Health, Leaf, Locality, Node, Plan, Policy,
+    Priority, PriorityChild, RingSize,
 };
 pub use race::{Race, RaceAction, RaceEvent};
 pub use tree::{Tree, TreeKind, TreeRole};

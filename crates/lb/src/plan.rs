@@ -290,6 +290,18 @@ impl Default for ChoiceCount {
     }
 }
 
+/// The health of an endpoint, as the control plane reports it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Health {
+    /// The control plane does not know. The endpoint is used like a healthy one.
+    #[default]
+    Unknown,
+    /// The endpoint is healthy.
+    Healthy,
+    /// The endpoint gets calls of its sessions alone (A55). No leaf has such an endpoint.
+    Draining,
+}
+
 /// One backend: at least one address, the main one first.
 ///
 /// Several addresses are several ways to reach the same backend (A61), so it counts once.
@@ -300,6 +312,8 @@ pub struct Endpoint {
     pub weight: NonZeroU64,
     /// The locality of the endpoint, if it differs from that of its place in the tree.
     pub locality: Option<LocalityId>,
+    /// Its health. Sessions may be limited to endpoints of some health (A55).
+    pub health: Health,
     /// The text that is hashed for its place on a hash ring, instead of its first address (A76).
     pub hash_key: Option<Arc<str>>,
 }
@@ -312,6 +326,7 @@ impl Endpoint {
             addresses,
             weight: NonZeroU64::MIN,
             locality: None,
+            health: Health::Unknown,
             hash_key: None,
         })
     }
@@ -348,6 +363,7 @@ impl From<SocketAddr> for Endpoint {
             addresses: Arc::from([address]),
             weight: NonZeroU64::MIN,
             locality: None,
+            health: Health::Unknown,
             hash_key: None,
         }
     }

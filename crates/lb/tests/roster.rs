@@ -12,8 +12,8 @@ mod sim;
 use std::sync::Arc;
 
 use crowfly_lb::{
-    BalancerEvent, ChoiceCount, Connectivity, Endpoint, EndpointState, Leaf, LocalityId, Node,
-    Policy, RosterView, timing::RETENTION,
+    BalancerEvent, ChoiceCount, Connectivity, Endpoint, EndpointState, Health, Leaf, LocalityId,
+    Node, Policy, RosterView, timing::RETENTION,
 };
 use sim::{
     CLUSTER, Port, Sim, address, endpoint, endpoints_at,
@@ -241,14 +241,14 @@ fn a_draining_endpoint_is_known_and_takes_no_calls() {
     let plan = |ports: &[Port], draining: &[Port]| draining_plan(priorities(&[ports]), draining);
     let mut sim = Sim::ready_with(plan(&[1, 2], &[]));
     let id = sim.id(1);
-    assert!(!known(&sim, 1).is_draining);
+    assert_eq!(known(&sim, 1).health, Health::Unknown);
     let open: Vec<_> = (0..4).map(|_| sim.call()).collect();
 
     sim.plan(plan(&[2], &[1]));
     assert_eq!(sim.releases, [1]);
     assert_eq!(sim.count(10), [(2, 10)].into());
     let draining = known(&sim, 1);
-    assert_eq!((draining.id, draining.is_draining), (id, true));
+    assert_eq!((draining.id, draining.health), (id, Health::Draining));
     assert_eq!((draining.picks, draining.in_flight), (2, 2));
     drop(open);
     assert_eq!(known(&sim, 1).in_flight, 0);
@@ -258,7 +258,7 @@ fn a_draining_endpoint_is_known_and_takes_no_calls() {
     assert_eq!(known(&sim, 1).id, id);
     sim.plan(plan(&[2, 1], &[]));
     assert_eq!(sim.id(1), id);
-    assert!(!known(&sim, 1).is_draining);
+    assert_eq!(known(&sim, 1).health, Health::Unknown);
     sim.ready(&[1]);
     assert_eq!(sim.count(10), [(1, 5), (2, 5)].into());
     assert_eq!(known(&sim, 1).picks, 7);
@@ -275,7 +275,7 @@ fn an_endpoint_may_be_draining_from_the_start() {
     sim.plan(draining_plan(zone(&[1]), &[2, 2]));
     assert_eq!(sim.connects, [1]);
     assert_eq!(ports(&sim), [1, 2]);
-    assert!(known(&sim, 2).is_draining);
+    assert_eq!(known(&sim, 2).health, Health::Draining);
     assert_eq!(sim.balancer.held(), (2, 1));
     sim.remove(CLUSTER);
     assert_eq!(sim.balancer.held(), (0, 0));
@@ -411,4 +411,28 @@ fn endpoint_in(zone: &str, ports: &[Port]) -> Endpoint {
 
 fn us(zone: &str) -> LocalityId {
     LocalityId::new("us", zone, "")
+}
+
+/// gRFC A55: sessions may be limited to endpoints of some health, so the roster tells UNKNOWN from HEALTHY.
+/// A change of health alone moves no connection.
+#[test]
+fn the_roster_knows_the_health_of_each_endpoint() {
+    let plan = |second: Health| {
+        let mut endpoints = [endpoint(&[1]), endpoint(&[2])];
+        endpoints[1].health = second;
+        in_cluster(priority(&[(
+            "child0",
+            Node::round_robin(endpoints.to_vec()),
+        )]))
+    };
+    let mut sim = Sim::ready_with(plan(Health::Unknown));
+    let id = sim.id(2);
+    assert_eq!(known(&sim, 2).health, Health::Unknown);
+    sim.forget();
+    sim.plan(plan(Health::Healthy));
+    assert_eq!(known(&sim, 2).health, Health::Healthy);
+    assert_eq!(known(&sim, 1).health, Health::Unknown);
+    assert_eq!((sim.id(2), sim.connects.len()), (id, 0));
+    sim.plan(plan(Health::Unknown));
+    assert_eq!(known(&sim, 2).health, Health::Unknown);
 }

@@ -10,7 +10,18 @@ use super::EndpointId;
 /// For each address, the endpoints that have it.
 #[derive(Debug, Default)]
 pub(super) struct AddressIndex {
-    by_address: HashMap<SocketAddr, Owners>,
+    by_address: ByAddress,
+}
+
+/// The number of addresses that are kept as a list.
+const FEW: usize = 8;
+
+/// A map. It begins as a list, because most clusters have few addresses, and a channel may have many
+/// clusters.
+#[derive(Debug)]
+enum ByAddress {
+    Few(Vec<(SocketAddr, Owners)>),
+    Many(HashMap<SocketAddr, Owners>),
 }
 
 /// The endpoints that have an address. It is one, unless a plan gives an address twice or an endpoint
@@ -24,10 +35,10 @@ enum Owners {
 impl AddressIndex {
     pub(super) fn insert(&mut self, addresses: &[SocketAddr], id: EndpointId) {
         for &address in addresses {
-            let owners = self.by_address.entry(address);
-            owners
-                .and_modify(|owners| owners.add(id))
-                .or_insert(Owners::One(id));
+            match self.by_address.get_mut(&address) {
+                Some(owners) => owners.add(id),
+                None => self.by_address.insert(address, Owners::One(id)),
+            }
         }
     }
 
@@ -62,6 +73,58 @@ impl AddressIndex {
         let owners = addresses.iter().map(|address| self.owners(address));
         let fewest = owners.min_by_key(|owners| owners.len())?;
         fewest.iter().copied().find(|&id| is_it(id))
+    }
+}
+
+impl ByAddress {
+    fn get(&self, address: &SocketAddr) -> Option<&Owners> {
+        match self {
+            Self::Few(list) => {
+                let found = list.iter().find(|(known, _)| known == address);
+                found.map(|(_, owners)| owners)
+            }
+            Self::Many(map) => map.get(address),
+        }
+    }
+
+    fn get_mut(&mut self, address: &SocketAddr) -> Option<&mut Owners> {
+        match self {
+            Self::Few(list) => {
+                let found = list.iter_mut().find(|(known, _)| known == address);
+                found.map(|(_, owners)| owners)
+            }
+            Self::Many(map) => map.get_mut(address),
+        }
+    }
+
+    /// Adds an address that is not there.
+    fn insert(&mut self, address: SocketAddr, owners: Owners) {
+        if let Self::Few(list) = self
+            && list.len() == FEW
+        {
+            *self = Self::Many(std::mem::take(list).into_iter().collect());
+        }
+        match self {
+            Self::Few(list) => {
+                // One at first: `push` would begin with four.
+                list.reserve_exact(1);
+                list.push((address, owners));
+            }
+            Self::Many(map) => _ = map.insert(address, owners),
+        }
+    }
+
+    fn remove(&mut self, address: &SocketAddr) {
+        match self {
+            Self::Few(list) => list.retain(|(known, _)| known != address),
+            Self::Many(map) => _ = map.remove(address),
+        }
+    }
+}
+
+impl Default for ByAddress {
+    fn default() -> Self {
+        Self::Few(Vec::new())
     }
 }
 
@@ -114,6 +177,26 @@ mod tests {
         index.remove(&[a, b], x);
         assert_eq!(index.owners(&b), [z]);
         index.remove(&[b], z);
-        assert!(index.by_address.is_empty());
+        assert!(index.owners(&b).is_empty());
+    }
+
+    /// A few addresses are a list, and more are a table. Both find the same.
+    #[test]
+    fn an_index_of_any_size_finds_its_addresses() {
+        let mut ids = Slots::new();
+        let mut index = AddressIndex::default();
+        let added: Vec<_> = (1..=3 * FEW as u16)
+            .map(|port| {
+                let address = SocketAddr::from(([127, 0, 0, 1], port));
+                let id = EndpointId(ids.insert(()));
+                index.insert(&[address], id);
+                (address, id)
+            })
+            .collect();
+        for (address, id) in &added {
+            assert_eq!(index.owners(address), [*id]);
+            index.remove(&[*address], *id);
+            assert!(index.owners(address).is_empty());
+        }
     }
 }

@@ -75,17 +75,11 @@ impl<T> Pool<T> {
         self.records.get(id.0)
     }
 
-    /// A list of a leaf took up the endpoint, as the plan now describes it.
-    pub(crate) fn hold(
-        &mut self,
-        id: EndpointId,
-        (leaf, locality): (LeafId, &LocalityId),
-        endpoint: &Endpoint,
-    ) {
+    /// A list of a leaf took up the endpoint.
+    pub(crate) fn hold(&mut self, id: EndpointId, (leaf, locality): (LeafId, &LocalityId)) {
         let Some(record) = self.records.get_mut(id.0) else {
             return;
         };
-        record.set_addresses(endpoint.addresses());
         if record.enter_again(leaf, locality) {
             return;
         }
@@ -153,38 +147,22 @@ impl<T> Pool<T> {
         self.remove(id);
     }
 
-    /// Takes up an endpoint for one more list of a place, in one look at its record. Returns false, and
-    /// does nothing, if it has other addresses, if it is marked already, or if it does not have the
-    /// place.
-    pub(crate) fn hold_again(
-        &mut self,
-        id: EndpointId,
-        (leaf, locality): (LeafId, &LocalityId),
-        endpoint: &Endpoint,
-        mark: u64,
-    ) -> bool {
-        let Some(record) = self.records.get_mut(id.0) else {
-            return false;
-        };
-        let is_held = record.mark != mark
-            && record.is_at(endpoint.addresses())
-            && record.enter_again(leaf, locality);
-        if is_held {
-            record.mark = mark;
-            record.set_addresses(endpoint.addresses());
-        }
-        is_held
-    }
-
-    /// Returns whether the endpoint has these addresses, in this order.
-    pub(crate) fn is_at(&self, id: EndpointId, addresses: &Arc<[SocketAddr]>) -> bool {
-        self.get(id).is_some_and(|record| record.is_at(addresses))
-    }
-
     /// A mark that no endpoint has.
     pub(crate) fn next_mark(&mut self) -> u64 {
         self.marks += 1;
         self.marks
+    }
+
+    /// Marks the endpoint as one of a list, which has its health and the order of its addresses. Returns
+    /// false, and does nothing, if it had this mark already.
+    pub(crate) fn list(&mut self, id: EndpointId, endpoint: &Endpoint, mark: u64) -> bool {
+        let is_first = self.mark(id, mark);
+        let record = self.records.get_mut(id.0);
+        if let Some(record) = record.filter(|_| is_first) {
+            record.set_addresses(endpoint.addresses());
+            record.set_health(endpoint.health);
+        }
+        is_first
     }
 
     /// Marks the endpoint. Returns false if it had this mark already.

@@ -11,13 +11,22 @@ use super::{
     Connectivity, EndpointId, EndpointView, RosterId, Wish,
     ready::{Connected, Ledger, ReadyEndpoint},
 };
-use crate::{LocalityId, counters::CallCounter, leaf::LeafId};
+use crate::{Health, LocalityId, counters::CallCounter, leaf::LeafId};
 
 /// One endpoint, as the plan describes it and as the driver has reported it.
 #[derive(Debug)]
 #[repr(C)] // The fields that every list looks at come first, because a list may have 10,000 endpoints.
 pub(crate) struct Record<T> {
-    /// The last list that took it up.
+    pub(crate) state: State<T>,
+    /// True if the driver has reported a state since it knows the endpoint.
+    pub(crate) reported: bool,
+    /// True if the driver knows the endpoint: it was told to connect it, and not to release it
+    /// since.
+    pub(super) introduced: bool,
+    /// True if the driver was ever told to release the endpoint. A new command to connect it must
+    /// then come after that release.
+    pub(super) released: bool,
+    /// The last search for repeated endpoints that found it.
     pub(super) mark: u64,
     /// The addresses of the endpoint, the main one first.
     pub(crate) addresses: Arc<[SocketAddr]>,
@@ -25,18 +34,9 @@ pub(crate) struct Record<T> {
     /// an endpoint that left until the next list is as good. And two localities may list one
     /// address set.
     pub(super) places: SmallVec<[Place; 1]>,
-    pub(crate) state: State<T>,
     pub(super) roster: RosterId,
     pub(super) kind: Kind,
     pub(super) ledger: Ledger<T>,
-    /// True if the driver knows the endpoint: it was told to connect it, and not to release it
-    /// since.
-    pub(super) introduced: bool,
-    /// True if the driver was ever told to release the endpoint. A new command to connect it must
-    /// then come after that release.
-    pub(super) released: bool,
-    /// True if the driver has reported a state since it knows the endpoint.
-    pub(crate) reported: bool,
 }
 
 /// The two kinds of thing that a driver connects.
@@ -45,6 +45,9 @@ pub(super) enum Kind {
     /// An endpoint of the cluster, known by its addresses as a set (A61).
     Endpoint {
         identity: Arc<[SocketAddr]>,
+        /// Its health in the lists of leaves.
+        health: Health,
+        /// True if the cluster's list of draining endpoints has it.
         is_draining: bool,
     },
     /// All endpoints of a `pick_first` leaf as one list of addresses. A call is counted to the endpoint
@@ -57,8 +60,8 @@ pub(super) enum Kind {
 pub(super) struct Place {
     pub(super) leaf: LeafId,
     pub(super) locality: LocalityId,
-    /// The number of lists of the leaf that hold the endpoint in this locality: 2 if the list in
-    /// use and the pending one do.
+    /// The number of lists of the leaf that hold the endpoint in this locality. An endpoint that a list
+    /// carries over to the next counts once.
     pub(super) lists: u32,
 }
 
@@ -95,17 +98,6 @@ impl<T> Record<T> {
         self.connectivity() == Connectivity::TransientFailure
     }
 
-    /// Returns whether both lists of a leaf, the one in use and the pending one, hold the endpoint.
-    pub(crate) fn is_in_both_lists_of(&self, leaf: LeafId) -> bool {
-        let places = self.places.iter().filter(|place| place.leaf == leaf);
-        places.map(|place| place.lists).sum::<u32>() > 1
-    }
-
-    /// Returns whether it has these addresses, in this order.
-    pub(super) fn is_at(&self, addresses: &Arc<[SocketAddr]>) -> bool {
-        Arc::ptr_eq(&self.addresses, addresses) || self.addresses == *addresses
-    }
-
     pub(super) fn set_addresses(&mut self, addresses: &Arc<[SocketAddr]>) {
         if !Arc::ptr_eq(&self.addresses, addresses) {
             self.addresses = addresses.clone();
@@ -114,6 +106,12 @@ impl<T> Record<T> {
 
     pub(super) fn is_draining(&self) -> bool {
         matches!(self.kind, Kind::Endpoint { is_draining, .. } if is_draining)
+    }
+
+    pub(super) fn set_health(&mut self, listed: Health) {
+        if let Kind::Endpoint { health, .. } = &mut self.kind {
+            *health = listed;
+        }
     }
 
     pub(super) fn set_draining(&mut self, draining: bool) {

@@ -19,7 +19,7 @@ use super::{
     index::AddressIndex,
     record::{Kind, Record, State},
 };
-use crate::{ClusterName, Command, counters::CallCounter, plan::Endpoint, slots::Key};
+use crate::{ClusterName, Command, Health, counters::CallCounter, plan::Endpoint, slots::Key};
 
 /// Names a roster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,21 +72,23 @@ impl<T> Pool<T> {
         self.rosters.remove(id.0);
     }
 
-    /// The endpoint with this set of addresses. A new one is IDLE, and its finder has to hold it.
-    pub(crate) fn find_or_add(&mut self, id: RosterId, endpoint: &Endpoint) -> EndpointId {
+    /// The endpoint with this set of addresses, and true if it is new. A new one is IDLE, and its finder
+    /// has to hold it.
+    pub(crate) fn find_or_add(&mut self, id: RosterId, endpoint: &Endpoint) -> (EndpointId, bool) {
         let identity = endpoint.identity();
         if let Some(known) = self.find(id, &identity) {
-            return known;
+            return (known, false);
         }
         let kind = Kind::Endpoint {
             identity: identity.clone(),
+            health: endpoint.health,
             is_draining: false,
         };
         let added = self.add(Record::new(id, kind, endpoint.addresses().clone()));
         if let Some(roster) = self.rosters.get_mut(id.0) {
             roster.index.insert(&identity, added);
         }
-        added
+        (added, true)
     }
 
     /// Takes the cluster's list of draining endpoints.
@@ -102,7 +104,7 @@ impl<T> Pool<T> {
         }
         let mut draining = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
-            let found = self.find_or_add(id, endpoint);
+            let (found, _) = self.find_or_add(id, endpoint);
             let record = self.records.get_mut(found.0);
             if let Some(record) = record.filter(|record| !record.is_draining())
                 && let Some(roster) = self.rosters.get_mut(id.0)
@@ -178,8 +180,10 @@ impl<T> Pool<T> {
     /// The endpoints that the leaf clusters of a tree know.
     pub(crate) fn roster_views(&self, tree: &str) -> Vec<RosterView> {
         let records = self.records.entries().filter_map(|(key, record)| {
-            let Kind::Endpoint { is_draining, .. } = record.kind else {
-                return None;
+            let health = match record.kind {
+                Kind::Endpoint { is_draining, .. } if is_draining => Health::Draining,
+                Kind::Endpoint { health, .. } => health,
+                Kind::Flattened => return None,
             };
             let roster = self.rosters.get(record.roster.0)?;
             let places = record.places.iter();
@@ -187,7 +191,7 @@ impl<T> Pool<T> {
                 id: EndpointId(key),
                 cluster: roster.cluster.clone(),
                 addresses: record.addresses.clone(),
-                is_draining,
+                health,
                 localities: places.map(|place| place.locality.clone()).collect(),
                 state: record.connectivity(),
                 picks: record.picks(),

@@ -37,7 +37,7 @@ pub(super) fn refresh<T>(
     let before = States::of(&members.current, owner, pool);
     let slots = before.slots.iter();
     let connectivity: Vec<_> = slots.map(Slot::connectivity).collect();
-    for (index, member) in members.current.members.iter().enumerate() {
+    for (index, member) in members.current.held.members.iter().enumerate() {
         if connectivity.get(index) == Some(&Connectivity::Idle)
             && selector.wants(index, &connectivity)
         {

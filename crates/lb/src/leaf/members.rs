@@ -2,11 +2,14 @@
 //!
 //! There are two lists, because a new one serves no calls until it is as good as the old one (A61).
 
-use std::{net::SocketAddr, num::NonZeroU64, sync::Arc};
+use std::{collections::HashSet, net::SocketAddr, num::NonZeroU64, sync::Arc};
 
-use super::round_robin::Cursor;
+use super::{
+    held::{Held, Member},
+    round_robin::Cursor,
+};
 use crate::{
-    Connectivity, EndpointId, EndpointView, LocalityId, Tree, TreeRole,
+    Connectivity, EndpointView, LocalityId, Tree, TreeRole,
     endpoint::{AddressList, Failed, Owner, Pool, Record, State},
     plan::Endpoint,
 };
@@ -17,7 +20,7 @@ pub(crate) struct Members {
     pub(super) current: List,
     pub(super) pending: Option<List>,
     /// The endpoints of a `pick_first` leaf, whose list is one with the addresses of all of them.
-    flattened: Vec<Member>,
+    flattened: Held,
     /// The number of endpoints that became READY since the last look at the list in use. `ready` is
     /// the number that were READY at that look.
     gained: usize,
@@ -33,39 +36,9 @@ pub(crate) struct Members {
 /// An ordered list of endpoints, as one plan had it.
 #[derive(Debug, Default)]
 pub(super) struct List {
-    pub(super) members: Vec<Member>,
+    pub(super) held: Held,
     /// Shared by every picker of this list: a change of state does not restart the turns.
     pub(super) cursor: Arc<Cursor>,
-}
-
-/// An endpoint of the cluster's roster, with the locality and the weight that this list gives it.
-#[derive(Debug)]
-pub(super) struct Member {
-    pub(super) id: EndpointId,
-    /// `None` for the locality of the leaf. A plan makes a list of thousands, and most need no copy of it.
-    locality: Option<LocalityId>,
-    weight: NonZeroU64,
-}
-
-impl Member {
-    fn new(id: EndpointId, endpoint: &Endpoint) -> Self {
-        Self {
-            id,
-            locality: endpoint.locality.clone(),
-            weight: endpoint.weight,
-        }
-    }
-
-    pub(super) fn locality<'a>(&'a self, owner: &'a Owner) -> &'a LocalityId {
-        self.locality.as_ref().unwrap_or(&owner.locality)
-    }
-
-    /// Returns whether a list that takes up `endpoint` would get this very member.
-    fn is<T>(&self, endpoint: &Endpoint, pool: &Pool<T>) -> bool {
-        self.weight == endpoint.weight
-            && self.locality == endpoint.locality
-            && pool.is_at(self.id, endpoint.addresses())
-    }
 }
 
 impl Members {
@@ -73,18 +46,19 @@ impl Members {
     pub(super) fn update<T>(
         &mut self,
         owner: &Owner,
-        wanted: &[Endpoint],
+        wanted: &Arc<[Endpoint]>,
         pool: &mut Pool<T>,
         rng: &mut fastrand::Rng,
     ) {
         self.visits += wanted.len() as u64;
-        let newest = self.pending.as_ref().unwrap_or(&self.current);
+        let in_use = &self.current.held;
+        let newest = self.pending.as_ref().map_or(in_use, |list| &list.held);
         let next = List {
-            members: hold_all(owner, wanted, &newest.members, pool),
+            held: Held::hold(owner, wanted, newest, in_use, pool),
             cursor: Arc::new(Cursor::new(rng.u32(..))),
         };
         if let Some(superseded) = self.pending.replace(next) {
-            self.let_go(owner, superseded.members, pool);
+            self.visits += superseded.held.let_go(owner, in_use, pool) as u64;
         }
     }
 
@@ -94,62 +68,45 @@ impl Members {
     pub(super) fn update_flattened<T>(
         &mut self,
         owner: &Owner,
-        wanted: &[Endpoint],
+        wanted: &Arc<[Endpoint]>,
         all: Option<&Endpoint>,
         pool: &mut Pool<T>,
     ) {
         self.visits += 1;
-        self.hold_flattened(owner, wanted, pool);
+        self.visits += self.flattened.replace(owner, wanted, pool) as u64;
+        let members = &mut self.current.held.members;
         let Some(all) = all else {
-            let old = std::mem::take(&mut self.current.members);
+            let old = std::mem::take(members);
             old.iter().for_each(|list| pool.remove_flattened(list.id));
             return;
         };
-        let id = match self.current.members.pop() {
+        let id = match members.pop() {
             Some(list) => {
                 pool.readdress(list.id, all.addresses());
                 list.id
             }
             None => pool.add_flattened(owner, all),
         };
-        self.current.members.push(Member::new(id, all));
-    }
-
-    /// Takes up the endpoints of a list of addresses, and lets go of those that it had before. There is
-    /// no pending list here, so an endpoint that is where it was needs nothing.
-    fn hold_flattened<T>(&mut self, owner: &Owner, wanted: &[Endpoint], pool: &mut Pool<T>) {
-        let mark = pool.next_mark();
-        let mut before = std::mem::take(&mut self.flattened).into_iter();
-        let mut gone = Vec::new();
-        for endpoint in wanted {
-            let there = before.next();
-            match there {
-                Some(member) if member.is(endpoint, pool) && pool.mark(member.id, mark) => {
-                    self.flattened.push(member);
-                }
-                other => {
-                    gone.extend(other);
-                    let id = pool.find_or_add(owner.roster, endpoint);
-                    self.flattened.extend(hold(owner, endpoint, id, mark, pool));
-                }
-            }
-        }
-        gone.extend(before);
-        self.let_go(owner, gone, pool);
+        members.push(Member::new(id, all));
     }
 
     /// The pending list, if there is one, takes the place of the one in use.
     pub(super) fn swap<T>(&mut self, owner: &Owner, pool: &mut Pool<T>) {
         if let Some(pending) = self.pending.take() {
             let old = std::mem::replace(&mut self.current, pending);
-            self.let_go(owner, old.members, pool);
+            self.visits += old.held.let_go(owner, &self.current.held, pool) as u64;
         }
     }
 
     /// Connects every endpoint of both lists that is IDLE.
     pub(super) fn connect_all<T>(&mut self, pool: &mut Pool<T>) {
-        let pending = self.pending.iter().flat_map(|list| &list.members);
-        for member in self.current.members.iter().chain(pending) {
+        let in_use = &self.current.held;
+        for member in &in_use.members {
+            self.visits += 1;
+            pool.connect(member.id);
+        }
+        let pending = self.pending.iter();
+        for member in pending.flat_map(|list| list.held.not_carried(in_use)) {
             self.visits += 1;
             pool.connect(member.id);
         }
@@ -157,7 +114,7 @@ impl Members {
 
     /// Notes how many endpoints of the list in use are READY, and how many fail.
     pub(super) fn looked(&mut self, ready: usize, failing: usize) {
-        self.visits += self.current.members.len() as u64;
+        self.visits += self.current.held.members.len() as u64;
         (self.gained, self.ready) = (0, ready);
         (self.failed, self.failing) = (0, failing);
     }
@@ -167,7 +124,7 @@ impl Members {
     /// endpoint.
     pub(super) fn gained_little(&mut self) -> bool {
         self.gained += 1;
-        self.ready > 0 && self.gained * 4 < self.current.members.len()
+        self.ready > 0 && self.gained * 4 < self.current.held.members.len()
     }
 
     /// Counts one more failing endpoint, which was in state `before`. Returns whether calls are
@@ -180,18 +137,17 @@ impl Members {
             Connectivity::Connecting | Connectivity::Idle => {
                 self.failed += 1;
                 let failing = self.failing + self.failed;
-                self.pending.is_none() && failing < self.current.members.len()
+                self.pending.is_none() && failing < self.current.held.members.len()
             }
         }
     }
 
     pub(super) fn close<T>(mut self, owner: &Owner, pool: &mut Pool<T>) {
-        if self.flattened.is_empty() {
+        if self.flattened.members.is_empty() {
             self.swap(owner, pool);
-            let last = std::mem::take(&mut self.current);
-            self.let_go(owner, last.members, pool);
+            self.current.held.let_go(owner, &Held::default(), pool);
         } else {
-            self.update_flattened(owner, &[], None, pool);
+            self.update_flattened(owner, &Arc::from([]), None, pool);
         }
     }
 
@@ -200,12 +156,12 @@ impl Members {
         owner: &'a Owner,
         pool: &'a Pool<T>,
     ) -> impl Iterator<Item = EndpointView> + 'a {
-        let entries = self.entries(owner, pool);
+        let entries = self.entries(pool);
         entries.map(|(member, record, _)| self.view(owner, member, record, pool))
     }
 
     pub(super) fn trees<T>(&self, owner: &Owner, pool: &Pool<T>) -> Vec<Tree> {
-        let entries = self.entries(owner, pool);
+        let entries = self.entries(pool);
         entries
             .map(|(member, record, role)| {
                 let view = self.view(owner, member, record, pool);
@@ -223,7 +179,7 @@ impl Members {
         pool: &Pool<T>,
     ) -> EndpointView {
         let mut view = record.view(member.id, member.locality(owner));
-        let flattened = self.flattened.iter();
+        let flattened = self.flattened.members.iter();
         for record in flattened.filter_map(|member| pool.get(member.id)) {
             view.picks += record.picks();
             view.in_flight += record.in_flight();
@@ -234,88 +190,33 @@ impl Members {
     /// Every endpoint once, with its role while a pending list waits to replace the one in use.
     fn entries<'a, T>(
         &'a self,
-        owner: &'a Owner,
         pool: &'a Pool<T>,
     ) -> impl Iterator<Item = (&'a Member, &'a Record<T>, Option<TreeRole>)> {
-        let has_pending = self.pending.is_some();
-        let used = self.current.entries(pool).map(move |(member, record)| {
-            let leaves = has_pending && !record.is_in_both_lists_of(owner.leaf);
-            (member, record, leaves.then_some(TreeRole::Leaving))
-        });
-        let pending = self.pending.iter().flat_map(|list| list.entries(pool));
-        let added = pending
-            .filter(|(_, record)| !record.is_in_both_lists_of(owner.leaf))
+        let ids = |list: &List| list.held.members.iter().map(|member| member.id).collect();
+        let pending: Option<HashSet<_>> = self.pending.as_ref().map(ids);
+        let in_use: HashSet<_> = ids(&self.current);
+        let used = self
+            .current
+            .held
+            .entries(pool)
+            .map(move |(member, record)| {
+                let stays = pending.as_ref().is_none_or(|ids| ids.contains(&member.id));
+                (member, record, (!stays).then_some(TreeRole::Leaving))
+            });
+        let added = self.pending.iter().flat_map(|list| list.held.entries(pool));
+        let added = added
+            .filter(move |(member, _)| !in_use.contains(&member.id))
             .map(|(member, record)| (member, record, Some(TreeRole::Pending)));
         used.chain(added)
     }
-
-    fn let_go<T>(&mut self, owner: &Owner, members: Vec<Member>, pool: &mut Pool<T>) {
-        for member in members {
-            self.visits += 1;
-            pool.let_go(member.id, (owner.leaf, member.locality(owner)));
-        }
-    }
-}
-
-/// Takes up the endpoints that are wanted; `before` is likely to have most of them in the same places.
-fn hold_all<T>(
-    owner: &Owner,
-    wanted: &[Endpoint],
-    before: &[Member],
-    pool: &mut Pool<T>,
-) -> Vec<Member> {
-    let mark = pool.next_mark();
-    let mut members = Vec::with_capacity(wanted.len());
-    for (index, endpoint) in wanted.iter().enumerate() {
-        let place = (
-            owner.leaf,
-            endpoint.locality.as_ref().unwrap_or(&owner.locality),
-        );
-        // Most endpoints are where they were: no need to look for those.
-        match before.get(index) {
-            Some(member) if pool.hold_again(member.id, place, endpoint, mark) => {
-                members.push(Member::new(member.id, endpoint));
-            }
-            _ => {
-                let id = pool.find_or_add(owner.roster, endpoint);
-                members.extend(hold(owner, endpoint, id, mark, pool));
-            }
-        }
-    }
-    members
-}
-
-/// Takes up an endpoint, unless the list with this mark has it: two entries for one address set are
-/// one endpoint.
-fn hold<T>(
-    owner: &Owner,
-    endpoint: &Endpoint,
-    id: EndpointId,
-    mark: u64,
-    pool: &mut Pool<T>,
-) -> Option<Member> {
-    pool.mark(id, mark).then(|| {
-        let member = Member::new(id, endpoint);
-        pool.hold(id, (owner.leaf, member.locality(owner)), endpoint);
-        member
-    })
 }
 
 impl List {
-    pub(super) fn entries<'a, T>(
-        &'a self,
-        pool: &'a Pool<T>,
-    ) -> impl Iterator<Item = (&'a Member, &'a Record<T>)> {
-        self.members
-            .iter()
-            .filter_map(|member| Some((member, pool.get(member.id)?)))
-    }
-
     pub(super) fn records<'a, T>(
         &'a self,
         pool: &'a Pool<T>,
     ) -> impl Iterator<Item = &'a Record<T>> {
-        self.entries(pool).map(|(_, record)| record)
+        self.held.entries(pool).map(|(_, record)| record)
     }
 
     /// Returns whether this list may replace the one in use (A61). One of these must be true:

@@ -4,6 +4,7 @@
 //! connect, and how a pick chooses one.
 
 mod custom;
+mod held;
 mod least_request;
 mod members;
 mod pick_first;
@@ -163,7 +164,7 @@ impl<T> Leaf<T> {
                 let mut merged = ring_hash::merge(&self.wanted);
                 let mut ring = Ring::new(merged.iter(), *size);
                 self.unplaced = ring.take_unplaced(&mut merged);
-                members.update(owner, &merged, pool, rng);
+                members.update(owner, &merged.into(), pool, rng);
                 self.ring = Some(Arc::new(ring));
             }
             Policy::LeastRequest(_) | Policy::RoundRobin => {

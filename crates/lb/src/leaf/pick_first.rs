@@ -7,7 +7,7 @@
 //! until it is READY. A call is counted to the endpoint that has the connected address, because
 //! outlier detection and session affinity ask which endpoint it was (A75).
 
-use std::{net::SocketAddr, num::NonZeroU64};
+use std::{borrow::Borrow, net::SocketAddr, num::NonZeroU64};
 
 use super::{
     LeafChoice, Outcome,
@@ -25,17 +25,10 @@ pub(super) fn flatten(
     shuffle: bool,
     rng: &mut fastrand::Rng,
 ) -> Option<Endpoint> {
-    let mut order: Vec<(f64, &Endpoint)> = endpoints.iter().map(|e| (0.0, e)).collect();
-    if shuffle {
-        for (key, endpoint) in &mut order {
-            *key = random_key(endpoint.weight, rng);
-        }
-        order.sort_by(|(left, _), (right, _)| left.total_cmp(right));
-    }
-    let addresses = order
-        .iter()
-        .flat_map(|(_, endpoint)| endpoint.addresses().iter());
-    let addresses: Vec<SocketAddr> = addresses.copied().collect();
+    let addresses = match shuffle {
+        true => all_addresses(&shuffled(endpoints, rng)),
+        false => all_addresses(endpoints),
+    };
     let mut only = Endpoint::new(addresses)?;
     let first = endpoints.first()?;
     if endpoints
@@ -50,7 +43,7 @@ pub(super) fn flatten(
 /// Connects at once, and after a connection is lost only when a call comes.
 pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T>) -> Outcome<T> {
     members.looked(0, 0);
-    let only = members.current.members.first().map(|list| list.id);
+    let only = members.current.held.members.first().map(|list| list.id);
     if let Some(id) = only {
         pool.connect_new(id);
     }
@@ -71,6 +64,22 @@ pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T
             choice: LeafChoice::One(connection.any().clone()),
         },
     }
+}
+
+/// The addresses of all endpoints, in order.
+fn all_addresses(endpoints: &[impl Borrow<Endpoint>]) -> Vec<SocketAddr> {
+    let each = || endpoints.iter().map(|e| e.borrow().addresses());
+    let mut all = Vec::with_capacity(each().map(|addresses| addresses.len()).sum());
+    each().for_each(|addresses| all.extend_from_slice(addresses));
+    all
+}
+
+/// The endpoints in random order, in which a greater weight is likely to come earlier (A113).
+fn shuffled<'a>(endpoints: &'a [Endpoint], rng: &mut fastrand::Rng) -> Vec<&'a Endpoint> {
+    let keyed = endpoints.iter().map(|e| (random_key(e.weight, rng), e));
+    let mut order: Vec<(f64, &Endpoint)> = keyed.collect();
+    order.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+    order.into_iter().map(|(_, endpoint)| endpoint).collect()
 }
 
 /// The key of A113, `u^(1/weight)` in descending order, by its logarithm: the smallest is that of an

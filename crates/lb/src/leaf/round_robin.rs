@@ -48,7 +48,7 @@ pub(super) fn refresh_ready<T>(
     let mut connecting = false;
     let mut failing = 0;
     let mut last_failure: Option<LastFailure<'_>> = None;
-    for (member, record) in members.current.entries(pool) {
+    for (member, record) in members.current.held.entries(pool) {
         match &record.state {
             State::Ready(connection) => {
                 ready.push(connection.in_locality(member.locality(owner)).clone());

@@ -32,6 +32,7 @@ impl<T> States<T> {
     pub(super) fn of(list: &List, owner: &Owner, pool: &Pool<T>) -> Self {
         let mut last_failure: Option<LastFailure<'_>> = None;
         let slots = list
+            .held
             .entries(pool)
             .map(|(member, record)| match &record.state {
                 State::Connecting => Slot::Connecting,

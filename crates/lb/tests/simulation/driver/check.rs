@@ -6,7 +6,7 @@ use std::{
 };
 
 use crowfly_lb::{
-    Call, CallContext, ClusterPlan, Connectivity, DropCause, Pick, Picker, RosterView,
+    Call, CallContext, ClusterPlan, Connectivity, DropCause, Health, Pick, Picker, RosterView,
 };
 
 use super::Driver;
@@ -104,7 +104,11 @@ impl Driver {
             let open = |call: &&Call<Name>| call.endpoint() == view.id;
             let open = self.calls.iter().filter(open).count() as u64;
             assert_eq!((view.picks, view.in_flight), (known.picks, open), "{name}");
-            assert_eq!(view.is_draining, self.model.is_draining(name), "{name}");
+            assert_eq!(
+                view.health == Health::Draining,
+                self.model.is_draining(name),
+                "{name}"
+            );
             let localities: BTreeSet<_> = view.localities.iter().cloned().collect();
             assert_eq!(localities, self.model.localities_of(name), "{name}");
         }
