@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time;
 use tracing::{error, warn};
 
+use crate::authority::{CallAuthority, parse_authority};
 use crate::channel::{Channel, ChannelContext};
 use crate::config_watch::{ConfigSource, ConfigWatch};
 use crate::dns::{Resolve, SystemResolver};
@@ -33,7 +34,7 @@ use crate::policy::PolicyRegistry;
 use crate::published::Published;
 use crate::routing::Routing;
 use crate::state::{ConnectivityState, StateTeller};
-use crate::target::{CallAuthority, Target, TargetError, parse_authority};
+use crate::target::{Target, TargetError};
 use crate::transport::{BackendTls, Connector, Keepalive, Profile, TlsError, Windows};
 
 /// gRPC's usual limit for TCP, TLS and SETTINGS together.
@@ -77,6 +78,7 @@ pub struct ChannelBuilder {
     idle_timeout: Duration,
     data_error_handling: Option<bool>,
     aggregate_cluster_resources: Option<bool>,
+    authority_rewriting: Option<bool>,
     recorder: Option<Arc<dyn MetricsRecorder>>,
     dns_resolver: Option<Arc<dyn Resolve>>,
     dns_refresh: Option<Duration>,
@@ -101,6 +103,7 @@ impl ChannelBuilder {
             idle_timeout: IDLE_TIMEOUT,
             data_error_handling: None,
             aggregate_cluster_resources: None,
+            authority_rewriting: None,
             recorder: None,
             dns_resolver: None,
             dns_refresh: None,
@@ -291,6 +294,21 @@ impl ChannelBuilder {
         self
     }
 
+    /// Allows control planes that the bootstrap calls `trusted_xds_server` to rewrite the `:authority` of
+    /// calls (gRFC A81). The default is the value of `GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE`.
+    ///
+    /// A route that asks for it (`auto_host_rewrite`) has the host name of each call's endpoint as authority,
+    /// before the one that [`authority`](Self::authority) sets. With [`backend_tls`](Self::backend_tls) no
+    /// authority is rewritten, because certificates are not checked for each call.
+    ///
+    /// ```
+    /// let builder = crowfly::Channel::builder("xds:///payments").authority_rewriting(true);
+    /// ```
+    pub fn authority_rewriting(mut self, on: bool) -> Self {
+        self.authority_rewriting = Some(on);
+        self
+    }
+
     /// Reports the metrics of the xDS client to `recorder`.
     pub fn recorder(mut self, recorder: Arc<dyn MetricsRecorder>) -> Self {
         self.recorder = Some(recorder);
@@ -460,6 +478,14 @@ impl ChannelBuilder {
         }
         if let Some(on) = self.aggregate_cluster_resources {
             client = client.aggregate_cluster_resources(on);
+        }
+        // Certificates would have to be checked for the authority of each call (gRFC A81).
+        let rewriting = match self.backend_tls {
+            Some(_) => Some(false),
+            None => self.authority_rewriting,
+        };
+        if let Some(on) = rewriting {
+            client = client.authority_rewriting(on);
         }
         if let Some(config) = backend_tls {
             client = client.backend_tls(config);

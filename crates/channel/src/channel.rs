@@ -21,6 +21,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tower_service::Service;
 
+use crate::authority::CallAuthority;
 use crate::builder::ChannelBuilder;
 use crate::call::{self, InFlight};
 use crate::debug;
@@ -29,7 +30,7 @@ use crate::idle::Activity;
 use crate::published::Published;
 use crate::routing::Routing;
 use crate::state::{ConnectivityState, StateWatch};
-use crate::target::{CallAuthority, TargetError};
+use crate::target::TargetError;
 use crate::transport;
 
 /// The body of a response.

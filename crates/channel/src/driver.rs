@@ -224,7 +224,9 @@ impl Driver {
         let routes = self.routes_of(&config);
         // A new cluster may have been in the last config as a leaf, so it need not differ.
         let (router, new) = self.bind(&routes, &config);
-        let known = self.config.as_deref();
+        let known = self.config.clone();
+        let known = known.as_deref();
+        self.name_endpoints(known, &config);
         for name in self.clusters.names() {
             if let Some(state) = config.clusters.get(name)
                 && known.is_none_or(|known| new.contains(name) || differs(name, known, &config))
@@ -250,7 +252,22 @@ impl Driver {
         }
         self.planner
             .retain(|name| config.clusters.contains_key(name));
+        self.endpoints
+            .retain_names(|name| config.clusters.contains_key(name));
         self.config = Some(config);
+    }
+
+    /// Takes the host names of endpoints that differ from those of the configuration in use.
+    fn name_endpoints(&mut self, known: Option<&XdsConfig>, config: &XdsConfig) {
+        for (name, state) in &config.clusters {
+            let Ok(state) = state else { continue };
+            let known = known.and_then(|known| known.clusters.get(name));
+            if !matches!(known, Some(Ok(known)) if Arc::ptr_eq(known, state)) {
+                let endpoints = state.endpoints().map(|endpoints| &**endpoints);
+                let changes = self.endpoints.name(name, endpoints);
+                tell(&mut self.balancer, changes);
+            }
+        }
     }
 
     /// The routes of a configuration: the last ones, unless the configuration has others.
@@ -345,7 +362,9 @@ impl Driver {
                 addresses,
             } => {
                 let profile = self.endpoints.profile_of(&cluster);
-                let changes = self.endpoints.connect(id, &profile, addresses, now());
+                let changes = self
+                    .endpoints
+                    .connect(id, &cluster, &profile, addresses, now());
                 tell(&mut self.balancer, changes);
             }
             Command::Publish { cluster, picker } => {

@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowfly_lb::{ClusterName, EndpointId, EndpointState, Race, RaceAction, RaceEvent};
+use crowfly_model::grpc as model;
 use futures_channel::mpsc;
 
+use crate::hostnames::Hostnames;
 use crate::subchannel::{Dialling, Report, SubchannelId};
 use crate::subchannels::{Owner, SubchannelKey, Subchannels};
 use crate::transport::{Profile, Sender};
@@ -28,12 +30,15 @@ pub(crate) struct Endpoints {
     /// When the next address of an endpoint is to be tried.
     timers: BTreeSet<(Instant, EndpointId)>,
     subchannels: Subchannels,
+    hostnames: Hostnames,
     /// The profile that the program gave the channel.
     profile: Arc<Profile>,
 }
 
 #[derive(Debug)]
 struct Endpoint {
+    /// Its leaf cluster.
+    cluster: ClusterName,
     race: Race<Sender>,
     /// The profile of its cluster.
     profile: Arc<Profile>,
@@ -60,6 +65,7 @@ impl Endpoints {
             endpoints: HashMap::new(),
             timers: BTreeSet::new(),
             subchannels: Subchannels::new(Dialling::new(timeout), reports),
+            hostnames: Hostnames::default(),
             profile: Arc::new(profile),
         };
         (endpoints, receiver)
@@ -71,11 +77,51 @@ impl Endpoints {
         Arc::clone(&self.profile)
     }
 
+    /// Takes the host names of a leaf cluster's endpoints. Connections get the new names at once.
+    pub(crate) fn name(
+        &mut self,
+        cluster: &Arc<str>,
+        endpoints: Option<&model::Endpoints>,
+    ) -> Vec<Change> {
+        if !self.hostnames.set(cluster, endpoints) {
+            return Vec::new();
+        }
+        let named = self.endpoints.iter();
+        let named = named.filter(|(_, endpoint)| endpoint.cluster.as_str() == &**cluster);
+        let changes = named.filter_map(|(id, endpoint)| {
+            let key = endpoint.key(endpoint.race.winner()?);
+            let state = self.subchannels.state(&key)?;
+            Some((*id, self.named(endpoint, state.clone())))
+        });
+        changes.collect()
+    }
+
+    /// Forgets the host names of clusters that are no longer in use.
+    pub(crate) fn retain_names(&mut self, in_use: impl Fn(&str) -> bool) {
+        self.hostnames.retain(in_use);
+    }
+
+    /// The state of an endpoint, with its host name on the connection.
+    fn named(&self, endpoint: &Endpoint, state: EndpointState<Sender>) -> EndpointState<Sender> {
+        match state {
+            EndpointState::Ready { transport, address } => {
+                let hostname = self.hostnames.find(endpoint.cluster.as_str(), address);
+                let transport = match hostname {
+                    None => transport,
+                    hostname => transport.named(hostname),
+                };
+                EndpointState::Ready { transport, address }
+            }
+            state => state,
+        }
+    }
+
     /// Connects an endpoint to one of its addresses, by the profile of its cluster. Changes that are
     /// known at once are returned.
     pub(crate) fn connect(
         &mut self,
         id: EndpointId,
+        cluster: &ClusterName,
         profile: &Arc<Profile>,
         addresses: Arc<[SocketAddr]>,
         now: Instant,
@@ -88,6 +134,7 @@ impl Endpoints {
         }
         self.endpoints.entry(id).or_insert_with(|| {
             Box::new(Endpoint {
+                cluster: cluster.clone(),
                 race: Race::default(),
                 profile: Arc::clone(profile),
                 timer: None,
@@ -164,7 +211,13 @@ impl Endpoints {
             match action {
                 RaceAction::Abandon(address) => self.abandon(id, address),
                 RaceAction::Dial(address) => self.dial(id, address, now),
-                RaceAction::State(state) => changes.push((id, state)),
+                RaceAction::State(state) => {
+                    let state = match self.endpoints.get(&id) {
+                        Some(endpoint) => self.named(endpoint, state),
+                        None => state,
+                    };
+                    changes.push((id, state));
+                }
             }
         }
         self.set_timer(id);
@@ -218,7 +271,7 @@ mod tests {
         let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
         let mut waits = Vec::new();
         let profile = Arc::new(Profile::plaintext());
-        endpoints.connect(id, &profile, addresses, now());
+        endpoints.connect(id, &cluster(), &profile, addresses, now());
         for _ in 0..3 {
             let failed = until(&mut endpoints, &mut reports, |state| {
                 matches!(state, EndpointState::TransientFailure(_))
@@ -250,7 +303,7 @@ mod tests {
         for (id, addresses) in &ids {
             // Equal profiles are as good as the same.
             let profile = Arc::new(Profile::plaintext());
-            endpoints.connect(*id, &profile, Arc::clone(addresses), now());
+            endpoints.connect(*id, &cluster(), &profile, Arc::clone(addresses), now());
             // The subchannel has begun, but what it reported was not read yet.
             tokio::task::yield_now().await;
         }
@@ -288,7 +341,7 @@ mod tests {
         let other = plain.clone().with_max_header_list_size(1 << 14);
         for ((id, addresses), profile) in ids.iter().zip([&plain, &other, &plain]) {
             let profile = Arc::new(profile.clone());
-            endpoints.connect(*id, &profile, Arc::clone(addresses), now());
+            endpoints.connect(*id, &cluster(), &profile, Arc::clone(addresses), now());
         }
         assert_eq!(endpoints.subchannels.len(), 2);
         let serve = async {
@@ -316,9 +369,19 @@ mod tests {
         assert_eq!(endpoints.subchannels.len(), 1);
         // With another profile an endpoint is connected anew.
         let (id, addresses) = &ids[2];
-        let changes = endpoints.connect(*id, &Arc::new(other), Arc::clone(addresses), now());
+        let changes = endpoints.connect(
+            *id,
+            &cluster(),
+            &Arc::new(other),
+            Arc::clone(addresses),
+            now(),
+        );
         assert!(matches!(&changes[..], [(_, EndpointState::Connecting)]));
         assert_eq!(endpoints.subchannels.len(), 1);
+    }
+
+    fn cluster() -> ClusterName {
+        "payments".into()
     }
 
     /// Handles reports until the wanted one has come, and returns the changes that this one caused.

@@ -81,6 +81,7 @@
 //! | `GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE` | on: priorities that left a cluster are kept for a while, as before gRFC A115 |
 //! | `GRPC_EXPERIMENTAL_PF_WEIGHTED_SHUFFLING` | off: no shuffling by weight (gRFC A113) |
 
+mod authority;
 mod builder;
 mod call;
 mod channel;
@@ -92,6 +93,7 @@ pub mod dns;
 mod driver;
 mod endpoints;
 mod forecast;
+mod hostnames;
 mod idle;
 mod named;
 mod not_grpc;

@@ -183,7 +183,6 @@ pub(crate) struct Routed {
     /// The time that the configuration allows for the call.
     pub(crate) limit: Option<TimeLimit>,
     /// All else that the route decides.
-    #[expect(dead_code, reason = "timeouts and retry policies will be read from it")]
     pub(crate) forward: Arc<Forward>,
 }
 

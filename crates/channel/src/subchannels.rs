@@ -95,6 +95,11 @@ impl Subchannels {
         owned.owners.clone()
     }
 
+    /// The state of a subchannel; `None` if there is no such subchannel.
+    pub(crate) fn state(&self, key: &SubchannelKey) -> Option<&EndpointState<Sender>> {
+        self.owned.get(key).map(|owned| &owned.state)
+    }
+
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.owned.len()

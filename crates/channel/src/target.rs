@@ -8,12 +8,10 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crowfly_model::names::{encode_authority, percent_decode};
-use http::uri::Authority;
-use http::{Extensions, HeaderValue};
+use crowfly_model::names::percent_decode;
 use thiserror::Error;
 
-use crate::transport::AuthorityField;
+use crate::authority::CallAuthority;
 
 /// The parsed target of a channel.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,65 +59,6 @@ impl FromStr for Target {
     }
 }
 
-/// The `:authority` of calls.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct CallAuthority {
-    text: Arc<str>,
-    /// The authority for URIs; a placeholder if `http` cannot express it.
-    uri: Authority,
-    /// The authority as a header field, if `http` cannot express it in a URI: it takes no percent-encoding
-    /// there.
-    field: Option<HeaderValue>,
-}
-
-impl CallAuthority {
-    /// gRFC A47: the service, percent-encoded where it has to be.
-    fn of_service(service: &str) -> Self {
-        let text = encode_authority(service);
-        match Authority::from_str(&text) {
-            Ok(uri) => uri.into(),
-            Err(_) => Self {
-                uri: Authority::from_static("percent-encoded.invalid"),
-                field: HeaderValue::from_str(&text).ok(),
-                text: text.into(),
-            },
-        }
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// The authority in the URI of a request.
-    pub(crate) fn in_uri(&self) -> Authority {
-        self.uri.clone()
-    }
-
-    /// Puts an authority that a URI cannot express into the extensions of a request.
-    pub(crate) fn tell(&self, extensions: &mut Extensions) {
-        if let Some(field) = &self.field {
-            extensions.insert(AuthorityField(field.clone()));
-        }
-    }
-}
-
-impl From<Authority> for CallAuthority {
-    fn from(uri: Authority) -> Self {
-        Self {
-            text: uri.as_str().into(),
-            uri,
-            field: None,
-        }
-    }
-}
-
-/// Checks what goes into `:authority`.
-pub(crate) fn parse_authority(text: &str) -> Result<CallAuthority, String> {
-    Authority::from_str(text)
-        .map(CallAuthority::from)
-        .map_err(|error| format!("`{text}` is not of the form host or host:port: {error}"))
-}
-
 /// A channel's target is malformed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("target `{target}`: {reason}")]
@@ -140,7 +79,10 @@ enum Malformed {
 
 #[cfg(test)]
 mod tests {
+    use http::Extensions;
+
     use super::*;
+    use crate::transport::AuthorityField;
 
     #[test]
     fn both_forms_of_a27_name_a_service() {

@@ -87,6 +87,7 @@ impl XdsClient {
             max_response_bytes: MAX_RESPONSE_BYTES,
             data_error_handling: None,
             aggregate_cluster_resources: None,
+            authority_rewriting: None,
             custom_policies: CustomPolicies::NONE,
             own_readings: Readings::default(),
             backend: BackendCredentials::default(),
@@ -160,6 +161,7 @@ pub struct XdsClientBuilder {
     max_response_bytes: usize,
     data_error_handling: Option<bool>,
     aggregate_cluster_resources: Option<bool>,
+    authority_rewriting: Option<bool>,
     custom_policies: CustomPolicies,
     own_readings: Readings,
     backend: BackendCredentials,
@@ -192,6 +194,13 @@ impl XdsClientBuilder {
     /// default is the value of `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE`.
     pub fn aggregate_cluster_resources(mut self, on: bool) -> Self {
         self.aggregate_cluster_resources = Some(on);
+        self
+    }
+
+    /// Allows servers that the bootstrap calls `trusted_xds_server` to rewrite the authority of calls
+    /// (gRFC A81). The default is the value of `GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE`.
+    pub fn authority_rewriting(mut self, on: bool) -> Self {
+        self.authority_rewriting = Some(on);
         self
     }
 
@@ -279,14 +288,16 @@ impl XdsClientBuilder {
         let (configs, authorities) = self.servers()?;
         let settings = self.settings();
         let uniform = settings.data_error_handling;
+        let read = |features| Readings::grpc(features).and(&settings.own_readings);
         let session = |config: &&ServerConfig| SessionConfig {
             node: Arc::clone(&self.bootstrap.node),
             protocol: protocol(config),
             data_errors: data_errors(config, uniform),
+            readings: Some(read(settings.features.for_server(config))),
             seed: fastrand::u64(..),
         };
         let sessions = configs.iter().map(session).collect();
-        let readings = Readings::grpc(settings.features.clone()).and(&settings.own_readings);
+        let readings = read(settings.features.clone());
         let discovery = Discovery::new(sessions, authorities, readings.clone());
         let server = |config: &ServerConfig| {
             Ok(Server {
@@ -331,6 +342,9 @@ impl XdsClientBuilder {
         features.custom_policies = self.custom_policies.clone();
         if let Some(on) = self.aggregate_cluster_resources {
             features.aggregate_cluster_resource = on;
+        }
+        if let Some(on) = self.authority_rewriting {
+            features.authority_rewriting = on;
         }
         features
     }

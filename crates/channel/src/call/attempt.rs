@@ -82,8 +82,12 @@ impl Attempt {
         body: &ReplayBody<Body>,
         node: &Arc<str>,
     ) -> Result<Response<ResponseBody<InFlight>>, Failed> {
-        let request = || decision.timed_head().map(|()| body.attempt());
-        let response = self.token.transport().send_with(request);
+        let transport = self.token.transport();
+        let request = || {
+            let head = decision.head_for(transport.hostname());
+            head.map(|()| body.attempt())
+        };
+        let response = transport.send_with(request);
         let what = || format!("a response from {}", self.address());
         let response = decision.deadline.bound(response, what).await;
         match response {

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::{RequestHash, WaitForReady};
+use crate::authority::CallAuthority;
 use crate::channel::ChannelContext;
 use crate::deadline::{self, Deadline};
 use crate::driver::Query;
@@ -50,9 +51,15 @@ impl Decision {
         })
     }
 
-    /// The head of an attempt that is sent now: it tells the server how much time is left.
-    pub(super) fn timed_head(&self) -> Request<()> {
+    /// The head of an attempt that is sent now to an endpoint of this host name: it tells the server how
+    /// much time is left.
+    pub(super) fn head_for(&self, hostname: Option<&CallAuthority>) -> Request<()> {
         let mut head = self.head.clone();
+        if self.routed.forward.auto_host_rewrite
+            && let Some(hostname) = hostname
+        {
+            hostname.rewrite(&mut head);
+        }
         if let Some(left) = self.deadline.header() {
             head.headers_mut().insert(deadline::HEADER, left);
         }

@@ -153,6 +153,7 @@ mod tests {
             weight: NonZeroU32::new(*weight).unwrap(),
             health: Health::Unknown,
             hash_key: None,
+            hostname: None,
         };
         EdsLocality {
             id: endpoints::LocalityId::new("eu", zone, ""),

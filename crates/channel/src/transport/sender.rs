@@ -13,6 +13,8 @@ use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body::Body;
 
+use crate::authority::CallAuthority;
+
 use super::body::ResponseBody;
 use super::connection_state::ConnectionState;
 use super::error::SendError;
@@ -23,6 +25,7 @@ use super::pump::{Pump, PumpHandle};
 #[derive(Clone)]
 pub struct Sender {
     inner: Arc<Inner>,
+    hostname: Option<Arc<CallAuthority>>,
 }
 
 struct Inner {
@@ -35,7 +38,22 @@ impl Sender {
     pub(super) fn new(client: Client, state: Arc<ConnectionState>) -> Self {
         Self {
             inner: Arc::new(Inner { client, state }),
+            hostname: None,
         }
+    }
+
+    /// The same connection, for the endpoint of this host name. Endpoints of several clusters may share a
+    /// connection under different names.
+    pub(crate) fn named(&self, hostname: Option<&Arc<CallAuthority>>) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            hostname: hostname.map(Arc::clone),
+        }
+    }
+
+    /// The host name of the endpoint, if it has one (gRFC A81).
+    pub(crate) fn hostname(&self) -> Option<&CallAuthority> {
+        self.hostname.as_deref()
     }
 
     /// Sends a request and waits for the head of its response.

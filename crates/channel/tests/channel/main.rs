@@ -10,6 +10,7 @@
 mod addresses;
 mod aggregate_configs;
 mod aggregates;
+mod authorities;
 mod backend;
 mod balancing;
 mod configs;

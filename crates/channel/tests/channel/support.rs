@@ -1,8 +1,10 @@
 //! Channels to test with, and calls on them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use crowfly::dns::{Lookup, Resolve};
 use crowfly::{Channel, ConnectivityState, StateWatch, WaitForReady};
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::Resources;
@@ -28,6 +30,17 @@ pub(crate) fn channel(server: &ResourceServer) -> Channel {
 /// A service `payments` with these backends, all in one locality.
 pub(crate) fn payments(backends: &[&Backend]) -> Resources {
     Resources::service("payments", backends.iter().map(|b| b.address))
+}
+
+/// A resolver for which every host has these addresses.
+#[derive(Debug)]
+pub(crate) struct AllHostsAt(pub(crate) Vec<IpAddr>);
+
+impl Resolve for AllHostsAt {
+    fn resolve(&self, _: &str) -> Lookup {
+        let addresses = self.0.clone();
+        Box::pin(async { Ok(addresses) })
+    }
 }
 
 /// Calls, and returns the name of the backend that answered.

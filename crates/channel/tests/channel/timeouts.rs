@@ -6,7 +6,6 @@ use crowfly::Channel;
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{ListenerBuilder, Resources, RoutesBuilder, listener, routes};
 use envoy_types::pb::envoy::config::core::v3::HttpProtocolOptions;
-use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::MaxStreamDuration;
 use envoy_types::pb::google::protobuf;
 use h2::Reason;
@@ -173,11 +172,7 @@ fn limited_routes((header_max, max): RouteLimits) -> RoutesBuilder {
     let all = routes("payments-routes")
         .host("*")
         .route("/", "payments-cluster");
-    all.edit(|config| {
-        let route = &mut config.virtual_hosts[0].routes[0];
-        let Some(Action::Route(action)) = &mut route.action else {
-            panic!("the route forwards");
-        };
+    all.edit_action(|action| {
         action.max_stream_duration = Some(MaxStreamDuration {
             grpc_timeout_header_max: header_max.map(proto),
             max_stream_duration: max.map(proto),

@@ -139,6 +139,14 @@ impl EndpointBuilder {
         self
     }
 
+    /// Sets the host name of the endpoint (gRFC A81).
+    pub fn hostname(mut self, name: &str) -> Self {
+        if let Some(HostIdentifier::Endpoint(endpoint)) = &mut self.0.host_identifier {
+            name.clone_into(&mut endpoint.hostname);
+        }
+        self
+    }
+
     /// Adds one more address of the same endpoint.
     pub fn also_at(mut self, address: &str) -> Self {
         if let Some(HostIdentifier::Endpoint(endpoint)) = &mut self.0.host_identifier {

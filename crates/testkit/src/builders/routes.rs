@@ -52,6 +52,16 @@ impl RoutesBuilder {
         self.push(PathSpecifier::Path(path.to_owned()), cluster)
     }
 
+    /// Edits the action of the route that was added last.
+    pub fn edit_action(mut self, edit: impl FnOnce(&mut RouteAction)) -> Self {
+        let host = self.0.virtual_hosts.last_mut();
+        let route = host.and_then(|host| host.routes.last_mut());
+        if let Some(Action::Route(action)) = route.and_then(|route| route.action.as_mut()) {
+            edit(action);
+        }
+        self
+    }
+
     /// Makes the resource invalid: a virtual host needs a domain.
     pub fn invalid(self) -> Self {
         self.hosts(&[])

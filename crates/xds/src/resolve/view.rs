@@ -132,7 +132,7 @@ fn trouble(name: &DnsName, why: Arc<str>, node: &Arc<str>) -> ResourceError {
 }
 
 /// The endpoints of a DNS name: one endpoint with all addresses of the name (gRFC A61). It is in
-/// one locality without a name (gRFC A37).
+/// one locality without a name (gRFC A37). Its host name is the DNS name, with the port (gRFC A81).
 fn endpoints(name: &DnsName, addresses: Vec<SocketAddr>) -> Endpoints {
     Endpoints {
         name: name.to_string(),
@@ -144,6 +144,7 @@ fn endpoints(name: &DnsName, addresses: Vec<SocketAddr>) -> Endpoints {
                 weight: NonZeroU32::MIN,
                 health: Health::Unknown,
                 hash_key: None,
+                hostname: Some(name.to_string().into()),
             }],
         }]],
         drops: Vec::new(),

@@ -12,6 +12,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 use crate::cache::Changed;
 use crate::data_errors::DataErrors;
 use crate::kind::{Key, Kind};
+use crate::readings::Readings;
 
 /// The settings of a session.
 #[derive(Clone, Debug)]
@@ -22,6 +23,9 @@ pub struct SessionConfig {
     pub protocol: Protocol,
     /// The treatment of errors in the data of this server.
     pub data_errors: DataErrors,
+    /// The readings of this server's resources, if they differ from those of the client: a server that
+    /// is trusted may say more (gRFC A81).
+    pub readings: Option<Readings>,
     /// The seed of the jitter in the backoff.
     pub seed: u64,
 }
@@ -33,6 +37,7 @@ impl SessionConfig {
             node: node.into(),
             protocol: Protocol::StateOfTheWorld,
             data_errors: DataErrors::default(),
+            readings: None,
             seed,
         }
     }

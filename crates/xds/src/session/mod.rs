@@ -88,8 +88,10 @@ struct OpenStream {
 }
 
 impl Session {
-    /// A session that wants nothing yet. It can be asked for the types that `readings` can read.
+    /// A session that wants nothing yet. It can be asked for the types that `readings` can read, or
+    /// those that its configuration has in their place.
     pub fn new(config: SessionConfig, readings: Readings) -> Self {
+        let readings = config.readings.clone().unwrap_or(readings);
         Self {
             node_id: config.node.id.as_str().into(),
             backoff: Backoff::new(config.seed),

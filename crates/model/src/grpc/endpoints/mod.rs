@@ -91,6 +91,8 @@ pub struct EdsEndpoint {
     pub health: Health,
     /// The text that is hashed for its place on a hash ring; `None` if it is the main address (gRFC A76).
     pub hash_key: Option<Box<str>>,
+    /// The name of the backend, for `:authority` and for TLS; `None` if it has none (gRFC A81).
+    pub hostname: Option<Box<str>>,
 }
 
 /// The health of an endpoint, as the xDS server reports it. Endpoints of any other health are left out,

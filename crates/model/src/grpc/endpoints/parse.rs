@@ -107,8 +107,13 @@ impl Priorities {
             v.error_at("load_balancing_weight", "expected at least 1, got 0");
         }
         let hash_key = proto.metadata.as_ref().and_then(hash_key);
+        let mut hostname = None;
         let addresses = v.field("endpoint", |v| match proto.host_identifier {
-            Some(HostIdentifier::Endpoint(endpoint)) => self.parse_addresses(endpoint, v),
+            Some(HostIdentifier::Endpoint(mut endpoint)) => {
+                let name = std::mem::take(&mut endpoint.hostname);
+                hostname = (!name.is_empty()).then(|| name.into());
+                self.parse_addresses(endpoint, v)
+            }
             Some(HostIdentifier::EndpointName(name)) => {
                 v.error(format!("expected an endpoint, got endpoint_name {name:?}"));
                 None
@@ -123,6 +128,7 @@ impl Priorities {
             weight: weight?,
             health,
             hash_key,
+            hostname,
         })
     }
 

@@ -46,8 +46,13 @@ impl ResourceType for Listener {
     const NOUN: &'static str = "listener";
     const ALL_IN_SOTW: bool = true;
 
-    fn parse(bytes: &[u8], _: &Features) -> Decoded<Self> {
-        decode(bytes, "name", |proto: &pb::Listener| &proto.name, parse)
+    fn parse(bytes: &[u8], features: &Features) -> Decoded<Self> {
+        decode(
+            bytes,
+            "name",
+            |proto: &pb::Listener| &proto.name,
+            |proto, v| parse(proto, features, v),
+        )
     }
 
     fn unsupported(parsed: &Self) -> Vec<Unsupported> {
@@ -93,11 +98,11 @@ pub enum RouteSource {
     Rds(String),
 }
 
-fn parse(proto: pb::Listener, v: &mut Validator) -> Option<Listener> {
+fn parse(proto: pb::Listener, features: &Features, v: &mut Validator) -> Option<Listener> {
     let name = proto.name;
     let (kind, unsupported) = v.take_unsupported(|v| match (proto.api_listener, proto.address) {
         (Some(api), _) => {
-            let api = v.field("api_listener", |v| parse_api(api, &name, v));
+            let api = v.field("api_listener", |v| parse_api(api, &name, features, v));
             api.map(ListenerKind::Api)
         }
         (None, Some(_)) => Some(ListenerKind::Socket),
@@ -113,9 +118,14 @@ fn parse(proto: pb::Listener, v: &mut Validator) -> Option<Listener> {
     })
 }
 
-fn parse_api(proto: pb::ApiListener, listener: &str, v: &mut Validator) -> Option<ApiListener> {
+fn parse_api(
+    proto: pb::ApiListener,
+    listener: &str,
+    features: &Features,
+    v: &mut Validator,
+) -> Option<ApiListener> {
     v.field("api_listener", |v| match proto.api_listener {
-        Some(any) => parse_manager(&decode_manager(&any, v)?, listener, v),
+        Some(any) => parse_manager(&decode_manager(&any, v)?, listener, features, v),
         None => {
             v.error("expected an HttpConnectionManager, got none");
             None
@@ -144,6 +154,7 @@ fn decode_manager(any: &Any, v: &mut Validator) -> Option<HttpConnectionManager>
 fn parse_manager(
     proto: &HttpConnectionManager,
     listener: &str,
+    features: &Features,
     v: &mut Validator,
 ) -> Option<ApiListener> {
     filters::check(&proto.http_filters, v);
@@ -166,7 +177,7 @@ fn parse_manager(
         v,
     );
     let routes = match &proto.route_specifier {
-        Some(RouteSpecifier::RouteConfig(config)) => parse_inline(config, listener, v),
+        Some(RouteSpecifier::RouteConfig(config)) => parse_inline(config, listener, features, v),
         Some(RouteSpecifier::Rds(rds)) => v.field("rds", |v| parse_rds(rds, v)),
         Some(RouteSpecifier::ScopedRoutes(_)) => {
             v.error("expected rds or route_config, got scoped_routes");
@@ -188,9 +199,10 @@ fn parse_manager(
 fn parse_inline(
     config: &RouteConfiguration,
     listener: &str,
+    features: &Features,
     v: &mut Validator,
 ) -> Option<RouteSource> {
-    let mut config = v.field("route_config", |v| super::route::parse(config, v));
+    let mut config = v.field("route_config", |v| super::route::parse(config, features, v));
     if config.name.is_empty() {
         listener.clone_into(&mut config.name);
     }

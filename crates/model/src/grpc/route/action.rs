@@ -49,6 +49,8 @@ pub struct Forward {
     pub clusters: ClusterChoice,
     /// The longest time that the call may take.
     pub max_duration: MaxDuration,
+    /// True if calls have the host name of their endpoint as `:authority`, if it has one (gRFC A81).
+    pub auto_host_rewrite: bool,
 }
 
 impl Forward {
@@ -63,6 +65,7 @@ impl Forward {
         Self {
             clusters,
             max_duration: MaxDuration::Unset,
+            auto_host_rewrite: false,
         }
     }
 }

@@ -9,6 +9,7 @@
 
 mod action;
 mod domain;
+mod host_rewrite;
 mod parse;
 mod path;
 mod table;
@@ -66,12 +67,12 @@ impl ResourceType for RouteConfig {
     const NOUN: &'static str = "route configuration";
     const ALL_IN_SOTW: bool = false;
 
-    fn parse(bytes: &[u8], _: &Features) -> Decoded<Self> {
+    fn parse(bytes: &[u8], features: &Features) -> Decoded<Self> {
         decode(
             bytes,
             "name",
             |proto: &pb::RouteConfiguration| &proto.name,
-            |proto, v| Some(parse(&proto, v)),
+            |proto, v| Some(parse(&proto, features, v)),
         )
     }
 

@@ -10,17 +10,21 @@ use envoy_types::pb::envoy::config::route::v3::{
 
 use super::{
     ClusterChoice, Forward, PathMatcher, Route, RouteAction, RouteConfig, SkippedRoute,
-    VirtualHost, timeout, unsupported,
+    VirtualHost, host_rewrite, timeout, unsupported,
 };
-use crate::{Validator, grpc::decode::require_text};
+use crate::{Features, Validator, grpc::decode::require_text};
 
 /// Reads a route configuration, inline or fetched. The result is valid only if `v` has no errors.
-pub(in crate::grpc) fn parse(proto: &pb::RouteConfiguration, v: &mut Validator) -> RouteConfig {
+pub(in crate::grpc) fn parse(
+    proto: &pb::RouteConfiguration,
+    features: &Features,
+    v: &mut Validator,
+) -> RouteConfig {
     let (virtual_hosts, unsupported) = v.take_unsupported(|v| {
         v.field("virtual_hosts", |v| {
             let hosts = proto.virtual_hosts.iter().enumerate();
             hosts
-                .map(|(i, host)| Arc::new(v.index(i, |v| parse_host(host, v))))
+                .map(|(i, host)| Arc::new(v.index(i, |v| parse_host(host, features, v))))
                 .collect()
         })
     });
@@ -31,7 +35,7 @@ pub(in crate::grpc) fn parse(proto: &pb::RouteConfiguration, v: &mut Validator) 
     }
 }
 
-fn parse_host(proto: &pb::VirtualHost, v: &mut Validator) -> VirtualHost {
+fn parse_host(proto: &pb::VirtualHost, features: &Features, v: &mut Validator) -> VirtualHost {
     let domains = v.field("domains", |v| {
         if proto.domains.is_empty() {
             v.error("expected at least one domain, got none");
@@ -55,7 +59,7 @@ fn parse_host(proto: &pb::VirtualHost, v: &mut Validator) -> VirtualHost {
     };
     v.field("routes", |v| {
         for (index, route) in proto.routes.iter().enumerate() {
-            match v.index(index, |v| parse_route(route, v)) {
+            match v.index(index, |v| parse_route(route, features, v)) {
                 Ok(parsed) => {
                     host.routes.push(parsed);
                     v.index(index, |v| unsupported::in_route(route, v));
@@ -89,7 +93,11 @@ impl Rejected {
     }
 }
 
-fn parse_route(proto: &pb::Route, v: &mut Validator) -> Result<Route, Rejected> {
+fn parse_route(
+    proto: &pb::Route,
+    features: &Features,
+    v: &mut Validator,
+) -> Result<Route, Rejected> {
     let path = v.field("match", |v| match &proto.r#match {
         Some(matcher) => parse_match(matcher, v),
         None => {
@@ -101,7 +109,7 @@ fn parse_route(proto: &pb::Route, v: &mut Validator) -> Result<Route, Rejected> 
         return Err(skip);
     }
     // An error in the match does not hide those in the action.
-    let action = parse_action(proto.action.as_ref(), v);
+    let action = parse_action(proto.action.as_ref(), features, v);
     let path = path?;
     let action = action?;
     let condition = proto.r#match.as_ref().and_then(unsupported_condition);
@@ -174,7 +182,11 @@ fn unsupported_condition(proto: &pb::RouteMatch) -> Option<&'static str> {
         .find_map(|(present, name)| present.then_some(name))
 }
 
-fn parse_action(proto: Option<&Action>, v: &mut Validator) -> Result<RouteAction, Rejected> {
+fn parse_action(
+    proto: Option<&Action>,
+    features: &Features,
+    v: &mut Validator,
+) -> Result<RouteAction, Rejected> {
     let Some(Action::Route(action)) = proto else {
         // An action that is unset or not known to this proto is no forwarding either.
         return Ok(RouteAction::NonForwarding);
@@ -184,6 +196,11 @@ fn parse_action(proto: Option<&Action>, v: &mut Validator) -> Result<RouteAction
         // An error in the clusters does not hide those in the other fields.
         let forward = Forward {
             max_duration: timeout::parse(action.max_stream_duration.as_ref(), v),
+            auto_host_rewrite: host_rewrite::parse(
+                action.host_rewrite_specifier.as_ref(),
+                features,
+                v,
+            ),
             clusters: clusters?,
         };
         Ok(RouteAction::Forward(Arc::new(forward)))
