@@ -100,6 +100,7 @@ mod not_grpc;
 mod plan;
 pub mod policy;
 mod published;
+mod request_headers;
 mod routing;
 mod state;
 mod subchannel;

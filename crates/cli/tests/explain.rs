@@ -30,7 +30,7 @@ use crowfly_testkit::{
 use envoy_types::pb::envoy::config::{
     cluster::v3::{self, CircuitBreakers, circuit_breakers::Thresholds},
     core::v3::HealthStatus,
-    route::v3::HeaderMatcher,
+    route::v3::QueryParameterMatcher,
 };
 use envoy_types::pb::google::protobuf::UInt32Value;
 use serde_json::{Value, json};
@@ -308,7 +308,8 @@ fn shop() -> Resources {
     let table = table.edit(|table| {
         let canary = &mut table.virtual_hosts[0].routes[1];
         "canary".clone_into(&mut canary.name);
-        canary.r#match.as_mut().unwrap().headers = vec![HeaderMatcher::default()];
+        let condition = canary.r#match.as_mut().unwrap();
+        condition.query_parameters = vec![QueryParameterMatcher::default()];
     });
     Resources::new()
         .with(listener("shop").rds("shop-routes"))

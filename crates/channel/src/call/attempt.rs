@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use crowfly_lb::{Call, CallContext, CallOutcome, EndpointId, HashHeader, Pick, hash_values};
-use http::{HeaderMap, HeaderValue, Response};
+use crowfly_lb::{Call, CallContext, CallOutcome, EndpointId, Pick};
+use http::Response;
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep_until};
 use tonic::body::Body;
@@ -24,6 +24,7 @@ use crate::deadline::Deadline;
 use crate::driver::Query;
 use crate::named::named;
 use crate::not_grpc;
+use crate::request_headers::RequestHeaders;
 use crate::routing::Routing;
 use crate::transport::{
     Guard, ReplayBody, ResponseBody, SendError, SendErrorKind, Sender, grpc_status,
@@ -207,16 +208,6 @@ fn look(
             wake(channel, endpoint);
             None
         }
-    }
-}
-
-/// The headers of a call, as a policy sees them.
-#[derive(Debug)]
-struct RequestHeaders<'a>(&'a HeaderMap);
-
-impl HashHeader for RequestHeaders<'_> {
-    fn hash_header(&self, name: &str) -> Option<u64> {
-        hash_values(self.0.get_all(name).iter().map(HeaderValue::as_bytes))
     }
 }
 

@@ -41,7 +41,7 @@ impl Decision {
         let WaitForReady(wait_for_ready) = wait_for_ready;
         let hash = request.extensions.get().map(|RequestHash(hash)| *hash);
         let head = head(channel, request)?;
-        let routed = route(channel, head.uri().path(), deadline, wait_for_ready).await?;
+        let routed = route(channel, &head, deadline, wait_for_ready).await?;
         Ok(Self {
             head,
             deadline: deadline.limited(routed.limit, start),
@@ -96,15 +96,15 @@ fn head(channel: &ChannelContext, mut request: Parts) -> Result<Request<()>, Sta
     Ok(head)
 }
 
-/// The route for a path.
+/// The route of a call.
 async fn route(
     channel: &ChannelContext,
-    path: &str,
+    head: &Request<()>,
     deadline: Deadline,
     wait_for_ready: bool,
 ) -> Result<Routed, Status> {
     let look = |routing: &Routing| match routing {
-        Routing::Ready(router) => Some(router.route(path)),
+        Routing::Ready(router) => Some(router.route(head)),
         Routing::Broken(reason) => Some(Err(reason.to_string())),
         Routing::Failed(_) if wait_for_ready => None,
         Routing::Failed(reason) => Some(Err(reason.to_string())),

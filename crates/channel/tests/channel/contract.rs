@@ -3,7 +3,7 @@
 use crowfly::{Bootstrap, Channel};
 use crowfly_testkit::builders::{listener, routes};
 use crowfly_testkit::{NODE_ID, ResourceServer};
-use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, RouteMatch};
+use envoy_types::pb::envoy::config::route::v3::{QueryParameterMatcher, RouteMatch};
 use http_body_util::BodyExt;
 use tonic::{Code, Request};
 use tower_service::Service;
@@ -118,7 +118,7 @@ async fn a_route_with_an_unknown_condition_is_skipped_and_named() {
                 route
                     .r#match
                     .get_or_insert_with(RouteMatch::default)
-                    .headers = vec![HeaderMatcher::default()];
+                    .query_parameters = vec![QueryParameterMatcher::default()];
             }),
     );
     let server = ResourceServer::start(&resources);

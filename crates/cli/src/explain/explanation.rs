@@ -38,7 +38,7 @@ pub struct Explanation {
     pub authority: String,
     /// The path that was asked about.
     pub path: Option<String>,
-    /// The headers that were asked about. They choose no route: see [`RouteReport::note`].
+    /// The headers that were asked about.
     pub headers: Vec<Header>,
     /// True if the call has an endpoint; without a path, if the calls of every route have one.
     pub reachable: bool,

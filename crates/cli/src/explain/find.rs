@@ -10,7 +10,7 @@ use crowfly_model::grpc::{
     Listener, RouteConfig,
     endpoints::{Endpoints, Health},
     listener::{ListenerKind, RouteSource},
-    route::{self, PathMatcher, PathMismatch, RouteTable, SkippedRoute},
+    route::{self, CallHead, Headers, RouteTable, SkippedRoute},
 };
 use crowfly_xds::{ResolveRoots, Resolved, View, XdsConfig};
 
@@ -126,7 +126,12 @@ fn routes(
     call: &ExplainedCall,
 ) -> Vec<RouteReport> {
     let table = RouteTable::compile(host, |_| ());
-    let taken = call.path.as_deref().and_then(|path| table.position(path));
+    let headers: Vec<_> = call.headers.iter().map(|h| (&h.name, &h.value)).collect();
+    let head = call.path.as_deref().map(|path| CallHead {
+        path,
+        headers: &headers[..],
+    });
+    let taken = head.and_then(|head| table.candidates(&head).next());
     let count = host.routes.len() + host.skipped.len();
     let mut shown = Vec::with_capacity(count);
     let mut routes = host.routes.iter().enumerate().peekable();
@@ -139,11 +144,10 @@ fn routes(
             let is_reached = taken.is_none_or(|taken| next <= taken);
             shown.push(left_out(route, call, is_reached));
         } else if let Some((position, route)) = routes.next() {
-            let path = call.path.as_deref();
-            let verdict = path.map(|_| verdict(position, taken));
+            let verdict = head.map(|_| verdict(position, taken));
             shown.push(RouteReport {
                 unsupported: wishes.of_route(index),
-                ..tried(index, route, path, verdict)
+                ..tried(index, route, head.as_ref(), verdict)
             });
         }
     }
@@ -160,11 +164,9 @@ fn verdict(position: usize, taken: Option<usize>) -> Verdict {
 }
 
 fn left_out(route: &SkippedRoute, call: &ExplainedCall, is_reached: bool) -> RouteReport {
-    let by_headers = !call.headers.is_empty() && route.reason.contains("match.headers");
     let note = match (is_reached, &call.path) {
         (false, _) => None,
         (_, None) => Some("the calls that it is for go to the routes after it"),
-        _ if by_headers => Some("for a client that supports it, the headers might match it"),
         _ => Some("for a client that supports it, the call might match it"),
     };
     RouteReport {
@@ -179,48 +181,25 @@ fn left_out(route: &SkippedRoute, call: &ExplainedCall, is_reached: bool) -> Rou
     }
 }
 
-fn tried(
+fn tried<H: Headers + ?Sized>(
     index: usize,
     route: &route::Route,
-    path: Option<&str>,
+    call: Option<&CallHead<'_, H>>,
     verdict: Option<Verdict>,
 ) -> RouteReport {
     let passed_over = verdict == Some(Verdict::PassedOver);
-    let mismatch = path
+    let mismatch = call
         .filter(|_| passed_over)
-        .and_then(|path| route.path.mismatch(path));
-    let why = mismatch.map(|mismatch| match mismatch {
-        PathMismatch::Case => DIFFERS_IN_CASE,
-        PathMismatch::Exact => "the path is another",
-        PathMismatch::Prefix => "the path does not begin with it",
-    });
+        .and_then(|call| route.condition.mismatch(call));
     RouteReport {
         index,
         name: None,
-        matcher: Some(describe(&route.path)),
+        matcher: Some(route.condition.path.to_string()),
         cluster: route.action.clusters().next().map(str::to_owned),
         verdict,
-        why: why.map(str::to_owned),
+        why: mismatch.map(|mismatch| mismatch.to_string()),
         note: None,
         unsupported: Vec::new(),
-    }
-}
-
-fn describe(matcher: &PathMatcher) -> String {
-    let (kind, text, case_sensitive) = match matcher {
-        PathMatcher::Exact {
-            text,
-            case_sensitive,
-        } => ("path", text, case_sensitive),
-        PathMatcher::Prefix {
-            text,
-            case_sensitive,
-        } => ("prefix", text, case_sensitive),
-    };
-    let case = if *case_sensitive { "" } else { " in any case" };
-    match &**text {
-        "" => format!("{kind} \"\""),
-        text => format!("{kind} {text}{case}"),
     }
 }
 

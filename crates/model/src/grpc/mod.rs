@@ -17,11 +17,17 @@ mod cluster_config;
 mod config_source;
 mod decode;
 mod duration;
+mod fraction;
 mod json;
+mod safe_regex;
 mod socket_address;
+mod string_matcher;
 
 pub use cluster::Cluster;
 pub use cluster_config::ClusterConfig;
 pub use endpoints::Endpoints;
+pub use fraction::Fraction;
 pub use listener::Listener;
 pub use route::RouteConfig;
+pub use safe_regex::{InvalidRegex, SafeRegex};
+pub use string_matcher::{StringMatcher, StringPattern};

@@ -28,7 +28,7 @@ mod unsupported;
 
 use std::sync::Arc;
 
-use crowfly_model::grpc::route::{Route, RouteTable, VirtualHost};
+use crowfly_model::grpc::route::{CallHead, Route, RouteTable, VirtualHost};
 use crowfly_model::{Features, ResourceType};
 use prost::Message;
 
@@ -67,5 +67,6 @@ fn check_rejections<R: ResourceType<Context = Features>, P: Message>(
 /// The route that a call with this path takes.
 fn route_for<'a>(host: &'a Arc<VirtualHost>, path: &str) -> Option<&'a Route> {
     let table = RouteTable::compile(host, |_| ());
-    table.position(path).map(|position| &host.routes[position])
+    let position = table.position(&CallHead::of_path(path), || 0);
+    position.map(|position| &host.routes[position])
 }

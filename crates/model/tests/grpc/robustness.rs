@@ -96,7 +96,7 @@ fn parse_routes(bytes: &[u8], authority: &str, path: &str) {
     if let Some(host) = config.virtual_host(authority) {
         assert!(host.domains.iter().any(|domain| domain.matches(authority)));
         if let Some(route) = route_for(host, path) {
-            assert!(route.path.matches(path));
+            assert!(route.condition.path.matches(path));
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crowfly_model::grpc::route::{
-    PathMatcher, Route, RouteAction, RouteTable, SkippedRoute, VirtualHost,
+    CallHead, Condition as RouteCondition, PathMatcher, Route, RouteAction, RouteTable,
+    SkippedRoute, VirtualHost,
 };
 use proptest::{prelude::*, sample::select};
 
@@ -66,7 +67,7 @@ fn conditions() -> impl Strategy<Value = Vec<Condition>> {
 fn host(routes: impl IntoIterator<Item = PathMatcher>) -> Arc<VirtualHost> {
     let routes = routes.into_iter().map(|path| Route {
         name: String::new(),
-        path,
+        condition: RouteCondition::of_path(path),
         action: RouteAction::NonForwarding,
     });
     Arc::new(VirtualHost {
@@ -86,10 +87,11 @@ proptest! {
         let host = host(conditions.iter().map(|condition| condition.matcher()));
         let table = RouteTable::compile(&host, |_| next.next());
 
-        prop_assert_eq!(table.position(path), first);
-        prop_assert_eq!(table.find(path).ok().copied().flatten(), first);
+        let call = CallHead::of_path(path);
+        prop_assert_eq!(table.position(&call, || 0), first);
+        prop_assert_eq!(table.find(&call, || 0).ok().copied().flatten(), first);
         for (condition, route) in conditions.iter().zip(&host.routes) {
-            let is_mismatch = route.path.mismatch(path).is_some();
+            let is_mismatch = route.condition.path.mismatch(path).is_some();
             prop_assert_eq!(is_mismatch, !condition.holds_for(path), "{:?}", condition);
         }
     }
@@ -106,7 +108,10 @@ fn no_match_names_the_skipped_routes() {
     let mut host = VirtualHost::clone(&host([]));
     let text = |host: &VirtualHost| {
         let table = RouteTable::compile(&Arc::new(host.clone()), |_| ());
-        table.find("/a.A/M").unwrap_err().to_string()
+        table
+            .find(&CallHead::of_path("/a.A/M"), || 0)
+            .unwrap_err()
+            .to_string()
     };
     assert_eq!(text(&host), "virtual host host: no route matches /a.A/M");
 

@@ -12,7 +12,7 @@ use envoy_types::pb::{
             },
             core::v3::{TransportSocket, TypedExtensionConfig, transport_socket},
             route::v3::{
-                HeaderMatcher, RetryPolicy, Route, RouteAction, RouteConfiguration,
+                QueryParameterMatcher, RetryPolicy, Route, RouteAction, RouteConfiguration,
                 route::Action,
                 route_action::{HashPolicy, MaxStreamDuration},
                 route_match,
@@ -122,7 +122,7 @@ const ROUTE_WISHES: [&str; 9] = [
      not supported: only calls that no server has seen are tried again (gRFC A44)",
     "virtual_hosts[0].typed_per_filter_config: \
      not supported: the router is the only filter (gRFC A39)",
-    "virtual_hosts[0].routes[0]: left out: match.headers is not supported",
+    "virtual_hosts[0].routes[0]: left out: match.query_parameters is not supported",
     "virtual_hosts[0].routes[1].match.tls_context: \
      ignored: the route matches without it (gRFC A28)",
     "virtual_hosts[0].routes[1].typed_per_filter_config: \
@@ -142,7 +142,7 @@ fn wishing_routes() -> RouteConfiguration {
     let overrides = || [("x".to_owned(), named("x.Fancy"))].into();
     let mut left_out = route("/a.A/", "a");
     if let Some(matcher) = &mut left_out.r#match {
-        matcher.headers = vec![HeaderMatcher::default()];
+        matcher.query_parameters = vec![QueryParameterMatcher::default()];
     }
     action(&mut left_out).retry_policy = Some(RetryPolicy::default());
     let mut used = route("", "b");

@@ -1,8 +1,10 @@
 //! The choice of a route: every route tells why it is or is not the one.
 
 use envoy_types::pb::envoy::config::route::v3::{
-    HeaderMatcher, QueryParameterMatcher, RedirectAction, RouteConfiguration, route::Action,
+    HeaderMatcher, QueryParameterMatcher, RedirectAction, RouteConfiguration,
+    header_matcher::HeaderMatchSpecifier, route::Action,
 };
+use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 
 use super::*;
 
@@ -17,11 +19,11 @@ pub(super) fn table(edit: impl FnOnce(&mut RouteConfiguration)) -> Resources {
     leaf(to_top().with(table.edit(edit)), "top")
 }
 
-pub(super) fn with_header_and_redirect(config: &mut RouteConfiguration) {
+pub(super) fn with_query_and_redirect(config: &mut RouteConfiguration) {
     let routes = &mut config.virtual_hosts[0].routes;
     "canary".clone_into(&mut routes[1].name);
     let matcher = routes[1].r#match.as_mut().unwrap();
-    matcher.headers = vec![HeaderMatcher::default()];
+    matcher.query_parameters = vec![QueryParameterMatcher::default()];
     let matcher = routes[2].r#match.as_mut().unwrap();
     matcher.query_parameters = vec![QueryParameterMatcher::default()];
     routes[3].action = Some(Action::Redirect(RedirectAction::default()));
@@ -29,7 +31,7 @@ pub(super) fn with_header_and_redirect(config: &mut RouteConfiguration) {
 
 #[test]
 fn each_route_says_why_it_is_not_the_one() {
-    let explanation = explained(&table(with_header_and_redirect), &call("/pay.Pay/charge"));
+    let explanation = explained(&table(with_query_and_redirect), &call("/pay.Pay/charge"));
     assert_stops(
         &explanation,
         "virtual host *",
@@ -46,7 +48,7 @@ fn each_route_says_why_it_is_not_the_one() {
         .collect();
     let expected = [
         "routes[0] path /pay.Pay/Charge -> cluster top: passed over, the path differs in case",
-        "routes[1] (canary): left out, match.headers is not supported",
+        "routes[1] (canary): left out, match.query_parameters is not supported",
         "routes[2]: left out, match.query_parameters is not supported",
         "routes[3] prefix /redirected.Pay/ -> no cluster: passed over, the path does not begin \
          with it",
@@ -57,7 +59,7 @@ fn each_route_says_why_it_is_not_the_one() {
 
 #[test]
 fn a_path_that_no_route_is_near_might_be_meant_for_those_left_out() {
-    let explanation = explained(&table(with_header_and_redirect), &call("/a.B/C"));
+    let explanation = explained(&table(with_query_and_redirect), &call("/a.B/C"));
     assert_eq!(
         next(&explanation),
         "it might be meant for routes[1], routes[2], which this client cannot honour"
@@ -76,36 +78,48 @@ fn the_first_match_wins_and_those_after_it_are_not_reached() {
     assert_eq!(explanation.clusters.len(), 1);
 }
 
-/// No meaning is made up for headers: a route that looks at them is named as one that might match.
+/// gRFC A28, A63: a route that looks at headers is for the calls that have them, and tells the others why not.
 #[test]
 fn headers_are_set_against_the_routes_that_look_at_them() {
-    let with_header = ExplainedCall {
-        headers: vec![Header {
+    let resources = table(|config| {
+        let matcher = config.virtual_hosts[0].routes[1].r#match.as_mut().unwrap();
+        let exact = StringMatcher {
+            match_pattern: Some(MatchPattern::Exact("1".to_owned())),
+            ..StringMatcher::default()
+        };
+        matcher.headers = vec![HeaderMatcher {
             name: "user".to_owned(),
-            value: "1".to_owned(),
-        }],
-        ..call("/pay.Pay/Refund")
+            header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(exact)),
+            ..HeaderMatcher::default()
+        }];
+    });
+    let of_user = |user: &str| {
+        let header = Header {
+            name: "user".to_owned(),
+            value: user.to_owned(),
+        };
+        let call = ExplainedCall {
+            headers: vec![header],
+            ..call("/pay.Pay/Refund")
+        };
+        explained(&resources, &call)
     };
-    let explanation = explained(&table(with_header_and_redirect), &with_header);
-    let notes: Vec<_> = explanation
-        .routes
-        .iter()
-        .map(|r| r.note.as_deref())
-        .collect();
-    let expected = [
-        None,
-        Some("for a client that supports it, the headers might match it"),
-        Some("for a client that supports it, the call might match it"),
-        None,
-    ];
-    assert_eq!(notes, expected);
+    let explanation = of_user("1");
+    assert_eq!(explanation.routes[1].verdict, Some(Verdict::Matches));
     assert!(explanation.to_string().contains("\nheader: user=1\n"));
+
+    let explanation = of_user("2");
+    assert_eq!(explanation.routes[1].verdict, Some(Verdict::PassedOver));
+    assert_eq!(
+        explanation.routes[1].why.as_deref(),
+        Some("header user is \"2\", expected exact \"1\"")
+    );
 }
 
 #[test]
 fn a_route_that_does_not_forward_is_where_it_ends() {
     let path = call("/redirected.Pay/Charge");
-    let explanation = explained(&table(with_header_and_redirect), &path);
+    let explanation = explained(&table(with_query_and_redirect), &path);
     assert_stops(&explanation, "routes[3]", "does not lead to a cluster");
     assert_eq!(explanation.clusters, []);
 }

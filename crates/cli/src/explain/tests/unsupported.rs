@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::config::{
 };
 
 use super::{
-    routes::{table, with_header_and_redirect},
+    routes::{table, with_query_and_redirect},
     *,
 };
 
@@ -44,8 +44,8 @@ fn wishes_are_told_where_they_are() {
 /// gRFC A28: a route that is left out is one of the lines with `!`, with or without a path.
 #[test]
 fn a_route_left_out_is_noted() {
-    let resources = table(with_header_and_redirect);
-    let line = "routes[1] (canary): left out, match.headers is not supported";
+    let resources = table(with_query_and_redirect);
+    let line = "routes[1] (canary): left out, match.query_parameters is not supported";
     let cases = [
         (
             every_call(),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::MaxDuration;
+use super::{MaxDuration, WeightedCluster, WeightedClusters};
 
 /// The action of a route for a call that matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,13 +75,41 @@ impl Forward {
 pub enum ClusterChoice {
     /// Every call goes to the cluster of this name.
     Cluster(String),
+    /// Each call goes to one of these clusters, by their weights.
+    Weighted(WeightedClusters),
 }
 
 impl ClusterChoice {
-    /// The names of the clusters, in the order of the resource.
+    /// The names of the clusters, in the order of the resource. A name may come more than once.
     pub fn names(&self) -> impl Iterator<Item = &str> {
+        let (one, weighted) = match self {
+            Self::Cluster(name) => (Some(name.as_str()), &[][..]),
+            Self::Weighted(clusters) => (None, clusters.entries()),
+        };
+        let weighted = weighted.iter().map(|entry| entry.name.as_str());
+        one.into_iter().chain(weighted)
+    }
+
+    /// The place, in [`names`](Self::names), of the cluster for a call. A split takes a number from `draw`,
+    /// uniform over all of `u64`.
+    ///
+    /// ```
+    /// # use crowfly_model::grpc::route::ClusterChoice;
+    /// let one = ClusterChoice::Cluster("payments".to_owned());
+    /// assert_eq!(one.choose(|| unreachable!("there is one cluster")), 0);
+    /// ```
+    pub fn choose(&self, draw: impl FnOnce() -> u64) -> usize {
         match self {
-            Self::Cluster(name) => std::iter::once(name.as_str()),
+            Self::Cluster(_) => 0,
+            Self::Weighted(clusters) => clusters.choose(draw()),
+        }
+    }
+
+    /// The entry in this place, if the choice is by weights.
+    pub fn weighted(&self, place: usize) -> Option<&WeightedCluster> {
+        match self {
+            Self::Cluster(_) => None,
+            Self::Weighted(clusters) => clusters.entries().get(place),
         }
     }
 }

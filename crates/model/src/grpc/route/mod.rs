@@ -8,13 +8,17 @@
 //! condition keeps them from. An error would refuse all other routes of the resource too.
 
 mod action;
+mod call_head;
+mod condition;
 mod domain;
+mod header_matcher;
 mod host_rewrite;
 mod parse;
 mod path;
 mod table;
 mod timeout;
 mod unsupported;
+mod weighted;
 
 use std::{fmt, sync::Arc};
 
@@ -22,10 +26,14 @@ use envoy_types::pb::envoy::config::route::v3 as pb;
 
 pub use self::{
     action::{ClusterChoice, Forward, RouteAction},
+    call_head::{CallHead, Headers},
+    condition::{Condition, Mismatch},
     domain::DomainPattern,
+    header_matcher::{HeaderCondition, HeaderMatcher, HeaderMismatch},
     path::{PathMatcher, PathMismatch},
     table::{NoRoute, RouteTable},
     timeout::MaxDuration,
+    weighted::{InvalidWeights, WeightedCluster, WeightedClusters},
 };
 pub(super) use self::{parse::parse, timeout::parse_field as parse_max_duration};
 use super::decode::decode;
@@ -94,13 +102,31 @@ pub struct VirtualHost {
     pub skipped: Vec<SkippedRoute>,
 }
 
+impl VirtualHost {
+    /// The place, in the list of the resource, of the route in this position of `routes`.
+    ///
+    /// ```
+    /// # use crowfly_model::grpc::route::{SkippedRoute, VirtualHost};
+    /// let skipped = SkippedRoute { index: 0, name: String::new(), reason: String::new() };
+    /// # let (name, domains, routes) = (String::new(), vec![], vec![]);
+    /// let host = VirtualHost { name, domains, routes, skipped: vec![skipped] };
+    /// assert_eq!(host.index_of(0), 1);
+    /// ```
+    pub fn index_of(&self, position: usize) -> usize {
+        let skipped = self.skipped.iter().map(|route| route.index);
+        skipped.fold(position, |index, skipped| {
+            index + usize::from(skipped <= index)
+        })
+    }
+}
+
 /// One route: a condition on calls, and an action for the calls that meet it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The name of the route in messages, often empty.
     pub name: String,
-    /// The condition on the path of a call.
-    pub path: PathMatcher,
+    /// The condition on a call.
+    pub condition: Condition,
     /// The action for a call that meets the condition.
     pub action: RouteAction,
 }

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::route::v3::{
-    self as pb, route::Action, route_action::ClusterSpecifier, route_match::PathSpecifier,
+    self as pb, route::Action, route_action::ClusterSpecifier,
 };
 
 use super::{
-    ClusterChoice, Forward, PathMatcher, Route, RouteAction, RouteConfig, SkippedRoute,
-    VirtualHost, host_rewrite, timeout, unsupported,
+    ClusterChoice, Condition, Forward, Route, RouteAction, RouteConfig, SkippedRoute, VirtualHost,
+    condition, host_rewrite, path, timeout, unsupported, weighted,
 };
 use crate::{Features, Validator, grpc::decode::require_text};
 
@@ -98,88 +98,41 @@ fn parse_route(
     features: &Features,
     v: &mut Validator,
 ) -> Result<Route, Rejected> {
-    let path = v.field("match", |v| match &proto.r#match {
+    let condition = v.field("match", |v| match &proto.r#match {
         Some(matcher) => parse_match(matcher, v),
         None => {
             v.error("expected a match, got none");
             Err(Rejected::Invalid)
         }
     });
-    if let Err(skip @ Rejected::Skip(_)) = path {
+    if let Err(skip @ Rejected::Skip(_)) = condition {
         return Err(skip);
     }
     // An error in the match does not hide those in the action.
     let action = parse_action(proto.action.as_ref(), features, v);
-    let path = path?;
-    let action = action?;
-    let condition = proto.r#match.as_ref().and_then(unsupported_condition);
-    match condition {
-        Some(condition) => Err(Rejected::unsupported(condition)),
-        None => Ok(Route {
-            name: proto.name.clone(),
-            path,
-            action,
-        }),
-    }
+    Ok(Route {
+        name: proto.name.clone(),
+        condition: condition?,
+        action: action?,
+    })
 }
 
-fn parse_match(proto: &pb::RouteMatch, v: &mut Validator) -> Result<PathMatcher, Rejected> {
+/// Reads the condition of a route.
+///
+/// `grpc` is no part of it because every call of a gRPC client meets it. gRFC A28 ignores all other parts,
+/// such as `tls_context`, and the route stands without them.
+fn parse_match(proto: &pb::RouteMatch, v: &mut Validator) -> Result<Condition, Rejected> {
     // Checked first, because gRPC ignores a route with query parameters, errors included (gRFC A28).
     if !proto.query_parameters.is_empty() {
         return Err(Rejected::unsupported("match.query_parameters"));
     }
-    let path = parse_path(proto, v)?;
-    if !path.can_match() {
+    let path = path::parse(proto, v);
+    if path.as_ref().is_some_and(|path| !path.can_match()) {
         return Err(Rejected::Skip(
             "its path can never be that of a call, /service/method".to_owned(),
         ));
     }
-    Ok(path)
-}
-
-/// Reads the path specifier. gRFC A28 knows three kinds. Any other kind is an error, because the calls of
-/// a route that is left out would take the next route.
-fn parse_path(proto: &pb::RouteMatch, v: &mut Validator) -> Result<PathMatcher, Rejected> {
-    let case_sensitive = proto.case_sensitive.is_none_or(|flag| flag.value);
-    let got = match &proto.path_specifier {
-        Some(PathSpecifier::Prefix(text)) => {
-            let text = text.clone();
-            return Ok(PathMatcher::Prefix {
-                text,
-                case_sensitive,
-            });
-        }
-        Some(PathSpecifier::Path(text)) => {
-            let text = text.clone();
-            return Ok(PathMatcher::Exact {
-                text,
-                case_sensitive,
-            });
-        }
-        Some(PathSpecifier::SafeRegex(_)) => {
-            return Err(Rejected::unsupported("match.safe_regex"));
-        }
-        Some(PathSpecifier::ConnectMatcher(_)) => "connect_matcher",
-        Some(PathSpecifier::PathSeparatedPrefix(_)) => "path_separated_prefix",
-        Some(PathSpecifier::PathMatchPolicy(_)) => "path_match_policy",
-        None => "none",
-    };
-    v.error(format!("expected prefix, path or safe_regex, got {got}"));
-    Err(Rejected::Invalid)
-}
-
-/// A condition besides the path that gRFC A28 has and that is not done yet.
-///
-/// `grpc` is no such condition because every call of a gRPC client meets it. gRFC A28 ignores all
-/// others, such as `tls_context`, and the route stands without them.
-fn unsupported_condition(proto: &pb::RouteMatch) -> Option<&'static str> {
-    let conditions = [
-        (!proto.headers.is_empty(), "match.headers"),
-        (proto.runtime_fraction.is_some(), "match.runtime_fraction"),
-    ];
-    conditions
-        .into_iter()
-        .find_map(|(present, name)| present.then_some(name))
+    condition::parse(path, proto, v).ok_or(Rejected::Invalid)
 }
 
 fn parse_action(
@@ -207,6 +160,7 @@ fn parse_action(
     })
 }
 
+/// Reads the cluster specifier. gRFC A28: a kind that is not supported takes the route out.
 fn parse_clusters(
     proto: Option<&ClusterSpecifier>,
     v: &mut Validator,
@@ -220,8 +174,13 @@ fn parse_clusters(
                 Ok(ClusterChoice::Cluster(name.clone()))
             };
         }
+        Some(ClusterSpecifier::WeightedClusters(clusters)) => {
+            let clusters = v.field("weighted_clusters", |v| weighted::parse(clusters, v));
+            return clusters
+                .map(ClusterChoice::Weighted)
+                .ok_or(Rejected::Invalid);
+        }
         Some(ClusterSpecifier::ClusterHeader(_)) => "route.cluster_header",
-        Some(ClusterSpecifier::WeightedClusters(_)) => "route.weighted_clusters",
         Some(ClusterSpecifier::ClusterSpecifierPlugin(_)) => "route.cluster_specifier_plugin",
         Some(ClusterSpecifier::InlineClusterSpecifierPlugin(_)) => {
             "route.inline_cluster_specifier_plugin"

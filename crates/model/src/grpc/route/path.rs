@@ -2,6 +2,18 @@
 //!
 //! A condition also says why a path does not meet it, so that tools need no matcher of their own.
 
+use std::fmt;
+
+use envoy_types::pb::envoy::config::route::v3::{self as pb, route_match::PathSpecifier};
+
+use crate::{
+    Validator,
+    grpc::{
+        safe_regex::{self, SafeRegex},
+        string_matcher::{is_same, starts_with},
+    },
+};
+
 /// The condition that a route sets on the path of a call (gRFC A28).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathMatcher {
@@ -19,6 +31,8 @@ pub enum PathMatcher {
         /// True if upper case and lower case must match too.
         case_sensitive: bool,
     },
+    /// The whole path matches the expression. It has a case of its own.
+    Regex(SafeRegex),
 }
 
 impl PathMatcher {
@@ -29,13 +43,12 @@ impl PathMatcher {
             Self::Prefix {
                 text,
                 case_sensitive,
-            } => path
-                .get(..text.len())
-                .is_some_and(|head| same(head, text, *case_sensitive)),
+            } => starts_with(path, text, !case_sensitive),
             Self::Exact {
                 text,
                 case_sensitive,
-            } => same(path, text, *case_sensitive),
+            } => is_same(path, text, !case_sensitive),
+            Self::Regex(regex) => regex.matches(path),
         }
     }
 
@@ -52,19 +65,13 @@ impl PathMatcher {
         if self.matches(path) {
             return None;
         }
-        let (text, path) = (self.text(), path.as_bytes());
-        let (compared, other) = match self {
-            Self::Exact { .. } => (Some(path), PathMismatch::Exact),
-            Self::Prefix { .. } => (path.get(..text.len()), PathMismatch::Prefix),
+        let path = path.as_bytes();
+        let (by_case, other) = match self {
+            Self::Exact { text, .. } => (is_same(path, text, true), PathMismatch::Exact),
+            Self::Prefix { text, .. } => (starts_with(path, text, true), PathMismatch::Prefix),
+            Self::Regex(_) => (false, PathMismatch::Regex),
         };
-        let by_case = compared.is_some_and(|path| same(path, text, false));
         Some(if by_case { PathMismatch::Case } else { other })
-    }
-
-    fn text(&self) -> &str {
-        match self {
-            Self::Exact { text, .. } | Self::Prefix { text, .. } => text,
-        }
     }
 
     /// True if some path of the form `/service/method` can match. A route whose condition never can is
@@ -85,7 +92,30 @@ impl PathMatcher {
                 .is_some_and(|(service, method)| {
                     !service.is_empty() && !method.is_empty() && !method.contains('/')
                 }),
+            Self::Regex(_) => true,
         }
+    }
+}
+
+/// The kind of the condition and its text: `prefix /a.A/`.
+impl fmt::Display for PathMatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, text, case_sensitive) = match self {
+            Self::Prefix {
+                text,
+                case_sensitive,
+            } => ("prefix", text, case_sensitive),
+            Self::Exact {
+                text,
+                case_sensitive,
+            } => ("path", text, case_sensitive),
+            Self::Regex(regex) => return write!(f, "regex {}", regex.pattern()),
+        };
+        if text.is_empty() {
+            return write!(f, "{kind} \"\"");
+        }
+        let case = if *case_sensitive { "" } else { " in any case" };
+        write!(f, "{kind} {text}{case}")
     }
 }
 
@@ -98,12 +128,52 @@ pub enum PathMismatch {
     Exact,
     /// It does not begin with the prefix.
     Prefix,
+    /// It does not match the regular expression.
+    Regex,
 }
 
-fn same(path: &[u8], text: &str, case_sensitive: bool) -> bool {
-    if case_sensitive {
-        path == text.as_bytes()
-    } else {
-        path.eq_ignore_ascii_case(text.as_bytes())
+impl fmt::Display for PathMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Case => "the path differs in case",
+            Self::Exact => "the path is another",
+            Self::Prefix => "the path does not begin with it",
+            Self::Regex => "the path does not match it",
+        })
     }
+}
+
+/// Reads the path specifier. gRFC A28 knows three kinds. Any other kind is an error, because the calls of
+/// a route that is left out would take the next route.
+pub(super) fn parse(proto: &pb::RouteMatch, v: &mut Validator) -> Option<PathMatcher> {
+    let case_sensitive = proto.case_sensitive.is_none_or(|flag| flag.value);
+    let got = match &proto.path_specifier {
+        Some(PathSpecifier::Prefix(text)) => {
+            let text = text.clone();
+            return Some(PathMatcher::Prefix {
+                text,
+                case_sensitive,
+            });
+        }
+        Some(PathSpecifier::Path(text)) => {
+            let text = text.clone();
+            return Some(PathMatcher::Exact {
+                text,
+                case_sensitive,
+            });
+        }
+        Some(PathSpecifier::SafeRegex(regex)) => {
+            if !case_sensitive {
+                v.unsupported_at("case_sensitive", "ignored for a regex (gRFC A28)");
+            }
+            let regex = v.field("safe_regex", |v| safe_regex::parse(regex, v));
+            return regex.map(PathMatcher::Regex);
+        }
+        Some(PathSpecifier::ConnectMatcher(_)) => "connect_matcher",
+        Some(PathSpecifier::PathSeparatedPrefix(_)) => "path_separated_prefix",
+        Some(PathSpecifier::PathMatchPolicy(_)) => "path_match_policy",
+        None => "none",
+    };
+    v.error(format!("expected prefix, path or safe_regex, got {got}"));
+    None
 }

@@ -6,19 +6,29 @@
 use std::collections::HashMap;
 use std::{fmt, iter, sync::Arc};
 
-use super::{PathMatcher, Route, VirtualHost};
+use super::{
+    CallHead, Condition, Headers, Mismatch, PathMatcher, PathMismatch, Route, VirtualHost,
+};
 
 /// The routes of a virtual host, compiled once and then asked for every call.
 ///
 /// The first route that matches decides (gRFC A28). Routes for exactly one path are found by a
 /// lookup, so that a thousand methods with a route each cost no more than one.
 ///
+/// The caller draws the random numbers for shares of calls, uniform over all of `u64`, because this crate has no
+/// randomness. Each share takes a number of its own.
+///
 /// ```
 /// # use std::sync::Arc;
-/// # use crowfly_model::grpc::route::{PathMatcher, Route, RouteAction, RouteTable, VirtualHost};
+/// # use crowfly_model::grpc::route::{
+/// #     CallHead, Condition, PathMatcher, Route, RouteAction, RouteTable, VirtualHost,
+/// # };
 /// let prefix = |text: &str, cluster: &str| Route {
 ///     name: String::new(),
-///     path: PathMatcher::Prefix { text: text.to_owned(), case_sensitive: true },
+///     condition: Condition::of_path(PathMatcher::Prefix {
+///         text: text.to_owned(),
+///         case_sensitive: true,
+///     }),
 ///     action: RouteAction::to_cluster(cluster),
 /// };
 /// let host = VirtualHost {
@@ -28,10 +38,13 @@ use super::{PathMatcher, Route, VirtualHost};
 ///     skipped: vec![],
 /// };
 /// let table = RouteTable::compile(&Arc::new(host), |route| route.action.clone());
+/// let draw = || 0;
 ///
-/// assert_eq!(table.find("/cart.Cart/Add"), Ok(&RouteAction::to_cluster("cart")));
+/// let call = CallHead::of_path("/cart.Cart/Add");
+/// assert_eq!(table.find(&call, draw), Ok(&RouteAction::to_cluster("cart")));
+/// let call = CallHead::of_path("/other.Other/Call");
 /// assert_eq!(
-///     table.find("/other.Other/Call").unwrap_err().to_string(),
+///     table.find(&call, draw).unwrap_err().to_string(),
 ///     "virtual host shop: no route matches /other.Other/Call"
 /// );
 /// ```
@@ -52,7 +65,7 @@ impl<D> RouteTable<D> {
         let mut exact: HashMap<Box<str>, Vec<usize>> = HashMap::new();
         let mut scanned = Vec::new();
         for (position, route) in host.routes.iter().enumerate() {
-            match &route.path {
+            match &route.condition.path {
                 PathMatcher::Exact {
                     text,
                     case_sensitive: true,
@@ -60,7 +73,9 @@ impl<D> RouteTable<D> {
                     .entry(text.as_str().into())
                     .or_default()
                     .push(position),
-                PathMatcher::Exact { .. } | PathMatcher::Prefix { .. } => scanned.push(position),
+                PathMatcher::Exact { .. } | PathMatcher::Prefix { .. } | PathMatcher::Regex(_) => {
+                    scanned.push(position);
+                }
             }
         }
         Self {
@@ -76,22 +91,23 @@ impl<D> RouteTable<D> {
         &self.host
     }
 
-    /// The destination of a call with this path, such as `/helloworld.Greeter/SayHello`.
-    pub fn find<'a>(&'a self, path: &'a str) -> Result<&'a D, NoRoute<'a>> {
-        let position = self.position(path);
+    /// The destination of a call, and an error if it takes no route.
+    pub fn find<'a, H: Headers + ?Sized>(
+        &'a self,
+        call: &CallHead<'a, H>,
+        draw: impl FnMut() -> u64,
+    ) -> Result<&'a D, NoRoute<'a>> {
+        let position = self.position(call, draw);
         position
             .and_then(|position| self.destinations.get(position))
-            .ok_or(NoRoute {
-                host: &self.host,
-                path,
-            })
+            .ok_or_else(|| NoRoute::of(&self.host, call))
     }
 
-    /// The position, in [`VirtualHost::routes`], of the route that a call with this path takes.
+    /// The position, in [`VirtualHost::routes`], of the route that a call takes.
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use crowfly_model::grpc::route::{RouteTable, VirtualHost};
+    /// # use crowfly_model::grpc::route::{CallHead, RouteTable, VirtualHost};
     /// # let host = VirtualHost {
     /// #     name: "empty".to_owned(),
     /// #     domains: vec![],
@@ -99,12 +115,69 @@ impl<D> RouteTable<D> {
     /// #     skipped: vec![],
     /// # };
     /// let table = RouteTable::compile(&Arc::new(host), |_| ());
-    /// assert_eq!(table.position("/a.A/M"), None);
+    /// assert_eq!(table.position(&CallHead::of_path("/a.A/M"), || 0), None);
     /// ```
-    pub fn position(&self, path: &str) -> Option<usize> {
-        let exact = self.exact.get(path).map_or(&[][..], Vec::as_slice);
-        in_order(exact, &self.scanned)
-            .find(|position| self.host.routes[*position].path.matches(path))
+    pub fn position<H: Headers + ?Sized>(
+        &self,
+        call: &CallHead<'_, H>,
+        mut draw: impl FnMut() -> u64,
+    ) -> Option<usize> {
+        self.met(call)
+            .find(|position| match self.condition(*position).fraction {
+                Some(share) => share.takes(draw()),
+                None => true,
+            })
+    }
+
+    /// The positions of all routes that a call may take, by its draws: those with a share of the calls, and the
+    /// first without one.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use crowfly_model::grpc::Fraction;
+    /// # use crowfly_model::grpc::route::{
+    /// #     CallHead, Condition, PathMatcher, Route, RouteAction, RouteTable, VirtualHost,
+    /// # };
+    /// # let any = || PathMatcher::Prefix { text: String::new(), case_sensitive: true };
+    /// # let route = |fraction| Route {
+    /// #     name: String::new(),
+    /// #     condition: Condition { fraction, ..Condition::of_path(any()) },
+    /// #     action: RouteAction::NonForwarding,
+    /// # };
+    /// # let tenth = Some(Fraction::per_million(100_000));
+    /// # let host = VirtualHost {
+    /// #     name: "shop".to_owned(),
+    /// #     domains: vec![],
+    /// #     routes: vec![route(tenth), route(None), route(None)],
+    /// #     skipped: vec![],
+    /// # };
+    /// let table = RouteTable::compile(&Arc::new(host), |_| ());
+    /// let call = CallHead::of_path("/a.A/M");
+    /// assert_eq!(table.candidates(&call).collect::<Vec<_>>(), [0, 1]);
+    /// ```
+    pub fn candidates<'a, H: Headers + ?Sized>(
+        &'a self,
+        call: &'a CallHead<'a, H>,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let mut is_decided = false;
+        self.met(call).take_while(move |position| {
+            let is_candidate = !is_decided;
+            is_decided = self.condition(*position).fraction.is_none();
+            is_candidate
+        })
+    }
+
+    /// The positions of all routes whose conditions on path and headers the call meets, in order.
+    fn met<'a, H: Headers + ?Sized>(
+        &'a self,
+        call: &'a CallHead<'_, H>,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let exact = self.exact.get(call.path).map_or(&[][..], Vec::as_slice);
+        in_order(exact, &self.scanned).filter(|position| self.condition(*position).is_met_by(call))
+    }
+
+    fn condition(&self, position: usize) -> &Condition {
+        &self.host.routes[position].condition
     }
 }
 
@@ -124,26 +197,63 @@ fn in_order<'a>(mut a: &'a [usize], mut b: &'a [usize]) -> impl Iterator<Item = 
 
 /// No route of a virtual host matches a call.
 ///
-/// Its text names the routes that were left out, because the call may be meant for one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Its text names the routes for the path whose other conditions the call did not meet, and the routes that were
+/// left out, because the call may be meant for one of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRoute<'a> {
     host: &'a VirtualHost,
     path: &'a str,
+    /// The routes for this path, by position.
+    tried: Vec<(usize, Mismatch<'a>)>,
 }
+
+impl<'a> NoRoute<'a> {
+    fn of<H: Headers + ?Sized>(host: &'a VirtualHost, call: &CallHead<'a, H>) -> Self {
+        let routes = host.routes.iter().enumerate();
+        let tried = routes.filter_map(|(position, route)| {
+            let condition = &route.condition;
+            match (condition.mismatch(call), condition.fraction) {
+                (Some(Mismatch::Path(PathMismatch::Case)), _) => {
+                    Some((position, Mismatch::Path(PathMismatch::Case)))
+                }
+                (Some(Mismatch::Path(_)), _) => None,
+                (Some(mismatch), _) => Some((position, mismatch)),
+                (None, share) => share.map(|share| (position, Mismatch::Fraction(share))),
+            }
+        });
+        Self {
+            host,
+            path: call.path,
+            tried: tried.take(MAX_TOLD).collect(),
+        }
+    }
+}
+
+/// The greatest number of routes that an error tells of, because a table may have a thousand.
+const MAX_TOLD: usize = 5;
 
 impl fmt::Display for NoRoute<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (host, path) = (&self.host.name, self.path);
-        write!(f, "virtual host {host}: no route matches {path}")?;
-        let Some((first, others)) = self.host.skipped.split_first() else {
-            return Ok(());
-        };
-        write!(f, " (skipped: {first}")?;
-        for other in others {
-            write!(f, "; {other}")?;
-        }
-        f.write_str(")")
+        let (host, path) = (self.host, self.path);
+        write!(f, "virtual host {}: no route matches {path}", host.name)?;
+        let tried = self.tried.iter();
+        let tried = tried.map(|(at, why)| format!("routes[{}]: {why}", host.index_of(*at)));
+        list(f, "tried", tried)?;
+        list(f, "skipped", host.skipped.iter().map(ToString::to_string))
     }
+}
+
+/// Writes ` (title: item; item)`, and nothing if there is none.
+fn list(
+    f: &mut fmt::Formatter<'_>,
+    title: &str,
+    items: impl Iterator<Item = String>,
+) -> fmt::Result {
+    let items: Vec<_> = items.collect();
+    if items.is_empty() {
+        return Ok(());
+    }
+    write!(f, " ({title}: {})", items.join("; "))
 }
 
 impl std::error::Error for NoRoute<'_> {}
@@ -156,10 +266,10 @@ mod tests {
     fn exact(text: &str, case_sensitive: bool) -> Route {
         Route {
             name: String::new(),
-            path: PathMatcher::Exact {
+            condition: Condition::of_path(PathMatcher::Exact {
                 text: text.to_owned(),
                 case_sensitive,
-            },
+            }),
             action: RouteAction::NonForwarding,
         }
     }
@@ -177,8 +287,9 @@ mod tests {
         };
         let table = RouteTable::compile(&Arc::new(host), |_| ());
         assert!(table.scanned.is_empty());
-        assert_eq!(table.position("/a.A/M999"), Some(999));
-        assert_eq!(table.position("/a.A/M1000"), None);
+        let position = |path| table.position(&CallHead::of_path(path), || 0);
+        assert_eq!(position("/a.A/M999"), Some(999));
+        assert_eq!(position("/a.A/M1000"), None);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! They are recorded, because a user takes a field for effective if it was accepted without a message.
 
 use envoy_types::pb::{
-    envoy::config::route::v3::{self as pb, RouteMatch, route::Action},
+    envoy::config::route::v3::{
+        self as pb, RouteMatch, route::Action, route_action::ClusterSpecifier,
+    },
     google::protobuf::Duration,
 };
 
@@ -69,5 +71,20 @@ fn in_action(proto: &pb::RouteAction, v: &mut Validator) {
     }
     if proto.retry_policy.is_some() {
         v.unsupported_at("retry_policy", NO_RETRY);
+    }
+    if let Some(ClusterSpecifier::WeightedClusters(weighted)) = &proto.cluster_specifier {
+        v.field("weighted_clusters", |v| {
+            v.field("clusters", |v| in_weighted(weighted, v));
+        });
+    }
+}
+
+fn in_weighted(proto: &pb::WeightedCluster, v: &mut Validator) {
+    for (i, cluster) in proto.clusters.iter().enumerate() {
+        if !cluster.typed_per_filter_config.is_empty() {
+            v.index(i, |v| {
+                v.unsupported_at("typed_per_filter_config", NO_OVERRIDE);
+            });
+        }
     }
 }
