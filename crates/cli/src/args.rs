@@ -12,8 +12,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 
 use crate::{
-    backend::BackendArgs, bench::BenchArgs, completions::CompletionsArgs, control::ControlArgs,
-    demo::DemoArgs, explain::ExplainArgs, inspect::InspectArgs, load::LoadArgs, logging::LogFilter,
+    backend::BackendArgs, bench::BenchArgs, certs::CertsArgs, completions::CompletionsArgs,
+    control::ControlArgs, demo::DemoArgs, explain::ExplainArgs, inspect::InspectArgs,
+    load::LoadArgs, logging::LogFilter,
 };
 
 /// Proxyless service mesh: gRPC requests straight from caller to backend, steered by xDS
@@ -87,6 +88,7 @@ pub enum LogFormat {
 pub enum CliCommand {
     Backend(BackendArgs),
     Bench(BenchArgs),
+    Certs(CertsArgs),
     Completions(CompletionsArgs),
     Control(ControlArgs),
     Demo(DemoArgs),
@@ -105,7 +107,11 @@ impl CliCommand {
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Backend(_) | Self::Control(_) => "info",
-            Self::Bench(_) | Self::Completions(_) | Self::Inspect(_) | Self::Load(_) => "warn",
+            Self::Bench(_)
+            | Self::Certs(_)
+            | Self::Completions(_)
+            | Self::Inspect(_)
+            | Self::Load(_) => "warn",
             // An explanation shows problems itself.
             Self::Explain(_) => "error",
             // The demo breaks things on purpose, and prints that itself.

@@ -4,8 +4,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::{
-    backend::BackendError, bench::BenchError, control::ControlError, demo::DemoError,
-    explain::ExplainError, inspect::InspectError, load::LoadError,
+    backend::BackendError, bench::BenchError, certs::CertsError, control::ControlError,
+    demo::DemoError, explain::ExplainError, inspect::InspectError, load::LoadError,
 };
 
 /// The reasons why a command could not run, by the part that failed.
@@ -18,6 +18,9 @@ pub enum Error {
     /// A benchmark could not be completed.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// There are no certificates.
+    #[error(transparent)]
+    Certs(#[from] CertsError),
     /// The control plane could not start.
     #[error(transparent)]
     Control(#[from] ControlError),

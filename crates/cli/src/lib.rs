@@ -7,6 +7,7 @@
 pub mod args;
 pub mod backend;
 pub mod bench;
+pub mod certs;
 pub mod child;
 pub mod completions;
 pub mod control;
@@ -42,6 +43,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         CliCommand::Bench(args) => match args.command {
             BenchCommand::Rpc(args) => bench::run(args).await?,
         },
+        CliCommand::Certs(args) => certs::run(&args)?,
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Control(args) => control::run(args).await?,
         CliCommand::Demo(args) => return Ok(demo::run(args).await?),

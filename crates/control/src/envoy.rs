@@ -9,10 +9,14 @@
 //! - Envoy does not support lists of clusters as resources (gRFC A99), and ignores an aggregate
 //!   inside another one. So it is sent the leaves of each aggregate in the order of gRPC (gRFC
 //!   A37): depth first, each leaf at its first place.
+//! - gRPC finds certificates by the names of certificate providers, and Envoy by those of secrets.
+//!   [`tls`] has the reasons.
 //!
 //! The leaves of an aggregate depend on other clusters. So the view keeps which aggregates name
 //! which clusters. A change then costs a look at the changed resources and the aggregates above
 //! them, not at all clusters.
+
+mod tls;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -83,7 +87,7 @@ impl EnvoyView {
                     let leaves = self.leaves_of(&name, aggregate);
                     builder.set(name, aggregate.for_envoy(leaves));
                 }
-                None => copy(&mut builder, snapshot, Cluster::TYPE_URL, &name),
+                None => copy_cluster(&mut builder, snapshot, &name),
             }
         }
         self.view = Arc::new(builder.build());
@@ -195,6 +199,28 @@ fn list_of(children: Children, snapshot: &Snapshot) -> Option<ListProto> {
             ListProto::decode(resource.any.value.as_slice()).ok()
         }
     }
+}
+
+/// Copies a cluster that is not an aggregate, with its TLS changed.
+fn copy_cluster(builder: &mut SnapshotBuilder, snapshot: &Snapshot, name: &Arc<str>) {
+    let resource = snapshot.resource(Cluster::TYPE_URL, name);
+    match resource.and_then(secured) {
+        Some(resource) => builder.put(Arc::clone(name), Arc::new(resource)),
+        None => copy(builder, snapshot, Cluster::TYPE_URL, name),
+    }
+}
+
+/// A cluster with its TLS changed; `None` if it needs no change.
+fn secured(resource: &SnapshotResource) -> Option<SnapshotResource> {
+    let mut cluster = ClusterProto::decode(resource.any.value.as_slice()).ok()?;
+    let any = tls::adapt(&mut cluster).then(|| Any {
+        type_url: Cluster::TYPE_URL.to_owned(),
+        value: cluster.encode_to_vec(),
+    })?;
+    Some(SnapshotResource::new(
+        canonical::normalized(any),
+        resource.wrapped,
+    ))
 }
 
 /// Copies a resource unchanged, unless it is an API listener.

@@ -12,8 +12,9 @@ use std::net::Ipv6Addr;
 use crowfly_model::grpc::cluster::DnsName;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 
+use crate::service::text::{parsed, unlike};
 pub(crate) use graph::{Reference, check};
 pub(crate) use levels::{Levels, Shape};
 
@@ -79,22 +80,9 @@ impl<'de> Visitor<'de> for FallbackVisitor {
 }
 
 fn dns_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DnsName, D::Error> {
-    struct DnsVisitor;
-
-    impl Visitor<'_> for DnsVisitor {
-        type Value = DnsName;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("\"host:port\"")
-        }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<DnsName, E> {
-            parse_dns_name(text)
-                .ok_or_else(|| E::custom(format_args!("expected \"host:port\", got {text:?}")))
-        }
-    }
-
-    deserializer.deserialize_str(DnsVisitor)
+    parsed(deserializer, "\"host:port\"", |text| {
+        parse_dns_name(text).map_or_else(unlike, Ok)
+    })
 }
 
 /// Reads `host:port`; an IPv6 address is in brackets.
@@ -111,7 +99,7 @@ fn parse_dns_name(text: &str) -> Option<DnsName> {
 
 /// True if the text is a valid host name (RFC 1035, 2.3.4). Underscores are allowed because they
 /// are in use. IPv4 addresses pass too.
-fn is_host(text: &str) -> bool {
+pub(crate) fn is_host(text: &str) -> bool {
     let is_label = |label: &str| {
         let mut bytes = label.bytes();
         (1..=63).contains(&label.len())

@@ -35,6 +35,16 @@
 //!   - dns: "accounts.example.com:443"  # host:port
 //!   fallback_as: inline                # or `resource`; see below
 //!
+//! - name: shop
+//!   policy: least_request              # round_robin, least_request, ring_hash or pick_first
+//!   limits: { max_requests: 5000 }     # open calls of a client
+//!   tls: { ca: mesh, san: ["spiffe://prod/shop"] } # `mesh` is in the bootstrap of the clients
+//!   timeout: 2s                        # for all routes without one of their own
+//!   retry: { attempts: 3 }
+//!   routes:                            # the first that matches; docs/routes.md has all keys
+//!   - { match: { path: /shop.Cart/Add }, split: { shop: 90%, payments: 10% } }
+//!   - { match: { prefix: /shop.Pay/ }, to: payments, timeout: 10s, retry: none }
+//!
 //! resources:                           # raw xDS, in proto JSON form
 //! - "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
 //!   name: legacy
@@ -98,6 +108,7 @@ mod server;
 mod service;
 mod sources;
 mod store;
+mod targets;
 mod translate;
 mod translator;
 mod tree;

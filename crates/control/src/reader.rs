@@ -68,6 +68,7 @@ impl de::Error for Problem {
         let expected = match expected.to_string() {
             number if number == "u32" => "a number from 0 to 4294967295".to_owned(),
             number if number == "a nonzero u32" => "a number from 1 to 4294967295".to_owned(),
+            number if number == "i64" => "a whole number".to_owned(),
             list if list == "a sequence" => "a list".to_owned(),
             other => other,
         };
@@ -83,6 +84,9 @@ impl de::Error for Problem {
     }
 
     fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
+        if expected.is_empty() {
+            return Self::new("unknown field, expected none");
+        }
         Self::new(format_args!(
             "unknown field, expected one of {}",
             expected.join(", ")

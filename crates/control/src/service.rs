@@ -1,17 +1,35 @@
-//! The short form of a service: its endpoints, and how load is spread over them.
+//! The short form of a service: its endpoints, how load is spread over them, and its routes.
 //!
 //! It exists because raw xDS needs four resources for what most services say in a few lines.
 
+pub(crate) mod fault;
+pub(crate) mod hash;
+pub(crate) mod matching;
+pub(crate) mod pattern;
+pub(crate) mod policy;
+pub(crate) mod retry;
+pub(crate) mod route;
+mod setting;
+pub(crate) mod text;
+pub(crate) mod tls;
+
 use std::collections::HashSet;
-use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
 use crowfly_model::{Errors, Validator};
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use crate::fallback::{Fallback, ListForm};
+use fault::Fault;
+use hash::HashPart;
+use policy::{Limits, Policy};
+use retry::Retry;
+use route::Route;
+use setting::Setting;
+use text::{Time, parsed, unlike};
+use tls::Tls;
 
 /// The largest priority, because Envoy accepts no more.
 const MAX_PRIORITY: u32 = 128;
@@ -31,6 +49,33 @@ pub(crate) struct Service {
     pub(crate) fallback: Vec<Fallback>,
     #[serde(default)]
     pub(crate) fallback_as: ListForm,
+    #[serde(default)]
+    pub(crate) policy: Policy,
+    #[serde(default)]
+    pub(crate) limits: Option<Limits>,
+    #[serde(default)]
+    pub(crate) tls: Option<Tls>,
+    /// The routes, the first one for a call decides. All other calls go to the service itself.
+    #[serde(default)]
+    pub(crate) routes: Vec<Route>,
+    /// The settings of every route that has none of its own.
+    #[serde(default)]
+    timeout: Setting<Time>,
+    #[serde(default)]
+    retry: Setting<Retry>,
+    #[serde(default)]
+    fault: Setting<Fault>,
+    #[serde(default)]
+    hash: Setting<Vec<HashPart>>,
+}
+
+/// All that is done to the calls of a route.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Treatment<'a> {
+    pub(crate) timeout: Option<Time>,
+    pub(crate) retry: Option<&'a Retry>,
+    pub(crate) fault: Option<&'a Fault>,
+    pub(crate) hash: &'a [HashPart],
 }
 
 /// Endpoints of one locality.
@@ -102,6 +147,41 @@ impl Service {
         !self.fallback.is_empty() || self.fallback_as == ListForm::Resource
     }
 
+    /// The treatment of calls that no route of the service is for.
+    pub(crate) fn treatment(&self) -> Treatment<'_> {
+        Treatment {
+            timeout: self.timeout.value().copied(),
+            retry: self.retry.value(),
+            fault: self.fault.value(),
+            hash: self.hash.value().map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// The treatment of the calls of a route.
+    pub(crate) fn treatment_of<'a>(&'a self, route: &'a Route) -> Treatment<'a> {
+        Treatment {
+            timeout: route.timeout.or(&self.timeout).copied(),
+            retry: route.retry.or(&self.retry),
+            fault: route.fault.or(&self.fault),
+            hash: route.hash.or(&self.hash).map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// The treatments of all calls, in no order.
+    pub(crate) fn treatments(&self) -> impl Iterator<Item = Treatment<'_>> {
+        let routes = self.routes.iter().map(|route| self.treatment_of(route));
+        let last = self.needs_last_route().then(|| self.treatment());
+        routes.chain(last)
+    }
+
+    /// True if some calls that the routes are not for may remain.
+    pub(crate) fn needs_last_route(&self) -> bool {
+        !self
+            .routes
+            .iter()
+            .any(|route| route.matches.is_everything())
+    }
+
     /// Checks the rules that the types cannot express.
     pub(crate) fn validate(&self) -> Result<(), Errors> {
         let mut v = Validator::default();
@@ -122,6 +202,7 @@ impl Service {
             self.validate_localities(v, &mut addresses);
         });
         v.field("fallback", |v| self.validate_fallback(v));
+        v.field("routes", |v| self.validate_routes(v));
         v.finish(())
     }
 
@@ -166,6 +247,18 @@ impl Service {
             }
         }
     }
+
+    /// Checks that calls can come to every route.
+    fn validate_routes(&self, v: &mut Validator) {
+        let mut routes = self.routes.iter();
+        let Some(last) = routes.position(|route| route.matches.is_everything()) else {
+            return;
+        };
+        if last + 1 < self.routes.len() {
+            let message = format!("never used, because routes[{last}] is for all calls");
+            v.index(last + 1, |v| v.error(message));
+        }
+    }
 }
 
 impl Locality {
@@ -189,22 +282,9 @@ fn unique_addresses<'a>(
 }
 
 fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
-    struct AddressVisitor;
-
-    impl Visitor<'_> for AddressVisitor {
-        type Value = SocketAddr;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("\"ip:port\"")
-        }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<SocketAddr, E> {
-            text.parse()
-                .map_err(|_| E::custom(format_args!("expected \"ip:port\", got {text:?}")))
-        }
-    }
-
-    deserializer.deserialize_str(AddressVisitor)
+    parsed(deserializer, "\"ip:port\"", |text| {
+        text.parse().map_or_else(|_| unlike(), Ok)
+    })
 }
 
 fn one() -> u32 {

@@ -12,6 +12,11 @@
 //! translation of that one, and the resources of the others stay.
 
 mod clusters;
+mod faults;
+mod listener;
+mod matchers;
+mod routes;
+mod security;
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -22,22 +27,14 @@ use crowfly_model::{Features, ResourceType};
 use crowfly_xds::{Snapshot, SnapshotResource};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
-use envoy_types::pb::envoy::config::listener::v3 as listener;
-use envoy_types::pb::envoy::config::route::v3 as route;
-use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};
-use prost::Message;
+use prost::{Message, Name};
 
 use crate::catalog::{Catalog, Definition, Origin};
 use crate::error::{ConfigError, ConfigErrors};
 use crate::fallback::{Fallback, ListForm};
 use crate::raw::RawResource;
 use crate::service::{Endpoint, Health, Locality, Service};
-
-const HCM: &str =
-    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
-const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
 /// The resources of a catalog.
 ///
@@ -211,8 +208,8 @@ impl Made {
 fn resources_of(service: &Service) -> Vec<Made> {
     let name = &service.name;
     let mut made = vec![
-        Made::named::<Listener>(name, &listener_of(service)),
-        Made::named::<RouteConfig>(name, &routes_of(service)),
+        Made::named::<Listener>(name, &listener::of_service(service)),
+        Made::named::<RouteConfig>(name, &routes::of_service(service)),
         Made::named::<Cluster>(name, &clusters::of_service(service)),
         Made::named::<Endpoints>(name, &endpoints_of(service)),
     ];
@@ -225,68 +222,15 @@ fn resources_of(service: &Service) -> Vec<Made> {
     }
     for fallback in &service.fallback {
         if let Fallback::Dns(name) = fallback {
-            let cluster = clusters::of_dns(name);
-            made.push(Made::named::<Cluster>(&cluster.name, &cluster).shared());
+            let cluster = clusters::of_dns(service, name);
+            let cluster = Made::named::<Cluster>(&cluster.name, &cluster);
+            made.push(match service.tls {
+                Some(_) => cluster,
+                None => cluster.shared(),
+            });
         }
     }
     made
-}
-
-fn listener_of(service: &Service) -> listener::Listener {
-    let routes = hcm::Rds {
-        config_source: Some(ads()),
-        route_config_name: service.name.clone(),
-    };
-    let router = hcm::HttpFilter {
-        name: "router".to_owned(),
-        config_type: Some(hcm::http_filter::ConfigType::TypedConfig(packed(
-            ROUTER,
-            &Router::default(),
-        ))),
-        ..hcm::HttpFilter::default()
-    };
-    let manager = hcm::HttpConnectionManager {
-        stat_prefix: service.name.clone(),
-        http_filters: vec![router],
-        route_specifier: Some(hcm::http_connection_manager::RouteSpecifier::Rds(routes)),
-        ..hcm::HttpConnectionManager::default()
-    };
-    listener::Listener {
-        name: service.name.clone(),
-        api_listener: Some(listener::ApiListener {
-            api_listener: Some(packed(HCM, &manager)),
-        }),
-        ..listener::Listener::default()
-    }
-}
-
-/// The routes of a service. They accept any `:authority`, because the listener's name has chosen
-/// the service and a client may set its own.
-fn routes_of(service: &Service) -> route::RouteConfiguration {
-    let action = route::RouteAction {
-        cluster_specifier: Some(route::route_action::ClusterSpecifier::Cluster(
-            service.name.clone(),
-        )),
-        ..route::RouteAction::default()
-    };
-    let everything = route::Route {
-        r#match: Some(route::RouteMatch {
-            path_specifier: Some(route::route_match::PathSpecifier::Prefix(String::from("/"))),
-            ..route::RouteMatch::default()
-        }),
-        action: Some(route::route::Action::Route(action)),
-        ..route::Route::default()
-    };
-    route::RouteConfiguration {
-        name: service.name.clone(),
-        virtual_hosts: vec![route::VirtualHost {
-            name: service.name.clone(),
-            domains: vec!["*".to_owned()],
-            routes: vec![everything],
-            ..route::VirtualHost::default()
-        }],
-        ..route::RouteConfiguration::default()
-    }
 }
 
 /// The endpoints of a service. A locality of weight 0 is left out, because gRPC ignores it and
@@ -364,9 +308,9 @@ fn ads() -> core::ConfigSource {
     }
 }
 
-fn packed(message_name: &str, message: &impl Message) -> Any {
+fn packed<M: Name>(message: &M) -> Any {
     Any {
-        type_url: format!("type.googleapis.com/{message_name}"),
+        type_url: M::type_url(),
         value: message.encode_to_vec(),
     }
 }

@@ -17,6 +17,7 @@ use crate::catalog::{Catalog, DefinitionKey};
 use crate::error::ConfigErrors;
 use crate::fallback::{Levels, Shape};
 use crate::references::References;
+use crate::targets::Targets;
 use crate::translate::{self, Made, ResourceKey, Translated};
 
 /// The rank of the files, which are the only source so far.
@@ -52,6 +53,7 @@ pub struct Translator {
     catalog: Catalog,
     made: Merged<Arc<DefinitionKey>, Arc<Translated>, ResourceKey, Claims>,
     levels: Levels,
+    targets: Targets,
     /// Definitions that gRPC would refuse, or that define one resource twice.
     unsound: BTreeSet<Arc<DefinitionKey>>,
     /// Resources that several definitions claim, which is an error.
@@ -86,6 +88,7 @@ impl Translator {
                 resources.map(|made| made.key.clone()).collect()
             }),
             levels: Levels::default(),
+            targets: Targets::default(),
             unsound: BTreeSet::new(),
             contested: BTreeSet::new(),
             due: BTreeSet::new(),
@@ -198,8 +201,9 @@ impl Translator {
         let listener = ResourceKey::new(Listener::TYPE_URL, name.into());
         let mut claimants = self.made.claimants(&listener);
         let service = claimants.find_map(|claimant| claimant.value.service.clone());
-        let shape = service.map(|service| Shape::of(&service));
+        let shape = service.as_ref().map(|service| Shape::of(service));
         self.levels.set(&listener.name, shape);
+        self.targets.set(&listener.name, service.as_deref());
     }
 
     fn is_sound(&mut self) -> bool {
@@ -207,6 +211,7 @@ impl Translator {
             && self.unsound.is_empty()
             && self.contested.is_empty()
             && self.levels.are_sound()
+            && self.targets.are_sound()
     }
 
     /// Returns all problems. This looks at all definitions, because problems are in the order of

@@ -83,6 +83,11 @@ impl Node {
     /// The place of `path` (such as `localities[1].weight`), or of its nearest parent that is
     /// written.
     pub(crate) fn position_of(&self, path: &str) -> Position {
+        self.nearest(path).at
+    }
+
+    /// The node at `path`, or its nearest parent that is written.
+    pub(crate) fn nearest(&self, path: &str) -> &Self {
         let mut node = self;
         for step in path.split(['.', '[']).filter(|step| !step.is_empty()) {
             let next = match (&node.value, step.strip_suffix(']')) {
@@ -94,7 +99,7 @@ impl Node {
             let Some(next) = next else { break };
             node = next;
         }
-        node.at
+        node
     }
 }
 

@@ -55,8 +55,8 @@ servces: []
 "#;
     insta::assert_snapshot!(errors_of(&[("a.yaml", a), ("b.yaml", b)]), @r#"
     a.yaml:4:47: services[0].endpoints[0].health: expected one of draining, healthy, unhealthy, unknown, got "great"
-    a.yaml:6:3: services[1].endpoint: unknown field, expected one of name, localities, endpoints, fallback, fallback_as
-    a.yaml:7:3: services[2].nam: unknown field, expected one of name, localities, endpoints, fallback, fallback_as
+    a.yaml:6:3: services[1].endpoint: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, tls, routes, timeout, retry, fault, hash
+    a.yaml:7:3: services[2].nam: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, tls, routes, timeout, retry, fault, hash
     b.yaml:3:37: services[0].localities[0].weight: expected a number from 0 to 4294967295, got string "many"
     b.yaml:4:59: services[1].endpoints[0].weight: expected a number from 1 to 4294967295, got integer `0`
     b.yaml:5:26: services[2].endpoints[0]: expected a field `address`
@@ -170,6 +170,187 @@ fn long_chains_of_fallbacks() {
     read(chain(16)).unwrap();
     insta::assert_snapshot!(read(chain(17)).unwrap_err(), @"control.yaml:2:26: services[0].fallback[0]: expected at most 16 levels of clusters from `s1` down, got 17");
     insta::assert_snapshot!(read(chain(3_000)).unwrap_err(), @"control.yaml:2985:29: services[2983].fallback[0]: expected at most 16 levels of clusters from `s2984` down, got 17");
+}
+
+/// gRFC A28: gRPC would leave such routes out, or refuse them.
+#[test]
+fn bad_routes() {
+    let text = r#"
+services:
+- { name: a, routes: [7] }
+- { name: b, routes: [{ mach: {} }] }
+- { name: c, routes: [{ match: { path: pay.Pay/Charge } }] }
+- { name: d, routes: [{ match: { prefix: /a/b/c } }] }
+- { name: e, routes: [{ match: { path: /a.A/B, prefix: /a.A/ } }] }
+- { name: f, routes: [{ match: { regex: "/a(.B" } }] }
+- { name: g, routes: [{ match: { regex: "/a", ignore_case: true } }] }
+- { name: h, routes: [{ match: { fraction: 10 } }] }
+- { name: i, routes: [{ match: { fraction: 101% } }] }
+- { name: j, routes: [{ match: { headers: [{ name: x-tier }] } }] }
+- { name: k, routes: [{ match: { headers: [{ name: x-tier, exact: a, prefix: b }] } }] }
+- { name: l, routes: [{ match: { headers: [{ name: x-bin, exact: a }] } }] }
+- { name: m, routes: [{ match: { headers: [{ name: x-tier, exact: 1 }] } }] }
+- { name: n, routes: [{ match: { headers: [{ name: x-age, range: { from: 2, below: 2 } }] } }] }
+- { name: o, routes: [{ match: { headers: [{ name: x-tier, prefix: "" }] } }] }
+- { name: p, routes: [{ to: a, split: { a: 1 } }] }
+- { name: q, routes: [{ split: {} }] }
+- { name: r, routes: [{ split: { a: 0, b: 0 } }] }
+- { name: s, routes: [{ split: { a: 4294967295, b: 1 } }] }
+- { name: t, routes: [{ split: { a: 10%, b: 80.5% } }] }
+- { name: u, routes: [{ split: { a: 10%, b: 90 } }] }
+- { name: v, routes: [{ split: { a: most } }] }
+- { name: w, routes: [{ timeout: 5s }, { match: { path: /a.A/B } }] }
+"#;
+    insta::assert_snapshot!(errors(text), @r#"
+    control.yaml:3:23: services[0].routes[0]: expected a route, such as {match: {path: /package.Service/Method}, to: reports}, got integer `7`
+    control.yaml:4:25: services[1].routes[0].mach: unknown field, expected one of match, to, split, timeout, retry, fault, hash
+    control.yaml:5:40: services[2].routes[0].match.path: expected a path, such as /package.Service/Method, got "pay.Pay/Charge"
+    control.yaml:6:42: services[3].routes[0].match.prefix: expected a prefix, such as /package.Service/, got "/a/b/c"
+    control.yaml:7:32: services[4].routes[0].match: expected one of path, prefix and regex, got several
+    control.yaml:8:41: services[5].routes[0].match.regex: expected a regular expression of RE2, got "/a(.B": unclosed group
+    control.yaml:9:32: services[6].routes[0].match: expected no `ignore_case` with `regex`; the expression can begin with (?i)
+    control.yaml:10:44: services[7].routes[0].match.fraction: expected a percentage from 0% to 100% with at most 4 decimals, such as 12.5%, got integer `10`
+    control.yaml:11:44: services[8].routes[0].match.fraction: expected a percentage from 0% to 100% with at most 4 decimals, such as 12.5%, got "101%"
+    control.yaml:12:44: services[9].routes[0].match.headers[0]: expected exactly one of contains, exact, prefix, present, range, regex, suffix, got 0
+    control.yaml:13:44: services[10].routes[0].match.headers[0]: expected exactly one of contains, exact, prefix, present, range, regex, suffix, got 2
+    control.yaml:14:52: services[11].routes[0].match.headers[0].name: expected the name of a header, got "x-bin": gRPC does not match binary headers
+    control.yaml:15:67: services[12].routes[0].match.headers[0].exact: expected a string, got integer `1`
+    control.yaml:16:66: services[13].routes[0].match.headers[0].range: expected `from` below `below`, got 2 and 2
+    control.yaml:17:68: services[14].routes[0].match.headers[0].prefix: expected a text that is not empty, got ""
+    control.yaml:18:23: services[15].routes[0]: expected either `to` or `split`, got both
+    control.yaml:19:32: services[16].routes[0].split: expected at least one service, got none
+    control.yaml:20:32: services[17].routes[0].split: expected weights that add up to 1 to 4294967295, got 0
+    control.yaml:21:32: services[18].routes[0].split: expected weights that add up to 1 to 4294967295, got 4294967296
+    control.yaml:22:32: services[19].routes[0].split: expected percentages that add up to 100%, got 90.5%
+    control.yaml:23:32: services[20].routes[0].split: expected either weights or percentages, got both
+    control.yaml:24:37: services[21].routes[0].split.a: expected a weight from 0 to 4294967295, or a percentage such as 12.5%, got string "most"
+    control.yaml:25:40: services[22].routes[1]: never used, because routes[0] is for all calls
+    "#);
+}
+
+#[test]
+fn routes_to_services_that_do_not_exist() {
+    let a = r#"
+services:
+- name: a
+  routes:
+  - { match: { path: /a.A/B }, to: lost }
+  - match: { path: /a.A/C }
+    split:
+      a: 1
+      b: 1
+      lost.too: 1
+      bad: 1
+- { name: bad, colour: red }
+"#;
+    let b = "services: [{ name: b, routes: [{ to: b }] }]";
+    insta::assert_snapshot!(errors_of(&[("a.yaml", a), ("b.yaml", b)]), @r#"
+    a.yaml:12:16: services[1].colour: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, tls, routes, timeout, retry, fault, hash
+    a.yaml:5:36: services[0].routes[0].to: expected the name of a service, got "lost": there is none
+    a.yaml:10:7: services[0].routes[1].split: expected the name of a service, got "lost.too": there is none
+    "#);
+}
+
+#[test]
+fn bad_timeouts_retries_faults_and_hashes() {
+    let text = r#"
+services:
+- { name: a, timeout: 5 }
+- { name: b, timeout: 0s }
+- { name: c, routes: [{ timeout: fast }] }
+- { name: d, retry: 3 }
+- { name: e, retry: { attempts: 1 } }
+- { name: f, retry: { attempts: 6 } }
+- { name: g, retry: { attempts: 3, when: [] } }
+- { name: h, retry: { attempts: 3, when: [not_found] } }
+- { name: i, retry: { attempts: 3, backoff: { base: 2s, max: 1s } } }
+- { name: j, retry: { when: [unavailable] } }
+- { name: k, fault: {} }
+- { name: l, fault: { abort: { fraction: 1% } } }
+- { name: m, fault: { abort: { status: ok } } }
+- { name: n, fault: { delay: { fixed: 1s, by_header: true } } }
+- { name: o, fault: { delay: { fixed: 1s, percent: 1% } } }
+- { name: p, hash: x-user }
+- { name: q, hash: [{ header: x-user, channel: true }] }
+- { name: r, hash: [{ channel: true, rewrite: { regex: a, with: b } }] }
+- { name: s, hash: [{ header: x-user, rewrite: { regex: "*", with: b } }] }
+- name: t
+  routes:
+  - match:
+      path: /a.A/B
+    retry:
+      attempts: 3
+      when:
+      - unavailable
+      - sometimes
+"#;
+    insta::assert_snapshot!(errors(text), @r#"
+    control.yaml:3:23: services[0].timeout: expected a time above zero with its unit, such as 250ms, 1.5s or 2m, got integer `5`
+    control.yaml:4:23: services[1].timeout: expected a time above zero with its unit, such as 250ms, 1.5s or 2m, got "0s"
+    control.yaml:5:34: services[2].routes[0].timeout: expected a time above zero with its unit, such as 250ms, 1.5s or 2m, got "fast"
+    control.yaml:6:21: services[3].retry: expected retries, such as {attempts: 3, when: [unavailable]}, or none, got integer `3`
+    control.yaml:7:33: services[4].retry.attempts: expected 2 to 5 attempts, the first included, because gRPC makes no more, got integer `1`
+    control.yaml:8:33: services[5].retry.attempts: expected 2 to 5 attempts, the first included, because gRPC makes no more, got integer `6`
+    control.yaml:9:42: services[6].retry.when: expected at least one status, got none
+    control.yaml:10:43: services[7].retry.when[0]: expected one of cancelled, deadline_exceeded, internal, resource_exhausted, unavailable, got "not_found"
+    control.yaml:11:45: services[8].retry.backoff: expected a `max` of at least `base`
+    control.yaml:12:21: services[9].retry: expected a field `attempts`
+    control.yaml:13:21: services[10].fault: expected `delay`, `abort` or both, got neither
+    control.yaml:14:30: services[11].fault.abort: expected a field `status`, or `by_header: true`
+    control.yaml:15:40: services[12].fault.abort.status: expected one of cancelled, unknown, invalid_argument, deadline_exceeded, not_found, already_exists, permission_denied, resource_exhausted, failed_precondition, aborted, out_of_range, unimplemented, internal, unavailable, data_loss, unauthenticated, got "ok"
+    control.yaml:16:30: services[13].fault.delay: expected either `fixed` or `by_header: true`, got both
+    control.yaml:17:43: services[14].fault.delay.percent: unknown field, expected one of fixed, by_header, fraction
+    control.yaml:18:20: services[15].hash: expected a list, got string "x-user"
+    control.yaml:19:21: services[16].hash[0]: expected either `header` or `channel: true`
+    control.yaml:20:21: services[17].hash[0]: expected `rewrite` with `header` only
+    control.yaml:21:57: services[18].hash[0].rewrite.regex: expected a regular expression of RE2, got "*": repetition operator missing expression
+    control.yaml:30:9: services[19].routes[0].retry.when[1]: expected one of cancelled, deadline_exceeded, internal, resource_exhausted, unavailable, got "sometimes"
+    "#);
+}
+
+#[test]
+fn bad_policies_limits_and_tls() {
+    let text = r#"
+services:
+- { name: a, policy: random }
+- { name: b, policy: [round_robin] }
+- { name: c, policy: { ring_hash: {}, round_robin: {} } }
+- { name: d, policy: { least_request: { choices: 1 } } }
+- { name: e, policy: { ring_hash: { min_ring_size: 2, max_ring_size: 1 } } }
+- { name: f, policy: { ring_hash: { max_ring_size: 8388609 } } }
+- { name: g, policy: { round_robin: { choices: 1 } } }
+- { name: h, limits: {} }
+- { name: i, limits: { max_requests: 0 } }
+- { name: j, tls: {} }
+- { name: k, tls: { ca: mesh } }
+- { name: l, tls: { ca: "", san: any } }
+- { name: m, tls: { ca: mesh, san: [] } }
+- { name: n, tls: { ca: mesh, san: all } }
+- { name: o, tls: { ca: mesh, san: [{ prefix: a, suffix: b }] } }
+- { name: p, tls: { ca: mesh, san: [{ regex: "(" }] } }
+- { name: q, tls: { ca: mesh, san: any, sni: 10.0.0.1 } }
+- { name: r, tls: { ca: mesh, san: any, identity: "" } }
+"#;
+    insta::assert_snapshot!(errors(text), @r#"
+    control.yaml:3:22: services[0].policy: expected one of least_request, pick_first, ring_hash, round_robin, got "random"
+    control.yaml:4:22: services[1].policy: expected a policy, such as least_request or {least_request: {choices: 3}}, got sequence
+    control.yaml:5:22: services[2].policy: expected exactly one policy
+    control.yaml:6:50: services[3].policy.least_request.choices: expected at least 2 choices, got 1
+    control.yaml:7:35: services[4].policy.ring_hash: expected a `min_ring_size` of at most `max_ring_size`
+    control.yaml:8:52: services[5].policy.ring_hash.max_ring_size: expected a number from 1 to 8388608, got 8388609
+    control.yaml:9:39: services[6].policy.round_robin.choices: unknown field, expected none
+    control.yaml:10:22: services[7].limits: expected a field `max_requests`
+    control.yaml:11:38: services[8].limits.max_requests: expected a number from 1 to 4294967295, got integer `0`
+    control.yaml:12:19: services[9].tls: expected a field `ca`
+    control.yaml:13:19: services[10].tls: expected a field `san`
+    control.yaml:14:25: services[11].tls.ca: expected the name of a certificate provider, or system, got ""
+    control.yaml:15:36: services[12].tls.san: expected a list of names, got none; `any` accepts all names
+    control.yaml:16:36: services[13].tls.san: expected a list of names, or any, got string "all"
+    control.yaml:17:37: services[14].tls.san[0]: expected exactly one of contains, exact, prefix, regex, suffix, got 2
+    control.yaml:18:46: services[15].tls.san[0].regex: expected a regular expression of RE2, got "(": unclosed group
+    control.yaml:19:46: services[16].tls.sni: expected a host name, got "10.0.0.1"
+    control.yaml:20:51: services[17].tls.identity: expected a text that is not empty, got ""
+    "#);
 }
 
 #[test]

@@ -67,6 +67,25 @@ impl CCoreClient {
         spread
     }
 
+    /// Makes `count` calls, one after the other. Returns how often each outcome came: the name of a
+    /// backend, or the status of a call that failed.
+    pub fn outcomes(&mut self, count: usize) -> Spread {
+        self.process.send_line(&format!("{} {count}", self.command));
+        let mut outcomes = Spread::new();
+        for _ in 0..count {
+            let result: Value = self
+                .process
+                .wait_for("a call's result", |line| serde_json::from_str(line).ok());
+            let key = match result["code"].as_str() {
+                Some("OK") => &result["hostname"],
+                _ => &result["code"],
+            };
+            let key = key.as_str().unwrap_or_default();
+            *outcomes.entry(key.to_owned()).or_default() += 1;
+        }
+        outcomes
+    }
+
     /// Makes `rps` calls a second for `seconds`, without wait-for-ready. Returns the number of
     /// calls, the number of failures, and the text of the first failure.
     pub fn load(&mut self, rps: u32, seconds: u32) -> [Value; 3] {

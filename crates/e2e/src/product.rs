@@ -27,7 +27,13 @@ impl Crowfly {
 
     /// Starts `crowfly backend` on an address, such as that of a backend that was killed.
     pub fn backend_on(self, listen: &str, name: &str) -> Backend {
-        let process = self.start(&["backend", "--listen", listen, "--name", name]);
+        self.backend_with(listen, name, &[])
+    }
+
+    /// Starts `crowfly backend` with more flags, such as `--delay`.
+    pub fn backend_with(self, listen: &str, name: &str, flags: &[&str]) -> Backend {
+        let arguments = ["backend", "--listen", listen, "--name", name];
+        let process = self.start(&[&arguments, flags].concat());
         let address = process.wait_for("its address", |line| address(line, "listening on "));
         Backend {
             name: name.to_owned(),

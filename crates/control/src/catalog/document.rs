@@ -38,8 +38,10 @@ const NO_LIST: &str = "expected a list, got nothing; `[]` is a list without entr
 pub(super) struct Document {
     pub(super) services: Vec<Written<Arc<Service>>>,
     pub(super) resources: Vec<Written<Arc<RawResource>>>,
-    /// The references from one service to another, each with the index of the service that has it.
+    /// The fallbacks from one service to another, each with the index of the service that has it.
     pub(super) references: Vec<(usize, Reference)>,
+    /// The references of routes to services.
+    pub(super) targets: Vec<Reference>,
     /// The names of services of which nothing but the name could be read.
     pub(super) unread: Vec<String>,
     /// All problems of this file.
@@ -152,6 +154,18 @@ fn has_content(document: &Node) -> bool {
         .any(|key| document.get(key).is_some())
 }
 
+/// A reference of the service at `origin`, from a place in it.
+fn reference(to: &str, origin: &Origin, (path, at): (&str, Position)) -> Reference {
+    Reference {
+        to: to.to_owned(),
+        origin: Origin {
+            file: Arc::clone(&origin.file),
+            at,
+            path: format!("{}.{path}", origin.path),
+        },
+    }
+}
+
 struct Reading<'a> {
     file: &'a Arc<PathBuf>,
     allow_empty: bool,
@@ -249,20 +263,25 @@ impl<'a> Reading<'a> {
     /// Keeps the services that `service` refers to, to be checked once all services are known.
     fn refer(&mut self, service: &Service, origin: &Origin, node: &Node) {
         for (index, fallback) in service.fallback.iter().enumerate() {
-            let Fallback::Service(to) = fallback else {
-                continue;
-            };
-            let path = format!("fallback[{index}]");
-            let reference = Reference {
-                to: to.clone(),
-                origin: Origin {
-                    file: Arc::clone(&origin.file),
-                    at: node.position_of(&path),
-                    path: format!("{}.{path}", origin.path),
-                },
-            };
-            let from = self.result.services.len();
-            self.result.references.push((from, reference));
+            if let Fallback::Service(to) = fallback {
+                let path = format!("fallback[{index}]");
+                let place = (path.as_str(), node.position_of(&path));
+                let reference = reference(to, origin, place);
+                let from = self.result.services.len();
+                self.result.references.push((from, reference));
+            }
+        }
+        for (index, route) in service.routes.iter().enumerate() {
+            for (key, to) in route.targets() {
+                let path = format!("routes[{index}].{key}");
+                let written = node.nearest(&path);
+                let mut keys = written.entries().iter().map(|(key, _)| key);
+                let at = keys
+                    .find(|key| key.text == *to)
+                    .map_or(written.at, |key| key.at);
+                let reference = reference(to, origin, (&path, at));
+                self.result.targets.push(reference);
+            }
         }
     }
 

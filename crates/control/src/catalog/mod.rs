@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crowfly_source::{Event, Table, files};
 
 use crate::error::{ConfigError, ConfigErrors};
-use crate::fallback;
+use crate::fallback::{self, Reference};
 use crate::raw::RawResource;
 use crate::service::Service;
 use document::Document;
@@ -221,6 +221,7 @@ impl Catalog {
             .collect();
         errors.extend(self.duplicate_services());
         errors.extend(self.bad_fallbacks());
+        errors.extend(self.lost_targets());
         ConfigErrors::check(errors, ())
     }
 
@@ -325,6 +326,17 @@ impl Catalog {
             }
         }
         errors
+    }
+
+    /// The routes that lead to a service that does not exist.
+    fn lost_targets(&self) -> Vec<ConfigError> {
+        let documents = || self.files.values().map(|file| &file.document);
+        let services = self.services().map(|service| service.value.name.as_str());
+        let unread = documents().flat_map(|document| &document.unread);
+        let known: HashSet<&str> = services.chain(unread.map(String::as_str)).collect();
+        let targets = documents().flat_map(|document| &document.targets);
+        let lost = targets.filter(|target| !known.contains(target.to.as_str()));
+        lost.map(Reference::lost).collect()
     }
 
     fn bad_fallbacks(&self) -> Vec<ConfigError> {

@@ -21,6 +21,13 @@ pub(crate) fn naive_view(snapshot: &Snapshot) -> Snapshot {
         }
         builder.set(*name, aggregate.for_envoy(leaves));
     }
+    let clusters = snapshot.of(Cluster::TYPE_URL);
+    for (name, resource) in clusters.into_iter().flat_map(|of| of.resources()) {
+        let changed = secured(resource).filter(|_| !aggregates.contains_key(&**name));
+        if let Some(resource) = changed {
+            builder.put(Arc::clone(name), Arc::new(resource));
+        }
+    }
     builder.build()
 }
 
@@ -149,4 +156,58 @@ fn the_same_snapshot_gives_the_same_bytes() {
     }
     let metadata = &cluster(&first, "a")["metadata"]["filter_metadata"];
     assert_eq!(metadata.as_object().unwrap().len(), 6);
+}
+
+/// Envoy ignores certificate providers and would accept every certificate, so it is sent secrets.
+#[test]
+fn certificate_providers_become_secrets_of_the_same_names() {
+    let snapshot = snapshot(
+        r#"
+services:
+- name: payments
+  tls: { ca: mesh, identity: mine, san: ["spiffe://prod/payments", { prefix: "spiffe://dev/" }], sni: pay.example.com }
+  fallback: [{ dns: "pay.example.com:443" }]
+- name: web
+  tls: { ca: system, san: any }
+- name: plain
+"#,
+    );
+    let context = |of: &Snapshot, name| {
+        let mut context = cluster(of, name)["transport_socket"]["typed_config"].take();
+        context.as_object_mut().map(|it| it.remove("@type"));
+        serde_saphyr::to_string(&context).unwrap()
+    };
+    let view = view(&snapshot);
+    insta::assert_snapshot!(context(&view, "payments/endpoints"), @r"
+    common_tls_context:
+      alpn_protocols:
+      - h2
+      combined_validation_context:
+        default_validation_context:
+          match_subject_alt_names:
+          - exact: spiffe://prod/payments
+          - prefix: spiffe://dev/
+        validation_context_sds_secret_config:
+          name: mesh
+      tls_certificate_sds_secret_configs:
+      - name: mine
+    sni: pay.example.com
+    ");
+    let dns = "payments/dns:pay.example.com:443";
+    assert_eq!(context(&view, dns), context(&view, "payments/endpoints"));
+    insta::assert_snapshot!(context(&view, "web"), @r"
+    common_tls_context:
+      alpn_protocols:
+      - h2
+      combined_validation_context:
+        default_validation_context: {}
+        validation_context_sds_secret_config:
+          name: system
+    ");
+    insta::assert_snapshot!(context(&snapshot, "web"), @r"
+    common_tls_context:
+      validation_context:
+        system_root_certs: {}
+    ");
+    assert_eq!(cluster(&view, "plain"), cluster(&snapshot, "plain"));
 }

@@ -16,13 +16,22 @@ use crate::catalog::{Origin, Written};
 use crate::error::ConfigError;
 use crate::service::Service;
 
-/// A service that names another as its fallback.
+/// A service that is named by another, as a fallback or in a route.
 #[derive(Clone, Debug)]
 pub(crate) struct Reference {
-    /// The name of the fallback service.
+    /// The name of the service.
     pub(crate) to: String,
     /// The place where the reference is written.
     pub(crate) origin: Origin,
+}
+
+impl Reference {
+    /// The error of a reference to a service that does not exist.
+    pub(crate) fn lost(&self) -> ConfigError {
+        let to = &self.to;
+        let message = format!("expected the name of a service, got {to:?}: there is none");
+        self.origin.error(message)
+    }
 }
 
 /// All problems of the references between `services`.
@@ -78,7 +87,7 @@ impl<'a> Graph<'a> {
                 self.edges[from].push((*target, origin));
                 return;
             }
-            None => format!("expected the name of a service, got {to:?}: there is none"),
+            None => return self.errors.push(reference.lost()),
         };
         self.errors.push(origin.error(error));
     }

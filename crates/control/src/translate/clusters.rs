@@ -2,6 +2,10 @@
 //!
 //! An Envoy needs explicit settings for what gRPC does by default: HTTP/2 to the backends, and
 //! locality weights.
+//!
+//! The policy, the limits and the TLS of a service are those of its own endpoints. Its TLS is also
+//! that of its DNS names, because these stand in for the endpoints and would be reached in plaintext
+//! otherwise.
 
 use std::collections::HashMap;
 
@@ -10,44 +14,46 @@ use envoy_types::pb::envoy::config::cluster::v3::{self as pb, cluster};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as aggregate;
+use envoy_types::pb::envoy::extensions::load_balancing_policies::{
+    common::v3 as lb, pick_first::v3::PickFirst, round_robin::v3::RoundRobin,
+};
 use envoy_types::pb::envoy::extensions::upstreams::http::v3 as upstream;
-use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::google::protobuf::{Any, UInt32Value, UInt64Value};
 use prost::Name;
 
-use super::{ads, packed};
+use super::{ads, packed, security};
 use crate::fallback::{Fallback, ListForm};
 use crate::service::Service;
-
-const HTTP_PROTOCOL_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+use crate::service::policy::{Limits, Policy};
 
 /// The cluster that calls to a service are routed to.
 pub(super) fn of_service(service: &Service) -> pb::Cluster {
     if service.is_aggregate() {
         aggregate_of(service)
     } else {
-        of_endpoints(&service.name, "")
+        of_endpoints(service, &service.name, "")
     }
 }
 
 /// The cluster of the own endpoints of a service, if the service is an aggregate.
 pub(super) fn own_of(service: &Service) -> Option<pb::Cluster> {
     let name = service.is_aggregate().then(|| own_name(service))?;
-    Some(of_endpoints(&name, &service.name))
+    Some(of_endpoints(service, &name, &service.name))
 }
 
 /// The list of an aggregate: the clusters of a service, the preferred one first.
 pub(super) fn list_of(service: &Service) -> aggregate::ClusterConfig {
     let fallbacks = service.fallback.iter().map(|fallback| match fallback {
         Fallback::Service(name) => name.clone(),
-        Fallback::Dns(name) => dns_cluster_name(name),
+        Fallback::Dns(name) => dns_cluster_name(service, name),
     });
     aggregate::ClusterConfig {
         clusters: [own_name(service)].into_iter().chain(fallbacks).collect(),
     }
 }
 
-/// The cluster of a host name, which all services that name it share.
-pub(super) fn of_dns(name: &DnsName) -> pb::Cluster {
+/// The cluster of a host name. All services without TLS that name the host share it.
+pub(super) fn of_dns(service: &Service, name: &DnsName) -> pb::Cluster {
     let address = core::SocketAddress {
         address: name.host.clone(),
         port_specifier: Some(core::socket_address::PortSpecifier::PortValue(
@@ -65,7 +71,7 @@ pub(super) fn of_dns(name: &DnsName) -> pb::Cluster {
         host_identifier: Some(endpoint::lb_endpoint::HostIdentifier::Endpoint(endpoint)),
         ..endpoint::LbEndpoint::default()
     };
-    let cluster_name = dns_cluster_name(name);
+    let cluster_name = dns_cluster_name(service, name);
     pb::Cluster {
         name: cluster_name.clone(),
         cluster_discovery_type: kind(cluster::DiscoveryType::LogicalDns),
@@ -78,14 +84,18 @@ pub(super) fn of_dns(name: &DnsName) -> pb::Cluster {
             ..endpoint::ClusterLoadAssignment::default()
         }),
         lb_policy: cluster::LbPolicy::RoundRobin.into(),
+        transport_socket: service.tls.as_ref().map(security::of_cluster),
         typed_extension_protocol_options: http2(),
         ..pb::Cluster::default()
     }
 }
 
 /// The name of the cluster of a host name.
-pub(super) fn dns_cluster_name(name: &DnsName) -> String {
-    format!("dns:{name}")
+fn dns_cluster_name(service: &Service, name: &DnsName) -> String {
+    match service.tls {
+        Some(_) => format!("{}/dns:{name}", service.name),
+        None => format!("dns:{name}"),
+    }
 }
 
 /// The aggregate cluster of a service. Its policy is ROUND_ROBIN because gRPC requires that, though
@@ -106,13 +116,13 @@ fn aggregate_of(service: &Service) -> pb::Cluster {
 
 fn children_of(service: &Service) -> Any {
     match service.fallback_as {
-        ListForm::Inline => packed(&aggregate::ClusterConfig::full_name(), &list_of(service)),
+        ListForm::Inline => packed(&list_of(service)),
         ListForm::Resource => {
             let resource = aggregate::AggregateClusterResource {
                 config_source: Some(ads()),
                 resource_name: service.name.clone(),
             };
-            packed(&aggregate::AggregateClusterResource::full_name(), &resource)
+            packed(&resource)
         }
     }
 }
@@ -122,7 +132,7 @@ fn own_name(service: &Service) -> String {
 }
 
 /// A cluster with endpoints; `service_name` is their name, if that differs from the cluster's.
-fn of_endpoints(name: &str, service_name: &str) -> pb::Cluster {
+fn of_endpoints(service: &Service, name: &str, service_name: &str) -> pb::Cluster {
     let weighted = cluster::CommonLbConfig {
         locality_config_specifier: Some(
             cluster::common_lb_config::LocalityConfigSpecifier::LocalityWeightedLbConfig(
@@ -131,17 +141,101 @@ fn of_endpoints(name: &str, service_name: &str) -> pb::Cluster {
         ),
         ..cluster::CommonLbConfig::default()
     };
-    pb::Cluster {
+    let of_endpoints = pb::Cluster {
         name: name.to_owned(),
         cluster_discovery_type: kind(cluster::DiscoveryType::Eds),
         eds_cluster_config: Some(cluster::EdsClusterConfig {
             eds_config: Some(ads()),
             service_name: service_name.to_owned(),
         }),
-        lb_policy: cluster::LbPolicy::RoundRobin.into(),
         common_lb_config: Some(weighted),
+        circuit_breakers: service.limits.map(circuit_breakers),
+        transport_socket: service.tls.as_ref().map(security::of_cluster),
         typed_extension_protocol_options: http2(),
         ..pb::Cluster::default()
+    };
+    with_policy(service.policy, of_endpoints)
+}
+
+fn with_policy(policy: Policy, cluster: pb::Cluster) -> pb::Cluster {
+    use cluster::{LbConfig, LbPolicy, LeastRequestLbConfig, RingHashLbConfig};
+    let size = |size: Option<u32>| {
+        size.map(|value| UInt64Value {
+            value: value.into(),
+        })
+    };
+    let (lb_policy, lb_config) = match policy {
+        Policy::LeastRequest { choices } => {
+            let config = choices.map(|choices| LeastRequestLbConfig {
+                choice_count: Some(UInt32Value { value: choices }),
+                ..LeastRequestLbConfig::default()
+            });
+            let config = config.map(LbConfig::LeastRequestLbConfig);
+            (LbPolicy::LeastRequest, config)
+        }
+        Policy::PickFirst { shuffle } => return with_pick_first(shuffle, cluster),
+        Policy::RingHash { min, max } => {
+            let config = RingHashLbConfig {
+                minimum_ring_size: size(min),
+                maximum_ring_size: size(max),
+                ..RingHashLbConfig::default()
+            };
+            (LbPolicy::RingHash, Some(LbConfig::RingHashLbConfig(config)))
+        }
+        Policy::RoundRobin => (LbPolicy::RoundRobin, None),
+    };
+    pb::Cluster {
+        lb_policy: lb_policy.into(),
+        lb_config,
+        ..cluster
+    }
+}
+
+/// The list of policies of `pick_first`. Envoy does not have that policy, so it takes the next one,
+/// which is round_robin with locality weights.
+fn with_pick_first(shuffle: bool, cluster: pb::Cluster) -> pb::Cluster {
+    let pick_first = PickFirst {
+        shuffle_address_list: shuffle,
+    };
+    let weighted = lb::locality_lb_config::LocalityConfigSpecifier::LocalityWeightedLbConfig(
+        lb::locality_lb_config::LocalityWeightedLbConfig {},
+    );
+    let round_robin = RoundRobin {
+        locality_lb_config: Some(lb::LocalityLbConfig {
+            locality_config_specifier: Some(weighted),
+        }),
+        ..RoundRobin::default()
+    };
+    let policies = vec![
+        policy("envoy.load_balancing_policies.pick_first", &pick_first),
+        policy("envoy.load_balancing_policies.round_robin", &round_robin),
+    ];
+    pb::Cluster {
+        load_balancing_policy: Some(pb::LoadBalancingPolicy { policies }),
+        common_lb_config: None,
+        ..cluster
+    }
+}
+
+fn policy(name: &str, config: &impl Name) -> pb::load_balancing_policy::Policy {
+    pb::load_balancing_policy::Policy {
+        typed_extension_config: Some(core::TypedExtensionConfig {
+            name: name.to_owned(),
+            typed_config: Some(packed(config)),
+        }),
+    }
+}
+
+fn circuit_breakers(limits: Limits) -> pb::CircuitBreakers {
+    let threshold = pb::circuit_breakers::Thresholds {
+        max_requests: Some(UInt32Value {
+            value: limits.max_requests.get(),
+        }),
+        ..pb::circuit_breakers::Thresholds::default()
+    };
+    pb::CircuitBreakers {
+        thresholds: vec![threshold],
+        ..pb::CircuitBreakers::default()
     }
 }
 
@@ -162,6 +256,6 @@ fn http2() -> HashMap<String, Any> {
         )),
         ..upstream::HttpProtocolOptions::default()
     };
-    let options = packed(HTTP_PROTOCOL_OPTIONS, &options);
-    HashMap::from([(HTTP_PROTOCOL_OPTIONS.to_owned(), options)])
+    let name = upstream::HttpProtocolOptions::full_name();
+    HashMap::from([(name, packed(&options))])
 }

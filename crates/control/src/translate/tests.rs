@@ -10,6 +10,7 @@ use crate::descriptors;
 use crate::references::dangling;
 
 mod fallback;
+mod routes;
 
 fn catalog(text: &str) -> Catalog {
     let file = ConfigFile {

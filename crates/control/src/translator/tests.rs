@@ -33,7 +33,10 @@ enum Item {
         name: u8,
         port: u16,
         fallback: Vec<u8>,
+        /// The services that a route leads to.
+        split: Vec<u8>,
         dns: bool,
+        tls: bool,
         by_resource: bool,
     },
     /// A raw aggregate, with its list inline or in a resource.
@@ -59,7 +62,9 @@ impl Item {
                 name,
                 port,
                 fallback,
+                split,
                 dns,
+                tls,
                 by_resource,
             } => {
                 let mut fallback = names(fallback);
@@ -71,11 +76,23 @@ impl Item {
                 } else {
                     ""
                 };
+                let tls = if *tls {
+                    ", tls: { ca: mesh, san: any }"
+                } else {
+                    ""
+                };
+                let mut split = split.clone();
+                split.dedup();
+                let split: Vec<_> = split.iter().map(|to| format!("s{to}: 1")).collect();
+                let routes = match split.join(", ") {
+                    none if none.is_empty() => none,
+                    split => format!(", routes: [{{ split: {{ {split} }} }}]"),
+                };
                 let endpoints = format!("[{{ address: \"10.0.0.1:{port}\" }}]");
                 (
                     true,
                     format!(
-                        "- {{ name: s{name}, endpoints: {endpoints}, fallback: [{fallback}]{form} }}\n"
+                        "- {{ name: s{name}, endpoints: {endpoints}, fallback: [{fallback}]{form}{tls}{routes} }}\n"
                     ),
                 )
             }
@@ -139,20 +156,27 @@ fn item() -> impl Strategy<Value = Item> {
     let children = || prop::collection::vec(0..8u8, 0..3);
     // Most services have no fallbacks: with many, nearly all states have errors.
     let fallback = prop_oneof![3 => Just(Vec::new()), 1 => children()];
+    let split = prop_oneof![3 => Just(Vec::new()), 1 => children()];
+    let sometimes = || prop::bool::weighted(0.2);
     let service = (
         0..8u8,
         1..4u16,
         fallback,
-        prop::bool::weighted(0.2),
-        prop::bool::weighted(0.2),
+        split,
+        (sometimes(), sometimes(), sometimes()),
     );
-    let service = service.prop_map(|(name, port, fallback, dns, by_resource)| Item::Service {
-        name,
-        port,
-        fallback,
-        dns,
-        by_resource,
-    });
+    let service =
+        service.prop_map(
+            |(name, port, fallback, split, (dns, tls, by_resource))| Item::Service {
+                name,
+                port,
+                fallback,
+                split,
+                dns,
+                tls,
+                by_resource,
+            },
+        );
     let aggregate = (6..9u8, children(), any::<bool>());
     let aggregate = aggregate.prop_map(|(name, children, by_resource)| Item::Aggregate {
         name,
@@ -363,4 +387,35 @@ fn a_change_of_a_common_fallback_is_one_translation() {
     let users = Event::Upsert("users.yaml".into(), text(&format!("services:\n{users}")));
     let batches = [vec![common(80), users], vec![common(81)]];
     assert_eq!(work_of(batches), (ONE_SERVICE, 1));
+}
+
+/// A route to a service is a name, so that a change of the service is no matter of the route's.
+#[test]
+fn a_change_of_a_common_target_is_one_translation() {
+    let common = |port| {
+        let service = format!(
+            "services: [{{ name: common, endpoints: [{{ address: \"10.0.0.1:{port}\" }}] }}]"
+        );
+        Event::Upsert("common.yaml".into(), text(&service))
+    };
+    let users = services(500, 80).replace("fallback: []", "routes: [{ to: common }]");
+    let users = Event::Upsert("users.yaml".into(), text(&format!("services:\n{users}")));
+    let batches = [vec![common(80), users], vec![common(81)]];
+    assert_eq!(work_of(batches), (ONE_SERVICE, 1));
+}
+
+/// The target of a route goes and comes back; what is wrong in between is said at the route.
+#[test]
+fn a_route_is_checked_again_when_its_target_goes_or_comes() {
+    let file = |name: &str, of: &str| Event::Upsert(name.into(), text(of));
+    let mut translator = Translator::new(false);
+    translator.handle([
+        file("a.yaml", "services: [{ name: a, routes: [{ to: b }] }]"),
+        file("b.yaml", "services: [{ name: b }]"),
+    ]);
+    let before = translator.translate().unwrap();
+    translator.handle([Event::Delete("b.yaml".into())]);
+    insta::assert_snapshot!(translator.translate().unwrap_err(), @r#"a.yaml:1:38: services[0].routes[0].to: expected the name of a service, got "b": there is none"#);
+    translator.handle([file("c.yaml", "services: [{ name: b }]")]);
+    assert_eq!(translator.translate().unwrap(), before);
 }

@@ -28,6 +28,7 @@ mod load;
 mod proxies;
 mod readings;
 mod reorder;
+mod services;
 mod silent_backend;
 mod survival;
 

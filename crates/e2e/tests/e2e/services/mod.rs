@@ -1,0 +1,71 @@
+//! The routes, retries, timeouts, faults and TLS of services, as clients obey them: gRPC C-core, an
+//! Envoy and our own channel, each served by our control plane from one file.
+
+mod c_core;
+mod envoy;
+
+use std::fmt::Write;
+
+use crowfly_e2e::product::Backend;
+use crowfly_e2e::rpc::Spread;
+
+use crate::CROWFLY;
+
+/// The calls that a split or a percentage is judged by.
+const CALLS: usize = 1_000;
+
+/// The backends that the services below have.
+struct Fleet {
+    v1: Backend,
+    v2: Backend,
+    /// Every second call fails with UNAVAILABLE.
+    flaky: Backend,
+    /// Each call takes longer than any timeout here, and less than the deadlines of the clients.
+    slow: Backend,
+}
+
+impl Fleet {
+    fn start() -> Self {
+        let any_port = "127.0.0.1:0";
+        Self {
+            v1: CROWFLY.backend("v1"),
+            v2: CROWFLY.backend("v2"),
+            flaky: CROWFLY.backend_with(any_port, "flaky", &["--fail-rate", "0.5"]),
+            slow: CROWFLY.backend_with(any_port, "slow", &["--delay", "8s"]),
+        }
+    }
+
+    /// A service for each backend, and `svc` with these settings and no endpoints.
+    fn config(&self, svc: &str) -> String {
+        let mut yaml = format!("services:\n- {{ name: svc, {svc} }}\n");
+        for backend in [&self.v1, &self.v2, &self.flaky, &self.slow] {
+            let Backend { name, address, .. } = backend;
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                yaml,
+                "- {{ name: {name}, endpoints: [{{ address: \"{address}\" }}] }}"
+            );
+        }
+        yaml
+    }
+}
+
+/// Asserts that `key` came in `percent` of all outcomes, give or take five times the standard
+/// deviation of so many draws.
+fn assert_share(outcomes: &Spread, key: &str, percent: f64) {
+    let count: usize = outcomes.values().sum();
+    let count = count as f64;
+    let share = percent / 100.0;
+    let expected = count * share;
+    let tolerance = 5.0 * (count * share * (1.0 - share)).sqrt();
+    let found = outcomes.get(key).copied().unwrap_or_default() as f64;
+    assert!(
+        (found - expected).abs() <= tolerance,
+        "expected {expected} times {key}, give or take {tolerance:.0}, found {outcomes:?}"
+    );
+}
+
+/// Asserts that all outcomes were `key`.
+fn assert_all(outcomes: &Spread, key: &str) {
+    assert_eq!(outcomes.keys().collect::<Vec<_>>(), [key], "{outcomes:?}");
+}
