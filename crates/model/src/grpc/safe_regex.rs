@@ -3,6 +3,8 @@
 //! All of them are compiled here, because a limit that is forgotten in one place would let a control plane take
 //! the memory of its clients. Matching takes time in proportion to the text, as in RE2.
 
+mod re2;
+
 use std::fmt;
 
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, regex_matcher::EngineType};
@@ -46,16 +48,15 @@ impl SafeRegex {
     }
 }
 
-/// Compiles the expression. It must be valid by itself, because one with unbalanced parentheses could escape
-/// the anchors.
 impl std::str::FromStr for SafeRegex {
     type Err = InvalidRegex;
 
     fn from_str(pattern: &str) -> Result<Self, InvalidRegex> {
-        compile(pattern)?;
+        // The translation has no unbalanced parentheses, which could escape the anchors.
+        let whole = format!(r"\A(?:{})\z", re2::translate(pattern)?);
         Ok(Self {
             pattern: pattern.to_owned(),
-            compiled: compile(&format!(r"\A(?:{pattern})\z"))?,
+            compiled: build(&whole)?,
         })
     }
 }
@@ -94,7 +95,12 @@ pub(super) fn parse(proto: &RegexMatcher, v: &mut Validator) -> Option<SafeRegex
 }
 
 /// Compiles an expression that may match a part of a text.
+#[allow(dead_code, reason = "hash policies rewrite headers by it (gRFC A42)")]
 pub(super) fn compile(pattern: &str) -> Result<Regex, InvalidRegex> {
+    build(&re2::translate(pattern)?)
+}
+
+fn build(pattern: &str) -> Result<Regex, InvalidRegex> {
     // Classes such as \d are RE2's: ASCII. So are the values of headers (gRPC's Custom-Metadata).
     let built = RegexBuilder::new(pattern)
         .unicode(false)
