@@ -79,6 +79,11 @@ impl Backend {
         self.shared.refusals.store(count, Ordering::SeqCst);
     }
 
+    /// The number of calls that are still to be refused.
+    pub(crate) fn refusals_left(&self) -> usize {
+        self.shared.refusals.load(Ordering::SeqCst)
+    }
+
     /// How many connections were made.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)

@@ -34,6 +34,7 @@ mod outcomes;
 mod policies;
 mod proxy;
 mod retries;
+mod routing;
 mod sends_away;
 mod servers;
 mod state;

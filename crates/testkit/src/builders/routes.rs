@@ -4,10 +4,11 @@
 //! it is about.
 
 use envoy_types::pb::envoy::config::route::v3::{
-    Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, route::Action,
-    route_action::ClusterSpecifier, route_match::PathSpecifier,
+    Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, WeightedCluster,
+    route::Action, route_action::ClusterSpecifier, route_match::PathSpecifier,
+    weighted_cluster::ClusterWeight,
 };
-use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use envoy_types::util::pack_any;
 
 use super::Resource;
@@ -44,11 +45,13 @@ impl RoutesBuilder {
 
     /// Adds a route from a path prefix (`/` for all) to a cluster.
     pub fn route(self, prefix: &str, cluster: &str) -> Self {
+        let cluster = ClusterSpecifier::Cluster(cluster.to_owned());
         self.push(PathSpecifier::Prefix(prefix.to_owned()), cluster)
     }
 
     /// Adds a route from one path to a cluster.
     pub fn exact(self, path: &str, cluster: &str) -> Self {
+        let cluster = ClusterSpecifier::Cluster(cluster.to_owned());
         self.push(PathSpecifier::Path(path.to_owned()), cluster)
     }
 
@@ -59,6 +62,29 @@ impl RoutesBuilder {
         if let Some(Action::Route(action)) = route.and_then(|route| route.action.as_mut()) {
             edit(action);
         }
+        self
+    }
+
+    /// Adds a route from a path prefix to several clusters, each with a weight.
+    pub fn split(self, prefix: &str, clusters: &[(&str, u32)]) -> Self {
+        let clusters = clusters.iter().map(|(name, weight)| ClusterWeight {
+            name: (*name).to_owned(),
+            weight: Some(UInt32Value { value: *weight }),
+            ..ClusterWeight::default()
+        });
+        let weighted = ClusterSpecifier::WeightedClusters(WeightedCluster {
+            clusters: clusters.collect(),
+            ..WeightedCluster::default()
+        });
+        self.push(PathSpecifier::Prefix(prefix.to_owned()), weighted)
+    }
+
+    /// Edits the condition of the last route.
+    pub fn when(mut self, edit: impl FnOnce(&mut RouteMatch)) -> Self {
+        let hosts = &mut self.0.virtual_hosts;
+        let route = hosts.last_mut().and_then(|host| host.routes.last_mut());
+        let route = route.expect("add a route first");
+        edit(route.r#match.get_or_insert_default());
         self
     }
 
@@ -82,7 +108,7 @@ impl RoutesBuilder {
         self.0
     }
 
-    fn push(mut self, path: PathSpecifier, cluster: &str) -> Self {
+    fn push(mut self, path: PathSpecifier, cluster: ClusterSpecifier) -> Self {
         let host = self.0.virtual_hosts.last_mut().expect("add a host first");
         host.routes.push(Route {
             r#match: Some(RouteMatch {
@@ -90,7 +116,7 @@ impl RoutesBuilder {
                 ..RouteMatch::default()
             }),
             action: Some(Action::Route(RouteAction {
-                cluster_specifier: Some(ClusterSpecifier::Cluster(cluster.to_owned())),
+                cluster_specifier: Some(cluster),
                 ..RouteAction::default()
             })),
             ..Route::default()
