@@ -176,7 +176,7 @@ fn patient<T>(message: T) -> Request<T> {
 
 /// Bytes as they are.
 #[derive(Clone, Copy, Debug)]
-struct Raw;
+pub(crate) struct Raw;
 
 impl Codec for Raw {
     type Encode = Bytes;

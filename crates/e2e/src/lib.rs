@@ -19,6 +19,7 @@
 
 pub mod ads_server;
 pub mod c_core;
+pub mod comparison;
 pub mod echo;
 pub mod echo_server;
 pub mod envoy;

@@ -14,6 +14,7 @@
 
 mod aggregate_phases;
 mod c_core_client;
+mod comparison;
 mod documents;
 mod envoy_delta;
 mod envoy_proxy;

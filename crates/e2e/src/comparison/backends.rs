@@ -1,0 +1,157 @@
+//! Backends in this process that answer any path and do as the [`Script`] of a call says.
+//!
+//! They keep records of the attempts they see, because a client does not tell how often it tried.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Response};
+use http_body_util::{BodyExt, Full};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Code, Status};
+
+use super::Script;
+
+/// Servers, each of which answers with its own name. Dropping them stops them.
+pub struct Backends {
+    /// The name and the address of each.
+    pub addresses: Vec<(String, SocketAddr)>,
+    records: Records,
+    _servers: JoinSet<()>,
+}
+
+/// An attempt of a call, as a backend saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The name of the backend.
+    pub backend: String,
+    /// The value of `grpc-previous-rpc-attempts`.
+    pub previous: Option<String>,
+    /// The value of `grpc-timeout`.
+    pub timeout: Option<String>,
+}
+
+/// The attempts of each call that has a name, in the order in which they came.
+type Records = Arc<Mutex<HashMap<String, Vec<Attempt>>>>;
+
+impl Backends {
+    /// Starts one backend of each name, on ports that the kernel chooses.
+    pub async fn start(names: &[&str]) -> Self {
+        let records = Records::default();
+        let mut addresses = Vec::new();
+        let mut servers = JoinSet::new();
+        for name in names {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("a bound port");
+            addresses.push(((*name).to_owned(), address));
+            let backend = Backend {
+                name: (*name).to_owned(),
+                records: Arc::clone(&records),
+            };
+            servers.spawn(backend.serve(listener));
+        }
+        Self {
+            addresses,
+            records,
+            _servers: servers,
+        }
+    }
+
+    /// Takes the records of the call with this name.
+    pub fn take_attempts(&self, call: &str) -> Vec<Attempt> {
+        let mut records = self.records.lock().expect("no holder panics");
+        records.remove(call).unwrap_or_default()
+    }
+}
+
+#[derive(Clone)]
+struct Backend {
+    name: String,
+    records: Records,
+}
+
+impl Backend {
+    async fn serve(self, listener: TcpListener) {
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let answer = move |headers: HeaderMap, message: Bytes| async move {
+            self.answer(&headers, &message).await
+        };
+        let routes = Routes::from(Routes::default().into_axum_router().fallback(answer));
+        let served = Server::builder().add_routes(routes);
+        served
+            .serve_with_incoming(incoming)
+            .await
+            .expect("a server that runs until it is dropped");
+    }
+
+    async fn answer(self, headers: &HeaderMap, message: &Bytes) -> Response<Body> {
+        // The script follows the prefix of the message.
+        let script = Script::from_message(message.get(PREFIX..).unwrap_or_default());
+        let earlier = self.record(&script.name, headers);
+        if script.hang {
+            std::future::pending::<()>().await;
+        }
+        let code = script.codes.get(earlier).or_else(|| script.codes.last());
+        match code.copied().unwrap_or(Code::Ok) {
+            Code::Ok => success(&self.name),
+            code => failure(code, script.pushback.as_deref()),
+        }
+    }
+
+    /// Records an attempt, and returns the number of those before it.
+    fn record(&self, call: &str, headers: &HeaderMap) -> usize {
+        if call.is_empty() {
+            return 0;
+        }
+        let text = |name| {
+            let value: Option<&HeaderValue> = headers.get(name);
+            value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        let attempt = Attempt {
+            backend: self.name.clone(),
+            previous: text("grpc-previous-rpc-attempts"),
+            timeout: text("grpc-timeout"),
+        };
+        let mut records = self.records.lock().expect("no holder panics");
+        let attempts = records.entry(call.to_owned()).or_default();
+        attempts.push(attempt);
+        attempts.len() - 1
+    }
+}
+
+/// The bytes of a message's flag and length.
+const PREFIX: usize = 5;
+
+/// A response with the name of the backend as its message.
+fn success(name: &str) -> Response<Body> {
+    let mut message = BytesMut::with_capacity(PREFIX + name.len());
+    message.put_u8(0);
+    message.put_u32(u32::try_from(name.len()).expect("a short name"));
+    message.put_slice(name.as_bytes());
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    let body = Full::new(message.freeze()).with_trailers(async { Some(Ok(trailers)) });
+    let mut response = Response::new(Body::new(body));
+    let content_type = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert("content-type", content_type);
+    response
+}
+
+/// A response of trailers only.
+fn failure(code: Code, pushback: Option<&str>) -> Response<Body> {
+    let mut status = Status::new(code, "as the script says");
+    if let Some(pushback) = pushback {
+        let value = pushback.parse().expect("a value of metadata");
+        status
+            .metadata_mut()
+            .insert("grpc-retry-pushback-ms", value);
+    }
+    status.into_http()
+}

@@ -1,0 +1,24 @@
+//! The same input for gRPC C-core and for our channel: what is not random is the same.
+
+mod matchers;
+mod routing;
+mod tables;
+
+use crowfly_e2e::comparison::{Backends, Rig};
+use crowfly_e2e::{peers, resources};
+use serde_json::Value;
+
+use crate::CROWFLY;
+
+/// Starts both clients with one cluster for each backend, which has its name, and these other resources.
+/// `None` means that the calling test is to be left out.
+async fn rig(backends: &[&str], others: Vec<Value>) -> Option<Rig> {
+    let python = peers::python()?;
+    let backends = Backends::start(backends).await;
+    let mut all = others;
+    for (name, address) in &backends.addresses {
+        all.push(resources::cluster(name));
+        all.push(resources::endpoints(name, &[*address]));
+    }
+    Some(Rig::start(CROWFLY, python, backends, all))
+}
