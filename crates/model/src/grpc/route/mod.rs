@@ -12,6 +12,7 @@ mod domain;
 mod host_rewrite;
 mod parse;
 mod path;
+mod retry_policy;
 mod table;
 mod timeout;
 mod unsupported;
@@ -24,6 +25,7 @@ pub use self::{
     action::{ClusterChoice, Forward, RouteAction},
     domain::DomainPattern,
     path::{PathMatcher, PathMismatch},
+    retry_policy::{RetryPolicy, StatusCodes},
     table::{NoRoute, RouteTable},
     timeout::MaxDuration,
 };

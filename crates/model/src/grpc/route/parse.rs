@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 
 use super::{
     ClusterChoice, Forward, PathMatcher, Route, RouteAction, RouteConfig, SkippedRoute,
-    VirtualHost, host_rewrite, timeout, unsupported,
+    VirtualHost, host_rewrite, retry_policy::Setting, timeout, unsupported,
 };
 use crate::{Features, Validator, grpc::decode::require_text};
 
@@ -51,6 +51,7 @@ fn parse_host(proto: &pb::VirtualHost, features: &Features, v: &mut Validator) -
             .collect()
     });
     unsupported::in_host(proto, v);
+    let retry = Setting::parse(proto.retry_policy.as_ref(), v);
     let mut host = VirtualHost {
         name: proto.name.clone(),
         domains,
@@ -59,7 +60,7 @@ fn parse_host(proto: &pb::VirtualHost, features: &Features, v: &mut Validator) -
     };
     v.field("routes", |v| {
         for (index, route) in proto.routes.iter().enumerate() {
-            match v.index(index, |v| parse_route(route, features, v)) {
+            match v.index(index, |v| parse_route(route, features, &retry, v)) {
                 Ok(parsed) => {
                     host.routes.push(parsed);
                     v.index(index, |v| unsupported::in_route(route, v));
@@ -96,6 +97,7 @@ impl Rejected {
 fn parse_route(
     proto: &pb::Route,
     features: &Features,
+    host_retry: &Setting,
     v: &mut Validator,
 ) -> Result<Route, Rejected> {
     let path = v.field("match", |v| match &proto.r#match {
@@ -109,7 +111,7 @@ fn parse_route(
         return Err(skip);
     }
     // An error in the match does not hide those in the action.
-    let action = parse_action(proto.action.as_ref(), features, v);
+    let action = parse_action(proto.action.as_ref(), features, host_retry, v);
     let path = path?;
     let action = action?;
     let condition = proto.r#match.as_ref().and_then(unsupported_condition);
@@ -185,6 +187,7 @@ fn unsupported_condition(proto: &pb::RouteMatch) -> Option<&'static str> {
 fn parse_action(
     proto: Option<&Action>,
     features: &Features,
+    host_retry: &Setting,
     v: &mut Validator,
 ) -> Result<RouteAction, Rejected> {
     let Some(Action::Route(action)) = proto else {
@@ -194,6 +197,7 @@ fn parse_action(
     v.field("route", |v| {
         let clusters = parse_clusters(action.cluster_specifier.as_ref(), v);
         // An error in the clusters does not hide those in the other fields.
+        let retry = Setting::parse(action.retry_policy.as_ref(), v);
         let forward = Forward {
             max_duration: timeout::parse(action.max_stream_duration.as_ref(), v),
             auto_host_rewrite: host_rewrite::parse(
@@ -201,6 +205,7 @@ fn parse_action(
                 features,
                 v,
             ),
+            retry: retry.within(host_retry),
             clusters: clusters?,
         };
         Ok(RouteAction::Forward(Arc::new(forward)))
