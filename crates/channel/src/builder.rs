@@ -3,6 +3,8 @@
 //! Settings are checked here, before any task runs, so that a wrong one is an error of the caller and not of a
 //! call.
 
+mod retries;
+
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
@@ -23,6 +25,7 @@ use tokio::time;
 use tracing::{error, warn};
 
 use crate::authority::{CallAuthority, parse_authority};
+use crate::call::RetrySettings;
 use crate::channel::{Channel, ChannelContext};
 use crate::config_watch::{ConfigSource, ConfigWatch};
 use crate::dns::{Resolve, SystemResolver};
@@ -85,6 +88,8 @@ pub struct ChannelBuilder {
     call_counters: Option<Arc<CallCounters>>,
     policies: PolicyRegistry,
     endpoint_choice: EndpointChoice,
+    retries: RetrySettings,
+    retry_throttling: Option<(u32, f64)>,
 }
 
 impl ChannelBuilder {
@@ -110,6 +115,8 @@ impl ChannelBuilder {
             call_counters: None,
             policies: PolicyRegistry::new(),
             endpoint_choice: EndpointChoice::default(),
+            retries: RetrySettings::default(),
+            retry_throttling: None,
         }
     }
 
@@ -390,6 +397,7 @@ impl ChannelBuilder {
         let authority = self.authority_for(target)?;
         let (scheme, profile) = self.profile(&authority)?;
         let endpoints = Endpoints::new(profile, self.connect_timeout);
+        let retries = self.retry_settings()?;
         let counters = self.call_counters.clone();
         let counters = counters.unwrap_or_else(|| Arc::clone(&CALL_COUNTERS));
         let choice = self.endpoint_choice.clone();
@@ -417,6 +425,7 @@ impl ChannelBuilder {
             routing,
             states: state,
             activity,
+            retries,
             queries,
         }))
     }
@@ -520,6 +529,7 @@ fn broken(written: String, node: Arc<str>, target: &Target, error: &BuildError) 
         routing: Arc::new(Published::new(routing)),
         states: StateTeller::new(ConnectivityState::TransientFailure).watch(),
         activity: Arc::default(),
+        retries: RetrySettings::default(),
         queries: mpsc::unbounded().0,
     })
 }
@@ -537,6 +547,9 @@ pub enum BuildError {
     /// The bootstrap cannot be used by this client.
     #[error("xDS bootstrap: {0}")]
     Config(#[from] XdsClientError),
+    /// The settings of the retry throttle are out of range.
+    #[error("retry throttling: {0}")]
+    RetryThrottling(String),
     /// The target is malformed.
     #[error(transparent)]
     Target(#[from] TargetError),

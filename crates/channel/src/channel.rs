@@ -23,7 +23,7 @@ use tower_service::Service;
 
 use crate::authority::CallAuthority;
 use crate::builder::ChannelBuilder;
-use crate::call::{self, InFlight};
+use crate::call::{self, InFlight, RetrySettings};
 use crate::debug;
 use crate::driver::Query;
 use crate::idle::Activity;
@@ -66,6 +66,7 @@ pub(crate) struct ChannelContext {
     pub(crate) routing: Arc<Published<Routing>>,
     pub(crate) states: StateWatch,
     pub(crate) activity: Arc<Activity>,
+    pub(crate) retries: RetrySettings,
     /// The way to the driver, which ends when the last sender is gone.
     pub(crate) queries: mpsc::UnboundedSender<Query>,
 }

@@ -45,6 +45,9 @@
 //! - A call that never left this process, or that a server refused unseen, is tried elsewhere
 //!   (gRFC A6). A call whose connection died under it is not, because the server may have begun it.
 //!   Its status has a [`ConnectionLost`] as its source.
+//! - The retry policy of a route repeats calls that failed with one of its status codes (gRFC A44), streams
+//!   included. A call is repeated until its response begins or its request outgrows the
+//!   [buffer](ChannelBuilder::retry_buffer_size). Its failure says how many attempts there were.
 //! - [`WaitForReady`] as a request extension makes a call wait where it would fail.
 //! - A cluster has at most 1,024 open calls in a process, unless its `circuit_breakers` say
 //!   otherwise (gRFC A32). One more fails UNAVAILABLE, whether or not it waits for ready. So does a

@@ -16,17 +16,22 @@ pub(crate) fn named(status: Status, node: &str) -> Status {
     if node.is_empty() {
         return status;
     }
-    let mut named = Status::with_details_and_metadata(
+    with_suffix(status, &format!(" [node {node}]"))
+}
+
+/// Adds words to the end of a status' text, and keeps all else of it.
+pub(crate) fn with_suffix(status: Status, suffix: &str) -> Status {
+    let mut longer = Status::with_details_and_metadata(
         status.code(),
-        format!("{} [node {node}]", status.message()),
+        format!("{}{suffix}", status.message()),
         status.details().to_vec().into(),
         status.metadata().clone(),
     );
     if status.source().is_some() {
         // A source cannot be taken out of a status, so the status is the source.
-        named.set_source(Arc::new(status));
+        longer.set_source(Arc::new(status));
     }
-    named
+    longer
 }
 
 #[cfg(test)]

@@ -16,8 +16,11 @@ use tokio::time::{Sleep, sleep_until};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::CallError;
+use super::PREVIOUS_ATTEMPTS;
 use super::decision::Decision;
+use super::failed::{CallError, Failed};
+use super::retry::{Ended, How, Pushback};
+use super::throttle::Tally;
 use crate::channel::ChannelContext;
 use crate::clusters::{Balancing, Cluster};
 use crate::deadline::Deadline;
@@ -38,19 +41,12 @@ pub(super) struct Attempt {
     in_head: Option<i32>,
 }
 
-/// An attempt that ended before its response began.
-pub(super) struct Failed {
-    pub(super) outcome: CallOutcome,
-    /// The error for the caller, if there is no further attempt.
-    pub(super) error: CallError,
-}
-
 impl Attempt {
     /// Picks an endpoint. Waits until there is one, but not past the deadline.
     pub(super) async fn pick(
         decision: &Decision,
         channel: &ChannelContext,
-    ) -> Result<Self, Status> {
+    ) -> Result<Self, Failed> {
         let cluster: &Cluster = &decision.routed.cluster;
         // One seed for all looks. With a new one for each look, a call that waits would be dropped more
         // often than others.
@@ -60,7 +56,9 @@ impl Attempt {
             Some(picked) => picked,
             None => {
                 let found = cluster.balancing.find(look);
-                decision.deadline.bound(found, || unusable(cluster)).await?
+                let found = decision.deadline.bound(found, || unusable(cluster)).await;
+                let outcome = How::Outcome(CallOutcome::DeadlineExceeded);
+                found.map_err(|status| Failed::with_error(outcome.into(), status))?
             }
         };
         match picked {
@@ -68,10 +66,13 @@ impl Attempt {
                 token,
                 in_head: None,
             }),
-            Err(text) => Err(Status::unavailable(match &**channel.routing.load() {
-                Routing::Ready(router) => router.with_notes(text),
-                _ => text,
-            })),
+            Err((how, text)) => {
+                let text = match &**channel.routing.load() {
+                    Routing::Ready(router) => router.with_notes(text),
+                    _ => text,
+                };
+                Err(Failed::with_error(how.into(), Status::unavailable(text)))
+            }
         }
     }
 
@@ -81,31 +82,35 @@ impl Attempt {
         self,
         decision: &Decision,
         body: &ReplayBody<Body>,
-        node: &Arc<str>,
+        channel: &ChannelContext,
+        previous_attempts: u32,
     ) -> Result<Response<ResponseBody<InFlight>>, Failed> {
         let transport = self.token.transport();
         let request = || {
-            let head = decision.head_for(transport.hostname());
+            let head = decision.head_for(transport.hostname(), previous_attempts);
             head.map(|()| body.attempt())
         };
         let response = transport.send_with(request);
         let what = || format!("a response from {}", self.address());
         let response = decision.deadline.bound(response, what).await;
         match response {
-            Ok(Ok(response)) => self.answered(response, decision.deadline, node),
+            Ok(Ok(mut response)) => {
+                if previous_attempts > 0 {
+                    let headers = response.headers_mut();
+                    headers.insert(PREVIOUS_ATTEMPTS, previous_attempts.into());
+                }
+                self.answered(response, decision, channel)
+            }
             Ok(Err(error)) => Err(self.failed(&error)),
-            Err(status) => Err(Failed {
-                outcome: self.finish(CallOutcome::DeadlineExceeded),
-                error: status.into(),
-            }),
+            Err(status) => Err(self.failed_with(CallOutcome::DeadlineExceeded, status)),
         }
     }
 
     fn answered(
         mut self,
         response: Response<ResponseBody>,
-        deadline: Deadline,
-        node: &Arc<str>,
+        decision: &Decision,
+        channel: &ChannelContext,
     ) -> Result<Response<ResponseBody<InFlight>>, Failed> {
         self.in_head = grpc_status(response.headers());
         match self.in_head {
@@ -113,36 +118,55 @@ impl Attempt {
             Some(code) => self.token.will_end(CallOutcome::Status(code)),
             None => {
                 if let Some(status) = not_grpc::status_of(&response, self.address()) {
-                    return Err(Failed {
-                        outcome: self.finish(CallOutcome::Status(status.code().into())),
-                        error: status.into(),
-                    });
+                    let outcome = CallOutcome::Status(status.code().into());
+                    return Err(self.failed_with(outcome, status));
                 }
             }
         }
+        // gRFC A6: only a Trailers-Only response leaves the call free for another attempt.
+        let status = self.in_head.map(CallOutcome::Status);
+        let failure = status.filter(|status| *status != CallOutcome::OK);
+        let deadline = decision.deadline;
         let in_flight = InFlight {
             attempt: Some(self),
             deadline,
-            node: Arc::clone(node),
+            node: Arc::clone(&channel.node),
             sleep: deadline.at().map(sleep_until),
+            // The retry machine counts the failures that it hears of.
+            tally: match failure {
+                Some(_) => None,
+                None => Tally::of(&channel.retries, &decision.routed.forward),
+            },
         };
-        Ok(response.map(|body| body.guarded(in_flight)))
+        let response = response.map(|body| body.guarded(in_flight));
+        match failure {
+            Some(outcome) => {
+                let how = How::Outcome(outcome);
+                let pushback = Pushback::of(response.headers());
+                Err(Failed::with_response(Ended { how, pushback }, response))
+            }
+            None => Ok(response),
+        }
     }
 
     fn failed(self, error: &SendError) -> Failed {
         let status = error.to_status();
-        Failed {
-            outcome: self.finish(outcome_of(error.kind())),
-            error: match error.kind() {
-                SendErrorKind::RequestBody => CallError::Body(status),
-                _ => CallError::Ours(status),
-            },
-        }
+        let outcome = outcome_of(error.kind());
+        let error = match error.kind() {
+            SendErrorKind::RequestBody => CallError::Body(status),
+            _ => CallError::Ours(status),
+        };
+        self.failed_with(outcome, error)
+    }
+
+    fn failed_with(self, outcome: CallOutcome, error: impl Into<CallError>) -> Failed {
+        self.finish(outcome);
+        Failed::with_error(How::Outcome(outcome).into(), error)
     }
 
     /// Ends an attempt whose response ended: with the status in its trailers if it has some, or by an
     /// error of its stream.
-    fn ended(self, end: Result<Option<i32>, SendErrorKind>) {
+    fn ended(self, end: Result<Option<i32>, SendErrorKind>) -> CallOutcome {
         let outcome = match end {
             // gRPC's HTTP/2 protocol: a response without a status has the status UNKNOWN.
             Ok(in_trailers) => {
@@ -152,11 +176,11 @@ impl Attempt {
             Err(kind) => outcome_of(kind),
         };
         self.finish(outcome);
+        outcome
     }
 
-    fn finish(self, outcome: CallOutcome) -> CallOutcome {
+    fn finish(self, outcome: CallOutcome) {
         self.token.finish(outcome);
-        outcome
     }
 
     fn address(&self) -> SocketAddr {
@@ -177,14 +201,14 @@ fn outcome_of(error: SendErrorKind) -> CallOutcome {
     }
 }
 
-/// Picks from a picker, with the text of the failure as the error; `None` if the call has to wait for
-/// the next picker.
+/// Picks from a picker, with the kind and the text of the failure as the error; `None` if the call has to
+/// wait for the next picker.
 fn look(
     balancing: &Balancing,
     seed: u64,
     decision: &Decision,
     channel: &ChannelContext,
-) -> Option<Result<Call<Sender>, String>> {
+) -> Option<Result<Call<Sender>, (How, String)>> {
     let (picker, may_wait) = match balancing {
         Balancing::Last(picker) => (picker, false),
         Balancing::Live(picker) => (picker, decision.wait_for_ready),
@@ -200,9 +224,9 @@ fn look(
             }
             Some(Ok(token))
         }
-        Pick::Drop(dropped) => Some(Err(dropped.to_string())),
+        Pick::Drop(dropped) => Some(Err((How::Dropped, dropped.to_string()))),
         Pick::Fail(_) if may_wait => None,
-        Pick::Fail(failure) => Some(Err(failure.to_string())),
+        Pick::Fail(failure) => Some(Err((How::Unpicked, failure.to_string()))),
         Pick::Queue => None,
         Pick::Wake(endpoint) => {
             wake(channel, endpoint);
@@ -242,6 +266,8 @@ pin_project! {
         node: Arc<str>,
         #[pin]
         sleep: Option<Sleep>,
+        // Counts the end of the call for the channel's throttle.
+        tally: Option<Tally>,
     }
 }
 
@@ -265,8 +291,12 @@ impl Guard for InFlight {
     }
 
     fn ended(self: Pin<&mut Self>, end: Result<Option<i32>, SendErrorKind>) {
-        if let Some(attempt) = self.project().attempt.take() {
-            attempt.ended(end);
+        let this = self.project();
+        if let Some(attempt) = this.attempt.take() {
+            let outcome = attempt.ended(end);
+            if let Some(tally) = this.tally {
+                tally.count(outcome);
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, header};
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::{RequestHash, WaitForReady};
+use super::{PREVIOUS_ATTEMPTS, RequestHash, WaitForReady};
 use crate::authority::CallAuthority;
 use crate::channel::ChannelContext;
 use crate::deadline::{self, Deadline};
@@ -52,13 +52,21 @@ impl Decision {
     }
 
     /// The head of an attempt that is sent now to an endpoint of this host name: it tells the server how
-    /// much time is left.
-    pub(super) fn head_for(&self, hostname: Option<&CallAuthority>) -> Request<()> {
+    /// much time is left, and how many attempts were made before this one (gRFC A6).
+    pub(super) fn head_for(
+        &self,
+        hostname: Option<&CallAuthority>,
+        previous_attempts: u32,
+    ) -> Request<()> {
         let mut head = self.head.clone();
         if self.routed.forward.auto_host_rewrite
             && let Some(hostname) = hostname
         {
             hostname.rewrite(&mut head);
+        }
+        if previous_attempts > 0 {
+            head.headers_mut()
+                .insert(PREVIOUS_ATTEMPTS, previous_attempts.into());
         }
         if let Some(left) = self.deadline.header() {
             head.headers_mut().insert(deadline::HEADER, left);
@@ -92,6 +100,8 @@ fn head(channel: &ChannelContext, mut request: Parts) -> Result<Request<()>, Sta
     *head.method_mut() = Method::POST;
     *head.uri_mut() = uri;
     *head.headers_mut() = request.headers;
+    // It may be that of a call to this program, whose metadata the program hands on.
+    head.headers_mut().remove(PREVIOUS_ATTEMPTS);
     channel.authority.tell(head.extensions_mut());
     Ok(head)
 }

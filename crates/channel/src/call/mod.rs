@@ -2,12 +2,14 @@
 //!
 //! These are apart because each of them is asked for by other rules. A [`Decision`] is made once, from
 //! one configuration (gRFC A31). An [`Attempt`] begins with a pick and has one typed outcome, which
-//! balancing policies hear. [`Retry`] decides from that outcome if there is another attempt (gRFC A6),
+//! balancing policies hear. [`Retry`] decides from that outcome if there is another attempt (gRFC A6, A44),
 //! and knows neither sockets nor clocks. This file only moves values between the three.
 
 mod attempt;
 mod decision;
+mod failed;
 mod retry;
+mod throttle;
 
 use std::sync::Arc;
 
@@ -17,13 +19,19 @@ use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 use tonic::body::Body;
 
+use self::attempt::Attempt;
 pub(crate) use self::attempt::InFlight;
-use self::attempt::{Attempt, Failed};
 use self::decision::Decision;
+use self::failed::{CallError, Failed};
+pub(crate) use self::retry::RetrySettings;
 use self::retry::{Next, Retry};
+pub(crate) use self::throttle::RetryThrottle;
 use crate::channel::ChannelContext;
 use crate::named::named;
-use crate::transport::{DEFAULT_REPLAY_LIMIT, ReplayBody, ResponseBody};
+use crate::transport::{ReplayBody, ResponseBody};
+
+/// The metadata with the number of attempts before the present one, for servers and callers (gRFC A6).
+const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
 
 /// A request extension: makes a call wait for a usable backend, and for a configuration, where it
 /// would otherwise fail at once.
@@ -64,11 +72,13 @@ async fn attempts(
     channel.activity.mark();
     let (request, body) = request.into_parts();
     let decision = Decision::make(channel, request).await?;
-    let body = ReplayBody::new(body, DEFAULT_REPLAY_LIMIT);
-    let mut retry = Retry::new(decision.deadline.at().map(Instant::into_std));
+    let body = ReplayBody::new(body, channel.retries.buffer);
+    let policy = decision.routed.forward.retry.as_deref();
+    let deadline = decision.deadline.at().map(Instant::into_std);
+    let mut retry = Retry::new(policy, &channel.retries, deadline);
     loop {
-        let attempt = Attempt::pick(&decision, channel).await?;
-        let Failed { outcome, error } = match attempt.send(&decision, &body, &channel.node).await {
+        let previous = retry.previous_attempts();
+        let failed = match attempt(channel, &decision, &body, previous).await {
             Ok(response) => {
                 // gRFC A6: the head of a response commits the call.
                 body.commit();
@@ -76,40 +86,41 @@ async fn attempts(
             }
             Err(failed) => failed,
         };
-        let can_repeat = body.can_replay() && channel.is_alive();
-        match retry.attempt_ended(outcome, can_repeat, Instant::now().into_std()) {
+        if !channel.is_alive() {
+            return failed.into_result(None);
+        }
+        let (can_repeat, now) = (body.can_replay(), Instant::now().into_std());
+        match retry.attempt_ended(failed.ended, can_repeat, now, fastrand::f64()) {
             Next::SendAt(at) => {
+                // The stream of a response that is not used is reset before the next attempt.
+                drop(failed);
                 // The driver must be given the chance to publish a picker without the endpoint that
                 // failed.
                 yield_now().await;
                 sleep_until(at.into()).await;
             }
-            Next::OutOfTime => {
-                let what = format!("another connection: {}", error.status().message());
+            Next::OutOfTime(note) => {
+                let what = format!("another attempt: {}", failed.text(note));
+                drop(failed);
+                if let Some(end) = decision.deadline.at() {
+                    sleep_until(end).await;
+                }
                 return Err(decision.deadline.exceeded(&what).into());
             }
-            Next::GiveUp => return Err(error),
+            Next::GiveUp(note) => {
+                body.commit();
+                return failed.into_result(note);
+            }
         }
     }
 }
 
-/// The reason for which a call ended before its response began.
-enum CallError {
-    /// The caller's own body failed. Its status is handed back unchanged, because it is the caller's.
-    Body(Status),
-    Ours(Status),
-}
-
-impl CallError {
-    fn status(&self) -> &Status {
-        match self {
-            Self::Body(status) | Self::Ours(status) => status,
-        }
-    }
-}
-
-impl From<Status> for CallError {
-    fn from(status: Status) -> Self {
-        Self::Ours(status)
-    }
+async fn attempt(
+    channel: &ChannelContext,
+    decision: &Decision,
+    body: &ReplayBody<Body>,
+    previous: u32,
+) -> Result<Response<ResponseBody<InFlight>>, Failed> {
+    let attempt = Attempt::pick(decision, channel).await?;
+    attempt.send(decision, body, channel, previous).await
 }

@@ -30,6 +30,7 @@ pub(crate) struct Backend {
 struct Shared {
     name: String,
     holds: bool,
+    script: Option<Script>,
     held: mpsc::UnboundedSender<Held>,
     /// How many of the next calls to refuse.
     refusals: AtomicUsize,
@@ -43,20 +44,33 @@ struct Shared {
     drain: watch::Sender<()>,
 }
 
+/// The status in the head of the response to a call, by the number of attempts before it; `None` if the
+/// call is answered.
+type Script = Box<dyn Fn(u32) -> Option<i32> + Send + Sync>;
+
 impl Backend {
     /// A backend that answers at once.
     pub(crate) async fn start(name: &str) -> Self {
-        Self::new(name, false, u32::MAX).await
+        Self::new(name, false, None, u32::MAX).await
+    }
+
+    /// A backend that answers at once, or fails at once if the script says so. The script is told the
+    /// `grpc-previous-rpc-attempts` of each call, 0 if there are none.
+    pub(crate) async fn scripted(
+        name: &str,
+        script: impl Fn(u32) -> Option<i32> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(name, false, Some(Box::new(script)), u32::MAX).await
     }
 
     /// A backend whose calls wait for the test: see [`next_call`](Self::next_call).
     pub(crate) async fn holding(name: &str) -> Self {
-        Self::new(name, true, u32::MAX).await
+        Self::new(name, true, None, u32::MAX).await
     }
 
     /// A backend whose calls wait for the test, with a MAX_CONCURRENT_STREAMS of 1.
     pub(crate) async fn holding_one(name: &str) -> Self {
-        Self::new(name, true, 1).await
+        Self::new(name, true, None, 1).await
     }
 
     /// The next call that came, unanswered.
@@ -127,12 +141,13 @@ impl Backend {
         self.server = tokio::spawn(accept(self.port.listen(), Arc::clone(&self.shared)));
     }
 
-    async fn new(name: &str, holds: bool, at_once: u32) -> Self {
+    async fn new(name: &str, holds: bool, script: Option<Script>, at_once: u32) -> Self {
         let port = Reserved::new();
         let (held, calls) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             holds,
+            script,
             held,
             refusals: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
@@ -158,6 +173,8 @@ pub(crate) struct Held {
     pub(crate) request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
     name: String,
+    /// The part of the request that came and was not read.
+    unread: BytesMut,
 }
 
 impl Held {
@@ -176,10 +193,18 @@ impl Held {
     }
 
     /// Answers with this status in the head of a response that has nothing else (Trailers-Only).
-    pub(crate) fn end_in_head(mut self, status: i32) {
-        let response = Response::builder()
+    pub(crate) fn end_in_head(self, status: i32) {
+        self.end_in_head_with(status, &[]);
+    }
+
+    /// Does so with more fields in the head.
+    pub(crate) fn end_in_head_with(mut self, status: i32, fields: &[(&str, &str)]) {
+        let mut response = Response::builder()
             .header("content-type", "application/grpc")
             .header("grpc-status", status);
+        for (name, value) in fields {
+            response = response.header(*name, *value);
+        }
         let response = response.body(()).unwrap();
         self.respond.send_response(response, true).unwrap();
     }
@@ -216,6 +241,31 @@ impl Held {
         self.respond
             .send_response(response.body(()).unwrap(), false)
             .unwrap()
+    }
+
+    /// The number of attempts before this one, as the client says; `None` if it says nothing.
+    pub(crate) fn previous_attempts(&self) -> Option<u32> {
+        let value = self.request.headers().get("grpc-previous-rpc-attempts")?;
+        Some(value.to_str().unwrap().parse().unwrap())
+    }
+
+    /// The next message of the request; `None` at its end.
+    pub(crate) async fn next_message(&mut self) -> Option<String> {
+        const PREFIX: usize = 5;
+        loop {
+            if let Some(length) = self.unread.get(1..PREFIX) {
+                let length = u32::from_be_bytes(length.try_into().unwrap());
+                let end = PREFIX + usize::try_from(length).unwrap();
+                if self.unread.len() >= end {
+                    let message = self.unread.split_to(end);
+                    return Some(String::decode(&message[PREFIX..]).unwrap());
+                }
+            }
+            let body = self.request.body_mut();
+            let data = body.data().await?.unwrap();
+            body.flow_control().release_capacity(data.len()).unwrap();
+            self.unread.extend_from_slice(&data);
+        }
     }
 
     /// The text of the request.
@@ -310,11 +360,16 @@ impl Shared {
             request,
             respond,
             name: self.name.clone(),
+            unread: BytesMut::new(),
         };
         if self.holds {
             let _ = self.held.send(call);
-        } else {
-            call.answer();
+            return;
+        }
+        let script = self.script.as_ref();
+        match script.and_then(|script| script(call.previous_attempts().unwrap_or(0))) {
+            Some(status) => call.end_in_head(status),
+            None => call.answer(),
         }
     }
 }

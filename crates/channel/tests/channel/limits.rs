@@ -12,19 +12,13 @@ use tokio::task::JoinHandle;
 use tonic::{Code, Request, Status};
 
 use crate::backend::Backend;
-use crate::support::{call, call_when_ready, channel, payments, send};
+use crate::support::{call, call_when_ready, channel, payments, send, start};
 
 /// Checks that a call failed for this reason.
 fn expect(outcome: Result<String, Status>, reason: &str) {
     let status = outcome.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains(reason), "{status}");
-}
-
-/// A call in the background.
-fn start(channel: &Channel) -> JoinHandle<Result<String, Status>> {
-    let channel = channel.clone();
-    tokio::spawn(async move { call(&channel).await })
 }
 
 /// A cluster with at most this many open calls, and the endpoints of `payments`.

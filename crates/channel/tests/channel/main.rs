@@ -34,6 +34,8 @@ mod outcomes;
 mod policies;
 mod proxy;
 mod retries;
+mod retry_policies;
+mod retry_streams;
 mod routing;
 mod sends_away;
 mod servers;

@@ -28,7 +28,7 @@ use tonic_prost::ProstCodec;
 use tower_service::Service;
 
 use crate::backend::Backend;
-use crate::support::{PATH, call, call_within, payments};
+use crate::support::{PATH, apart, call, call_within, payments, policy, retrying_routes};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -193,6 +193,42 @@ async fn a_refused_stream() {
     assert_eq!(heard.outcomes().await, [refused, ok, refused, refused]);
 }
 
+/// gRFC A6: each attempt that a retry policy makes has its own outcome.
+#[tokio::test]
+async fn attempts_by_a_retry_policy() {
+    let mut a = Backend::holding("a").await;
+    let routes = retrying_routes(policy(3, "unavailable,internal"));
+    let heard = Heard::with(&heard_by(&[&a]).with(routes));
+    let caller = heard.call();
+    a.next_call().await.end_in_head(14);
+    a.next_call().await.end_in_head(13);
+    a.next_call().await.answer();
+    assert_eq!(caller.await.unwrap().unwrap(), "a");
+    let [unavailable, internal] = [14, 13].map(CallOutcome::Status);
+    assert_eq!(
+        heard.outcomes().await,
+        [unavailable, internal, CallOutcome::OK]
+    );
+}
+
+/// gRFC A6: a caller that gives up between two attempts leaves nothing behind.
+#[tokio::test]
+async fn a_caller_that_gives_up_between_attempts() {
+    let mut a = Backend::holding("a").await;
+    let slow = apart(policy(3, "unavailable"), Duration::from_secs(3600));
+    let heard = Heard::with(&heard_by(&[&a]).with(retrying_routes(slow)));
+    let caller = heard.call();
+    let mut held = a.next_call().await;
+    let _text = held.text().await;
+    held.end_in_head(14);
+    // The attempt is over when its connection has no stream.
+    while heard.channel.tree().await.contains("in flight") {
+        tokio::task::yield_now().await;
+    }
+    caller.abort();
+    assert_eq!(heard.outcomes().await, [CallOutcome::Status(14)]);
+}
+
 #[tokio::test]
 async fn a_caller_that_gives_up_before_the_head() {
     let mut a = Backend::holding("a").await;
@@ -297,7 +333,11 @@ struct Heard {
 
 impl Heard {
     fn start(backends: &[&Backend]) -> Self {
-        let server = ResourceServer::start(&heard_by(backends));
+        Self::with(&heard_by(backends))
+    }
+
+    fn with(resources: &Resources) -> Self {
+        let server = ResourceServer::start(resources);
         let (told, outcomes) = mpsc::unbounded_channel();
         let picks = Arc::<AtomicUsize>::default();
         let policy = Hears {

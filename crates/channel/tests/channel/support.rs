@@ -7,7 +7,12 @@ use std::time::Duration;
 use crowfly::dns::{Lookup, Resolve};
 use crowfly::{Channel, ConnectivityState, StateWatch, WaitForReady};
 use crowfly_testkit::ResourceServer;
-use crowfly_testkit::builders::Resources;
+use crowfly_testkit::builders::{Resources, RoutesBuilder, routes};
+use envoy_types::pb::envoy::config::route::v3::{
+    RetryPolicy, retry_policy::RetryBackOff, route::Action,
+};
+use envoy_types::pb::google::protobuf::{self, UInt32Value};
+use tokio::task::JoinHandle;
 use tonic::client::Grpc;
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
@@ -41,6 +46,51 @@ impl Resolve for AllHostsAt {
         let addresses = self.0.clone();
         Box::pin(async { Ok(addresses) })
     }
+}
+
+/// The service `payments` with a retry policy: up to `attempts` on `conditions`, a millisecond apart.
+pub(crate) fn retrying(backends: &[&Backend], attempts: u32, conditions: &str) -> Resources {
+    payments(backends).with(retrying_routes(policy(attempts, conditions)))
+}
+
+/// The routes of `payments` with this retry policy.
+pub(crate) fn retrying_routes(policy: RetryPolicy) -> RoutesBuilder {
+    let routes = routes("payments-routes").host("*");
+    routes.route("/", "payments-cluster").edit(|config| {
+        let route = &mut config.virtual_hosts[0].routes[0];
+        if let Some(Action::Route(action)) = &mut route.action {
+            action.retry_policy = Some(policy);
+        }
+    })
+}
+
+/// A retry policy whose attempts are a millisecond apart.
+pub(crate) fn policy(attempts: u32, conditions: &str) -> RetryPolicy {
+    let value = attempts - 1;
+    RetryPolicy {
+        retry_on: conditions.to_owned(),
+        num_retries: Some(UInt32Value { value }),
+        ..apart(RetryPolicy::default(), Duration::from_millis(1))
+    }
+}
+
+/// The policy with another interval, for all retries.
+pub(crate) fn apart(mut policy: RetryPolicy, interval: Duration) -> RetryPolicy {
+    let interval = Some(protobuf::Duration {
+        seconds: interval.as_secs().try_into().unwrap(),
+        nanos: interval.subsec_nanos().try_into().unwrap(),
+    });
+    policy.retry_back_off = Some(RetryBackOff {
+        base_interval: interval,
+        max_interval: interval,
+    });
+    policy
+}
+
+/// Calls in the background.
+pub(crate) fn start(channel: &Channel) -> JoinHandle<Result<String, Status>> {
+    let channel = channel.clone();
+    tokio::spawn(async move { call(&channel).await })
 }
 
 /// Calls, and returns the name of the backend that answered.

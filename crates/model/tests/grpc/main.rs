@@ -19,6 +19,7 @@ mod listener;
 mod logical_dns;
 mod messages;
 mod named_policies;
+mod retry_policy;
 mod robustness;
 mod route;
 mod route_table;

@@ -118,8 +118,7 @@ fn wishes_of_endpoints() {
 }
 
 const ROUTE_WISHES: [&str; 9] = [
-    "virtual_hosts[0].retry_policy: \
-     not supported: only calls that no server has seen are tried again (gRFC A44)",
+    "virtual_hosts[0].retry_policy.per_try_timeout: ignored: it is for proxies (gRFC A44)",
     "virtual_hosts[0].typed_per_filter_config: \
      not supported: the router is the only filter (gRFC A39)",
     "virtual_hosts[0].routes[0]: left out: match.query_parameters is not supported",
@@ -133,8 +132,8 @@ const ROUTE_WISHES: [&str; 9] = [
      ignored: max_stream_duration limits the calls of gRPC (gRFC A31)",
     "virtual_hosts[0].routes[1].route.max_stream_duration.grpc_timeout_header_offset: \
      ignored: it is for proxies (gRFC A31)",
-    "virtual_hosts[0].routes[1].route.retry_policy: \
-     not supported: only calls that no server has seen are tried again (gRFC A44)",
+    "virtual_hosts[0].routes[1].route.retry_policy.per_try_timeout: \
+     ignored: it is for proxies (gRFC A44)",
 ];
 
 fn wishing_routes() -> RouteConfiguration {
@@ -144,7 +143,7 @@ fn wishing_routes() -> RouteConfiguration {
     if let Some(matcher) = &mut left_out.r#match {
         matcher.query_parameters = vec![QueryParameterMatcher::default()];
     }
-    action(&mut left_out).retry_policy = Some(RetryPolicy::default());
+    action(&mut left_out).retry_policy = Some(retries_in_vain());
     let mut used = route("", "b");
     used.typed_per_filter_config = overrides();
     if let Some(matcher) = &mut used.r#match {
@@ -160,12 +159,20 @@ fn wishing_routes() -> RouteConfiguration {
         grpc_timeout_header_offset: Some(Duration::default()),
         ..MaxStreamDuration::default()
     });
-    wishes.retry_policy = Some(RetryPolicy::default());
+    wishes.retry_policy = Some(retries_in_vain());
     let host = &mut proto.virtual_hosts[0];
-    host.retry_policy = Some(RetryPolicy::default());
+    host.retry_policy = Some(retries_in_vain());
     host.typed_per_filter_config = overrides();
     host.routes = vec![left_out, used];
     proto
+}
+
+fn retries_in_vain() -> RetryPolicy {
+    RetryPolicy {
+        retry_on: "unavailable".to_owned(),
+        per_try_timeout: Some(Duration::default()),
+        ..RetryPolicy::default()
+    }
 }
 
 fn wish_in_vain(proto: &mut pb::Cluster) {

@@ -2,7 +2,7 @@
 
 use envoy_types::pb::envoy::config::{
     cluster::v3::OutlierDetection,
-    route::v3::{RetryPolicy, RouteConfiguration, route::Action},
+    route::v3::{HeaderMatcher, RetryPolicy, RouteConfiguration, route::Action},
 };
 
 use super::{
@@ -11,8 +11,7 @@ use super::{
 };
 
 const EJECTS: &str = "outlier_detection: not supported: no endpoint is ejected (gRFC A50)";
-const RETRIES: &str = "route.retry_policy: not supported: only calls that no server has seen are \
-                       tried again (gRFC A44)";
+const TRIES: &str = "route.retry_policy.retriable_headers: ignored: it is for proxies (gRFC A44)";
 
 /// gRFC A44, A50: each wish stands where it is asked for, inline or not, and calls go on.
 #[test]
@@ -30,12 +29,12 @@ fn wishes_are_told_where_they_are() {
         let explanation = explained(&resources, &call("/pay.Pay/Charge"));
 
         assert!(explanation.reachable);
-        assert_eq!(explanation.routes[0].unsupported, [RETRIES]);
+        assert_eq!(explanation.routes[0].unsupported, [TRIES]);
         let cluster = &explanation.clusters[0].cluster;
         assert_eq!(cluster.resource.unsupported, [EJECTS]);
         assert_eq!(explanation.listener.unsupported, [""; 0]);
         let text = explanation.to_string();
-        for wish in [RETRIES, EJECTS] {
+        for wish in [TRIES, EJECTS] {
             assert_eq!(text.matches(&format!("! {wish}\n")).count(), 1, "{text}");
         }
     }
@@ -63,11 +62,15 @@ fn a_route_left_out_is_noted() {
     }
 }
 
-/// Makes the route of both virtual hosts ask for retries.
+/// Makes the route of both virtual hosts ask for retries by headers.
 fn retrying(config: &mut RouteConfiguration) {
     for host in &mut config.virtual_hosts {
         if let Some(Action::Route(action)) = &mut host.routes[0].action {
-            action.retry_policy = Some(RetryPolicy::default());
+            action.retry_policy = Some(RetryPolicy {
+                retry_on: "unavailable".to_owned(),
+                retriable_headers: vec![HeaderMatcher::default()],
+                ..RetryPolicy::default()
+            });
         }
     }
 }

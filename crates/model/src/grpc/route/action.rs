@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{MaxDuration, WeightedCluster, WeightedClusters};
+use super::{MaxDuration, RetryPolicy, WeightedCluster, WeightedClusters};
 
 /// The action of a route for a call that matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub struct Forward {
     pub max_duration: MaxDuration,
     /// True if calls have the host name of their endpoint as `:authority`, if it has one (gRFC A81).
     pub auto_host_rewrite: bool,
+    /// The rule by which failed attempts are repeated; `None` if they are not (gRFC A44).
+    pub retry: Option<Arc<RetryPolicy>>,
 }
 
 impl Forward {
@@ -66,6 +68,7 @@ impl Forward {
             clusters,
             max_duration: MaxDuration::Unset,
             auto_host_rewrite: false,
+            retry: None,
         }
     }
 }

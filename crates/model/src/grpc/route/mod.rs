@@ -15,6 +15,7 @@ mod header_matcher;
 mod host_rewrite;
 mod parse;
 mod path;
+mod retry_policy;
 mod table;
 mod timeout;
 mod unsupported;
@@ -31,6 +32,7 @@ pub use self::{
     domain::DomainPattern,
     header_matcher::{HeaderCondition, HeaderMatcher, HeaderMismatch},
     path::{PathMatcher, PathMismatch},
+    retry_policy::{RetryPolicy, StatusCodes},
     table::{NoRoute, RouteTable},
     timeout::MaxDuration,
     weighted::{InvalidWeights, WeightedCluster, WeightedClusters},

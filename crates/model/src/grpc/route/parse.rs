@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 
 use super::{
     ClusterChoice, Condition, Forward, Route, RouteAction, RouteConfig, SkippedRoute, VirtualHost,
-    condition, host_rewrite, path, timeout, unsupported, weighted,
+    condition, host_rewrite, path, retry_policy::Setting, timeout, unsupported, weighted,
 };
 use crate::{Features, Validator, grpc::decode::require_text};
 
@@ -51,6 +51,7 @@ fn parse_host(proto: &pb::VirtualHost, features: &Features, v: &mut Validator) -
             .collect()
     });
     unsupported::in_host(proto, v);
+    let retry = Setting::parse(proto.retry_policy.as_ref(), v);
     let mut host = VirtualHost {
         name: proto.name.clone(),
         domains,
@@ -59,7 +60,7 @@ fn parse_host(proto: &pb::VirtualHost, features: &Features, v: &mut Validator) -
     };
     v.field("routes", |v| {
         for (index, route) in proto.routes.iter().enumerate() {
-            match v.index(index, |v| parse_route(route, features, v)) {
+            match v.index(index, |v| parse_route(route, features, &retry, v)) {
                 Ok(parsed) => {
                     host.routes.push(parsed);
                     v.index(index, |v| unsupported::in_route(route, v));
@@ -96,6 +97,7 @@ impl Rejected {
 fn parse_route(
     proto: &pb::Route,
     features: &Features,
+    host_retry: &Setting,
     v: &mut Validator,
 ) -> Result<Route, Rejected> {
     let condition = v.field("match", |v| match &proto.r#match {
@@ -109,7 +111,7 @@ fn parse_route(
         return Err(skip);
     }
     // An error in the match does not hide those in the action.
-    let action = parse_action(proto.action.as_ref(), features, v);
+    let action = parse_action(proto.action.as_ref(), features, host_retry, v);
     Ok(Route {
         name: proto.name.clone(),
         condition: condition?,
@@ -138,6 +140,7 @@ fn parse_match(proto: &pb::RouteMatch, v: &mut Validator) -> Result<Condition, R
 fn parse_action(
     proto: Option<&Action>,
     features: &Features,
+    host_retry: &Setting,
     v: &mut Validator,
 ) -> Result<RouteAction, Rejected> {
     let Some(Action::Route(action)) = proto else {
@@ -147,6 +150,7 @@ fn parse_action(
     v.field("route", |v| {
         let clusters = parse_clusters(action.cluster_specifier.as_ref(), v);
         // An error in the clusters does not hide those in the other fields.
+        let retry = Setting::parse(action.retry_policy.as_ref(), v);
         let forward = Forward {
             max_duration: timeout::parse(action.max_stream_duration.as_ref(), v),
             auto_host_rewrite: host_rewrite::parse(
@@ -154,6 +158,7 @@ fn parse_action(
                 features,
                 v,
             ),
+            retry: retry.within(host_retry),
             clusters: clusters?,
         };
         Ok(RouteAction::Forward(Arc::new(forward)))

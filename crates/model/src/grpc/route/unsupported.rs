@@ -9,17 +9,19 @@ use envoy_types::pb::{
     google::protobuf::Duration,
 };
 
+use super::retry_policy;
 use crate::Validator;
 
-const NO_RETRY: &str =
-    "not supported: only calls that no server has seen are tried again (gRFC A44)";
 const NO_OVERRIDE: &str = "not supported: the router is the only filter (gRFC A39)";
 
 /// Records the fields of the virtual host that have no effect, apart from its routes.
 pub(super) fn in_host(proto: &pb::VirtualHost, v: &mut Validator) {
-    if proto.retry_policy.is_some() {
-        v.unsupported_at("retry_policy", NO_RETRY);
-    }
+    retry_policy::ignored(
+        proto.retry_policy.as_ref(),
+        proto.retry_policy_typed_config.as_ref(),
+        proto.hedge_policy.as_ref(),
+        v,
+    );
     if !proto.typed_per_filter_config.is_empty() {
         v.unsupported_at("typed_per_filter_config", NO_OVERRIDE);
     }
@@ -69,9 +71,12 @@ fn in_action(proto: &pb::RouteAction, v: &mut Validator) {
         let field = "max_stream_duration.grpc_timeout_header_offset";
         v.unsupported_at(field, "ignored: it is for proxies (gRFC A31)");
     }
-    if proto.retry_policy.is_some() {
-        v.unsupported_at("retry_policy", NO_RETRY);
-    }
+    retry_policy::ignored(
+        proto.retry_policy.as_ref(),
+        proto.retry_policy_typed_config.as_ref(),
+        proto.hedge_policy.as_ref(),
+        v,
+    );
     if let Some(ClusterSpecifier::WeightedClusters(weighted)) = &proto.cluster_specifier {
         v.field("weighted_clusters", |v| {
             v.field("clusters", |v| in_weighted(weighted, v));

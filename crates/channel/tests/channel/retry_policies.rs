@@ -1,0 +1,573 @@
+//! Retry policies (gRFC A6, A44) over real sockets, against backends that fail by script.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use crowfly::{BuildError, Channel, ChannelBuilder, ConnectionLost};
+use crowfly_testkit::ResourceServer;
+use crowfly_testkit::builders::{cluster, endpoints, routes};
+use envoy_types::pb::envoy::config::route::v3::{route::Action, route_action::ClusterSpecifier};
+use h2::Reason;
+use http::Response;
+use tonic::{Code, Request};
+
+use crate::backend::{Backend, Held};
+use crate::limits::limited;
+use crate::support::{
+    PATH, apart, call, call_when_ready, call_within, channel, payments, policy, retrying,
+    retrying_routes, send, start,
+};
+
+/// The codes of gRPC that the tests use.
+const UNAVAILABLE: i32 = 14;
+const INTERNAL: i32 = 13;
+const RESOURCE_EXHAUSTED: i32 = 8;
+
+/// S5-07: each attempt has the whole request and the number of attempts before it, and so does the response
+/// (gRFC A6).
+#[tokio::test]
+async fn a_call_is_sent_until_it_is_answered() {
+    let mut a = Backend::holding("a").await;
+    let server = ResourceServer::start(&retrying(&[&a], 3, "unavailable"));
+    let channel = channel(&server);
+    let caller = tokio::spawn(async move {
+        let mut grpc = tonic::client::Grpc::new(channel);
+        let codec = tonic_prost::ProstCodec::<String, String>::default();
+        let request = Request::new("the whole request".to_owned());
+        grpc.unary(request, PATH.parse().unwrap(), codec).await
+    });
+    for previous in [None, Some(1)] {
+        let mut held = a.next_call().await;
+        assert_eq!(held.previous_attempts(), previous);
+        assert_eq!(held.text().await, "the whole request");
+        held.end_in_head(UNAVAILABLE);
+    }
+    let mut held = a.next_call().await;
+    assert_eq!(held.previous_attempts(), Some(2));
+    assert_eq!(held.text().await, "the whole request");
+    held.answer();
+    let response = caller.await.unwrap().unwrap();
+    assert_eq!(
+        response
+            .metadata()
+            .get("grpc-previous-rpc-attempts")
+            .unwrap(),
+        "2"
+    );
+    assert_eq!(response.into_inner(), "a");
+}
+
+/// S5-07: the last failure is the call's, and says how many attempts there were.
+#[tokio::test]
+async fn a_call_ends_with_its_last_attempt() {
+    let mut a = Backend::holding("a").await;
+    let server = ResourceServer::start(&retrying(&[&a], 3, "unavailable,internal"));
+    let channel = channel(&server);
+    let caller = start(&channel);
+    for (code, text) in [
+        (UNAVAILABLE, "one"),
+        (INTERNAL, "two"),
+        (UNAVAILABLE, "three%21"),
+    ] {
+        let held = a.next_call().await;
+        held.end_in_head_with(code, &[("grpc-message", text), ("which", text)]);
+    }
+    let status = caller.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    let note = "three! (after 3 attempts; the retry policy allows 3)";
+    assert_eq!(status.message(), note);
+    assert_eq!(status.metadata().get("which").unwrap(), "three%21");
+    assert_eq!(
+        status.metadata().get("grpc-previous-rpc-attempts").unwrap(),
+        "2"
+    );
+}
+
+/// S5-07: a status that the policy does not list ends the call, at the first attempt or later.
+#[tokio::test]
+async fn a_status_that_is_not_listed_is_not_repeated() {
+    let mut a = Backend::holding("a").await;
+    let server = ResourceServer::start(&retrying(&[&a], 3, "internal"));
+    let channel = channel(&server);
+    let caller = start(&channel);
+    a.next_call().await.end_in_head(UNAVAILABLE);
+    let status = caller.await.unwrap().unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, ""));
+
+    let caller = start(&channel);
+    a.next_call().await.end_in_head(INTERNAL);
+    a.next_call().await.end_in_head(5);
+    let status = caller.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+    let note = "after 2 attempts; the retry policy does not list this status";
+    assert_eq!(status.message(), note);
+}
+
+/// S5-07: the policy of a route stands in place of the one of its virtual host (gRFC A44).
+#[tokio::test]
+async fn a_route_beats_its_virtual_host() {
+    let a = Backend::scripted("a", |_| Some(UNAVAILABLE)).await;
+    let routes = routes("payments-routes").host("*");
+    let routes = routes
+        .exact("/test.Echo/Own", "payments-cluster")
+        .route("/", "payments-cluster")
+        .edit(|config| {
+            let host = &mut config.virtual_hosts[0];
+            host.retry_policy = Some(policy(2, "unavailable"));
+            if let Some(Action::Route(action)) = &mut host.routes[0].action {
+                action.retry_policy = Some(policy(4, "unavailable"));
+            }
+        });
+    let server = ResourceServer::start(&payments(&[&a]).with(routes));
+    let channel = channel(&server);
+    for (path, attempts) in [("/test.Echo/Own", 4), ("/test.Echo/Other", 2)] {
+        let request = Request::new("hello".to_owned());
+        let status = send(&channel, path, request).await.unwrap_err();
+        let note = format!("after {attempts} attempts; the retry policy allows {attempts}");
+        assert_eq!(status.message(), note);
+    }
+}
+
+/// gRFC A6: five attempts at most, whatever the resource asks for.
+#[tokio::test]
+async fn a_call_has_five_attempts_at_most() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let a = Backend::scripted("a", move |_| {
+        count.fetch_add(1, SeqCst);
+        Some(UNAVAILABLE)
+    });
+    let a = a.await;
+    let server = ResourceServer::start(&retrying(&[&a], 9, "unavailable"));
+    let status = call(&channel(&server)).await.unwrap_err();
+    assert_eq!(
+        status.message(),
+        "after 5 attempts; the retry policy allows 5"
+    );
+    assert_eq!(calls.load(SeqCst), 5);
+}
+
+/// gRFC A6: a retry is picked anew, so that another backend can take it.
+#[tokio::test]
+async fn a_retry_goes_to_another_backend() {
+    let (a, b) = tokio::join!(
+        Backend::scripted("a", |_| Some(UNAVAILABLE)),
+        Backend::start("b")
+    );
+    let server = ResourceServer::start(&retrying(&[&a, &b], 2, "unavailable"));
+    let channel = channel(&server);
+    // The first call may come before the second connection.
+    let _ = call(&channel).await;
+    tokio::join!(a.has_open(1), b.has_open(1));
+    while call(&channel).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..20 {
+        assert_eq!(call(&channel).await.unwrap(), "b");
+    }
+}
+
+/// Backends fail every attempt but the third, with any listed status: no call of many fails.
+#[tokio::test]
+async fn no_call_fails_if_no_third_attempt_does() {
+    const CALLS: usize = 600;
+    let codes = [1, 4, RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE];
+    let script = move |previous| (previous < 2).then(|| fastrand::choice(codes).unwrap());
+    let (a, b, c) = tokio::join!(
+        Backend::scripted("a", script),
+        Backend::scripted("b", script),
+        Backend::scripted("c", script),
+    );
+    let conditions = "cancelled,deadline-exceeded,internal,resource-exhausted,unavailable";
+    let server = ResourceServer::start(&retrying(&[&a, &b, &c], 3, conditions));
+    let channel = channel(&server);
+    let calls: Vec<_> = (0..CALLS).map(|_| start(&channel)).collect();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+}
+
+/// gRFC A6: failures of the stream and of the connection are judged by their status codes.
+#[tokio::test]
+async fn other_failures_have_a_status_too() {
+    let mut a = Backend::holding("a").await;
+    let conditions = "unavailable,resource-exhausted";
+    let server = ResourceServer::start(&retrying(&[&a], 4, conditions));
+    let channel = channel(&server);
+    let caller = start(&channel);
+    let held = a.next_call().await;
+    held.reset_with(Reason::ENHANCE_YOUR_CALM);
+    let held = a.next_call().await;
+    assert_eq!(held.previous_attempts(), Some(1));
+    let page = Response::builder().status(503).body("no backend");
+    held.answer_with(&page.unwrap());
+    let held = a.next_call().await;
+    assert_eq!(held.previous_attempts(), Some(2));
+    held.answer();
+    assert_eq!(caller.await.unwrap().unwrap(), "a");
+}
+
+/// gRFC A6: a connection that is lost under a call is UNAVAILABLE, which a policy may list.
+#[tokio::test]
+async fn a_lost_connection_is_repeated_by_a_policy_alone() {
+    let mut a = Backend::holding("a").await;
+    let server = ResourceServer::start(&payments(&[&a]));
+    let channel = channel(&server);
+    let caller = start(&channel);
+    let _held = a.next_call().await;
+    a.stop().await;
+    let status = caller.await.unwrap().unwrap_err();
+    assert!(ConnectionLost::find(&status).is_some(), "{status:?}");
+
+    a.restart();
+    server.set(&retrying(&[&a], 2, "unavailable"));
+    let caller = tokio::spawn({
+        let channel = channel.clone();
+        async move {
+            loop {
+                // Until the policy has arrived.
+                match call_when_ready(&channel).await {
+                    Err(status) if ConnectionLost::find(&status).is_some() => {}
+                    result => return result,
+                }
+            }
+        }
+    });
+    loop {
+        let held = a.next_call().await;
+        if held.previous_attempts().is_some() {
+            held.answer();
+            break;
+        }
+        a.stop().await;
+        a.restart();
+    }
+    assert_eq!(caller.await.unwrap().unwrap(), "a");
+}
+
+/// gRFC A6: a stream that is refused again goes to the policy. The transparent retry does not count.
+#[tokio::test]
+async fn a_second_refusal_is_for_the_policy() {
+    let mut a = Backend::holding("a").await;
+    let server = ResourceServer::start(&retrying(&[&a], 2, "unavailable"));
+    let channel = channel(&server);
+    a.refuse(1);
+    let caller = start(&channel);
+    let held = a.next_call().await;
+    assert_eq!(held.previous_attempts(), None);
+    held.refuse();
+    let held = a.next_call().await;
+    assert_eq!(held.previous_attempts(), Some(1));
+    held.refuse();
+    let status = caller.await.unwrap().unwrap_err();
+    let message = status.message();
+    assert!(message.contains("refused the stream"), "{message}");
+    assert!(
+        message.contains("(after 2 attempts; the retry policy allows 2)"),
+        "{message}"
+    );
+}
+
+/// gRFC A6: once the response has begun there is no retry, whatever status it ends with.
+#[tokio::test]
+async fn a_response_that_began_is_not_repeated() {
+    let mut a = Backend::holding("a").await;
+    let server = ResourceServer::start(&retrying(&[&a], 3, "unavailable"));
+    let channel = channel(&server);
+    let caller = start(&channel);
+    a.next_call().await.answer_and_end(UNAVAILABLE);
+    let status = caller.await.unwrap().unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, ""));
+
+    // The next call is the first one to come.
+    let caller = start(&channel);
+    let held = a.next_call().await;
+    assert_eq!(held.previous_attempts(), None);
+    held.answer();
+    caller.await.unwrap().unwrap();
+}
+
+/// gRFC A6: a delay that the server asks for takes the place of the backoff, which is an hour here.
+#[tokio::test]
+async fn a_server_can_ask_for_a_delay() {
+    let mut a = Backend::holding("a").await;
+    let slow = apart(policy(2, "unavailable"), HOUR);
+    let server = ResourceServer::start(&payments(&[&a]).with(retrying_routes(slow)));
+    let channel = channel(&server);
+    let caller = start(&channel);
+    pushed_back(a.next_call().await, &["5"]);
+    let held = a.next_call().await;
+    assert_eq!(held.previous_attempts(), Some(1));
+    held.answer();
+    assert_eq!(caller.await.unwrap().unwrap(), "a");
+}
+
+/// gRFC A6: a negative or unreadable delay forbids the retry, and so do two of them (grpc-go).
+#[tokio::test]
+async fn a_server_can_forbid_a_retry() {
+    let mut a = Backend::holding("a").await;
+    let server = ResourceServer::start(&retrying(&[&a], 3, "unavailable"));
+    let channel = channel(&server);
+    for values in [&["-1"][..], &["xxx"], &["100", "10"]] {
+        let caller = start(&channel);
+        let held = a.next_call().await;
+        assert_eq!(held.previous_attempts(), None);
+        pushed_back(held, values);
+        let status = caller.await.unwrap().unwrap_err();
+        let note = "after 1 attempt; the server asked for no retry";
+        assert_eq!((status.code(), status.message()), (Code::Unavailable, note));
+    }
+}
+
+/// gRFC A6: the throttle of a channel, with the sequence of grpc-go's `TestRetryThrottling`.
+#[tokio::test]
+async fn a_channel_with_too_many_failures_is_throttled() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let a = Backend::scripted("a", move |_| {
+        let answered = [0, 3, 6, 10, 11, 12, 13, 14, 16, 18];
+        (!answered.contains(&count.fetch_add(1, SeqCst))).then_some(UNAVAILABLE)
+    });
+    let a = a.await;
+    let server = ResourceServer::start(&retrying(&[&a], 4, "unavailable"));
+    let channel = builder(&server).retry_throttling(10, 0.5).build().unwrap();
+    let sequence = [
+        (true, 1),
+        (true, 4),   // 8.5 tokens
+        (true, 7),   // 7
+        (false, 9),  // 5: the first attempt was repeated, the second not
+        (false, 10), // 4
+        (true, 11),
+        (true, 12),
+        (true, 13),
+        (true, 14),
+        (true, 15), // 6.5
+        (true, 17), // 6
+        (false, 18),
+        (true, 19),
+    ];
+    for (step, (answered, seen)) in sequence.into_iter().enumerate() {
+        match call(&channel).await {
+            Ok(_) => assert!(answered, "call {step}"),
+            Err(status) => {
+                assert!(!answered, "call {step}: {status}");
+                let message = status.message();
+                assert!(message.contains("retries are throttled"), "{message}");
+            }
+        }
+        assert_eq!(calls.load(SeqCst), seen, "call {step}");
+    }
+}
+
+/// gRFC A6: failures count for the throttle even after the response began.
+#[tokio::test]
+async fn a_response_that_fails_late_counts_for_the_throttle() {
+    let mut a = Backend::holding("a").await;
+    let server = ResourceServer::start(&retrying(&[&a], 2, "unavailable"));
+    let channel = builder(&server).retry_throttling(4, 1.0).build().unwrap();
+    let caller = start(&channel);
+    a.next_call().await.answer_and_end(UNAVAILABLE);
+    caller.await.unwrap().unwrap_err();
+    // 3 of 4 tokens are left. One more failure leaves half of them.
+    let caller = start(&channel);
+    a.next_call().await.end_in_head(UNAVAILABLE);
+    let status = caller.await.unwrap().unwrap_err();
+    assert!(status.message().contains("throttled"), "{status}");
+}
+
+/// gRFC A6: settings out of range are errors of the program.
+#[tokio::test]
+async fn a_throttle_that_makes_no_sense_is_refused() {
+    let server = ResourceServer::start(&payments(&[]));
+    for (max_tokens, token_ratio) in [(0, 0.1), (1001, 0.1), (10, 0.0), (10, -0.5)] {
+        let builder = builder(&server).retry_throttling(max_tokens, token_ratio);
+        let error = builder.build().unwrap_err();
+        assert!(matches!(error, BuildError::RetryThrottling(_)), "{error}");
+    }
+}
+
+/// gRFC A6: a program can turn policies off. A call that no server has acted on is still repeated.
+#[tokio::test]
+async fn a_program_can_turn_policies_off() {
+    let mut a = Backend::holding("a").await;
+    let server = ResourceServer::start(&retrying(&[&a], 3, "unavailable"));
+    let channel = builder(&server).retry_policies(false).build().unwrap();
+    a.refuse(1);
+    let caller = start(&channel);
+    a.next_call().await.end_in_head(UNAVAILABLE);
+    let status = caller.await.unwrap().unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, ""));
+}
+
+/// gRFC A6: a request that is larger than the buffer is sent whole, but once.
+#[tokio::test]
+async fn a_request_that_outgrows_the_buffer_is_sent_once() {
+    let mut a = Backend::holding("a").await;
+    let server = ResourceServer::start(&retrying(&[&a], 3, "unavailable"));
+    let channel = builder(&server).retry_buffer_size(200).build().unwrap();
+    for (length, fits) in [(100, true), (500, false)] {
+        let text = "x".repeat(length);
+        let caller = tokio::spawn({
+            let (channel, request) = (channel.clone(), Request::new(text.clone()));
+            async move { send(&channel, PATH, request).await }
+        });
+        let mut held = a.next_call().await;
+        assert_eq!(held.text().await, text);
+        held.end_in_head(UNAVAILABLE);
+        if fits {
+            let mut held = a.next_call().await;
+            assert_eq!(held.text().await, text);
+            held.answer();
+            assert_eq!(caller.await.unwrap().unwrap(), "a");
+        } else {
+            let status = caller.await.unwrap().unwrap_err();
+            let note = "after 1 attempt; the request outgrew the retry buffer";
+            assert_eq!(status.message(), note);
+        }
+    }
+}
+
+/// gRFC A6: a pick that fails is an attempt that failed UNAVAILABLE.
+#[tokio::test]
+async fn a_failed_pick_follows_the_policy() {
+    let dead = Backend::start("dead").await.kill().await;
+    let unreachable = endpoints("payments-eds").locality("eu/a", 1, [dead]);
+    for (conditions, said) in [("unavailable", true), ("internal", false)] {
+        let resources = retrying(&[], 3, conditions).with(unreachable.clone());
+        let server = ResourceServer::start(&resources);
+        let status = call(&channel(&server)).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        let note = "(after 3 attempts; the retry policy allows 3)";
+        assert_eq!(status.message().contains(note), said, "{status}");
+    }
+}
+
+/// gRFC A6: drops are never retried, neither those of a category nor those of a limit (S9-04).
+#[tokio::test]
+async fn a_drop_is_never_retried() {
+    let all = endpoints("payments-eds").drop("overload", 1_000_000);
+    let server = ResourceServer::start(&retrying(&[], 3, "unavailable").with(all));
+    let status = call(&channel(&server)).await.unwrap_err();
+    assert!(status.message().contains("category overload"), "{status}");
+    assert!(!status.message().contains("attempt"), "{status}");
+
+    let mut a = Backend::holding("a").await;
+    let routes = retrying_routes(policy(3, "unavailable")).edit(|config| {
+        if let Some(Action::Route(action)) = &mut config.virtual_hosts[0].routes[0].action {
+            let name = "one-at-once-with-retries".to_owned();
+            action.cluster_specifier = Some(ClusterSpecifier::Cluster(name));
+        }
+    });
+    let limited = limited("one-at-once-with-retries", 1);
+    let server = ResourceServer::start(&payments(&[&a]).with(routes).with(limited));
+    let channel = channel(&server);
+    let open = start(&channel);
+    let held = a.next_call().await;
+    let status = call(&channel).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(!status.message().contains("attempt"), "{status}");
+    held.answer();
+    open.await.unwrap().unwrap();
+}
+
+/// gRFC A6: the deadline covers all attempts and the waits between them. It is not retried, even if the
+/// policy lists it.
+#[tokio::test]
+async fn the_deadline_covers_all_attempts() {
+    let mut a = Backend::holding("a").await;
+    let slow = apart(policy(3, "unavailable,deadline-exceeded"), HOUR);
+    let server = ResourceServer::start(&payments(&[&a]).with(retrying_routes(slow)));
+    let channel = channel(&server);
+    let caller = tokio::spawn({
+        let channel = channel.clone();
+        async move { call_within(&channel, SHORT).await }
+    });
+    let held = a.next_call().await;
+    held.end_in_head_with(UNAVAILABLE, &[("grpc-message", "down")]);
+    let status = caller.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    let text = "ended while waiting for another attempt: Unavailable: down";
+    assert!(status.message().contains(text), "{status}");
+
+    server.set(&retrying(&[&a], 3, "unavailable,deadline-exceeded"));
+    let caller = tokio::spawn({
+        let channel = channel.clone();
+        async move { call_within(&channel, SHORT).await }
+    });
+    let _silent = a.next_call().await;
+    let status = caller.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert!(!status.message().contains("attempts"), "{status}");
+}
+
+/// gRFC A6: the status of a server is retried, even if it is the one of a deadline.
+#[tokio::test]
+async fn a_deadline_of_the_server_is_a_status_like_any_other() {
+    let a = Backend::scripted("a", |previous| (previous == 0).then_some(4)).await;
+    let server = ResourceServer::start(&retrying(&[&a], 2, "deadline-exceeded"));
+    assert_eq!(call(&channel(&server)).await.unwrap(), "a");
+}
+
+/// gRFC A31: a retry stays on the cluster of its call, even if the routes have changed.
+#[tokio::test]
+async fn a_retry_stays_on_its_cluster() {
+    let (mut a, b) = tokio::join!(Backend::holding("a"), Backend::start("b"));
+    let server = ResourceServer::start(&retrying(&[&a], 2, "unavailable"));
+    let channel = channel(&server);
+    let caller = start(&channel);
+    let held = a.next_call().await;
+    let elsewhere = retrying(&[&a], 2, "unavailable")
+        .with(routes("payments-routes").host("*").route("/", "other"))
+        .with(cluster("other").eds("other-eds"))
+        .with(endpoints("other-eds").locality("eu/a", 1, [b.address]));
+    server.set(&elsewhere);
+    loop {
+        let next = start(&channel);
+        tokio::select! {
+            // The routes have not changed yet.
+            held = a.next_call() => held.answer(),
+            answer = next => {
+                assert_eq!(answer.unwrap().unwrap(), "b");
+                break;
+            }
+        }
+    }
+    held.end_in_head(UNAVAILABLE);
+    let held = a.next_call().await;
+    assert_eq!(held.previous_attempts(), Some(1));
+    held.answer();
+    assert_eq!(caller.await.unwrap().unwrap(), "a");
+}
+
+/// A program that hands on the metadata of a call to itself does not hand on its attempts, as in gRPC C-core.
+#[tokio::test]
+async fn the_attempts_of_another_call_are_not_handed_on() {
+    let mut a = Backend::holding("a").await;
+    let server = ResourceServer::start(&payments(&[&a]));
+    let channel = channel(&server);
+    let caller = tokio::spawn(async move {
+        let mut request = Request::new("hello".to_owned());
+        let metadata = request.metadata_mut();
+        metadata.insert("grpc-previous-rpc-attempts", "7".parse().unwrap());
+        send(&channel, PATH, request).await
+    });
+    let held = a.next_call().await;
+    assert_eq!(held.previous_attempts(), None);
+    held.answer();
+    caller.await.unwrap().unwrap();
+}
+
+fn pushed_back(held: Held, values: &[&str]) {
+    let fields = values
+        .iter()
+        .map(|value| ("grpc-retry-pushback-ms", *value));
+    held.end_in_head_with(UNAVAILABLE, &fields.collect::<Vec<_>>());
+}
+
+fn builder(server: &ResourceServer) -> ChannelBuilder {
+    Channel::builder("xds:///payments").bootstrap(server.bootstrap())
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SHORT: Duration = Duration::from_millis(300);
