@@ -18,7 +18,6 @@ use crowfly_lb::CallCounters;
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
 use crowfly_xds::ResolveRoots;
 use futures_channel::mpsc;
-use http::uri::Scheme;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time;
@@ -36,6 +35,7 @@ use crate::plan::EndpointChoice;
 use crate::policy::PolicyRegistry;
 use crate::published::Published;
 use crate::routing::Routing;
+use crate::security::{Credentials, Profiles};
 use crate::state::{ConnectivityState, StateTeller};
 use crate::target::{Target, TargetError};
 use crate::transport::{BackendTls, Connector, Keepalive, Profile, TlsError, Windows};
@@ -72,6 +72,7 @@ pub struct ChannelBuilder {
     bootstrap: Option<Bootstrap>,
     authority: Option<String>,
     backend_tls: Option<BackendTls>,
+    plaintext: bool,
     connect_timeout: Duration,
     connector: Option<Connector>,
     keepalive: Option<(Duration, Duration)>,
@@ -99,6 +100,7 @@ impl ChannelBuilder {
             bootstrap: None,
             authority: None,
             backend_tls: None,
+            plaintext: false,
             connect_timeout: CONNECT_TIMEOUT,
             connector: None,
             keepalive: None,
@@ -132,9 +134,26 @@ impl ChannelBuilder {
         self
     }
 
-    /// Speaks TLS to every backend. Without it, backends are spoken to in plain text.
+    /// Speaks TLS to every backend, with these settings. Clusters are not asked: one that asks for TLS of its
+    /// own (gRFC A29) is validated and logged as a WARN, and these settings are used.
+    ///
+    /// Without it and without [`plaintext`](Self::plaintext), each cluster decides. Backends of a cluster
+    /// that asks for no TLS are spoken to in plaintext.
     pub fn backend_tls(mut self, tls: BackendTls) -> Self {
         self.backend_tls = Some(tls);
+        self.plaintext = false;
+        self
+    }
+
+    /// Speaks plaintext to every backend, even if its cluster asks for TLS (gRFC A29). Such a cluster is
+    /// validated and logged as a WARN. It is for tests, and for networks that encrypt by themselves.
+    ///
+    /// ```
+    /// let builder = crowfly::Channel::builder("xds:///payments").plaintext();
+    /// ```
+    pub fn plaintext(mut self) -> Self {
+        self.backend_tls = None;
+        self.plaintext = true;
         self
     }
 
@@ -387,16 +406,19 @@ impl ChannelBuilder {
     /// Follows the configurations that a channel with these settings would use, without a channel.
     ///
     /// Must be called in a tokio runtime.
-    pub fn watch_config(self) -> Result<ConfigWatch, BuildError> {
+    pub fn watch_config(mut self) -> Result<ConfigWatch, BuildError> {
         let target: Target = self.target.parse()?;
         let authority = self.authority_for(&target)?;
-        Ok(self.source(&target, &authority)?.watch())
+        let bootstrap = self.take_bootstrap()?;
+        Ok(self.source(bootstrap, &target, &authority)?.watch())
     }
 
-    fn start(self, target: &Target) -> Result<Channel, BuildError> {
+    fn start(mut self, target: &Target) -> Result<Channel, BuildError> {
         let authority = self.authority_for(target)?;
-        let (scheme, profile) = self.profile(&authority)?;
-        let endpoints = Endpoints::new(profile, self.connect_timeout);
+        let bootstrap = self.take_bootstrap()?;
+        let credentials = self.credentials(&bootstrap, &authority);
+        let profiles = Profiles::new(self.profile(&authority)?, credentials);
+        let endpoints = Endpoints::new(profiles, self.connect_timeout);
         let retries = self.retry_settings()?;
         let counters = self.call_counters.clone();
         let counters = counters.unwrap_or_else(|| Arc::clone(&CALL_COUNTERS));
@@ -405,7 +427,7 @@ impl ChannelBuilder {
         let now = time::Instant::now().into_std();
         let idle = IdleTimer::new(self.idle_timeout, Arc::clone(&activity), now);
         let written = self.target.clone();
-        let source = self.source(target, &authority)?;
+        let source = self.source(bootstrap, target, &authority)?;
         let node = source.node.as_str().into();
         let routing = Arc::new(Published::new(Routing::nothing()));
         let states = StateTeller::new(ConnectivityState::Connecting);
@@ -420,7 +442,6 @@ impl ChannelBuilder {
         Ok(Channel::new(ChannelContext {
             target: written,
             node,
-            scheme,
             authority,
             routing,
             states: state,
@@ -430,11 +451,30 @@ impl ChannelBuilder {
         }))
     }
 
-    /// The transport to backends: URI scheme and connection profile.
-    fn profile(&self, authority: &CallAuthority) -> Result<(Scheme, Profile), BuildError> {
-        let (scheme, profile) = match &self.backend_tls {
-            Some(tls) => (Scheme::HTTPS, Profile::with_tls(tls, authority.as_str())?),
-            None => (Scheme::HTTP, Profile::plaintext()),
+    fn take_bootstrap(&mut self) -> Result<Bootstrap, BuildError> {
+        match self.bootstrap.take() {
+            Some(bootstrap) => Ok(bootstrap),
+            None => Ok(Bootstrap::from_env()?),
+        }
+    }
+
+    /// Who decides about TLS to backends: the program if it has said something, or else each cluster.
+    fn credentials(&self, bootstrap: &Bootstrap, authority: &CallAuthority) -> Credentials {
+        if self.backend_tls.is_some() {
+            return Credentials::Program("TLS");
+        }
+        if self.plaintext {
+            return Credentials::Program("plaintext");
+        }
+        let providers = bootstrap.certificate_providers.clone();
+        Credentials::xds(providers, authority.as_str())
+    }
+
+    /// The profile of connections to clusters that ask for no TLS, or to all if the program decides.
+    fn profile(&self, authority: &CallAuthority) -> Result<Profile, BuildError> {
+        let profile = match &self.backend_tls {
+            Some(tls) => Profile::with_tls(tls, authority.as_str())?,
+            None => Profile::plaintext(),
         };
         let profile = match &self.connector {
             Some(connector) => profile.with_connector(connector.clone()),
@@ -452,8 +492,7 @@ impl ChannelBuilder {
             Some(bytes) => profile.with_max_header_list_size(bytes),
             None => profile,
         };
-        let profile = profile.with_windows(self.windows);
-        Ok((scheme, profile))
+        Ok(profile.with_windows(self.windows))
     }
 
     fn authority_for(&self, target: &Target) -> Result<CallAuthority, BuildError> {
@@ -466,13 +505,10 @@ impl ChannelBuilder {
     /// The source of configurations.
     fn source(
         self,
+        bootstrap: Bootstrap,
         target: &Target,
         authority: &CallAuthority,
     ) -> Result<ConfigSource, BuildError> {
-        let bootstrap = match self.bootstrap {
-            Some(bootstrap) => bootstrap,
-            None => Bootstrap::from_env()?,
-        };
         let xds_authority = target.xds_authority.as_deref();
         let listener = bootstrap.listener_name(xds_authority, &target.service)?;
         let node = bootstrap.node.id.clone();
@@ -524,7 +560,6 @@ fn broken(written: String, node: Arc<str>, target: &Target, error: &BuildError) 
     Channel::new(ChannelContext {
         target: written,
         node,
-        scheme: Scheme::HTTP,
         authority: target.authority.clone(),
         routing: Arc::new(Published::new(routing)),
         states: StateTeller::new(ConnectivityState::TransientFailure).watch(),

@@ -14,7 +14,6 @@ use std::task::{Context, Poll};
 
 use crowfly_lb::Tree;
 use futures_channel::mpsc;
-use http::uri::Scheme;
 use http::{Request, Response};
 use tokio::sync::oneshot;
 use tonic::Status;
@@ -61,7 +60,6 @@ pub(crate) struct ChannelContext {
     pub(crate) target: String,
     /// The node id under which the control plane knows this client.
     pub(crate) node: Arc<str>,
-    pub(crate) scheme: Scheme,
     pub(crate) authority: CallAuthority,
     pub(crate) routing: Arc<Published<Routing>>,
     pub(crate) states: StateWatch,

@@ -10,7 +10,9 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_lb::{Balancer, BalancerEvent, CallCounters, Command, Connectivity, EndpointId, Tree};
+use crowfly_lb::{
+    Balancer, BalancerEvent, CallCounters, Command, Connectivity, EndpointId, Tree, TreeKind,
+};
 use crowfly_xds::{
     ClusterError, ClusterResult, ResolveError, Resolved, ResourceError, TroubleReason, XdsConfig,
 };
@@ -226,7 +228,7 @@ impl Driver {
         let (router, new) = self.bind(&routes, &config);
         let known = self.config.clone();
         let known = known.as_deref();
-        self.name_endpoints(known, &config);
+        self.introduce(known, &config);
         for name in self.clusters.names() {
             if let Some(state) = config.clusters.get(name)
                 && known.is_none_or(|known| new.contains(name) || differs(name, known, &config))
@@ -253,18 +255,20 @@ impl Driver {
         self.planner
             .retain(|name| config.clusters.contains_key(name));
         self.endpoints
-            .retain_names(|name| config.clusters.contains_key(name));
+            .retain_clusters(|name| config.clusters.contains_key(name));
         self.config = Some(config);
     }
 
-    /// Takes the host names of endpoints that differ from those of the configuration in use.
-    fn name_endpoints(&mut self, known: Option<&XdsConfig>, config: &XdsConfig) {
+    /// Tells the endpoints how the clusters that changed want to be spoken to (gRFC A29), and the host names
+    /// of their endpoints. It comes before a plan, because a plan makes endpoints connect.
+    fn introduce(&mut self, known: Option<&XdsConfig>, config: &XdsConfig) {
         for (name, state) in &config.clusters {
             let Ok(state) = state else { continue };
             let known = known.and_then(|known| known.clusters.get(name));
             if !matches!(known, Some(Ok(known)) if Arc::ptr_eq(known, state)) {
                 let endpoints = state.endpoints().map(|endpoints| &**endpoints);
-                let changes = self.endpoints.name(name, endpoints);
+                let mut changes = self.endpoints.name(name, endpoints);
+                changes.extend(self.endpoints.secure(name, &state.cluster));
                 tell(&mut self.balancer, changes);
             }
         }
@@ -361,10 +365,7 @@ impl Driver {
                 cluster,
                 addresses,
             } => {
-                let profile = self.endpoints.profile_of(&cluster);
-                let changes = self
-                    .endpoints
-                    .connect(id, &cluster, &profile, addresses, now());
+                let changes = self.endpoints.connect(id, &cluster, addresses, now());
                 tell(&mut self.balancer, changes);
             }
             Command::Publish { cluster, picker } => {
@@ -410,6 +411,9 @@ impl Driver {
             tree.visit_mut(&mut |node| {
                 let sender = node.endpoint.and_then(|id| self.balancer.transport(id));
                 node.waiting = sender.map(|sender| sender.waiting() as u64);
+                if node.kind == TreeKind::ClusterImpl {
+                    node.security = self.endpoints.security_of(&node.name);
+                }
             });
         }
         trees

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowfly_lb::{ClusterName, EndpointId, EndpointState, Race, RaceAction, RaceEvent};
-use crowfly_model::grpc as model;
+use crowfly_model::grpc::{self as model, Cluster};
 use futures_channel::mpsc;
 
 use crate::hostnames::Hostnames;
+use crate::security::Profiles;
 use crate::subchannel::{Dialling, Report, SubchannelId};
 use crate::subchannels::{Owner, SubchannelKey, Subchannels};
 use crate::transport::{Profile, Sender};
@@ -31,8 +32,7 @@ pub(crate) struct Endpoints {
     timers: BTreeSet<(Instant, EndpointId)>,
     subchannels: Subchannels,
     hostnames: Hostnames,
-    /// The profile that the program gave the channel.
-    profile: Arc<Profile>,
+    profiles: Profiles,
 }
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Endpoints {
     /// No endpoints yet. The reports of subchannels come out of the receiver and belong into
     /// [`handle`](Self::handle). `timeout` is for TCP, TLS and SETTINGS together.
     pub(crate) fn new(
-        profile: Profile,
+        profiles: Profiles,
         timeout: Duration,
     ) -> (Self, mpsc::UnboundedReceiver<Report>) {
         let (reports, receiver) = mpsc::unbounded();
@@ -66,15 +66,43 @@ impl Endpoints {
             timers: BTreeSet::new(),
             subchannels: Subchannels::new(Dialling::new(timeout), reports),
             hostnames: Hostnames::default(),
-            profile: Arc::new(profile),
+            profiles,
         };
         (endpoints, receiver)
     }
 
-    /// The profile that a cluster's endpoints are connected by. Until clusters bring TLS of their own
-    /// (gRFC A29), it is the channel's.
-    pub(crate) fn profile_of(&self, _cluster: &ClusterName) -> Arc<Profile> {
-        Arc::clone(&self.profile)
+    /// Takes the present form of a leaf cluster. If its security has changed, its endpoints are connected
+    /// anew: each is IDLE, as after a GOAWAY, and open calls finish where they are.
+    pub(crate) fn secure(&mut self, name: &Arc<str>, cluster: &Cluster) -> Vec<Change> {
+        if !self.profiles.update(name, cluster) {
+            return Vec::new();
+        }
+        let all = self.endpoints.iter();
+        let ids = all.filter(|(_, endpoint)| endpoint.cluster.as_str() == &**name);
+        let ids: Vec<EndpointId> = ids.map(|(id, _)| *id).collect();
+        let let_go = ids.into_iter().map(|id| {
+            self.release(id);
+            (id, EndpointState::Idle)
+        });
+        let_go.collect()
+    }
+
+    /// Forgets clusters that are no longer in use.
+    pub(crate) fn retain_clusters(&mut self, in_use: impl Fn(&str) -> bool) {
+        self.hostnames.retain(&in_use);
+        self.profiles.retain(in_use);
+    }
+
+    /// The profile of a cluster's endpoint. It may depend on the endpoint's host name (gRFC A101).
+    fn profile_of(&mut self, cluster: &str, addresses: &[SocketAddr]) -> Arc<Profile> {
+        let address = addresses.first();
+        let host = address.and_then(|address| self.hostnames.find(cluster, *address));
+        self.profiles.of(cluster, host.map(|host| host.as_str()))
+    }
+
+    /// The security that a cluster asks for, as a text; `None` if it asks for none.
+    pub(crate) fn security_of(&self, cluster: &str) -> Option<Arc<str>> {
+        self.profiles.text(cluster)
     }
 
     /// Takes the host names of a leaf cluster's endpoints. Connections get the new names at once.
@@ -94,11 +122,6 @@ impl Endpoints {
             Some((*id, self.named(endpoint, state.clone())))
         });
         changes.collect()
-    }
-
-    /// Forgets the host names of clusters that are no longer in use.
-    pub(crate) fn retain_names(&mut self, in_use: impl Fn(&str) -> bool) {
-        self.hostnames.retain(in_use);
     }
 
     /// The state of an endpoint, with its host name on the connection.
@@ -122,13 +145,13 @@ impl Endpoints {
         &mut self,
         id: EndpointId,
         cluster: &ClusterName,
-        profile: &Arc<Profile>,
         addresses: Arc<[SocketAddr]>,
         now: Instant,
     ) -> Vec<Change> {
         let mut changes = Vec::new();
+        let profile = self.profile_of(cluster.as_str(), &addresses);
         let known = self.endpoints.get(&id);
-        if known.is_some_and(|endpoint| endpoint.profile != *profile) {
+        if known.is_some_and(|endpoint| endpoint.profile != profile) {
             // A connection by another profile cannot be kept.
             self.release(id);
         }
@@ -136,7 +159,7 @@ impl Endpoints {
             Box::new(Endpoint {
                 cluster: cluster.clone(),
                 race: Race::default(),
-                profile: Arc::clone(profile),
+                profile,
                 timer: None,
             })
         });
@@ -255,12 +278,19 @@ impl Endpoints {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use crowfly_lb::{Balancer, BalancerEvent, Command, Node, Plan};
+    use crowfly_model::grpc::cluster::{
+        ClusterKind, EndpointPolicy, EndpointSource, LbPolicy, LeafCluster, Sni, TrustedRoots,
+        UpstreamTls,
+    };
     use crowfly_testkit::Reserved;
     use tokio::net::TcpListener;
     use tokio::time::Instant;
 
     use super::*;
+    use crate::security::Credentials;
 
     /// Waits between attempts grow for as long as they fail.
     #[tokio::test(start_paused = true)]
@@ -268,10 +298,9 @@ mod tests {
         let refusing = Reserved::new();
         let (id, addresses) = endpoints_at([refusing.address]).remove(0);
         let timeout = Duration::from_secs(20);
-        let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
+        let (mut endpoints, mut reports) = Endpoints::new(plaintext(), timeout);
         let mut waits = Vec::new();
-        let profile = Arc::new(Profile::plaintext());
-        endpoints.connect(id, &cluster(), &profile, addresses, now());
+        endpoints.connect(id, &"payments-0".into(), addresses, now());
         for _ in 0..3 {
             let failed = until(&mut endpoints, &mut reports, |state| {
                 matches!(state, EndpointState::TransientFailure(_))
@@ -299,11 +328,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let ids = endpoints_at([address, address]);
         let timeout = Duration::from_secs(20);
-        let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
+        let (mut endpoints, mut reports) = Endpoints::new(plaintext(), timeout);
         for (id, addresses) in &ids {
-            // Equal profiles are as good as the same.
-            let profile = Arc::new(Profile::plaintext());
-            endpoints.connect(*id, &cluster(), &profile, Arc::clone(addresses), now());
+            endpoints.connect(*id, &"payments-0".into(), Arc::clone(addresses), now());
             // The subchannel has begun, but what it reported was not read yet.
             tokio::task::yield_now().await;
         }
@@ -328,60 +355,82 @@ mod tests {
         another.await.expect_err("nobody asked for a connection");
     }
 
-    /// Clusters with profiles of their own do not share a connection to an address: each has one that
-    /// was made its own way.
+    /// gRFC A29: a cluster that asks for TLS does not share a connection with one that does not. When its
+    /// security changes, its endpoints let go of their connections and are connected anew.
     #[tokio::test]
     async fn an_address_is_dialled_once_for_each_profile() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let ids = endpoints_at([address, address, address]);
         let timeout = Duration::from_secs(20);
-        let (mut endpoints, mut reports) = Endpoints::new(Profile::plaintext(), timeout);
-        let plain = Profile::plaintext();
-        let other = plain.clone().with_max_header_list_size(1 << 14);
-        for ((id, addresses), profile) in ids.iter().zip([&plain, &other, &plain]) {
-            let profile = Arc::new(profile.clone());
-            endpoints.connect(*id, &cluster(), &profile, Arc::clone(addresses), now());
+        let (mut endpoints, mut reports) = Endpoints::new(plaintext(), timeout);
+        let secured = cluster(Some(TrustedRoots::Provider("none".to_owned())));
+        assert!(
+            endpoints
+                .secure(&"payments-0".into(), &cluster(None))
+                .is_empty()
+        );
+        assert!(endpoints.secure(&"payments-1".into(), &secured).is_empty());
+        for (i, (id, addresses)) in ids.iter().enumerate() {
+            let cluster = format!("payments-{i}").into();
+            endpoints.connect(*id, &cluster, Arc::clone(addresses), now());
         }
         assert_eq!(endpoints.subchannels.len(), 2);
         let serve = async {
-            let (first, _) = listener.accept().await.unwrap();
-            let (second, _) = listener.accept().await.unwrap();
-            let handshakes = [first, second].map(h2::server::handshake);
-            futures_util::future::try_join_all(handshakes)
-                .await
-                .unwrap()
+            let (tcp, _) = listener.accept().await.unwrap();
+            h2::server::handshake(tcp).await.unwrap()
         };
-        let ready = async {
-            let is_ready = |state: &_| matches!(state, EndpointState::Ready { .. });
-            let mut changes = until(&mut endpoints, &mut reports, is_ready).await;
-            changes.extend(until(&mut endpoints, &mut reports, is_ready).await);
-            changes
-        };
-        let (_servers, changes) = tokio::join!(serve, ready);
+        let ready = until(&mut endpoints, &mut reports, |state| {
+            matches!(state, EndpointState::Ready { .. })
+        });
+        let (_server, changes) = tokio::join!(serve, ready);
         let changed: BTreeSet<EndpointId> = changes.iter().map(|(id, _)| *id).collect();
-        assert_eq!(changed, ids.iter().map(|(id, _)| *id).collect());
+        assert_eq!(changed, BTreeSet::from([ids[0].0, ids[2].0]));
 
         // A subchannel goes with its last owner.
         endpoints.release(ids[0].0);
         assert_eq!(endpoints.subchannels.len(), 2);
         endpoints.release(ids[1].0);
         assert_eq!(endpoints.subchannels.len(), 1);
-        // With another profile an endpoint is connected anew.
-        let (id, addresses) = &ids[2];
-        let changes = endpoints.connect(
-            *id,
-            &cluster(),
-            &Arc::new(other),
-            Arc::clone(addresses),
-            now(),
-        );
+        // The same security again is no change, and another one is.
+        let name = "payments-2".into();
+        assert!(endpoints.secure(&name, &cluster(None)).is_empty());
+        let changes = endpoints.secure(&name, &secured);
+        let [(id, EndpointState::Idle)] = &changes[..] else {
+            panic!("expected one endpoint to be let go, got {changes:?}");
+        };
+        assert_eq!(*id, ids[2].0);
+        assert_eq!(endpoints.subchannels.len(), 0);
+        assert!(endpoints.secure(&name, &secured).is_empty());
+        let addresses = Arc::clone(&ids[2].1);
+        let changes = endpoints.connect(*id, &"payments-2".into(), addresses, now());
         assert!(matches!(&changes[..], [(_, EndpointState::Connecting)]));
-        assert_eq!(endpoints.subchannels.len(), 1);
     }
 
-    fn cluster() -> ClusterName {
-        "payments".into()
+    fn plaintext() -> Profiles {
+        let credentials = Credentials::xds(BTreeMap::new(), "payments");
+        Profiles::new(Profile::plaintext(), credentials)
+    }
+
+    fn cluster(roots: Option<TrustedRoots>) -> Cluster {
+        let security = roots.map(|roots| UpstreamTls {
+            roots,
+            identity: None,
+            san_matchers: Vec::new(),
+            sni: Sni::default(),
+        });
+        Cluster {
+            name: "payments".to_owned(),
+            kind: ClusterKind::Leaf(LeafCluster {
+                source: EndpointSource::Eds { service_name: None },
+                lb_policy: LbPolicy::Endpoints(EndpointPolicy::RoundRobin),
+                max_concurrent_requests: 1024,
+                load_reporting: false,
+                session_idle_timeout: Duration::ZERO,
+                security: security.map(Arc::new),
+            }),
+            unsupported: Box::default(),
+        }
     }
 
     /// Handles reports until the wanted one has come, and returns the changes that this one caused.

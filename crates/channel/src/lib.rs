@@ -80,6 +80,9 @@
 //! | `GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS` | on: `call_creds` of the bootstrap are read (gRFC A97) |
 //! | `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING` | on: data errors as gRFC A88 has them |
 //! | `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` | on: lists of clusters as resources (gRFC A99) |
+//! | `GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS` | off: clusters may not trust the system's roots (gRFC A82) |
+//! | `GRPC_EXPERIMENTAL_XDS_SNI` | off: clusters do not set or check SNI (gRFC A101) |
+//! | `GRPC_USE_CHANNEL_AUTHORITY_IF_NO_SNI_APPLICABLE` | on: the channel's authority is the SNI of clusters that set none (gRFC A101) |
 //! | `GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT` | on: the leaves of an aggregate are balanced by the aggregate's policy, as before gRFC A75, if it names one |
 //! | `GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE` | on: priorities that left a cluster are kept for a while, as before gRFC A115 |
 //! | `GRPC_EXPERIMENTAL_PF_WEIGHTED_SHUFFLING` | off: no shuffling by weight (gRFC A113) |
@@ -105,6 +108,7 @@ pub mod policy;
 mod published;
 mod request_headers;
 mod routing;
+mod security;
 mod state;
 mod subchannel;
 mod subchannels;

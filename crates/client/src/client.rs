@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowfly_model::bootstrap::{Bootstrap, Node, ServerConfig, ServerFeature, is_switched_on};
-use crowfly_model::grpc::cluster::CustomPolicies;
+use crowfly_model::grpc::cluster::{CustomPolicies, ProviderNames};
 use crowfly_model::{Features, ResourceType};
 use crowfly_xds::{
     Authorities, CacheEntry, DataErrors, Discovery, Key, Kind, Protocol, ReadingError, Readings,
@@ -340,6 +340,9 @@ impl XdsClientBuilder {
     fn features(&self) -> Features {
         let mut features = Features::from_env();
         features.custom_policies = self.custom_policies.clone();
+        let providers = self.bootstrap.certificate_providers.iter();
+        let supported = providers.filter(|(_, provider)| provider.is_supported());
+        features.certificate_providers = ProviderNames::of(supported.map(|(name, _)| name));
         if let Some(on) = self.aggregate_cluster_resources {
             features.aggregate_cluster_resource = on;
         }

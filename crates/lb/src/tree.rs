@@ -41,6 +41,9 @@ pub struct Tree {
     pub limit: Option<u32>,
     /// The shares of calls that a `cluster_impl` drops, in the order in which they are tried.
     pub drops: Vec<DropCategory>,
+    /// The security of connections to the endpoints of a `cluster_impl` (A29), as a text, because a
+    /// balancer knows nothing of it. The driver that makes connections sets it.
+    pub security: Option<Arc<str>>,
     /// The connectivity of the node; `None` in the tree of a plan, and for children that a
     /// `priority` has not created.
     pub state: Option<Connectivity>,
@@ -118,6 +121,7 @@ impl Tree {
             weight: None,
             limit: None,
             drops: Vec::new(),
+            security: None,
             state: None,
             role: None,
             failover_timer_expired: false,

@@ -3,8 +3,8 @@
 //! They are an argument of gRPC's parsers, because two clients of one process may differ in them.
 
 use crate::{
-    bootstrap::{ServerConfig, ServerFeature, is_switched_on},
-    grpc::cluster::CustomPolicies,
+    bootstrap::{ServerConfig, ServerFeature, is_switched_off, is_switched_on},
+    grpc::cluster::{CustomPolicies, ProviderNames},
 };
 
 /// The experimental gRFCs that are on, and the policies that the program adds to gRPC. By default all
@@ -21,26 +21,42 @@ pub struct Features {
     /// gRFC A81: routes may make the host name of an endpoint the `:authority` of calls. It counts for
     /// servers that the bootstrap trusts.
     pub authority_rewriting: bool,
+    /// gRFC A29: the certificate providers of the bootstrap, which clusters may name.
+    pub certificate_providers: ProviderNames,
+    /// gRFC A82: clusters may trust the system's roots.
+    pub system_root_certs: bool,
+    /// gRFC A101: clusters say which name servers are asked for and must have.
+    pub sni: bool,
 }
 
 impl Features {
-    /// All experimental gRFCs are on; no policy is added.
+    /// All gRFCs are on; no policy is added. A cluster may name any certificate provider, because the
+    /// bootstrap of the client is not known.
     pub const ALL: Self = Self {
         aggregate_cluster_resource: true,
         custom_policies: CustomPolicies::NONE,
         authority_rewriting: true,
+        certificate_providers: ProviderNames::ANY,
+        system_root_certs: true,
+        sni: true,
     };
 
-    /// The features that the environment variables of the gRFCs switch on; no policy is added.
+    /// The features that the environment variables of the gRFCs leave on; no policy is added, and there is
+    /// no certificate provider.
     pub fn from_env() -> Self {
-        Self::read(is_switched_on)
+        Self::read(is_switched_on, is_switched_off)
     }
 
-    fn read(is_on: impl Fn(&str) -> bool) -> Self {
+    /// gRFC A82 and A101 are on unless they are switched off, as in gRPC C-core. A99 is off unless it is
+    /// switched on.
+    fn read(is_on: impl Fn(&str) -> bool, is_off: impl Fn(&str) -> bool) -> Self {
         Self {
             aggregate_cluster_resource: is_on(AGGREGATE_CLUSTER_RESOURCE),
             custom_policies: CustomPolicies::NONE,
             authority_rewriting: is_on(AUTHORITY_REWRITE),
+            certificate_providers: ProviderNames::default(),
+            system_root_certs: !is_off(SYSTEM_ROOT_CERTS),
+            sni: !is_off(SNI),
         }
     }
 
@@ -72,6 +88,12 @@ pub(crate) const AGGREGATE_CLUSTER_RESOURCE: &str =
 /// The environment variable that switches gRFC A81 on.
 const AUTHORITY_REWRITE: &str = "GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE";
 
+/// The environment variable that switches gRFC A82 off.
+pub(crate) const SYSTEM_ROOT_CERTS: &str = "GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS";
+
+/// The environment variable that switches gRFC A101 off.
+pub(crate) const SNI: &str = "GRPC_EXPERIMENTAL_XDS_SNI";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,8 +103,9 @@ mod tests {
     fn variable_allows_authority_rewriting() {
         let named = |variable: &str| variable == "GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE";
 
-        assert!(Features::read(named).authority_rewriting);
-        assert!(!Features::read(|variable| !named(variable)).authority_rewriting);
+        let read = |is_on: &dyn Fn(&str) -> bool| Features::read(is_on, |_| false);
+        assert!(read(&named).authority_rewriting);
+        assert!(!read(&|variable| !named(variable)).authority_rewriting);
     }
 
     /// S4-29: gRFC A99 is off unless its own variable switches it on.
@@ -90,9 +113,25 @@ mod tests {
     fn variable_opens_the_gate() {
         let named = |variable: &str| variable == "GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE";
 
-        assert!(Features::read(named).aggregate_cluster_resource);
-        assert!(!Features::read(|variable| !named(variable)).aggregate_cluster_resource);
-        assert_eq!(Features::read(|_| true), Features::ALL);
-        assert_eq!(Features::read(|_| false), Features::default());
+        let read = |is_on: &dyn Fn(&str) -> bool| Features::read(is_on, |_| false);
+        assert!(read(&named).aggregate_cluster_resource);
+        assert!(!read(&|variable| !named(variable)).aggregate_cluster_resource);
+        let all = Features {
+            certificate_providers: ProviderNames::default(),
+            ..Features::ALL
+        };
+        assert_eq!(read(&|_| true), all);
+        assert_eq!(Features::read(|_| false, |_| true), Features::default());
+    }
+
+    /// gRFC A82, A101: each is on unless its own variable switches it off.
+    #[test]
+    fn variables_close_gates() {
+        let without = |name: &str| Features::read(|_| false, |variable| variable == name);
+
+        let no_roots = without("GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS");
+        assert!(!no_roots.system_root_certs && no_roots.sni);
+        let no_sni = without("GRPC_EXPERIMENTAL_XDS_SNI");
+        assert!(no_sni.system_root_certs && !no_sni.sni);
     }
 }

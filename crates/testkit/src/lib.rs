@@ -25,6 +25,7 @@
 
 mod ads;
 pub mod builders;
+mod certificates;
 mod delta;
 mod dns_server;
 mod either;
@@ -38,6 +39,7 @@ mod servers;
 mod wire;
 
 pub use ads::{AdsServer, Passed, ResourceServer, Tap};
+pub use certificates::{Ca, CertificateFolder, Issued};
 pub use delta::{delta, removed, report};
 pub use dns_server::{DnsAnswer, DnsQuery, DnsServer};
 pub use either::{Asked, PROTOCOLS, Said, over_both, over_both_on_sockets};

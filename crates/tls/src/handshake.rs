@@ -2,7 +2,6 @@
 //!
 //! Its errors have a reason and a hint, because the most common mistake is TLS on one side alone.
 
-use std::error::Error as StdError;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
@@ -11,7 +10,9 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, OtherError};
+use tokio_rustls::rustls::{ClientConfig, Error};
+
+use crate::reason::{reason, rustls_error};
 
 const ALPN_H2: &[u8] = b"h2";
 
@@ -71,17 +72,6 @@ pub enum HandshakeError {
     Tls(io::Error),
 }
 
-/// The text of an error. For errors of our own verifiers it is their own text, because rustls would show
-/// their debug form.
-fn reason(error: &io::Error) -> String {
-    match rustls_error(error) {
-        Some(Error::InvalidCertificate(CertificateError::Other(OtherError(ours)))) => {
-            format!("invalid peer certificate: {ours}")
-        }
-        _ => error.to_string(),
-    }
-}
-
 /// A hint for the reader of the error, if the server's answer to a handshake is not TLS.
 fn hint(error: &io::Error) -> &'static str {
     match (rustls_error(error), error.kind()) {
@@ -91,9 +81,4 @@ fn hint(error: &io::Error) -> &'static str {
         }
         _ => "",
     }
-}
-
-fn rustls_error(error: &io::Error) -> Option<&Error> {
-    let inner: &(dyn StdError + 'static) = error.get_ref()?;
-    inner.downcast_ref()
 }

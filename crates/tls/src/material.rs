@@ -9,7 +9,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use crate::handshake::offer_h2;
-use crate::san::SanVerifier;
+use crate::san::{Expected, SanVerifier};
 use crate::{Roots, SanMatcher, TlsError, pem, provider};
 
 /// The roots to trust, and the certificate to present if there is one.
@@ -55,11 +55,19 @@ impl Material {
             .map_err(TlsError::Config)?;
         let builder = match check {
             ServerCheck::HostName => builder.with_root_certificates(roots),
-            ServerCheck::SubjectAltNames(matchers) => {
-                let verifier = SanVerifier::new(roots, matchers.clone());
+            ServerCheck::DnsName(name) => {
+                let verifier = SanVerifier::new(roots, Expected::DnsName(Arc::clone(name)));
+                let verifier = Arc::new(verifier);
                 builder
                     .dangerous()
-                    .with_custom_certificate_verifier(Arc::new(verifier))
+                    .with_custom_certificate_verifier(verifier)
+            }
+            ServerCheck::SubjectAltNames(matchers) => {
+                let verifier = SanVerifier::new(roots, Expected::AnyOf(Arc::clone(matchers)));
+                let verifier = Arc::new(verifier);
+                builder
+                    .dangerous()
+                    .with_custom_certificate_verifier(verifier)
             }
         };
         let mut config = match &self.identity {
@@ -77,12 +85,14 @@ impl Material {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ServerCheck {
+    /// This DNS name, which need not be the name that the connection was made for (gRFC A101).
+    DnsName(Arc<str>),
     /// The host name or IP address that the connection was made for.
     HostName,
     /// Any subject alternative name that one of these matchers accepts, in place of the host name
     /// (gRFC A29's `match_subject_alt_names`). Without matchers, every certificate of a trusted root will
     /// do.
-    SubjectAltNames(Arc<[SanMatcher]>),
+    SubjectAltNames(Arc<[Box<dyn SanMatcher>]>),
 }
 
 /// A certificate chain with its private key.

@@ -26,8 +26,13 @@ pub fn server_name(authority: &str) -> Result<ServerName<'static>, TlsError> {
     }
 }
 
-/// An IPv6 address without brackets has colons, but no port (RFC 3986, section 3.2.2).
-fn host(authority: &str) -> &str {
+/// The host of an authority. An IPv6 address without brackets has colons, but no port (RFC 3986, section
+/// 3.2.2).
+///
+/// ```
+/// assert_eq!(crowfly_tls::host("payments.example:443"), "payments.example");
+/// ```
+pub fn host(authority: &str) -> &str {
     let (_, authority) = authority.rsplit_once('@').unwrap_or(("", authority));
     if let Some(bracketed) = authority.strip_prefix('[')
         && let Some((host, _)) = bracketed.split_once(']')

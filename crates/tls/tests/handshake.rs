@@ -1,15 +1,18 @@
 //! Whole handshakes with a rustls server over sockets: names, reloads and ALPN.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crowfly_tls::{
     CertificateFiles, FileSource, HandshakeError, Identity, Material, RootSource, Roots,
-    SanMatcher, SanPattern, ServerCheck, connect, provider, server_name,
+    SanMatcher, ServerCheck, connect, provider, server_name,
 };
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
+};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
@@ -26,7 +29,7 @@ type Ends = (TlsStream<DuplexStream>, server::TlsStream<DuplexStream>);
 async fn a_server_is_known_by_its_spiffe_id_whatever_its_host() {
     let ca = Ca::new();
     let server = ca.server(vec![uri("spiffe://mesh/payments")]);
-    let check = sans([SanPattern::Exact("spiffe://mesh/payments".to_owned())]);
+    let check = sans([exact("spiffe://mesh/payments")]);
     handshake(&ca.material(), &check, server).await.unwrap();
 }
 
@@ -38,10 +41,7 @@ async fn one_of_several_names_has_to_match_one_of_several_matchers() {
         uri("spiffe://mesh/payments"),
         SanType::IpAddress("2001:db8::68".parse().unwrap()),
     ];
-    let check = sans([
-        SanPattern::Exact("orders.example".to_owned()),
-        SanPattern::Prefix("2001:db8:".to_owned()),
-    ]);
+    let check = sans([exact("orders.example"), prefix("2001:db8:")]);
     let server = ca.server(names);
     handshake(&ca.material(), &check, server).await.unwrap();
 }
@@ -51,7 +51,7 @@ async fn one_of_several_names_has_to_match_one_of_several_matchers() {
 async fn a_server_of_another_name_is_refused_with_both_names() {
     let ca = Ca::new();
     let names = vec![uri("spiffe://mesh/orders"), dns("backend.example")];
-    let check = sans([SanPattern::Prefix("spiffe://mesh/payments".to_owned())]);
+    let check = sans([prefix("spiffe://mesh/payments")]);
     let server = ca.server(names);
     let error = handshake(&ca.material(), &check, server).await.unwrap_err();
     assert_eq!(
@@ -65,7 +65,7 @@ async fn a_server_of_another_name_is_refused_with_both_names() {
 #[tokio::test]
 async fn a_server_without_names_is_refused() {
     let ca = Ca::new();
-    let check = sans([SanPattern::Regex(".*".to_owned())]);
+    let check = sans([prefix("")]);
     let server = ca.server(Vec::new());
     let error = handshake(&ca.material(), &check, server).await.unwrap_err();
     assert!(error.to_string().ends_with("has none"), "{error}");
@@ -75,13 +75,16 @@ async fn a_server_without_names_is_refused() {
 #[tokio::test]
 async fn matchers_do_not_replace_the_chain() {
     let (ours, theirs) = (Ca::new(), Ca::new());
-    let accepting = SanPattern::Exact("spiffe://mesh/payments".to_owned());
+    let accepting = exact("spiffe://mesh/payments");
     for check in [sans([accepting]), sans([])] {
         let server = theirs.server(vec![uri("spiffe://mesh/payments")]);
         let error = handshake(&ours.material(), &check, server)
             .await
             .unwrap_err();
-        assert!(error.to_string().contains("UnknownIssuer"), "{error}");
+        assert!(
+            error.to_string().contains("its CA is not trusted"),
+            "{error}"
+        );
     }
 }
 
@@ -102,6 +105,40 @@ async fn without_matchers_from_xds_the_host_name_counts() {
     let server = ca.server(vec![uri("spiffe://mesh/payments")]);
     let error = handshake(&ca.material(), &check, server).await.unwrap_err();
     assert!(error.to_string().contains("not valid for name"), "{error}");
+}
+
+/// gRFC A101: the DNS name that was asked for replaces the matchers, and other kinds of names do not count.
+#[tokio::test]
+async fn a_server_has_the_dns_name_that_was_asked_for() {
+    let ca = Ca::new();
+    let check = ServerCheck::DnsName("payments.example".into());
+    for name in ["payments.example", "*.example"] {
+        let server = ca.server(vec![dns(name)]);
+        handshake(&ca.material(), &check, server).await.unwrap();
+    }
+    let server = ca.server(vec![dns("backend.example"), uri("payments.example")]);
+    let error = handshake(&ca.material(), &check, server).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "invalid peer certificate: no subject alternative name matches: expected DNS name \
+         payments.example; the certificate has backend.example, payments.example"
+    );
+}
+
+/// An expired certificate is refused with the time that has passed, with every check.
+#[tokio::test]
+async fn an_expired_server_is_refused() {
+    let ca = Ca::new();
+    for check in [sans([]), ServerCheck::HostName] {
+        let server = ca.expired_server(vec![dns("backend.example")]);
+        let error = handshake(&ca.material(), &check, server).await.unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.starts_with("invalid peer certificate: it expired "),
+            "{error}"
+        );
+        assert!(error.ends_with(" days ago"), "{error}");
+    }
 }
 
 /// Rotation of everything: the connection made before goes on, the next one uses the new files.
@@ -197,9 +234,42 @@ async fn exchange((client, server): &mut Ends) {
     assert_eq!(server.read_u8().await.unwrap(), 7);
 }
 
-fn sans<const N: usize>(patterns: [SanPattern; N]) -> ServerCheck {
-    let matchers = patterns.map(|pattern| SanMatcher::new(pattern, false).unwrap());
+fn sans<const N: usize>(patterns: [Pattern; N]) -> ServerCheck {
+    let matchers = patterns.map(|pattern| Box::new(pattern) as Box<dyn SanMatcher>);
     ServerCheck::SubjectAltNames(Arc::new(matchers))
+}
+
+#[derive(Debug)]
+struct Pattern {
+    text: &'static str,
+    is_whole: bool,
+}
+
+fn exact(text: &'static str) -> Pattern {
+    let is_whole = true;
+    Pattern { text, is_whole }
+}
+
+fn prefix(text: &'static str) -> Pattern {
+    let is_whole = false;
+    Pattern { text, is_whole }
+}
+
+impl SanMatcher for Pattern {
+    fn exact(&self) -> Option<&str> {
+        self.is_whole.then_some(self.text)
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        name.starts_with(self.text) && (!self.is_whole || name == self.text)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_whole { "exact" } else { "prefix" };
+        write!(f, "{kind} {:?}", self.text)
+    }
 }
 
 fn uri(text: &str) -> SanType {
@@ -250,14 +320,33 @@ impl Ca {
     }
 
     fn server(&self, names: Vec<SanType>) -> ServerConfig {
+        let (chain, key) = self.certified(names);
+        self.serve(chain, key)
+    }
+
+    fn serve(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> ServerConfig {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth();
-        let (chain, key) = self.certified(names);
         let mut config = builder.with_single_cert(chain, key).unwrap();
         config.alpn_protocols = vec![b"h2".to_vec()];
         config
+    }
+
+    fn expired_server(&self, names: Vec<SanType>) -> ServerConfig {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names;
+        params.not_before = date_time_ymd(2000, 1, 1);
+        params.not_after = date_time_ymd(2001, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
+        self.serve(vec![certificate.der().clone()], key)
     }
 
     /// A server that wants to see a certificate of this CA.

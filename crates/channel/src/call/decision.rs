@@ -5,7 +5,7 @@
 //! too.
 
 use http::request::Parts;
-use http::uri::{PathAndQuery, Uri};
+use http::uri::{PathAndQuery, Scheme, Uri};
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use tokio::time::Instant;
 use tonic::Status;
@@ -87,7 +87,8 @@ fn head(channel: &ChannelContext, mut request: Parts) -> Result<Request<()>, Sta
         None => PathAndQuery::from_static("/"),
     };
     let uri = Uri::builder()
-        .scheme(channel.scheme.clone())
+        // The connection replaces it by its own.
+        .scheme(Scheme::HTTP)
         .authority(channel.authority.in_uri())
         .path_and_query(path)
         .build()

@@ -21,6 +21,7 @@ impl From<Tree> for v1::Tree {
             weight: tree.weight,
             limit: tree.limit,
             drops: tree.drops.iter().map(Drop::from).collect(),
+            security: tree.security.as_deref().unwrap_or_default().to_owned(),
             state: state.map_or(v1::State::Unspecified, v1::State::from).into(),
             role: tree.role.map_or(Role::Unspecified, Role::from).into(),
             failover_timer_expired: tree.failover_timer_expired,
@@ -41,6 +42,7 @@ impl From<&v1::Tree> for Tree {
         tree.weight = wire.weight;
         tree.limit = wire.limit;
         tree.drops = wire.drops.iter().map(DropCategory::from).collect();
+        tree.security = (!wire.security.is_empty()).then(|| wire.security.as_str().into());
         tree.state = state(wire.state());
         tree.role = role(wire.role());
         tree.failover_timer_expired = wire.failover_timer_expired;
@@ -192,6 +194,7 @@ mod tests {
 
         let mut gate = node(TreeKind::ClusterImpl, "payments", vec![priority]);
         gate.limit = Some(8);
+        gate.security = Some("mtls, san exact \"payments\"".into());
         let drop = |name: &str, per_million| DropCategory {
             name: name.into(),
             per_million,
@@ -231,7 +234,7 @@ mod tests {
         let tree = full();
         let expected = "\
 cluster payments
-├ cluster_impl payments limit 8, drops throttle 10% + lb 0.25%
+├ cluster_impl payments limit 8, drops throttle 10% + lb 0.25%, tls: mtls, san exact \"payments\"
 │ └ priority
 │   ├ child0 CONNECTING (in use, took too long)
 │   │ └ localities

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use http::uri::Scheme;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -29,6 +30,11 @@ use super::sender::Sender;
 /// The hint for a plaintext connection to a server that does not answer in HTTP/2. A server that wants TLS
 /// answers with an alert, or closes the connection.
 const WANTS_TLS: &str = " (we speak plaintext: does the server want TLS?)";
+
+/// The hint for a TLS connection that ends before it speaks HTTP/2. In TLS 1.3 a server judges the client's
+/// certificate after the client's handshake has ended.
+const REFUSES_CERTIFICATE: &str =
+    " (TLS was agreed on: does the server refuse our certificate, or want one?)";
 
 /// One HTTP/2 connection that is ready for calls.
 ///
@@ -62,17 +68,22 @@ impl Connection {
             keepalive: profile.keepalive(),
             config: profile.http2(),
             backend: profile.backend(),
-            hint: "",
+            is_secure: profile.tls().is_some(),
+        };
+        // The files come first, because without them a connection would be of no use.
+        let handshake = match profile.tls() {
+            None => None,
+            Some(tls) => {
+                let handshake = tls.prepare(address.ip());
+                let phase = ConnectPhase::Certificates;
+                Some(connecting.phase(phase, handshake).await?)
+            }
         };
         let dialled = connecting
             .phase(ConnectPhase::Connect, profile.dial(address))
             .await?;
-        match profile.tls() {
+        match handshake {
             None => {
-                let connecting = Connecting {
-                    hint: WANTS_TLS,
-                    ..connecting
-                };
                 let socket = Socket {
                     writes: dialled.writes(),
                     io: dialled,
@@ -80,8 +91,8 @@ impl Connection {
                 };
                 connecting.http2(socket).await
             }
-            Some(tls) => {
-                let handshake = tls.handshake(dialled);
+            Some(handshake) => {
+                let handshake = handshake.run(dialled);
                 let stream = connecting.phase(ConnectPhase::Tls, handshake).await?;
                 let socket = Socket {
                     io: stream,
@@ -155,8 +166,8 @@ struct Connecting {
     keepalive: Option<Keepalive>,
     config: Config,
     backend: Backend,
-    /// A hint that is added to the error of a server that does not speak HTTP/2.
-    hint: &'static str,
+    /// True if HTTP/2 is spoken over TLS.
+    is_secure: bool,
 }
 
 impl Connecting {
@@ -199,7 +210,7 @@ impl Connecting {
         };
         let ready = async {
             let outcome = ready.await;
-            outcome.map_err(|error| format!("{error}{}", self.hint))
+            outcome.map_err(|error| self.not_http2(&error))
         };
         let (client, driver) = self.phase(ConnectPhase::Settings, ready).await?;
         debug!(address = %self.address, "connected");
@@ -217,11 +228,35 @@ impl Connecting {
         };
         tokio::spawn(drive(driver, unresponsive, state.clone()));
         Ok(Connection {
-            sender: Sender::new(client, Arc::clone(&state)),
+            sender: Sender::new(client, Arc::clone(&state), self.scheme()),
             state,
             closing,
             draining: false,
         })
+    }
+}
+
+impl Connecting {
+    /// The `:scheme` of requests.
+    fn scheme(&self) -> Scheme {
+        match self.is_secure {
+            true => Scheme::HTTPS,
+            false => Scheme::HTTP,
+        }
+    }
+
+    /// The reason why there is no HTTP/2, with a hint where the likely mistake is one of TLS.
+    fn not_http2(&self, error: &Error) -> String {
+        match error {
+            Error::Io(io) if self.is_secure => {
+                let reason = crowfly_tls::reason(io);
+                let is_told = reason != io.to_string();
+                let hint = if is_told { "" } else { REFUSES_CERTIFICATE };
+                format!("{reason}{hint}")
+            }
+            error if self.is_secure => error.to_string(),
+            error => format!("{error}{WANTS_TLS}"),
+        }
     }
 }
 

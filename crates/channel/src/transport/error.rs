@@ -29,6 +29,8 @@ pub struct ConnectError {
 /// The steps to a READY connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectPhase {
+    /// The reading of certificates, before TCP.
+    Certificates,
     /// The TCP handshake.
     Connect,
     /// From the server's preface to its SETTINGS frame.
@@ -40,6 +42,7 @@ pub enum ConnectPhase {
 impl fmt::Display for ConnectPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Certificates => "TLS certificates",
             Self::Connect => "connect",
             Self::Settings => "HTTP/2 SETTINGS",
             Self::Tls => "TLS handshake",

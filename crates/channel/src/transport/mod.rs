@@ -51,5 +51,6 @@ pub use profile::{Profile, Windows};
 pub use replay::{AttemptBody, DEFAULT_REPLAY_LIMIT, ReplayBody};
 pub use sender::Sender;
 pub use tls::BackendTls;
+pub(crate) use tls::TlsClient;
 
 pub use crowfly_tls::TlsError;

@@ -70,6 +70,14 @@ impl Profile {
         })
     }
 
+    /// This profile with the TLS that a cluster asks for, in place of its own.
+    pub(crate) fn secured(&self, tls: TlsClient) -> Self {
+        Self {
+            tls: Some(Arc::new(tls)),
+            ..self.clone()
+        }
+    }
+
     /// Sends PINGs to silent servers.
     pub fn with_keepalive(mut self, keepalive: Keepalive) -> Self {
         self.keepalive = Some(keepalive);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
+use http::uri::{Scheme, Uri};
 use http::{Request, Response, Version};
 use http_body::Body;
 
@@ -32,12 +33,18 @@ struct Inner {
     /// The connection stays open while a client exists, so the connection's own task must not hold one.
     client: Client,
     state: Arc<ConnectionState>,
+    /// The `:scheme` of requests: `https` over TLS.
+    scheme: Scheme,
 }
 
 impl Sender {
-    pub(super) fn new(client: Client, state: Arc<ConnectionState>) -> Self {
+    pub(super) fn new(client: Client, state: Arc<ConnectionState>, scheme: Scheme) -> Self {
         Self {
-            inner: Arc::new(Inner { client, state }),
+            inner: Arc::new(Inner {
+                client,
+                state,
+                scheme,
+            }),
             hostname: None,
         }
     }
@@ -58,7 +65,8 @@ impl Sender {
 
     /// Sends a request and waits for the head of its response.
     ///
-    /// The URI must have a scheme and an authority. If the server's stream limit is reached, the call
+    /// The URI must have a scheme and an authority. The scheme is replaced by that of the connection, which
+    /// is `https` over TLS. If the server's stream limit is reached, the call
     /// waits for its turn; see [`Sender::waiting`]. A body that is at hand, as that of a unary call, is
     /// sent before this first waits. Any other body is sent by a task of its own, because the request must
     /// go on even if the response is not read.
@@ -87,6 +95,7 @@ impl Sender {
         let permit = state.permit().await?;
         let (mut head, body) = request().into_parts();
         head.version = Version::HTTP_2;
+        head.uri = with_scheme(head.uri, &self.inner.scheme);
         let is_bodiless = body.is_end_stream();
         let (response, stream) = self.open(&Request::from_parts(head, ()), is_bodiless)?;
         let mut pump = if is_bodiless {
@@ -133,7 +142,7 @@ impl Sender {
         head: &Request<()>,
         end_of_stream: bool,
     ) -> Result<(HeadFuture, SendStream), SendError> {
-        let Inner { client, state } = &*self.inner;
+        let Inner { client, state, .. } = &*self.inner;
         client.open(head, end_of_stream).map_err(|error| {
             if matches!(error, OpenError::IdsExhausted) {
                 state.handle_ids_exhausted();
@@ -162,6 +171,17 @@ impl Sender {
             }
         }
     }
+}
+
+/// A URI with this scheme. A URI that has it already, or none at all, stays as it is.
+fn with_scheme(uri: Uri, scheme: &Scheme) -> Uri {
+    if uri.scheme().is_none_or(|present| present == scheme) {
+        return uri;
+    }
+    let mut parts = uri.clone().into_parts();
+    parts.scheme = Some(scheme.clone());
+    // It fails for URIs without an authority or a path, which are left to the check of the request.
+    Uri::from_parts(parts).unwrap_or(uri)
 }
 
 impl fmt::Debug for Sender {
@@ -207,7 +227,7 @@ mod tests {
         state.handle_event(ConnectionEvent::Settings {
             max_concurrent_streams: unlimited,
         });
-        let sender = Sender::new(client, state.clone());
+        let sender = Sender::new(client, state.clone(), Scheme::HTTP);
 
         let head = Request::get("http://payments/").body(()).unwrap();
         let _last = sender.open(&head, true).unwrap();

@@ -1,12 +1,15 @@
-//! TLS to backends, with settings that the program gives once.
+//! TLS to backends, with settings that the program gives once or that a cluster asks for (gRFC A29).
 //!
 //! The TLS client itself is in `crowfly-tls`, because the xDS client uses it too. This module has the rules
-//! for backends alone: no roots are trusted by default, and a backend has to prove the target's name.
+//! for backends alone. With settings of the program no roots are trusted by default, and a backend has to
+//! prove the target's name. Settings of a cluster are made anew for each connection, because its
+//! certificates change on disk.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use crowfly_tls::{HandshakeError, Identity, Material, Roots, ServerCheck, TlsError};
+use crowfly_tls::{FileSource, HandshakeError, Identity, Material, Roots, ServerCheck, TlsError};
 use rustls_pki_types::ServerName;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
@@ -81,10 +84,10 @@ impl BackendTls {
             Some(name) => name.clone(),
             None => crowfly_tls::server_name(authority)?,
         };
-        Ok(TlsClient {
+        Ok(TlsClient::Fixed(Handshake {
             config: self.client_config()?,
             server_name,
-        })
+        }))
     }
 
     /// The settings of rustls, which do not depend on the server.
@@ -101,27 +104,62 @@ impl BackendTls {
     }
 }
 
-/// [`BackendTls`] with all decisions made.
-pub(super) struct TlsClient {
-    config: Arc<ClientConfig>,
-    server_name: ServerName<'static>,
+/// TLS with all decisions made.
+pub(crate) enum TlsClient {
+    /// The settings of a cluster, whose certificates are files.
+    Files {
+        source: Arc<FileSource>,
+        check: ServerCheck,
+        /// The name in SNI, if the server is asked for one (gRFC A101).
+        sni: Option<ServerName<'static>>,
+    },
+    /// The settings of the program.
+    Fixed(Handshake),
+    /// Settings of a cluster that cannot work, for this reason.
+    Impossible(Arc<str>),
 }
 
 impl TlsClient {
-    pub(super) async fn handshake(
-        &self,
-        dialled: Dialled,
-    ) -> Result<TlsStream<Dialled>, HandshakeError> {
-        let (config, name) = (Arc::clone(&self.config), self.server_name.clone());
-        crowfly_tls::connect(config, name, dialled).await
+    /// Reads the certificates for one connection. The error is the reason in words.
+    pub(super) async fn prepare(&self, server: IpAddr) -> Result<Handshake, String> {
+        match self {
+            Self::Files { source, check, sni } => {
+                let material = source.current().await.map_err(|error| error.to_string())?;
+                let config = material.client_config(check);
+                let config = config.map_err(|error| error.to_string())?;
+                // An IP address is never sent in SNI (RFC 6066, section 3), and the check does not use it.
+                let unnamed = || ServerName::IpAddress(server.into());
+                Ok(Handshake {
+                    config: Arc::new(config),
+                    server_name: sni.clone().unwrap_or_else(unnamed),
+                })
+            }
+            Self::Fixed(handshake) => Ok(handshake.clone()),
+            Self::Impossible(reason) => Err(reason.to_string()),
+        }
     }
 }
 
 impl fmt::Debug for TlsClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsClient")
-            .field("server_name", &self.server_name)
-            .finish_non_exhaustive()
+        f.write_str(match self {
+            Self::Files { .. } => "Files",
+            Self::Fixed(_) => "Fixed",
+            Self::Impossible(_) => "Impossible",
+        })
+    }
+}
+
+/// The settings of one handshake.
+#[derive(Clone)]
+pub(crate) struct Handshake {
+    config: Arc<ClientConfig>,
+    server_name: ServerName<'static>,
+}
+
+impl Handshake {
+    pub(super) async fn run(self, dialled: Dialled) -> Result<TlsStream<Dialled>, HandshakeError> {
+        crowfly_tls::connect(self.config, self.server_name, dialled).await
     }
 }
 

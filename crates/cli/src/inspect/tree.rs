@@ -64,6 +64,7 @@ fn clean(tree: &Tree) -> Tree {
         addresses: tree.addresses.iter().map(|one| printable(one)).collect(),
         drops: tree.drops.iter().map(clean_drop).collect(),
         note: printable(&tree.note),
+        security: printable(&tree.security),
         children: tree.children.iter().map(clean).collect(),
         ..*tree
     }
@@ -107,6 +108,8 @@ struct TreeView<'a> {
     limit: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     drops: Vec<DropView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    security: Option<&'a str>,
     state: Option<&'static str>,
     /// `in_use` and so on.
     role: Option<String>,
@@ -152,6 +155,7 @@ impl<'a> TreeView<'a> {
             weight: tree.weight,
             limit: tree.limit,
             drops: tree.drops.iter().map(DropView::new).collect(),
+            security: non_empty(&tree.security),
             state: state(tree.state()),
             role: role(tree.role()),
             failover_timer_expired: tree.failover_timer_expired,

@@ -70,6 +70,9 @@ impl Tree {
             let percent = f64::from(drop.per_million) / 10_000.0;
             write!(f, "{separator}{} {percent}%", drop.name)?;
         }
+        if let Some(security) = &self.security {
+            write!(f, ", tls: {security}")?;
+        }
         Ok(())
     }
 

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use envoy_types::pb::google::protobuf::Struct;
 
 use super::{
-    AuthorityBuilder, AuthorityConfig, Bootstrap, BootstrapError, DEFAULT_TEMPLATE, Node, Origin,
-    ServerBuilder, ServerConfig, authority::check_template, node,
+    AuthorityBuilder, AuthorityConfig, Bootstrap, BootstrapError, CertificateProvider,
+    DEFAULT_TEMPLATE, Node, Origin, ServerBuilder, ServerConfig, TlsFiles,
+    authority::check_template, node,
 };
 use crate::{
     Validator,
@@ -23,6 +24,7 @@ pub struct BootstrapBuilder {
     servers: Vec<ServerConfig>,
     authorities: BTreeMap<String, AuthorityConfig>,
     listener_template: String,
+    certificate_providers: BTreeMap<String, CertificateProvider>,
     node: Node,
 }
 
@@ -32,6 +34,7 @@ impl BootstrapBuilder {
             servers: Vec::new(),
             authorities: BTreeMap::new(),
             listener_template: DEFAULT_TEMPLATE.to_owned(),
+            certificate_providers: BTreeMap::new(),
             node: Node::default(),
         };
         builder.server(server)
@@ -95,6 +98,24 @@ impl BootstrapBuilder {
         Ok(self)
     }
 
+    /// Adds a certificate provider, which clusters may name: these files, read again while the client runs
+    /// (gRFC A29's `file_watcher`).
+    ///
+    /// ```
+    /// # use crowfly_model::bootstrap::{Bootstrap, TlsFiles};
+    /// let files = TlsFiles::default()
+    ///     .ca_certificate("/etc/mesh/ca.pem")
+    ///     .identity("/etc/mesh/web.pem", "/etc/mesh/web.key");
+    /// let bootstrap = Bootstrap::builder("control:18000")?.certificate_provider("mesh", files).build();
+    /// assert!(bootstrap.certificate_providers.contains_key("mesh"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn certificate_provider(mut self, name: impl Into<String>, files: TlsFiles) -> Self {
+        let provider = CertificateProvider::FileWatcher(files);
+        self.certificate_providers.insert(name.into(), provider);
+        self
+    }
+
     /// Sets the node's id, by which operators tell clients apart.
     pub fn node_id(mut self, id: impl Into<String>) -> Self {
         self.node.id = id.into();
@@ -125,6 +146,7 @@ impl BootstrapBuilder {
             servers: self.servers,
             authorities: self.authorities,
             listener_template: self.listener_template,
+            certificate_providers: self.certificate_providers,
             node: node::introduce(self.node).into(),
         }
     }

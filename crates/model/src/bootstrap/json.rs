@@ -1,9 +1,10 @@
-//! The JSON form of the bootstrap (gRFC A27, A47, A65, A97).
+//! The JSON form of the bootstrap (gRFC A27, A29, A47, A65, A97).
 //!
 //! The JSON is read field by field and not by derived code, because every problem must be reported with its
 //! path. Unknown fields are ignored, and features may be of any JSON type (gRFC A30).
 
 mod distinct;
+mod providers;
 mod server;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -66,6 +67,7 @@ fn parse_root(json: &Json, guards: Guards, v: &mut Validator) -> Bootstrap {
         servers,
         authorities: parse_authorities(json, guards, v),
         listener_template,
+        certificate_providers: providers::parse(json, v),
         node: node::introduce(node).into(),
     }
 }

@@ -6,6 +6,7 @@
 
 mod authority;
 mod builder;
+mod certificate_provider;
 mod credentials;
 mod duration;
 mod error;
@@ -23,6 +24,7 @@ use self::json::Guards;
 pub use self::{
     authority::{AuthorityBuilder, AuthorityConfig, UnknownAuthority},
     builder::BootstrapBuilder,
+    certificate_provider::CertificateProvider,
     credentials::{CallCredentials, ChannelCredentials, IdentityFiles, TlsFiles},
     error::{BootstrapError, Origin},
     features::ServerFeature,
@@ -65,6 +67,8 @@ pub struct Bootstrap {
     pub authorities: BTreeMap<String, AuthorityConfig>,
     /// The template that makes a listener's name from a target without an authority.
     pub listener_template: String,
+    /// The certificate providers that clusters may name, by name (gRFC A29).
+    pub certificate_providers: BTreeMap<String, CertificateProvider>,
     /// The node that the client sends to servers, complete.
     pub node: Arc<Node>,
 }

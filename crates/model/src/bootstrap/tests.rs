@@ -199,7 +199,7 @@ fn unknown_things_are_ignored() {
     let text = valid("x")
         .replacen(
             '{',
-            r#"{"certificate_providers": {"a": []}, "new": null, "#,
+            r#"{"certificate_provider": {"a": []}, "new": null, "#,
             1,
         )
         .replace(

@@ -24,6 +24,7 @@ mod robustness;
 mod route;
 mod route_table;
 mod rules;
+mod security;
 mod timeouts;
 mod unsupported;
 

@@ -10,7 +10,7 @@ use envoy_types::pb::{
             cluster::v3::{
                 self as pb, LoadBalancingPolicy, OutlierDetection, load_balancing_policy,
             },
-            core::v3::{TransportSocket, TypedExtensionConfig, transport_socket},
+            core::v3::TypedExtensionConfig,
             route::v3::{
                 QueryParameterMatcher, RetryPolicy, Route, RouteAction, RouteConfiguration,
                 route::Action,
@@ -24,7 +24,6 @@ use envoy_types::pb::{
                 client_side_weighted_round_robin::v3::ClientSideWeightedRoundRobin,
                 round_robin::v3::RoundRobin,
             },
-            transport_sockets::tls::v3::UpstreamTlsContext,
         },
     },
     google::protobuf::{Any, Duration},
@@ -39,7 +38,7 @@ use crate::{
     },
 };
 
-/// gRFC A29, A50, A27, A58: what a leaf asks for beside endpoints and is not done.
+/// gRFC A50, A27, A58: what a leaf asks for beside endpoints and is not done.
 #[test]
 fn wishes_of_a_cluster() {
     let mut proto = cluster();
@@ -59,8 +58,6 @@ fn wishes_of_a_cluster() {
                  a later one is used"
             )
             .as_str(),
-            "transport_socket: envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext is not \
-             supported: connections have the credentials of the channel (gRFC A29)",
             "outlier_detection: not supported: no endpoint is ejected (gRFC A50)",
             "lrs_server: not supported: no load is reported",
         ]
@@ -176,12 +173,6 @@ fn retries_in_vain() -> RetryPolicy {
 }
 
 fn wish_in_vain(proto: &mut pb::Cluster) {
-    proto.transport_socket = Some(TransportSocket {
-        name: "tls".to_owned(),
-        config_type: Some(transport_socket::ConfigType::TypedConfig(any(
-            &UpstreamTlsContext::default(),
-        ))),
-    });
     proto.outlier_detection = Some(OutlierDetection::default());
     proto.lrs_server = Some(self_source());
 }

@@ -7,7 +7,8 @@ use envoy_types::pb::envoy::config::cluster::v3::{
     cluster::{ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig, LbPolicy},
 };
 use envoy_types::pb::envoy::config::core::v3::{
-    Address, SocketAddress, address, socket_address::PortSpecifier,
+    Address, SocketAddress, TransportSocket, address, socket_address::PortSpecifier,
+    transport_socket::ConfigType,
 };
 use envoy_types::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
@@ -18,7 +19,7 @@ use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 
-use super::{Resource, ads, policy};
+use super::{Resource, TlsBuilder, ads, policy};
 
 /// A cluster named `name` whose endpoints have the same name.
 pub fn cluster(name: &str) -> ClusterBuilder {
@@ -80,6 +81,16 @@ impl ClusterBuilder {
     /// Sets the balancing policies; the client uses the first that it knows.
     pub fn policies(self, policies: impl IntoIterator<Item = Any>) -> Self {
         self.edit(|cluster| cluster.load_balancing_policy = Some(policy::list(policies)))
+    }
+
+    /// Asks for TLS to the endpoints (gRFC A29).
+    pub fn tls(self, tls: TlsBuilder) -> Self {
+        self.edit(|cluster| {
+            cluster.transport_socket = Some(TransportSocket {
+                name: "envoy.transport_sockets.tls".to_owned(),
+                config_type: Some(ConfigType::TypedConfig(pack_any(tls.build()))),
+            });
+        })
     }
 
     /// Makes the cluster invalid. Our clients refuse CLUSTER_PROVIDED as a policy, and an aggregate

@@ -18,6 +18,7 @@ mod endpoints;
 mod listener;
 mod policy;
 mod routes;
+mod tls;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ pub use endpoints::{EndpointBuilder, EndpointsBuilder, endpoint, endpoints};
 pub use listener::{ListenerBuilder, listener};
 pub use policy::{custom_policy, wrr_locality};
 pub use routes::{RoutesBuilder, routes};
+pub use tls::{TlsBuilder, upstream_tls};
 
 /// A resource that a builder makes.
 pub trait Resource {

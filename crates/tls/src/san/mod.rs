@@ -8,5 +8,6 @@ mod matcher;
 mod names;
 mod verifier;
 
-pub use matcher::{InvalidSanMatcher, SanMatcher, SanPattern};
-pub(crate) use verifier::SanVerifier;
+pub use matcher::SanMatcher;
+pub use names::sans_of;
+pub(crate) use verifier::{Expected, SanVerifier};

@@ -22,6 +22,17 @@ impl Name {
     }
 }
 
+/// The subject alternative names of a certificate in DER that gRFC A29 compares, as text; `None` if the
+/// certificate is malformed. It is for tests and tools, because it verifies nothing.
+///
+/// ```
+/// assert_eq!(crowfly_tls::sans_of(b"no certificate"), None);
+/// ```
+pub fn sans_of(certificate: &[u8]) -> Option<Vec<String>> {
+    let names = subject_alt_names(certificate).ok()?;
+    Some(names.iter().map(|name| name.text().to_owned()).collect())
+}
+
 /// A certificate that is not DER as RFC 5280 has it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;

@@ -2,6 +2,7 @@
 //!
 //! It replaces rustls's own, because that can check host names only.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
@@ -19,40 +20,68 @@ use tokio_rustls::rustls::{
 };
 
 use super::SanMatcher;
+use super::matcher::{accepts, is_dns_match};
 use super::names::{Name, subject_alt_names};
 use crate::provider;
 
 /// Verifies a server's chain as rustls does, and then its names by matchers.
 ///
-/// It ignores the host name, because gRFC A29 replaces it by the matchers.
+/// It ignores the name that the connection was made for, because gRFC A29 and A101 expect others.
 #[derive(Debug)]
 pub(crate) struct SanVerifier {
     roots: Arc<RootCertStore>,
-    matchers: Arc<[SanMatcher]>,
+    expected: Expected,
     provider: Arc<CryptoProvider>,
 }
 
+/// The names that a server may have.
+#[derive(Debug)]
+pub(crate) enum Expected {
+    /// A name that one of the matchers accepts. Without matchers, any name or none.
+    AnyOf(Arc<[Box<dyn SanMatcher>]>),
+    /// This DNS name (gRFC A101).
+    DnsName(Arc<str>),
+}
+
+impl Expected {
+    fn accepts(&self, name: &Name) -> bool {
+        match (self, name) {
+            (Self::AnyOf(matchers), name) => matchers.iter().any(|m| accepts(&**m, name)),
+            (Self::DnsName(expected), Name::Dns(presented)) => is_dns_match(expected, presented),
+            (Self::DnsName(_), Name::Other(_)) => false,
+        }
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AnyOf(matchers) => f.write_str(&joined(matchers.iter())),
+            Self::DnsName(name) => write!(f, "DNS name {name}"),
+        }
+    }
+}
+
 impl SanVerifier {
-    pub(crate) fn new(roots: Arc<RootCertStore>, matchers: Arc<[SanMatcher]>) -> Self {
+    pub(crate) fn new(roots: Arc<RootCertStore>, expected: Expected) -> Self {
         Self {
             roots,
-            matchers,
+            expected,
             provider: provider(),
         }
     }
 
     fn check_names(&self, certificate: &CertificateDer<'_>) -> Result<(), CertificateError> {
-        if self.matchers.is_empty() {
+        if matches!(&self.expected, Expected::AnyOf(matchers) if matchers.is_empty()) {
             return Ok(());
         }
         let names = subject_alt_names(certificate).map_err(|_| CertificateError::BadEncoding)?;
-        let is_accepted = |name: &Name| self.matchers.iter().any(|matcher| matcher.accepts(name));
-        if names.iter().any(is_accepted) {
+        if names.iter().any(|name| self.expected.accepts(name)) {
             return Ok(());
         }
         let mismatch = SanMismatch {
             presented: joined(names.iter().map(Name::text)),
-            expected: joined(self.matchers.iter()),
+            expected: self.expected.to_string(),
         };
         Err(CertificateError::Other(OtherError(Arc::new(mismatch))))
     }

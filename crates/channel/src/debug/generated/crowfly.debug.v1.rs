@@ -72,6 +72,10 @@ pub struct Tree {
     /// because the child had failed before.
     #[prost(bool, tag = "14")]
     pub failover_timer_expired: bool,
+    /// For a KIND_CLUSTER_IMPL: the TLS that it asks for (gRFC A29), such as `mtls, san exact "payments"`. Empty
+    /// if it asks for none.
+    #[prost(string, tag = "15")]
+    pub security: ::prost::alloc::string::String,
 }
 /// Nested message and enum types in `Tree`.
 pub mod tree {

@@ -81,7 +81,8 @@ fn parse_channel_credentials(json: Option<&Json>, v: &mut Validator) -> Vec<Chan
     known
 }
 
-fn parse_tls(config: Option<&Object>, v: &mut Validator) -> TlsFiles {
+/// The files that certificates come from (gRFC A65, A29).
+pub(super) fn parse_tls(config: Option<&Object>, v: &mut Validator) -> TlsFiles {
     let default = TlsFiles::default();
     let Some(config) = config else {
         return default;

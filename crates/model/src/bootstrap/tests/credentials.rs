@@ -1,11 +1,11 @@
-//! Credentials and features of servers.
+//! Credentials and features of servers, and certificate providers.
 
 use std::time::Duration;
 
 use super::{
     super::{
-        Bootstrap, CALL_CREDENTIALS_VARIABLE, CallCredentials, ChannelCredentials, INLINE_VARIABLE,
-        ServerConfig, ServerFeature, TlsFiles,
+        Bootstrap, CALL_CREDENTIALS_VARIABLE, CallCredentials, CertificateProvider,
+        ChannelCredentials, INLINE_VARIABLE, ServerConfig, ServerFeature, TlsFiles,
     },
     error, from_env,
 };
@@ -223,4 +223,94 @@ fn features_have_meaning() {
     assert_eq!(server(&alias), expected);
     let plain = built(ServerConfig::builder("control:443"));
     assert!(!plain.has_feature(ServerFeature::Delta));
+}
+
+fn providers(providers: &str) -> String {
+    format!(
+        r#"{{"xds_servers": [{{"server_uri": "c:1", "channel_creds": [{{"type": "insecure"}}]}}],
+            "certificate_providers": {providers}}}"#
+    )
+}
+
+/// gRFC A29: `file_watcher` with its four fields. A plugin that is not known does no harm until a cluster
+/// names its instance.
+#[test]
+fn certificate_providers() {
+    let text = providers(
+        r#"{
+            "mesh": {"plugin_name": "file_watcher", "config": {
+                "ca_certificate_file": "/ca.pem", "certificate_file": "/cert.pem",
+                "private_key_file": "/key.pem", "refresh_interval": "60s"
+            }},
+            "ca": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/ca.pem"}},
+            "cloud": {"plugin_name": "mesh_ca", "config": {"any": [1]}}
+        }"#,
+    );
+    let found = Bootstrap::from_json(&text).unwrap().certificate_providers;
+    let ca = TlsFiles::default().ca_certificate("/ca.pem");
+    let mesh = ca.clone().identity("/cert.pem", "/key.pem");
+    let mesh = mesh.refresh_interval(Duration::from_secs(60));
+    let unknown = CertificateProvider::Unknown {
+        plugin: "mesh_ca".to_owned(),
+    };
+    assert!(!unknown.is_supported());
+    assert_eq!(
+        found.into_iter().collect::<Vec<_>>(),
+        [
+            ("ca".to_owned(), CertificateProvider::FileWatcher(ca)),
+            ("cloud".to_owned(), unknown),
+            ("mesh".to_owned(), CertificateProvider::FileWatcher(mesh)),
+        ]
+    );
+}
+
+/// gRFC A29: errors of providers name the instance and the field.
+#[test]
+fn invalid_certificate_providers() {
+    let watcher =
+        |config: &str| format!(r#"{{"m": {{"plugin_name": "file_watcher", "config": {config}}}}}"#);
+    let none = "certificate_providers[\"m\"].config: expected certificate_file and \
+                private_key_file, ca_certificate_file, or all of them, got none";
+    for (json, expected) in [
+        (
+            "[]".to_owned(),
+            "certificate_providers: expected an object, got an array",
+        ),
+        (
+            r#"{"m": 1}"#.to_owned(),
+            "certificate_providers[\"m\"]: expected an object, got a number",
+        ),
+        (
+            r#"{"m": {"config": {}}}"#.to_owned(),
+            "certificate_providers[\"m\"].plugin_name: expected a string, got none",
+        ),
+        (r#"{"m": {"plugin_name": "file_watcher"}}"#.to_owned(), none),
+        (watcher("{}"), none),
+        (
+            watcher("[]"),
+            "certificate_providers[\"m\"].config: expected an object, got an array",
+        ),
+        (
+            watcher(r#"{"certificate_file": "/c.pem"}"#),
+            "certificate_providers[\"m\"].config.private_key_file: expected a path with \
+             certificate_file, got none",
+        ),
+        (
+            watcher(r#"{"private_key_file": "/k.pem"}"#),
+            "certificate_providers[\"m\"].config.certificate_file: expected a path with \
+             private_key_file, got none",
+        ),
+        (
+            watcher(r#"{"ca_certificate_file": 5}"#),
+            "certificate_providers[\"m\"].config.ca_certificate_file: expected a path, got a number",
+        ),
+        (
+            watcher(r#"{"ca_certificate_file": "/ca.pem", "refresh_interval": "soon"}"#),
+            "certificate_providers[\"m\"].config.refresh_interval: expected a positive duration in \
+             seconds, as in \"600s\", got \"soon\"",
+        ),
+    ] {
+        let error = error(&providers(&json));
+        assert!(error.ends_with(expected), "{error}");
+    }
 }

@@ -9,10 +9,11 @@ mod dns;
 mod endpoint_policy;
 mod lb_policy;
 mod named_policy;
+mod security;
 mod settings;
 mod unsupported;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     self as pb,
@@ -26,6 +27,7 @@ pub use self::{
     dns::DnsName,
     endpoint_policy::{EndpointPolicy, RingSizeBounds},
     lb_policy::LbPolicy,
+    security::{ProviderNames, Sni, TrustedRoots, UpstreamTls},
 };
 use super::{config_source::require_ads_or_self, decode::decode};
 use crate::{
@@ -66,6 +68,8 @@ pub struct LeafCluster {
     pub load_reporting: bool,
     /// The time for which a connection is kept for a session that makes no call (gRFC A75).
     pub session_idle_timeout: Duration,
+    /// TLS of connections to the endpoints; `None` if the cluster asks for none (gRFC A29).
+    pub security: Option<Arc<UpstreamTls>>,
 }
 
 /// Where endpoints come from.
@@ -141,6 +145,7 @@ fn parse_aggregate(
     let children = aggregate::parse(custom, features, v);
     // The settings must be valid, but are not kept, because each leaf has settings of its own.
     Settings::parse(proto, v);
+    v.take_unsupported(|v| security::parse(proto, features, v));
     // A bad policy of an aggregate is no error, because leaves use their own (gRFC A75).
     let lb_policy = lb_policy::parse(proto, features, &mut Validator::default());
     Some(Aggregate {
@@ -158,6 +163,7 @@ fn parse_leaf(
     let source = parse_source(kind, proto, v);
     let lb_policy = lb_policy::parse(proto, features, v);
     let settings = Settings::parse(proto, v);
+    let security = security::parse(proto, features, v);
     unsupported::find(proto, v);
     Some(LeafCluster {
         source: source?,
@@ -165,6 +171,7 @@ fn parse_leaf(
         max_concurrent_requests: settings.max_concurrent_requests,
         load_reporting: settings.load_reporting,
         session_idle_timeout: settings.session_idle_timeout,
+        security: security.map(Arc::new),
     })
 }
 
