@@ -363,7 +363,8 @@ impl ChannelBuilder {
     }
 
     /// Calls with the same value of this request header go to the same backend, where clusters
-    /// balance by `ring_hash` (gRFC A76). Without it, a [`RequestHash`](crate::RequestHash) decides.
+    /// balance by `ring_hash` (gRFC A76). It decides before a [`RequestHash`](crate::RequestHash), and that one
+    /// before the hash policies of a route. A call without any of them goes anywhere.
     pub fn request_hash_header(mut self, name: &str) -> Self {
         self.endpoint_choice.hash_header = Some(name.into());
         self
@@ -441,6 +442,7 @@ impl ChannelBuilder {
         driver.start();
         Ok(Channel::new(ChannelContext {
             target: written,
+            id: fastrand::u64(..),
             node,
             authority,
             routing,
@@ -559,6 +561,7 @@ fn broken(written: String, node: Arc<str>, target: &Target, error: &BuildError) 
     let routing = Routing::Broken(error.to_string().into());
     Channel::new(ChannelContext {
         target: written,
+        id: fastrand::u64(..),
         node,
         authority: target.authority.clone(),
         routing: Arc::new(Published::new(routing)),

@@ -58,6 +58,8 @@ pub struct Channel {
 pub(crate) struct ChannelContext {
     /// The target, as the program wrote it.
     pub(crate) target: String,
+    /// A random number, by which routes can hash all calls of the channel alike (gRFC A42).
+    pub(crate) id: u64,
     /// The node id under which the control plane knows this client.
     pub(crate) node: Arc<str>,
     pub(crate) authority: CallAuthority,

@@ -15,6 +15,7 @@ use crate::authority::CallAuthority;
 use crate::channel::ChannelContext;
 use crate::deadline::{self, Deadline};
 use crate::driver::Query;
+use crate::request_headers::RequestHeaders;
 use crate::routing::{Routed, Routing};
 
 const USER_AGENT: HeaderValue =
@@ -39,14 +40,19 @@ impl Decision {
         let deadline = Deadline::of(&request.headers, start)?;
         let wait_for_ready = request.extensions.get().copied().unwrap_or_default();
         let WaitForReady(wait_for_ready) = wait_for_ready;
-        let hash = request.extensions.get().map(|RequestHash(hash)| *hash);
+        let own_hash = request.extensions.get().map(|RequestHash(hash)| *hash);
         let head = head(channel, request)?;
         let routed = route(channel, &head, deadline, wait_for_ready).await?;
+        let by_route = || {
+            let policies = &routed.forward.hash_policies;
+            policies.hash(&RequestHeaders(head.headers()), channel.id)
+        };
+        let hash = own_hash.or_else(by_route);
         Ok(Self {
+            hash: hash.unwrap_or_else(|| fastrand::u64(..)),
             head,
             deadline: deadline.limited(routed.limit, start),
             wait_for_ready,
-            hash: hash.unwrap_or_else(|| fastrand::u64(..)),
             routed,
         })
     }

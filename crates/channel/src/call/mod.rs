@@ -44,7 +44,8 @@ const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
 pub struct WaitForReady(pub bool);
 
 /// A request extension: calls with the same hash go to the same backend, if their cluster balances by
-/// `ring_hash`. A call without one goes anywhere.
+/// `ring_hash`. It decides before the hash policies of the call's route (gRFC A42). A call without a hash goes
+/// anywhere.
 ///
 /// ```
 /// let mut request = tonic::Request::new(());

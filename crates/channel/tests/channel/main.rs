@@ -24,6 +24,7 @@ mod error_texts;
 mod failures;
 mod gates;
 mod going_away;
+mod hashes;
 mod headers;
 mod idle;
 mod keepalive;

@@ -84,14 +84,22 @@ pub struct InvalidRegex(String);
 pub(super) fn parse(proto: &RegexMatcher, v: &mut Validator) -> Option<SafeRegex> {
     note_engine(proto, v);
     let parsed = proto.regex.parse();
-    let invalid = |error: InvalidRegex| {
-        let pattern = &proto.regex;
-        v.error_at(
-            "regex",
-            format!("expected RE2 syntax, got {pattern:?}: {error}"),
-        );
-    };
-    parsed.map_err(invalid).ok()
+    parsed.map_err(|error| refuse(proto, &error, v)).ok()
+}
+
+/// Reads an expression that parts of texts match; `None` after an error.
+pub(super) fn parse_partial(proto: &RegexMatcher, v: &mut Validator) -> Option<Regex> {
+    note_engine(proto, v);
+    let compiled = compile(&proto.regex);
+    compiled.map_err(|error| refuse(proto, &error, v)).ok()
+}
+
+fn refuse(proto: &RegexMatcher, error: &InvalidRegex, v: &mut Validator) {
+    let pattern = &proto.regex;
+    v.error_at(
+        "regex",
+        format!("expected RE2 syntax, got {pattern:?}: {error}"),
+    );
 }
 
 /// Compiles an expression that may match a part of a text.

@@ -14,6 +14,7 @@ mod cluster_lb_policy;
 mod custom_policies;
 mod endpoint_policies;
 mod endpoints;
+mod hash_policies;
 mod host_rewrite;
 mod listener;
 mod logical_dns;

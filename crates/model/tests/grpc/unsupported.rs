@@ -13,9 +13,7 @@ use envoy_types::pb::{
             core::v3::TypedExtensionConfig,
             route::v3::{
                 QueryParameterMatcher, RetryPolicy, Route, RouteAction, RouteConfiguration,
-                route::Action,
-                route_action::{HashPolicy, MaxStreamDuration},
-                route_match,
+                route::Action, route_action::MaxStreamDuration, route_match,
             },
         },
         extensions::{
@@ -114,7 +112,7 @@ fn wishes_of_endpoints() {
     );
 }
 
-const ROUTE_WISHES: [&str; 9] = [
+const ROUTE_WISHES: [&str; 8] = [
     "virtual_hosts[0].retry_policy.per_try_timeout: ignored: it is for proxies (gRFC A44)",
     "virtual_hosts[0].typed_per_filter_config: \
      not supported: the router is the only filter (gRFC A39)",
@@ -123,8 +121,6 @@ const ROUTE_WISHES: [&str; 9] = [
      ignored: the route matches without it (gRFC A28)",
     "virtual_hosts[0].routes[1].typed_per_filter_config: \
      not supported: the router is the only filter (gRFC A39)",
-    "virtual_hosts[0].routes[1].route.hash_policy: \
-     not supported: a call has a random hash (gRFC A42)",
     "virtual_hosts[0].routes[1].route.timeout: \
      ignored: max_stream_duration limits the calls of gRPC (gRFC A31)",
     "virtual_hosts[0].routes[1].route.max_stream_duration.grpc_timeout_header_offset: \
@@ -147,7 +143,6 @@ fn wishing_routes() -> RouteConfiguration {
         matcher.tls_context = Some(route_match::TlsContextMatchOptions::default());
     }
     let wishes = action(&mut used);
-    wishes.hash_policy = vec![HashPolicy::default()];
     wishes.timeout = Some(Duration {
         seconds: 15,
         nanos: 0,

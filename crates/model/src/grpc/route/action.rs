@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{MaxDuration, RetryPolicy, WeightedCluster, WeightedClusters};
+use super::{HashPolicies, MaxDuration, RetryPolicy, WeightedCluster, WeightedClusters};
 
 /// The action of a route for a call that matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub struct Forward {
     pub clusters: ClusterChoice,
     /// The longest time that the call may take.
     pub max_duration: MaxDuration,
+    /// The policies that give the call its hash, for `ring_hash` (gRFC A42).
+    pub hash_policies: HashPolicies,
     /// True if calls have the host name of their endpoint as `:authority`, if it has one (gRFC A81).
     pub auto_host_rewrite: bool,
     /// The rule by which failed attempts are repeated; `None` if they are not (gRFC A44).
@@ -67,6 +69,7 @@ impl Forward {
         Self {
             clusters,
             max_duration: MaxDuration::Unset,
+            hash_policies: HashPolicies::default(),
             auto_host_rewrite: false,
             retry: None,
         }

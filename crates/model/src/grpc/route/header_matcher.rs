@@ -1,7 +1,6 @@
 //! Conditions that routes set on the headers of a call (gRFC A28, A63).
 //!
-//! A route sees the metadata that the program set for its call, and `content-type`. All other headers of HTTP/2
-//! count as absent, because in most gRPC implementations routing is above the transport that adds them.
+//! They are apart from the headers themselves ([`VisibleHeader`]), because a hash policy looks at headers too.
 
 use std::fmt;
 
@@ -9,7 +8,10 @@ use envoy_types::pb::envoy::config::route::v3::{
     self as pb, header_matcher::HeaderMatchSpecifier as Specifier,
 };
 
-use super::call_head::{Headers, Value};
+use super::{
+    call_head::{Headers, Value},
+    visible_header::VisibleHeader,
+};
 use crate::{
     Validator,
     grpc::{StringMatcher, StringPattern, safe_regex, string_matcher},
@@ -32,8 +34,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderMatcher {
-    name: String,
-    visibility: Visibility,
+    header: VisibleHeader,
     condition: HeaderCondition,
     invert: bool,
 }
@@ -54,26 +55,11 @@ pub enum HeaderCondition {
     Text(StringMatcher),
 }
 
-/// The value that a route sees of a header, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Visibility {
-    /// The call's own value.
-    Seen,
-    /// Always `application/grpc`, because a transport may add the header later (gRFC A28).
-    ContentType,
-    /// None, even if the call has the header.
-    Hidden,
-}
-
-const CONTENT_TYPE: &[u8] = b"application/grpc";
-
 impl HeaderMatcher {
     /// The condition on the header of this name, of any case. With `invert`, a value must not meet it.
     pub fn new(name: &str, condition: HeaderCondition, invert: bool) -> Self {
-        let name = name.to_ascii_lowercase();
         Self {
-            visibility: Visibility::of(&name),
-            name,
+            header: VisibleHeader::new(name),
             condition,
             invert,
         }
@@ -81,32 +67,24 @@ impl HeaderMatcher {
 
     /// The name of the header, in lower case.
     pub fn name(&self) -> &str {
-        &self.name
+        self.header.name()
     }
 
     /// True if the headers of a call meet the condition.
     ///
     /// A header that is absent meets no condition but one about its presence, inverted or not.
     pub fn matches<H: Headers + ?Sized>(&self, headers: &H) -> bool {
-        self.takes(self.value(headers).as_ref().map(Value::as_bytes))
+        self.takes(self.header.value(headers).as_ref().map(Value::as_bytes))
     }
 
     /// The reason why the headers of a call do not meet the condition; `None` if they do.
     pub fn mismatch<H: Headers + ?Sized>(&self, headers: &H) -> Option<HeaderMismatch<'_>> {
-        let value = self.value(headers);
+        let value = self.header.value(headers);
         let value = value.as_ref().map(Value::as_bytes);
         (!self.takes(value)).then(|| HeaderMismatch {
             matcher: self,
             value: value.map(|value| String::from_utf8_lossy(value).into_owned()),
         })
-    }
-
-    fn value<'a, H: Headers + ?Sized>(&self, headers: &'a H) -> Option<Value<'a>> {
-        match self.visibility {
-            Visibility::Seen => Value::of(headers, &self.name),
-            Visibility::ContentType => Some(Value::One(CONTENT_TYPE)),
-            Visibility::Hidden => None,
-        }
     }
 
     fn takes(&self, value: Option<&[u8]>) -> bool {
@@ -143,22 +121,6 @@ impl fmt::Display for HeaderMatcher {
     }
 }
 
-impl Visibility {
-    fn of(name: &str) -> Self {
-        if name == "content-type" {
-            return Self::ContentType;
-        }
-        // gRPC's PROTOCOL-HTTP2: what is not Custom-Metadata.
-        let is_transport = name.starts_with(':')
-            || name.starts_with("grpc-")
-            || matches!(name, "te" | "user-agent");
-        if is_transport || name.ends_with("-bin") {
-            return Self::Hidden;
-        }
-        Self::Seen
-    }
-}
-
 /// A header that does not meet the condition of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderMismatch<'a> {
@@ -170,10 +132,10 @@ pub struct HeaderMismatch<'a> {
 
 impl fmt::Display for HeaderMismatch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, matcher) = (&self.matcher.name, self.matcher);
+        let (name, matcher) = (self.matcher.name(), self.matcher);
         match &self.value {
             Some(value) => write!(f, "header {name} is {value:?}, expected {matcher}"),
-            None if self.matcher.visibility == Visibility::Hidden => {
+            None if self.matcher.header.is_hidden() => {
                 write!(f, "header {name} counts as absent, expected {matcher}")
             }
             None => write!(f, "header {name} is absent, expected {matcher}"),
@@ -185,8 +147,8 @@ impl fmt::Display for HeaderMismatch<'_> {
 pub(super) fn parse(proto: &pb::HeaderMatcher, v: &mut Validator) -> Option<HeaderMatcher> {
     let condition = parse_condition(proto, v)?;
     let matcher = HeaderMatcher::new(&proto.name, condition, proto.invert_match);
-    if matcher.visibility == Visibility::Hidden {
-        let name = &matcher.name;
+    if matcher.header.is_hidden() {
+        let name = matcher.name();
         let message = format!("{name} counts as absent: routes do not see it (gRFC A28)");
         v.unsupported_at("name", message);
     }

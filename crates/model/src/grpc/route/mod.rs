@@ -11,6 +11,7 @@ mod action;
 mod call_head;
 mod condition;
 mod domain;
+mod hash_policy;
 mod header_matcher;
 mod host_rewrite;
 mod parse;
@@ -19,6 +20,7 @@ mod retry_policy;
 mod table;
 mod timeout;
 mod unsupported;
+mod visible_header;
 mod weighted;
 
 use std::{fmt, sync::Arc};
@@ -30,6 +32,7 @@ pub use self::{
     call_head::{CallHead, Headers},
     condition::{Condition, Mismatch},
     domain::DomainPattern,
+    hash_policy::HashPolicies,
     header_matcher::{HeaderCondition, HeaderMatcher, HeaderMismatch},
     path::{PathMatcher, PathMismatch},
     retry_policy::{RetryPolicy, StatusCodes},

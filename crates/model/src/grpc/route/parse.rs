@@ -10,7 +10,8 @@ use envoy_types::pb::envoy::config::route::v3::{
 
 use super::{
     ClusterChoice, Condition, Forward, Route, RouteAction, RouteConfig, SkippedRoute, VirtualHost,
-    condition, host_rewrite, path, retry_policy::Setting, timeout, unsupported, weighted,
+    condition, hash_policy, host_rewrite, path, retry_policy::Setting, timeout, unsupported,
+    weighted,
 };
 use crate::{Features, Validator, grpc::decode::require_text};
 
@@ -153,6 +154,7 @@ fn parse_action(
         let retry = Setting::parse(action.retry_policy.as_ref(), v);
         let forward = Forward {
             max_duration: timeout::parse(action.max_stream_duration.as_ref(), v),
+            hash_policies: hash_policy::parse(&action.hash_policy, v),
             auto_host_rewrite: host_rewrite::parse(
                 action.host_rewrite_specifier.as_ref(),
                 features,

@@ -54,10 +54,6 @@ fn in_match(proto: &RouteMatch, v: &mut Validator) {
 }
 
 fn in_action(proto: &pb::RouteAction, v: &mut Validator) {
-    if !proto.hash_policy.is_empty() {
-        let message = "not supported: a call has a random hash (gRFC A42)";
-        v.unsupported_at("hash_policy", message);
-    }
     // Zero is no wish: Envoy needs it to have no limit.
     if proto
         .timeout
