@@ -264,6 +264,7 @@ services:
 - { name: g, retry: { attempts: 3, when: [] } }
 - { name: h, retry: { attempts: 3, when: [not_found] } }
 - { name: i, retry: { attempts: 3, backoff: { base: 2s, max: 1s } } }
+- { name: i2, retry: { attempts: 3, backoff: { base: 1ms } } }
 - { name: j, retry: { when: [unavailable] } }
 - { name: k, fault: {} }
 - { name: l, fault: { abort: { fraction: 1% } } }
@@ -294,17 +295,18 @@ services:
     control.yaml:9:42: services[6].retry.when: expected at least one status, got none
     control.yaml:10:43: services[7].retry.when[0]: expected one of cancelled, deadline_exceeded, internal, resource_exhausted, unavailable, got "not_found"
     control.yaml:11:45: services[8].retry.backoff: expected a `max` of at least `base`
-    control.yaml:12:21: services[9].retry: expected a field `attempts`
-    control.yaml:13:21: services[10].fault: expected `delay`, `abort` or both, got neither
-    control.yaml:14:30: services[11].fault.abort: expected a field `status`, or `by_header: true`
-    control.yaml:15:40: services[12].fault.abort.status: expected one of cancelled, unknown, invalid_argument, deadline_exceeded, not_found, already_exists, permission_denied, resource_exhausted, failed_precondition, aborted, out_of_range, unimplemented, internal, unavailable, data_loss, unauthenticated, got "ok"
-    control.yaml:16:30: services[13].fault.delay: expected either `fixed` or `by_header: true`, got both
-    control.yaml:17:43: services[14].fault.delay.percent: unknown field, expected one of fixed, by_header, fraction
-    control.yaml:18:20: services[15].hash: expected a list, got string "x-user"
-    control.yaml:19:21: services[16].hash[0]: expected either `header` or `channel: true`
-    control.yaml:20:21: services[17].hash[0]: expected `rewrite` with `header` only
-    control.yaml:21:57: services[18].hash[0].rewrite.regex: expected a regular expression of RE2, got "*": repetition operator missing expression
-    control.yaml:30:9: services[19].routes[0].retry.when[1]: expected one of cancelled, deadline_exceeded, internal, resource_exhausted, unavailable, got "sometimes"
+    control.yaml:12:46: services[9].retry.backoff: expected a `base` of at least 2ms, because gRPC C-core loses calls otherwise
+    control.yaml:13:21: services[10].retry: expected a field `attempts`
+    control.yaml:14:21: services[11].fault: expected `delay`, `abort` or both, got neither
+    control.yaml:15:30: services[12].fault.abort: expected a field `status`, or `by_header: true`
+    control.yaml:16:40: services[13].fault.abort.status: expected one of cancelled, unknown, invalid_argument, deadline_exceeded, not_found, already_exists, permission_denied, resource_exhausted, failed_precondition, aborted, out_of_range, unimplemented, internal, unavailable, data_loss, unauthenticated, got "ok"
+    control.yaml:17:30: services[14].fault.delay: expected either `fixed` or `by_header: true`, got both
+    control.yaml:18:43: services[15].fault.delay.percent: unknown field, expected one of fixed, by_header, fraction
+    control.yaml:19:20: services[16].hash: expected a list, got string "x-user"
+    control.yaml:20:21: services[17].hash[0]: expected either `header` or `channel: true`
+    control.yaml:21:21: services[18].hash[0]: expected `rewrite` with `header` only
+    control.yaml:22:57: services[19].hash[0].rewrite.regex: expected a regular expression of RE2, got "*": repetition operator missing expression
+    control.yaml:31:9: services[20].routes[0].retry.when[1]: expected one of cancelled, deadline_exceeded, internal, resource_exhausted, unavailable, got "sometimes"
     "#);
 }
 

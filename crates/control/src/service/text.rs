@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use regex::bytes::RegexBuilder;
+use crowfly_model::grpc::{InvalidRegex, SafeRegex};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 
@@ -158,10 +158,9 @@ pub(crate) struct Regex(pub(crate) String);
 impl<'de> Deserialize<'de> for Regex {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parsed(deserializer, "a regular expression of RE2", |text| {
-            // Classes such as \d are RE2's: ASCII.
-            let compiled = RegexBuilder::new(text).unicode(false).build();
-            compiled.map_err(|error| one_line(&error.to_string()))?;
-            Ok(Self(text.to_owned()))
+            let read: Result<SafeRegex, _> = text.parse();
+            let error = |error: InvalidRegex| one_line(&error.to_string());
+            read.map(|_| Self(text.to_owned())).map_err(error)
         })
     }
 }

@@ -50,7 +50,7 @@ fn c_core_matches_by_expression_header_and_fraction() {
 #[test]
 fn c_core_retries_as_the_service_says() {
     let fleet = Fleet::start();
-    let retry = "retry: { attempts: 3, backoff: { base: 1ms, max: 2ms } }, routes: [{ to: flaky }]";
+    let retry = "retry: { attempts: 3, backoff: { base: 2ms, max: 4ms } }, routes: [{ to: flaky }]";
     let Some(with) = outcomes(&fleet, retry, 40) else {
         return;
     };

@@ -88,21 +88,27 @@ async fn envoy_splits_the_calls_of_a_route() {
     let fleet = Fleet::start();
     let svc = r"routes: [
         { match: { headers: [{ name: x-tier, exact: gold }] }, to: slow },
-        { match: { regex: '/grpc\.testing\.\w+/Unary.*', headers: [{ name: x-tier, present: false }], fraction: 50% }, split: { v1: 80%, v2: 20% } },
-        { match: { prefix: /GRPC.testing.testservice/, ignore_case: true }, to: v2 }]";
+        { match: { regex: '/grpc\.testing\.\w+/Stream.*' }, to: slow },
+        { match: { prefix: /GRPC.testing.testservice/, headers: [{ name: x-tier, present: false }], ignore_case: true }, split: { v1: 80%, v2: 20% } }]";
     let Some(proxied) = Proxied::start(&fleet, svc) else {
         return;
     };
     let outcomes = proxied.outcomes(CALLS).await;
-    assert_share(&outcomes, "v1", 40.0);
-    assert_share(&outcomes, "v2", 60.0);
+    assert_share(&outcomes, "v1", 80.0);
+    assert_share(&outcomes, "v2", 20.0);
+
+    let svc = r"routes: [{ match: { regex: '/grpc\.testing\.\w+/Unary.*', fraction: 30% }, to: v1 }, { to: v2 }]";
+    let proxied = Proxied::start(&fleet, svc).unwrap();
+    let outcomes = proxied.outcomes(CALLS).await;
+    assert_share(&outcomes, "v1", 30.0);
+    assert_share(&outcomes, "v2", 70.0);
 }
 
 /// gRFC A31, A33, A44: retries, timeouts and faults mean the same to an Envoy.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_retries_ends_and_fails_calls_as_the_service_says() {
     let fleet = Fleet::start();
-    let retry = "retry: { attempts: 3, backoff: { base: 1ms, max: 2ms } }, routes: [{ to: flaky }]";
+    let retry = "retry: { attempts: 3, backoff: { base: 2ms, max: 4ms } }, routes: [{ to: flaky }]";
     let Some(proxied) = Proxied::start(&fleet, retry) else {
         return;
     };
