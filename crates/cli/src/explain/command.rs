@@ -30,24 +30,31 @@ const USAGE: u8 = 2;
 /// A custom balancing policy is taken as known and its configuration as good, because only the
 /// program itself knows its policies.
 ///
-/// Exits with 0 if the call has an endpoint (without --path: if the calls of every route have one).
-/// Exits with 1 if not, and with 2 if a flag is wrong. A cluster that drops every call, by its
+/// With --path and --header, each route says if the call takes it, and which part of its condition the
+/// call does not meet if not. A route that takes a share of its calls is marked "by chance".
+///
+/// Exits with 0 if every cluster that the call may go to has an endpoint (without --path: the clusters of
+/// every route). Exits with 1 if not, and with 2 if a flag is wrong. A cluster that drops every call, by its
 /// drops or by a limit of 0, has no endpoint for it.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
   crowfly explain --target xds:///payments
   crowfly explain --target xds:///payments --path /pay.Payments/Charge
+  crowfly explain --target xds:///payments --path /pay.Payments/Charge --header x-canary=yes
   crowfly explain --target xds:///payments --json | jq -r '.stop | \"\\(.at): \\(.why)\"'
 
 JSON, all keys at all times:
   target, node, authority, path, headers   what was asked
-  reachable, stop {at, why, next}          the verdict
+  reachable, stop {part, at, why, next}    the verdict
   waiting_for                              what was not answered in time
   listener, route_configuration            {name, state, version, refused_version, error, note,
                                             unsupported}
   virtual_host {name, domains, unsupported}
-  routes [{index, name, match, cluster, verdict, why, note, unsupported}]
+  routes [{index, name, match, headers [{name, expected}], share_per_million,
+           clusters [{cluster, weight, per_million}], timeout {seconds, set_by}, auto_host_rewrite,
+           verdict, mismatch {part, header, expected, found, differs_in_case}, why, note,
+           unsupported}]
   clusters [{uses {cluster, priority, endpoints, dropped_per_million}, stop, name, state, ..., kind,
              place, lb_policy, is_custom, list, children, source, priorities, drops,
              max_concurrent_requests}]")]
@@ -60,7 +67,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "/PKG.SERVICE/METHOD", value_parser = path)]
     pub path: Option<String>,
 
-    /// Metadata that the call would have; may be given several times
+    /// Metadata that the call would have, with --path; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = args::metadata_entry)]
     pub header: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
 

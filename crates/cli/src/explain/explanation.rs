@@ -4,6 +4,8 @@
 
 use serde::Serialize;
 
+use super::RouteReport;
+
 /// The call that is asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExplainedCall {
@@ -40,7 +42,8 @@ pub struct Explanation {
     pub path: Option<String>,
     /// The headers that were asked about.
     pub headers: Vec<Header>,
-    /// True if the call has an endpoint; without a path, if the calls of every route have one.
+    /// True if every cluster that the call may go to has an endpoint; without a path, if the calls of every
+    /// route have one.
     pub reachable: bool,
     /// The first reason why the call goes nowhere; `null` if it is reachable.
     pub stop: Option<Stop>,
@@ -55,19 +58,47 @@ pub struct Explanation {
     pub virtual_host: Option<VirtualHostReport>,
     /// The routes of that virtual host, in the order in which they are tried.
     pub routes: Vec<RouteReport>,
-    /// The cluster of the route that matches; without a path, the clusters of all routes.
+    /// The clusters of the routes that the call may take; without a path, those of all routes.
     pub clusters: Vec<Destination>,
 }
 
 /// The place where a call ends early, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stop {
+    /// The part of the explanation that has the reason.
+    pub part: StopPart,
     /// The resource or part of one that ends the call, such as `endpoints payments`.
     pub at: String,
     /// The reason.
     pub why: String,
     /// The advice on the next step, if it is obvious.
     pub next: Option<String>,
+}
+
+/// The part of an explanation where a call ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum StopPart {
+    /// A cluster, which cannot be used although its resource can be read.
+    Cluster {
+        /// The name of the cluster.
+        name: String,
+    },
+    /// The listener, which is not for clients.
+    Listener,
+    /// A resource or a DNS name that is missing or cannot be used. Its own report has the error.
+    Resource,
+    /// A route that does not forward calls.
+    Route {
+        /// The index of the route.
+        index: usize,
+    },
+    /// The route configuration, which has no virtual host for the authority.
+    RouteConfiguration,
+    /// The virtual host, which has no route for the call.
+    VirtualHost,
+    /// No part: answers were missing when time was up, or the whole configuration failed.
+    Whole,
 }
 
 /// The state of a resource or of a DNS name.
@@ -100,43 +131,6 @@ pub struct VirtualHostReport {
     pub domains: Vec<String>,
     /// Fields of the virtual host that are set and have no effect yet, apart from its routes.
     pub unsupported: Vec<String>,
-}
-
-/// One route of a virtual host, and the result of matching it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RouteReport {
-    /// The index of the route in the resource's list.
-    pub index: usize,
-    /// The name of the route, if it has one.
-    pub name: Option<String>,
-    /// The condition on the path, such as `prefix /pkg.Service/`; `null` if the route was left out.
-    #[serde(rename = "match")]
-    pub matcher: Option<String>,
-    /// The cluster of the route; `null` if the route was left out, or does not forward.
-    pub cluster: Option<String>,
-    /// The result for the path; `null` without a path.
-    pub verdict: Option<Verdict>,
-    /// The reason of the verdict, where it is not obvious.
-    pub why: Option<String>,
-    /// A remark on clients that support more than this one.
-    pub note: Option<String>,
-    /// Fields of the route that are set and have no effect yet. For a route that was left out,
-    /// `why` has the reason instead.
-    pub unsupported: Vec<String>,
-}
-
-/// The result of matching a route with a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The client ignores the route, because it does not support a field of it.
-    LeftOut,
-    /// The route is the first that matches.
-    Matches,
-    /// A route before this one matches.
-    NotReached,
-    /// The route does not match.
-    PassedOver,
 }
 
 /// A cluster that a route leads to.

@@ -3,24 +3,21 @@
 //! The view has parts even while the configuration is incomplete. Every choice among them is the
 //! channel's own: its virtual host, its router and its forecast of a cluster.
 
-use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use crowfly::{Forecast, forecast};
 use crowfly_model::grpc::{
     Listener, RouteConfig,
     endpoints::{Endpoints, Health},
     listener::{ListenerKind, RouteSource},
-    route::{self, CallHead, Headers, RouteTable, SkippedRoute},
+    route::MaxDuration,
 };
 use crowfly_xds::{ResolveRoots, Resolved, View, XdsConfig};
 
 use super::{
     Destination, ExplainedCall, Explanation, ResourceReport, RouteReport, Stop, Uses, Verdict,
-    VirtualHostReport, cluster, look, wishes::Wishes,
+    VirtualHostReport, cluster, look, routes, wishes::Wishes,
 };
-
-/// The reason of a verdict that is often a mistake of the caller, so that the advice looks for it.
-pub(super) const DIFFERS_IN_CASE: &str = "the path differs in case";
 
 /// Explains where `call` goes, from the resources in `view` and the result of resolution.
 pub fn explain(
@@ -43,7 +40,8 @@ pub fn explain(
         .and_then(|config| config.virtual_host(&roots.authority));
     let wishes = config.as_ref().zip(host);
     let wishes = wishes.map_or_else(Wishes::default, |(config, host)| Wishes::of(config, host));
-    let routes = host.map_or_else(Vec::new, |host| routes(host, &wishes, call));
+    let limit = value.as_deref().map_or(MaxDuration::Unset, limit_of);
+    let routes = host.map_or_else(Vec::new, |host| routes::of_host(host, &wishes, limit, call));
     let mut explanation = Explanation {
         target: call.target.clone(),
         node: view.node().to_string(),
@@ -80,11 +78,13 @@ impl Explanation {
     fn dead_end(&self) -> Option<Stop> {
         let host = self.virtual_host.as_ref()?;
         if let Some(path) = &self.path {
-            let matching = |route: &&RouteReport| route.verdict == Some(Verdict::Matches);
-            match self.routes.iter().find(matching) {
-                None => return Some(Stop::no_route(host, path, &self.routes)),
-                Some(route) if route.cluster.is_none() => return Some(Stop::not_forwarded(route)),
-                Some(_) => {}
+            let mut taken = self.routes.iter().filter(|route| route.is_open());
+            if let Some(route) = taken.find(|route| route.clusters.is_empty()) {
+                return Some(Stop::not_forwarded(route));
+            }
+            let is_certain = |route: &RouteReport| route.verdict == Some(Verdict::Matches);
+            if !self.routes.iter().any(is_certain) {
+                return Some(Stop::no_route(host, path, &self.routes));
             }
         } else if self.clusters.is_empty() {
             return Some(Stop::no_cluster(host));
@@ -118,88 +118,11 @@ fn routes_of(
     }
 }
 
-/// Every route of the resource in its place, those left out too. The channel's router says which of
-/// them the call takes.
-fn routes(
-    host: &Arc<route::VirtualHost>,
-    wishes: &Wishes,
-    call: &ExplainedCall,
-) -> Vec<RouteReport> {
-    let table = RouteTable::compile(host, |_| ());
-    let headers: Vec<_> = call.headers.iter().map(|h| (&h.name, &h.value)).collect();
-    let head = call.path.as_deref().map(|path| CallHead {
-        path,
-        headers: &headers[..],
-    });
-    let taken = head.and_then(|head| table.candidates(&head).next());
-    let count = host.routes.len() + host.skipped.len();
-    let mut shown = Vec::with_capacity(count);
-    let mut routes = host.routes.iter().enumerate().peekable();
-    let mut skipped = host.skipped.iter().peekable();
-    for index in 0..count {
-        if let Some(route) = skipped.next_if(|route| route.index == index) {
-            let next = routes
-                .peek()
-                .map_or(host.routes.len(), |(position, _)| *position);
-            let is_reached = taken.is_none_or(|taken| next <= taken);
-            shown.push(left_out(route, call, is_reached));
-        } else if let Some((position, route)) = routes.next() {
-            let verdict = head.map(|_| verdict(position, taken));
-            shown.push(RouteReport {
-                unsupported: wishes.of_route(index),
-                ..tried(index, route, head.as_ref(), verdict)
-            });
-        }
-    }
-    shown
-}
-
-/// The verdict on the route in this position, given the route that the call takes.
-fn verdict(position: usize, taken: Option<usize>) -> Verdict {
-    match taken.map(|taken| position.cmp(&taken)) {
-        None | Some(Ordering::Less) => Verdict::PassedOver,
-        Some(Ordering::Equal) => Verdict::Matches,
-        Some(Ordering::Greater) => Verdict::NotReached,
-    }
-}
-
-fn left_out(route: &SkippedRoute, call: &ExplainedCall, is_reached: bool) -> RouteReport {
-    let note = match (is_reached, &call.path) {
-        (false, _) => None,
-        (_, None) => Some("the calls that it is for go to the routes after it"),
-        _ => Some("for a client that supports it, the call might match it"),
-    };
-    RouteReport {
-        index: route.index,
-        name: (!route.name.is_empty()).then(|| route.name.clone()),
-        matcher: None,
-        cluster: None,
-        verdict: Some(Verdict::LeftOut),
-        why: Some(route.reason.clone()),
-        note: note.map(str::to_owned),
-        unsupported: Vec::new(),
-    }
-}
-
-fn tried<H: Headers + ?Sized>(
-    index: usize,
-    route: &route::Route,
-    call: Option<&CallHead<'_, H>>,
-    verdict: Option<Verdict>,
-) -> RouteReport {
-    let passed_over = verdict == Some(Verdict::PassedOver);
-    let mismatch = call
-        .filter(|_| passed_over)
-        .and_then(|call| route.condition.mismatch(call));
-    RouteReport {
-        index,
-        name: None,
-        matcher: Some(route.condition.path.to_string()),
-        cluster: route.action.clusters().next().map(str::to_owned),
-        verdict,
-        why: mismatch.map(|mismatch| mismatch.to_string()),
-        note: None,
-        unsupported: Vec::new(),
+/// The limit that the listener sets for the calls of routes without one (gRFC A31).
+fn limit_of(listener: &Listener) -> MaxDuration {
+    match &listener.kind {
+        ListenerKind::Api(api) => api.max_duration,
+        ListenerKind::Socket => MaxDuration::Unset,
     }
 }
 
@@ -211,8 +134,9 @@ fn destinations(view: &View, routes: &[RouteReport], resolved: &Resolved) -> Vec
     let mut seen = BTreeSet::new();
     let wanted = routes
         .iter()
-        .filter(|route| matches!(route.verdict, None | Some(Verdict::Matches)))
-        .filter_map(|route| route.cluster.as_deref());
+        .filter(|route| route.is_open())
+        .flat_map(|route| &route.clusters)
+        .map(|split| &*split.cluster);
     wanted
         .filter(|name| seen.insert(*name))
         .map(|name| destination(view, name, config))

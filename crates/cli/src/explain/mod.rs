@@ -15,6 +15,8 @@ mod command;
 mod explanation;
 mod find;
 mod look;
+mod route_report;
+mod routes;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -25,7 +27,10 @@ mod wishes;
 pub use command::{ExplainArgs, ExplainError, observe, run};
 pub use explanation::{
     ClusterReport, Destination, DropReport, EndpointReport, ExplainedCall, Explanation, Header,
-    LocalityReport, Place, PriorityReport, ResourceReport, RouteReport, Stop, Uses, Verdict,
-    VirtualHostReport,
+    LocalityReport, Place, PriorityReport, ResourceReport, Stop, StopPart, Uses, VirtualHostReport,
 };
 pub use find::explain;
+pub use route_report::{
+    HeaderConditionReport, MismatchPart, MismatchReport, RouteReport, SplitReport, TimeoutReport,
+    Verdict,
+};

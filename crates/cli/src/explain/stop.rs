@@ -8,8 +8,8 @@ use crowfly_xds::{
 };
 
 use super::{
-    RouteReport, Stop, Verdict, VirtualHostReport, advice,
-    find::{DIFFERS_IN_CASE, best_priority},
+    MismatchReport, RouteReport, Stop, StopPart, Verdict, VirtualHostReport, advice,
+    find::best_priority,
 };
 
 impl Stop {
@@ -22,16 +22,19 @@ impl Stop {
         match error {
             ResolveError::Resource(error) => Self::resource(error),
             ResolveError::NoVirtualHost { routes, authority } => Self {
+                part: StopPart::RouteConfiguration,
                 at: format!("route configuration {routes}"),
                 why: format!("no virtual host is for authority {authority}"),
                 next,
             },
             ResolveError::SocketListener(name) => Self {
+                part: StopPart::Listener,
                 at: format!("listener {name}"),
                 why: "is a socket listener, expected an API listener".to_owned(),
                 next,
             },
             other => Self {
+                part: StopPart::Whole,
                 at: "the configuration".to_owned(),
                 why: other.to_string(),
                 next,
@@ -42,6 +45,7 @@ impl Stop {
     /// The call ends because answers were missing when time was up.
     pub(super) fn waiting(missing: &Missing) -> Self {
         Self {
+            part: StopPart::Whole,
             at: missing.to_string(),
             why: "still no answer when time was up; calls wait until there is one".to_owned(),
             next: Some("give it more time with --timeout, or look at the server's log".to_owned()),
@@ -55,18 +59,27 @@ impl Stop {
             let names: Vec<String> = routes.map(|r| format!("routes[{}]", r.index)).collect();
             names.join(", ")
         };
-        let by_case = list(&|route| route.why.as_deref() == Some(DIFFERS_IN_CASE));
+        let is_by_case = |mismatch: &MismatchReport| mismatch.differs_in_case;
+        let by_case = list(&|route| route.mismatch.as_ref().is_some_and(is_by_case));
         let left_out = list(&|route| route.verdict == Some(Verdict::LeftOut));
-        let next = if !by_case.is_empty() {
+        let by_chance = list(&|route| route.verdict == Some(Verdict::ByChance));
+        let next = if !by_chance.is_empty() {
+            "add a route after them that takes all calls".to_owned()
+        } else if !by_case.is_empty() {
             format!("does --path have the right case? It would match {by_case}")
         } else if !left_out.is_empty() {
             format!("it might be meant for {left_out}, which this client cannot honour")
         } else {
-            "add a route for it, or correct --path".to_owned()
+            "add a route for it, or correct --path and --header".to_owned()
+        };
+        let why = match &*by_chance {
+            "" => format!("no route matches {path}"),
+            some => format!("no route takes the calls of {path} that {some} leave"),
         };
         Self {
+            part: StopPart::VirtualHost,
             at: format!("virtual host {}", host.name),
-            why: format!("no route matches {path}"),
+            why,
             next: Some(next),
         }
     }
@@ -74,6 +87,7 @@ impl Stop {
     /// The call ends at a route that a proxy would answer itself.
     pub(super) fn not_forwarded(route: &RouteReport) -> Self {
         Self {
+            part: StopPart::Route { index: route.index },
             at: format!("routes[{}]", route.index),
             why: "does not lead to a cluster".to_owned(),
             next: Some(
@@ -86,6 +100,7 @@ impl Stop {
     /// Every call ends, because no route leads to a cluster.
     pub(super) fn no_cluster(host: &VirtualHostReport) -> Self {
         Self {
+            part: StopPart::VirtualHost,
             at: format!("virtual host {}", host.name),
             why: "no route leads to a cluster".to_owned(),
             next: None,
@@ -102,6 +117,7 @@ impl Stop {
                 cluster, missing, ..
             } => match &**missing {
                 [] => Self {
+                    part: StopPart::cluster(cluster),
                     at: format!("cluster {cluster}"),
                     why: "is an aggregate that only leads back to itself".to_owned(),
                     next: Some("give it a cluster that has endpoints".to_owned()),
@@ -109,6 +125,7 @@ impl Stop {
                 [first, ..] => Self::resource(first),
             },
             ClusterError::TooDeep { cluster, at, .. } => Self {
+                part: StopPart::cluster(at),
                 at: format!("cluster {at}"),
                 why: format!("is too deep below the aggregate {cluster}"),
                 next: Some(format!(
@@ -116,6 +133,7 @@ impl Stop {
                 )),
             },
             other => Self {
+                part: StopPart::Whole,
                 at: "the cluster".to_owned(),
                 why: other.to_string(),
                 next: None,
@@ -136,6 +154,7 @@ impl Stop {
             ),
         };
         Self {
+            part: StopPart::cluster(leaf),
             at: format!("cluster {leaf}"),
             why,
             next: Some(next),
@@ -159,6 +178,7 @@ impl Stop {
             (Some(endpoints), _) if best_priority(endpoints).is_none() => Self::unusable(endpoints),
             (None, Some(note)) => Self::resource(note),
             _ => Self {
+                part: StopPart::cluster(&leaf.cluster.name),
                 at: format!("cluster {}", leaf.cluster.name),
                 why: why.to_owned(),
                 next: None,
@@ -179,6 +199,7 @@ impl Stop {
             )
         };
         Self {
+            part: StopPart::Resource,
             at: format!("endpoints {}", endpoints.name),
             why: why.to_owned(),
             next: Some(next.to_owned()),
@@ -187,9 +208,18 @@ impl Stop {
 
     fn resource(error: &ResourceError) -> Self {
         Self {
+            part: StopPart::Resource,
             at: format!("{} {}", error.noun, error.name),
             why: error.reason.to_string(),
             next: advice::for_resource(error),
+        }
+    }
+}
+
+impl StopPart {
+    fn cluster(name: &str) -> Self {
+        Self::Cluster {
+            name: name.to_owned(),
         }
     }
 }

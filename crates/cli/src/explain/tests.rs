@@ -4,6 +4,7 @@
 mod answers;
 mod clusters;
 mod drops;
+mod forwarding;
 mod routes;
 mod unsupported;
 mod way;

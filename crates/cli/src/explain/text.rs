@@ -1,11 +1,13 @@
 //! The text of an explanation: a tree from the listener to the endpoints, and the verdict in the
 //! last line.
 
+mod route;
+
 use std::fmt::{self, Display, Formatter};
 
 use super::{
     ClusterReport, Destination, EndpointReport, Explanation, Place, PriorityReport, ResourceReport,
-    RouteReport, Verdict, tree::Node,
+    StopPart, tree::Node,
 };
 use crate::output::printable;
 
@@ -62,7 +64,7 @@ impl Explanation {
         let mut listener = self.listener.node("listener", "", BROKEN);
         let Some(config) = &self.route_configuration else {
             if self.listener.error.is_none() {
-                self.mark(&mut listener, &format!("listener {}", self.listener.name));
+                self.mark(&mut listener, &StopPart::Listener);
             }
             return listener;
         };
@@ -76,19 +78,19 @@ impl Explanation {
             let domains = host.domains.join(", ");
             let mut node = Node::new(format!("virtual host {} (domains {domains})", host.name));
             note_all(&mut node, &host.unsupported);
-            self.mark(&mut node, &format!("virtual host {}", host.name));
+            self.mark(&mut node, &StopPart::VirtualHost);
             self.push_routes(&mut node);
             routes.push(node);
         } else if config.error.is_none() {
-            self.mark(&mut routes, &format!("route configuration {}", config.name));
+            self.mark(&mut routes, &StopPart::RouteConfiguration);
         }
         listener.push(routes);
         listener
     }
 
     /// Adds the reason to the node, if the call ends there.
-    fn mark(&self, node: &mut Node, at: &str) {
-        if let Some(stop) = self.stop.as_ref().filter(|stop| stop.at == at) {
+    fn mark(&self, node: &mut Node, part: &StopPart) {
+        if let Some(stop) = self.stop.as_ref().filter(|stop| stop.part == *part) {
             node.remark(format!("{BROKEN} {}", stop.why));
         }
     }
@@ -96,45 +98,17 @@ impl Explanation {
     fn push_routes(&self, host: &mut Node) {
         let mut clusters: Vec<&Destination> = self.clusters.iter().collect();
         for route in &self.routes {
-            let mut node = Node::new(route.line());
-            if let Some(note) = &route.note {
-                node.remark(format!("{NOTED} {note}"));
-            }
-            note_all(&mut node, &route.unsupported);
-            self.mark(&mut node, &format!("routes[{}]", route.index));
-            let is_open = matches!(route.verdict, None | Some(Verdict::Matches));
-            let of_route =
-                |one: &&Destination| Some(&one.cluster.resource.name) == route.cluster.as_ref();
-            if is_open && let Some(i) = clusters.iter().position(of_route) {
-                node.push(clusters.remove(i).node());
+            let mut node = route.node();
+            let index = route.index;
+            self.mark(&mut node, &StopPart::Route { index });
+            let splits = route.clusters.iter().filter(|_| route.is_open());
+            for split in splits {
+                let of_split = |one: &&Destination| one.cluster.resource.name == split.cluster;
+                if let Some(i) = clusters.iter().position(of_split) {
+                    node.push(clusters.remove(i).node());
+                }
             }
             host.push(node);
-        }
-    }
-}
-
-impl RouteReport {
-    fn line(&self) -> String {
-        let mut line = format!("routes[{}]", self.index);
-        if let Some(name) = &self.name {
-            line = format!("{line} ({name})");
-        }
-        if let Some(matcher) = &self.matcher {
-            let cluster = self.cluster.as_ref();
-            let leads =
-                cluster.map_or_else(|| "no cluster".to_owned(), |name| format!("cluster {name}"));
-            line = format!("{line} {matcher} -> {leads}");
-        }
-        let verdict = match self.verdict {
-            None => return line,
-            Some(Verdict::LeftOut) => "left out",
-            Some(Verdict::Matches) => "matches",
-            Some(Verdict::NotReached) => "not reached",
-            Some(Verdict::PassedOver) => "passed over",
-        };
-        match &self.why {
-            Some(why) => format!("{line}: {verdict}, {why}"),
-            None => format!("{line}: {verdict}"),
         }
     }
 }
@@ -143,8 +117,11 @@ impl Destination {
     fn node(&self) -> Node {
         let mark = if self.uses.is_some() { NOTED } else { BROKEN };
         let mut node = self.cluster.node(mark);
+        let own = StopPart::Cluster {
+            name: self.cluster.resource.name.clone(),
+        };
         if let Some(stop) = &self.stop
-            && stop.at == format!("cluster {}", self.cluster.resource.name)
+            && stop.part == own
             && self.cluster.resource.error.is_none()
             && !self.cluster.drops_every_call()
         {

@@ -65,7 +65,10 @@ fn a_path_that_no_route_is_near_might_be_meant_for_those_left_out() {
         "it might be meant for routes[1], routes[2], which this client cannot honour"
     );
     let explanation = explained(&table(|_| {}), &call("/a.B/C"));
-    assert_eq!(next(&explanation), "add a route for it, or correct --path");
+    assert_eq!(
+        next(&explanation),
+        "add a route for it, or correct --path and --header"
+    );
 }
 
 #[test]
@@ -109,11 +112,20 @@ fn headers_are_set_against_the_routes_that_look_at_them() {
     assert!(explanation.to_string().contains("\nheader: user=1\n"));
 
     let explanation = of_user("2");
-    assert_eq!(explanation.routes[1].verdict, Some(Verdict::PassedOver));
-    assert_eq!(
-        explanation.routes[1].why.as_deref(),
-        Some("header user is \"2\", expected exact \"1\"")
-    );
+    let route = &explanation.routes[1];
+    assert_eq!(route.verdict, Some(Verdict::PassedOver));
+    let expected = MismatchReport {
+        part: MismatchPart::Header,
+        header: Some("user".to_owned()),
+        expected: "exact \"1\"".to_owned(),
+        found: Some("2".to_owned()),
+        differs_in_case: false,
+    };
+    assert_eq!(route.mismatch.as_ref(), Some(&expected));
+    let line = "routes[1] prefix /pay.Pay/, header user exact \"1\" -> cluster top: passed over, \
+                header user is \"2\", expected exact \"1\"\n";
+    let text = explanation.to_string();
+    assert!(text.contains(line), "{text}");
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! The lines of a route: its condition, its clusters, its decision about the call, and what it sets for calls.
+
+use std::fmt::Write;
+
+use super::{NOTED, note_all, percent};
+use crate::explain::{RouteReport, SplitReport, Verdict, tree::Node};
+
+impl RouteReport {
+    /// The lines of the route, without its clusters.
+    pub(super) fn node(&self) -> Node {
+        let mut node = Node::new(self.line());
+        if let Some(note) = &self.note {
+            node.remark(format!("{NOTED} {note}"));
+        }
+        note_all(&mut node, &self.unsupported);
+        if self.is_open() {
+            for setting in self.settings() {
+                node.remark(setting);
+            }
+        }
+        node
+    }
+
+    fn line(&self) -> String {
+        let mut line = format!("routes[{}]", self.index);
+        // Writing to a string cannot fail.
+        if let Some(name) = &self.name {
+            let _ = write!(line, " ({name})");
+        }
+        if let Some(matcher) = &self.matcher {
+            let _ = write!(line, " {matcher}");
+            for header in &self.headers {
+                let _ = write!(line, ", header {} {}", header.name, header.expected);
+            }
+            if let Some(share) = self.share_per_million {
+                let _ = write!(line, ", {} of them", percent(share));
+            }
+            let _ = write!(line, " -> {}", leads(&self.clusters));
+        }
+        let verdict = match self.verdict {
+            None => return line,
+            Some(Verdict::ByChance) => "by chance",
+            Some(Verdict::LeftOut) => "left out",
+            Some(Verdict::Matches) => "matches",
+            Some(Verdict::NotReached) => "not reached",
+            Some(Verdict::PassedOver) => "passed over",
+        };
+        match &self.why {
+            Some(why) => format!("{line}: {verdict}, {why}"),
+            None => format!("{line}: {verdict}"),
+        }
+    }
+
+    /// The settings of the route for the calls that take it.
+    fn settings(&self) -> Vec<String> {
+        let mut settings = Vec::new();
+        if let Some(timeout) = &self.timeout {
+            let (seconds, set_by) = (timeout.seconds, timeout.set_by);
+            settings.push(format!("timeout {seconds} s, set by the {set_by}"));
+        }
+        if self.auto_host_rewrite {
+            let text = "authority: the host name of the endpoint, if it has one";
+            settings.push(text.to_owned());
+        }
+        settings
+    }
+}
+
+fn leads(clusters: &[SplitReport]) -> String {
+    match clusters {
+        [] => "no cluster".to_owned(),
+        [only] => format!("cluster {}", only.cluster),
+        several => {
+            let share = |one: &SplitReport| format!("{} {}", one.cluster, percent(one.per_million));
+            let shares: Vec<String> = several.iter().map(share).collect();
+            format!("clusters {}", shares.join(", "))
+        }
+    }
+}
