@@ -21,10 +21,12 @@ mod messages;
 mod named_policies;
 mod robustness;
 mod route;
+mod route_match;
 mod route_table;
 mod rules;
 mod timeouts;
 mod unsupported;
+mod weighted_clusters;
 
 use std::sync::Arc;
 
