@@ -1,7 +1,6 @@
-//! The parser of route configurations.
+//! The parser of route configurations, and the router.
 #![no_main]
 
-use crowfly_model::grpc::RouteConfig;
 use crowfly_testkit::fuzzing;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::parser::<RouteConfig>(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::routes(bytes));

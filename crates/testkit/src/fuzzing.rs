@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crowfly_model::bootstrap::Bootstrap;
 use crowfly_model::grpc::cluster::CustomPolicies;
+use crowfly_model::grpc::route::{CallHead, RouteTable};
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_model::{Decoded, Features, ResourceType};
 use crowfly_xds::{DataErrors, Ending, EndingKind, Protocol};
@@ -26,7 +27,7 @@ pub const TARGETS: [Target; 7] = [
     ("cluster_config", parser::<ClusterConfig>),
     ("endpoints", parser::<Endpoints>),
     ("listener", parser::<Listener>),
-    ("routes", parser::<RouteConfig>),
+    ("routes", routes),
     ("session", session),
 ];
 
@@ -53,6 +54,32 @@ fn parse<R: ResourceType<Context = Features>>(bytes: &[u8], features: &Features)
             assert_eq!(errors.to_string(), again.to_string());
         }
         _ => panic!("accepted once and refused once"),
+    }
+}
+
+/// The parser of route configurations, and then a call through every table. The route that a call takes must have
+/// no reason against it.
+pub fn routes(bytes: &[u8]) {
+    parser::<RouteConfig>(bytes);
+    let Ok(config) = RouteConfig::parse(bytes, &Features::ALL).value else {
+        return;
+    };
+    let headers = [("x-user", "ann"), ("x-user", "bob"), ("x-id", "7")];
+    for path in ["/a.A/M", "/b", ""] {
+        let call = CallHead {
+            path,
+            headers: &headers[..],
+        };
+        for host in &config.virtual_hosts {
+            let table = RouteTable::compile(host, |route| route.action.clone());
+            let taken = table.position(&call, || 0);
+            if let Some(route) = taken.and_then(|position| host.routes.get(position)) {
+                assert_eq!(route.condition.mismatch(&call), None);
+            }
+            if let Err(error) = table.find(&call, || u64::MAX) {
+                assert!(!error.to_string().is_empty());
+            }
+        }
     }
 }
 

@@ -22,11 +22,19 @@ use envoy_types::pb::envoy::config::cluster::v3::{
     load_balancing_policy::Policy,
 };
 use envoy_types::pb::envoy::config::core::v3::{
-    HttpProtocolOptions as CommonOptions, TypedExtensionConfig,
+    HttpProtocolOptions as CommonOptions, RuntimeFractionalPercent, TypedExtensionConfig,
+};
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier as Specifier,
+    route_match::PathSpecifier,
 };
 use envoy_types::pb::envoy::extensions::load_balancing_policies::round_robin::v3::RoundRobin;
 use envoy_types::pb::envoy::extensions::load_balancing_policies::wrr_locality::v3::WrrLocality;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    RegexMatcher, StringMatcher, string_matcher::MatchPattern,
+};
+use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, Int64Range};
 use envoy_types::pb::google::protobuf::{Any, Duration, UInt32Value};
 use envoy_types::util::pack_any;
 use prost::Message;
@@ -105,6 +113,10 @@ fn seeds() -> Vec<Seed> {
         .locality("west", 1, [endpoint("10.0.0.2:80").also_at("10.0.0.3:80")])
         .drop("some", 1000);
     let paths = routes("r").host("*.shop").route("/a", "c").exact("/b", "d");
+    let matchers = routes("r")
+        .host("*")
+        .split("/", &[("a", 3), ("b", 1), ("none", 0)])
+        .when(set_matchers);
     let inline = listener("l").routes(routes("r").host("*").route("/", "c"));
     let mut all = vec![
         ("bootstrap", "minimal", MINIMAL.into()),
@@ -119,6 +131,7 @@ fn seeds() -> Vec<Seed> {
             listener("l").rds("r").socket().any().value,
         ),
         ("routes", "paths", paths.any().value),
+        ("routes", "matchers", matchers.any().value),
         (
             "routes",
             "invalid",
@@ -133,6 +146,41 @@ fn seeds() -> Vec<Seed> {
         ("session", "delta-held", incremental(0b1000_0101)),
     ]);
     all
+}
+
+/// One matcher of each kind.
+fn set_matchers(condition: &mut RouteMatch) {
+    let regex = RegexMatcher {
+        regex: "/[ab]\\.\\w/(M|N){1,2}".to_owned(),
+        ..RegexMatcher::default()
+    };
+    let text = StringMatcher {
+        ignore_case: true,
+        match_pattern: Some(MatchPattern::Contains("ANN".to_owned())),
+    };
+    let specifiers = [
+        Specifier::StringMatch(text),
+        Specifier::RangeMatch(Int64Range { start: 1, end: 9 }),
+        Specifier::PresentMatch(true),
+    ];
+    let headers = ["x-user", "x-id", "content-type"]
+        .into_iter()
+        .zip(specifiers);
+    condition.headers = headers
+        .map(|(name, specifier)| HeaderMatcher {
+            name: name.to_owned(),
+            header_match_specifier: Some(specifier),
+            ..HeaderMatcher::default()
+        })
+        .collect();
+    condition.path_specifier = Some(PathSpecifier::SafeRegex(regex));
+    condition.runtime_fraction = Some(RuntimeFractionalPercent {
+        default_value: Some(FractionalPercent {
+            numerator: 10,
+            ..FractionalPercent::default()
+        }),
+        ..RuntimeFractionalPercent::default()
+    });
 }
 
 fn clusters() -> [Seed; 10] {

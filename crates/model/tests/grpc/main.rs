@@ -23,11 +23,13 @@ mod named_policies;
 mod retry_policy;
 mod robustness;
 mod route;
+mod route_match;
 mod route_table;
 mod rules;
 mod security;
 mod timeouts;
 mod unsupported;
+mod weighted_clusters;
 
 use std::sync::Arc;
 

@@ -11,8 +11,15 @@ use crowfly_model::{
     },
 };
 use envoy_types::pb::envoy::{
-    config::route::v3::RouteConfiguration,
+    config::route::v3::{
+        HeaderMatcher, Route, RouteConfiguration, RouteMatch,
+        header_matcher::HeaderMatchSpecifier as Specifier, route_match::PathSpecifier,
+    },
     extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier,
+    r#type::{
+        matcher::v3::{RegexMatcher, StringMatcher, string_matcher::MatchPattern},
+        v3::Int64Range,
+    },
 };
 use proptest::{prelude::*, sample::Index};
 use prost::Message;
@@ -43,11 +50,40 @@ fn mutate(message: &impl Message, changes: &Changes) -> Vec<u8> {
 
 fn all_routes() -> RouteConfiguration {
     let mut config = route_config();
-    let routes = vec![route("/a.A/M", "a"), route("", "b")];
+    let routes = vec![route("/a.A/M", "a"), matching(), route("", "b")];
     config
         .virtual_hosts
         .push(virtual_host("x", &["*.x", "x.*", "x"], routes));
     config
+}
+
+/// A route with a matcher of each kind.
+fn matching() -> Route {
+    let regex = |pattern: &str| RegexMatcher {
+        regex: pattern.to_owned(),
+        ..RegexMatcher::default()
+    };
+    let text = StringMatcher {
+        ignore_case: true,
+        match_pattern: Some(MatchPattern::SafeRegex(regex("[a&&b]{1,2}"))),
+    };
+    let kinds = [
+        Specifier::StringMatch(text),
+        Specifier::RangeMatch(Int64Range { start: 1, end: 9 }),
+        Specifier::PresentMatch(false),
+    ];
+    let headers = kinds.into_iter().map(|kind| HeaderMatcher {
+        name: "x-h".to_owned(),
+        header_match_specifier: Some(kind),
+        ..HeaderMatcher::default()
+    });
+    let mut route = route("", "c");
+    route.r#match = Some(RouteMatch {
+        path_specifier: Some(PathSpecifier::SafeRegex(regex("/[[:alpha:]]*(a|b)"))),
+        headers: headers.collect(),
+        ..RouteMatch::default()
+    });
+    route
 }
 
 fn parse_endpoints(bytes: &[u8]) {

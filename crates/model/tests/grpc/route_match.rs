@@ -1,0 +1,556 @@
+//! Conditions of routes: each kind of matcher, by tables of cases from the gRFCs.
+
+use crowfly_model::grpc::RouteConfig;
+use crowfly_model::grpc::route::{CallHead, Condition};
+use crowfly_model::{Features, ResourceType};
+use envoy_types::pb::{
+    envoy::{
+        config::{
+            core::v3::RuntimeFractionalPercent,
+            route::v3::{
+                self as pb, HeaderMatcher, RouteMatch,
+                header_matcher::HeaderMatchSpecifier::{self as Specifier, *},
+                route_match::PathSpecifier,
+            },
+        },
+        r#type::{
+            matcher::v3::{
+                RegexMatcher, StringMatcher,
+                regex_matcher::{EngineType, GoogleRe2},
+                string_matcher::MatchPattern,
+            },
+            v3::{FractionalPercent, Int64Range, fractional_percent::DenominatorType},
+        },
+    },
+    google::protobuf::{BoolValue, UInt32Value},
+    xds::core::v3::TypedExtensionConfig,
+};
+
+use crate::{
+    Case, accept, check_rejections,
+    messages::{route, route_config},
+};
+
+type Headers = [(&'static str, &'static str)];
+
+/// S5-02: a regular expression is about the whole path, in its own case (gRFC A28).
+#[test]
+fn a_regex_is_about_the_whole_path() {
+    for (pattern, path, expected) in [
+        ("/a\\.A/M", "/a.A/M", true),
+        ("/a\\.A/M", "/a.A/Mx", false),
+        ("a\\.A/M", "/a.A/M", false),
+        ("/a\\.A/(Get|List)", "/a.A/List", true),
+        // An alternative does not escape the anchors.
+        ("/b|/a\\.A/M", "/a.A/M", true),
+        ("/a|M", "/a.A/M", false),
+        (".*", "/a.A/M", true),
+        ("/A\\.A/.*", "/a.A/M", false),
+        ("(?i)/A\\.A/.*", "/a.A/M", true),
+        ("", "/a.A/M", false),
+    ] {
+        for case_sensitive in [true, false] {
+            let condition = condition(|m| {
+                m.path_specifier = Some(PathSpecifier::SafeRegex(regex(pattern)));
+                m.case_sensitive = Some(BoolValue {
+                    value: case_sensitive,
+                });
+            });
+            let found = condition.is_met_by(&CallHead::of_path(path));
+            assert_eq!(found, expected, "{pattern} on {path}");
+        }
+    }
+}
+
+/// S5-02, gRFC A28, A63: each kind of condition on a header, with the values that meet it.
+#[test]
+fn header_conditions_by_kind() {
+    let range = |start, end| RangeMatch(Int64Range { start, end });
+    let text = str::to_owned;
+    #[expect(deprecated, reason = "servers still send the fields")]
+    check_values(vec![
+        (ExactMatch(text("ab")), &["ab"], &["AB", "abc", "", "ab,ab"]),
+        (ExactMatch(text("")), &[""], &["a"]),
+        (
+            PrefixMatch(text("ab")),
+            &["ab", "abc"],
+            &["a", "ABc", "xab"],
+        ),
+        (
+            SuffixMatch(text("ab")),
+            &["ab", "xab"],
+            &["b", "abx", "xAB"],
+        ),
+        (ContainsMatch(text("ab")), &["ab", "xaby"], &["a b", "xABy"]),
+        // The proto forbids an empty text; gRPC C-core takes it for what it says.
+        (ContainsMatch(text("")), &["", "x"], &[]),
+        (PrefixMatch(text("")), &["", "x"], &[]),
+        (SafeRegexMatch(regex("a+")), &["a", "aa"], &["ab", "", "A"]),
+        (PresentMatch(true), &["", "x"], &[]),
+        (PresentMatch(false), &[], &["", "x"]),
+        (
+            range(-10, 0),
+            &["-10", "-1", "-010"],
+            &["0", "+0", "-11", "10.9", "-1a", "", " -1", "-1,-2", "x"],
+        ),
+        (range(0, 10), &["0", "+5", "-0", "007"], &["10", "+ 5", "+"]),
+        (
+            range(i64::MIN, i64::MAX),
+            &["-9223372036854775808", "9223372036854775806"],
+            &[
+                "9223372036854775807",
+                "9223372036854775808",
+                "99999999999999999999",
+            ],
+        ),
+        (range(5, 5), &[], &["5", "4"]),
+    ]);
+}
+
+/// S5-02, gRFC A63: the same by string matchers, which may ignore case.
+#[test]
+fn string_matchers_may_ignore_case() {
+    let text = str::to_owned;
+    check_values(vec![
+        (
+            string(false, MatchPattern::Exact(text("Ab"))),
+            &["Ab"],
+            &["ab", "AB"],
+        ),
+        (
+            string(true, MatchPattern::Exact(text("Ab"))),
+            &["Ab", "ab", "AB"],
+            &["abc"],
+        ),
+        (
+            string(true, MatchPattern::Prefix(text("Ab"))),
+            &["aBc"],
+            &["xab"],
+        ),
+        (
+            string(true, MatchPattern::Suffix(text("Ab"))),
+            &["xaB"],
+            &["abx", "b"],
+        ),
+        (
+            string(true, MatchPattern::Contains(text("Ab"))),
+            &["xaBy", "ab"],
+            &["a-b", ""],
+        ),
+        (
+            string(true, MatchPattern::SafeRegex(regex("Ab"))),
+            &["Ab"],
+            // gRFC A63: ignore_case is ignored for a regex.
+            &["ab"],
+        ),
+    ]);
+}
+
+/// Checks conditions with values that meet them and values that do not; an inverted condition says the opposite.
+fn check_values(cases: Vec<(Specifier, &[&'static str], &[&'static str])>) {
+    for (specifier, matching, other) in cases {
+        for (values, expected) in [(matching, true), (other, false)] {
+            for value in values {
+                let what = format!("{specifier:?} on {value:?}");
+                let headers = &[("x-h", *value)][..];
+                assert_eq!(
+                    meets(header("x-h", specifier.clone()), headers),
+                    expected,
+                    "{what}"
+                );
+                assert_eq!(
+                    meets(inverted("x-h", specifier.clone()), headers),
+                    !expected,
+                    "{what}"
+                );
+            }
+        }
+    }
+}
+
+/// S5-02: an absent header meets no condition but one on its presence, inverted or not (gRPC C-core, gRPC-Go).
+#[test]
+fn an_absent_header_meets_only_conditions_on_presence() {
+    #[expect(deprecated, reason = "servers still send the fields")]
+    let on_value = [
+        ExactMatch(String::new()),
+        ExactMatch("a".to_owned()),
+        PrefixMatch("a".to_owned()),
+        SuffixMatch("a".to_owned()),
+        ContainsMatch("a".to_owned()),
+        SafeRegexMatch(regex(".*")),
+        RangeMatch(Int64Range { start: 0, end: 9 }),
+        string(false, MatchPattern::Exact(String::new())),
+    ];
+    for specifier in on_value {
+        for mut matcher in [header("x-h", specifier.clone()), inverted("x-h", specifier)] {
+            assert!(!meets(matcher.clone(), &[]), "{matcher:?}");
+            matcher.treat_missing_header_as_empty = true;
+            assert!(!meets(matcher.clone(), &[]), "{matcher:?}");
+        }
+    }
+    for (expected, invert, is_met) in [
+        (true, false, false),
+        (true, true, true),
+        (false, false, true),
+        (false, true, false),
+    ] {
+        let mut matcher = header("x-h", PresentMatch(expected));
+        matcher.invert_match = invert;
+        assert_eq!(meets(matcher.clone(), &[]), is_met, "{matcher:?}");
+        assert_eq!(
+            meets(matcher.clone(), &[("x-h", "")]),
+            !is_met,
+            "{matcher:?}"
+        );
+    }
+}
+
+/// S5-09, gRFC A28: a binary header counts as absent, even for a condition on its presence; so do the headers of
+/// the transport. The content type is always gRPC's.
+#[test]
+fn binary_and_transport_headers_count_as_absent() {
+    for name in [
+        "x-id-bin",
+        "X-Id-BIN",
+        ":path",
+        ":authority",
+        "te",
+        "user-agent",
+        "grpc-timeout",
+    ] {
+        let headers = [(name, "a")];
+        assert!(!meets(header(name, PresentMatch(true)), &headers), "{name}");
+        assert!(meets(header(name, PresentMatch(false)), &headers), "{name}");
+        assert!(!meets(header(name, exact("a")), &headers), "{name}");
+        assert!(!meets(inverted(name, exact("b")), &headers), "{name}");
+    }
+    for headers in [&[][..], &[("content-type", "application/grpc+proto")]] {
+        assert!(meets(
+            header("content-type", exact("application/grpc")),
+            headers
+        ));
+        assert!(!meets(
+            header("content-type", exact("application/grpc+proto")),
+            headers
+        ));
+        assert!(!meets(header("content-type", PresentMatch(false)), headers));
+    }
+    assert!(meets(header("x-bin-", exact("a")), &[("x-bin-", "a")]));
+}
+
+/// gRFC A28: several values of a header are one value, joined by commas.
+#[test]
+fn several_values_are_joined_by_commas() {
+    let headers = [("x-h", "a"), ("x-other", "o"), ("x-h", ""), ("x-h", "b")];
+    assert!(meets(header("x-h", exact("a,,b")), &headers));
+    assert!(!meets(header("x-h", exact("a")), &headers));
+    assert!(meets(inverted("x-h", exact("a")), &headers));
+    let across = string(false, MatchPattern::SafeRegex(regex("a,.*b")));
+    assert!(meets(header("x-h", across), &headers));
+    let long: &'static str = "v".repeat(300).leak();
+    let joined = format!("{long},{long}");
+    assert!(meets(
+        header("x-h", exact(&joined)),
+        &[("x-h", long), ("x-h", long)]
+    ));
+}
+
+/// HTTP: the names of headers have no case.
+#[test]
+fn names_of_headers_have_no_case() {
+    assert!(meets(header("X-User", exact("a")), &[("x-user", "a")]));
+    assert!(meets(header("x-user", exact("a")), &[("X-USER", "a")]));
+}
+
+/// All conditions of a route must be met, and the first that is not is the reason.
+#[test]
+fn the_reason_names_the_first_condition_that_is_not_met() {
+    let condition = condition(|m| {
+        m.path_specifier = Some(PathSpecifier::Prefix("/a.A/".to_owned()));
+        m.headers = vec![
+            header("x-user", exact("ann")),
+            inverted("x-tier", exact("gold")),
+            header("x-id", RangeMatch(Int64Range { start: 1, end: 5 })),
+            header("x-debug", PresentMatch(false)),
+            header("x-bin", PresentMatch(true)),
+        ];
+        m.runtime_fraction = Some(share(25, DenominatorType::Hundred));
+    });
+    let why = |path, headers: &Headers| {
+        let call = CallHead { path, headers };
+        let mismatch = condition.mismatch(&call);
+        mismatch.map(|mismatch| mismatch.to_string())
+    };
+    let ann = ("x-user", "ann");
+    let silver = ("x-tier", "silver");
+    for (path, headers, expected) in [
+        ("/b.B/M", &[ann][..], "the path does not begin with it"),
+        ("/A.a/M", &[ann], "the path differs in case"),
+        (
+            "/a.A/M",
+            &[],
+            "header x-user is absent, expected exact \"ann\"",
+        ),
+        (
+            "/a.A/M",
+            &[("x-user", "bob")],
+            "header x-user is \"bob\", expected exact \"ann\"",
+        ),
+        (
+            "/a.A/M",
+            &[ann, ("x-tier", "gold")],
+            "header x-tier is \"gold\", expected not exact \"gold\"",
+        ),
+        (
+            "/a.A/M",
+            &[ann, silver, ("x-id", "5")],
+            "header x-id is \"5\", expected range [1, 5)",
+        ),
+        (
+            "/a.A/M",
+            &[ann, silver, ("x-id", "4"), ("x-debug", "")],
+            "header x-debug is \"\", expected absent",
+        ),
+        (
+            "/a.A/M",
+            &[ann, silver, ("x-id", "4"), ("x-bin", "a")],
+            "header x-bin counts as absent, expected present",
+        ),
+    ] {
+        assert_eq!(why(path, headers).as_deref(), Some(expected));
+    }
+}
+
+/// gRFC A28: the default of a runtime fraction counts; more than the denominator is every call. Large numbers do
+/// not wrap.
+#[test]
+fn shares_of_calls() {
+    use DenominatorType::{Hundred, Million, TenThousand};
+    for (numerator, denominator, millionths) in [
+        (0, Hundred, 0),
+        (10, Hundred, 100_000),
+        (100, Hundred, 1_000_000),
+        (101, Hundred, 1_000_000),
+        (u32::MAX, Hundred, 1_000_000),
+        (1, TenThousand, 100),
+        (1, Million, 1),
+        (u32::MAX, Million, 1_000_000),
+    ] {
+        let condition = condition(|m| m.runtime_fraction = Some(share(numerator, denominator)));
+        let found = condition.fraction.unwrap().millionths();
+        assert_eq!(found, millionths, "{numerator} of {denominator:?}");
+    }
+    let without_default = RuntimeFractionalPercent::default();
+    assert_eq!(
+        condition(|m| m.runtime_fraction = Some(without_default)).fraction,
+        None
+    );
+}
+
+/// gRFC A28: a matcher that is wrong or not known refuses the resource, with its path. All errors are told.
+#[test]
+fn wrong_matchers_are_nacked() {
+    let cases: &[Case<pb::RouteConfiguration>] = &[
+        (
+            "a header matcher without a kind",
+            |p| matcher(p).headers = vec![HeaderMatcher::default()],
+            &["virtual_hosts[0].routes[0].match.headers[0]: \
+               expected a known condition on the header, got none"],
+        ),
+        (
+            "regular expressions",
+            |p| {
+                let m = matcher(p);
+                m.path_specifier = Some(PathSpecifier::SafeRegex(regex("a(")));
+                #[expect(deprecated, reason = "servers still send the field")]
+                let old = SafeRegexMatch(regex("*"));
+                let new = string(false, MatchPattern::SafeRegex(regex("[z-a]")));
+                m.headers = vec![header("x", old), header("x", new)];
+            },
+            &[
+                "virtual_hosts[0].routes[0].match.safe_regex.regex: \
+                 expected RE2 syntax, got \"a(\": unclosed group",
+                "virtual_hosts[0].routes[0].match.headers[0].safe_regex_match.regex: \
+                 expected RE2 syntax, got \"*\": repetition operator missing expression",
+                "virtual_hosts[0].routes[0].match.headers[1].string_match.safe_regex.regex: \
+                 expected RE2 syntax, got \"[z-a]\": invalid character class range, the start \
+                 must be <= the end",
+            ],
+        ),
+        (
+            "a range that ends before it begins",
+            |p| {
+                let range = RangeMatch(Int64Range { start: 2, end: 1 });
+                matcher(p).headers = vec![header("x", range)];
+            },
+            &["virtual_hosts[0].routes[0].match.headers[0].range_match: \
+               expected an end of at least 2, got 1"],
+        ),
+        (
+            "string matchers without a kind, and of a kind that is not known",
+            |p| {
+                let custom = MatchPattern::Custom(TypedExtensionConfig::default());
+                let none = StringMatch(StringMatcher::default());
+                matcher(p).headers = vec![header("x", none), header("x", string(false, custom))];
+            },
+            &[
+                "virtual_hosts[0].routes[0].match.headers[0].string_match: \
+                 expected exact, prefix, suffix, contains or safe_regex, got none",
+                "virtual_hosts[0].routes[0].match.headers[1].string_match: \
+                 expected exact, prefix, suffix, contains or safe_regex, got custom",
+            ],
+        ),
+        (
+            "a denominator that is not known",
+            |p| {
+                let mut share = share(1, DenominatorType::Million);
+                share.default_value.as_mut().unwrap().denominator = 7;
+                matcher(p).runtime_fraction = Some(share);
+            },
+            &[
+                "virtual_hosts[0].routes[0].match.runtime_fraction.default_value.denominator: \
+               expected HUNDRED, TEN_THOUSAND or MILLION, got 7",
+            ],
+        ),
+    ];
+    check_rejections::<RouteConfig, _>(route_config, cases);
+}
+
+/// gRFC A28: a route whose path can never match is left out, errors of its headers included.
+#[test]
+fn a_path_that_never_matches_hides_other_errors() {
+    let mut proto = route_config();
+    let m = matcher(&mut proto);
+    m.path_specifier = Some(PathSpecifier::Prefix("a".to_owned()));
+    m.headers = vec![HeaderMatcher::default()];
+    let config = accept::<RouteConfig>(&proto);
+    assert_eq!(config.virtual_hosts[0].skipped.len(), 1);
+}
+
+/// gRFC A28, A63: parts of a condition that have no effect are recorded, and the route stands.
+#[test]
+fn parts_without_effect_are_recorded() {
+    let mut proto = route_config();
+    let m = matcher(&mut proto);
+    #[expect(deprecated, reason = "servers still send the fields")]
+    let engine = EngineType::GoogleRe2(GoogleRe2 {
+        max_program_size: Some(UInt32Value { value: 100 }),
+    });
+    m.path_specifier = Some(PathSpecifier::SafeRegex(RegexMatcher {
+        engine_type: Some(engine),
+        ..regex(".*")
+    }));
+    m.case_sensitive = Some(BoolValue { value: false });
+    let mut missing = header(
+        "x-id-bin",
+        string(true, MatchPattern::SafeRegex(regex("a"))),
+    );
+    missing.treat_missing_header_as_empty = true;
+    m.headers = vec![missing];
+    m.runtime_fraction = Some(RuntimeFractionalPercent {
+        runtime_key: "canary".to_owned(),
+        default_value: None,
+    });
+    let config = accept::<RouteConfig>(&proto);
+    assert_eq!(config.virtual_hosts[0].routes.len(), 1);
+    let found = RouteConfig::unsupported(&config);
+    let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+    let expected = [
+        "case_sensitive: ignored for a regex (gRFC A28)",
+        "safe_regex.google_re2.max_program_size: ignored: another limit holds (gRFC A28)",
+        "headers[0].string_match.ignore_case: ignored for a regex (gRFC A63)",
+        "headers[0].name: x-id-bin counts as absent: routes do not see it (gRFC A28)",
+        "headers[0].treat_missing_header_as_empty: \
+         ignored: an absent header meets no condition on its value (gRFC A28)",
+        "runtime_fraction.runtime_key: ignored: default_value counts (gRFC A28)",
+        "runtime_fraction.default_value: not set: every call is taken",
+    ];
+    let expected = expected.map(|wish| format!("virtual_hosts[0].routes[0].match.{wish}"));
+    assert_eq!(found, expected);
+}
+
+/// A regular expression that would take much memory is refused, and not compiled for long.
+#[test]
+fn the_size_of_a_regex_is_limited() {
+    let mut proto = route_config();
+    let huge = "((a{100}){100}){100}";
+    matcher(&mut proto).path_specifier = Some(PathSpecifier::SafeRegex(regex(huge)));
+    let bytes = prost::Message::encode_to_vec(&proto);
+    let error = RouteConfig::parse(&bytes, &Features::ALL)
+        .value
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("it takes more than 1048576 bytes"),
+        "{error}"
+    );
+}
+
+/// The condition of a route for everything, with these changes.
+fn condition(edit: impl FnOnce(&mut RouteMatch)) -> Condition {
+    let mut proto = route_config();
+    edit(matcher(&mut proto));
+    let config = accept::<RouteConfig>(&proto);
+    config.virtual_hosts[0].routes[0].condition.clone()
+}
+
+fn meets(matcher: HeaderMatcher, headers: &Headers) -> bool {
+    let condition = condition(|m| m.headers = vec![matcher]);
+    let path = "/a.A/M";
+    let is_met = condition.is_met_by(&CallHead { path, headers });
+    let mismatch = condition.mismatch(&CallHead { path, headers });
+    assert_eq!(is_met, mismatch.is_none(), "{condition:?} on {headers:?}");
+    is_met
+}
+
+fn matcher(proto: &mut pb::RouteConfiguration) -> &mut RouteMatch {
+    let routes = &mut proto.virtual_hosts[0].routes;
+    routes[0]
+        .r#match
+        .get_or_insert_with(|| route("", "").r#match.unwrap())
+}
+
+fn header(name: &str, specifier: Specifier) -> HeaderMatcher {
+    HeaderMatcher {
+        name: name.to_owned(),
+        header_match_specifier: Some(specifier),
+        ..HeaderMatcher::default()
+    }
+}
+
+fn inverted(name: &str, specifier: Specifier) -> HeaderMatcher {
+    HeaderMatcher {
+        invert_match: true,
+        ..header(name, specifier)
+    }
+}
+
+fn exact(text: &str) -> Specifier {
+    string(false, MatchPattern::Exact(text.to_owned()))
+}
+
+fn string(ignore_case: bool, pattern: MatchPattern) -> Specifier {
+    StringMatch(StringMatcher {
+        ignore_case,
+        match_pattern: Some(pattern),
+    })
+}
+
+fn regex(pattern: &str) -> RegexMatcher {
+    RegexMatcher {
+        regex: pattern.to_owned(),
+        ..RegexMatcher::default()
+    }
+}
+
+fn share(numerator: u32, denominator: DenominatorType) -> RuntimeFractionalPercent {
+    RuntimeFractionalPercent {
+        default_value: Some(FractionalPercent {
+            numerator,
+            denominator: denominator.into(),
+        }),
+        ..RuntimeFractionalPercent::default()
+    }
+}
