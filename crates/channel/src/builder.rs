@@ -30,6 +30,7 @@ use crate::config_watch::{ConfigSource, ConfigWatch};
 use crate::dns::{Resolve, SystemResolver};
 use crate::driver::{Driver, Outlets};
 use crate::endpoints::Endpoints;
+use crate::health::HealthCheck;
 use crate::idle::{Activity, IdleTimer};
 use crate::plan::EndpointChoice;
 use crate::policy::PolicyRegistry;
@@ -91,6 +92,7 @@ pub struct ChannelBuilder {
     endpoint_choice: EndpointChoice,
     retries: RetrySettings,
     retry_throttling: Option<(u32, f64)>,
+    health_check: Option<Arc<str>>,
 }
 
 impl ChannelBuilder {
@@ -119,6 +121,7 @@ impl ChannelBuilder {
             endpoint_choice: EndpointChoice::default(),
             retries: RetrySettings::default(),
             retry_throttling: None,
+            health_check: None,
         }
     }
 
@@ -370,6 +373,22 @@ impl ChannelBuilder {
         self
     }
 
+    /// Asks each backend for the health of `service` (gRFC A17), and sends it no calls unless it answers
+    /// SERVING. The empty name stands for the server as a whole. By default nothing is asked.
+    ///
+    /// A backend that does not implement `grpc.health.v1.Health/Watch` counts as healthy, and the log says
+    /// so at ERROR. Clusters that balance by `pick_first` are not checked, because an unhealthy backend
+    /// gives them no reason to connect to another (gRFC A61). Each connection has one more stream open,
+    /// which the server counts too.
+    ///
+    /// ```
+    /// let builder = crowfly::Channel::builder("xds:///payments").health_check("shop.Payments");
+    /// ```
+    pub fn health_check(mut self, service: &str) -> Self {
+        self.health_check = Some(service.into());
+        self
+    }
+
     /// Counts open calls apart from the other channels of this process. By default they are counted
     /// together, because the limit of a cluster (its circuit breaker) is one limit for the whole process.
     pub fn call_counters(mut self, counters: Arc<CallCounters>) -> Self {
@@ -419,8 +438,13 @@ impl ChannelBuilder {
         let bootstrap = self.take_bootstrap()?;
         let credentials = self.credentials(&bootstrap, &authority);
         let profiles = Profiles::new(self.profile(&authority)?, credentials);
-        let endpoints = Endpoints::new(profiles, self.connect_timeout);
         let retries = self.retry_settings()?;
+        let service = self.health_check.clone();
+        let health_check = service.map(|service| HealthCheck {
+            service,
+            authority: authority.clone(),
+        });
+        let endpoints = Endpoints::new(profiles, self.connect_timeout, health_check);
         let counters = self.call_counters.clone();
         let counters = counters.unwrap_or_else(|| Arc::clone(&CALL_COUNTERS));
         let choice = self.endpoint_choice.clone();

@@ -364,8 +364,12 @@ impl Driver {
                 id,
                 cluster,
                 addresses,
+                is_pick_first,
             } => {
-                let changes = self.endpoints.connect(id, &cluster, addresses, now());
+                // gRFC A61: the only server that `pick_first` has is used even if it is unhealthy.
+                let is_checked = !is_pick_first;
+                let endpoints = &mut self.endpoints;
+                let changes = endpoints.connect(id, &cluster, addresses, is_checked, now());
                 tell(&mut self.balancer, changes);
             }
             Command::Publish { cluster, picker } => {

@@ -14,10 +14,11 @@ use crowfly_lb::{ClusterName, EndpointId, EndpointState, Race, RaceAction, RaceE
 use crowfly_model::grpc::{self as model, Cluster};
 use futures_channel::mpsc;
 
+use crate::health::HealthCheck;
 use crate::hostnames::Hostnames;
 use crate::security::Profiles;
-use crate::subchannel::{Dialling, Report, SubchannelId};
-use crate::subchannels::{Owner, SubchannelKey, Subchannels};
+use crate::subchannel::{Dialling, Report};
+use crate::subchannels::{Heard, Owner, SubchannelKey, Subchannels};
 use crate::transport::{Profile, Sender};
 
 /// A change that the balancer must hear of.
@@ -44,6 +45,8 @@ struct Endpoint {
     profile: Arc<Profile>,
     /// Its entry among the timers.
     timer: Option<Instant>,
+    /// True if its state depends on the health of its server.
+    is_checked: bool,
 }
 
 impl Endpoint {
@@ -59,12 +62,13 @@ impl Endpoints {
     pub(crate) fn new(
         profiles: Profiles,
         timeout: Duration,
+        health_check: Option<HealthCheck>,
     ) -> (Self, mpsc::UnboundedReceiver<Report>) {
         let (reports, receiver) = mpsc::unbounded();
         let endpoints = Self {
             endpoints: HashMap::new(),
             timers: BTreeSet::new(),
-            subchannels: Subchannels::new(Dialling::new(timeout), reports),
+            subchannels: Subchannels::new(Dialling::new(timeout), health_check, reports),
             hostnames: Hostnames::default(),
             profiles,
         };
@@ -118,10 +122,19 @@ impl Endpoints {
         let named = named.filter(|(_, endpoint)| endpoint.cluster.as_str() == &**cluster);
         let changes = named.filter_map(|(id, endpoint)| {
             let key = endpoint.key(endpoint.race.winner()?);
-            let state = self.subchannels.state(&key)?;
-            Some((*id, self.named(endpoint, state.clone())))
+            let state = self.subchannels.state_for(&key, Owner::Endpoint(*id))?;
+            // Any other state has no connection to name.
+            let is_ready = matches!(state, EndpointState::Ready { .. });
+            is_ready.then(|| (*id, self.named(endpoint, state)))
         });
         changes.collect()
+    }
+
+    fn named_for(&self, id: EndpointId, state: EndpointState<Sender>) -> EndpointState<Sender> {
+        match self.endpoints.get(&id) {
+            Some(endpoint) => self.named(endpoint, state),
+            None => state,
+        }
     }
 
     /// The state of an endpoint, with its host name on the connection.
@@ -140,12 +153,13 @@ impl Endpoints {
     }
 
     /// Connects an endpoint to one of its addresses, by the profile of its cluster. Changes that are
-    /// known at once are returned.
+    /// known at once are returned. `is_checked` is false if the endpoint takes no part in health checks.
     pub(crate) fn connect(
         &mut self,
         id: EndpointId,
         cluster: &ClusterName,
         addresses: Arc<[SocketAddr]>,
+        is_checked: bool,
         now: Instant,
     ) -> Vec<Change> {
         let mut changes = Vec::new();
@@ -161,6 +175,7 @@ impl Endpoints {
                 race: Race::default(),
                 profile,
                 timer: None,
+                is_checked,
             })
         });
         self.step(id, RaceEvent::Connect(addresses), now, &mut changes);
@@ -184,14 +199,22 @@ impl Endpoints {
     /// Takes a subchannel's report, and says what it means for the endpoints that own it.
     pub(crate) fn handle(&mut self, report: Report, now: Instant) -> Vec<Change> {
         let mut changes = Vec::new();
-        let owners = self.subchannels.handle(&report);
-        let (SubchannelId { key, .. }, state) = report;
-        for Owner::Endpoint(id) in owners {
-            let event = RaceEvent::Subchannel {
-                address: key.address,
-                state: state.clone(),
-            };
-            self.step(id, event, now, &mut changes);
+        let address = report.0.key.address;
+        match self.subchannels.handle(report) {
+            // Races do not hear of it: an unhealthy server is no reason to connect anew (gRFC A61).
+            Heard::Health(owners, state) => {
+                for Owner::Endpoint(id) in owners {
+                    changes.push((id, self.named_for(id, state.clone())));
+                }
+            }
+            Heard::Nothing => {}
+            Heard::State(owners, state) => {
+                for Owner::Endpoint(id) in owners {
+                    let state = state.clone();
+                    let event = RaceEvent::Subchannel { address, state };
+                    self.step(id, event, now, &mut changes);
+                }
+            }
         }
         changes
     }
@@ -235,15 +258,24 @@ impl Endpoints {
                 RaceAction::Abandon(address) => self.abandon(id, address),
                 RaceAction::Dial(address) => self.dial(id, address, now),
                 RaceAction::State(state) => {
-                    let state = match self.endpoints.get(&id) {
-                        Some(endpoint) => self.named(endpoint, state),
-                        None => state,
-                    };
-                    changes.push((id, state));
+                    let state = self.checked(id, state);
+                    changes.push((id, self.named_for(id, state)));
                 }
             }
         }
         self.set_timer(id);
+    }
+
+    /// The state of an endpoint as the health of its server makes it. An endpoint that won its race begins
+    /// to ask for it (gRFC A61).
+    fn checked(&mut self, id: EndpointId, state: EndpointState<Sender>) -> EndpointState<Sender> {
+        match (self.endpoints.get(&id), &state) {
+            (Some(endpoint), EndpointState::Ready { address, .. }) if endpoint.is_checked => {
+                let key = endpoint.key(*address);
+                self.subchannels.check(&key, Owner::Endpoint(id), state)
+            }
+            _ => state,
+        }
     }
 
     fn set_timer(&mut self, id: EndpointId) {
@@ -291,6 +323,7 @@ mod tests {
 
     use super::*;
     use crate::security::Credentials;
+    use crate::subchannel::News;
 
     /// Waits between attempts grow for as long as they fail.
     #[tokio::test(start_paused = true)]
@@ -298,9 +331,9 @@ mod tests {
         let refusing = Reserved::new();
         let (id, addresses) = endpoints_at([refusing.address]).remove(0);
         let timeout = Duration::from_secs(20);
-        let (mut endpoints, mut reports) = Endpoints::new(plaintext(), timeout);
+        let (mut endpoints, mut reports) = Endpoints::new(plaintext(), timeout, None);
         let mut waits = Vec::new();
-        endpoints.connect(id, &"payments-0".into(), addresses, now());
+        endpoints.connect(id, &"payments-0".into(), addresses, true, now());
         for _ in 0..3 {
             let failed = until(&mut endpoints, &mut reports, |state| {
                 matches!(state, EndpointState::TransientFailure(_))
@@ -328,9 +361,15 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let ids = endpoints_at([address, address]);
         let timeout = Duration::from_secs(20);
-        let (mut endpoints, mut reports) = Endpoints::new(plaintext(), timeout);
+        let (mut endpoints, mut reports) = Endpoints::new(plaintext(), timeout, None);
         for (id, addresses) in &ids {
-            endpoints.connect(*id, &"payments-0".into(), Arc::clone(addresses), now());
+            endpoints.connect(
+                *id,
+                &"payments-0".into(),
+                Arc::clone(addresses),
+                true,
+                now(),
+            );
             // The subchannel has begun, but what it reported was not read yet.
             tokio::task::yield_now().await;
         }
@@ -363,7 +402,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let ids = endpoints_at([address, address, address]);
         let timeout = Duration::from_secs(20);
-        let (mut endpoints, mut reports) = Endpoints::new(plaintext(), timeout);
+        let (mut endpoints, mut reports) = Endpoints::new(plaintext(), timeout, None);
         let secured = cluster(Some(TrustedRoots::Provider("none".to_owned())));
         assert!(
             endpoints
@@ -373,7 +412,7 @@ mod tests {
         assert!(endpoints.secure(&"payments-1".into(), &secured).is_empty());
         for (i, (id, addresses)) in ids.iter().enumerate() {
             let cluster = format!("payments-{i}").into();
-            endpoints.connect(*id, &cluster, Arc::clone(addresses), now());
+            endpoints.connect(*id, &cluster, Arc::clone(addresses), true, now());
         }
         assert_eq!(endpoints.subchannels.len(), 2);
         let serve = async {
@@ -403,7 +442,7 @@ mod tests {
         assert_eq!(endpoints.subchannels.len(), 0);
         assert!(endpoints.secure(&name, &secured).is_empty());
         let addresses = Arc::clone(&ids[2].1);
-        let changes = endpoints.connect(*id, &"payments-2".into(), addresses, now());
+        let changes = endpoints.connect(*id, &"payments-2".into(), addresses, true, now());
         assert!(matches!(&changes[..], [(_, EndpointState::Connecting)]));
     }
 
@@ -441,7 +480,7 @@ mod tests {
     ) -> Vec<Change> {
         loop {
             let report = reports.recv().await.unwrap();
-            let found = wanted(&report.1);
+            let found = matches!(&report.1, News::State(state) if wanted(state));
             let changes = endpoints.handle(report, now());
             if found {
                 return changes;

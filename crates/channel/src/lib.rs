@@ -99,6 +99,7 @@ pub mod dns;
 mod driver;
 mod endpoints;
 mod forecast;
+mod health;
 mod hostnames;
 mod idle;
 mod named;

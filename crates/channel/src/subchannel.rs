@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
+use crate::health::Health;
 use crate::subchannels::SubchannelKey;
 use crate::transport::{Closing, ConnectError, Connection, Sender};
 
@@ -42,8 +43,17 @@ pub(crate) struct SubchannelId {
     pub(crate) serial: u64,
 }
 
-/// A report of a subchannel: its id and its new state.
-pub(crate) type Report = (SubchannelId, EndpointState<Sender>);
+/// A report of a subchannel: its id and its news.
+pub(crate) type Report = (SubchannelId, News);
+
+/// The news of a subchannel.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// The health of its server, by the check of this number.
+    Health(u64, Health),
+    /// Its state, whatever its health is.
+    State(EndpointState<Sender>),
+}
 
 /// The part of connecting that all subchannels of a channel share, even with different profiles.
 #[derive(Debug)]
@@ -185,7 +195,9 @@ impl Machine {
 
     fn report(&self, state: EndpointState<Sender>) {
         // Sending fails only when the whole channel is dropped.
-        let _ = self.reports.unbounded_send((self.id.clone(), state));
+        let _ = self
+            .reports
+            .unbounded_send((self.id.clone(), News::State(state)));
     }
 }
 

@@ -10,8 +10,10 @@ use std::sync::Arc;
 
 use crowfly_lb::{EndpointId, EndpointState};
 use futures_channel::mpsc;
+use tracing::error;
 
-use crate::subchannel::{Dialling, Report, Subchannel, SubchannelId};
+use crate::health::{Checking, Health, HealthCheck};
+use crate::subchannel::{Dialling, News, Report, Subchannel, SubchannelId};
 use crate::transport::{Profile, Sender};
 
 /// The address of a subchannel, and how to speak to it. Subchannels that are equal in both are one.
@@ -32,9 +34,12 @@ pub(crate) enum Owner {
 #[derive(Debug)]
 pub(crate) struct Subchannels {
     dialling: Arc<Dialling>,
+    /// `None` if the program wants no health checks.
+    health_check: Option<HealthCheck>,
     reports: mpsc::UnboundedSender<Report>,
     /// Boxed, because a table has room for more than there are.
     owned: HashMap<SubchannelKey, Box<OwnedSubchannel>>,
+    /// Numbers subchannels and health checks.
     next_serial: u64,
 }
 
@@ -45,12 +50,43 @@ struct OwnedSubchannel {
     state: EndpointState<Sender>,
     /// The owners, in sorted order.
     owners: Vec<Owner>,
+    /// The check of the connection, while an owner asks for its health.
+    check: Option<Check>,
+    /// True if the log has said that the server has no health service.
+    is_unimplemented_logged: bool,
+}
+
+/// A health check of one connection, with the owners that asked for it.
+#[derive(Debug)]
+struct Check {
+    /// A number that tells the check apart from those of earlier connections.
+    serial: u64,
+    /// Cancels the check when it is dropped.
+    _checking: Checking,
+    health: Health,
+    watchers: Vec<Owner>,
+}
+
+/// The meaning of a report for the owners of a subchannel.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// These owners asked for the health of the subchannel, which makes this their state of it.
+    Health(Vec<Owner>, EndpointState<Sender>),
+    /// The subchannel is gone, or the report is about a connection that is gone.
+    Nothing,
+    /// All owners hear of the new state.
+    State(Vec<Owner>, EndpointState<Sender>),
 }
 
 impl Subchannels {
-    pub(crate) fn new(dialling: Dialling, reports: mpsc::UnboundedSender<Report>) -> Self {
+    pub(crate) fn new(
+        dialling: Dialling,
+        health_check: Option<HealthCheck>,
+        reports: mpsc::UnboundedSender<Report>,
+    ) -> Self {
         Self {
             dialling: Arc::new(dialling),
+            health_check,
             reports,
             owned: HashMap::new(),
             next_serial: 0,
@@ -79,25 +115,83 @@ impl Subchannels {
         if let Ok(place) = owned.owners.binary_search(&owner) {
             owned.owners.remove(place);
         }
+        if let Some(check) = &mut owned.check {
+            check.watchers.retain(|watcher| *watcher != owner);
+        }
+        owned.check.take_if(|check| check.watchers.is_empty());
         if owned.owners.is_empty() {
             self.owned.remove(key);
         }
     }
 
-    /// Takes a subchannel's report, and returns the owners that have to hear of it: none, if the
-    /// subchannel is gone.
-    pub(crate) fn handle(&mut self, (id, state): &Report) -> Vec<Owner> {
-        let known = self.owned.get_mut(&id.key);
-        let Some(owned) = known.filter(|owned| owned.id == *id) else {
-            return Vec::new();
+    /// Has the health of a subchannel checked for an owner, for as long as its connection lasts. Its
+    /// state is returned as its health makes it. Without health checks that is `ready`, its state.
+    pub(crate) fn check(
+        &mut self,
+        key: &SubchannelKey,
+        owner: Owner,
+        ready: EndpointState<Sender>,
+    ) -> EndpointState<Sender> {
+        let Some(settings) = &self.health_check else {
+            return ready;
         };
-        owned.state = state.clone();
-        owned.owners.clone()
+        let EndpointState::Ready { transport, .. } = &ready else {
+            return ready;
+        };
+        let Some(owned) = self.owned.get_mut(key) else {
+            return ready;
+        };
+        let check = owned.check.get_or_insert_with(|| {
+            let (serial, id, reports) = (self.next_serial, owned.id.clone(), self.reports.clone());
+            self.next_serial += 1;
+            let tell = move |health| {
+                // Sending fails only when the whole channel is dropped.
+                let _ = reports.unbounded_send((id.clone(), News::Health(serial, health)));
+            };
+            Check {
+                serial,
+                _checking: Checking::start(settings, transport.clone(), tell),
+                health: Health::Unknown,
+                watchers: Vec::new(),
+            }
+        });
+        if !check.watchers.contains(&owner) {
+            check.watchers.push(owner);
+        }
+        check.health.seen_in(&ready)
     }
 
-    /// The state of a subchannel; `None` if there is no such subchannel.
-    pub(crate) fn state(&self, key: &SubchannelKey) -> Option<&EndpointState<Sender>> {
-        self.owned.get(key).map(|owned| &owned.state)
+    /// Takes a subchannel's report, and returns what it means for its owners.
+    pub(crate) fn handle(&mut self, (id, news): Report) -> Heard {
+        let known = self.owned.get_mut(&id.key);
+        let Some(owned) = known.filter(|owned| owned.id == id) else {
+            return Heard::Nothing;
+        };
+        match news {
+            News::Health(serial, health) => owned.checked(serial, health),
+            News::State(state) => {
+                // A check belongs to the connection that it was made for.
+                owned.check = None;
+                owned.state = state.clone();
+                Heard::State(owned.owners.clone(), state)
+            }
+        }
+    }
+
+    /// The state of a subchannel for an owner, who may have asked for its health. `None` if there is no such
+    /// subchannel.
+    pub(crate) fn state_for(
+        &self,
+        key: &SubchannelKey,
+        owner: Owner,
+    ) -> Option<EndpointState<Sender>> {
+        let owned = self.owned.get(key)?;
+        let check = owned.check.as_ref();
+        let check = check.filter(|check| check.watchers.contains(&owner));
+        Some(match check {
+            Some(check) => check.health.seen_in(&owned.state),
+            None => owned.state.clone(),
+        })
     }
 
     #[cfg(test)]
@@ -118,7 +212,30 @@ impl Subchannels {
                 id,
                 state: EndpointState::Idle,
                 owners: Vec::new(),
+                check: None,
+                is_unimplemented_logged: false,
             })
         })
+    }
+}
+
+impl OwnedSubchannel {
+    fn checked(&mut self, serial: u64, health: Health) -> Heard {
+        let check = self.check.as_mut();
+        let Some(check) = check.filter(|check| check.serial == serial) else {
+            return Heard::Nothing;
+        };
+        if check.health == health {
+            return Heard::Nothing;
+        }
+        if health == Health::Unimplemented && !self.is_unimplemented_logged {
+            self.is_unimplemented_logged = true;
+            // gRFC A17 wants this at ERROR.
+            error!(address = %self.id.key.address, "health check: the server has no Watch method of \
+                   grpc.health.v1.Health: it counts as healthy");
+        }
+        check.health = health;
+        let state = check.health.seen_in(&self.state);
+        Heard::Health(check.watchers.clone(), state)
     }
 }

@@ -56,6 +56,9 @@ pub enum Command<T> {
         cluster: ClusterName,
         /// The addresses of the endpoint, the main one first.
         addresses: Arc<[SocketAddr]>,
+        /// True if these are all addresses of a `pick_first` leaf. Such an endpoint is not checked for
+        /// its health, because `pick_first` would have nowhere else to go (A17, A61).
+        is_pick_first: bool,
     },
     /// An endpoint is not wanted any more: no new call goes to it, open ones may finish.
     Release(EndpointId),

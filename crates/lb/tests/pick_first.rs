@@ -358,9 +358,16 @@ fn families_take_turns() {
     sim.handle(BalancerEvent::Plan(Arc::new(leaf(IN_ORDER, endpoints))));
     let now = Instant::now();
     sim.balancer.flush(now);
-    let Some(Command::Connect { addresses, .. }) = sim.balancer.poll_command() else {
+    let Some(Command::Connect {
+        addresses,
+        is_pick_first,
+        ..
+    }) = sim.balancer.poll_command()
+    else {
         panic!("it connects at once");
     };
+    // gRFC A61: its health is not checked.
+    assert!(is_pick_first);
     let mut course = Course {
         race: Race::default(),
         now,

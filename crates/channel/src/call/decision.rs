@@ -18,7 +18,8 @@ use crate::driver::Query;
 use crate::request_headers::RequestHeaders;
 use crate::routing::{Routed, Routing};
 
-const USER_AGENT: HeaderValue =
+/// The `user-agent` of all requests to backends.
+pub(crate) const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("grpc-rust-crowfly/", env!("CARGO_PKG_VERSION")));
 
 /// All that the attempts of a call have in common.

@@ -22,6 +22,7 @@ use tonic::body::Body;
 use self::attempt::Attempt;
 pub(crate) use self::attempt::InFlight;
 use self::decision::Decision;
+pub(crate) use self::decision::USER_AGENT;
 use self::failed::{CallError, Failed};
 pub(crate) use self::retry::RetrySettings;
 use self::retry::{Next, Retry};

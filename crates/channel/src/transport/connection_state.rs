@@ -34,8 +34,10 @@ pub(super) struct ConnectionState {
     /// True if a GOAWAY said that our PINGs are too many. `closing` may not say so, because the server
     /// may close right after the GOAWAY.
     too_many_pings: AtomicBool,
-    /// True if the response of a stream has begun, or a stream that reached the server has ended.
+    /// True if the response of a call has begun, or a call that reached the server has ended.
     carried: AtomicBool,
+    /// The number of open streams that check the server's health and carry no call.
+    checks: AtomicUsize,
     go_away: Mutex<Option<GoAway>>,
     closing: watch::Sender<Option<Closing>>,
     /// The time of the server's last sign of life, if there is a keepalive that asks for it.
@@ -58,6 +60,7 @@ impl ConnectionState {
             settings_seen: AtomicBool::new(false),
             too_many_pings: AtomicBool::new(false),
             carried: AtomicBool::new(false),
+            checks: AtomicUsize::new(0),
             go_away: Mutex::new(None),
             closing: watch::Sender::new(None),
         }
@@ -110,7 +113,10 @@ impl ConnectionState {
     }
 
     /// Waits for a free stream. Dropping the future gives up the place in the queue.
-    pub(super) async fn permit(self: &Arc<Self>) -> Result<StreamPermit, SendError> {
+    pub(super) async fn permit(
+        self: &Arc<Self>,
+        purpose: Purpose,
+    ) -> Result<StreamPermit, SendError> {
         let permit = match self.streams.try_acquire() {
             Ok(permit) => permit,
             Err(TryAcquireError::Closed) => return Err(self.never_sent()),
@@ -123,11 +129,15 @@ impl ConnectionState {
             }
         };
         permit.forget();
+        if purpose == Purpose::HealthCheck {
+            self.checks.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(heard) = &self.heard {
             heard.stream_begins();
         }
         Ok(StreamPermit {
             state: self.clone(),
+            purpose,
         })
     }
 
@@ -156,7 +166,7 @@ impl ConnectionState {
     }
 
     /// Takes in that a call was sent. Only the first one writes.
-    pub(super) fn handle_carried(&self) {
+    fn handle_carried(&self) {
         if !self.carried.load(Ordering::Relaxed) {
             self.carried.store(true, Ordering::Relaxed);
         }
@@ -165,7 +175,8 @@ impl ConnectionState {
     /// True if a call was sent. An open stream counts, because the task of its call may not have run since
     /// the answer came. A stream ends only after it was noted.
     pub(super) fn has_carried_calls(&self) -> bool {
-        self.open_streams() > 0 || self.carried.load(Ordering::Relaxed)
+        let checks = self.checks.load(Ordering::Relaxed);
+        self.open_streams() > checks || self.carried.load(Ordering::Relaxed)
     }
 
     /// The server's last GOAWAY. Only a call that failed asks for it.
@@ -259,16 +270,39 @@ fn is_too_many_pings(go_away: &GoAway) -> bool {
         && &*go_away.debug_text == "too_many_pings"
 }
 
+/// The reasons for which streams are opened. They are told apart, because a connection that carried
+/// nothing but health checks has shown no call to work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Call,
+    /// gRFC A17.
+    HealthCheck,
+}
+
 /// The right to one stream. It is held for as long as the stream is open.
 #[derive(Debug)]
 pub(super) struct StreamPermit {
     pub(super) state: Arc<ConnectionState>,
+    purpose: Purpose,
+}
+
+impl StreamPermit {
+    /// Takes in that the stream has reached the server.
+    pub(super) fn handle_carried(&self) {
+        if self.purpose == Purpose::Call {
+            self.state.handle_carried();
+        }
+    }
 }
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         if self.state.pay(1) == 0 {
             self.state.streams.add_permits(1);
+        }
+        // After the permit: a check must never look like a call.
+        if self.purpose == Purpose::HealthCheck {
+            self.state.checks.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -300,11 +334,29 @@ mod tests {
         assert!(!state.settings_seen());
         state.handle_event(settings(None));
         assert!(state.settings_seen());
-        let _permit = state.permit().await.unwrap();
+        let _permit = state.permit(Purpose::Call).await.unwrap();
         assert_eq!(
             state.streams.available_permits(),
             Semaphore::MAX_PERMITS - 1
         );
+    }
+
+    /// gRFC A17: a health check shows no call to work. If it counted, a server that accepts, is asked for
+    /// its health and closes would be dialled in a tight loop.
+    #[tokio::test]
+    async fn a_connection_with_health_checks_only_has_carried_no_call() {
+        let state = state();
+        state.handle_event(settings(None));
+        let check = state.permit(Purpose::HealthCheck).await.unwrap();
+        assert!(!state.has_carried_calls());
+        check.handle_carried();
+        assert!(!state.has_carried_calls());
+        let call = state.permit(Purpose::Call).await.unwrap();
+        assert!(state.has_carried_calls());
+        drop((call, check));
+        assert!(!state.has_carried_calls());
+        state.permit(Purpose::Call).await.unwrap().handle_carried();
+        assert!(state.has_carried_calls());
     }
 
     #[tokio::test]
@@ -320,7 +372,10 @@ mod tests {
     async fn the_limit_follows_the_servers_settings() {
         let state = state();
         state.handle_event(settings(Some(3)));
-        let [first, second] = [state.permit().await.unwrap(), state.permit().await.unwrap()];
+        let [first, second] = [
+            state.permit(Purpose::Call).await.unwrap(),
+            state.permit(Purpose::Call).await.unwrap(),
+        ];
         state.handle_event(settings(Some(1)));
         assert_eq!(state.streams.available_permits(), 0);
         assert_eq!(state.open_streams(), 2);
@@ -357,7 +412,7 @@ mod tests {
             *state.watch().borrow(),
             Some(Closing::Closed("broken pipe".into()))
         );
-        let error = state.permit().await.unwrap_err();
+        let error = state.permit(Purpose::Call).await.unwrap_err();
         assert!(
             error
                 .to_string()
@@ -377,7 +432,7 @@ mod tests {
         }));
         assert!(state.too_many_pings());
         state.handle_closed("closed in good order");
-        let error = state.permit().await.unwrap_err().to_string();
+        let error = state.permit(Purpose::Call).await.unwrap_err().to_string();
         assert!(
             error.ends_with(
                 "(closed in good order; the server is going away (ENHANCE_YOUR_CALM: \"too_many_pings\"))"

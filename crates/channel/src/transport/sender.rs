@@ -17,7 +17,7 @@ use http_body::Body;
 use crate::authority::CallAuthority;
 
 use super::body::ResponseBody;
-use super::connection_state::ConnectionState;
+use super::connection_state::{ConnectionState, Purpose};
 use super::error::SendError;
 use super::http2::{Client, HeadFuture, OpenError, SendStream, StreamError};
 use super::pump::{Pump, PumpHandle};
@@ -91,8 +91,33 @@ impl Sender {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        self.send_for(Purpose::Call, request).await
+    }
+
+    /// Sends a request that checks the server's health (gRFC A17), as [`send`](Self::send) does. It is no
+    /// call: the connection counts as one that carried none.
+    pub(crate) async fn send_check<B>(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<ResponseBody>, SendError>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.send_for(Purpose::HealthCheck, || request).await
+    }
+
+    async fn send_for<B>(
+        &self,
+        purpose: Purpose,
+        request: impl FnOnce() -> Request<B>,
+    ) -> Result<Response<ResponseBody>, SendError>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let state = &self.inner.state;
-        let permit = state.permit().await?;
+        let permit = state.permit(purpose).await?;
         let (mut head, body) = request().into_parts();
         head.version = Version::HTTP_2;
         head.uri = with_scheme(head.uri, &self.inner.scheme);
@@ -105,12 +130,12 @@ impl Sender {
         };
         match response.await {
             Ok(response) => {
-                state.handle_carried();
+                permit.handle_carried();
                 Ok(response.map(|receive| ResponseBody::new(receive, pump, permit)))
             }
             Err(error) => {
                 if !matches!(error, StreamError::NeverSent(_)) {
-                    state.handle_carried();
+                    permit.handle_carried();
                 }
                 if let Some(pump) = pump.as_mut().filter(|_| PumpHandle::has_reset(&error))
                     && let Some(status) = pump.failure().await

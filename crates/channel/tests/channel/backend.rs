@@ -18,11 +18,15 @@ use tokio::task::JoinSet;
 /// Longer than any wait of a test that passes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The path of health checks (gRFC A17).
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+
 /// Answers every unary call with its own name.
 pub(crate) struct Backend {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
     calls: mpsc::UnboundedReceiver<Held>,
+    watches: mpsc::UnboundedReceiver<Held>,
     server: tokio::task::JoinHandle<()>,
     port: Reserved,
 }
@@ -32,11 +36,14 @@ struct Shared {
     holds: bool,
     script: Option<Script>,
     held: mpsc::UnboundedSender<Held>,
+    /// Takes the calls of [`WATCH`], which no backend answers by itself.
+    watched: mpsc::UnboundedSender<Held>,
     /// How many of the next calls to refuse.
     refusals: AtomicUsize,
     connections: AtomicUsize,
     open: watch::Sender<usize>,
     go_away: watch::Sender<()>,
+    cut: watch::Sender<()>,
     /// How many calls a connection has before it is sent away.
     calls_each: AtomicUsize,
     /// The number of calls that a connection may have open.
@@ -78,9 +85,25 @@ impl Backend {
         self.calls.recv().await.unwrap()
     }
 
+    /// The next health check that came, unanswered.
+    pub(crate) async fn next_watch(&mut self) -> Held {
+        let next = tokio::time::timeout(PATIENCE, self.watches.recv()).await;
+        next.expect("the client asks for health").unwrap()
+    }
+
+    /// How many health checks came that nobody has looked at.
+    pub(crate) fn unseen_watches(&self) -> usize {
+        self.watches.len()
+    }
+
     /// Sends GOAWAY on every connection; open calls go on.
     pub(crate) fn go_away(&self) {
         self.shared.go_away.send_replace(());
+    }
+
+    /// Cuts every connection, and goes on listening.
+    pub(crate) fn cut(&self) {
+        self.shared.cut.send_replace(());
     }
 
     /// Sends GOAWAY on every connection after so many calls.
@@ -144,15 +167,18 @@ impl Backend {
     async fn new(name: &str, holds: bool, script: Option<Script>, at_once: u32) -> Self {
         let port = Reserved::new();
         let (held, calls) = mpsc::unbounded_channel();
+        let (watched, watches) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             holds,
             script,
             held,
+            watched,
             refusals: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             open: watch::Sender::new(0),
             go_away: watch::Sender::new(()),
+            cut: watch::Sender::new(()),
             calls_each: AtomicUsize::new(usize::MAX),
             at_once,
             drain: watch::Sender::new(()),
@@ -162,6 +188,7 @@ impl Backend {
             address: port.address,
             shared,
             calls,
+            watches,
             server,
             port,
         }
@@ -308,6 +335,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
     let _open = Open::new(&shared.open);
     let mut told = shared.go_away.subscribe();
+    let mut cut = shared.cut.subscribe();
     let mut settings = server::Builder::new();
     settings.max_concurrent_streams(shared.at_once);
     let Ok(mut connection) = settings.handshake(tcp).await else {
@@ -325,6 +353,7 @@ async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
                 }
             }
             Ok(()) = told.changed() => connection.graceful_shutdown(),
+            Ok(()) = cut.changed() => return,
         }
     }
 }
@@ -362,6 +391,10 @@ impl Shared {
             name: self.name.clone(),
             unread: BytesMut::new(),
         };
+        if call.request.uri().path() == WATCH {
+            let _ = self.watched.send(call);
+            return;
+        }
         if self.holds {
             let _ = self.held.send(call);
             return;
@@ -375,11 +408,15 @@ impl Shared {
 }
 
 fn message(text: &str) -> Bytes {
-    let encoded = text.to_owned().encode_to_vec();
+    framed(&text.to_owned().encode_to_vec())
+}
+
+/// A message as gRPC frames it.
+pub(crate) fn framed(encoded: &[u8]) -> Bytes {
     let mut framed = BytesMut::new();
     framed.put_u8(0);
     framed.put_u32(u32::try_from(encoded.len()).unwrap());
-    framed.put_slice(&encoded);
+    framed.put_slice(encoded);
     framed.freeze()
 }
 

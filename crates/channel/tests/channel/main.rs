@@ -26,6 +26,7 @@ mod gates;
 mod going_away;
 mod hashes;
 mod headers;
+mod health;
 mod idle;
 mod keepalive;
 mod limits;

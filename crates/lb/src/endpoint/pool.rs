@@ -287,6 +287,7 @@ impl<T> Pool<T> {
             id,
             cluster: roster.cluster.clone(),
             addresses: record.addresses.clone(),
+            is_pick_first: matches!(record.kind, Kind::Flattened),
         };
         // The driver may not have heard of the release yet.
         if record.released {

@@ -276,6 +276,7 @@ impl Sim {
                 id,
                 cluster,
                 addresses,
+                ..
             } => {
                 self.connected_for.push(cluster.to_string());
                 self.released.remove(&id);
