@@ -12,7 +12,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use crowfly_client::metrics::MetricsRecorder;
 use crowfly_client::{XdsClient, XdsClientError};
 use crowfly_lb::CallCounters;
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
@@ -32,6 +31,9 @@ use crate::driver::{Driver, Outlets};
 use crate::endpoints::Endpoints;
 use crate::health::HealthCheck;
 use crate::idle::{Activity, IdleTimer};
+#[cfg(feature = "opentelemetry")]
+use crate::metrics::OpenTelemetry;
+use crate::metrics::{CallRecorder, MetricsRecorder};
 use crate::plan::EndpointChoice;
 use crate::policy::PolicyRegistry;
 use crate::published::Published;
@@ -85,6 +87,7 @@ pub struct ChannelBuilder {
     aggregate_cluster_resources: Option<bool>,
     authority_rewriting: Option<bool>,
     recorder: Option<Arc<dyn MetricsRecorder>>,
+    call_recorder: Option<Arc<dyn CallRecorder>>,
     dns_resolver: Option<Arc<dyn Resolve>>,
     dns_refresh: Option<Duration>,
     call_counters: Option<Arc<CallCounters>>,
@@ -114,6 +117,7 @@ impl ChannelBuilder {
             aggregate_cluster_resources: None,
             authority_rewriting: None,
             recorder: None,
+            call_recorder: None,
             dns_resolver: None,
             dns_refresh: None,
             call_counters: None,
@@ -344,6 +348,50 @@ impl ChannelBuilder {
         self
     }
 
+    /// Reports every call and attempt of the channel to `recorder`. By default nothing is measured, and
+    /// calls pay nothing for it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use crowfly::metrics::{CallEnd, CallLabels, CallRecorder};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Failures(AtomicU64);
+    ///
+    /// impl CallRecorder for Failures {
+    ///     fn call_ended(&self, _: &CallLabels, call: &CallEnd) {
+    ///         if call.status != tonic::Code::Ok {
+    ///             self.0.fetch_add(1, Ordering::Relaxed);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let failures = Arc::new(Failures::default());
+    /// let builder = crowfly::Channel::builder("xds:///payments").call_recorder(failures);
+    /// ```
+    pub fn call_recorder(mut self, recorder: Arc<dyn CallRecorder>) -> Self {
+        self.call_recorder = Some(recorder);
+        self
+    }
+
+    /// Reports the metrics of calls and of the xDS client to OpenTelemetry.
+    ///
+    /// ```no_run
+    /// # fn example(provider: &dyn opentelemetry::metrics::MeterProvider) {
+    /// use std::sync::Arc;
+    /// use crowfly::metrics::OpenTelemetry;
+    ///
+    /// let metrics = OpenTelemetry::new(&provider.meter("crowfly")).with_locality();
+    /// let builder = crowfly::Channel::builder("xds:///payments").opentelemetry(&Arc::new(metrics));
+    /// # }
+    /// ```
+    #[cfg(feature = "opentelemetry")]
+    pub fn opentelemetry(self, metrics: &Arc<OpenTelemetry>) -> Self {
+        let metrics = Arc::clone(metrics);
+        self.recorder(metrics.clone()).call_recorder(metrics)
+    }
+
     /// Looks up the host names of clusters whose endpoints come from DNS with this resolver. The default is a
     /// [`SystemResolver`].
     pub fn dns_resolver(mut self, resolver: Arc<dyn Resolve>) -> Self {
@@ -451,7 +499,8 @@ impl ChannelBuilder {
         let activity = Arc::new(Activity::default());
         let now = time::Instant::now().into_std();
         let idle = IdleTimer::new(self.idle_timeout, Arc::clone(&activity), now);
-        let written = self.target.clone();
+        let written = self.target.as_str().into();
+        let call_recorder = self.call_recorder.clone();
         let source = self.source(bootstrap, target, &authority)?;
         let node = source.node.as_str().into();
         let routing = Arc::new(Published::new(Routing::nothing()));
@@ -473,6 +522,7 @@ impl ChannelBuilder {
             states: state,
             activity,
             retries,
+            call_recorder,
             queries,
         }))
     }
@@ -584,7 +634,7 @@ impl ChannelBuilder {
 fn broken(written: String, node: Arc<str>, target: &Target, error: &BuildError) -> Channel {
     let routing = Routing::Broken(error.to_string().into());
     Channel::new(ChannelContext {
-        target: written,
+        target: written.into(),
         id: fastrand::u64(..),
         node,
         authority: target.authority.clone(),
@@ -592,6 +642,7 @@ fn broken(written: String, node: Arc<str>, target: &Target, error: &BuildError) 
         states: StateTeller::new(ConnectivityState::TransientFailure).watch(),
         activity: Arc::default(),
         retries: RetrySettings::default(),
+        call_recorder: None,
         queries: mpsc::unbounded().0,
     })
 }

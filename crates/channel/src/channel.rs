@@ -26,6 +26,7 @@ use crate::call::{self, InFlight, RetrySettings};
 use crate::debug;
 use crate::driver::Query;
 use crate::idle::Activity;
+use crate::metrics::CallRecorder;
 use crate::published::Published;
 use crate::routing::Routing;
 use crate::state::{ConnectivityState, StateWatch};
@@ -57,7 +58,7 @@ pub struct Channel {
 #[derive(Debug)]
 pub(crate) struct ChannelContext {
     /// The target, as the program wrote it.
-    pub(crate) target: String,
+    pub(crate) target: Arc<str>,
     /// A random number, by which routes can hash all calls of the channel alike (gRFC A42).
     pub(crate) id: u64,
     /// The node id under which the control plane knows this client.
@@ -67,6 +68,8 @@ pub(crate) struct ChannelContext {
     pub(crate) states: StateWatch,
     pub(crate) activity: Arc<Activity>,
     pub(crate) retries: RetrySettings,
+    /// Hears of every call and attempt; `None` if nobody measures them.
+    pub(crate) call_recorder: Option<Arc<dyn CallRecorder>>,
     /// The way to the driver, which ends when the last sender is gone.
     pub(crate) queries: mpsc::UnboundedSender<Query>,
 }

@@ -66,7 +66,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `google-default` | the channel credentials `google_default` for xDS servers: tokens of Google's application default credentials |
-//! | `opentelemetry` | `metrics::OpenTelemetry`, which reports the metrics of gRFC A78 to OpenTelemetry |
+//! | `opentelemetry` | `metrics::OpenTelemetry`, which reports [`metrics`] of calls and of the xDS client to OpenTelemetry |
 //!
 //! # Environment
 //!
@@ -102,6 +102,7 @@ mod forecast;
 mod health;
 mod hostnames;
 mod idle;
+pub mod metrics;
 mod named;
 mod not_grpc;
 mod plan;
@@ -122,7 +123,7 @@ pub use call::{RequestHash, WaitForReady};
 pub use channel::{Channel, ResponseBody, ResponseFuture};
 pub use config_watch::ConfigWatch;
 #[doc(inline)]
-pub use crowfly_client::{csds_service, metrics};
+pub use crowfly_client::csds_service;
 #[doc(inline)]
 pub use crowfly_lb::CallCounters;
 #[doc(inline)]

@@ -7,7 +7,7 @@ use std::{cell::Cell, fmt, net::SocketAddr, sync::Arc};
 
 use xxhash_rust::xxh64::Xxh64;
 
-use crate::{CallOutcome, EndpointId, LocalityId, Selector, endpoint::ReadyEndpoint};
+use crate::{CallOutcome, ClusterName, EndpointId, LocalityId, Selector, endpoint::ReadyEndpoint};
 
 /// All that a pick may know about the call.
 ///
@@ -169,6 +169,12 @@ impl<T> Call<T> {
     /// The address of the endpoint that is connected.
     pub fn address(&self) -> SocketAddr {
         self.endpoint.address
+    }
+
+    /// The leaf cluster that the endpoint belongs to; `None` if the plan names none. Metrics call it the
+    /// backend service (A89).
+    pub fn cluster(&self) -> Option<&ClusterName> {
+        self.endpoint.cluster()
     }
 
     /// The locality that the endpoint was in when it was picked. It may have moved since.

@@ -31,10 +31,11 @@ struct Known {
 type Key = (ClusterName, Option<Arc<str>>);
 
 /// The open calls of one cluster.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))] // On a cache line of its own: every call writes it.
 pub(crate) struct CallCounter {
     open: AtomicU64,
+    pub(crate) cluster: ClusterName,
 }
 
 impl CallCounters {
@@ -78,7 +79,7 @@ impl CallCounters {
             known.by_key.retain(|_, counter| counter.strong_count() > 0);
             known.most = 2 * known.by_key.len().max(1);
         }
-        let counter = Arc::default();
+        let counter = Arc::new(CallCounter::new(cluster));
         known.by_key.insert(key, Arc::downgrade(&counter));
         counter
     }
@@ -89,6 +90,13 @@ impl CallCounters {
 }
 
 impl CallCounter {
+    fn new(cluster: &ClusterName) -> Self {
+        Self {
+            open: AtomicU64::new(0),
+            cluster: cluster.clone(),
+        }
+    }
+
     pub(crate) fn open(&self) -> u64 {
         self.open.load(Relaxed)
     }
@@ -139,7 +147,7 @@ mod interleavings {
     #[test]
     fn calls_that_begin_and_end_at_the_same_time_leave_none_open() {
         loom::model(|| {
-            let counter = Arc::new(CallCounter::default());
+            let counter = Arc::new(CallCounter::new(&"payments".into()));
             let call = |counter: Arc<CallCounter>| {
                 thread::spawn(move || {
                     counter.start();

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use crowfly_lb::{Call, CallContext, CallOutcome, EndpointId, Pick};
 use http::Response;
 use pin_project_lite::pin_project;
@@ -19,6 +20,7 @@ use tonic::{Code, Status};
 use super::PREVIOUS_ATTEMPTS;
 use super::decision::Decision;
 use super::failed::{CallError, Failed};
+use super::recording::AttemptRecord;
 use super::retry::{Ended, How, Pushback};
 use super::throttle::Tally;
 use crate::channel::ChannelContext;
@@ -37,6 +39,7 @@ use crate::transport::{
 /// it.
 pub(super) struct Attempt {
     token: Call<Sender>,
+    record: AttemptRecord,
     /// The status in the head of a response. Such a response has neither messages nor trailers.
     in_head: Option<i32>,
 }
@@ -46,7 +49,27 @@ impl Attempt {
     pub(super) async fn pick(
         decision: &Decision,
         channel: &ChannelContext,
+        previous_attempts: u32,
     ) -> Result<Self, Failed> {
+        let cluster = &decision.routed.cluster.name;
+        let record = decision.recording.attempt(cluster, previous_attempts);
+        match Self::pick_token(decision, channel).await {
+            Ok(token) => Ok(Self {
+                record: record.picked(&token),
+                token,
+                in_head: None,
+            }),
+            Err(failed) => {
+                record.end(failed.ended.how.outcome());
+                Err(failed)
+            }
+        }
+    }
+
+    async fn pick_token(
+        decision: &Decision,
+        channel: &ChannelContext,
+    ) -> Result<Call<Sender>, Failed> {
         let cluster: &Cluster = &decision.routed.cluster;
         // One seed for all looks. With a new one for each look, a call that waits would be dropped more
         // often than others.
@@ -61,19 +84,13 @@ impl Attempt {
                 found.map_err(|status| Failed::with_error(outcome.into(), status))?
             }
         };
-        match picked {
-            Ok(token) => Ok(Self {
-                token,
-                in_head: None,
-            }),
-            Err((how, text)) => {
-                let text = match &**channel.routing.load() {
-                    Routing::Ready(router) => router.with_notes(text),
-                    _ => text,
-                };
-                Err(Failed::with_error(how.into(), Status::unavailable(text)))
-            }
-        }
+        picked.map_err(|(how, text)| {
+            let text = match &**channel.routing.load() {
+                Routing::Ready(router) => router.with_notes(text),
+                _ => text,
+            };
+            Failed::with_error(how.into(), Status::unavailable(text))
+        })
     }
 
     /// Sends the request, and waits for the head of the response. The rest of the attempt belongs to
@@ -88,7 +105,7 @@ impl Attempt {
         let transport = self.token.transport();
         let request = || {
             let head = decision.head_for(transport.hostname(), previous_attempts);
-            head.map(|()| body.attempt())
+            head.map(|()| self.record.metered(body.attempt()))
         };
         let response = transport.send_with(request);
         let what = || format!("a response from {}", self.address());
@@ -115,7 +132,10 @@ impl Attempt {
         self.in_head = grpc_status(response.headers());
         match self.in_head {
             // The caller of a Trailers-Only response need not read its body.
-            Some(code) => self.token.will_end(CallOutcome::Status(code)),
+            Some(code) => {
+                self.token.will_end(CallOutcome::Status(code));
+                self.record.will_end(CallOutcome::Status(code));
+            }
             None => {
                 if let Some(status) = not_grpc::status_of(&response, self.address()) {
                     let outcome = CallOutcome::Status(status.code().into());
@@ -181,6 +201,7 @@ impl Attempt {
 
     fn finish(self, outcome: CallOutcome) {
         self.token.finish(outcome);
+        self.record.end(outcome);
     }
 
     fn address(&self) -> SocketAddr {
@@ -284,6 +305,12 @@ impl Guard for InFlight {
         let what = format!("the rest of a response from {}", attempt.address());
         attempt.finish(CallOutcome::DeadlineExceeded);
         Poll::Ready(this.deadline.exceeded(&what))
+    }
+
+    fn received(self: Pin<&mut Self>, data: &Bytes) {
+        if let Some(attempt) = self.project().attempt {
+            attempt.record.received(data);
+        }
     }
 
     fn worded(&self, status: Status) -> Status {

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, header};
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::recording::Recording;
 use super::{PREVIOUS_ATTEMPTS, RequestHash, WaitForReady};
 use crate::authority::CallAuthority;
 use crate::channel::ChannelContext;
@@ -31,12 +32,18 @@ pub(super) struct Decision {
     /// at most (gRFC A42).
     pub(super) hash: u64,
     pub(super) routed: Routed,
+    /// The record of the call, for metrics and traces.
+    pub(super) recording: Recording,
 }
 
 impl Decision {
     /// Reads the request and routes it. Waits for the first configuration and, if the call waits for
     /// ready, for one that works.
-    pub(super) async fn make(channel: &ChannelContext, request: Parts) -> Result<Self, Status> {
+    pub(super) async fn make(
+        channel: &ChannelContext,
+        request: Parts,
+        recording: &Recording,
+    ) -> Result<Self, Status> {
         let start = Instant::now();
         let deadline = Deadline::of(&request.headers, start)?;
         let wait_for_ready = request.extensions.get().copied().unwrap_or_default();
@@ -55,6 +62,7 @@ impl Decision {
             deadline: deadline.limited(routed.limit, start),
             wait_for_ready,
             routed,
+            recording: recording.clone(),
         })
     }
 

@@ -8,6 +8,7 @@
 mod attempt;
 mod decision;
 mod failed;
+mod recording;
 mod retry;
 mod throttle;
 
@@ -24,6 +25,7 @@ pub(crate) use self::attempt::InFlight;
 use self::decision::Decision;
 pub(crate) use self::decision::USER_AGENT;
 use self::failed::{CallError, Failed};
+use self::recording::Recording;
 pub(crate) use self::retry::RetrySettings;
 use self::retry::{Next, Retry};
 pub(crate) use self::throttle::RetryThrottle;
@@ -60,20 +62,24 @@ pub(crate) async fn run(
     channel: Arc<ChannelContext>,
     request: Request<Body>,
 ) -> Result<Response<ResponseBody<InFlight>>, Status> {
-    let response = attempts(&channel, request).await;
-    response.map_err(|error| match error {
+    let recording = Recording::begin(&channel, &request);
+    let response = attempts(&channel, request, &recording).await;
+    let response = response.map_err(|error| match error {
         CallError::Body(status) => status,
         CallError::Ours(status) => named(status, &channel.node),
-    })
+    });
+    recording.decided(response.as_ref().err());
+    response
 }
 
 async fn attempts(
     channel: &ChannelContext,
     request: Request<Body>,
+    recording: &Recording,
 ) -> Result<Response<ResponseBody<InFlight>>, CallError> {
     channel.activity.mark();
     let (request, body) = request.into_parts();
-    let decision = Decision::make(channel, request).await?;
+    let decision = Decision::make(channel, request, recording).await?;
     let body = ReplayBody::new(body, channel.retries.buffer);
     let policy = decision.routed.forward.retry.as_deref();
     let deadline = decision.deadline.at().map(Instant::into_std);
@@ -123,6 +129,6 @@ async fn attempt(
     body: &ReplayBody<Body>,
     previous: u32,
 ) -> Result<Response<ResponseBody<InFlight>>, Failed> {
-    let attempt = Attempt::pick(decision, channel).await?;
+    let attempt = Attempt::pick(decision, channel, previous).await?;
     attempt.send(decision, body, channel, previous).await
 }

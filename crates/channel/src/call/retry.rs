@@ -79,6 +79,16 @@ pub(super) enum How {
     Unpicked,
 }
 
+impl How {
+    /// The outcome of the attempt. One without an endpoint ends as UNAVAILABLE.
+    pub(super) fn outcome(self) -> CallOutcome {
+        match self {
+            Self::Outcome(outcome) => outcome,
+            Self::Dropped | Self::Unpicked => CallOutcome::Status(Code::Unavailable.into()),
+        }
+    }
+}
+
 /// The word of a server about the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushback {

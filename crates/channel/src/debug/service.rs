@@ -63,7 +63,7 @@ impl Debug for DebugService {
 fn describe(channel: &ChannelContext) -> impl Future<Output = v1::Channel> + use<> {
     let trees = channel.trees();
     let mut described = v1::Channel {
-        target: channel.target.clone(),
+        target: channel.target.to_string(),
         node_id: channel.node.to_string(),
         state: v1::State::from(channel.states.present()).into(),
         note: note(&channel.routing.load()),

@@ -89,7 +89,12 @@ impl<G: Guard> Body for ResponseBody<G> {
             return Poll::Ready(Some(Err(this.guard.worded(status))));
         }
         let (frame, end) = match ready!(stream.poll_frame(cx)) {
-            Some(Ok(frame)) if frame.is_data() => return Poll::Ready(Some(Ok(frame))),
+            Some(Ok(frame)) if frame.is_data() => {
+                if let Some(data) = frame.data_ref() {
+                    this.guard.received(data);
+                }
+                return Poll::Ready(Some(Ok(frame)));
+            }
             Some(Ok(frame)) => {
                 let status = frame.trailers_ref().and_then(grpc_status);
                 (Some(Ok(frame)), Ok(status))
@@ -131,6 +136,11 @@ pub trait Guard {
     fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
         let _ = cx;
         Poll::Pending
+    }
+
+    /// Hears of the next DATA of the response.
+    fn received(self: Pin<&mut Self>, data: &Bytes) {
+        let _ = data;
     }
 
     /// Turns a failure of the transport into the status that the caller sees.

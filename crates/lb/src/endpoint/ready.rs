@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    EndpointId, LocalityId,
+    ClusterName, EndpointId, LocalityId,
     counters::CallCounter,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
@@ -50,6 +50,11 @@ impl<T> ReadyEndpoint<T> {
         if let Some(cluster) = &self.cluster {
             cluster.finish();
         }
+    }
+
+    /// The leaf cluster that the endpoint belongs to; `None` if the plan has no node for one.
+    pub(crate) fn cluster(&self) -> Option<&ClusterName> {
+        self.cluster.as_deref().map(|counter| &counter.cluster)
     }
 
     fn picks(&self) -> u64 {
