@@ -44,6 +44,27 @@ fn configuration_is_given_once_the_last_piece_is_here() {
     assert_eq!((&c.notes, &config.notes), (&vec![], &vec![]));
 }
 
+/// gRFC A28, A74: a configuration with a split is whole when each cluster of the split is here. One with a weight
+/// of zero is not asked for.
+#[test]
+fn each_cluster_of_a_split_is_asked_for() {
+    let mut world = World::new();
+    world.give(&listener("web").rds("r"));
+    let split = [("c", 1), ("d", 1), ("c", 2), ("none", 0)];
+    world.give(&routes("r").host("web").split("/", &split));
+    world.waits_for("cluster c, cluster d");
+    world.give(&cluster("c"));
+    world.give(&endpoints("c"));
+    world.waits_for("cluster d");
+    world.give(&cluster("d"));
+    world.give(&endpoints("d"));
+
+    let config = world.ready();
+
+    let names: Vec<&str> = config.clusters.keys().map(|name| &**name).collect();
+    assert_eq!(names, ["c", "d"]);
+}
+
 /// A piece of a configuration, and how the world gets it.
 type Piece = (&'static str, fn(&mut World));
 
