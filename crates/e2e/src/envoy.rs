@@ -235,7 +235,9 @@ fn look_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn bootstrap(control: SocketAddr, api_type: &str) -> Value {
+/// The bootstrap of an Envoy that takes listeners and clusters from the control plane at `control`.
+/// `api_type` is `GRPC` or `DELTA_GRPC`.
+pub fn bootstrap(control: SocketAddr, api_type: &str) -> Value {
     let ads = json!({ "ads": {}, "resource_api_version": "V3" });
     json!({
         "node": { "id": "envoy", "cluster": "e2e" },

@@ -62,6 +62,23 @@ where
     Ok(response.into_inner().hostname)
 }
 
+/// Makes `count` calls, one after the other. Returns how often each outcome came: the name of a
+/// backend, or the code of a call that failed.
+pub async fn outcomes<S>(channel: &S, count: usize) -> Spread
+where
+    S: GrpcService<Body> + Clone,
+    S::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
+    <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
+{
+    let mut outcomes = Spread::new();
+    for _ in 0..count {
+        let outcome = unary_call(channel).await;
+        let key = outcome.unwrap_or_else(|status| format!("{:?}", status.code()));
+        *outcomes.entry(key).or_default() += 1;
+    }
+    outcomes
+}
+
 /// Makes `count` calls, one after the other, and counts the answers of each backend.
 ///
 /// # Panics

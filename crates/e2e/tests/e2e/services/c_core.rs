@@ -4,7 +4,9 @@ use crowfly_e2e::c_core::CCoreClient;
 use crowfly_e2e::peers;
 use crowfly_e2e::rpc::Spread;
 
-use super::{CALLS, Fleet, assert_all, assert_share};
+use super::{
+    CALLS, FAULT, Fleet, MATCHES, RETRY, SPLIT, TIMEOUT, assert_all, assert_ended, assert_share,
+};
 use crate::CROWFLY;
 
 /// The outcomes of calls to `svc` with these settings; `None` without the peer.
@@ -18,13 +20,7 @@ fn outcomes(fleet: &Fleet, svc: &str, calls: usize) -> Option<Spread> {
 /// gRFC A28: a route's calls are split as configured, and the first match decides.
 #[test]
 fn c_core_splits_the_calls_of_a_route() {
-    let fleet = Fleet::start();
-    let path = "/grpc.testing.TestService/UnaryCall";
-    let svc = format!(
-        "routes: [{{ match: {{ path: /a.A/B }}, to: flaky }}, \
-         {{ match: {{ path: {path} }}, split: {{ v1: 80%, v2: 20% }} }}, {{ to: slow }}]"
-    );
-    let Some(outcomes) = outcomes(&fleet, &svc, CALLS) else {
+    let Some(outcomes) = outcomes(&Fleet::start(), SPLIT, CALLS) else {
         return;
     };
     assert_share(&outcomes, "v1", 80.0);
@@ -34,12 +30,7 @@ fn c_core_splits_the_calls_of_a_route() {
 /// gRFC A28: regular expressions, absent headers and fractions choose a route.
 #[test]
 fn c_core_matches_by_expression_header_and_fraction() {
-    let fleet = Fleet::start();
-    let svc = r"routes: [
-        { match: { headers: [{ name: x-tier, exact: gold }] }, to: slow },
-        { match: { regex: '/grpc\.testing\.\w+/Unary.*', headers: [{ name: x-tier, present: false }], fraction: 30% }, to: v1 },
-        { match: { prefix: /GRPC.testing.testservice/, ignore_case: true }, to: v2 }]";
-    let Some(outcomes) = outcomes(&fleet, svc, CALLS) else {
+    let Some(outcomes) = outcomes(&Fleet::start(), MATCHES, CALLS) else {
         return;
     };
     assert_share(&outcomes, "v1", 30.0);
@@ -50,8 +41,7 @@ fn c_core_matches_by_expression_header_and_fraction() {
 #[test]
 fn c_core_retries_as_the_service_says() {
     let fleet = Fleet::start();
-    let retry = "retry: { attempts: 3, backoff: { base: 2ms, max: 4ms } }, routes: [{ to: flaky }]";
-    let Some(with) = outcomes(&fleet, retry, 40) else {
+    let Some(with) = outcomes(&fleet, RETRY, 40) else {
         return;
     };
     assert_all(&with, "flaky");
@@ -62,26 +52,21 @@ fn c_core_retries_as_the_service_says() {
 /// gRFC A31: a timeout ends calls that the caller would let run.
 #[test]
 fn c_core_ends_a_call_after_the_timeout_of_its_route() {
-    let fleet = Fleet::start();
-    let svc = "timeout: 1h, routes: [{ to: slow, timeout: 100ms }]";
-    let Some(outcomes) = outcomes(&fleet, svc, 3) else {
+    let Some(outcomes) = outcomes(&Fleet::start(), TIMEOUT, 3) else {
         return;
     };
-    assert_all(&outcomes, "DEADLINE_EXCEEDED");
+    assert_ended(&outcomes, ["DEADLINE_EXCEEDED", "CANCELLED"]);
 }
 
 /// gRFC A33: faults fail the percentage of calls that the route says, and reach no server.
 #[test]
 fn c_core_injects_the_faults_of_a_route() {
     let fleet = Fleet::start();
-    let fault =
-        "fault: { delay: { fixed: 1ms }, abort: { status: resource_exhausted, fraction: 25% } }";
-    let svc = format!("{fault}, routes: [{{ to: v1 }}]");
-    let Some(with) = outcomes(&fleet, &svc, CALLS) else {
+    let Some(with) = outcomes(&fleet, FAULT, CALLS) else {
         return;
     };
     assert_share(&with, "RESOURCE_EXHAUSTED", 25.0);
     assert_share(&with, "v1", 75.0);
-    let svc = format!("{fault}, routes: [{{ to: v1, fault: none }}]");
-    assert_all(&outcomes(&fleet, &svc, 100).unwrap(), "v1");
+    let without = FAULT.replace("to: v1", "to: v1, fault: none");
+    assert_all(&outcomes(&fleet, &without, 100).unwrap(), "v1");
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 
 use crowfly_e2e::envoy::Envoy;
 use crowfly_e2e::product::Control;
@@ -11,7 +12,7 @@ use crowfly_e2e::{peers, resources};
 use serde_json::{Value, json};
 use tonic::transport::{Channel, Endpoint};
 
-use super::{CALLS, Fleet, assert_all, assert_share};
+use super::{CALLS, FAULT, Fleet, MATCHES, RETRY, SPLIT, TIMEOUT, assert_all, assert_share};
 use crate::CROWFLY;
 
 /// An Envoy that serves `svc`, and the control plane of both.
@@ -38,12 +39,7 @@ impl Proxied {
     }
 
     async fn outcomes(&self, calls: usize) -> Spread {
-        let mut outcomes = Spread::new();
-        for _ in 0..calls {
-            let outcome = rpc::unary_call(&self.channel).await;
-            let key = outcome.unwrap_or_else(|status| format!("{:?}", status.code()));
-            *outcomes.entry(key).or_default() += 1;
-        }
+        let outcomes = rpc::outcomes(&self.channel, calls).await;
         self.assert_nothing_rejected();
         outcomes
     }
@@ -84,50 +80,53 @@ fn plain_channel(address: SocketAddr) -> Channel {
 
 /// gRFC A28: matches and splits mean the same to an Envoy.
 #[tokio::test(flavor = "multi_thread")]
-async fn envoy_splits_the_calls_of_a_route() {
+async fn envoy_matches_and_splits_calls() {
     let fleet = Fleet::start();
-    let svc = r"routes: [
-        { match: { headers: [{ name: x-tier, exact: gold }] }, to: slow },
-        { match: { regex: '/grpc\.testing\.\w+/Stream.*' }, to: slow },
-        { match: { prefix: /GRPC.testing.testservice/, headers: [{ name: x-tier, present: false }], ignore_case: true }, split: { v1: 80%, v2: 20% } }]";
-    let Some(proxied) = Proxied::start(&fleet, svc) else {
-        return;
-    };
-    let outcomes = proxied.outcomes(CALLS).await;
-    assert_share(&outcomes, "v1", 80.0);
-    assert_share(&outcomes, "v2", 20.0);
-
-    let svc = r"routes: [{ match: { regex: '/grpc\.testing\.\w+/Unary.*', fraction: 30% }, to: v1 }, { to: v2 }]";
-    let proxied = Proxied::start(&fleet, svc).unwrap();
-    let outcomes = proxied.outcomes(CALLS).await;
-    assert_share(&outcomes, "v1", 30.0);
-    assert_share(&outcomes, "v2", 70.0);
+    for (svc, v1) in [(SPLIT, 80.0), (MATCHES, 30.0)] {
+        let Some(proxied) = Proxied::start(&fleet, svc) else {
+            return;
+        };
+        let outcomes = proxied.outcomes(CALLS).await;
+        assert_share(&outcomes, "v1", v1);
+        assert_share(&outcomes, "v2", 100.0 - v1);
+    }
 }
 
-/// gRFC A31, A33, A44: retries, timeouts and faults mean the same to an Envoy.
+/// gRFC A44: retries mean the same to an Envoy.
 #[tokio::test(flavor = "multi_thread")]
-async fn envoy_retries_ends_and_fails_calls_as_the_service_says() {
+async fn envoy_retries_as_the_service_says() {
     let fleet = Fleet::start();
-    let retry = "retry: { attempts: 3, backoff: { base: 2ms, max: 4ms } }, routes: [{ to: flaky }]";
-    let Some(proxied) = Proxied::start(&fleet, retry) else {
+    let Some(proxied) = Proxied::start(&fleet, RETRY) else {
         return;
     };
     assert_all(&proxied.outcomes(40).await, "flaky");
+}
 
-    let svc =
-        "fault: { abort: { status: resource_exhausted, fraction: 25% } }, routes: [{ to: v1 }]";
-    let proxied = Proxied::start(&fleet, svc).unwrap();
-    let outcomes = proxied.outcomes(CALLS).await;
-    assert_share(&outcomes, "ResourceExhausted", 25.0);
-    assert_share(&outcomes, "v1", 75.0);
-
-    let svc = "timeout: 1h, routes: [{ to: slow, timeout: 100ms }]";
-    let proxied = Proxied::start(&fleet, svc).unwrap();
+/// gRFC A31: a timeout ends calls in an Envoy, too, with another status.
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_ends_a_call_after_the_timeout_of_its_route() {
+    let fleet = Fleet::start();
+    let Some(proxied) = Proxied::start(&fleet, TIMEOUT) else {
+        return;
+    };
     let outcomes = proxied.outcomes(1).await;
     assert!(!outcomes.contains_key("slow"), "{outcomes:?}");
 }
 
-/// An Envoy accepts everything that the example has, if its bootstrap has the secrets.
+/// gRFC A33: faults mean the same to an Envoy.
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_injects_the_faults_of_a_route() {
+    let fleet = Fleet::start();
+    let Some(proxied) = Proxied::start(&fleet, FAULT) else {
+        return;
+    };
+    let outcomes = proxied.outcomes(CALLS).await;
+    assert_share(&outcomes, "ResourceExhausted", 25.0);
+    assert_share(&outcomes, "v1", 75.0);
+}
+
+/// An Envoy accepts everything that the example has. Its bootstrap must have the secrets; if not, it
+/// refuses the one cluster with TLS.
 #[test]
 fn envoy_accepts_the_example_with_every_key() {
     let Some(program) = peers::envoy() else {
@@ -135,12 +134,39 @@ fn envoy_accepts_the_example_with_every_key() {
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let example = fs::read_to_string(root.join("examples/routes.yaml")).unwrap();
-    let mut listener = with_fault_filter(resources::http2_listener("shop"));
-    listener["name"] = json!("ingress");
+    let listener = with_fault_filter(resources::http2_listener("shop"));
     let control = CROWFLY.control_of(&format!("{example}resources:\n- {listener}\n"));
-    let envoy = Envoy::start(program, control.address);
-    envoy.listener("ingress");
-    // Its bootstrap has no secrets, so it refuses the one cluster with TLS, and says so.
-    envoy.until_stat("cluster_manager.cds.update_rejected", |count| count > 0);
-    assert_eq!(envoy.stat("http.shop.rds.shop.update_rejected"), Some(0));
+    let certs = tempfile::tempdir().unwrap();
+    let certs = certs.path().to_str().unwrap();
+    let made = Command::new(CROWFLY.program)
+        .args(["certs", "--out", certs, "envoy"])
+        .output();
+    assert!(made.unwrap().status.success());
+    for (has_secrets, rejected) in [(true, 0), (false, 1)] {
+        let mut bootstrap = crowfly_e2e::envoy::bootstrap(control.address, "GRPC");
+        if has_secrets {
+            bootstrap["static_resources"]["secrets"] = secrets(certs);
+        }
+        let envoy = Envoy::start_from(program, &bootstrap.to_string());
+        envoy.listener("ingress");
+        let count = "cluster_manager.cds.update_rejected";
+        envoy.until_stat(count, |count| count >= rejected);
+        assert_eq!(envoy.stat(count), Some(rejected));
+        assert_eq!(envoy.stat("http.shop.rds.shop.update_rejected"), Some(0));
+    }
+}
+
+/// The secrets of docs/envoy.md.
+fn secrets(certs: &str) -> Value {
+    let file = |name: &str| json!({ "filename": format!("{certs}/{name}") });
+    json!([
+        { "name": "mesh", "validation_context": { "trusted_ca": file("ca.pem") } },
+        {
+            "name": "mesh",
+            "tls_certificate": {
+                "certificate_chain": file("envoy.pem"),
+                "private_key": file("envoy.key"),
+            },
+        },
+    ])
 }

@@ -2,6 +2,7 @@
 //! Envoy and our own channel, each served by our control plane from one file.
 
 mod c_core;
+mod crowfly;
 mod envoy;
 
 use std::fmt::Write;
@@ -13,6 +14,30 @@ use crate::CROWFLY;
 
 /// The calls that a split or a percentage is judged by.
 const CALLS: usize = 1_000;
+
+/// 80% of the calls go to `v1`, and 20% to `v2`.
+const SPLIT: &str = "routes: [
+    { match: { path: /a.A/B }, to: flaky },
+    { match: { path: /grpc.testing.TestService/UnaryCall }, split: { v1: 80%, v2: 20% } },
+    { to: slow }]";
+
+/// 30% of the calls go to `v1`, and all others to `v2`.
+const MATCHES: &str = r"routes: [
+    { match: { headers: [{ name: x-tier, exact: gold }] }, to: slow },
+    { match: { regex: '/grpc\.testing\.\w+/Unary.*', headers: [{ name: x-tier, present: false }], fraction: 30% }, to: v1 },
+    { match: { prefix: /GRPC.testing.testservice/, ignore_case: true }, to: v2 }]";
+
+/// Every second call would fail, if it were not tried again.
+const RETRY: &str =
+    "retry: { attempts: 3, backoff: { base: 2ms, max: 4ms } }, routes: [{ to: flaky }]";
+
+/// Every call ends before its answer.
+const TIMEOUT: &str = "timeout: 1h, routes: [{ to: slow, timeout: 100ms }]";
+
+/// 25% of the calls fail with RESOURCE_EXHAUSTED.
+const FAULT: &str = "
+    fault: { delay: { fixed: 1ms }, abort: { status: resource_exhausted, fraction: 25% } },
+    routes: [{ to: v1 }]";
 
 /// The backends that the services below have.
 struct Fleet {
@@ -68,4 +93,11 @@ fn assert_share(outcomes: &Spread, key: &str, percent: f64) {
 /// Asserts that all outcomes were `key`.
 fn assert_all(outcomes: &Spread, key: &str) {
     assert_eq!(outcomes.keys().collect::<Vec<_>>(), [key], "{outcomes:?}");
+}
+
+/// Asserts that no call lasted until its answer. The server may notice the end of a call before the
+/// client does, and a tonic server then says CANCELLED.
+fn assert_ended(outcomes: &Spread, [deadline_exceeded, cancelled]: [&str; 2]) {
+    let is_end = |key: &String| key == deadline_exceeded || key == cancelled;
+    assert!(outcomes.keys().all(is_end), "{outcomes:?}");
 }
