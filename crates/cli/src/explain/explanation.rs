@@ -114,6 +114,8 @@ pub struct RouteReport {
     pub matcher: Option<String>,
     /// The cluster of the route; `null` if the route was left out, or does not forward.
     pub cluster: Option<String>,
+    /// The retry policy of the route's calls, its own or the one of the virtual host; `null` if there is none.
+    pub retry: Option<String>,
     /// The result for the path; `null` without a path.
     pub verdict: Option<Verdict>,
     /// The reason of the verdict, where it is not obvious.

@@ -10,7 +10,7 @@ use crowfly_model::grpc::{
     Listener, RouteConfig,
     endpoints::{Endpoints, Health},
     listener::{ListenerKind, RouteSource},
-    route::{self, CallHead, Headers, RouteTable, SkippedRoute},
+    route::{self, CallHead, Headers, RouteAction, RouteTable, SkippedRoute},
 };
 use crowfly_xds::{ResolveRoots, Resolved, View, XdsConfig};
 
@@ -174,6 +174,7 @@ fn left_out(route: &SkippedRoute, call: &ExplainedCall, is_reached: bool) -> Rou
         name: (!route.name.is_empty()).then(|| route.name.clone()),
         matcher: None,
         cluster: None,
+        retry: None,
         verdict: Some(Verdict::LeftOut),
         why: Some(route.reason.clone()),
         note: note.map(str::to_owned),
@@ -196,10 +197,18 @@ fn tried<H: Headers + ?Sized>(
         name: None,
         matcher: Some(route.condition.path.to_string()),
         cluster: route.action.clusters().next().map(str::to_owned),
+        retry: retry_policy(&route.action),
         verdict,
         why: mismatch.map(|mismatch| mismatch.to_string()),
         note: None,
         unsupported: Vec::new(),
+    }
+}
+
+fn retry_policy(action: &RouteAction) -> Option<String> {
+    match action {
+        RouteAction::Forward(forward) => forward.retry.as_ref().map(ToString::to_string),
+        RouteAction::NonForwarding => None,
     }
 }
 

@@ -103,6 +103,9 @@ impl Explanation {
             note_all(&mut node, &route.unsupported);
             self.mark(&mut node, &format!("routes[{}]", route.index));
             let is_open = matches!(route.verdict, None | Some(Verdict::Matches));
+            if is_open && let Some(retry) = &route.retry {
+                node.remark(format!("retries: {retry}"));
+            }
             let of_route =
                 |one: &&Destination| Some(&one.cluster.resource.name) == route.cluster.as_ref();
             if is_open && let Some(i) = clusters.iter().position(of_route) {
