@@ -34,6 +34,7 @@ mod outcomes;
 mod policies;
 mod proxy;
 mod retries;
+mod retry_limits;
 mod retry_policies;
 mod retry_streams;
 mod routing;
