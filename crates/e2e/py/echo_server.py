@@ -15,12 +15,15 @@ are, so that no code has to be generated. The methods of /e2e.Echo/:
              may still be sent
     Refuse   the same with nothing before it
     Details  the same with `details-bin` of as many bytes as the request says
+    Flaky    all requests, joined by commas; UNAVAILABLE while fewer attempts were made before than the
+             number in the first says, with the rest of the first, if any, as grpc-retry-pushback-ms
 
 Every response but that of Refuse has NAME as `hostname` in its initial metadata. SIGTERM stops the server
 gracefully: open calls have GRACE seconds to end. Prints one JSON event per line:
 
     {"event": "listening", "port": P}
     {"event": "begun" | "cancelled"}   a Sleep call
+    {"event": "attempt", "previous": A, "requests": R}   a Flaky call
     {"event": "stopped"}
 
 It ends with its stdin, so it never outlives the test that started it.
@@ -99,6 +102,17 @@ class Echo:
         details = (("details-bin", bytes(int(request))),)
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, MESSAGE, TRAILERS + details)
 
+    async def flaky(self, requests, context):
+        previous = dict(context.invocation_metadata()).get("grpc-previous-rpc-attempts")
+        joined = b",".join([request async for request in requests])
+        event("attempt", previous=previous, requests=joined.decode())
+        failures, *pushback = joined.decode().split(",")[0].split()
+        if int(previous or 0) < int(failures):
+            trailers = tuple(("grpc-retry-pushback-ms", value) for value in pushback)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "flaky", trailers)
+        await context.send_initial_metadata(self.head)
+        return joined
+
     def handlers(self):
         return {
             "Unary": grpc.unary_unary_rpc_method_handler(self.unary),
@@ -109,6 +123,7 @@ class Echo:
             "PingPong": grpc.stream_stream_rpc_method_handler(self.ping_pong),
             "Fail": grpc.stream_unary_rpc_method_handler(self.fail),
             "Details": grpc.unary_unary_rpc_method_handler(self.details),
+            "Flaky": grpc.stream_unary_rpc_method_handler(self.flaky),
             "Refuse": grpc.stream_unary_rpc_method_handler(self.refuse),
         }
 

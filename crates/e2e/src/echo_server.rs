@@ -65,6 +65,16 @@ impl EchoServer {
         self.wait_for_event("cancelled");
     }
 
+    /// Waits for the next attempt of a `Flaky` call: `grpc-previous-rpc-attempts` of its metadata, and all of
+    /// its requests, joined by commas.
+    pub fn wait_for_attempt(&self) -> (Option<String>, String) {
+        self.process.wait_for("an attempt", |line| {
+            let event: Value = serde_json::from_str(line).ok()?;
+            let previous = event["previous"].as_str().map(str::to_owned);
+            Some((previous, event["requests"].as_str()?.to_owned()))
+        })
+    }
+
     /// Has it stop gracefully, and waits for that: open calls have a second to end, and are ended
     /// then.
     pub fn stop(&self) {

@@ -1,7 +1,7 @@
 //! The decision of a call: all that is decided once, before its first attempt.
 //!
 //! It is made from one configuration and kept for all attempts. A call that was routed stays with its
-//! cluster even if the routes change (gRFC A31). Filters and retry policies of routes will be decided here
+//! cluster and its retry policy even if the routes change (gRFC A31). Filters of routes will be decided here
 //! too.
 
 use http::request::Parts;

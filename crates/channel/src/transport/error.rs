@@ -2,7 +2,8 @@
 //!
 //! gRFC A6 lets a client repeat a call without asking the application in two cases only: the call
 //! never left the client (any number of times), or the server is known not to have acted on it
-//! (once). All else is for the application to decide. [`SendErrorKind`] is that distinction.
+//! (once). All else is for the application or for a retry policy to decide. [`SendErrorKind`] is that
+//! distinction.
 
 use std::error::Error as StdError;
 use std::fmt;

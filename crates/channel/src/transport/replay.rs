@@ -1,7 +1,7 @@
 //! A request body that can be sent again, until its call is committed.
 //!
-//! A transparent retry (gRFC A6) repeats a call whose body may already have been read in part. So the
-//! frames that an attempt reads are kept until the call is committed. A call is committed when its
+//! A retry, transparent or by a policy (gRFC A6), repeats a call whose body may already have been read in
+//! part. So the frames that an attempt reads are kept until the call is committed. A call is committed when its
 //! response begins, or when its body would take too much memory. Keeping a frame clones its [`Bytes`]
 //! and does not copy the data.
 
@@ -16,7 +16,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use thiserror::Error;
 
-/// The number of bytes of a body that are kept for another attempt: 256 KiB, as in gRPC C-core
+/// The number of bytes of a body that are kept for another attempt by default: 256 KiB, as in gRPC C-core
 /// (`grpc.per_rpc_retry_buffer_size`). It holds nearly every unary request and the start of a
 /// stream, and a thousand waiting calls still fit into 256 MiB.
 pub const DEFAULT_REPLAY_LIMIT: usize = 256 * 1024;

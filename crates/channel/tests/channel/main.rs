@@ -38,6 +38,7 @@ mod outcomes;
 mod policies;
 mod proxy;
 mod retries;
+mod retry_limits;
 mod retry_policies;
 mod retry_streams;
 mod routing;

@@ -1,7 +1,7 @@
 //! The choice of a route: every route tells why it is or is not the one.
 
 use envoy_types::pb::envoy::config::route::v3::{
-    HeaderMatcher, QueryParameterMatcher, RedirectAction, RouteConfiguration,
+    HeaderMatcher, QueryParameterMatcher, RedirectAction, RetryPolicy, RouteConfiguration,
     header_matcher::HeaderMatchSpecifier, route::Action,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
@@ -55,6 +55,40 @@ fn each_route_says_why_it_is_not_the_one() {
         "routes[0]",
     ];
     assert_eq!(lines, expected);
+}
+
+/// gRFC A44: the policy of the virtual host is that of the routes without one.
+#[test]
+fn a_route_shows_its_retry_policy() {
+    let policy = |conditions: &str| RetryPolicy {
+        retry_on: conditions.to_owned(),
+        ..RetryPolicy::default()
+    };
+    let resources = table(|config| {
+        let host = &mut config.virtual_hosts[0];
+        host.retry_policy = Some(policy("unavailable"));
+        if let Some(Action::Route(action)) = &mut host.routes[1].action {
+            action.retry_policy = Some(policy("internal,cancelled"));
+        }
+    });
+    for (path, expected) in [
+        (
+            "/pay.Pay/Charge",
+            "2 attempts on unavailable, 25ms to 250ms apart",
+        ),
+        (
+            "/pay.Pay/Other",
+            "2 attempts on cancelled, internal, 25ms to 250ms apart",
+        ),
+    ] {
+        let explanation = explained(&resources, &call(path));
+        let text = explanation.to_string();
+        let shown = text.lines().filter(|line| line.contains("retries: "));
+        let shown: Vec<_> = shown
+            .map(|line| line.trim_start_matches(['│', ' ']))
+            .collect();
+        assert_eq!(shown, [format!("retries: {expected}")], "{text}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 mod calls;
 mod endings;
 mod limits;
+mod retries;
 mod wire;
 
 use std::net::SocketAddr;
