@@ -47,6 +47,7 @@ mod servers;
 mod spans;
 mod state;
 mod support;
+mod targets;
 mod timeouts;
 mod tls_backend;
 mod unsaid_credentials;

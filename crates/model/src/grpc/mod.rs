@@ -10,6 +10,7 @@
 pub mod cluster;
 pub mod endpoints;
 pub mod listener;
+pub mod plain;
 pub mod route;
 
 mod any;
