@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use crowfly_client::{XdsClient, XdsClientError};
 use crowfly_lb::CallCounters;
+use crowfly_model::Errors;
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, UnknownAuthority};
+use crowfly_model::grpc::plain::PlainPolicy;
 use crowfly_xds::ResolveRoots;
 use futures_channel::mpsc;
 use thiserror::Error;
@@ -25,7 +27,8 @@ use tracing::{error, warn};
 use crate::authority::{CallAuthority, parse_authority};
 use crate::call::RetrySettings;
 use crate::channel::{Channel, ChannelContext};
-use crate::config_watch::{ConfigSource, ConfigWatch};
+use crate::config_watch::{self, ConfigWatch};
+use crate::configs::{ConfigSource, PlainSource};
 use crate::dns::{Resolve, SystemResolver};
 use crate::driver::{Driver, Outlets};
 use crate::endpoints::Endpoints;
@@ -41,7 +44,7 @@ use crate::published::Published;
 use crate::routing::Routing;
 use crate::security::{Credentials, Profiles};
 use crate::state::{ConnectivityState, StateTeller};
-use crate::target::{Target, TargetError};
+use crate::target::{Place, Target, TargetError, XdsTarget};
 use crate::transport::{BackendTls, Connector, Keepalive, Profile, TlsError, Windows};
 
 /// gRPC's usual limit for TCP, TLS and SETTINGS together.
@@ -91,6 +94,7 @@ pub struct ChannelBuilder {
     call_recorder: Option<Arc<dyn CallRecorder>>,
     dns_resolver: Option<Arc<dyn Resolve>>,
     dns_refresh: Option<Duration>,
+    plain_policy: Option<PlainPolicy>,
     call_counters: Option<Arc<CallCounters>>,
     policies: PolicyRegistry,
     filters: FilterRegistry,
@@ -122,6 +126,7 @@ impl ChannelBuilder {
             call_recorder: None,
             dns_resolver: None,
             dns_refresh: None,
+            plain_policy: None,
             call_counters: None,
             policies: PolicyRegistry::new(),
             filters: FilterRegistry::new(),
@@ -409,6 +414,18 @@ impl ChannelBuilder {
         self
     }
 
+    /// Spreads calls over all addresses of a target without a control plane (`dns:`, `ipv4:`, `ipv6:`). By
+    /// default the first address that can be reached gets all calls, as in gRPC. For a target of the scheme
+    /// `xds` it has no effect, because each cluster has its own policy.
+    ///
+    /// ```
+    /// let builder = crowfly::Channel::builder("dns:///payments:50051").round_robin();
+    /// ```
+    pub fn round_robin(mut self) -> Self {
+        self.plain_policy = Some(PlainPolicy::RoundRobin);
+        self
+    }
+
     /// Adds balancing policies of your own, which clusters may name (gRFC A52): see
     /// [`policy`](crate::policy). A cluster is refused if it names no policy that the channel has.
     pub fn policies(mut self, policies: &PolicyRegistry) -> Self {
@@ -470,7 +487,7 @@ impl ChannelBuilder {
         let written = self.target.clone();
         let given = self.bootstrap.as_ref().map(|given| given.node.id.clone());
         Ok(self.start(&target).unwrap_or_else(|error| {
-            error!(target = &*target.service, %error, "the channel cannot work");
+            error!(target = target.name(), %error, "the channel cannot work");
             // The bootstrap may be good, and something else bad.
             let found = || {
                 Bootstrap::from_env()
@@ -488,15 +505,24 @@ impl ChannelBuilder {
     pub fn watch_config(mut self) -> Result<ConfigWatch, BuildError> {
         let target: Target = self.target.parse()?;
         let authority = self.authority_for(&target)?;
-        let bootstrap = self.take_bootstrap()?;
-        Ok(self.source(bootstrap, &target, &authority)?.watch())
+        match target {
+            Target::Plain(_) => Err(BuildError::NoControlPlane),
+            Target::Xds(target) => {
+                let bootstrap = self.take_bootstrap()?;
+                let source = self.xds_source(bootstrap, &target, &authority)?;
+                Ok(source.watch())
+            }
+        }
     }
 
     fn start(mut self, target: &Target) -> Result<Channel, BuildError> {
         let authority = self.authority_for(target)?;
-        let bootstrap = self.take_bootstrap()?;
-        let credentials = self.credentials(&bootstrap, &authority);
-        let profiles = Profiles::new(self.profile(&authority)?, credentials);
+        let bootstrap = match target {
+            Target::Plain(_) => None,
+            Target::Xds(_) => Some(self.take_bootstrap()?),
+        };
+        let credentials = self.credentials(bootstrap.as_ref(), &authority);
+        let profiles = Profiles::new(self.profile(target, &authority)?, credentials);
         let retries = self.retry_settings()?;
         let service = self.health_check.clone();
         let health_check = service.map(|service| HealthCheck {
@@ -513,7 +539,7 @@ impl ChannelBuilder {
         let written = self.target.as_str().into();
         let call_recorder = self.call_recorder.clone();
         let source = self.source(bootstrap, target, &authority)?;
-        let node = source.node.as_str().into();
+        let node = source.node().into();
         let routing = Arc::new(Published::new(Routing::nothing()));
         let states = StateTeller::new(ConnectivityState::Connecting);
         let state = states.watch();
@@ -545,26 +571,29 @@ impl ChannelBuilder {
         }
     }
 
-    /// Who decides about TLS to backends: the program if it has said something, or else each cluster.
-    fn credentials(&self, bootstrap: &Bootstrap, authority: &CallAuthority) -> Credentials {
+    /// Who decides about TLS to backends: the program if it has said something or there is no control plane,
+    /// or else each cluster.
+    fn credentials(&self, bootstrap: Option<&Bootstrap>, authority: &CallAuthority) -> Credentials {
         if self.backend_tls.is_some() {
             return Credentials::Program("TLS");
         }
-        if self.plaintext {
-            return Credentials::Program("plaintext");
+        match bootstrap {
+            Some(bootstrap) if !self.plaintext => {
+                let providers = bootstrap.certificate_providers.clone();
+                Credentials::xds(providers, authority.as_str())
+            }
+            _ => Credentials::Program("plaintext"),
         }
-        let providers = bootstrap.certificate_providers.clone();
-        Credentials::xds(providers, authority.as_str())
     }
 
     /// The profile of connections to clusters that ask for no TLS, or to all if the program decides.
-    fn profile(&self, authority: &CallAuthority) -> Result<Profile, BuildError> {
+    fn profile(&self, target: &Target, authority: &CallAuthority) -> Result<Profile, BuildError> {
         let profile = match &self.backend_tls {
             Some(tls) => Profile::with_tls(tls, authority.as_str())?,
             None => Profile::plaintext(),
         };
-        let profile = match &self.connector {
-            Some(connector) => profile.with_connector(connector.clone()),
+        let profile = match self.connector_for(target) {
+            Some(connector) => profile.with_connector(connector),
             None => profile,
         };
         let profile = match self.keepalive {
@@ -585,17 +614,58 @@ impl ChannelBuilder {
     fn authority_for(&self, target: &Target) -> Result<CallAuthority, BuildError> {
         match &self.authority {
             Some(text) => parse_authority(text).map_err(BuildError::Authority),
-            None => Ok(target.authority.clone()),
+            None => Ok(target.authority().clone()),
         }
+    }
+
+    /// The sockets to backends, if they are not TCP.
+    fn connector_for(&self, target: &Target) -> Option<Connector> {
+        #[cfg(unix)]
+        if let Target::Plain(plain) = target
+            && let Place::Unix(path) = &plain.place
+            && self.connector.is_none()
+        {
+            return Some(Connector::unix(path));
+        }
+        self.connector.clone()
     }
 
     /// The source of configurations.
     fn source(
         self,
-        bootstrap: Bootstrap,
+        bootstrap: Option<Bootstrap>,
         target: &Target,
         authority: &CallAuthority,
     ) -> Result<ConfigSource, BuildError> {
+        match (target, bootstrap) {
+            (Target::Plain(target), _) => {
+                let resolver = self.dns_resolver;
+                let resolver = resolver.unwrap_or_else(|| Arc::new(SystemResolver::new()));
+                let policy = self.plain_policy.unwrap_or_default();
+                let source = PlainSource::new(target, policy, resolver, self.dns_refresh)?;
+                Ok(ConfigSource::Plain(source))
+            }
+            (Target::Xds(target), Some(bootstrap)) => {
+                if self.plain_policy.is_some() {
+                    warn!(
+                        target = self.target,
+                        "round_robin is ignored: clusters decide"
+                    );
+                }
+                let source = self.xds_source(bootstrap, target, authority)?;
+                Ok(ConfigSource::Xds(Box::new(source)))
+            }
+            (Target::Xds(_), None) => Err(BuildError::NoControlPlane),
+        }
+    }
+
+    /// The source of configurations of a control plane.
+    fn xds_source(
+        self,
+        bootstrap: Bootstrap,
+        target: &XdsTarget,
+        authority: &CallAuthority,
+    ) -> Result<config_watch::ConfigSource, BuildError> {
         let xds_authority = target.xds_authority.as_deref();
         let listener = bootstrap.listener_name(xds_authority, &target.service)?;
         let node = bootstrap.node.id.clone();
@@ -632,7 +702,7 @@ impl ChannelBuilder {
             held: BTreeSet::new(),
         };
         let resolver = self.dns_resolver;
-        Ok(ConfigSource {
+        Ok(config_watch::ConfigSource {
             client: client.shared()?,
             roots,
             node,
@@ -649,7 +719,7 @@ fn broken(written: String, node: Arc<str>, target: &Target, error: &BuildError) 
         target: written.into(),
         id: fastrand::u64(..),
         node,
-        authority: target.authority.clone(),
+        authority: target.authority().clone(),
         routing: Arc::new(Published::new(routing)),
         states: StateTeller::new(ConnectivityState::TransientFailure).watch(),
         activity: Arc::default(),
@@ -675,6 +745,12 @@ pub enum BuildError {
     /// The settings of the retry throttle are out of range.
     #[error("retry throttling: {0}")]
     RetryThrottling(String),
+    /// The target has no control plane, so there are no configurations to follow.
+    #[error("target: expected the scheme xds, because only a control plane has configurations")]
+    NoControlPlane,
+    /// The target cannot be used.
+    #[error("target: {0}")]
+    Plain(#[from] Errors),
     /// The target is malformed.
     #[error(transparent)]
     Target(#[from] TargetError),

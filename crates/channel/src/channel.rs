@@ -85,6 +85,10 @@ impl Channel {
     /// A channel to `target`, such as `xds:///payments` or `xds:payments:50051`, with the bootstrap
     /// that `GRPC_XDS_BOOTSTRAP` or `GRPC_XDS_BOOTSTRAP_CONFIG` names.
     ///
+    /// A target may also do without a control plane and a bootstrap: `dns:///payments:50051`,
+    /// `ipv4:10.0.0.1:50051,10.0.0.2:50051`, `ipv6:[fd00::1]:50051` or `unix:///run/payments.sock`. The default
+    /// port is 443, as in gRPC.
+    ///
     /// It fails only if the target is malformed, and never waits for the network. If the bootstrap
     /// is missing or bad, every call is UNAVAILABLE with the reason; a program that would rather
     /// not start uses [`builder`](Self::builder).

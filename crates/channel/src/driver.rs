@@ -22,7 +22,7 @@ use tokio::time::{self, sleep_until};
 use tracing::{debug, info, warn};
 
 use crate::clusters::Clusters;
-use crate::config_watch::{ConfigSource, ConfigWatch};
+use crate::configs::{ConfigSource, Configs};
 use crate::endpoints::{Change, Endpoints};
 use crate::idle::IdleTimer;
 use crate::plan::{EndpointChoice, Planner};
@@ -57,7 +57,7 @@ pub(crate) struct Driver {
     outlets: Outlets,
     source: ConfigSource,
     /// `None` while the channel is idle.
-    configs: Option<ConfigWatch>,
+    configs: Option<Configs>,
     /// The configuration in use.
     config: Option<Arc<XdsConfig>>,
     /// The routes that were compiled last.
@@ -155,7 +155,7 @@ impl Driver {
                 missing,
                 in_use: None,
             } => {
-                let text = format!("{missing} from the xDS server");
+                let text = self.source.awaited(&missing);
                 self.publish(Routing::Waiting(text.into()));
             }
         }
@@ -327,7 +327,7 @@ impl Driver {
     }
 
     fn target(&self) -> &str {
-        &self.source.roots.listener
+        self.source.target()
     }
 
     fn reported(&mut self, report: Report) {
@@ -466,7 +466,7 @@ fn tell(balancer: &mut Balancer<Sender>, changes: impl IntoIterator<Item = Chang
 }
 
 /// The next configuration. It never comes while the channel is idle.
-async fn next_config(configs: &mut Option<ConfigWatch>) -> Option<Resolved> {
+async fn next_config(configs: &mut Option<Configs>) -> Option<Resolved> {
     match configs {
         Some(configs) => configs.next().await,
         None => pending().await,

@@ -93,6 +93,7 @@ mod call;
 mod channel;
 mod clusters;
 mod config_watch;
+mod configs;
 mod deadline;
 pub mod debug;
 pub mod dns;

@@ -1,9 +1,12 @@
 //! The target of a channel: `xds:///payments` or, as gRFC A27 allows, `xds:payments:50051`. A target with an
-//! authority of the control plane is `xds://traffic.example.com/payments` (gRFC A47).
+//! authority of the control plane is `xds://traffic.example.com/payments` (gRFC A47). Targets without a control
+//! plane are in [`plain`].
 //!
 //! Targets are parsed here and not by a URI library, because two rules are gRPC's own. The service is the
 //! decoded path: `xds:///shop/payments` and `xds:///shop%2Fpayments` are one service. Its encoded form is
 //! the `:authority` of calls.
+
+mod plain;
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,11 +14,55 @@ use std::sync::Arc;
 use crowfly_model::names::percent_decode;
 use thiserror::Error;
 
+use self::plain::Scheme;
+pub(crate) use self::plain::{Place, PlainTarget, UNIX_PLACEHOLDER};
 use crate::authority::CallAuthority;
 
 /// The parsed target of a channel.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Target {
+pub(crate) enum Target {
+    /// The backends are where the target says.
+    Plain(PlainTarget),
+    /// A control plane says where the backends are.
+    Xds(XdsTarget),
+}
+
+impl Target {
+    /// The name of the target in logs.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Plain(plain) => &plain.name,
+            Self::Xds(xds) => &xds.service,
+        }
+    }
+
+    /// The `:authority` of calls, unless the program sets another one.
+    pub(crate) fn authority(&self) -> &CallAuthority {
+        match self {
+            Self::Plain(plain) => &plain.authority,
+            Self::Xds(xds) => &xds.authority,
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(target: &str) -> Result<Self, TargetError> {
+        let parsed = match Scheme::of(target) {
+            Some((scheme, rest)) => scheme.parse(target, rest).map(Self::Plain),
+            None => XdsTarget::parse(target).map(Self::Xds),
+        };
+        parsed.map_err(|reason| TargetError {
+            target: target.to_owned(),
+            reason,
+        })
+    }
+}
+
+/// A target whose backends a control plane knows.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct XdsTarget {
     /// The xDS authority that has the listener; `None` is the default one.
     pub(crate) xds_authority: Option<String>,
     /// The service, from which the bootstrap makes the name of the listener.
@@ -24,32 +71,24 @@ pub(crate) struct Target {
     pub(crate) authority: CallAuthority,
 }
 
-impl FromStr for Target {
-    type Err = TargetError;
-
-    fn from_str(target: &str) -> Result<Self, TargetError> {
-        let malformed = |reason| TargetError {
-            target: target.to_owned(),
-            reason,
-        };
-        let rest = target
-            .strip_prefix("xds:")
-            .ok_or_else(|| malformed(Malformed::Scheme))?;
+impl XdsTarget {
+    fn parse(target: &str) -> Result<Self, Malformed> {
+        let rest = target.strip_prefix("xds:").ok_or(Malformed::Scheme)?;
         // A query or a fragment has no meaning in a target, and ignoring it would hide a mistake.
         if rest.contains(['?', '#']) {
-            return Err(malformed(Malformed::Query));
+            return Err(Malformed::Query);
         }
         let (xds_authority, path) = match rest.strip_prefix("//") {
             Some(rest) => match rest.split_once('/') {
                 Some(("", path)) => (None, path),
                 Some((authority, path)) => (Some(percent_decode(authority).into_owned()), path),
-                None => return Err(malformed(Malformed::NoService)),
+                None => return Err(Malformed::NoService),
             },
             None => (None, rest.strip_prefix('/').unwrap_or(rest)),
         };
         let service = percent_decode(path);
         if service.is_empty() || service.ends_with('/') {
-            return Err(malformed(Malformed::NoService));
+            return Err(Malformed::NoService);
         }
         Ok(Self {
             xds_authority,
@@ -69,12 +108,30 @@ pub struct TargetError {
 
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 enum Malformed {
+    #[error("expected a host and perhaps a port, as in dns:///payments:50051")]
+    Dns,
+    #[error(
+        "expected IPv4 addresses, each perhaps with a port, as in ipv4:10.0.0.1:80,10.0.0.2:80"
+    )]
+    Ipv4,
+    #[error(
+        "expected IPv6 addresses, each perhaps with a port, as in ipv6:[fd00::1]:80,[fd00::2]:80"
+    )]
+    Ipv6,
+    #[error(
+        "expected no name server, as in dns:///payments: the resolver of the channel has its own"
+    )]
+    NameServer,
+    #[error("expected another scheme than unix, because this system has no Unix sockets")]
+    NoUnixSockets,
     #[error("expected a service, as in xds:///payments")]
     NoService,
     #[error("expected neither `?` nor `#`, unless percent-encoded")]
     Query,
-    #[error("expected the scheme xds, as in xds:///payments")]
+    #[error("expected the scheme xds, dns, ipv4, ipv6 or unix, as in xds:///payments")]
     Scheme,
+    #[error("expected the path of a socket, as in unix:///run/payments.sock")]
+    Unix,
 }
 
 #[cfg(test)]
@@ -95,7 +152,7 @@ mod tests {
                 "payments.example.com:50051",
             ),
         ] {
-            let parsed: Target = target.parse().unwrap();
+            let parsed = XdsTarget::parse(target).unwrap();
             assert_eq!(&*parsed.service, service);
             assert_eq!(parsed.authority.as_str(), service);
         }
@@ -118,7 +175,7 @@ mod tests {
             ("xds:///100%", "100%", "100%25"),
             ("xds:///[::1]:80", "[::1]:80", "[::1]:80"),
         ] {
-            let parsed: Target = target.parse().unwrap();
+            let parsed = XdsTarget::parse(target).unwrap();
             assert_eq!(&*parsed.service, service, "{target}");
             assert_eq!(parsed.authority.as_str(), authority, "{target}");
             let mut extensions = Extensions::new();
@@ -138,7 +195,7 @@ mod tests {
             ("xds://traffic.example.com/payments", "traffic.example.com"),
             ("xds://a%2Fb/payments", "a/b"),
         ] {
-            let parsed: Target = target.parse().unwrap();
+            let parsed = XdsTarget::parse(target).unwrap();
             assert_eq!(parsed.xds_authority.as_deref(), Some(authority));
             assert_eq!(parsed.authority.as_str(), "payments");
         }

@@ -8,6 +8,8 @@ use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+#[cfg(unix)]
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,6 +18,8 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tracing::debug;
 
 use super::http2::Writes;
@@ -46,6 +50,21 @@ impl Connector {
                 Ok(stream)
             })
         }))
+    }
+
+    /// A connector to a Unix socket, for any address. Its errors name the path, because the address says
+    /// nothing.
+    #[cfg(unix)]
+    pub(crate) fn unix(path: &Path) -> Self {
+        let path: Arc<Path> = path.into();
+        Self::new(move |_| {
+            let path = Arc::clone(&path);
+            async move {
+                let connected = UnixStream::connect(&path).await;
+                let named = |error| format!("{}: {error}", path.display());
+                connected.map_err(|error| io::Error::new(error.kind(), named(error)))
+            }
+        })
     }
 
     pub(super) async fn connect(&self, address: SocketAddr) -> io::Result<Dialled> {

@@ -50,6 +50,7 @@ mod servers;
 mod spans;
 mod state;
 mod support;
+mod targets;
 mod timeouts;
 mod tls_backend;
 mod unsaid_credentials;

@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod endpoints;
 pub mod filter;
 pub mod listener;
+pub mod plain;
 pub mod route;
 
 mod any;
