@@ -43,6 +43,23 @@ pub fn python() -> Option<&'static Path> {
     GRPC.program()
 }
 
+/// A Python interpreter with gRPC C-core and gRPC's own health service. `None` and panics are as of [`python`].
+pub fn python_with_health() -> Option<&'static Path> {
+    static HEALTH: Peer = Peer {
+        name: "grpc-health",
+        index: Index::Python,
+        packages: &[
+            "grpcio==1.85.1",
+            "grpcio-health-checking==1.85.1",
+            "protobuf==7.36.2",
+            "typing_extensions==4.16.0",
+        ],
+        probe: "import sys, grpc, grpc_health.v1.health; print(sys.executable)",
+        program: OnceLock::new(),
+    };
+    HEALTH.program()
+}
+
 /// The Envoy binary. `None` and panics are as of [`python`].
 pub fn envoy() -> Option<&'static Path> {
     static ENVOY: Peer = Peer {

@@ -24,6 +24,7 @@ mod fallback;
 mod foreign_control_plane;
 mod foreign_delta;
 mod foreign_servers;
+mod health;
 mod inspect;
 mod load;
 mod proxies;
