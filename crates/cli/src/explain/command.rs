@@ -52,7 +52,9 @@ JSON, all keys at all times:
                                             unsupported}
   virtual_host {name, domains, unsupported}
   routes [{index, name, match, headers [{name, expected}], share_per_million,
-           clusters [{cluster, weight, per_million}], timeout {seconds, set_by}, auto_host_rewrite,
+           clusters [{cluster, weight, per_million}], timeout {seconds, set_by},
+           retry {max_attempts, retry_on, base_interval_seconds, max_interval_seconds},
+           auto_host_rewrite,
            verdict, mismatch {part, header, expected, found, differs_in_case}, why, note,
            unsupported}]
   clusters [{uses {cluster, priority, endpoints, dropped_per_million}, stop, name, state, ..., kind,

@@ -20,6 +20,8 @@ pub struct RouteReport {
     pub clusters: Vec<SplitReport>,
     /// The time that a call may take; `null` if the route forwards no calls or there is no limit.
     pub timeout: Option<TimeoutReport>,
+    /// The retry policy of the route; `null` if it has none.
+    pub retry: Option<RetryReport>,
     /// True if calls have the host name of their endpoint as authority (gRFC A81).
     pub auto_host_rewrite: bool,
     /// The decision about the call; `null` without a path.
@@ -86,6 +88,19 @@ pub struct TimeoutReport {
     pub seconds: f64,
     /// The resource that sets it: `route` or `listener`.
     pub set_by: &'static str,
+}
+
+/// The rule by which failed attempts of a call are repeated (gRFC A44).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RetryReport {
+    /// The most attempts of a call, the first one included.
+    pub max_attempts: u32,
+    /// The status codes after which there is another attempt, as numbers.
+    pub retry_on: Vec<i32>,
+    /// The time before the first retry, in seconds.
+    pub base_interval_seconds: f64,
+    /// The longest time before a retry, in seconds.
+    pub max_interval_seconds: f64,
 }
 
 /// The part of a condition that a call does not meet.

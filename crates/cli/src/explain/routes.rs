@@ -10,16 +10,18 @@ use crowfly_model::grpc::{
     Fraction,
     route::{
         self, CallHead, ClusterChoice, Forward, Headers, MaxDuration, Mismatch, PathMismatch,
-        RouteAction, RouteTable, SkippedRoute,
+        RetryPolicy, RouteAction, RouteTable, SkippedRoute,
     },
 };
 
 use super::{
-    ExplainedCall, HeaderConditionReport, MismatchPart, MismatchReport, RouteReport, SplitReport,
-    TimeoutReport, Verdict, wishes::Wishes,
+    ExplainedCall, HeaderConditionReport, MismatchPart, MismatchReport, RetryReport, RouteReport,
+    SplitReport, TimeoutReport, Verdict, wishes::Wishes,
 };
 
 const MILLION: u32 = 1_000_000;
+/// The greatest status code of gRPC.
+const MAX_CODE: i32 = 16;
 
 /// Every route of the resource in its place, those left out too. `limit` is the listener's.
 pub(super) fn of_host(
@@ -123,6 +125,7 @@ fn described(route: &route::Route, limit: MaxDuration) -> RouteReport {
         share_per_million: condition.fraction.map(Fraction::millionths),
         clusters: forward.map_or_else(Vec::new, |forward| split(&forward.clusters)),
         timeout: forward.and_then(|forward| timeout(forward, limit)),
+        retry: forward.and_then(|forward| forward.retry.as_deref().map(RetryReport::from)),
         auto_host_rewrite: forward.is_some_and(|forward| forward.auto_host_rewrite),
         ..RouteReport::default()
     }
@@ -158,6 +161,20 @@ fn timeout(forward: &Forward, listener: MaxDuration) -> Option<TimeoutReport> {
     };
     let seconds = limit.limit()?.as_secs_f64();
     Some(TimeoutReport { seconds, set_by })
+}
+
+impl From<&RetryPolicy> for RetryReport {
+    fn from(policy: &RetryPolicy) -> Self {
+        let codes = 0..=MAX_CODE;
+        Self {
+            max_attempts: policy.max_attempts,
+            retry_on: codes
+                .filter(|code| policy.retry_on.contains(*code))
+                .collect(),
+            base_interval_seconds: policy.base_interval.as_secs_f64(),
+            max_interval_seconds: policy.max_interval.as_secs_f64(),
+        }
+    }
 }
 
 impl RouteReport {

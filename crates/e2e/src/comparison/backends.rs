@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response};
@@ -38,6 +39,24 @@ pub struct Attempt {
     pub timeout: Option<String>,
 }
 
+impl Attempt {
+    /// The time that the client said is left; `None` if it said nothing that can be read.
+    pub fn time_left(&self) -> Option<Duration> {
+        let text = self.timeout.as_ref()?;
+        let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+        let number: u64 = number.parse().ok()?;
+        Some(match unit {
+            "H" => Duration::from_secs(number * 3600),
+            "M" => Duration::from_secs(number * 60),
+            "S" => Duration::from_secs(number),
+            "m" => Duration::from_millis(number),
+            "u" => Duration::from_micros(number),
+            "n" => Duration::from_nanos(number),
+            _ => return None,
+        })
+    }
+}
+
 /// The attempts of each call that has a name, in the order in which they came.
 type Records = Arc<Mutex<HashMap<String, Vec<Attempt>>>>;
 
@@ -65,7 +84,7 @@ impl Backends {
     }
 
     /// Takes the records of the call with this name.
-    pub fn take_attempts(&self, call: &str) -> Vec<Attempt> {
+    pub(super) fn take_attempts(&self, call: &str) -> Vec<Attempt> {
         let mut records = self.records.lock().expect("no holder panics");
         records.remove(call).unwrap_or_default()
     }

@@ -5,16 +5,18 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crowfly::{Bootstrap, Channel};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
+use tonic::Code;
 use tonic::client::Grpc;
 
-use super::{Backends, Call, Outcome};
+use super::{Attempt, Backends, Call, Outcome};
 use crate::echo::Raw;
-use crate::process::Process;
+use crate::process::{PATIENCE, Process};
 use crate::product::{Config, Control, Crowfly};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/py/calls_client.py");
@@ -84,9 +86,11 @@ impl Rig {
     /// Makes the calls with both clients, many at a time. The outcomes are in the order of the calls.
     pub async fn call(&mut self, calls: &[Call]) -> Both<Vec<Outcome>> {
         for call in calls {
+            let call = call.by(C_CORE);
             self.c_core.send_line(&call.to_json().to_string());
         }
-        let ours = self.ours.call(calls).await;
+        let calls: Vec<Call> = calls.iter().map(|call| call.by(OURS)).collect();
+        let ours = self.ours.call(&calls).await;
         let c_core = block_in_place(|| {
             let outcome = |_| {
                 let value: Value = self
@@ -98,6 +102,50 @@ impl Rig {
         });
         Both { ours, c_core }
     }
+
+    /// Makes the calls with both clients until all succeed, so that all connections are there.
+    ///
+    /// # Panics
+    ///
+    /// If that does not come to be within [`PATIENCE`].
+    pub async fn until_all_succeed(&mut self, calls: &[Call]) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let outcomes = self.call(calls).await;
+            let mut all = outcomes.ours.iter().chain(&outcomes.c_core);
+            let Some(failed) = all.find(|outcome| outcome.code != Code::Ok) else {
+                return;
+            };
+            assert!(Instant::now() < deadline, "{failed:?}");
+        }
+    }
+
+    /// Takes the attempts that the backends saw of the call whose script has this name, by client.
+    pub fn take_attempts(&self, name: &str) -> Both<Vec<Attempt>> {
+        Both {
+            ours: self.backends.take_attempts(&named(OURS, name)),
+            c_core: self.backends.take_attempts(&named(C_CORE, name)),
+        }
+    }
+}
+
+/// The clients in the backends' records.
+const OURS: &str = "ours";
+const C_CORE: &str = "c-core";
+
+impl Call {
+    /// The call as the client of this name makes it: the backends' records keep the clients apart.
+    fn by(&self, client: &str) -> Self {
+        let mut call = self.clone();
+        if !call.script.name.is_empty() {
+            call.script.name = named(client, &call.script.name);
+        }
+        call
+    }
+}
+
+fn named(client: &str, call: &str) -> String {
+    format!("{client} {call}")
 }
 
 /// Our channels, one for each target and authority.

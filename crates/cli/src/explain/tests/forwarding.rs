@@ -6,7 +6,7 @@ use envoy_types::pb::{
         config::{
             core::v3::{HttpProtocolOptions, RuntimeFractionalPercent},
             route::v3::{
-                RouteConfiguration, WeightedCluster,
+                RetryPolicy, RouteConfiguration, WeightedCluster,
                 route::Action,
                 route_action::{ClusterSpecifier, MaxStreamDuration},
                 weighted_cluster::ClusterWeight,
@@ -139,6 +139,27 @@ fn a_timeout_of_the_listener_is_told_unless_the_route_has_its_own() {
     });
     let explanation = explained(&resources.with(unlimited), &call("/pay.Pay/Charge"));
     assert_eq!(explanation.routes[0].timeout, None);
+}
+
+/// gRFC A44: the retry policy of a route is told, with its limits and codes.
+#[test]
+fn a_retry_policy_is_told() {
+    let table = to("top").edit(|config| {
+        forward(config, |action| {
+            action.retry_policy = Some(RetryPolicy {
+                retry_on: "unavailable,internal".to_owned(),
+                num_retries: Some(UInt32Value { value: 2 }),
+                ..RetryPolicy::default()
+            });
+        });
+    });
+    let resources = leaf(to_top().with(table), "top");
+    let explanation = explained(&resources, &call("/pay.Pay/Charge"));
+    let text = explanation.to_string();
+    let line = "retries: up to 3 attempts, on internal, unavailable; 0.025 s to 0.25 s apart\n";
+    assert!(text.contains(line), "{text}");
+    let json = serde_json::to_value(&explanation).unwrap();
+    assert_eq!(json["routes"][0]["retry"]["retry_on"], json!([13, 14]));
 }
 
 /// A route for each of these shares, in percent, to a cluster of its own: `c0`, `c1` and so on.

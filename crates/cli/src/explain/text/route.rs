@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crowfly_model::grpc::route::StatusCodes;
+
 use super::{NOTED, note_all, percent};
 use crate::explain::{RouteReport, SplitReport, Verdict, tree::Node};
 
@@ -57,6 +59,13 @@ impl RouteReport {
         if let Some(timeout) = &self.timeout {
             let (seconds, set_by) = (timeout.seconds, timeout.set_by);
             settings.push(format!("timeout {seconds} s, set by the {set_by}"));
+        }
+        if let Some(retry) = &self.retry {
+            let codes: StatusCodes = retry.retry_on.iter().copied().collect();
+            settings.push(format!(
+                "retries: up to {} attempts, on {codes}; {} s to {} s apart",
+                retry.max_attempts, retry.base_interval_seconds, retry.max_interval_seconds
+            ));
         }
         if self.auto_host_rewrite {
             let text = "authority: the host name of the endpoint, if it has one";

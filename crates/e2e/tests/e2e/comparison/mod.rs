@@ -1,8 +1,11 @@
 //! The same input for gRPC C-core and for our channel: what is not random is the same.
 
+mod hashes;
 mod matchers;
+mod retries;
 mod routing;
 mod tables;
+mod timeouts;
 
 use crowfly_e2e::comparison::{Backends, Rig};
 use crowfly_e2e::{peers, resources};
