@@ -16,6 +16,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crowfly_model::grpc::filter::FilterOverrides;
 use crowfly_model::grpc::route::{
     CallHead, Condition, HeaderCondition, HeaderMatcher, Headers, PathMatcher, Route, RouteAction,
     RouteTable, VirtualHost,
@@ -155,12 +156,14 @@ fn table(
             ..Condition::of_path(path)
         },
         action: RouteAction::NonForwarding,
+        filters: FilterOverrides::default(),
     });
     Arc::new(VirtualHost {
         name: "shop".to_owned(),
         domains: Vec::new(),
         routes: routes.collect(),
         skipped: Vec::new(),
+        filters: FilterOverrides::default(),
     })
 }
 

@@ -100,6 +100,23 @@ impl Validator {
         result
     }
 
+    /// Runs `f` with the path at one entry of the current (map) field.
+    ///
+    /// ```
+    /// # use crowfly_model::Validator;
+    /// let mut v = Validator::default();
+    /// v.field("typed_per_filter_config", |v| v.key("fault", |v| v.error("expected a config")));
+    /// let errors = v.finish(()).unwrap_err();
+    /// assert_eq!(errors.to_string(), "typed_per_filter_config[fault]: expected a config");
+    /// ```
+    pub fn key<R>(&mut self, key: &str, f: impl FnOnce(&mut Self) -> R) -> R {
+        let length = self.path.len();
+        self.path.push_str(&format!("[{key}]"));
+        let result = f(self);
+        self.path.truncate(length);
+        result
+    }
+
     /// Records a problem at the current path.
     pub fn error(&mut self, message: impl Into<String>) {
         self.errors.push(FieldError {

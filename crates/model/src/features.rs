@@ -4,11 +4,14 @@
 
 use crate::{
     bootstrap::{ServerConfig, ServerFeature, is_switched_off, is_switched_on},
-    grpc::cluster::{CustomPolicies, ProviderNames},
+    grpc::{
+        cluster::{CustomPolicies, ProviderNames},
+        filter::CustomFilters,
+    },
 };
 
-/// The experimental gRFCs that are on, and the policies that the program adds to gRPC. By default all
-/// gRFCs here are off, and no policy is added.
+/// The experimental gRFCs that are on, and the policies and filters that the program adds to gRPC. By default
+/// all gRFCs here are off, and nothing is added.
 ///
 /// A parser takes them as an argument and does not read the environment, because two clients of one
 /// process may differ.
@@ -27,11 +30,13 @@ pub struct Features {
     pub system_root_certs: bool,
     /// gRFC A101: clusters say which name servers are asked for and must have.
     pub sni: bool,
+    /// gRFC A39: the HTTP filters of the program, which listeners and routes may configure.
+    pub custom_filters: CustomFilters,
 }
 
 impl Features {
-    /// All gRFCs are on; no policy is added. A cluster may name any certificate provider, because the
-    /// bootstrap of the client is not known.
+    /// All gRFCs are on; no policy and no filter is added. A cluster may name any certificate provider, because
+    /// the bootstrap of the client is not known.
     pub const ALL: Self = Self {
         aggregate_cluster_resource: true,
         custom_policies: CustomPolicies::NONE,
@@ -39,10 +44,11 @@ impl Features {
         certificate_providers: ProviderNames::ANY,
         system_root_certs: true,
         sni: true,
+        custom_filters: CustomFilters::NONE,
     };
 
-    /// The features that the environment variables of the gRFCs leave on; no policy is added, and there is
-    /// no certificate provider.
+    /// The features that the environment variables of the gRFCs leave on; no policy and no filter is added, and
+    /// there is no certificate provider.
     pub fn from_env() -> Self {
         Self::read(is_switched_on, is_switched_off)
     }
@@ -57,6 +63,7 @@ impl Features {
             certificate_providers: ProviderNames::default(),
             system_root_certs: !is_off(SYSTEM_ROOT_CERTS),
             sni: !is_off(SNI),
+            custom_filters: CustomFilters::NONE,
         }
     }
 

@@ -24,15 +24,15 @@ pub(super) enum Form {
     /// The message itself.
     Proto(Vec<u8>),
     /// A `TypedStruct`: the message in JSON form.
-    Struct,
+    Struct(Struct),
 }
 
 impl Extension {
     /// Names the type of `any`, unwrapping a `TypedStruct` before any lookup (gRFC A39).
     pub(super) fn unwrap(any: Any) -> Result<Self, String> {
         if let Some(inner) = typed_struct(&any) {
-            let (type_name, _) = inner?;
-            let form = Form::Struct;
+            let (type_name, value) = inner?;
+            let form = Form::Struct(value);
             return Ok(Self { type_name, form });
         }
         Ok(Self {
@@ -48,7 +48,7 @@ impl Extension {
             Form::Proto(bytes) => wire::decode::<P>(bytes)
                 .inspect_err(|error| v.error(format!("{name} cannot be decoded: {error}")))
                 .ok(),
-            Form::Struct => {
+            Form::Struct(_) => {
                 v.error(format!("expected {name}, got it as a TypedStruct"));
                 None
             }

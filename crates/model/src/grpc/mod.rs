@@ -9,6 +9,7 @@
 
 pub mod cluster;
 pub mod endpoints;
+pub mod filter;
 pub mod listener;
 pub mod route;
 

@@ -22,16 +22,19 @@ use prost::Message;
 
 use crate::{
     Case, accept, check_rejections,
-    messages::{address, any, file_source, filter, listener, manager, route_config, self_source},
+    messages::{
+        address, any, file_source, filter, listener, manager, route_config, self_source,
+        typed_struct,
+    },
     reject, route_for,
 };
 
-const UNKNOWN: &str = "type.googleapis.com/envoy.extensions.filters.http.fancy.v3.Fancy";
-const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
+const UNKNOWN: &str = "envoy.extensions.filters.http.fancy.v3.Fancy";
+const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 
 fn unknown_filter(name: &str) -> HttpFilter {
     let config = Any {
-        type_url: UNKNOWN.to_owned(),
+        type_url: format!("type.googleapis.com/{UNKNOWN}"),
         value: vec![],
     };
     filter(name, config)
@@ -40,16 +43,6 @@ fn unknown_filter(name: &str) -> HttpFilter {
 fn optional(mut filter: HttpFilter) -> HttpFilter {
     filter.is_optional = true;
     filter
-}
-
-/// A `TypedStruct`, by hand: field 1 is the type URL.
-fn typed_struct(wrapper: &str, type_url: &str) -> Any {
-    let mut value = vec![0x0a, u8::try_from(type_url.len()).unwrap()];
-    value.extend_from_slice(type_url.as_bytes());
-    Any {
-        type_url: format!("type.googleapis.com/{wrapper}"),
-        value,
-    }
 }
 
 #[test]
@@ -260,7 +253,7 @@ fn unknown_filters() {
         optional(unknown_filter("x")),
         optional(filter(
             "x",
-            typed_struct("xds.type.v3.TypedStruct", UNKNOWN),
+            typed_struct("xds.type.v3.TypedStruct", UNKNOWN, &[]),
         )),
         optional(HttpFilter {
             name: "x".to_owned(),
@@ -302,7 +295,7 @@ fn typed_structs_are_unwrapped() {
         let mut manager = manager();
         // Found, and refused: its configuration is a message, optional or not.
         manager.http_filters[0].config_type =
-            Some(ConfigType::TypedConfig(typed_struct(wrapper, ROUTER)));
+            Some(ConfigType::TypedConfig(typed_struct(wrapper, ROUTER, &[])));
         for optional in [false, true] {
             manager.http_filters[0].is_optional = optional;
             let router = "envoy.extensions.filters.http.router.v3.Router";
@@ -316,7 +309,7 @@ fn typed_structs_are_unwrapped() {
         manager.http_filters[0].is_optional = false;
 
         manager.http_filters[0].config_type =
-            Some(ConfigType::TypedConfig(typed_struct(wrapper, UNKNOWN)));
+            Some(ConfigType::TypedConfig(typed_struct(wrapper, UNKNOWN, &[])));
         let errors = reject::<Listener>(&listener(&manager));
         assert!(errors[0].ends_with("got envoy.extensions.filters.http.fancy.v3.Fancy"));
     }

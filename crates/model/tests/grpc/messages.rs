@@ -31,7 +31,7 @@ use envoy_types::pb::{
             },
         },
     },
-    google::protobuf::{Any, UInt32Value},
+    google::protobuf::{self, Any, Struct, UInt32Value, value::Kind},
 };
 use prost::{Message, Name};
 
@@ -91,6 +91,32 @@ pub(crate) fn filter(name: &str, config: Any) -> HttpFilter {
         name: name.to_owned(),
         config_type: Some(ConfigType::TypedConfig(config)),
         ..HttpFilter::default()
+    }
+}
+
+/// The message `name` as a `TypedStruct` of either package, with text fields.
+pub(crate) fn typed_struct(wrapper: &str, name: &str, fields: &[(&str, &str)]) -> Any {
+    #[derive(Clone, PartialEq, Message)]
+    struct TypedStruct {
+        #[prost(string, tag = "1")]
+        type_url: String,
+        #[prost(message, optional, tag = "2")]
+        value: Option<Struct>,
+    }
+    let text = |text: &str| protobuf::Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    };
+    let fields = fields.iter();
+    let fields = fields.map(|(name, value)| ((*name).to_owned(), text(value)));
+    let message = TypedStruct {
+        type_url: format!("type.googleapis.com/{name}"),
+        value: Some(Struct {
+            fields: fields.collect(),
+        }),
+    };
+    Any {
+        type_url: format!("type.googleapis.com/{wrapper}"),
+        value: message.encode_to_vec(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crowfly_model::grpc::{
     Fraction, StringMatcher, StringPattern,
+    filter::FilterOverrides,
     route::{
         CallHead, Condition, HeaderCondition, HeaderMatcher, PathMatcher, Route, RouteAction,
         RouteTable, SkippedRoute, VirtualHost,
@@ -113,6 +114,7 @@ impl Spec {
                 fraction: self.percent.map(|n| Fraction::per_million(n * 10_000)),
             },
             action: RouteAction::NonForwarding,
+            filters: FilterOverrides::default(),
         }
     }
 }
@@ -213,6 +215,7 @@ fn host(routes: Vec<Route>) -> Arc<VirtualHost> {
         domains: vec!["*".parse().unwrap()],
         routes,
         skipped: Vec::new(),
+        filters: FilterOverrides::default(),
     })
 }
 
@@ -288,6 +291,7 @@ fn no_match_names_the_routes_for_the_path() {
             fraction,
         },
         action: RouteAction::NonForwarding,
+        filters: FilterOverrides::default(),
     };
     let present = || HeaderMatcher::new("x-a", HeaderCondition::Present(true), false);
     let mut host = VirtualHost::clone(&host(vec![

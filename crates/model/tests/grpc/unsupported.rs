@@ -70,7 +70,7 @@ fn an_aggregate_has_no_wishes() {
     assert_eq!(wishes::<Cluster>(&proto), Vec::<String>::new());
 }
 
-/// gRFC A28, A31, A42, A44, A39: what a route configuration asks for and is not done, with the routes
+/// gRFC A28, A31, A42, A44: what a route configuration asks for and is not done, with the routes
 /// that are left out.
 #[test]
 fn wishes_of_routes() {
@@ -112,15 +112,11 @@ fn wishes_of_endpoints() {
     );
 }
 
-const ROUTE_WISHES: [&str; 8] = [
+const ROUTE_WISHES: [&str; 6] = [
     "virtual_hosts[0].retry_policy.per_try_timeout: ignored: it is for proxies (gRFC A44)",
-    "virtual_hosts[0].typed_per_filter_config: \
-     not supported: the router is the only filter (gRFC A39)",
     "virtual_hosts[0].routes[0]: left out: match.query_parameters is not supported",
     "virtual_hosts[0].routes[1].match.tls_context: \
      ignored: the route matches without it (gRFC A28)",
-    "virtual_hosts[0].routes[1].typed_per_filter_config: \
-     not supported: the router is the only filter (gRFC A39)",
     "virtual_hosts[0].routes[1].route.timeout: \
      ignored: max_stream_duration limits the calls of gRPC (gRFC A31)",
     "virtual_hosts[0].routes[1].route.max_stream_duration.grpc_timeout_header_offset: \
@@ -131,14 +127,12 @@ const ROUTE_WISHES: [&str; 8] = [
 
 fn wishing_routes() -> RouteConfiguration {
     let mut proto = route_config();
-    let overrides = || [("x".to_owned(), named("x.Fancy"))].into();
     let mut left_out = route("/a.A/", "a");
     if let Some(matcher) = &mut left_out.r#match {
         matcher.query_parameters = vec![QueryParameterMatcher::default()];
     }
     action(&mut left_out).retry_policy = Some(retries_in_vain());
     let mut used = route("", "b");
-    used.typed_per_filter_config = overrides();
     if let Some(matcher) = &mut used.r#match {
         matcher.tls_context = Some(route_match::TlsContextMatchOptions::default());
     }
@@ -154,7 +148,6 @@ fn wishing_routes() -> RouteConfiguration {
     wishes.retry_policy = Some(retries_in_vain());
     let host = &mut proto.virtual_hosts[0];
     host.retry_policy = Some(retries_in_vain());
-    host.typed_per_filter_config = overrides();
     host.routes = vec![left_out, used];
     proto
 }

@@ -4,8 +4,6 @@
 //! client does not NACK it, because a wildcard response may hold many. A channel whose listener is a
 //! socket listener reports a resolver error (gRFC A27, A36, A74).
 
-mod filters;
-
 use std::sync::Arc;
 
 use envoy_types::pb::{
@@ -23,6 +21,7 @@ use super::{
     any::type_name,
     config_source::require_ads_or_self,
     decode::{decode, require_text},
+    filter::{self, FilterChain},
     route::{MaxDuration, RouteConfig, parse_max_duration},
 };
 use crate::{Decoded, Features, ResourceType, Unsupported, Validator, wire};
@@ -87,6 +86,8 @@ pub struct ApiListener {
     pub routes: RouteSource,
     /// The longest time that a call may take, for routes that set none (gRFC A31).
     pub max_duration: MaxDuration,
+    /// The filters that calls pass before they are balanced (gRFC A39).
+    pub filters: FilterChain,
 }
 
 /// Where the routes of a listener are.
@@ -157,7 +158,7 @@ fn parse_manager(
     features: &Features,
     v: &mut Validator,
 ) -> Option<ApiListener> {
-    filters::check(&proto.http_filters, v);
+    let filters = filter::parse_chain(&proto.http_filters, &features.custom_filters, v);
     // gRFC A41: a client address taken from a header cannot be honoured, so it must not be asked for.
     if proto.xff_num_trusted_hops != 0 {
         let hops = proto.xff_num_trusted_hops;
@@ -191,6 +192,7 @@ fn parse_manager(
     Some(ApiListener {
         routes: routes?,
         max_duration,
+        filters,
     })
 }
 

@@ -41,7 +41,7 @@ pub use self::{
     weighted::{InvalidWeights, WeightedCluster, WeightedClusters},
 };
 pub(super) use self::{parse::parse, timeout::parse_field as parse_max_duration};
-use super::decode::decode;
+use super::{decode::decode, filter::FilterOverrides};
 use crate::{Decoded, Features, ResourceType, Unsupported};
 
 /// A route configuration.
@@ -105,6 +105,8 @@ pub struct VirtualHost {
     pub routes: Vec<Route>,
     /// The routes of the resource that are not in `routes`, and why.
     pub skipped: Vec<SkippedRoute>,
+    /// Filters with other settings for the calls of this virtual host (gRFC A39).
+    pub filters: FilterOverrides,
 }
 
 impl VirtualHost {
@@ -134,6 +136,8 @@ pub struct Route {
     pub condition: Condition,
     /// The action for a call that meets the condition.
     pub action: RouteAction,
+    /// Filters with other settings for the calls of this route (gRFC A39).
+    pub filters: FilterOverrides,
 }
 
 /// A route that was left out.

@@ -13,7 +13,10 @@ use super::{
     condition, hash_policy, host_rewrite, path, retry_policy::Setting, timeout, unsupported,
     weighted,
 };
-use crate::{Features, Validator, grpc::decode::require_text};
+use crate::{
+    Features, Validator,
+    grpc::{decode::require_text, filter},
+};
 
 /// Reads a route configuration, inline or fetched. The result is valid only if `v` has no errors.
 pub(in crate::grpc) fn parse(
@@ -37,6 +40,7 @@ pub(in crate::grpc) fn parse(
 }
 
 fn parse_host(proto: &pb::VirtualHost, features: &Features, v: &mut Validator) -> VirtualHost {
+    let custom = &features.custom_filters;
     let domains = v.field("domains", |v| {
         if proto.domains.is_empty() {
             v.error("expected at least one domain, got none");
@@ -58,6 +62,7 @@ fn parse_host(proto: &pb::VirtualHost, features: &Features, v: &mut Validator) -
         domains,
         routes: Vec::with_capacity(proto.routes.len()),
         skipped: Vec::new(),
+        filters: filter::parse_overrides(&proto.typed_per_filter_config, custom, v),
     };
     v.field("routes", |v| {
         for (index, route) in proto.routes.iter().enumerate() {
@@ -111,12 +116,18 @@ fn parse_route(
     if let Err(skip @ Rejected::Skip(_)) = condition {
         return Err(skip);
     }
-    // An error in the match does not hide those in the action.
+    // An error in the match does not hide those in the action and the overrides.
     let action = parse_action(proto.action.as_ref(), features, host_retry, v);
+    if let Err(skip @ Rejected::Skip(_)) = action {
+        return Err(skip);
+    }
+    let custom = &features.custom_filters;
+    let filters = filter::parse_overrides(&proto.typed_per_filter_config, custom, v);
     Ok(Route {
         name: proto.name.clone(),
         condition: condition?,
         action: action?,
+        filters,
     })
 }
 
@@ -149,7 +160,7 @@ fn parse_action(
         return Ok(RouteAction::NonForwarding);
     };
     v.field("route", |v| {
-        let clusters = parse_clusters(action.cluster_specifier.as_ref(), v);
+        let clusters = parse_clusters(action.cluster_specifier.as_ref(), features, v);
         // An error in the clusters does not hide those in the other fields.
         let retry = Setting::parse(action.retry_policy.as_ref(), v);
         let forward = Forward {
@@ -170,6 +181,7 @@ fn parse_action(
 /// Reads the cluster specifier. gRFC A28: a kind that is not supported takes the route out.
 fn parse_clusters(
     proto: Option<&ClusterSpecifier>,
+    features: &Features,
     v: &mut Validator,
 ) -> Result<ClusterChoice, Rejected> {
     let unsupported = match proto {
@@ -182,7 +194,9 @@ fn parse_clusters(
             };
         }
         Some(ClusterSpecifier::WeightedClusters(clusters)) => {
-            let clusters = v.field("weighted_clusters", |v| weighted::parse(clusters, v));
+            let clusters = v.field("weighted_clusters", |v| {
+                weighted::parse(clusters, features, v)
+            });
             return clusters
                 .map(ClusterChoice::Weighted)
                 .ok_or(Rejected::Invalid);

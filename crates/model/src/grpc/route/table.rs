@@ -20,6 +20,7 @@ use super::{
 ///
 /// ```
 /// # use std::sync::Arc;
+/// # use crowfly_model::grpc::filter::FilterOverrides;
 /// # use crowfly_model::grpc::route::{
 /// #     CallHead, Condition, PathMatcher, Route, RouteAction, RouteTable, VirtualHost,
 /// # };
@@ -30,12 +31,14 @@ use super::{
 ///         case_sensitive: true,
 ///     }),
 ///     action: RouteAction::to_cluster(cluster),
+///     filters: FilterOverrides::default(),
 /// };
 /// let host = VirtualHost {
 ///     name: "shop".to_owned(),
 ///     domains: vec!["*".parse().unwrap()],
 ///     routes: vec![prefix("/pay.Pay/", "pay"), prefix("/cart.", "cart")],
 ///     skipped: vec![],
+///     filters: FilterOverrides::default(),
 /// };
 /// let table = RouteTable::compile(&Arc::new(host), |route| route.action.clone());
 /// let draw = || 0;
@@ -113,6 +116,7 @@ impl<D> RouteTable<D> {
     /// #     domains: vec![],
     /// #     routes: vec![],
     /// #     skipped: vec![],
+    /// #     filters: Default::default(),
     /// # };
     /// let table = RouteTable::compile(&Arc::new(host), |_| ());
     /// assert_eq!(table.position(&CallHead::of_path("/a.A/M"), || 0), None);
@@ -143,6 +147,7 @@ impl<D> RouteTable<D> {
     /// #     name: String::new(),
     /// #     condition: Condition { fraction, ..Condition::of_path(any()) },
     /// #     action: RouteAction::NonForwarding,
+    /// #     filters: Default::default(),
     /// # };
     /// # let tenth = Some(Fraction::per_million(100_000));
     /// # let host = VirtualHost {
@@ -150,6 +155,7 @@ impl<D> RouteTable<D> {
     /// #     domains: vec![],
     /// #     routes: vec![route(tenth), route(None), route(None)],
     /// #     skipped: vec![],
+    /// #     filters: Default::default(),
     /// # };
     /// let table = RouteTable::compile(&Arc::new(host), |_| ());
     /// let call = CallHead::of_path("/a.A/M");
@@ -261,7 +267,7 @@ impl std::error::Error for NoRoute<'_> {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grpc::route::RouteAction;
+    use crate::grpc::{filter::FilterOverrides, route::RouteAction};
 
     fn exact(text: &str, case_sensitive: bool) -> Route {
         Route {
@@ -271,6 +277,7 @@ mod tests {
                 case_sensitive,
             }),
             action: RouteAction::NonForwarding,
+            filters: FilterOverrides::default(),
         }
     }
 
@@ -284,6 +291,7 @@ mod tests {
                 .map(|i| exact(&format!("/a.A/M{i}"), true))
                 .collect(),
             skipped: Vec::new(),
+            filters: FilterOverrides::default(),
         };
         let table = RouteTable::compile(&Arc::new(host), |_| ());
         assert!(table.scanned.is_empty());

@@ -3,16 +3,12 @@
 //! They are recorded, because a user takes a field for effective if it was accepted without a message.
 
 use envoy_types::pb::{
-    envoy::config::route::v3::{
-        self as pb, RouteMatch, route::Action, route_action::ClusterSpecifier,
-    },
+    envoy::config::route::v3::{self as pb, RouteMatch, route::Action},
     google::protobuf::Duration,
 };
 
 use super::retry_policy;
 use crate::Validator;
-
-const NO_OVERRIDE: &str = "not supported: the router is the only filter (gRFC A39)";
 
 /// Records the fields of the virtual host that have no effect, apart from its routes.
 pub(super) fn in_host(proto: &pb::VirtualHost, v: &mut Validator) {
@@ -22,18 +18,12 @@ pub(super) fn in_host(proto: &pb::VirtualHost, v: &mut Validator) {
         proto.hedge_policy.as_ref(),
         v,
     );
-    if !proto.typed_per_filter_config.is_empty() {
-        v.unsupported_at("typed_per_filter_config", NO_OVERRIDE);
-    }
 }
 
 /// Records the fields of a route that have no effect. It is called for routes that are used.
 pub(super) fn in_route(proto: &pb::Route, v: &mut Validator) {
     if let Some(matcher) = &proto.r#match {
         v.field("match", |v| in_match(matcher, v));
-    }
-    if !proto.typed_per_filter_config.is_empty() {
-        v.unsupported_at("typed_per_filter_config", NO_OVERRIDE);
     }
     if let Some(Action::Route(action)) = &proto.action {
         v.field("route", |v| in_action(action, v));
@@ -73,19 +63,4 @@ fn in_action(proto: &pb::RouteAction, v: &mut Validator) {
         proto.hedge_policy.as_ref(),
         v,
     );
-    if let Some(ClusterSpecifier::WeightedClusters(weighted)) = &proto.cluster_specifier {
-        v.field("weighted_clusters", |v| {
-            v.field("clusters", |v| in_weighted(weighted, v));
-        });
-    }
-}
-
-fn in_weighted(proto: &pb::WeightedCluster, v: &mut Validator) {
-    for (i, cluster) in proto.clusters.iter().enumerate() {
-        if !cluster.typed_per_filter_config.is_empty() {
-            v.index(i, |v| {
-                v.unsupported_at("typed_per_filter_config", NO_OVERRIDE);
-            });
-        }
-    }
 }

@@ -8,15 +8,23 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 use thiserror::Error;
 
-use crate::{Validator, grpc::decode::require_text};
+use crate::{
+    Features, Validator,
+    grpc::{
+        decode::require_text,
+        filter::{self, FilterOverrides},
+    },
+};
 
 /// Clusters among which one is drawn for each call.
 ///
 /// ```
+/// # use crowfly_model::grpc::filter::FilterOverrides;
 /// # use crowfly_model::grpc::route::{WeightedCluster, WeightedClusters};
 /// let entries = [("stable", 90), ("canary", 10)].map(|(name, weight)| WeightedCluster {
 ///     name: name.to_owned(),
 ///     weight: weight.try_into().unwrap(),
+///     filters: FilterOverrides::default(),
 /// });
 /// let clusters = WeightedClusters::new(entries.into()).unwrap();
 /// // The caller draws a number, uniform over all of `u64`, because this crate has no randomness.
@@ -37,6 +45,8 @@ pub struct WeightedCluster {
     pub name: String,
     /// The share of the calls, of the sum of all weights.
     pub weight: NonZeroU32,
+    /// Filters with other settings for the calls of this entry (gRFC A39).
+    pub filters: FilterOverrides,
 }
 
 impl WeightedClusters {
@@ -82,12 +92,16 @@ pub enum InvalidWeights {
 }
 
 /// Reads weighted clusters. A weight of 0 takes its cluster out; the total is the sum, as in all gRPC clients.
-pub(super) fn parse(proto: &pb::WeightedCluster, v: &mut Validator) -> Option<WeightedClusters> {
+pub(super) fn parse(
+    proto: &pb::WeightedCluster,
+    features: &Features,
+    v: &mut Validator,
+) -> Option<WeightedClusters> {
     note_ignored(proto, v);
     let entries: Vec<_> = v.field("clusters", |v| {
         let clusters = proto.clusters.iter().enumerate();
         clusters
-            .filter_map(|(i, cluster)| v.index(i, |v| parse_entry(cluster, v)))
+            .filter_map(|(i, cluster)| v.index(i, |v| parse_entry(cluster, features, v)))
             .collect()
     });
     // Errors of entries are told already, and they may be why none is left.
@@ -103,15 +117,25 @@ pub(super) fn parse(proto: &pb::WeightedCluster, v: &mut Validator) -> Option<We
 }
 
 /// One entry: `None` if its weight is 0, `Some(None)` after an error.
-fn parse_entry(proto: &ClusterWeight, v: &mut Validator) -> Option<Option<WeightedCluster>> {
+fn parse_entry(
+    proto: &ClusterWeight,
+    features: &Features,
+    v: &mut Validator,
+) -> Option<Option<WeightedCluster>> {
     require_text(&proto.name, "name", v);
     let Some(weight) = proto.weight else {
         v.error_at("weight", "expected a weight, got none");
         return Some(None);
     };
     let weight = NonZeroU32::new(weight.value)?;
+    let custom = &features.custom_filters;
+    let filters = filter::parse_overrides(&proto.typed_per_filter_config, custom, v);
     let name = proto.name.clone();
-    Some((!name.is_empty()).then_some(WeightedCluster { name, weight }))
+    Some((!name.is_empty()).then_some(WeightedCluster {
+        name,
+        weight,
+        filters,
+    }))
 }
 
 #[expect(deprecated, reason = "a server may still send the field")]

@@ -1,0 +1,130 @@
+//! The filters that a call passes: a chain, and the overrides of the call's route.
+//!
+//! They are merged when a configuration is applied, not for each call (gRFC A39).
+
+use std::fmt;
+
+use super::{FilterChain, FilterConfig, FilterOverride, FilterOverrides, HttpFilter};
+
+/// The overrides that are in force for one cluster of one route.
+#[derive(Clone, Copy, Debug)]
+pub struct Overrides<'a> {
+    /// Those of the virtual host.
+    pub host: &'a FilterOverrides,
+    /// Those of the route.
+    pub route: &'a FilterOverrides,
+    /// Those of the cluster's entry, if the route has weighted clusters.
+    pub cluster: Option<&'a FilterOverrides>,
+}
+
+/// A filter that calls pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EffectiveFilter<'a> {
+    /// The name of the filter in its chain.
+    pub name: &'a str,
+    /// The configuration in the chain.
+    pub config: &'a FilterConfig,
+    /// The most specific override, if there is one.
+    pub overriding: Option<&'a FilterConfig>,
+    /// The place of the configuration that is in force.
+    pub set_by: SetBy,
+    /// An override that is more specific, but configures another kind of filter, and is therefore not used.
+    pub unfit: Option<(SetBy, &'a FilterConfig)>,
+}
+
+/// The place of a filter's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetBy {
+    /// The chain of the listener.
+    Listener,
+    /// An override of the virtual host.
+    VirtualHost,
+    /// An override of the route.
+    Route,
+    /// An override of a weighted cluster.
+    WeightedCluster,
+}
+
+impl FilterChain {
+    /// The filters that calls pass, in order.
+    ///
+    /// The most specific override of a filter counts: that of the weighted cluster, else that of the route, else
+    /// that of the virtual host (gRFC A39). It replaces all others. An override that configures another kind of filter
+    /// than the one it names is passed over, as in gRPC C-core.
+    ///
+    /// ```
+    /// # use crowfly_model::grpc::filter::{FilterChain, FilterOverrides, Overrides};
+    /// # let (chain, none) = (FilterChain::default(), FilterOverrides::default());
+    /// let overrides = Overrides { host: &none, route: &none, cluster: None };
+    /// assert_eq!(chain.effective(overrides).count(), 0);
+    /// ```
+    pub fn effective<'a>(
+        &'a self,
+        overrides: Overrides<'a>,
+    ) -> impl Iterator<Item = EffectiveFilter<'a>> {
+        self.iter()
+            .filter_map(move |filter| merge(filter, overrides))
+    }
+}
+
+/// The filter under its overrides; `None` if it is disabled.
+fn merge<'a>(filter: &'a HttpFilter, overrides: Overrides<'a>) -> Option<EffectiveFilter<'a>> {
+    let found = || overrides.of(&filter.name);
+    // As in gRPC C-core and Envoy, any override enables a filter that the chain disables.
+    let disabled = found()
+        .next()
+        .map_or(filter.disabled, |(_, most_specific)| most_specific.disabled);
+    if disabled {
+        return None;
+    }
+    let configs = || found().filter_map(|(set_by, entry)| Some((set_by, entry.config.as_ref()?)));
+    let fitting = configs().find(|(_, config)| config.is_of_kind(&filter.config));
+    let unfit = configs()
+        .next()
+        .filter(|(_, config)| !config.is_of_kind(&filter.config));
+    Some(EffectiveFilter {
+        name: &filter.name,
+        config: &filter.config,
+        overriding: fitting.map(|(_, config)| config),
+        set_by: fitting.map_or(SetBy::Listener, |(set_by, _)| set_by),
+        unfit,
+    })
+}
+
+impl<'a> Overrides<'a> {
+    /// The overrides of a filter, the most specific one first.
+    fn of(self, filter: &'a str) -> impl Iterator<Item = (SetBy, &'a FilterOverride)> {
+        let levels = [
+            (SetBy::WeightedCluster, self.cluster),
+            (SetBy::Route, Some(self.route)),
+            (SetBy::VirtualHost, Some(self.host)),
+        ];
+        let levels = levels.into_iter();
+        levels.filter_map(move |(set_by, overrides)| Some((set_by, overrides?.get(filter)?)))
+    }
+}
+
+impl fmt::Display for EffectiveFilter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let config = self.overriding.unwrap_or(self.config);
+        write!(f, "{}: {config} (set by the {})", self.name, self.set_by)?;
+        match self.unfit {
+            Some((set_by, unfit)) => write!(
+                f,
+                "; the override of the {set_by} is ignored, because it is for another kind of filter: {unfit}"
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for SetBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Listener => "listener",
+            Self::VirtualHost => "virtual host",
+            Self::Route => "route",
+            Self::WeightedCluster => "weighted cluster",
+        })
+    }
+}
