@@ -29,6 +29,7 @@ use crate::config_watch::{ConfigSource, ConfigWatch};
 use crate::dns::{Resolve, SystemResolver};
 use crate::driver::{Driver, Outlets};
 use crate::endpoints::Endpoints;
+use crate::filter::FilterRegistry;
 use crate::health::HealthCheck;
 use crate::idle::{Activity, IdleTimer};
 #[cfg(feature = "opentelemetry")]
@@ -92,6 +93,7 @@ pub struct ChannelBuilder {
     dns_refresh: Option<Duration>,
     call_counters: Option<Arc<CallCounters>>,
     policies: PolicyRegistry,
+    filters: FilterRegistry,
     endpoint_choice: EndpointChoice,
     retries: RetrySettings,
     retry_throttling: Option<(u32, f64)>,
@@ -122,6 +124,7 @@ impl ChannelBuilder {
             dns_refresh: None,
             call_counters: None,
             policies: PolicyRegistry::new(),
+            filters: FilterRegistry::new(),
             endpoint_choice: EndpointChoice::default(),
             retries: RetrySettings::default(),
             retry_throttling: None,
@@ -413,6 +416,14 @@ impl ChannelBuilder {
         self
     }
 
+    /// Adds HTTP filters of your own, which listeners and routes may configure (gRFC A39): see
+    /// [`filter`](crate::filter). A listener is refused if it has a filter that the channel does not know, unless
+    /// the filter is optional.
+    pub fn filters(mut self, filters: &FilterRegistry) -> Self {
+        self.filters = filters.clone();
+        self
+    }
+
     /// Calls with the same value of this request header go to the same backend, where clusters
     /// balance by `ring_hash` (gRFC A76). It decides before a [`RequestHash`](crate::RequestHash), and that one
     /// before the hash policies of a route. A call without any of them goes anywhere.
@@ -593,7 +604,8 @@ impl ChannelBuilder {
         let backend_tls = backend_tls.map(BackendTls::client_config).transpose()?;
         let mut client = XdsClient::builder(Arc::new(bootstrap))
             .target(&self.target)
-            .custom_policies(self.policies.into());
+            .custom_policies(self.policies.into())
+            .custom_filters(self.filters.into());
         if let Some(on) = self.data_error_handling {
             client = client.data_error_handling(on);
         }

@@ -98,6 +98,7 @@ pub mod debug;
 pub mod dns;
 mod driver;
 mod endpoints;
+pub mod filter;
 mod forecast;
 mod health;
 mod hostnames;

@@ -7,11 +7,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crowfly_model::grpc::filter::FilterChain;
 use crowfly_model::grpc::listener::ListenerKind;
 use crowfly_model::grpc::route::{CallHead, Forward, MaxDuration, RouteAction, RouteTable};
 use crowfly_xds::{ResourceError, XdsConfig};
 use http::Request;
 
+use crate::call::{Filters, RouteFilters};
 use crate::clusters::Lease;
 use crate::deadline::{LimitSetter, TimeLimit};
 use crate::request_headers::RequestHeaders;
@@ -46,6 +48,8 @@ pub(crate) struct Routes {
     config_name: String,
     /// The longest time for calls on routes that set none.
     max_duration: MaxDuration,
+    /// The filters of the listener, which are merged into the destinations.
+    filters: FilterChain,
     table: RouteTable<Destination>,
     /// In order, each once.
     clusters: Box<[Arc<str>]>,
@@ -53,8 +57,8 @@ pub(crate) struct Routes {
 
 #[derive(Clone, Debug)]
 enum Destination {
-    /// For each cluster of the action, its place in [`Routes::clusters`]; and the action.
-    Forward(Box<[usize]>, Arc<Forward>),
+    /// For each cluster of the action, its place in [`Routes::clusters`]; the action; and the filters.
+    Forward(Box<[usize]>, Arc<Forward>, RouteFilters),
     /// A route that a proxy would answer itself (gRFC A28: an inappropriate action).
     NonForwarding,
 }
@@ -66,16 +70,20 @@ impl Routes {
         for (place, (_, found)) in places.iter_mut().enumerate() {
             *found = place;
         }
-        let table = RouteTable::compile(&config.virtual_host, |route| match &route.action {
+        let filters = filters(config);
+        let host = &config.virtual_host;
+        let table = RouteTable::compile(host, |route| match &route.action {
             RouteAction::Forward(forward) => {
                 let places = forward.clusters.names().map(|name| places[name]);
-                Destination::Forward(places.collect(), Arc::clone(forward))
+                let filters = RouteFilters::merge(&filters, host, route, forward);
+                Destination::Forward(places.collect(), Arc::clone(forward), filters)
             }
             RouteAction::NonForwarding => Destination::NonForwarding,
         });
         Self {
             config_name: config.routes.name.clone(),
             max_duration: max_duration(config),
+            filters,
             table,
             clusters: places.into_keys().map(Arc::from).collect(),
         }
@@ -86,6 +94,7 @@ impl Routes {
         let known = self.table.host();
         self.config_name == config.routes.name
             && self.max_duration == max_duration(config)
+            && self.filters == filters(config)
             && (Arc::ptr_eq(known, &config.virtual_host) || *known == config.virtual_host)
     }
 
@@ -148,12 +157,12 @@ impl Router {
             headers: &headers,
         };
         match self.routes.table.find(&call, draw) {
-            Ok(Destination::Forward(places, forward)) => {
+            Ok(Destination::Forward(places, forward, filters)) => {
                 let entry = forward.clusters.choose(draw);
                 Ok(Routed {
                     cluster: Arc::clone(&self.leases[places[entry]]),
-                    entry,
                     limit: self.limit(forward),
+                    filters: filters.of(entry),
                     forward: Arc::clone(forward),
                 })
             }
@@ -197,10 +206,8 @@ pub(crate) struct Routed {
     pub(crate) cluster: Arc<Lease>,
     /// The time that the configuration allows for the call.
     pub(crate) limit: Option<TimeLimit>,
-    /// The place of the cluster among [`Forward::clusters`], because an entry of a split may have filters
-    /// of its own (gRFC A39).
-    #[expect(dead_code, reason = "overrides of filters will be read by it")]
-    pub(crate) entry: usize,
+    /// The filters that the call passes before it is balanced; `None` if there are none.
+    pub(crate) filters: Option<Arc<Filters>>,
     /// All else that the route decides.
     pub(crate) forward: Arc<Forward>,
 }
@@ -210,6 +217,14 @@ fn max_duration(config: &XdsConfig) -> MaxDuration {
     match &config.listener.kind {
         ListenerKind::Api(api) => api.max_duration,
         ListenerKind::Socket => MaxDuration::Unset,
+    }
+}
+
+/// The filters of a configuration's listener.
+fn filters(config: &XdsConfig) -> FilterChain {
+    match &config.listener.kind {
+        ListenerKind::Api(api) => api.filters.clone(),
+        ListenerKind::Socket => FilterChain::default(),
     }
 }
 

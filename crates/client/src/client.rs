@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crowfly_model::bootstrap::{Bootstrap, Node, ServerConfig, ServerFeature, is_switched_on};
 use crowfly_model::grpc::cluster::{CustomPolicies, ProviderNames};
+use crowfly_model::grpc::filter::CustomFilters;
 use crowfly_model::{Features, ResourceType};
 use crowfly_xds::{
     Authorities, CacheEntry, DataErrors, Discovery, Key, Kind, Protocol, ReadingError, Readings,
@@ -89,6 +90,7 @@ impl XdsClient {
             aggregate_cluster_resources: None,
             authority_rewriting: None,
             custom_policies: CustomPolicies::NONE,
+            custom_filters: CustomFilters::NONE,
             own_readings: Readings::default(),
             backend: BackendCredentials::default(),
             recorder: None,
@@ -163,6 +165,7 @@ pub struct XdsClientBuilder {
     aggregate_cluster_resources: Option<bool>,
     authority_rewriting: Option<bool>,
     custom_policies: CustomPolicies,
+    custom_filters: CustomFilters,
     own_readings: Readings,
     backend: BackendCredentials,
     recorder: Option<Arc<dyn MetricsRecorder>>,
@@ -208,6 +211,13 @@ impl XdsClientBuilder {
     /// equal policies are shared.
     pub fn custom_policies(mut self, policies: CustomPolicies) -> Self {
         self.custom_policies = policies;
+        self
+    }
+
+    /// Sets the HTTP filters of the program, which listeners and routes may configure (gRFC A39). Only clients
+    /// with equal filters are shared.
+    pub fn custom_filters(mut self, filters: CustomFilters) -> Self {
+        self.custom_filters = filters;
         self
     }
 
@@ -343,6 +353,7 @@ impl XdsClientBuilder {
         let providers = self.bootstrap.certificate_providers.iter();
         let supported = providers.filter(|(_, provider)| provider.is_supported());
         features.certificate_providers = ProviderNames::of(supported.map(|(name, _)| name));
+        features.custom_filters = self.custom_filters.clone();
         if let Some(on) = self.aggregate_cluster_resources {
             features.aggregate_cluster_resource = on;
         }

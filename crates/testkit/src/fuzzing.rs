@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crowfly_model::bootstrap::Bootstrap;
 use crowfly_model::grpc::cluster::CustomPolicies;
+use crowfly_model::grpc::filter::CustomFilters;
 use crowfly_model::grpc::route::{CallHead, RouteTable};
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_model::{Decoded, Features, ResourceType};
@@ -36,6 +37,7 @@ pub const TARGETS: [Target; 7] = [
 pub fn parser<R: ResourceType<Context = Features>>(bytes: &[u8]) {
     let everything = Features {
         custom_policies: CustomPolicies::NONE.with_all_others(Arc::new(|_| Ok(Arc::new(())))),
+        custom_filters: CustomFilters::NONE.with_all_others(Arc::new(|_| Ok(Arc::new(())))),
         ..Features::ALL
     };
     for features in [everything, Features::default()] {

@@ -1,8 +1,7 @@
 //! The decision of a call: all that is decided once, before its first attempt.
 //!
 //! It is made from one configuration and kept for all attempts. A call that was routed stays with its
-//! cluster and its retry policy even if the routes change (gRFC A31). Filters of routes will be decided here
-//! too.
+//! cluster, its filters and its retry policy even if the routes change (gRFC A31).
 
 use http::request::Parts;
 use http::uri::{PathAndQuery, Scheme, Uri};
@@ -37,8 +36,8 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    /// Reads the request and routes it. Waits for the first configuration and, if the call waits for
-    /// ready, for one that works.
+    /// Reads the request, routes it and runs the filters of its route. Waits for the first configuration
+    /// and, if the call waits for ready, for one that works.
     pub(super) async fn make(
         channel: &ChannelContext,
         request: Parts,
@@ -49,17 +48,21 @@ impl Decision {
         let wait_for_ready = request.extensions.get().copied().unwrap_or_default();
         let WaitForReady(wait_for_ready) = wait_for_ready;
         let own_hash = request.extensions.get().map(|RequestHash(hash)| *hash);
-        let head = head(channel, request)?;
+        let mut head = head(channel, request)?;
         let routed = route(channel, &head, deadline, wait_for_ready).await?;
         let by_route = || {
             let policies = &routed.forward.hash_policies;
             policies.hash(&RequestHeaders(head.headers()), channel.id)
         };
         let hash = own_hash.or_else(by_route);
+        let deadline = deadline.limited(routed.limit, start);
+        if let Some(filters) = &routed.filters {
+            filters.run(&mut head, &routed.cluster, deadline).await?;
+        }
         Ok(Self {
             hash: hash.unwrap_or_else(|| fastrand::u64(..)),
             head,
-            deadline: deadline.limited(routed.limit, start),
+            deadline,
             wait_for_ready,
             routed,
             recording: recording.clone(),

@@ -8,6 +8,7 @@
 mod attempt;
 mod decision;
 mod failed;
+mod filter;
 mod recording;
 mod retry;
 mod throttle;
@@ -17,14 +18,15 @@ use std::sync::Arc;
 use http::{Request, Response};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 
 use self::attempt::Attempt;
 pub(crate) use self::attempt::InFlight;
 use self::decision::Decision;
 pub(crate) use self::decision::USER_AGENT;
 use self::failed::{CallError, Failed};
+pub(crate) use self::filter::{Filters, RouteFilters};
 use self::recording::Recording;
 pub(crate) use self::retry::RetrySettings;
 use self::retry::{Next, Retry};
@@ -69,7 +71,11 @@ pub(crate) async fn run(
         CallError::Ours(status) => named(status, &channel.node),
     });
     recording.decided(response.as_ref().err());
-    response
+    response.or_else(|status| match status.code() {
+        // A filter ended the call with OK, which is a response and not an error (gRFC A33).
+        Code::Ok => Ok(status.into_http()),
+        _ => Err(status),
+    })
 }
 
 async fn attempts(

@@ -23,6 +23,8 @@ mod environment;
 mod error_texts;
 mod exporter;
 mod failures;
+mod faults;
+mod filters;
 mod gates;
 mod going_away;
 mod hashes;

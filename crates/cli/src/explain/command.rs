@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, process::ExitCode, time::Duration};
 
 use clap::Args;
-use crowfly::{BuildError, ChannelBuilder, policy::PolicyRegistry};
+use crowfly::{BuildError, ChannelBuilder, filter::FilterRegistry, policy::PolicyRegistry};
 use crowfly_xds::{Missing, Resolved};
 use tokio::time::timeout;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
@@ -90,9 +90,10 @@ pub struct ExplainArgs {
 /// # Errors
 /// There is no usable bootstrap.
 pub async fn run(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
-    // This command cannot know the policies of the program, so it takes every policy as known.
-    let policies = PolicyRegistry::of_all_names();
-    let mut builder = crowfly::Channel::builder(&args.target).policies(&policies);
+    // This command cannot know the policies and filters of the program, so it takes all of them as known.
+    let mut builder = crowfly::Channel::builder(&args.target)
+        .policies(&PolicyRegistry::of_all_names())
+        .filters(&FilterRegistry::of_all_types());
     if let Some(authority) = &args.authority {
         builder = builder.authority(authority);
     }

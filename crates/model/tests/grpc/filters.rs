@@ -2,7 +2,10 @@
 
 use crowfly_model::grpc::{
     Listener, RouteConfig,
-    filter::{EffectiveFilter, FilterChain, FilterConfig, FilterOverrides, Overrides, SetBy},
+    filter::{
+        EffectiveConfig, EffectiveFilter, FilterChain, FilterConfig, FilterOverrides, Overrides,
+        SetBy,
+    },
     listener::ListenerKind,
     route as model,
 };
@@ -362,7 +365,10 @@ fn in_force<'a>(
         cluster,
     };
     let filters = chain.effective(overrides);
-    let limit = |filter: &EffectiveFilter<'_>| limit_of(filter.overriding.unwrap_or(filter.config));
+    let limit = |filter: &EffectiveFilter<'_>| match filter.config {
+        EffectiveConfig::Fault(fault) => fault.max_active,
+        EffectiveConfig::Custom { base, .. } => panic!("expected a fault, got {base}"),
+    };
     filters
         .map(|filter| (filter.name, limit(&filter), filter.set_by))
         .collect()

@@ -60,6 +60,19 @@ impl ListenerBuilder {
         self.edit(|manager| manager.route_specifier = Some(RouteSpecifier::RouteConfig(routes)))
     }
 
+    /// Adds an HTTP filter before the router, after those that were added already.
+    pub fn filter(self, name: &str, config: Any) -> Self {
+        let filter = HttpFilter {
+            name: name.to_owned(),
+            config_type: Some(ConfigType::TypedConfig(config)),
+            ..HttpFilter::default()
+        };
+        self.edit(|manager| {
+            let router = manager.http_filters.len().saturating_sub(1);
+            manager.http_filters.insert(router, filter);
+        })
+    }
+
     /// Makes it a listener for servers, which a channel cannot use.
     pub fn socket(mut self) -> Self {
         self.form = Form::Socket;

@@ -88,6 +88,23 @@ impl RoutesBuilder {
         self
     }
 
+    /// Overrides a filter for the virtual host that was added last.
+    pub fn host_override(mut self, filter: &str, config: Any) -> Self {
+        let host = self.0.virtual_hosts.last_mut().expect("add a host first");
+        let overrides = &mut host.typed_per_filter_config;
+        overrides.insert(filter.to_owned(), config);
+        self
+    }
+
+    /// Overrides a filter for the route that was added last.
+    pub fn route_override(mut self, filter: &str, config: Any) -> Self {
+        let host = self.0.virtual_hosts.last_mut().expect("add a host first");
+        let route = host.routes.last_mut().expect("add a route first");
+        let overrides = &mut route.typed_per_filter_config;
+        overrides.insert(filter.to_owned(), config);
+        self
+    }
+
     /// Makes the resource invalid: a virtual host needs a domain.
     pub fn invalid(self) -> Self {
         self.hosts(&[])

@@ -2,9 +2,12 @@
 //!
 //! They are merged when a configuration is applied, not for each call (gRFC A39).
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use super::{FilterChain, FilterConfig, FilterOverride, FilterOverrides, HttpFilter};
+use super::{
+    CustomFilterConfig, FaultConfig, FilterChain, FilterConfig, FilterOverride, FilterOverrides,
+    HttpFilter,
+};
 
 /// The overrides that are in force for one cluster of one route.
 #[derive(Clone, Copy, Debug)]
@@ -22,14 +25,26 @@ pub struct Overrides<'a> {
 pub struct EffectiveFilter<'a> {
     /// The name of the filter in its chain.
     pub name: &'a str,
-    /// The configuration in the chain.
-    pub config: &'a FilterConfig,
-    /// The most specific override, if there is one.
-    pub overriding: Option<&'a FilterConfig>,
+    /// The configuration that is in force.
+    pub config: EffectiveConfig<'a>,
     /// The place of the configuration that is in force.
     pub set_by: SetBy,
-    /// An override that is more specific, but configures another kind of filter, and is therefore not used.
+    /// The most specific override, if it is not used, because it configures another kind of filter.
     pub unfit: Option<(SetBy, &'a FilterConfig)>,
+}
+
+/// The configuration of a filter that calls pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EffectiveConfig<'a> {
+    /// A filter of the program's own.
+    Custom {
+        /// The configuration in the chain.
+        base: &'a CustomFilterConfig,
+        /// The override, if there is one. The program knows how to apply it.
+        overriding: Option<&'a CustomFilterConfig>,
+    },
+    /// Fault injection. An override has replaced the configuration in the chain.
+    Fault(&'a Arc<FaultConfig>),
 }
 
 /// The place of a filter's configuration.
@@ -78,17 +93,31 @@ fn merge<'a>(filter: &'a HttpFilter, overrides: Overrides<'a>) -> Option<Effecti
         return None;
     }
     let configs = || found().filter_map(|(set_by, entry)| Some((set_by, entry.config.as_ref()?)));
-    let fitting = configs().find(|(_, config)| config.is_of_kind(&filter.config));
-    let unfit = configs()
-        .next()
-        .filter(|(_, config)| !config.is_of_kind(&filter.config));
+    let fits = |config: &FilterConfig| config.is_of_kind(&filter.config);
+    let fitting = configs().find(|(_, config)| fits(config));
     Some(EffectiveFilter {
         name: &filter.name,
-        config: &filter.config,
-        overriding: fitting.map(|(_, config)| config),
+        config: EffectiveConfig::new(&filter.config, fitting.map(|(_, config)| config)),
         set_by: fitting.map_or(SetBy::Listener, |(set_by, _)| set_by),
-        unfit,
+        unfit: configs().next().filter(|(_, config)| !fits(config)),
     })
+}
+
+impl<'a> EffectiveConfig<'a> {
+    /// An override of another kind has no effect.
+    fn new(base: &'a FilterConfig, overriding: Option<&'a FilterConfig>) -> Self {
+        match (base, overriding) {
+            (FilterConfig::Fault(_), Some(FilterConfig::Fault(config)))
+            | (FilterConfig::Fault(config), _) => Self::Fault(config),
+            (FilterConfig::Custom(base), overriding) => Self::Custom {
+                base,
+                overriding: overriding.and_then(|overriding| match overriding {
+                    FilterConfig::Custom(overriding) => Some(overriding),
+                    FilterConfig::Fault(_) => None,
+                }),
+            },
+        }
+    }
 }
 
 impl<'a> Overrides<'a> {
@@ -106,14 +135,28 @@ impl<'a> Overrides<'a> {
 
 impl fmt::Display for EffectiveFilter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let config = self.overriding.unwrap_or(self.config);
-        write!(f, "{}: {config} (set by the {})", self.name, self.set_by)?;
+        let Self {
+            name,
+            config,
+            set_by,
+            ..
+        } = self;
+        write!(f, "{name}: {config} (set by the {set_by})")?;
         match self.unfit {
             Some((set_by, unfit)) => write!(
                 f,
                 "; the override of the {set_by} is ignored, because it is for another kind of filter: {unfit}"
             ),
             None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for EffectiveConfig<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Custom { base, overriding } => overriding.unwrap_or(base).fmt(f),
+            Self::Fault(config) => config.fmt(f),
         }
     }
 }

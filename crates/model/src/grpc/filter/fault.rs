@@ -82,16 +82,33 @@ pub struct FaultShare {
 }
 
 impl FaultShare {
-    /// True for a call that drew `number`, which must be evenly distributed below the denominator.
+    /// True if the call that drew `draw` is one of the share. The number must be uniform over all of `u64`.
     ///
     /// ```
     /// # use crowfly_model::grpc::filter::FaultShare;
     /// let share = FaultShare { numerator: 30, denominator: 100 };
-    /// assert!(share.has(29));
-    /// assert!(!share.has(30));
+    /// assert!(share.takes(u64::MAX / 10 * 2));
+    /// assert!(!share.takes(u64::MAX / 10 * 4));
     /// ```
-    pub fn has(self, number: u32) -> bool {
-        number < self.numerator
+    pub fn takes(self, draw: u64) -> bool {
+        let place = (u128::from(draw) * u128::from(self.denominator)) >> 64;
+        place < u128::from(self.numerator)
+    }
+
+    /// The share with a smaller numerator; a larger one changes nothing (gRFC A33).
+    ///
+    /// ```
+    /// # use crowfly_model::grpc::filter::FaultShare;
+    /// let share = FaultShare { numerator: 30, denominator: 100 };
+    /// assert_eq!(share.at_most(5).numerator, 5);
+    /// assert_eq!(share.at_most(80), share);
+    /// ```
+    #[must_use]
+    pub fn at_most(self, numerator: u32) -> Self {
+        Self {
+            numerator: self.numerator.min(numerator),
+            ..self
+        }
     }
 }
 

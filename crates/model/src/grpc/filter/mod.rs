@@ -19,7 +19,7 @@ pub(super) use self::{chain::parse as parse_chain, overrides::parse as parse_ove
 pub use self::{
     chain::{FilterChain, HttpFilter},
     custom::{CustomFilterConfig, CustomFilters, FilterSettings, MadeFilter, ReadFilter},
-    effective::{EffectiveFilter, Overrides, SetBy},
+    effective::{EffectiveConfig, EffectiveFilter, Overrides, SetBy},
     fault::{AbortWith, DelayBy, FaultAbort, FaultConfig, FaultDelay, FaultShare},
     overrides::{FilterOverride, FilterOverrides},
 };
