@@ -37,7 +37,7 @@ const ALL: Option<FractionalPercent> = Some(FractionalPercent {
 });
 
 /// Every call is aborted so.
-fn abort(error_type: ErrorType) -> Any {
+pub(crate) fn abort(error_type: ErrorType) -> Any {
     pack_any(HttpFault {
         abort: Some(FaultAbort {
             percentage: ALL,
@@ -49,7 +49,7 @@ fn abort(error_type: ErrorType) -> Any {
 }
 
 /// Every call is delayed so.
-pub(crate) fn delay(by: FaultDelaySecifier) -> HttpFault {
+fn delay(by: FaultDelaySecifier) -> HttpFault {
     HttpFault {
         delay: Some(FaultDelay {
             percentage: ALL,

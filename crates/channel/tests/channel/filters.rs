@@ -7,7 +7,9 @@ use crowfly::Channel;
 use crowfly::filter::{FilterFuture, FilterRegistry, FilterSettings, FilteredCall, HttpFilter};
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{ListenerBuilder, Resources, custom_policy, listener, routes};
-use envoy_types::pb::envoy::extensions::filters::http::fault::v3::HttpFault;
+use envoy_types::pb::envoy::extensions::filters::http::fault::v3::{
+    HttpFault, fault_abort::ErrorType,
+};
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use http::HeaderValue;
@@ -15,7 +17,8 @@ use serde_json::json;
 use tonic::{Code, Request, Status};
 
 use crate::backend::Backend;
-use crate::support::{PATH, call, channel, payments, send};
+use crate::faults::abort;
+use crate::support::{PATH, call, channel, payments, policy, retrying_routes, send};
 
 /// Adds its text to a header of each call. Ends calls that say so.
 #[derive(Debug)]
@@ -141,6 +144,23 @@ async fn a_retried_call_passes_a_filter_once() {
     let channel = with_filters(&server, &registry);
     a.refuse(1);
     assert_eq!(stamps_of(&mut a, &channel, PATH).await, ["one"]);
+    assert_eq!(calls.load(SeqCst), 1);
+}
+
+/// gRFC A39, A44: an injected abort is no failed attempt, so a retry policy for its status does not repeat the call.
+#[tokio::test]
+async fn an_injected_abort_is_not_retried() {
+    let a = Backend::start("a").await;
+    let listener = by_rds()
+        .filter("stamp", json("test.Stamp", "one"))
+        .filter("fault", abort(ErrorType::GrpcStatus(14)));
+    let routes = retrying_routes(policy(4, "unavailable"));
+    let server = ResourceServer::start(&payments(&[&a]).with(listener).with(routes));
+    let (registry, calls) = stamps();
+    let channel = with_filters(&server, &registry);
+    let status = call(&channel).await.unwrap_err();
+    assert!(status.message().starts_with("Fault injected"), "{status}");
+    assert!(!status.metadata().contains_key("grpc-previous-rpc-attempts"));
     assert_eq!(calls.load(SeqCst), 1);
 }
 

@@ -74,23 +74,28 @@ impl fmt::Display for Fraction {
 
 /// Scales in 64 bits, because 32 bits would overflow. A share above 100 % becomes 100 % (S3-12).
 pub(super) fn parse(proto: FractionalPercent, v: &mut Validator) -> Option<Fraction> {
-    let scale = match DenominatorType::try_from(proto.denominator) {
-        Ok(DenominatorType::Hundred) => 10_000,
-        Ok(DenominatorType::TenThousand) => 100,
-        Ok(DenominatorType::Million) => 1,
+    let scale = MILLION / denominator(proto, v)?;
+    let scaled = u64::from(proto.numerator) * u64::from(scale);
+    Some(Fraction::per_million(
+        u32::try_from(scaled).unwrap_or(u32::MAX),
+    ))
+}
+
+/// The denominator of a share, which divides a million; `None` after an error.
+pub(super) fn denominator(proto: FractionalPercent, v: &mut Validator) -> Option<u32> {
+    match DenominatorType::try_from(proto.denominator) {
+        Ok(DenominatorType::Hundred) => Some(100),
+        Ok(DenominatorType::TenThousand) => Some(10_000),
+        Ok(DenominatorType::Million) => Some(MILLION),
         Err(_) => {
             let got = proto.denominator;
             v.error_at(
                 "denominator",
                 format!("expected HUNDRED, TEN_THOUSAND or MILLION, got {got}"),
             );
-            return None;
+            None
         }
-    };
-    let scaled = u64::from(proto.numerator) * scale;
-    Some(Fraction::per_million(
-        u32::try_from(scaled).unwrap_or(u32::MAX),
-    ))
+    }
 }
 
 #[cfg(test)]

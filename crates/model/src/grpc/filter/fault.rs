@@ -9,13 +9,13 @@ use envoy_types::pb::envoy::{
         common::fault::v3::{self as common, fault_delay::FaultDelaySecifier},
         http::fault::v3::{self as pb, HttpFault, fault_abort::ErrorType},
     },
-    r#type::v3::{FractionalPercent, fractional_percent::DenominatorType},
+    r#type::v3::FractionalPercent,
 };
 
 use super::FilterConfig;
 use crate::{
     Validator,
-    grpc::{any::Extension, duration},
+    grpc::{any::Extension, duration, fraction},
 };
 
 /// The largest status code of gRPC, UNAUTHENTICATED.
@@ -227,19 +227,7 @@ fn http_status(status: u32, v: &mut Validator) -> Option<AbortWith> {
 /// Reads the share of calls, which is none if the field is not set; `None` after an error.
 fn parse_share(proto: Option<&FractionalPercent>, v: &mut Validator) -> Option<FaultShare> {
     let proto = proto.copied().unwrap_or_default();
-    let denominator = match DenominatorType::try_from(proto.denominator) {
-        Ok(DenominatorType::Hundred) => 100,
-        Ok(DenominatorType::TenThousand) => 10_000,
-        Ok(DenominatorType::Million) => 1_000_000,
-        Err(_) => {
-            let got = proto.denominator;
-            v.error_at(
-                "percentage.denominator",
-                format!("expected HUNDRED, TEN_THOUSAND or MILLION, got {got}"),
-            );
-            return None;
-        }
-    };
+    let denominator = v.field("percentage", |v| fraction::denominator(proto, v))?;
     Some(FaultShare {
         numerator: proto.numerator,
         denominator,
