@@ -30,7 +30,10 @@ fn policies() -> Vec<(&'static str, Value)> {
         // Two equal headers.
         ("twice", json!([header("x-user"), header("x-user")])),
         // gRFC A42 has no cookies: the policy is ignored.
-        ("cookie", json!([{ "cookie": { "name": "c" } }, header("x-user")])),
+        (
+            "cookie",
+            json!([{ "cookie": { "name": "c" } }, header("x-user")]),
+        ),
     ]
 }
 
