@@ -37,7 +37,7 @@ async fn path_and_headers_choose_the_cluster() {
                 m,
                 "x-id",
                 Specifier::RangeMatch(Int64Range { start: 10, end: 20 }),
-            )
+            );
         })
         .route("/", "present")
         .when(|m| add(m, "x-debug", Specifier::PresentMatch(true)))
