@@ -103,7 +103,6 @@ fn refuse(proto: &RegexMatcher, error: &InvalidRegex, v: &mut Validator) {
 }
 
 /// Compiles an expression that may match a part of a text.
-#[allow(dead_code, reason = "hash policies rewrite headers by it (gRFC A42)")]
 pub(super) fn compile(pattern: &str) -> Result<Regex, InvalidRegex> {
     build(&re2::translate(pattern)?)
 }

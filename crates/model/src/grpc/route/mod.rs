@@ -14,6 +14,7 @@ mod domain;
 mod hash_policy;
 mod header_matcher;
 mod host_rewrite;
+mod index;
 mod parse;
 mod path;
 mod retry_policy;

@@ -3,17 +3,16 @@
 //! The channel and the tools all ask a [`RouteTable`], because two matchers could disagree about a call. The type
 //! of destinations is open: a channel has clusters there, and a tool needs the position alone.
 
-use std::collections::HashMap;
-use std::{fmt, iter, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use super::{
-    CallHead, Condition, Headers, Mismatch, PathMatcher, PathMismatch, Route, VirtualHost,
+    CallHead, Condition, Headers, Mismatch, PathMismatch, Route, VirtualHost, index::PathIndex,
 };
 
 /// The routes of a virtual host, compiled once and then asked for every call.
 ///
-/// The first route that matches decides (gRFC A28). Routes for exactly one path are found by a
-/// lookup, so that a thousand methods with a route each cost no more than one.
+/// The first route that matches decides (gRFC A28). Routes for one path and many routes for prefixes are found by
+/// lookups, so that a thousand methods or services with a route each cost little more than one.
 ///
 /// The caller draws the random numbers for shares of calls, uniform over all of `u64`, because this crate has no
 /// randomness. Each share takes a number of its own.
@@ -56,36 +55,16 @@ pub struct RouteTable<D> {
     host: Arc<VirtualHost>,
     /// One for each route of the virtual host.
     destinations: Box<[D]>,
-    /// The routes for exactly one path, by that path: positions in the order of the routes.
-    exact: HashMap<Box<str>, Vec<usize>>,
-    /// The positions of all other routes, in their order. Each of them has to be tried.
-    scanned: Box<[usize]>,
+    index: PathIndex,
 }
 
 impl<D> RouteTable<D> {
     /// Compiles the routes of a virtual host, each with its destination.
     pub fn compile(host: &Arc<VirtualHost>, destination: impl FnMut(&Route) -> D) -> Self {
-        let mut exact: HashMap<Box<str>, Vec<usize>> = HashMap::new();
-        let mut scanned = Vec::new();
-        for (position, route) in host.routes.iter().enumerate() {
-            match &route.condition.path {
-                PathMatcher::Exact {
-                    text,
-                    case_sensitive: true,
-                } => exact
-                    .entry(text.as_str().into())
-                    .or_default()
-                    .push(position),
-                PathMatcher::Exact { .. } | PathMatcher::Prefix { .. } | PathMatcher::Regex(_) => {
-                    scanned.push(position);
-                }
-            }
-        }
         Self {
             host: Arc::clone(host),
             destinations: host.routes.iter().map(destination).collect(),
-            exact,
-            scanned: scanned.into(),
+            index: PathIndex::new(&host.routes),
         }
     }
 
@@ -178,27 +157,13 @@ impl<D> RouteTable<D> {
         &'a self,
         call: &'a CallHead<'_, H>,
     ) -> impl Iterator<Item = usize> + 'a {
-        let exact = self.exact.get(call.path).map_or(&[][..], Vec::as_slice);
-        in_order(exact, &self.scanned).filter(|position| self.condition(*position).is_met_by(call))
+        let candidates = self.index.candidates(call.path);
+        candidates.filter(|position| self.condition(*position).is_met_by(call))
     }
 
     fn condition(&self, position: usize) -> &Condition {
         &self.host.routes[position].condition
     }
-}
-
-/// Two ascending lists as one, so that the first match is the first of all routes.
-fn in_order<'a>(mut a: &'a [usize], mut b: &'a [usize]) -> impl Iterator<Item = usize> + 'a {
-    iter::from_fn(move || {
-        let next = match (a.first(), b.first()) {
-            (Some(first), Some(second)) if second < first => &mut b,
-            (Some(_), _) => &mut a,
-            (None, _) => &mut b,
-        };
-        let (position, rest) = next.split_first()?;
-        *next = rest;
-        Some(*position)
-    })
 }
 
 /// No route of a virtual host matches a call.
@@ -263,48 +228,3 @@ fn list(
 }
 
 impl std::error::Error for NoRoute<'_> {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::grpc::{filter::FilterOverrides, route::RouteAction};
-
-    fn exact(text: &str, case_sensitive: bool) -> Route {
-        Route {
-            name: String::new(),
-            condition: Condition::of_path(PathMatcher::Exact {
-                text: text.to_owned(),
-                case_sensitive,
-            }),
-            action: RouteAction::NonForwarding,
-            filters: FilterOverrides::default(),
-        }
-    }
-
-    /// A lookup finds an exact path, so no other route is tried.
-    #[test]
-    fn exact_paths_are_not_scanned() {
-        let host = VirtualHost {
-            name: "many".to_owned(),
-            domains: Vec::new(),
-            routes: (0..1000)
-                .map(|i| exact(&format!("/a.A/M{i}"), true))
-                .collect(),
-            skipped: Vec::new(),
-            filters: FilterOverrides::default(),
-        };
-        let table = RouteTable::compile(&Arc::new(host), |_| ());
-        assert!(table.scanned.is_empty());
-        let position = |path| table.position(&CallHead::of_path(path), || 0);
-        assert_eq!(position("/a.A/M999"), Some(999));
-        assert_eq!(position("/a.A/M1000"), None);
-    }
-
-    #[test]
-    fn two_lists_are_one_in_order() {
-        let merged = |a: &[usize], b: &[usize]| in_order(a, b).collect::<Vec<_>>();
-        assert_eq!(merged(&[1, 4], &[0, 2, 3, 5]), [0, 1, 2, 3, 4, 5]);
-        assert_eq!(merged(&[], &[7]), [7]);
-        assert_eq!(merged(&[7], &[]), [7]);
-    }
-}
