@@ -1,9 +1,10 @@
 """A gRPC C-core server: a backend that Crowfly's channel must get on with.
 
-Usage: echo_server.py NAME [OPTION=INTEGER ...]
+Usage: echo_server.py NAME [OPTION=INTEGER ...] [tls=FOLDER]
 
-Options are channel arguments of C-core, such as grpc.max_concurrent_streams. Messages are bytes as they
-are, so that no code has to be generated. The methods of /e2e.Echo/:
+Options are channel arguments of C-core, such as grpc.max_concurrent_streams. With a folder the server speaks
+TLS, with cert.pem and key.pem in it. It requires clients to have a certificate of a CA in ca.pem, and reads
+the files for each handshake. Messages are bytes as they are, so that no code has to be generated. The methods of /e2e.Echo/:
 
     Unary    the request, and in the trailers what of its metadata begins with x-
     Sleep    the request, a number, after that many milliseconds
@@ -133,15 +134,38 @@ def end_with_stdin():
     os._exit(0)
 
 
+def credentials(folder):
+    """TLS with the files of a folder, read for each handshake."""
+
+    def read(name):
+        with open(os.path.join(folder, name), "rb") as file:
+            return file.read()
+
+    def configuration():
+        pair = (read("key.pem"), read("cert.pem"))
+        return grpc.ssl_server_certificate_configuration([pair], root_certificates=read("ca.pem"))
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(), configuration, require_client_authentication=True
+    )
+
+
 async def main():
     options = [("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)]
+    folder = None
     for argument in sys.argv[2:]:
-        option, value = argument.split("=")
-        options.append((option, int(value)))
+        option, value = argument.split("=", 1)
+        if option == "tls":
+            folder = value
+        else:
+            options.append((option, int(value)))
     server = grpc.aio.server(options=options)
     handlers = Echo(sys.argv[1]).handlers()
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("e2e.Echo", handlers)])
-    port = server.add_insecure_port("127.0.0.1:0")
+    if folder is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        port = server.add_secure_port("127.0.0.1:0", credentials(folder))
     await server.start()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

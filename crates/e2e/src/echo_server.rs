@@ -32,6 +32,20 @@ impl EchoServer {
         Self::start("C-core server", command, name, options)
     }
 
+    /// Starts one on gRPC C-core over TLS, with the `ca.pem`, `cert.pem` and `key.pem` of a folder. It requires
+    /// clients to have a certificate, and reads the files for each handshake.
+    pub fn c_core_over_tls(
+        python: &Path,
+        name: &str,
+        folder: &Path,
+        options: &Options<'_>,
+    ) -> Self {
+        let mut command = Command::new(python);
+        command.arg(C_CORE_SCRIPT);
+        let tls = format!("tls={}", folder.display());
+        Self::start_with("C-core server", command, name, options, &[tls])
+    }
+
     /// Starts one on gRPC-Node that calls itself `name`.
     pub fn node(grpc_js: &Path, name: &str, options: &Options<'_>) -> Self {
         let mut command = Command::new("node");
@@ -39,11 +53,21 @@ impl EchoServer {
         Self::start("gRPC-Node server", command, name, options)
     }
 
-    fn start(what: &str, mut command: Command, name: &str, options: &Options<'_>) -> Self {
+    fn start(what: &str, command: Command, name: &str, options: &Options<'_>) -> Self {
+        Self::start_with(what, command, name, options, &[])
+    }
+
+    fn start_with(
+        what: &str,
+        mut command: Command,
+        name: &str,
+        options: &Options<'_>,
+        more: &[String],
+    ) -> Self {
         let options = options
             .iter()
             .map(|(name, value)| format!("{name}={value}"));
-        command.arg(name).args(options);
+        command.arg(name).args(options).args(more);
         let process = Process::start(format!("{what} {name}"), command);
         let port = process.wait_for("its port", |line| {
             let event: Value = serde_json::from_str(line).ok()?;

@@ -43,7 +43,7 @@ pub use files::{CertificateFiles, FileSource, RootSource};
 pub use handshake::{HandshakeError, connect, for_h2};
 pub use material::{Identity, Material, ServerCheck};
 pub use provider::{install_default_provider, provider};
-pub use reason::reason;
+pub use reason::{is_told_by_server, reason};
 pub use roots::Roots;
 pub use san::{SanMatcher, sans_of};
 pub use server_name::{host, server_name};

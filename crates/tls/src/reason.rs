@@ -4,7 +4,7 @@
 //! client's handshake has ended, so such a reason may also come with the first read.
 
 use std::error::Error as StdError;
-use std::io;
+use std::io::{self, ErrorKind};
 
 use rustls_pki_types::UnixTime;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, OtherError};
@@ -19,8 +19,22 @@ pub fn reason(error: &io::Error) -> String {
     match rustls_error(error) {
         Some(Error::AlertReceived(alert)) => refused(*alert),
         Some(Error::InvalidCertificate(error)) => invalid(error),
+        // The text of rustls is about close_notify, which says nothing to most readers.
+        None if error.kind() == ErrorKind::UnexpectedEof => CLOSED.to_owned(),
         _ => error.to_string(),
     }
+}
+
+const CLOSED: &str = "the server closed the connection";
+
+/// True if the server itself said what is wrong, by an alert.
+///
+/// ```
+/// let error = std::io::Error::other("the cable was cut");
+/// assert!(!crowfly_tls::is_told_by_server(&error));
+/// ```
+pub fn is_told_by_server(error: &io::Error) -> bool {
+    matches!(rustls_error(error), Some(Error::AlertReceived(_)))
 }
 
 /// The error of rustls inside an I/O error.

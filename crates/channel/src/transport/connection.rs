@@ -31,10 +31,12 @@ use super::sender::Sender;
 /// answers with an alert, or closes the connection.
 const WANTS_TLS: &str = " (we speak plaintext: does the server want TLS?)";
 
-/// The hint for a TLS connection that ends before it speaks HTTP/2. In TLS 1.3 a server judges the client's
-/// certificate after the client's handshake has ended.
+/// The hints for a TLS connection that ends before it speaks HTTP/2. In TLS 1.3 a server judges the client's
+/// certificate after the client's handshake has ended, and gRPC C-core sends no alert then.
 const REFUSES_CERTIFICATE: &str =
-    " (TLS was agreed on: does the server refuse our certificate, or want one?)";
+    " (after the TLS handshake: does the server refuse our client certificate?)";
+const WANTS_CERTIFICATE: &str =
+    " (after the TLS handshake: does the server require a client certificate? we have none for it)";
 
 /// One HTTP/2 connection that is ready for calls.
 ///
@@ -61,7 +63,7 @@ impl Connection {
         profile: &Profile,
         connect_timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let connecting = Connecting {
+        let mut connecting = Connecting {
             address,
             deadline: after(connect_timeout),
             connect_timeout,
@@ -69,6 +71,7 @@ impl Connection {
             config: profile.http2(),
             backend: profile.backend(),
             is_secure: profile.tls().is_some(),
+            hint: WANTS_TLS,
         };
         // The files come first, because without them a connection would be of no use.
         let handshake = match profile.tls() {
@@ -76,7 +79,12 @@ impl Connection {
             Some(tls) => {
                 let handshake = tls.prepare(address.ip());
                 let phase = ConnectPhase::Certificates;
-                Some(connecting.phase(phase, handshake).await?)
+                let handshake = connecting.phase(phase, handshake).await?;
+                connecting.hint = match handshake.presents_certificate() {
+                    true => REFUSES_CERTIFICATE,
+                    false => WANTS_CERTIFICATE,
+                };
+                Some(handshake)
             }
         };
         let dialled = connecting
@@ -168,6 +176,8 @@ struct Connecting {
     backend: Backend,
     /// True if HTTP/2 is spoken over TLS.
     is_secure: bool,
+    /// The likely mistake if the server does not speak HTTP/2.
+    hint: &'static str,
 }
 
 impl Connecting {
@@ -250,12 +260,12 @@ impl Connecting {
         match error {
             Error::Io(io) if self.is_secure => {
                 let reason = crowfly_tls::reason(io);
-                let is_told = reason != io.to_string();
-                let hint = if is_told { "" } else { REFUSES_CERTIFICATE };
+                let is_told = crowfly_tls::is_told_by_server(io);
+                let hint = if is_told { "" } else { self.hint };
                 format!("{reason}{hint}")
             }
             error if self.is_secure => error.to_string(),
-            error => format!("{error}{WANTS_TLS}"),
+            error => format!("{error}{}", self.hint),
         }
     }
 }

@@ -158,6 +158,11 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
+    /// True if the server gets a certificate when it asks for one.
+    pub(super) fn presents_certificate(&self) -> bool {
+        self.config.client_auth_cert_resolver.has_certs()
+    }
+
     pub(super) async fn run(self, dialled: Dialled) -> Result<TlsStream<Dialled>, HandshakeError> {
         crowfly_tls::connect(self.config, self.server_name, dialled).await
     }

@@ -15,7 +15,7 @@ const INNER: &str = "CROWFLY_TEST_INNER";
 const BACKWARD_COMPAT: &str = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT";
 
 /// Runs the test called `name` again with this variable, or says that this is that run.
-fn is_inner(name: &str, variable: (&str, &str)) -> bool {
+pub(crate) fn is_inner(name: &str, variable: (&str, &str)) -> bool {
     if env::var_os(INNER).is_some() {
         return true;
     }

@@ -1,6 +1,8 @@
 //! TLS that clusters ask for (gRFC A29), over real sockets, against a server on tonic.
 
+use std::env;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crowfly::bootstrap::TlsFiles;
@@ -10,9 +12,11 @@ use crowfly_testkit::builders::{
 };
 use crowfly_testkit::{Ca, CertificateFolder, Issued, ResourceServer};
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 use tonic::Code;
 
 use crate::backend::Backend;
+use crate::environment::is_inner;
 use crate::support::{call, call_when_ready, payments, spread_until};
 use crate::tls_backend::{TlsBackend, server_config};
 
@@ -301,6 +305,50 @@ async fn the_host_name_of_an_endpoint_is_its_sni() {
     assert_eq!(call(&mesh.channel(&server)).await.unwrap(), "a");
     let asked = ["payments.example", "a.example"].map(|name| Some(name.to_owned()));
     assert_eq!(backend.seen().server_names, asked);
+}
+
+/// S15-08, gRFC A82: the system's roots are those that the system's own variable names, in a process of its
+/// own. The provider's CA does not count then.
+#[test]
+fn the_roots_of_the_system_are_trusted() {
+    let name = "security::the_roots_of_the_system_are_trusted";
+    let system = Mesh::new();
+    let own = system.ca.issue(&["payments.example"]);
+    system.folder.present(&own);
+    let roots = system.folder.path("ca.pem");
+    if !is_inner(name, ("SSL_CERT_FILE", roots.to_str().unwrap())) {
+        return;
+    }
+    Runtime::new().unwrap().block_on(async {
+        let roots = PathBuf::from(env::var_os("SSL_CERT_FILE").unwrap());
+        let folder = CertificateFolder::new(roots.parent().unwrap());
+        let read = |name: &str| std::fs::read_to_string(folder.path(name)).unwrap();
+        let own = Issued {
+            certificate: read("cert.pem"),
+            key: read("key.pem"),
+        };
+        let backend = TlsBackend::start("a", server_config(&own, &[])).await;
+        let tls = upstream_tls("mesh").system_roots().san("payments.example");
+        let server = ResourceServer::start(&secured(backend.address, tls.clone()));
+        let mesh = Mesh::new();
+        let channel = mesh.channel(&server);
+        assert_eq!(call(&channel).await.unwrap(), "a");
+        assert!(
+            channel
+                .tree()
+                .await
+                .contains("tls: tls, system roots, san exact")
+        );
+
+        let own = mesh.ca.issue(&["payments.example"]);
+        let backend = TlsBackend::start("b", server_config(&own, &[])).await;
+        let server = ResourceServer::start(&secured(backend.address, tls));
+        let status = call(&mesh.channel(&server)).await.unwrap_err();
+        assert!(
+            status.message().contains("its CA is not trusted"),
+            "{status}"
+        );
+    });
 }
 
 /// S15-07: certificates and CAs are rotated on both sides while calls are made and connections come and go:

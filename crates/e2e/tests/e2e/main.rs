@@ -13,6 +13,7 @@
 )]
 
 mod aggregate_phases;
+mod backend_tls;
 mod c_core_client;
 mod comparison;
 mod documents;
