@@ -12,15 +12,19 @@ Reads one command per line on stdin and prints one JSON object per line on stdou
                        wait for ready; one line in the end:
                        {"calls": 20000, "failed": 1, "first": "UNAVAILABLE: ..."}
 
+With XDS_CREDENTIALS set, its channel has the security that clusters ask for.
+
 It ends with its stdin, so it never outlives the test that started it.
 """
 
 import json
+import os
 import sys
 import threading
 import time
 
 import grpc
+import grpc.experimental
 
 METHOD = "/grpc.testing.TestService/UnaryCall"
 # grpc.testing.SimpleResponse.hostname; the messages are so small that reading
@@ -95,7 +99,12 @@ def load(unary_call, rps, seconds):
 
 
 def main():
-    channel = grpc.insecure_channel(sys.argv[1])
+    if "XDS_CREDENTIALS" in os.environ:
+        fallback = grpc.experimental.insecure_channel_credentials()
+        credentials = grpc.xds_channel_credentials(fallback)
+        channel = grpc.secure_channel(sys.argv[1], credentials)
+    else:
+        channel = grpc.insecure_channel(sys.argv[1])
     unary_call = channel.unary_unary(METHOD)
     for line in sys.stdin:
         command, count, *rest = line.split()

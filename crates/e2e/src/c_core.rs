@@ -23,13 +23,31 @@ impl CCoreClient {
     /// Starts a client of `target`, such as `xds:///svc`, that is served by the
     /// control plane at `control`.
     pub fn start(python: &Path, control: SocketAddr, target: &str) -> Self {
-        let bootstrap = json!({
-            "xds_servers": [{
-                "server_uri": control.to_string(),
-                "channel_creds": [{ "type": "insecure" }],
-            }],
-            "node": { "id": "c-core", "cluster": "e2e" },
-        });
+        Self::start_with(python, &bootstrap(control), target, false)
+    }
+
+    /// Starts a client of `target` with xDS credentials. `certs` is a folder of `crowfly certs`, and
+    /// `name` is the certificate of the client, which its bootstrap calls `mesh`.
+    pub fn start_secured(
+        python: &Path,
+        control: SocketAddr,
+        target: &str,
+        (certs, name): (&Path, &str),
+    ) -> Self {
+        let mut bootstrap = bootstrap(control);
+        bootstrap["certificate_providers"] = json!({ "mesh": {
+            "plugin_name": "file_watcher",
+            "config": {
+                "certificate_file": certs.join(format!("{name}.pem")),
+                "private_key_file": certs.join(format!("{name}.key")),
+                "ca_certificate_file": certs.join("ca.pem"),
+                "refresh_interval": "600s",
+            },
+        } });
+        Self::start_with(python, &bootstrap, target, true)
+    }
+
+    fn start_with(python: &Path, bootstrap: &Value, target: &str, is_secured: bool) -> Self {
         let mut command = Command::new(python);
         command
             .args([SCRIPT, target])
@@ -37,6 +55,9 @@ impl CCoreClient {
             .env_remove("GRPC_XDS_BOOTSTRAP")
             // A proxy for the outside is no way to loopback.
             .env("no_grpc_proxy", "127.0.0.1,localhost");
+        if is_secured {
+            command.env("XDS_CREDENTIALS", "1");
+        }
         Self {
             process: Process::start("C-core client", command),
             command: "call",
@@ -114,4 +135,14 @@ impl CCoreClient {
             );
         }
     }
+}
+
+fn bootstrap(control: SocketAddr) -> Value {
+    json!({
+        "xds_servers": [{
+            "server_uri": control.to_string(),
+            "channel_creds": [{ "type": "insecure" }],
+        }],
+        "node": { "id": "c-core", "cluster": "e2e" },
+    })
 }
