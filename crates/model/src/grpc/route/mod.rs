@@ -116,8 +116,8 @@ impl VirtualHost {
     /// ```
     /// # use crowfly_model::grpc::route::{SkippedRoute, VirtualHost};
     /// let skipped = SkippedRoute { index: 0, name: String::new(), reason: String::new() };
-    /// # let (name, domains, routes) = (String::new(), vec![], vec![]);
-    /// let host = VirtualHost { name, domains, routes, skipped: vec![skipped] };
+    /// # let (name, domains, routes, filters) = (String::new(), vec![], vec![], Default::default());
+    /// let host = VirtualHost { name, domains, routes, skipped: vec![skipped], filters };
     /// assert_eq!(host.index_of(0), 1);
     /// ```
     pub fn index_of(&self, position: usize) -> usize {
