@@ -34,7 +34,12 @@ fn every_configuration_in_the_documents_is_accepted() {
         let text = read(document);
         let text: String = text
             .lines()
-            .map(|line| line.strip_prefix("//! ").unwrap_or(line).to_owned() + "\n")
+            .map(|line| {
+                let comment = line
+                    .strip_prefix("//! ")
+                    .or_else(|| line.strip_prefix("//!"));
+                comment.unwrap_or(line).to_owned() + "\n"
+            })
             .collect();
         for block in yaml_blocks(&text) {
             found += 1;

@@ -43,6 +43,7 @@ const TWO_VERSIONS: &[(&str, &str)] = &[
         "syn",
         "derive macros move to 3 one by one; no code of it is linked",
     ),
+    ("synstructure", "it goes with syn; no code of it is linked"),
     ("unicode-width", "miette (by prost-reflect) stays with 0.1"),
 ];
 
