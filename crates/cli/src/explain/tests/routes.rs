@@ -74,11 +74,11 @@ fn a_route_shows_its_retry_policy() {
     for (path, expected) in [
         (
             "/pay.Pay/Charge",
-            "2 attempts on unavailable, 25ms to 250ms apart",
+            "up to 2 attempts, on unavailable; 0.025 s to 0.25 s apart",
         ),
         (
             "/pay.Pay/Other",
-            "2 attempts on cancelled, internal, 25ms to 250ms apart",
+            "up to 2 attempts, on cancelled, internal; 0.025 s to 0.25 s apart",
         ),
     ] {
         let explanation = explained(&resources, &call(path));

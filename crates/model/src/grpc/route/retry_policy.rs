@@ -37,14 +37,14 @@ const CONDITIONS: [(&str, i32); 5] = [
 /// The rule by which failed attempts of a call are repeated.
 ///
 /// ```
-/// use crowfly_model::grpc::route::{RetryPolicy, StatusCodes};
+/// use crowfly_model::grpc::route::RetryPolicy;
 ///
 /// let policy = RetryPolicy {
 ///     max_attempts: 3,
 ///     ..RetryPolicy::on([14].into_iter().collect())
 /// };
 /// assert!(policy.retry_on.contains(14));
-/// assert_eq!(policy.to_string(), "3 attempts on unavailable, 25ms to 250ms apart");
+/// assert_eq!(policy.base_interval.as_millis(), 25);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -67,21 +67,6 @@ impl RetryPolicy {
             base_interval: BASE_INTERVAL,
             max_interval: BASE_INTERVAL * INTERVALS,
         }
-    }
-}
-
-impl fmt::Display for RetryPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            max_attempts,
-            retry_on,
-            base_interval,
-            max_interval,
-        } = self;
-        write!(
-            f,
-            "{max_attempts} attempts on {retry_on}, {base_interval:?} to {max_interval:?} apart"
-        )
     }
 }
 
