@@ -17,11 +17,12 @@ use crowfly_model::{Features, ResourceType, Unsupported};
 use crowfly_xds::{Snapshot, SnapshotResource};
 
 /// Documents with configurations in them. The last one is a comment in code.
-const DOCUMENTS: [&str; 5] = [
+const DOCUMENTS: [&str; 6] = [
     "README.md",
     "docs/config.md",
     "docs/envoy.md",
     "docs/routes.md",
+    "examples/hello/README.md",
     "crates/control/src/lib.rs",
 ];
 
@@ -34,12 +35,7 @@ fn every_configuration_in_the_documents_is_accepted() {
         let text = read(document);
         let text: String = text
             .lines()
-            .map(|line| {
-                let comment = line
-                    .strip_prefix("//! ")
-                    .or_else(|| line.strip_prefix("//!"));
-                comment.unwrap_or(line).to_owned() + "\n"
-            })
+            .map(|line| uncommented(line).to_owned() + "\n")
             .collect();
         for block in yaml_blocks(&text) {
             found += 1;
@@ -115,6 +111,14 @@ const PLACES: [(&str, bool); 19] = [
     ("fault: { delay: { @ }, abort: {} }", true),
     ("hash: [{ @ }]", true),
 ];
+
+/// A line without the mark of a comment.
+fn uncommented(line: &str) -> &str {
+    let Some(comment) = line.strip_prefix("//!") else {
+        return line;
+    };
+    comment.strip_prefix(' ').unwrap_or(comment)
+}
 
 /// The blocks of a document that are configurations of the control plane.
 fn yaml_blocks(text: &str) -> Vec<String> {

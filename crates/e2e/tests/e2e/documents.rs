@@ -67,9 +67,11 @@ fn the_example_greets_over_tls() {
         let bootstrap = block(&readme, "GRPC_XDS_BOOTSTRAP_CONFIG='", "'")
             .replace("127.0.0.1:18000", &control.to_string())
             .replace("certs/", &format!("{}/", certs.path().display()));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hello-client-under-test"));
+        let program = env!("CARGO_BIN_EXE_hello-client-under-test");
+        let mut command = Command::new("sh");
+        // The client prints its errors to standard error, and they are read here, too.
         command
-            .arg("127.0.0.1:0")
+            .args(["-c", "exec \"$0\" \"$@\" 2>&1", program, "127.0.0.1:0"])
             .env("GRPC_XDS_BOOTSTRAP_CONFIG", bootstrap);
         Process::start("hello-client", command)
     };
