@@ -22,7 +22,7 @@ use crate::Script;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("bootstrap", bootstrap),
     ("cluster", parser::<Cluster>),
     ("cluster_config", parser::<ClusterConfig>),
@@ -30,7 +30,17 @@ pub const TARGETS: [Target; 7] = [
     ("listener", parser::<Listener>),
     ("routes", routes),
     ("session", session),
+    ("subject_alt_names", subject_alt_names),
 ];
+
+/// The names of a certificate, which come from servers. They are printable, because errors show them.
+pub fn subject_alt_names(bytes: &[u8]) {
+    let names = crowfly_tls::sans_of(bytes).unwrap_or_default();
+    for name in names {
+        let is_printable = |byte: u8| matches!(byte, b' '..=b'~');
+        assert!(!name.is_empty() && name.bytes().all(is_printable));
+    }
+}
 
 /// A resource parser, with experiments and without. It must be deterministic, and must give a
 /// reason when it refuses.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::builders::{
     ClusterBuilder, ClusterConfigBuilder, cluster, cluster_config, custom_policy, endpoint,
-    endpoints, listener, routes,
+    endpoints, listener, routes, upstream_tls,
 };
 use crowfly_testkit::fuzzing::{SeedStep, TARGETS, session_seed};
 use crowfly_testkit::{delta, garbled, removed, report, response, wrapped};
@@ -121,6 +121,7 @@ fn seeds() -> Vec<Seed> {
     let mut all = vec![
         ("bootstrap", "minimal", MINIMAL.into()),
         ("bootstrap", "federated", FEDERATED.into()),
+        ("bootstrap", "providers", PROVIDERS.into()),
         ("endpoints", "rich", rich.any().value),
         ("endpoints", "invalid", endpoints("e").invalid().any().value),
         ("listener", "rds", listener("l").rds("r").any().value),
@@ -183,7 +184,7 @@ fn set_matchers(condition: &mut RouteMatch) {
     });
 }
 
-fn clusters() -> [Seed; 10] {
+fn clusters() -> [Seed; 11] {
     let seed = |name, cluster: ClusterBuilder| ("cluster", name, cluster.any().value);
     let list = |name, list: ClusterConfigBuilder| ("cluster_config", name, list.any().value);
     [
@@ -195,6 +196,10 @@ fn clusters() -> [Seed; 10] {
         seed("settings", cluster("c").edit(set_everything)),
         seed("nested-policies", cluster("c").edit(nest_policies)),
         seed("custom-policy", cluster("c").policies([custom()])),
+        seed(
+            "tls",
+            cluster("c").tls(upstream_tls("m").identity("m").san("s")),
+        ),
         list("list", cluster_config("l").clusters(["a", "b", "a"])),
         list("invalid", cluster_config("l").clusters(["a", ""])),
     ]
@@ -300,4 +305,6 @@ fn steps(responses: [Vec<u8>; 3]) -> Vec<SeedStep> {
 }
 
 const MINIMAL: &str = r#"{"xds_servers":[{"server_uri":"xds:1","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}"#;
+const PROVIDERS: &str = r#"{"xds_servers":[{"server_uri":"xds:1","channel_creds":[{"type":"insecure"}]}],"certificate_providers":{"m":{"plugin_name":"file_watcher","config":{"ca_certificate_file":"ca","certificate_file":"c","private_key_file":"k","refresh_interval":"60s"}},"o":{"plugin_name":"other","config":{}}}}"#;
+
 const FEDERATED: &str = r#"{"xds_servers":[{"server_uri":"xds:1","channel_creds":[{"type":"tls","config":{"ca_certificate_file":"ca"}},{"type":"insecure"}],"server_features":["xds.delta","fail_on_data_errors"]},{"server_uri":"b:2","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n","cluster":"c","locality":{"zone":"z"},"metadata":{"k":[1,null,true]}},"authorities":{"east":{"client_listener_resource_name_template":"xdstp://east/envoy.config.listener.v3.Listener/%s","xds_servers":[{"server_uri":"c:3","channel_creds":[{"type":"insecure"}]}]}},"client_default_listener_resource_name_template":"%s"}"#;
