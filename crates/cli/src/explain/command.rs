@@ -52,9 +52,10 @@ JSON, all keys at all times:
                                             unsupported}
   virtual_host {name, domains, unsupported}
   routes [{index, name, match, headers [{name, expected}], share_per_million,
-           clusters [{cluster, weight, per_million}], timeout {seconds, set_by},
+           clusters [{cluster, weight, per_million,
+                      filters [{name, config, set_by, ignored_override}]}], timeout {seconds, set_by},
            retry {max_attempts, retry_on, base_interval_seconds, max_interval_seconds},
-           auto_host_rewrite,
+           hash_policies [{header, terminal}], auto_host_rewrite,
            verdict, mismatch {part, header, expected, found, differs_in_case}, why, note,
            unsupported}]
   clusters [{uses {cluster, priority, endpoints, dropped_per_million}, stop, name, state, ..., kind,

@@ -9,8 +9,7 @@ use crowfly::{Forecast, forecast};
 use crowfly_model::grpc::{
     Listener, RouteConfig,
     endpoints::{Endpoints, Health},
-    listener::{ListenerKind, RouteSource},
-    route::MaxDuration,
+    listener::{ApiListener, ListenerKind, RouteSource},
 };
 use crowfly_xds::{ResolveRoots, Resolved, View, XdsConfig};
 
@@ -40,8 +39,11 @@ pub fn explain(
         .and_then(|config| config.virtual_host(&roots.authority));
     let wishes = config.as_ref().zip(host);
     let wishes = wishes.map_or_else(Wishes::default, |(config, host)| Wishes::of(config, host));
-    let limit = value.as_deref().map_or(MaxDuration::Unset, limit_of);
-    let routes = host.map_or_else(Vec::new, |host| routes::of_host(host, &wishes, limit, call));
+    let api = value.as_deref().and_then(api_of);
+    let routes = host.zip(api);
+    let routes = routes.map_or_else(Vec::new, |(host, api)| {
+        routes::of_host(host, &wishes, api, call)
+    });
     let mut explanation = Explanation {
         target: call.target.clone(),
         node: view.node().to_string(),
@@ -118,11 +120,11 @@ fn routes_of(
     }
 }
 
-/// The limit that the listener sets for the calls of routes without one (gRFC A31).
-fn limit_of(listener: &Listener) -> MaxDuration {
+/// The part of a listener that is for clients.
+fn api_of(listener: &Listener) -> Option<&ApiListener> {
     match &listener.kind {
-        ListenerKind::Api(api) => api.max_duration,
-        ListenerKind::Socket => MaxDuration::Unset,
+        ListenerKind::Api(api) => Some(api),
+        ListenerKind::Socket => None,
     }
 }
 

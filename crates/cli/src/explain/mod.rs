@@ -31,6 +31,6 @@ pub use explanation::{
 };
 pub use find::explain;
 pub use route_report::{
-    HeaderConditionReport, MismatchPart, MismatchReport, RetryReport, RouteReport, SplitReport,
-    TimeoutReport, Verdict,
+    FilterReport, HashPolicyReport, HeaderConditionReport, MismatchPart, MismatchReport,
+    RetryReport, RouteReport, SplitReport, TimeoutReport, Verdict,
 };

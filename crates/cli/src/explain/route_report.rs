@@ -22,6 +22,8 @@ pub struct RouteReport {
     pub timeout: Option<TimeoutReport>,
     /// The retry policy of the route; `null` if it has none.
     pub retry: Option<RetryReport>,
+    /// The policies that give a call its hash, for clusters that balance by hash.
+    pub hash_policies: Vec<HashPolicyReport>,
     /// True if calls have the host name of their endpoint as authority (gRFC A81).
     pub auto_host_rewrite: bool,
     /// The decision about the call; `null` without a path.
@@ -79,6 +81,21 @@ pub struct SplitReport {
     pub weight: Option<u32>,
     /// The number of calls that go to the cluster, of a million that take the route.
     pub per_million: u32,
+    /// The filters that these calls pass, in order, without the router.
+    pub filters: Vec<FilterReport>,
+}
+
+/// A filter that calls pass, with the configuration that is in force (gRFC A39).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FilterReport {
+    /// The name of the filter in the listener's chain.
+    pub name: String,
+    /// The configuration in words.
+    pub config: String,
+    /// The place of the configuration: `listener`, `virtual host`, `route` or `weighted cluster`.
+    pub set_by: String,
+    /// The place of an override that has no effect, because it is for another kind of filter.
+    pub ignored_override: Option<String>,
 }
 
 /// The longest time that a call may take (gRFC A31).
@@ -101,6 +118,15 @@ pub struct RetryReport {
     pub base_interval_seconds: f64,
     /// The longest time before a retry, in seconds.
     pub max_interval_seconds: f64,
+}
+
+/// A policy that gives a call its hash (gRFC A42).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HashPolicyReport {
+    /// The name of the header whose value is hashed; `null` if the hash is a number of the channel.
+    pub header: Option<String>,
+    /// True if later policies do not count once there is a hash.
+    pub terminal: bool,
 }
 
 /// The part of a condition that a call does not meet.

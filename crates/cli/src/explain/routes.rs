@@ -8,26 +8,28 @@ use std::sync::Arc;
 
 use crowfly_model::grpc::{
     Fraction,
+    filter::{EffectiveFilter, FilterOverrides, Overrides},
+    listener::ApiListener,
     route::{
-        self, CallHead, ClusterChoice, Forward, Headers, MaxDuration, Mismatch, PathMismatch,
-        RetryPolicy, RouteAction, RouteTable, SkippedRoute,
+        self, CallHead, ClusterChoice, Forward, HashPolicy, Headers, MaxDuration, Mismatch,
+        PathMismatch, RetryPolicy, RouteAction, RouteTable, SkippedRoute, VirtualHost,
     },
 };
 
 use super::{
-    ExplainedCall, HeaderConditionReport, MismatchPart, MismatchReport, RetryReport, RouteReport,
-    SplitReport, TimeoutReport, Verdict, wishes::Wishes,
+    ExplainedCall, FilterReport, HashPolicyReport, HeaderConditionReport, MismatchPart,
+    MismatchReport, RetryReport, RouteReport, SplitReport, TimeoutReport, Verdict, wishes::Wishes,
 };
 
 const MILLION: u32 = 1_000_000;
 /// The greatest status code of gRPC.
 const MAX_CODE: i32 = 16;
 
-/// Every route of the resource in its place, those left out too. `limit` is the listener's.
+/// Every route of the resource in its place, those left out too. The listener has limits and filters for all.
 pub(super) fn of_host(
-    host: &Arc<route::VirtualHost>,
+    host: &Arc<VirtualHost>,
     wishes: &Wishes,
-    limit: MaxDuration,
+    api: &ApiListener,
     call: &ExplainedCall,
 ) -> Vec<RouteReport> {
     let headers: Vec<_> = call.headers.iter().map(|h| (&h.name, &h.value)).collect();
@@ -43,7 +45,7 @@ pub(super) fn of_host(
             index,
             verdict,
             unsupported: wishes.of_route(index),
-            ..described(route, limit)
+            ..described(route, host, api)
         };
         if let Some(head) = head
             .as_ref()
@@ -73,7 +75,7 @@ struct Taken {
 }
 
 impl Taken {
-    fn new<H: Headers + ?Sized>(host: &Arc<route::VirtualHost>, call: &CallHead<'_, H>) -> Self {
+    fn new<H: Headers + ?Sized>(host: &Arc<VirtualHost>, call: &CallHead<'_, H>) -> Self {
         let table = RouteTable::compile(host, |_| ());
         let mut taken = Self {
             by_chance: BTreeSet::new(),
@@ -105,7 +107,7 @@ impl Taken {
 }
 
 /// The parts of the report that do not depend on the call.
-fn described(route: &route::Route, limit: MaxDuration) -> RouteReport {
+fn described(route: &route::Route, host: &VirtualHost, api: &ApiListener) -> RouteReport {
     let condition = &route.condition;
     let headers = condition
         .headers
@@ -123,21 +125,40 @@ fn described(route: &route::Route, limit: MaxDuration) -> RouteReport {
         matcher: Some(condition.path.to_string()),
         headers: headers.collect(),
         share_per_million: condition.fraction.map(Fraction::millionths),
-        clusters: forward.map_or_else(Vec::new, |forward| split(&forward.clusters)),
-        timeout: forward.and_then(|forward| timeout(forward, limit)),
+        clusters: forward.map_or_else(Vec::new, |forward| {
+            split(&forward.clusters, |cluster| {
+                let overrides = Overrides {
+                    host: &host.filters,
+                    route: &route.filters,
+                    cluster,
+                };
+                let filters = api.filters.effective(overrides);
+                filters.map(FilterReport::from).collect()
+            })
+        }),
+        timeout: forward.and_then(|forward| timeout(forward, api.max_duration)),
         retry: forward.and_then(|forward| forward.retry.as_deref().map(RetryReport::from)),
+        hash_policies: forward.map_or_else(Vec::new, |forward| {
+            let policies = forward.hash_policies.iter();
+            policies.map(HashPolicyReport::from).collect()
+        }),
         auto_host_rewrite: forward.is_some_and(|forward| forward.auto_host_rewrite),
         ..RouteReport::default()
     }
 }
 
-fn split(choice: &ClusterChoice) -> Vec<SplitReport> {
+/// The clusters of a route. `filters` are those of a cluster, given the overrides of its entry.
+fn split(
+    choice: &ClusterChoice,
+    filters: impl Fn(Option<&FilterOverrides>) -> Vec<FilterReport>,
+) -> Vec<SplitReport> {
     let clusters = match choice {
         ClusterChoice::Cluster(name) => {
             return vec![SplitReport {
                 cluster: name.clone(),
                 weight: None,
                 per_million: MILLION,
+                filters: filters(None),
             }];
         }
         ClusterChoice::Weighted(clusters) => clusters.entries(),
@@ -149,6 +170,7 @@ fn split(choice: &ClusterChoice) -> Vec<SplitReport> {
         // At most a million, because a weight is part of the total.
         per_million: ((u64::from(one.weight.get()) * u64::from(MILLION) + total / 2) / total)
             as u32,
+        filters: filters(Some(&one.filters)),
     };
     clusters.iter().map(report).collect()
 }
@@ -161,6 +183,26 @@ fn timeout(forward: &Forward, listener: MaxDuration) -> Option<TimeoutReport> {
     };
     let seconds = limit.limit()?.as_secs_f64();
     Some(TimeoutReport { seconds, set_by })
+}
+
+impl From<EffectiveFilter<'_>> for FilterReport {
+    fn from(filter: EffectiveFilter<'_>) -> Self {
+        Self {
+            name: filter.name.to_owned(),
+            config: filter.config.to_string(),
+            set_by: filter.set_by.to_string(),
+            ignored_override: filter.unfit.map(|(set_by, _)| set_by.to_string()),
+        }
+    }
+}
+
+impl From<&HashPolicy> for HashPolicyReport {
+    fn from(policy: &HashPolicy) -> Self {
+        Self {
+            header: policy.header().map(str::to_owned),
+            terminal: policy.is_terminal(),
+        }
+    }
 }
 
 impl From<&RetryPolicy> for RetryReport {

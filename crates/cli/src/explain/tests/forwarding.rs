@@ -8,14 +8,22 @@ use envoy_types::pb::{
             route::v3::{
                 RetryPolicy, RouteConfiguration, WeightedCluster,
                 route::Action,
-                route_action::{ClusterSpecifier, MaxStreamDuration},
+                route_action::{
+                    ClusterSpecifier, HashPolicy, MaxStreamDuration,
+                    hash_policy::{self, PolicySpecifier},
+                },
                 weighted_cluster::ClusterWeight,
             },
+        },
+        extensions::filters::{
+            http::fault::v3::{FaultAbort, HttpFault, fault_abort::ErrorType},
+            network::http_connection_manager::v3::{HttpFilter, http_filter::ConfigType},
         },
         r#type::v3::{FractionalPercent, fractional_percent::DenominatorType},
     },
     google::protobuf::{self, UInt32Value},
 };
+use envoy_types::util::pack_any;
 use serde_json::json;
 
 use super::*;
@@ -100,8 +108,8 @@ fn a_split_and_a_timeout_are_told() {
     let json = serde_json::to_value(&explanation).unwrap();
     let route = &json["routes"][0];
     let splits = json!([
-        { "cluster": "c0", "weight": 137, "per_million": 913_333 },
-        { "cluster": "c1", "weight": 13, "per_million": 86_667 },
+        { "cluster": "c0", "weight": 137, "per_million": 913_333, "filters": [] },
+        { "cluster": "c1", "weight": 13, "per_million": 86_667, "filters": [] },
     ]);
     assert_eq!(route["clusters"], splits);
     assert_eq!(
@@ -156,10 +164,78 @@ fn a_retry_policy_is_told() {
     let resources = leaf(to_top().with(table), "top");
     let explanation = explained(&resources, &call("/pay.Pay/Charge"));
     let text = explanation.to_string();
-    let line = "retries: up to 3 attempts, on internal, unavailable; 0.025 s to 0.25 s apart\n";
+    let line = "retries: 3 attempts on internal, unavailable, 25ms to 250ms apart\n";
     assert!(text.contains(line), "{text}");
     let json = serde_json::to_value(&explanation).unwrap();
     assert_eq!(json["routes"][0]["retry"]["retry_on"], json!([13, 14]));
+}
+
+/// gRFC A42: the hash policies of a route are told in their order.
+#[test]
+fn hash_policies_are_told() {
+    let table = to("top").edit(|config| {
+        forward(config, |action| {
+            let header = |name: &str, terminal| HashPolicy {
+                terminal,
+                policy_specifier: Some(PolicySpecifier::Header(hash_policy::Header {
+                    header_name: name.to_owned(),
+                    regex_rewrite: None,
+                })),
+            };
+            action.hash_policy = vec![header("x-user", true), header("x-shop", false)];
+        });
+    });
+    let resources = leaf(to_top().with(table), "top");
+    let explanation = explained(&resources, &call("/pay.Pay/Charge"));
+    let text = explanation.to_string();
+    let line = "hash of header x-user (terminal), then header x-shop\n";
+    assert!(text.contains(line), "{text}");
+    let json = serde_json::to_value(&explanation).unwrap();
+    let first = json!({ "header": "x-user", "terminal": true });
+    assert_eq!(json["routes"][0]["hash_policies"][0], first);
+}
+
+/// gRFC A39, A33: the filters that calls pass are told, with the place that sets each.
+#[test]
+fn filters_are_told_with_the_place_that_sets_them() {
+    let abort = |code| {
+        pack_any(HttpFault {
+            abort: Some(FaultAbort {
+                error_type: Some(ErrorType::GrpcStatus(code)),
+                percentage: Some(FractionalPercent {
+                    numerator: 5,
+                    denominator: DenominatorType::Hundred as i32,
+                }),
+                ..FaultAbort::default()
+            }),
+            ..HttpFault::default()
+        })
+    };
+    let faulty = listener("payments").rds("table").edit(|manager| {
+        let filter = HttpFilter {
+            name: "fault".to_owned(),
+            config_type: Some(ConfigType::TypedConfig(abort(14))),
+            ..HttpFilter::default()
+        };
+        manager.http_filters.insert(0, filter);
+    });
+    let overriding = to("top").edit(|config| {
+        let route = &mut config.virtual_hosts[0].routes[0];
+        let overrides = &mut route.typed_per_filter_config;
+        overrides.insert("fault".to_owned(), abort(8));
+    });
+    let resources = leaf(to_top().with(faulty), "top");
+    for (resources, set_by) in [
+        (resources.clone(), "listener"),
+        (resources.with(overriding), "route"),
+    ] {
+        let explanation = explained(&resources, &call("/pay.Pay/Charge"));
+        let filters = &explanation.routes[0].clusters[0].filters;
+        assert_eq!((&*filters[0].name, &*filters[0].set_by), ("fault", set_by));
+        let line = format!("filter fault: {}, set by the {set_by}\n", filters[0].config);
+        let text = explanation.to_string();
+        assert!(text.contains(&line), "{text}");
+    }
 }
 
 /// A route for each of these shares, in percent, to a cluster of its own: `c0`, `c1` and so on.

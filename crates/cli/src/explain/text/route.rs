@@ -1,11 +1,11 @@
 //! The lines of a route: its condition, its clusters, its decision about the call, and what it sets for calls.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
 use crowfly_model::grpc::route::StatusCodes;
 
 use super::{NOTED, note_all, percent};
-use crate::explain::{RouteReport, SplitReport, Verdict, tree::Node};
+use crate::explain::{HashPolicyReport, RouteReport, SplitReport, Verdict, tree::Node};
 
 impl RouteReport {
     /// The lines of the route, without its clusters.
@@ -16,8 +16,8 @@ impl RouteReport {
         }
         note_all(&mut node, &self.unsupported);
         if self.is_open() {
-            for setting in self.settings() {
-                node.remark(setting);
+            for line in self.settings().into_iter().chain(self.filters()) {
+                node.remark(line);
             }
         }
         node
@@ -62,16 +62,62 @@ impl RouteReport {
         }
         if let Some(retry) = &self.retry {
             let codes: StatusCodes = retry.retry_on.iter().copied().collect();
+            let [base, longest] = [retry.base_interval_seconds, retry.max_interval_seconds]
+                .map(Duration::from_secs_f64);
             settings.push(format!(
-                "retries: up to {} attempts, on {codes}; {} s to {} s apart",
-                retry.max_attempts, retry.base_interval_seconds, retry.max_interval_seconds
+                "retries: {} attempts on {codes}, {base:?} to {longest:?} apart",
+                retry.max_attempts
             ));
+        }
+        let hash = |policy: &HashPolicyReport| {
+            let source = match &policy.header {
+                Some(name) => format!("header {name}"),
+                None => "a number of the channel".to_owned(),
+            };
+            let end = if policy.terminal { " (terminal)" } else { "" };
+            format!("{source}{end}")
+        };
+        let hashes: Vec<String> = self.hash_policies.iter().map(hash).collect();
+        if !hashes.is_empty() {
+            settings.push(format!("hash of {}", hashes.join(", then ")));
         }
         if self.auto_host_rewrite {
             let text = "authority: the host name of the endpoint, if it has one";
             settings.push(text.to_owned());
         }
         settings
+    }
+}
+
+impl RouteReport {
+    /// A line for each filter. One that all clusters of the route have alike is told once.
+    fn filters(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let [first, others @ ..] = &*self.clusters else {
+            return lines;
+        };
+        let are_alike = others.iter().all(|other| other.filters == first.filters);
+        let told = if are_alike {
+            &self.clusters[..1]
+        } else {
+            &self.clusters[..]
+        };
+        for cluster in told {
+            let of = match are_alike {
+                true => String::new(),
+                false => format!(" of calls to {}", cluster.cluster),
+            };
+            for filter in &cluster.filters {
+                let (name, config, set_by) = (&filter.name, &filter.config, &filter.set_by);
+                lines.push(format!("filter {name}{of}: {config}, set by the {set_by}"));
+                if let Some(place) = &filter.ignored_override {
+                    lines.push(format!(
+                        "{NOTED} the override of filter {name} in the {place} is for another kind of filter"
+                    ));
+                }
+            }
+        }
+        lines
     }
 }
 

@@ -1,5 +1,6 @@
 //! The same input for gRPC C-core and for our channel: what is not random is the same.
 
+mod faults;
 mod hashes;
 mod matchers;
 mod retries;

@@ -29,8 +29,9 @@ const CHANNEL_ID: &str = "io.grpc.channel_id";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HashPolicies(Box<[HashPolicy]>);
 
+/// One hash policy of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct HashPolicy {
+pub struct HashPolicy {
     source: HashSource,
     /// True if later policies do not count once there is a hash.
     is_terminal: bool,
@@ -45,6 +46,16 @@ enum HashSource {
 }
 
 impl HashPolicies {
+    /// The policies, in the order of the resource, so that tools can tell of them.
+    ///
+    /// ```
+    /// # use crowfly_model::grpc::route::HashPolicies;
+    /// assert_eq!(HashPolicies::default().iter().count(), 0);
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = &HashPolicy> {
+        self.0.iter()
+    }
+
     /// The hash of a call; `None` if no policy gives one. `channel_id` is a random number of the channel.
     pub fn hash<H: Headers + ?Sized>(&self, headers: &H, channel_id: u64) -> Option<u64> {
         let mut hash: Option<u64> = None;
@@ -58,6 +69,21 @@ impl HashPolicies {
             }
         }
         hash
+    }
+}
+
+impl HashPolicy {
+    /// The name of the header whose value is hashed; `None` if the hash is the number of the channel.
+    pub fn header(&self) -> Option<&str> {
+        match &self.source {
+            HashSource::ChannelId => None,
+            HashSource::Header(header, _) => Some(header.name()),
+        }
+    }
+
+    /// True if later policies do not count once there is a hash.
+    pub fn is_terminal(&self) -> bool {
+        self.is_terminal
     }
 }
 

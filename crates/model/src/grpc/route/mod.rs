@@ -33,7 +33,7 @@ pub use self::{
     call_head::{CallHead, Headers},
     condition::{Condition, Mismatch},
     domain::DomainPattern,
-    hash_policy::HashPolicies,
+    hash_policy::{HashPolicies, HashPolicy},
     header_matcher::{HeaderCondition, HeaderMatcher, HeaderMismatch},
     path::{PathMatcher, PathMismatch},
     retry_policy::{RetryPolicy, StatusCodes},
