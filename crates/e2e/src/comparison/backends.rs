@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tonic::body::Body;
-use tonic::service::Routes;
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Status};
 
 use super::Script;
@@ -97,17 +98,26 @@ struct Backend {
 }
 
 impl Backend {
+    /// Serves each connection by hyper alone, because tonic's server ends calls at their `grpc-timeout` itself.
     async fn serve(self, listener: TcpListener) {
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let answer = move |headers: HeaderMap, message: Bytes| async move {
-            self.answer(&headers, &message).await
-        };
-        let routes = Routes::from(Routes::default().into_axum_router().fallback(answer));
-        let served = Server::builder().add_routes(routes);
-        served
-            .serve_with_incoming(incoming)
-            .await
-            .expect("a server that runs until it is dropped");
+        let mut connections = JoinSet::new();
+        loop {
+            let (socket, _) = listener.accept().await.expect("a connection");
+            socket.set_nodelay(true).expect("a socket with options");
+            let backend = self.clone();
+            let answers = service_fn(move |request: Request<Incoming>| {
+                let backend = backend.clone();
+                async move {
+                    let (head, body) = request.into_parts();
+                    let message = body.collect().await?.to_bytes();
+                    Ok::<_, hyper::Error>(backend.answer(&head.headers, &message).await)
+                }
+            });
+            let server = http2::Builder::new(TokioExecutor::new());
+            let connection = server.serve_connection(TokioIo::new(socket), answers);
+            // A connection that ends is the client's affair.
+            connections.spawn(async { drop(connection.await) });
+        }
     }
 
     async fn answer(self, headers: &HeaderMap, message: &Bytes) -> Response<Body> {

@@ -18,11 +18,15 @@ use envoy_types::pb::envoy::config::core::v3::{
 };
 use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use envoy_types::pb::envoy::config::route::v3::{
-    RouteMatch, route_match, route_match::PathSpecifier,
+    HeaderMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier, route_match,
+    route_match::PathSpecifier,
 };
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType;
 use envoy_types::pb::envoy::extensions::load_balancing_policies::ring_hash::v3::RingHash;
-use envoy_types::pb::envoy::r#type::matcher::v3::{FilterStateMatcher, MetadataMatcher};
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    FilterStateMatcher, MetadataMatcher, RegexMatcher, StringMatcher, string_matcher::MatchPattern,
+};
+use envoy_types::pb::envoy::r#type::v3::Int64Range;
 use envoy_types::pb::google::protobuf::{Any, UInt32Value, UInt64Value};
 use envoy_types::util::pack_any;
 use serde_json::{Value, json};
@@ -240,6 +244,31 @@ fn route_cases() -> Vec<Case> {
             let policy = TypedExtensionConfig::default();
             m.path_specifier = Some(PathSpecifier::PathMatchPolicy(policy));
         }),
+        // gRFC A28: a range has a start and an end.
+        case(
+            "range that ends before it starts",
+            ROUTES,
+            with_header(HeaderMatchSpecifier::RangeMatch(Int64Range {
+                start: 8,
+                end: 7,
+            })),
+            Refused,
+            Refused,
+        ),
+        // gRFC A63: the flag is ignored for a pattern.
+        case(
+            "ignore_case beside safe_regex",
+            ROUTES,
+            with_header(HeaderMatchSpecifier::StringMatch(StringMatcher {
+                ignore_case: true,
+                match_pattern: Some(MatchPattern::SafeRegex(RegexMatcher {
+                    regex: "a".to_owned(),
+                    ..RegexMatcher::default()
+                })),
+            })),
+            Taken,
+            Refused,
+        ),
         // gRFC A27.
         domain("**", Taken),
         domain("*a*", Taken),
@@ -247,6 +276,19 @@ fn route_cases() -> Vec<Case> {
         domain("a*b", Refused),
         domain("", Refused),
     ]
+}
+
+/// Routes with a condition on a header.
+fn with_header(specifier: HeaderMatchSpecifier) -> Any {
+    let routes = all_to("svc").edit(|config| {
+        let matcher = config.virtual_hosts[0].routes[0].r#match.as_mut().unwrap();
+        matcher.headers = vec![HeaderMatcher {
+            name: "x-user".to_owned(),
+            header_match_specifier: Some(specifier),
+            ..HeaderMatcher::default()
+        }];
+    });
+    routes.any()
 }
 
 fn listener_cases() -> Vec<Case> {

@@ -164,7 +164,7 @@ fn a_retry_policy_is_told() {
     let resources = leaf(to_top().with(table), "top");
     let explanation = explained(&resources, &call("/pay.Pay/Charge"));
     let text = explanation.to_string();
-    let line = "retries: 3 attempts on internal, unavailable, 25ms to 250ms apart\n";
+    let line = "retries: up to 3 attempts, on internal, unavailable; 0.025 s to 0.25 s apart\n";
     assert!(text.contains(line), "{text}");
     let json = serde_json::to_value(&explanation).unwrap();
     assert_eq!(json["routes"][0]["retry"]["retry_on"], json!([13, 14]));

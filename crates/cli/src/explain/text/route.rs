@@ -1,6 +1,6 @@
 //! The lines of a route: its condition, its clusters, its decision about the call, and what it sets for calls.
 
-use std::{fmt::Write, time::Duration};
+use std::fmt::Write;
 
 use crowfly_model::grpc::route::StatusCodes;
 
@@ -62,11 +62,9 @@ impl RouteReport {
         }
         if let Some(retry) = &self.retry {
             let codes: StatusCodes = retry.retry_on.iter().copied().collect();
-            let [base, longest] = [retry.base_interval_seconds, retry.max_interval_seconds]
-                .map(Duration::from_secs_f64);
             settings.push(format!(
-                "retries: {} attempts on {codes}, {base:?} to {longest:?} apart",
-                retry.max_attempts
+                "retries: up to {} attempts, on {codes}; {} s to {} s apart",
+                retry.max_attempts, retry.base_interval_seconds, retry.max_interval_seconds
             ));
         }
         let hash = |policy: &HashPolicyReport| {
