@@ -1,4 +1,4 @@
-//! What routing costs: nanoseconds and allocations per call, for tables of one and of a thousand routes.
+//! The cost of routing: nanoseconds and allocations per call, for tables of one and of a thousand routes.
 //!
 //! `cargo bench -p crowfly-model`. Each figure is the minimum of 20 samples: the cost of the code, not of what else
 //! the machine does. The call has the headers of a tonic client in an `http::HeaderMap`, as a channel has them.

@@ -105,7 +105,7 @@ impl ChannelBuilder {
         }
     }
 
-    /// Who decides about TLS to backends: the program if it has said something or there is no control plane,
+    /// The side that decides about TLS to backends: the program if it has said something or there is no control plane,
     /// or else each cluster.
     fn credentials(&self, bootstrap: Option<&Bootstrap>, authority: &CallAuthority) -> Credentials {
         if self.backend_tls.is_some() {

@@ -91,7 +91,7 @@ impl Backend {
         next.expect("the client asks for health").unwrap()
     }
 
-    /// How many health checks came that nobody has looked at.
+    /// The number of health checks that came and that nobody has looked at.
     pub(crate) fn unseen_watches(&self) -> usize {
         self.watches.len()
     }

@@ -81,13 +81,7 @@ impl Item {
                 } else {
                     ""
                 };
-                let mut split = split.clone();
-                split.dedup();
-                let split: Vec<_> = split.iter().map(|to| format!("s{to}: 1")).collect();
-                let routes = match split.join(", ") {
-                    none if none.is_empty() => none,
-                    split => format!(", routes: [{{ split: {{ {split} }} }}]"),
-                };
+                let routes = routes_to(split);
                 let endpoints = format!("[{{ address: \"10.0.0.1:{port}\" }}]");
                 (
                     true,
@@ -127,6 +121,17 @@ impl Item {
                 format!("- {{ \"@type\": {CLUSTER}, name: \"dns:example.com:443\" }}\n"),
             ),
         }
+    }
+}
+
+/// The routes of a service that splits its calls; empty if it has no split.
+fn routes_to(split: &[u8]) -> String {
+    let mut split = split.to_vec();
+    split.dedup();
+    let split: Vec<_> = split.iter().map(|to| format!("s{to}: 1")).collect();
+    match split.join(", ") {
+        none if none.is_empty() => none,
+        split => format!(", routes: [{{ split: {{ {split} }} }}]"),
     }
 }
 

@@ -106,7 +106,8 @@ fn the_program_reads_the_configuration() {
     assert_eq!(custom.made.downcast_ref::<usize>(), Some(&3));
 }
 
-/// What the program refuses is a NACK with the path and its reason; so is what it does not know.
+/// A configuration that the program refuses is a NACK with the path and its reason; so is a filter that it does
+/// not know.
 #[test]
 fn what_the_program_refuses_is_nacked() {
     let path = "api_listener.api_listener.http_filters[0].typed_config";
