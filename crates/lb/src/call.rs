@@ -3,7 +3,7 @@
 //! Both are values without hidden inputs or outputs, because picks run on every thread at once and a
 //! test must be able to repeat them.
 
-use std::{cell::Cell, fmt, net::SocketAddr, sync::Arc};
+use std::{cell::Cell, fmt, net::SocketAddr, sync::Arc, time::Instant};
 
 use xxhash_rust::xxh64::Xxh64;
 
@@ -18,6 +18,17 @@ pub struct CallContext<'a> {
     random: Cell<u64>,
     hash: Option<u64>,
     headers: Option<&'a dyn HashHeader>,
+    session: Option<Session<'a>>,
+}
+
+/// The session of a call (A55): the backend that it sticks to, if it has one yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Session<'a> {
+    /// The addresses of the backend, in the order in which they are tried. They are empty if the call is
+    /// the first of its session.
+    pub addresses: &'a [SocketAddr],
+    /// The time of the pick. A connection is kept for as long as sessions use it (A75).
+    pub now: Instant,
 }
 
 /// The headers of a call, for policies that hash one of them.
@@ -55,6 +66,7 @@ impl<'a> CallContext<'a> {
             random: Cell::new(seed),
             hash: None,
             headers: None,
+            session: None,
         }
     }
 
@@ -76,6 +88,23 @@ impl<'a> CallContext<'a> {
             headers: Some(headers),
             ..self
         }
+    }
+
+    /// Says that the call belongs to a session, which sticks to the backend with one of these addresses
+    /// (A55, A60). A session that has no backend yet gives none: its call goes anywhere, and the
+    /// [addresses](Call::session_addresses) of the picked backend are those to stick to.
+    ///
+    /// Only a call of a session says the time, because nothing else of a pick depends on it.
+    pub fn with_session(self, addresses: &'a [SocketAddr], now: Instant) -> Self {
+        Self {
+            session: Some(Session { addresses, now }),
+            ..self
+        }
+    }
+
+    /// The session of the call; `None` if no filter keeps one.
+    pub fn session(&self) -> Option<Session<'a>> {
+        self.session
     }
 
     /// The hash that the call was given.
@@ -169,6 +198,14 @@ impl<T> Call<T> {
     /// The address of the endpoint that is connected.
     pub fn address(&self) -> SocketAddr {
         self.endpoint.address
+    }
+
+    /// The addresses that a session sticks to from this call on: the connected one first, then the others
+    /// of the endpoint (A61).
+    pub fn session_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        let connected = self.address();
+        let others = self.addresses().iter().copied();
+        std::iter::once(connected).chain(others.filter(move |address| *address != connected))
     }
 
     /// The leaf cluster that the endpoint belongs to; `None` if the plan names none. Metrics call it the
