@@ -222,7 +222,7 @@ impl<T> Call<T> {
 
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
-        self.endpoint.finish_call();
+        self.endpoint.finish_call(self.outcome);
         if let Some((selector, index)) = &self.observer {
             selector.finished(*index, self.outcome);
         }

@@ -149,6 +149,11 @@ pub struct RosterView {
     pub picks: u64,
     /// The number of calls that are open on it, also those that began in another place of the tree.
     pub in_flight: u64,
+    /// The number of its calls that succeeded, as outlier detection counts them
+    /// ([`CallOutcome::for_outlier_detection`](crate::CallOutcome::for_outlier_detection)).
+    pub succeeded: u64,
+    /// The number of its calls that failed. Calls of which nothing was sent are left out.
+    pub failed: u64,
 }
 
 /// Prints addresses with commas in between.

@@ -12,8 +12,8 @@ mod sim;
 use std::sync::Arc;
 
 use crowfly_lb::{
-    BalancerEvent, ChoiceCount, Connectivity, Endpoint, EndpointState, Health, Leaf, LocalityId,
-    Node, Policy, RosterView, timing::RETENTION,
+    BalancerEvent, CallOutcome, ChoiceCount, Connectivity, Endpoint, EndpointState, Health, Leaf,
+    LocalityId, Node, Policy, RosterView, timing::RETENTION,
 };
 use sim::{
     CLUSTER, Port, Sim, address, endpoint, endpoints_at,
@@ -108,6 +108,27 @@ fn an_endpoint_in_a_priority_that_is_not_needed_is_known_and_not_connected() {
     sim.ready(&[1]);
     assert_eq!(sim.count(1), [(1, 1)].into());
     assert_eq!(self::known(&sim, 1).picks, 6);
+}
+
+/// gRFC A50, A75: ended calls are counted to their endpoint by outcome, over its connections and places. A
+/// call of which nothing was sent counts as neither.
+#[test]
+fn ended_calls_are_counted_to_their_endpoint_by_outcome() {
+    let mut sim = Sim::ready_with(in_cluster(priorities(&[&[1], &[9]])));
+    let outlasts_the_connection = sim.call();
+    sim.call().finish(CallOutcome::OK);
+    sim.call().finish(CallOutcome::Status(14));
+    sim.call().finish(CallOutcome::NeverSent);
+    sim.idle(1);
+    sim.ready(&[1]);
+    sim.call().finish(CallOutcome::DeadlineExceeded);
+    sim.plan(in_cluster(priorities(&[&[], &[1, 9]])));
+    sim.call().finish(CallOutcome::OK);
+    outlasts_the_connection.finish(CallOutcome::OK);
+
+    let known = known(&sim, 1);
+    assert_eq!((known.succeeded, known.failed), (3, 2));
+    assert_eq!((known.picks, known.in_flight), (6, 0));
 }
 
 /// An endpoint that the plan of its cluster does not have any more is forgotten; at the same address

@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    ClusterName, EndpointId, LocalityId,
+    CallOutcome, ClusterName, Counted, EndpointId, LocalityId,
     counters::CallCounter,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
@@ -22,10 +22,13 @@ use crate::{
 #[derive(Debug)]
 #[repr(C)] // Everything that a call writes or follows comes first, next to the reference count.
 pub(crate) struct ReadyEndpoint<T> {
-    /// The number of calls that were started. It only grows, as `finished` does, so that a call
-    /// costs two additions. The calls in flight are the difference.
+    /// The number of calls that were started. It only grows, as the counters of ended calls do, so
+    /// that a call costs two additions. The calls in flight are the difference.
     started: AtomicU64,
-    finished: AtomicU64,
+    /// The ended calls, each in one of three counters (see [`Settled`]).
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+    unsent: AtomicU64,
     /// Counts the calls of the cluster.
     cluster: Option<Arc<CallCounter>>,
     pub(crate) transport: T,
@@ -45,8 +48,13 @@ impl<T> ReadyEndpoint<T> {
         }
     }
 
-    pub(crate) fn finish_call(&self) {
-        self.finished.fetch_add(1, Relaxed);
+    pub(crate) fn finish_call(&self, outcome: CallOutcome) {
+        let counter = match outcome.for_outlier_detection() {
+            Some(Counted::Success) => &self.succeeded,
+            Some(Counted::Failure) => &self.failed,
+            None => &self.unsent,
+        };
+        counter.fetch_add(1, Relaxed);
         if let Some(cluster) = &self.cluster {
             cluster.finish();
         }
@@ -67,16 +75,46 @@ impl<T> ReadyEndpoint<T> {
     /// calls only (A48). To add them up, a pick would also have to read another cache line for each
     /// endpoint.
     pub(crate) fn in_flight(&self) -> u64 {
-        // Finished first: a call that ends in between is then counted as open, not as minus one.
-        let finished = self.finished.load(Relaxed);
-        self.started.load(Relaxed).saturating_sub(finished)
+        // Ended calls first: a call that ends in between is then counted as open, not as minus one.
+        let Settled { succeeded, failed } = self.settled();
+        let ended = succeeded + failed + self.unsent.load(Relaxed);
+        self.started.load(Relaxed).saturating_sub(ended)
+    }
+
+    /// The calls of this connection in this locality that have ended.
+    fn settled(&self) -> Settled {
+        Settled {
+            succeeded: self.succeeded.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+        }
     }
 }
 
 /// Hands the calls over to the ledger, because the last picker and the last call are gone.
 impl<T> Drop for ReadyEndpoint<T> {
     fn drop(&mut self) {
+        let Settled { succeeded, failed } = self.settled();
         self.ended.picks.fetch_add(self.picks(), Relaxed);
+        self.ended.succeeded.fetch_add(succeeded, Relaxed);
+        self.ended.failed.fetch_add(failed, Relaxed);
+    }
+}
+
+/// The ended calls of an endpoint, as outlier detection counts them (A50): calls of which nothing was
+/// sent are in neither number.
+///
+/// The numbers only grow. Outlier detection takes the calls of an interval as the difference of two
+/// looks. So counting costs a call nothing beyond its end, and no call falls between two intervals.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Settled {
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+}
+
+impl std::ops::AddAssign for Settled {
+    fn add_assign(&mut self, other: Self) {
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
     }
 }
 
@@ -111,7 +149,9 @@ impl<T> Ledger<T> {
     pub(super) fn open(&mut self, connected: Connected<'_, T>) -> Arc<ReadyEndpoint<T>> {
         let ready = Arc::new(ReadyEndpoint {
             started: AtomicU64::new(0),
-            finished: AtomicU64::new(0),
+            succeeded: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            unsent: AtomicU64::new(0),
             transport: connected.transport,
             id: connected.id,
             locality: connected.locality,
@@ -136,6 +176,18 @@ impl<T> Ledger<T> {
         self.live().map(|ready| ready.in_flight()).sum()
     }
 
+    /// The calls that have ended. A call that lets go of its connection at this moment may be left out,
+    /// and is then counted by the next look. None is counted twice, because the connections that are
+    /// gone are looked at first.
+    pub(super) fn settled(&self) -> Settled {
+        let mut settled = Settled {
+            succeeded: self.ended.succeeded.load(Relaxed),
+            failed: self.ended.failed.load(Relaxed),
+        };
+        self.live().for_each(|ready| settled += ready.settled());
+        settled
+    }
+
     fn live(&self) -> impl Iterator<Item = Arc<ReadyEndpoint<T>>> + '_ {
         self.ready.iter().filter_map(Weak::upgrade)
     }
@@ -145,6 +197,8 @@ impl<T> Ledger<T> {
 #[derive(Debug, Default)]
 struct Ended {
     picks: AtomicU64,
+    succeeded: AtomicU64,
+    failed: AtomicU64,
 }
 
 #[cfg(all(test, crowfly_loom))]

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     Connectivity, EndpointId, EndpointView, RosterId, Wish,
-    ready::{Connected, Ledger, ReadyEndpoint},
+    ready::{Connected, Ledger, ReadyEndpoint, Settled},
 };
 use crate::{Health, LocalityId, counters::CallCounter, leaf::LeafId};
 
@@ -132,6 +132,11 @@ impl<T> Record<T> {
     /// The calls that were sent to it, in any place.
     pub(crate) fn picks(&self) -> u64 {
         self.ledger.picks()
+    }
+
+    /// The calls that have ended, in any place.
+    pub(super) fn settled(&self) -> Settled {
+        self.ledger.settled()
     }
 
     /// The endpoint as it is seen in one of its places.

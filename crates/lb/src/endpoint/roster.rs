@@ -187,6 +187,7 @@ impl<T> Pool<T> {
             };
             let roster = self.rosters.get(record.roster.0)?;
             let places = record.places.iter();
+            let settled = record.settled();
             (roster.tree.as_str() == tree).then(|| RosterView {
                 id: EndpointId(key),
                 cluster: roster.cluster.clone(),
@@ -196,6 +197,8 @@ impl<T> Pool<T> {
                 state: record.connectivity(),
                 picks: record.picks(),
                 in_flight: record.in_flight(),
+                succeeded: settled.succeeded,
+                failed: settled.failed,
             })
         });
         records.collect()

@@ -25,7 +25,7 @@ fn calls_in_flight_are_never_more_than_were_made() {
             let endpoint = Arc::clone(&endpoint);
             thread::spawn(move || {
                 endpoint.start_call();
-                endpoint.finish_call();
+                endpoint.finish_call(CallOutcome::OK);
             })
         };
         assert!(ledger.in_flight() <= 1);
@@ -42,11 +42,34 @@ fn picks_of_a_connection_that_ends_are_not_counted_twice() {
         let endpoint = connected(&mut ledger);
         endpoint.start_call();
         let call = thread::spawn(move || {
-            endpoint.finish_call();
+            endpoint.finish_call(CallOutcome::OK);
             drop(endpoint);
         });
         assert!(ledger.picks() <= 1);
         call.join().unwrap();
         assert_eq!(ledger.picks(), 1);
+    });
+}
+
+/// A50: the ended calls are looked at while the last owner lets go of the connection. They may be counted
+/// late, but neither twice nor never.
+#[test]
+fn ended_calls_of_a_connection_that_ends_are_counted_once() {
+    loom::model(|| {
+        let mut ledger = Ledger::new();
+        let endpoint = connected(&mut ledger);
+        for outcome in [CallOutcome::OK, CallOutcome::ConnectionLost] {
+            endpoint.start_call();
+            endpoint.finish_call(outcome);
+        }
+        let owner = thread::spawn(move || drop(endpoint));
+        let Settled { succeeded, failed } = ledger.settled();
+        assert!(succeeded <= 1 && failed <= 1);
+        owner.join().unwrap();
+        let both = Settled {
+            succeeded: 1,
+            failed: 1,
+        };
+        assert_eq!(ledger.settled(), both);
     });
 }
