@@ -8,7 +8,11 @@
 // No clock, no sleep, no randomness of the process, no runtime: clippy.toml says why.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
-use std::{borrow::Borrow, fmt, sync::Arc};
+use std::{
+    borrow::Borrow,
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 /// The name of a cluster; cheap to clone.
 ///
@@ -72,7 +76,7 @@ impl fmt::Display for ClusterName {
 /// assert_eq!(LocalityId::new("us", "a", "").to_string(), "us/a");
 /// assert_eq!(LocalityId::default().to_string(), "(no locality)");
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct LocalityId(Arc<Parts>);
 
 impl LocalityId {
@@ -101,6 +105,14 @@ impl LocalityId {
     }
 }
 
+/// No locality: all three parts are empty. It allocates nothing, because every tree has such places.
+impl Default for LocalityId {
+    fn default() -> Self {
+        static NOWHERE: LazyLock<LocalityId> = LazyLock::new(|| LocalityId::new("", "", ""));
+        NOWHERE.clone()
+    }
+}
+
 impl fmt::Display for LocalityId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Parts {
@@ -117,7 +129,7 @@ impl fmt::Display for LocalityId {
     }
 }
 
-#[derive(PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 struct Parts {
     region: Box<str>,
     zone: Box<str>,

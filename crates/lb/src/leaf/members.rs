@@ -2,11 +2,11 @@
 //!
 //! There are two lists, because a new one serves no calls until it is as good as the old one (A61).
 
-use std::{collections::HashSet, net::SocketAddr, num::NonZeroU64, sync::Arc};
+use std::{collections::HashSet, fmt, net::SocketAddr, num::NonZeroU64, sync::Arc};
 
 use super::{
     held::{Held, Member},
-    round_robin::Cursor,
+    round_robin::Turns,
 };
 use crate::{
     Connectivity, EndpointView, LocalityId, Tree, TreeRole,
@@ -37,8 +37,7 @@ pub(crate) struct Members {
 #[derive(Debug, Default)]
 pub(super) struct List {
     pub(super) held: Held,
-    /// Shared by every picker of this list: a change of state does not restart the turns.
-    pub(super) cursor: Arc<Cursor>,
+    pub(super) turns: Turns,
 }
 
 impl Members {
@@ -55,7 +54,7 @@ impl Members {
         let newest = self.pending.as_ref().map_or(in_use, |list| &list.held);
         let next = List {
             held: Held::hold(owner, wanted, newest, in_use, pool),
-            cursor: Arc::new(Cursor::new(rng.u32(..))),
+            turns: Turns::new(rng),
         };
         if let Some(superseded) = self.pending.replace(next) {
             self.visits += superseded.held.let_go(owner, in_use, pool) as u64;
@@ -242,10 +241,7 @@ pub(super) type LastFailure<'a> = (&'a [SocketAddr], &'a Failed);
 
 /// Why no endpoint of a leaf can take a call, by the failure that came last.
 pub(super) fn describe(owner: &Owner, last_failure: Option<LastFailure<'_>>) -> String {
-    let place = match &owner.locality {
-        nowhere if *nowhere == LocalityId::default() => String::new(),
-        locality => format!(" in {locality}"),
-    };
+    let place = InLocality(&owner.locality);
     match last_failure {
         None => format!("no endpoints{place}"),
         Some((addresses, failed)) => format!(
@@ -253,6 +249,18 @@ pub(super) fn describe(owner: &Owner, last_failure: Option<LastFailure<'_>>) -> 
             AddressList(addresses),
             failed.reason,
         ),
+    }
+}
+
+/// Prints ` in us/a`, and nothing for an endpoint without a locality.
+struct InLocality<'a>(&'a LocalityId);
+
+impl fmt::Display for InLocality<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            nowhere if *nowhere == LocalityId::default() => Ok(()),
+            locality => write!(f, " in {locality}"),
+        }
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) fn refresh_ready<T>(
         last_failure => Outcome::failing(describe(owner, last_failure)),
     };
     members.looked(ready.len(), failing);
-    ReadyList::new(ready, &members.current.cursor).ok_or(otherwise)
+    ReadyList::new(ready, &mut members.current.turns).ok_or(otherwise)
 }
 
 /// The endpoints of a list that can take calls: at least one.
@@ -78,13 +78,13 @@ pub(crate) struct ReadyList<T> {
 }
 
 impl<T> ReadyList<T> {
-    fn new(endpoints: Vec<Arc<ReadyEndpoint<T>>>, cursor: &Arc<Cursor>) -> Option<Self> {
+    fn new(endpoints: Vec<Arc<ReadyEndpoint<T>>>, turns: &mut Turns) -> Option<Self> {
         if endpoints.is_empty() {
             return None;
         }
         Some(Self {
             endpoints: endpoints.into(),
-            cursor: cursor.clone(),
+            cursor: turns.cursor().clone(),
         })
     }
 
@@ -120,16 +120,35 @@ impl<T> ReadyList<T> {
     }
 }
 
-/// Whose turn it is. On a cache line of its own: every pick of the list writes it.
+/// The turns of one list. Every picker of the list shares the cursor, so that a change of state does
+/// not restart the turns.
 ///
-/// It starts at random, because clients that start at the first endpoint on every update would all
-/// favour it during a deploy.
+/// The cursor comes with the first READY endpoint, because it takes up cache lines of its own and the
+/// lists of failing clusters need none.
 #[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Cursor(AtomicU32);
+pub(super) struct Turns {
+    start: u32,
+    cursor: Option<Arc<Cursor>>,
+}
 
-impl Cursor {
-    pub(super) fn new(start: u32) -> Self {
-        Self(AtomicU32::new(start))
+impl Turns {
+    /// Turns that start at random, because clients that start at the first endpoint on every update
+    /// would all favour it during a deploy.
+    pub(super) fn new(rng: &mut fastrand::Rng) -> Self {
+        Self {
+            start: rng.u32(..),
+            cursor: None,
+        }
+    }
+
+    fn cursor(&mut self) -> &Arc<Cursor> {
+        let start = self.start;
+        self.cursor
+            .get_or_insert_with(|| Arc::new(Cursor(AtomicU32::new(start))))
     }
 }
+
+/// The endpoint whose turn it is. On a cache line of its own: every pick of the list writes it.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Cursor(AtomicU32);
