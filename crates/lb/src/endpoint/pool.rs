@@ -5,6 +5,8 @@
 
 use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 
+use smallvec::SmallVec;
+
 use super::{
     EndpointId, EndpointState, RosterId, Wish,
     ready::{Connected, ReadyEndpoint},
@@ -232,9 +234,9 @@ impl<T> Pool<T> {
     }
 
     /// The leaves that hold an endpoint, each once.
-    pub(crate) fn leaves_of(&self, id: EndpointId) -> Vec<LeafId> {
+    pub(crate) fn leaves_of(&self, id: EndpointId) -> SmallVec<[LeafId; 2]> {
         let places = self.get(id).map_or(&[][..], |record| &record.places);
-        let mut leaves: Vec<_> = places.iter().map(|place| place.leaf).collect();
+        let mut leaves: SmallVec<_> = places.iter().map(|place| place.leaf).collect();
         leaves.sort_unstable();
         leaves.dedup();
         leaves

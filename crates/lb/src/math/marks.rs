@@ -7,7 +7,7 @@
 ///
 /// It is a tree in an array: each node has the marks of all places below it. So a search passes
 /// over the parts of the list that do not have the mark. Setting and finding are O(log places).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Marks {
     /// The root is at 1, the children of `n` at `2n` and `2n + 1`, the places in the last half.
     nodes: Box<[u8]>,

@@ -48,7 +48,7 @@ impl Localities {
     pub(super) fn create<T>(plan: &Arc<[Locality]>, cx: &mut NodeContext<'_, T>) -> Self {
         let mut localities = Self {
             id: cx.agenda.add(cx.place.child),
-            plan: Arc::from([]),
+            plan: Arc::default(),
             children: Vec::new(),
             alarm: None,
         };

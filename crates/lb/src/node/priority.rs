@@ -10,6 +10,8 @@ use std::{
     sync::Arc,
 };
 
+use smallvec::SmallVec;
+
 use self::child::{CONNECTING, Child, HOPEFUL, KEPT, NEEDED};
 use super::{
     NodeContext, Position,
@@ -49,7 +51,7 @@ impl Priorities {
             plan: plan.clone(),
             children: Slots::new(),
             places: Box::default(),
-            marks: Marks::new(0),
+            marks: Marks::default(),
             chosen: None,
         };
         priorities.arrange();
@@ -120,8 +122,8 @@ impl Priorities {
 
     /// Sorts children by preference, with those that left the plan last. The order matters, because
     /// children may share an endpoint, and the first of them connects it.
-    fn in_order(&self, keys: BTreeSet<Key>) -> Vec<Key> {
-        let mut keys: Vec<_> = keys.into_iter().collect();
+    fn in_order(&self, keys: BTreeSet<Key>) -> SmallVec<[Key; 2]> {
+        let mut keys: SmallVec<_> = keys.into_iter().collect();
         keys.sort_by_key(|key| {
             let child = self.children.get(*key);
             child.map(|child| (child.place.unwrap_or(usize::MAX), child.name.clone()))
