@@ -11,18 +11,22 @@
 //!   A37): depth first, each leaf at its first place.
 //! - gRPC finds certificates by the names of certificate providers, and Envoy by those of secrets.
 //!   [`tls`] has the reasons.
+//! - gRPC reads the idle timeout of sessions where an Envoy reads something else ([`upstream`]).
+//! - gRPC has any number of drop categories, and Envoy one ([`drops`]).
 //!
 //! The leaves of an aggregate depend on other clusters. So the view keeps which aggregates name
 //! which clusters. A change then costs a look at the changed resources and the aggregates above
 //! them, not at all clusters.
 
+mod drops;
 mod tls;
+mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crowfly_model::ResourceType;
-use crowfly_model::grpc::{Cluster, ClusterConfig, Listener};
+use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener};
 use crowfly_xds::{Snapshot, SnapshotBuilder, SnapshotResource};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster as ClusterProto;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
@@ -76,6 +80,7 @@ impl EnvoyView {
                         clusters.extend(self.readers.get(&**name).into_iter().flatten().cloned());
                         copy(&mut builder, snapshot, url, name);
                     }
+                    Endpoints::TYPE_URL => copy_endpoints(&mut builder, snapshot, name),
                     _ => copy(&mut builder, snapshot, url, name),
                 }
             }
@@ -201,26 +206,47 @@ fn list_of(children: Children, snapshot: &Snapshot) -> Option<ListProto> {
     }
 }
 
-/// Copies a cluster that is not an aggregate, with its TLS changed.
+/// Copies a cluster that is not an aggregate, in Envoy's form.
 fn copy_cluster(builder: &mut SnapshotBuilder, snapshot: &Snapshot, name: &Arc<str>) {
     let resource = snapshot.resource(Cluster::TYPE_URL, name);
-    match resource.and_then(secured) {
+    match resource.and_then(adapted_cluster) {
         Some(resource) => builder.put(Arc::clone(name), Arc::new(resource)),
         None => copy(builder, snapshot, Cluster::TYPE_URL, name),
     }
 }
 
-/// A cluster with its TLS changed; `None` if it needs no change.
-fn secured(resource: &SnapshotResource) -> Option<SnapshotResource> {
+/// A cluster in Envoy's form; `None` if it needs no change.
+fn adapted_cluster(resource: &SnapshotResource) -> Option<SnapshotResource> {
     let mut cluster = ClusterProto::decode(resource.any.value.as_slice()).ok()?;
-    let any = tls::adapt(&mut cluster).then(|| Any {
-        type_url: Cluster::TYPE_URL.to_owned(),
-        value: cluster.encode_to_vec(),
-    })?;
-    Some(SnapshotResource::new(
-        canonical::normalized(any),
-        resource.wrapped,
-    ))
+    let has_changed = [tls::adapt(&mut cluster), upstream::adapt(&mut cluster)];
+    let is_changed = has_changed.contains(&true);
+    is_changed.then(|| replaced::<Cluster>(resource, &cluster))
+}
+
+fn copy_endpoints(builder: &mut SnapshotBuilder, snapshot: &Snapshot, name: &Arc<str>) {
+    let resource = snapshot.resource(Endpoints::TYPE_URL, name);
+    match resource.and_then(adapted_endpoints) {
+        Some(resource) => builder.put(Arc::clone(name), Arc::new(resource)),
+        None => copy(builder, snapshot, Endpoints::TYPE_URL, name),
+    }
+}
+
+/// Endpoints in Envoy's form; `None` if they need no change.
+fn adapted_endpoints(resource: &SnapshotResource) -> Option<SnapshotResource> {
+    let endpoints = drops::adapted(&resource.any.value)?;
+    Some(replaced::<Endpoints>(resource, &endpoints))
+}
+
+/// The resource with another message.
+fn replaced<R: ResourceType>(
+    resource: &SnapshotResource,
+    message: &impl Message,
+) -> SnapshotResource {
+    let any = Any {
+        type_url: R::TYPE_URL.to_owned(),
+        value: message.encode_to_vec(),
+    };
+    SnapshotResource::new(canonical::normalized(any), resource.wrapped)
 }
 
 /// Copies a resource unchanged, unless it is an API listener.

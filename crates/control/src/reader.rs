@@ -68,6 +68,7 @@ impl de::Error for Problem {
         let expected = match expected.to_string() {
             number if number == "u32" => "a number from 0 to 4294967295".to_owned(),
             number if number == "a nonzero u32" => "a number from 1 to 4294967295".to_owned(),
+            number if number == "f64" => "a number".to_owned(),
             number if number == "i64" => "a whole number".to_owned(),
             list if list == "a sequence" => "a list".to_owned(),
             other => other,

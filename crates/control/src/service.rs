@@ -2,13 +2,18 @@
 //!
 //! It exists because raw xDS needs four resources for what most services say in a few lines.
 
+pub(crate) mod drops;
 pub(crate) mod fault;
 pub(crate) mod hash;
+pub(crate) mod limits;
+pub(crate) mod load_reports;
 pub(crate) mod matching;
+pub(crate) mod outlier;
 pub(crate) mod pattern;
 pub(crate) mod policy;
 pub(crate) mod retry;
 pub(crate) mod route;
+pub(crate) mod session;
 mod setting;
 pub(crate) mod text;
 pub(crate) mod tls;
@@ -22,11 +27,16 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use crate::fallback::{Fallback, ListForm};
+use drops::Drops;
 use fault::Fault;
 use hash::HashPart;
-use policy::{Limits, Policy};
+use limits::Limits;
+use load_reports::{LoadReports, Metric};
+use outlier::OutlierDetection;
+use policy::Policy;
 use retry::Retry;
 use route::Route;
+use session::{Cookie, SessionAffinity};
 use setting::Setting;
 use text::{Time, parsed, unlike};
 use tls::Tls;
@@ -53,6 +63,15 @@ pub(crate) struct Service {
     pub(crate) policy: Policy,
     #[serde(default)]
     pub(crate) limits: Option<Limits>,
+    /// The share of calls that clients fail at once, by category.
+    #[serde(default)]
+    pub(crate) drops: Option<Drops>,
+    #[serde(default)]
+    pub(crate) outlier_detection: Option<OutlierDetection>,
+    #[serde(default)]
+    pub(crate) session_affinity: Option<SessionAffinity>,
+    #[serde(default)]
+    pub(crate) load_reports: Option<LoadReports>,
     #[serde(default)]
     pub(crate) tls: Option<Tls>,
     /// The routes, the first one for a call decides. All other calls go to the service itself.
@@ -76,6 +95,8 @@ pub(crate) struct Treatment<'a> {
     pub(crate) retry: Option<&'a Retry>,
     pub(crate) fault: Option<&'a Fault>,
     pub(crate) hash: &'a [HashPart],
+    /// The cookie of a session.
+    pub(crate) cookie: Option<&'a Cookie>,
 }
 
 /// Endpoints of one locality.
@@ -154,6 +175,7 @@ impl Service {
             retry: self.retry.value(),
             fault: self.fault.value(),
             hash: self.hash.value().map_or(&[], Vec::as_slice),
+            cookie: self.cookie(),
         }
     }
 
@@ -164,6 +186,24 @@ impl Service {
             retry: route.retry.or(&self.retry),
             fault: route.fault.or(&self.fault),
             hash: route.hash.or(&self.hash).map_or(&[], Vec::as_slice),
+            cookie: match &route.session_affinity {
+                Setting::Absent => self.cookie(),
+                Setting::None => None,
+                Setting::Some(affinity) => Some(&affinity.cookie),
+            },
+        }
+    }
+
+    fn cookie(&self) -> Option<&Cookie> {
+        let affinity = self.session_affinity.as_ref();
+        affinity.and_then(|affinity| affinity.cookie.as_ref())
+    }
+
+    /// The measurements that load reports pass on; `None` if the service asks for no reports.
+    pub(crate) fn reported(&self) -> Option<&[Metric]> {
+        match &self.load_reports {
+            Some(LoadReports::On { metrics }) => Some(metrics),
+            Some(LoadReports::Off) | None => None,
         }
     }
 
@@ -202,7 +242,15 @@ impl Service {
             self.validate_localities(v, &mut addresses);
         });
         v.field("fallback", |v| self.validate_fallback(v));
-        v.field("routes", |v| self.validate_routes(v));
+        if self.outlier_detection.is_some() && matches!(self.policy, Policy::PickFirst { .. }) {
+            // gRFC A61
+            let message = "expected another policy than pick_first, which ignores ejections";
+            v.error_at("outlier_detection", message);
+        }
+        v.field("routes", |v| {
+            self.validate_routes(v);
+            self.validate_cookies(v);
+        });
         v.finish(())
     }
 
@@ -257,6 +305,21 @@ impl Service {
         if last + 1 < self.routes.len() {
             let message = format!("never used, because routes[{last}] is for all calls");
             v.index(last + 1, |v| v.error(message));
+        }
+    }
+
+    /// Checks that the calls of a route can have the cookie of the route (gRFC A55).
+    fn validate_cookies(&self, v: &mut Validator) {
+        for (index, route) in self.routes.iter().enumerate() {
+            let Setting::Some(affinity) = &route.session_affinity else {
+                continue;
+            };
+            if !affinity.cookie.is_for(&route.matches.path) {
+                let message = "never used, because no call of this route has this path";
+                v.index(index, |v| {
+                    v.error_at("session_affinity.cookie.path", message);
+                });
+            }
         }
     }
 }

@@ -15,8 +15,10 @@ mod clusters;
 mod faults;
 mod listener;
 mod matchers;
+mod outlier;
 mod routes;
 mod security;
+mod sessions;
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -30,11 +32,13 @@ use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use prost::{Message, Name};
 
+use crate::canonical;
 use crate::catalog::{Catalog, Definition, Origin};
 use crate::error::{ConfigError, ConfigErrors};
 use crate::fallback::{Fallback, ListForm};
 use crate::raw::RawResource;
-use crate::service::{Endpoint, Health, Locality, Service};
+use crate::service::drops::Drops;
+use crate::service::{Endpoint, Health, Locality, Service, Treatment};
 
 /// The resources of a catalog.
 ///
@@ -187,6 +191,13 @@ impl Made {
         made
     }
 
+    /// The resource with its maps in the order of their keys.
+    fn in_order(mut self) -> Self {
+        let any = canonical::normalized(self.resource.any.clone());
+        self.resource = Arc::new(SnapshotResource::new(any, self.resource.wrapped));
+        self
+    }
+
     fn shared(self) -> Self {
         Self {
             is_shared: true,
@@ -209,7 +220,7 @@ fn resources_of(service: &Service) -> Vec<Made> {
     let name = &service.name;
     let mut made = vec![
         Made::named::<Listener>(name, &listener::of_service(service)),
-        Made::named::<RouteConfig>(name, &routes::of_service(service)),
+        routes_of(service),
         Made::named::<Cluster>(name, &clusters::of_service(service)),
         Made::named::<Endpoints>(name, &endpoints_of(service)),
     ];
@@ -224,13 +235,27 @@ fn resources_of(service: &Service) -> Vec<Made> {
         if let Fallback::Dns(name) = fallback {
             let cluster = clusters::of_dns(service, name);
             let cluster = Made::named::<Cluster>(&cluster.name, &cluster);
-            made.push(match service.tls {
-                Some(_) => cluster,
-                None => cluster.shared(),
+            made.push(if clusters::has_own_dns(service) {
+                cluster
+            } else {
+                cluster.shared()
             });
         }
     }
     made
+}
+
+/// The routes of a service. If a route has two filters, they are in a map, whose order is left to
+/// chance.
+fn routes_of(service: &Service) -> Made {
+    let made = Made::named::<RouteConfig>(&service.name, &routes::of_service(service));
+    let has_two =
+        |treatment: Treatment<'_>| treatment.fault.is_some() && treatment.cookie.is_some();
+    if service.treatments().any(has_two) {
+        made.in_order()
+    } else {
+        made
+    }
 }
 
 /// The endpoints of a service. A locality of weight 0 is left out, because gRPC ignores it and
@@ -247,7 +272,20 @@ fn endpoints_of(service: &Service) -> endpoint::ClusterLoadAssignment {
             .iter()
             .map(|locality| locality_of(locality, ranks[&locality.priority]))
             .collect(),
+        policy: service.drops.as_ref().map(policy_of),
         ..endpoint::ClusterLoadAssignment::default()
+    }
+}
+
+fn policy_of(drops: &Drops) -> endpoint::cluster_load_assignment::Policy {
+    use endpoint::cluster_load_assignment::{Policy, policy::DropOverload};
+    let drops = drops.0.iter().map(|(category, share)| DropOverload {
+        category: category.clone(),
+        drop_percentage: Some(matchers::fraction(*share)),
+    });
+    Policy {
+        drop_overloads: drops.collect(),
+        ..Policy::default()
     }
 }
 

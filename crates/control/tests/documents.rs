@@ -28,6 +28,8 @@ const DOCUMENTS: [&str; 6] = [
 
 const EXAMPLES: [&str; 1] = ["examples/routes.yaml"];
 
+const RESILIENCE: &str = "examples/resilience.yaml";
+
 #[test]
 fn every_configuration_in_the_documents_is_accepted() {
     let mut found = 0;
@@ -52,13 +54,14 @@ fn examples_are_read_by_grpc_without_a_word() {
         let said = unsupported(&snapshot(example, &read(example)));
         assert!(said.is_empty(), "{example}: {said:#?}");
     }
+    snapshot(RESILIENCE, &read(RESILIENCE));
 }
 
 /// A key that no document names may as well not exist.
 #[test]
-fn every_key_is_in_the_documents_and_in_the_example() {
+fn every_key_is_in_the_documents_and_in_the_examples() {
     let documents: String = ["docs/config.md", "docs/routes.md"].map(read).concat();
-    let example = read(EXAMPLES[0]);
+    let examples: String = EXAMPLES.into_iter().chain([RESILIENCE]).map(read).collect();
     let mut keys = 0;
     for (at, in_example) in PLACES {
         let text = format!(
@@ -81,27 +84,35 @@ fn every_key_is_in_the_documents_and_in_the_example() {
                 "{at}: {key} is not in the documents"
             );
             assert!(
-                !in_example || example.contains(&format!("{key}:")),
-                "{at}: {key} is not in the example"
+                !in_example || examples.contains(&format!("{key}:")),
+                "{at}: {key} is not in the examples"
             );
         }
     }
     assert!(keys > 40, "only {keys} keys");
 }
 
-/// Every mapping of a service, with `@` in the place of a key; and whether the example has its keys.
-const PLACES: [(&str, bool); 19] = [
+/// Every mapping of a service, with `@` in the place of a key; and whether an example has its keys.
+const PLACES: [(&str, bool); 27] = [
     ("@", false),
     ("localities: [{ @ }]", false),
     ("endpoints: [{ @ }]", false),
     ("limits: { @ }", true),
+    ("outlier_detection: { @ }", true),
+    ("outlier_detection: { ejection: { @ } }", true),
+    ("outlier_detection: { success_rate: { @ } }", true),
+    ("outlier_detection: { failure_percentage: { @ } }", true),
+    ("session_affinity: { @ }", false),
+    ("session_affinity: { cookie: { @ } }", false),
+    ("routes: [{ session_affinity: { @ } }]", false),
+    ("load_reports: { @ }", true),
     ("tls: { @ }", true),
     ("tls: { san: [{ @ }] }", false),
     ("policy: { @ }", false),
     ("policy: { least_request: { @ } }", true),
     ("policy: { pick_first: { @ } }", true),
     ("policy: { ring_hash: { @ } }", true),
-    ("routes: [{ @ }]", true),
+    ("routes: [{ @ }]", false),
     ("routes: [{ match: { @ } }]", true),
     ("routes: [{ match: { headers: [{ @ }] } }]", true),
     ("routes: [{ match: { headers: [{ range: { @ } }] } }]", true),

@@ -55,8 +55,8 @@ servces: []
 "#;
     insta::assert_snapshot!(errors_of(&[("a.yaml", a), ("b.yaml", b)]), @r#"
     a.yaml:4:47: services[0].endpoints[0].health: expected one of draining, healthy, unhealthy, unknown, got "great"
-    a.yaml:6:3: services[1].endpoint: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, tls, routes, timeout, retry, fault, hash
-    a.yaml:7:3: services[2].nam: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, tls, routes, timeout, retry, fault, hash
+    a.yaml:6:3: services[1].endpoint: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, drops, outlier_detection, session_affinity, load_reports, tls, routes, timeout, retry, fault, hash
+    a.yaml:7:3: services[2].nam: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, drops, outlier_detection, session_affinity, load_reports, tls, routes, timeout, retry, fault, hash
     b.yaml:3:37: services[0].localities[0].weight: expected a number from 0 to 4294967295, got string "many"
     b.yaml:4:59: services[1].endpoints[0].weight: expected a number from 1 to 4294967295, got integer `0`
     b.yaml:5:26: services[2].endpoints[0]: expected a field `address`
@@ -203,7 +203,7 @@ services:
 "#;
     insta::assert_snapshot!(errors(text), @r#"
     control.yaml:3:23: services[0].routes[0]: expected a route, such as {match: {path: /package.Service/Method}, to: reports}, got integer `7`
-    control.yaml:4:25: services[1].routes[0].mach: unknown field, expected one of match, to, split, timeout, retry, fault, hash
+    control.yaml:4:25: services[1].routes[0].mach: unknown field, expected one of match, to, split, timeout, retry, fault, hash, session_affinity
     control.yaml:5:40: services[2].routes[0].match.path: expected a path, such as /package.Service/Method, got "pay.Pay/Charge"
     control.yaml:6:42: services[3].routes[0].match.prefix: expected a prefix, such as /package.Service/, got "/a/b/c"
     control.yaml:7:32: services[4].routes[0].match: expected one of path, prefix and regex, got several
@@ -245,7 +245,7 @@ services:
 "#;
     let b = "services: [{ name: b, routes: [{ to: b }] }]";
     insta::assert_snapshot!(errors_of(&[("a.yaml", a), ("b.yaml", b)]), @r#"
-    a.yaml:12:16: services[1].colour: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, tls, routes, timeout, retry, fault, hash
+    a.yaml:12:16: services[1].colour: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, drops, outlier_detection, session_affinity, load_reports, tls, routes, timeout, retry, fault, hash
     a.yaml:5:36: services[0].routes[0].to: expected the name of a service, got "lost": there is none
     a.yaml:10:7: services[0].routes[1].split: expected the name of a service, got "lost.too": there is none
     "#);
@@ -341,7 +341,7 @@ services:
     control.yaml:7:35: services[4].policy.ring_hash: expected a `min_ring_size` of at most `max_ring_size`
     control.yaml:8:52: services[5].policy.ring_hash.max_ring_size: expected a number from 1 to 8388608, got 8388609
     control.yaml:9:39: services[6].policy.round_robin.choices: unknown field, expected none
-    control.yaml:10:22: services[7].limits: expected a field `max_requests`
+    control.yaml:10:22: services[7].limits: expected at least one limit, got none
     control.yaml:11:38: services[8].limits.max_requests: expected a number from 1 to 4294967295, got integer `0`
     control.yaml:12:19: services[9].tls: expected a field `ca`
     control.yaml:13:19: services[10].tls: expected a field `san`
@@ -452,4 +452,82 @@ fn a_list_that_is_not_written_out_is_refused() {
     insta::assert_snapshot!(errors("services:\n"), @"control.yaml:1:9: services: expected a list, got nothing; `[]` is a list without entries");
     insta::assert_snapshot!(errors("services: []\nresources:\n"), @"control.yaml:2:10: resources: expected a list, got nothing; `[]` is a list without entries");
     insta::assert_snapshot!(errors("services:\n- name: a\n  endpoints:\n"), @"control.yaml:3:12: services[0].endpoints: expected a list, got nothing");
+}
+
+/// gRFC A32, A50, A55 and A85: clients would refuse such values, or never use them.
+#[test]
+fn bad_limits_drops_outliers_sessions_and_load_reports() {
+    let text = r#"
+services:
+- { name: a, limits: {} }
+- { name: b, limits: { max_retries: 0 } }
+- { name: c, drops: [throttle] }
+- { name: d, drops: {} }
+- { name: e, drops: { throttle: 10 } }
+- { name: f, drops: { "": 10% } }
+- { name: g, outlier_detection: true }
+- { name: h, outlier_detection: { interval: 5s } }
+- { name: i, outlier_detection: { interval: 5, success_rate: {} } }
+- { name: j, outlier_detection: { success_rate: { stdev_factor: wide } } }
+- { name: k, outlier_detection: { success_rate: { stdev_factor: 1.2345 } } }
+- { name: l, outlier_detection: { success_rate: { enforce: 0% } } }
+- { name: m, outlier_detection: { success_rate: { enforce: 12.5% } } }
+- { name: n, outlier_detection: { failure_percentage: { threshold: 100% } } }
+- { name: o, outlier_detection: { failure_percentage: { min_calls: 0 } } }
+- { name: p, outlier_detection: { failure_percentage: {}, ejection: { max_percent: 0% } } }
+- { name: q, outlier_detection: { failure_percentage: {}, ejection: { max: 10s } } }
+- { name: r, outlier_detection: { failure_percentage: {} }, policy: pick_first }
+- { name: s, session_affinity: {} }
+- { name: t, session_affinity: { cookie: session } }
+- { name: u, session_affinity: { cookie: { name: "a b" } } }
+- { name: v, session_affinity: { cookie: { name: s, path: shop.Cart } } }
+- { name: w, session_affinity: { cookie: { name: s, ttl: 1500ms } } }
+- { name: x, session_affinity: { health: [] } }
+- { name: y, session_affinity: { health: [unhealthy] } }
+- { name: z, routes: [{ session_affinity: { health: [healthy] } }] }
+- name: a1
+  routes:
+  - match: { prefix: /shop.Cart/ }
+    session_affinity: { cookie: { name: s, path: /shop.Cart/Add } }
+  - match: { prefix: /shop.Search/ }
+    session_affinity:
+      cookie:
+        name: s
+        path: /shop.Cart
+- { name: b1, load_reports: sometimes }
+- { name: c1, load_reports: { metrics: [cpu] } }
+- { name: d1, load_reports: { every: 10s } }
+"#;
+    insta::assert_snapshot!(errors(text), @r#"
+    control.yaml:3:22: services[0].limits: expected at least one limit, got none
+    control.yaml:4:37: services[1].limits.max_retries: expected a number from 1 to 4294967295, got integer `0`
+    control.yaml:5:21: services[2].drops: expected categories with their shares, such as {throttle: 10%}, got sequence
+    control.yaml:6:21: services[3].drops: expected at least one category, got none
+    control.yaml:7:33: services[4].drops.throttle: expected a percentage from 0% to 100% with at most 4 decimals, such as 12.5%, got integer `10`
+    control.yaml:8:23: services[5].drops.: expected the name of a category, got an empty string
+    control.yaml:9:33: services[6].outlier_detection: expected outlier detection, such as {failure_percentage: {threshold: 85%}}, got boolean `true`
+    control.yaml:10:33: services[7].outlier_detection: expected `success_rate`, `failure_percentage` or both, got neither
+    control.yaml:11:45: services[8].outlier_detection.interval: expected a time above zero with its unit, such as 250ms, 1.5s or 2m, got integer `5`
+    control.yaml:12:65: services[9].outlier_detection.success_rate.stdev_factor: expected a number, got string "wide"
+    control.yaml:13:65: services[10].outlier_detection.success_rate.stdev_factor: expected a number from 0 to 1000 with at most 3 decimals, got 1.2345
+    control.yaml:14:60: services[11].outlier_detection.success_rate.enforce: expected a whole percentage from 1% to 100%, got "0%"
+    control.yaml:15:60: services[12].outlier_detection.success_rate.enforce: expected a whole percentage from 1% to 100%, got "12.5%"
+    control.yaml:16:68: services[13].outlier_detection.failure_percentage.threshold: expected a whole percentage from 0% to 99%, above which an endpoint is ejected, got "100%"
+    control.yaml:17:68: services[14].outlier_detection.failure_percentage.min_calls: expected a number from 1 to 4294967295, got integer `0`
+    control.yaml:18:84: services[15].outlier_detection.ejection.max_percent: expected a whole percentage from 1% to 100%, got "0%"
+    control.yaml:19:69: services[16].outlier_detection.ejection: expected a `max` of at least `base`, which is 30s if it is not given
+    control.yaml:20:33: services[17].outlier_detection: expected another policy than pick_first, which ignores ejections
+    control.yaml:21:32: services[18].session_affinity: expected `cookie`, `health` or `idle_timeout`, got none of them
+    control.yaml:22:42: services[19].session_affinity.cookie: expected a cookie, such as {name: session, ttl: 2h}, got string "session"
+    control.yaml:23:50: services[20].session_affinity.cookie.name: expected the name of a cookie, got "a b"
+    control.yaml:24:59: services[21].session_affinity.cookie.path: expected the beginning of a path, such as /package.Service, got "shop.Cart"
+    control.yaml:25:58: services[22].session_affinity.cookie.ttl: expected whole seconds, because a cookie has no parts of them
+    control.yaml:26:42: services[23].session_affinity.health: expected at least one of draining, healthy, unknown, got none
+    control.yaml:27:43: services[24].session_affinity.health[0]: expected one of draining, healthy, unknown, got "unhealthy"
+    control.yaml:28:45: services[25].routes[0].session_affinity.health: unknown field, expected one of cookie
+    control.yaml:37:15: services[26].routes[1].session_affinity.cookie.path: never used, because no call of this route has this path
+    control.yaml:38:29: services[27].load_reports: expected true, false, or settings such as {metrics: [cpu_utilization]}, got string "sometimes"
+    control.yaml:39:41: services[28].load_reports.metrics[0]: expected cpu_utilization, mem_utilization, application_utilization, named_metrics.NAME or named_metrics.*, got "cpu"
+    control.yaml:40:31: services[29].load_reports.every: unknown field, expected one of metrics
+    "#);
 }

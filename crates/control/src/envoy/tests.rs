@@ -23,8 +23,14 @@ pub(crate) fn naive_view(snapshot: &Snapshot) -> Snapshot {
     }
     let clusters = snapshot.of(Cluster::TYPE_URL);
     for (name, resource) in clusters.into_iter().flat_map(|of| of.resources()) {
-        let changed = secured(resource).filter(|_| !aggregates.contains_key(&**name));
+        let changed = adapted_cluster(resource).filter(|_| !aggregates.contains_key(&**name));
         if let Some(resource) = changed {
+            builder.put(Arc::clone(name), Arc::new(resource));
+        }
+    }
+    let endpoints = snapshot.of(Endpoints::TYPE_URL);
+    for (name, resource) in endpoints.into_iter().flat_map(|of| of.resources()) {
+        if let Some(resource) = adapted_endpoints(resource) {
             builder.put(Arc::clone(name), Arc::new(resource));
         }
     }
@@ -210,4 +216,46 @@ services:
         system_root_certs: {}
     ");
     assert_eq!(cluster(&view, "plain"), cluster(&snapshot, "plain"));
+}
+
+/// An Envoy refuses endpoints with several categories of drops, so it is sent one that drops as many
+/// calls: 1 - 0.9 * 0.5 * 0.9999.
+#[test]
+fn several_categories_of_drops_become_one() {
+    let snapshot = snapshot(
+        r#"
+services:
+- { name: many, drops: { throttle: 10%, lb: 50%, rare: 0.01% } }
+- { name: one, drops: { throttle: 10% } }
+"#,
+    );
+    let view = view(&snapshot);
+    let drops = |of: &Snapshot, name| {
+        let endpoints = to_json(&of.resource(Endpoints::TYPE_URL, name).unwrap().any);
+        endpoints["policy"]["drop_overloads"].clone()
+    };
+    insta::assert_snapshot!(drops(&view, "many"), @r#"[{"category":"throttle+lb+rare","drop_percentage":{"denominator":"MILLION","numerator":550045}}]"#);
+    assert_eq!(drops(&view, "one"), drops(&snapshot, "one"));
+    assert_eq!(drops(&snapshot, "many").as_array().unwrap().len(), 3);
+}
+
+/// gRFC A75 has the idle timeout in a field that an Envoy reads as something else, and then refuses.
+#[test]
+fn the_idle_timeout_of_sessions_is_that_of_connections() {
+    let snapshot = snapshot("services: [{ name: a, session_affinity: { idle_timeout: 10m } }]");
+    let timeout = |options: &serde_json::Value| {
+        options["common_http_protocol_options"]["idle_timeout"].clone()
+    };
+    let of_http = |of: &serde_json::Value| {
+        let options = of["typed_extension_protocol_options"].as_object().unwrap();
+        timeout(options.values().next().unwrap())
+    };
+    let for_grpc = cluster(&snapshot, "a");
+    assert_eq!(
+        timeout(&for_grpc["upstream_config"]["typed_config"]),
+        "600s"
+    );
+    let for_envoy = cluster(&view(&snapshot), "a");
+    assert_eq!(for_envoy["upstream_config"], serde_json::Value::Null);
+    assert_eq!(of_http(&for_envoy), "600s");
 }

@@ -1,7 +1,6 @@
-//! The balancing policy of a service, and its limits.
+//! The balancing policy of a service.
 
 use std::fmt;
-use std::num::NonZeroU32;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -26,17 +25,6 @@ pub(crate) enum Policy {
     },
     #[default]
     RoundRobin,
-}
-
-/// The limits of a service.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "limits, such as {max_requests: 1024}"
-)]
-pub(crate) struct Limits {
-    /// The largest number of calls that a client has open to the endpoints of the service.
-    pub(crate) max_requests: NonZeroU32,
 }
 
 impl<'de> Deserialize<'de> for Policy {

@@ -9,6 +9,7 @@ use super::fault::Fault;
 use super::hash::HashPart;
 use super::matching::Match;
 use super::retry::Retry;
+use super::session::RouteAffinity;
 use super::setting::Setting;
 use super::text::{Percent, Time};
 
@@ -22,6 +23,7 @@ pub(crate) struct Route {
     pub(crate) retry: Setting<Retry>,
     pub(crate) fault: Setting<Fault>,
     pub(crate) hash: Setting<Vec<HashPart>>,
+    pub(crate) session_affinity: Setting<RouteAffinity>,
 }
 
 /// The services that calls go to.
@@ -73,6 +75,8 @@ impl<'de> Deserialize<'de> for Route {
             fault: Setting<Fault>,
             #[serde(default)]
             hash: Setting<Vec<HashPart>>,
+            #[serde(default)]
+            session_affinity: Setting<RouteAffinity>,
         }
 
         let raw = Raw::deserialize(deserializer)?;
@@ -92,6 +96,7 @@ impl<'de> Deserialize<'de> for Route {
             retry: raw.retry,
             fault: raw.fault,
             hash: raw.hash,
+            session_affinity: raw.session_affinity,
         })
     }
 }

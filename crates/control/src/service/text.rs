@@ -55,6 +55,12 @@ pub(crate) fn unlike<T>() -> Result<T, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Time(pub(crate) Duration);
 
+impl Time {
+    pub(crate) const fn from_secs(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+}
+
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let expected = "a time above zero with its unit, such as 250ms, 1.5s or 2m";

@@ -3,11 +3,12 @@
 //! An Envoy needs explicit settings for what gRPC does by default: HTTP/2 to the backends, and
 //! locality weights.
 //!
-//! The policy, the limits and the TLS of a service are those of its own endpoints. Its TLS is also
-//! that of its DNS names, because these stand in for the endpoints and would be reached in plaintext
-//! otherwise.
+//! The settings of a service are those of its own endpoints. Its TLS is also that of its DNS names,
+//! because these stand in for the endpoints and would be reached in plaintext otherwise. So do load
+//! reports, because calls to these names are load of the service.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use crowfly_model::grpc::cluster::DnsName;
 use envoy_types::pb::envoy::config::cluster::v3::{self as pb, cluster};
@@ -21,10 +22,12 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3 as upstream;
 use envoy_types::pb::google::protobuf::{Any, UInt32Value, UInt64Value};
 use prost::Name;
 
-use super::{ads, packed, security};
+use super::{ads, outlier, packed, security, sessions};
 use crate::fallback::{Fallback, ListForm};
 use crate::service::Service;
-use crate::service::policy::{Limits, Policy};
+use crate::service::limits::Limits;
+use crate::service::policy::Policy;
+use crate::service::text::Time;
 
 /// The cluster that calls to a service are routed to.
 pub(super) fn of_service(service: &Service) -> pb::Cluster {
@@ -52,7 +55,13 @@ pub(super) fn list_of(service: &Service) -> aggregate::ClusterConfig {
     }
 }
 
-/// The cluster of a host name. All services without TLS that name the host share it.
+/// True if the DNS names of a service have clusters of their own. All other services that name a host
+/// share its cluster.
+pub(super) fn has_own_dns(service: &Service) -> bool {
+    service.tls.is_some() || service.reported().is_some()
+}
+
+/// The cluster of a host name.
 pub(super) fn of_dns(service: &Service, name: &DnsName) -> pb::Cluster {
     let address = core::SocketAddress {
         address: name.host.clone(),
@@ -85,16 +94,17 @@ pub(super) fn of_dns(service: &Service, name: &DnsName) -> pb::Cluster {
         }),
         lb_policy: cluster::LbPolicy::RoundRobin.into(),
         transport_socket: service.tls.as_ref().map(security::of_cluster),
-        typed_extension_protocol_options: http2(),
-        ..pb::Cluster::default()
+        typed_extension_protocol_options: http2(None),
+        ..with_load_reports(service)
     }
 }
 
 /// The name of the cluster of a host name.
 fn dns_cluster_name(service: &Service, name: &DnsName) -> String {
-    match service.tls {
-        Some(_) => format!("{}/dns:{name}", service.name),
-        None => format!("dns:{name}"),
+    if has_own_dns(service) {
+        format!("{}/dns:{name}", service.name)
+    } else {
+        format!("dns:{name}")
     }
 }
 
@@ -133,14 +143,13 @@ fn own_name(service: &Service) -> String {
 
 /// A cluster with endpoints; `service_name` is their name, if that differs from the cluster's.
 fn of_endpoints(service: &Service, name: &str, service_name: &str) -> pb::Cluster {
-    let weighted = cluster::CommonLbConfig {
-        locality_config_specifier: Some(
-            cluster::common_lb_config::LocalityConfigSpecifier::LocalityWeightedLbConfig(
-                cluster::common_lb_config::LocalityWeightedLbConfig {},
-            ),
-        ),
+    let affinity = service.session_affinity.as_ref();
+    let common = cluster::CommonLbConfig {
+        override_host_status: affinity.and_then(sessions::statuses),
         ..cluster::CommonLbConfig::default()
     };
+    let idle_timeout = affinity.and_then(|affinity| affinity.idle_timeout);
+    let outliers = service.outlier_detection.as_ref();
     let of_endpoints = pb::Cluster {
         name: name.to_owned(),
         cluster_discovery_type: kind(cluster::DiscoveryType::Eds),
@@ -148,13 +157,33 @@ fn of_endpoints(service: &Service, name: &str, service_name: &str) -> pb::Cluste
             eds_config: Some(ads()),
             service_name: service_name.to_owned(),
         }),
-        common_lb_config: Some(weighted),
+        common_lb_config: Some(common),
         circuit_breakers: service.limits.map(circuit_breakers),
+        outlier_detection: outliers.map(outlier::of_cluster),
         transport_socket: service.tls.as_ref().map(security::of_cluster),
-        typed_extension_protocol_options: http2(),
-        ..pb::Cluster::default()
+        upstream_config: idle_timeout.map(sessions::upstream_config),
+        typed_extension_protocol_options: http2(idle_timeout),
+        ..with_load_reports(service)
     };
     with_policy(service.policy, of_endpoints)
+}
+
+/// A cluster of nothing but the load reports of a service.
+fn with_load_reports(service: &Service) -> pb::Cluster {
+    let Some(metrics) = service.reported() else {
+        return pb::Cluster::default();
+    };
+    pb::Cluster {
+        lrs_server: Some(core::ConfigSource {
+            config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Self_(
+                core::SelfConfigSource::default(),
+            )),
+            resource_api_version: core::ApiVersion::V3.into(),
+            ..core::ConfigSource::default()
+        }),
+        lrs_report_endpoint_metrics: metrics.iter().map(|metric| metric.0.clone()).collect(),
+        ..pb::Cluster::default()
+    }
 }
 
 fn with_policy(policy: Policy, cluster: pb::Cluster) -> pb::Cluster {
@@ -164,6 +193,9 @@ fn with_policy(policy: Policy, cluster: pb::Cluster) -> pb::Cluster {
             value: value.into(),
         })
     };
+    let weighted = cluster::common_lb_config::LocalityConfigSpecifier::LocalityWeightedLbConfig(
+        cluster::common_lb_config::LocalityWeightedLbConfig {},
+    );
     let (lb_policy, lb_config) = match policy {
         Policy::LeastRequest { choices } => {
             let config = choices.map(|choices| LeastRequestLbConfig {
@@ -187,6 +219,10 @@ fn with_policy(policy: Policy, cluster: pb::Cluster) -> pb::Cluster {
     pb::Cluster {
         lb_policy: lb_policy.into(),
         lb_config,
+        common_lb_config: Some(cluster::CommonLbConfig {
+            locality_config_specifier: Some(weighted),
+            ..cluster.common_lb_config.unwrap_or_default()
+        }),
         ..cluster
     }
 }
@@ -210,9 +246,12 @@ fn with_pick_first(shuffle: bool, cluster: pb::Cluster) -> pb::Cluster {
         policy("envoy.load_balancing_policies.pick_first", &pick_first),
         policy("envoy.load_balancing_policies.round_robin", &round_robin),
     ];
+    // An Envoy refuses a list of policies beside locality weights.
+    let common = cluster.common_lb_config;
+    let common = common.filter(|common| common.override_host_status.is_some());
     pb::Cluster {
         load_balancing_policy: Some(pb::LoadBalancingPolicy { policies }),
-        common_lb_config: None,
+        common_lb_config: common,
         ..cluster
     }
 }
@@ -227,10 +266,12 @@ fn policy(name: &str, config: &impl Name) -> pb::load_balancing_policy::Policy {
 }
 
 fn circuit_breakers(limits: Limits) -> pb::CircuitBreakers {
+    let limit = |limit: Option<NonZeroU32>| limit.map(|limit| UInt32Value { value: limit.get() });
     let threshold = pb::circuit_breakers::Thresholds {
-        max_requests: Some(UInt32Value {
-            value: limits.max_requests.get(),
-        }),
+        max_connections: limit(limits.max_connections),
+        max_pending_requests: limit(limits.max_pending),
+        max_requests: limit(limits.max_requests),
+        max_retries: limit(limits.max_retries),
         ..pb::circuit_breakers::Thresholds::default()
     };
     pb::CircuitBreakers {
@@ -243,7 +284,8 @@ fn kind(kind: cluster::DiscoveryType) -> Option<cluster::ClusterDiscoveryType> {
     Some(cluster::ClusterDiscoveryType::Type(kind.into()))
 }
 
-fn http2() -> HashMap<String, Any> {
+/// The options that an Envoy needs. It reads the idle timeout of connections here.
+fn http2(idle_timeout: Option<Time>) -> HashMap<String, Any> {
     use upstream::http_protocol_options::{
         ExplicitHttpConfig, UpstreamProtocolOptions,
         explicit_http_config::ProtocolConfig::Http2ProtocolOptions,
@@ -254,7 +296,7 @@ fn http2() -> HashMap<String, Any> {
                 protocol_config: Some(Http2ProtocolOptions(core::Http2ProtocolOptions::default())),
             },
         )),
-        ..upstream::HttpProtocolOptions::default()
+        ..sessions::http_options(idle_timeout)
     };
     let name = upstream::HttpProtocolOptions::full_name();
     HashMap::from([(name, packed(&options))])

@@ -3,12 +3,12 @@
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::extensions::filters::http::fault::v3::HttpFault;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
+use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::StatefulSession;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 use prost::Name;
 
-use super::faults::FILTER_NAME;
-use super::{ads, packed};
-use crate::service::Service;
+use super::{ads, faults, packed, sessions};
+use crate::service::{Service, Treatment};
 
 /// The listener of a service.
 pub(super) fn of_service(service: &Service) -> listener::Listener {
@@ -31,18 +31,20 @@ pub(super) fn of_service(service: &Service) -> listener::Listener {
     }
 }
 
-/// The filters of a service. The fault filter is there only if a route uses it, because a client that
-/// does not know the filter refuses the listener (gRFC A39). Its faults are in the routes.
+/// The filters of a service. A filter is there only if a route uses it, because a client that does not
+/// know the filter refuses the listener (gRFC A39). It does nothing by itself: the routes have its
+/// configuration, so that an Envoy with these routes has it, too.
 fn filters_of(service: &Service) -> Vec<hcm::HttpFilter> {
-    let router = filter("router", &Router::default());
-    if service
-        .treatments()
-        .any(|treatment| treatment.fault.is_some())
-    {
-        vec![filter(FILTER_NAME, &HttpFault::default()), router]
-    } else {
-        vec![router]
+    let has = |part: fn(&Treatment<'_>) -> bool| service.treatments().any(|it| part(&it));
+    let mut filters = Vec::new();
+    if has(|treatment| treatment.fault.is_some()) {
+        filters.push(filter(faults::FILTER_NAME, &HttpFault::default()));
     }
+    if has(|treatment| treatment.cookie.is_some()) {
+        filters.push(filter(sessions::FILTER_NAME, &StatefulSession::default()));
+    }
+    filters.push(filter("router", &Router::default()));
+    filters
 }
 
 fn filter(name: &str, config: &impl Name) -> hcm::HttpFilter {

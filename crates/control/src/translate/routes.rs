@@ -1,6 +1,5 @@
 //! The route configuration of a service.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::route::v3 as pb;
@@ -8,7 +7,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, Regex
 use envoy_types::pb::google::protobuf::{self, UInt32Value};
 use pb::route_action::{ClusterSpecifier, HashPolicy, MaxStreamDuration, hash_policy};
 
-use super::{faults, matchers, packed};
+use super::{faults, matchers, packed, sessions};
 use crate::service::hash::{HashPart, Hashed};
 use crate::service::matching::Match;
 use crate::service::retry::Retry;
@@ -46,10 +45,14 @@ fn route_to(target: &Target, matches: &Match, treatment: Treatment<'_>) -> pb::R
         let config = packed(&faults::of_route(fault));
         (faults::FILTER_NAME.to_owned(), config)
     });
+    let session = treatment.cookie.map(|cookie| {
+        let config = packed(&sessions::of_route(cookie));
+        (sessions::FILTER_NAME.to_owned(), config)
+    });
     pb::Route {
         r#match: Some(matchers::of_route(matches)),
         action: Some(pb::route::Action::Route(action_of(target, treatment))),
-        typed_per_filter_config: HashMap::from_iter(fault),
+        typed_per_filter_config: fault.into_iter().chain(session).collect(),
         ..pb::Route::default()
     }
 }

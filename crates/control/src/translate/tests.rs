@@ -10,6 +10,7 @@ use crate::descriptors;
 use crate::references::dangling;
 
 mod fallback;
+mod resilience;
 mod routes;
 
 fn catalog(text: &str) -> Catalog {
@@ -195,6 +196,39 @@ resources:
     assert_eq!(shown["metadata"]["filter_metadata"]["a"]["z"][0]["r"], 3.0);
     let config = &shown["filter_chains"][0]["filters"][0]["typed_config"];
     assert_eq!(config["value"]["f"]["h"], 2.0);
+}
+
+/// A new field of services must not change those that do not have it, or every client of a fleet gets
+/// everything again when the control plane is upgraded.
+#[test]
+fn versions_stay_from_one_release_to_the_next() {
+    let snapshot = snapshot(
+        r#"
+services:
+- name: a
+  policy: { least_request: { choices: 3 } }
+  limits: { max_requests: 7 }
+  tls: { ca: mesh, san: any }
+  retry: { attempts: 3 }
+  fault: { delay: { fixed: 1s } }
+  routes: [{ match: { path: /a.A/B }, split: { a: 1, b: 2 }, timeout: 1s }]
+  localities: [{ zone: a, endpoints: [{ address: 10.0.0.1:80, health: draining }] }]
+  fallback: [b, { dns: "example.com:443" }]
+  fallback_as: resource
+- { name: b, policy: { pick_first: { shuffle: true } }, fallback: [{ dns: "example.com:443" }] }
+"#,
+    );
+    let versions = snapshot.types().map(|(url, of)| {
+        let kind = url.rsplit('.').next().unwrap();
+        format!("{kind} {}", of.version())
+    });
+    insta::assert_snapshot!(versions.collect::<Vec<_>>().join("\n"), @r"
+    Cluster ce9578bd2f976825
+    ClusterLoadAssignment ffaef99316fc5831
+    Listener cff54e80c1854780
+    RouteConfiguration 0e128b9ecf443dca
+    ClusterConfig 9bf968e902775148
+    ");
 }
 
 #[test]

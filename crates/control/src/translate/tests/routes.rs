@@ -4,18 +4,18 @@ use super::*;
 use crate::descriptors::to_json;
 
 /// The resources of the first service in a file, before gRPC's opinion of them.
-fn made(text: &str) -> Vec<Made> {
+pub(super) fn made(text: &str) -> Vec<Made> {
     let catalog = catalog(text);
     let (_, definition, _) = catalog.written().swap_remove(0);
     Translated::new(&definition).resources
 }
 
-fn resource<R: ResourceType>(made: &[Made]) -> Value {
+pub(super) fn resource<R: ResourceType>(made: &[Made]) -> Value {
     let mut made = made.iter().filter(|made| made.key.type_url == R::TYPE_URL);
     to_json(&made.next().unwrap().resource.any)
 }
 
-fn routes(text: &str) -> String {
+pub(super) fn routes(text: &str) -> String {
     let mut config = resource::<RouteConfig>(&made(text));
     serde_saphyr::to_string(&config["virtual_hosts"][0]["routes"].take()).unwrap()
 }
@@ -118,7 +118,7 @@ fn a_listener_has_the_fault_filter_only_if_a_route_has_faults() {
     }
 }
 
-fn filters(text: &str) -> Vec<String> {
+pub(super) fn filters(text: &str) -> Vec<String> {
     let listener = resource::<Listener>(&made(text));
     let filters = &listener["api_listener"]["api_listener"]["http_filters"];
     let names = filters.as_array().unwrap().iter();
@@ -147,7 +147,7 @@ fn a_route_for_all_calls_is_the_last_one() {
 }
 
 /// The parts of a service's cluster that its settings decide.
-fn cluster(settings: &str) -> String {
+pub(super) fn cluster(settings: &str) -> String {
     let made = made(&format!("services: [{{ name: payments, {settings} }}]"));
     let mut cluster = resource::<Cluster>(&made);
     let shown = cluster.as_object_mut().unwrap();
