@@ -464,7 +464,7 @@ mod tests {
                 source: EndpointSource::Eds { service_name: None },
                 lb_policy: LbPolicy::Endpoints(EndpointPolicy::RoundRobin),
                 max_concurrent_requests: 1024,
-                load_reporting: false,
+                load_reporting: None,
                 session_idle_timeout: Duration::ZERO,
                 security: security.map(Arc::new),
             }),

@@ -2,6 +2,8 @@
 //!
 //! They are an argument of gRPC's parsers, because two clients of one process may differ in them.
 
+use std::sync::Arc;
+
 use crate::{
     bootstrap::{ServerConfig, ServerFeature, is_switched_off, is_switched_on},
     grpc::{
@@ -32,6 +34,12 @@ pub struct Features {
     pub sni: bool,
     /// gRFC A39: the HTTP filters of the program, which listeners and routes may configure.
     pub custom_filters: CustomFilters,
+    /// gRFC A85: clusters name the metrics of backends that load reports propagate. If it is off, reports have
+    /// all named metrics, as gRFC A64 says.
+    pub orca_lrs_propagation: bool,
+    /// The server that sends the resources, which load reports go back to (gRFC A27). `None` if it is not
+    /// known.
+    pub server: Option<Arc<ServerConfig>>,
 }
 
 impl Features {
@@ -45,6 +53,8 @@ impl Features {
         system_root_certs: true,
         sni: true,
         custom_filters: CustomFilters::NONE,
+        orca_lrs_propagation: true,
+        server: None,
     };
 
     /// The features that the environment variables of the gRFCs leave on; no policy and no filter is added, and
@@ -53,7 +63,7 @@ impl Features {
         Self::read(is_switched_on, is_switched_off)
     }
 
-    /// gRFC A82 and A101 are on unless they are switched off, as in gRPC C-core. A99 is off unless it is
+    /// gRFC A82, A85 and A101 are on unless they are switched off, as in gRPC C-core. A99 is off unless it is
     /// switched on.
     fn read(is_on: impl Fn(&str) -> bool, is_off: impl Fn(&str) -> bool) -> Self {
         Self {
@@ -64,6 +74,8 @@ impl Features {
             system_root_certs: !is_off(SYSTEM_ROOT_CERTS),
             sni: !is_off(SNI),
             custom_filters: CustomFilters::NONE,
+            orca_lrs_propagation: !is_off(ORCA_LRS_PROPAGATION),
+            server: None,
         }
     }
 
@@ -83,6 +95,7 @@ impl Features {
         let is_trusted = server.has_feature(ServerFeature::TrustedXdsServer);
         Self {
             authority_rewriting: self.authority_rewriting && is_trusted,
+            server: Some(Arc::new(server.clone())),
             ..self.clone()
         }
     }
@@ -97,6 +110,9 @@ const AUTHORITY_REWRITE: &str = "GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE";
 
 /// The environment variable that switches gRFC A82 off.
 pub(crate) const SYSTEM_ROOT_CERTS: &str = "GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS";
+
+/// The environment variable that switches gRFC A85 off.
+const ORCA_LRS_PROPAGATION: &str = "GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION";
 
 /// The environment variable that switches gRFC A101 off.
 pub(crate) const SNI: &str = "GRPC_EXPERIMENTAL_XDS_SNI";
@@ -131,7 +147,7 @@ mod tests {
         assert_eq!(Features::read(|_| false, |_| true), Features::default());
     }
 
-    /// gRFC A82, A101: each is on unless its own variable switches it off.
+    /// gRFC A82, A85, A101: each is on unless its own variable switches it off.
     #[test]
     fn variables_close_gates() {
         let without = |name: &str| Features::read(|_| false, |variable| variable == name);
@@ -140,5 +156,7 @@ mod tests {
         assert!(!no_roots.system_root_certs && no_roots.sni);
         let no_sni = without("GRPC_EXPERIMENTAL_XDS_SNI");
         assert!(no_sni.system_root_certs && !no_sni.sni);
+        let no_propagation = without("GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION");
+        assert!(no_propagation.sni && !no_propagation.orca_lrs_propagation);
     }
 }

@@ -20,6 +20,7 @@ mod filters;
 mod hash_policies;
 mod host_rewrite;
 mod listener;
+mod load_reporting;
 mod logical_dns;
 mod messages;
 mod named_policies;

@@ -36,7 +36,7 @@ use crate::{
     },
 };
 
-/// gRFC A50, A27, A58: what a leaf asks for beside endpoints and is not done.
+/// gRFC A50, A58: what a leaf asks for beside endpoints and is not done.
 #[test]
 fn wishes_of_a_cluster() {
     let mut proto = cluster();
@@ -57,17 +57,20 @@ fn wishes_of_a_cluster() {
             )
             .as_str(),
             "outlier_detection: not supported: no endpoint is ejected (gRFC A50)",
-            "lrs_server: not supported: no load is reported",
         ]
     );
 }
 
-/// gRFC A75: an aggregate asks for nothing, since each of its leaves speaks for itself.
+/// gRFC A75: an aggregate asks for nothing, since each of its leaves speaks for itself. That it reports no load
+/// is said, because before A75 it did.
 #[test]
 fn an_aggregate_has_no_wishes() {
     let mut proto = aggregate();
     wish_in_vain(&mut proto);
     assert_eq!(wishes::<Cluster>(&proto), Vec::<String>::new());
+    proto.lrs_server = Some(self_source());
+    let no_effect = "lrs_server: no effect in an aggregate: each of its clusters reports its own load (gRFC A75)";
+    assert_eq!(wishes::<Cluster>(&proto), [no_effect]);
 }
 
 /// gRFC A28, A31, A42, A44: what a route configuration asks for and is not done, with the routes
@@ -162,7 +165,6 @@ fn retries_in_vain() -> RetryPolicy {
 
 fn wish_in_vain(proto: &mut pb::Cluster) {
     proto.outlier_detection = Some(OutlierDetection::default());
-    proto.lrs_server = Some(self_source());
 }
 
 fn policies(configs: Vec<Any>) -> LoadBalancingPolicy {

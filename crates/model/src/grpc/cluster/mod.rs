@@ -8,6 +8,7 @@ mod custom;
 mod dns;
 mod endpoint_policy;
 mod lb_policy;
+mod load_reporting;
 mod named_policy;
 mod security;
 mod settings;
@@ -27,6 +28,7 @@ pub use self::{
     dns::DnsName,
     endpoint_policy::{EndpointPolicy, RingSizeBounds},
     lb_policy::LbPolicy,
+    load_reporting::{LoadReporting, MetricPropagation, NamedMetricPropagation},
     security::{ProviderNames, Sni, TrustedRoots, UpstreamTls},
 };
 use super::{config_source::require_ads_or_self, decode::decode};
@@ -64,8 +66,8 @@ pub struct LeafCluster {
     pub lb_policy: LbPolicy,
     /// The greatest number of calls that may be open at a time. Calls over the limit fail (gRFC A32).
     pub max_concurrent_requests: u32,
-    /// True if the cluster asks for load reports to the server that it came from (gRFC A27).
-    pub load_reporting: bool,
+    /// The load reports to the server that the cluster came from; `None` if it asks for none (gRFC A27).
+    pub load_reporting: Option<LoadReporting>,
     /// The time for which a connection is kept for a session that makes no call (gRFC A75).
     pub session_idle_timeout: Duration,
     /// TLS of connections to the endpoints; `None` if the cluster asks for none (gRFC A29).
@@ -145,6 +147,7 @@ fn parse_aggregate(
     let children = aggregate::parse(custom, features, v);
     // The settings must be valid, but are not kept, because each leaf has settings of its own.
     Settings::parse(proto, v);
+    load_reporting::check_aggregate(proto, v);
     v.take_unsupported(|v| security::parse(proto, features, v));
     // A bad policy of an aggregate is no error, because leaves use their own (gRFC A75).
     let lb_policy = lb_policy::parse(proto, features, &mut Validator::default());
@@ -163,13 +166,14 @@ fn parse_leaf(
     let source = parse_source(kind, proto, v);
     let lb_policy = lb_policy::parse(proto, features, v);
     let settings = Settings::parse(proto, v);
+    let load_reporting = load_reporting::parse(proto, features, v);
     let security = security::parse(proto, features, v);
     unsupported::find(proto, v);
     Some(LeafCluster {
         source: source?,
         lb_policy: lb_policy?,
         max_concurrent_requests: settings.max_concurrent_requests,
-        load_reporting: settings.load_reporting,
+        load_reporting,
         session_idle_timeout: settings.session_idle_timeout,
         security: security.map(Arc::new),
     })

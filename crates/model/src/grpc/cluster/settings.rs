@@ -16,7 +16,7 @@ use prost::Name;
 
 use crate::{
     Validator,
-    grpc::{any::Extension, config_source::require_self, duration},
+    grpc::{any::Extension, duration},
 };
 
 /// The limit of open calls for a cluster that sets none (gRFC A32).
@@ -29,20 +29,14 @@ const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// The settings that leaf clusters use. They are validated in a cluster of any kind.
 pub(super) struct Settings {
     pub(super) max_concurrent_requests: u32,
-    pub(super) load_reporting: bool,
     pub(super) session_idle_timeout: Duration,
 }
 
 impl Settings {
     /// Reads the settings. A setting with an error has its default value.
     pub(super) fn parse(proto: &pb::Cluster, v: &mut Validator) -> Self {
-        // gRFC A27: load reports go to the server that the cluster came from, or nowhere.
-        if let Some(server) = &proto.lrs_server {
-            require_self(server, "lrs_server", v);
-        }
         Self {
             max_concurrent_requests: max_requests(proto.circuit_breakers.as_ref()),
-            load_reporting: proto.lrs_server.is_some(),
             session_idle_timeout: idle_timeout(proto.upstream_config.as_ref(), v)
                 .unwrap_or(DEFAULT_IDLE_TIMEOUT),
         }

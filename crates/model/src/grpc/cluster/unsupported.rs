@@ -13,7 +13,4 @@ pub(super) fn find(proto: &pb::Cluster, v: &mut Validator) {
         let message = "not supported: no endpoint is ejected (gRFC A50)";
         v.unsupported_at("outlier_detection", message);
     }
-    if proto.lrs_server.is_some() {
-        v.unsupported_at("lrs_server", "not supported: no load is reported");
-    }
 }
