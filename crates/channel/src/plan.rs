@@ -218,6 +218,7 @@ impl Planner {
             eds_service_name: eds_service_name(leaf),
             drops: endpoints.map_or_else(|| Arc::from([]), |endpoints| drops(endpoints)),
             max_concurrent_requests: leaf.max_concurrent_requests,
+            load: None,
             note: note(state).map(Into::into),
             draining: priorities.iter().flat_map(|p| draining(p)).collect(),
             child,

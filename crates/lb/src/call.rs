@@ -7,7 +7,10 @@ use std::{cell::Cell, fmt, net::SocketAddr, sync::Arc, time::Instant};
 
 use xxhash_rust::xxh64::Xxh64;
 
-use crate::{CallOutcome, ClusterName, EndpointId, LocalityId, Selector, endpoint::ReadyEndpoint};
+use crate::{
+    BackendMetrics, CallOutcome, ClusterName, EndpointId, LocalityId, Selector,
+    endpoint::ReadyEndpoint,
+};
 
 /// All that a pick may know about the call.
 ///
@@ -171,6 +174,17 @@ impl<T> Call<T> {
     /// outcome is known before its end, such as a response whose head carries its status.
     pub fn will_end(&mut self, outcome: CallOutcome) {
         self.outcome = outcome;
+    }
+
+    /// Returns whether load reports propagate metrics that the backend sends with the end of the attempt. They
+    /// need not be read otherwise.
+    pub fn wants_metrics(&self) -> bool {
+        self.endpoint.wants_metrics()
+    }
+
+    /// Adds the metrics that came with the end of the attempt to the load of the cluster (A64, A85).
+    pub fn record_metrics(&self, metrics: &BackendMetrics<'_>) {
+        self.endpoint.record_metrics(metrics);
     }
 
     /// Another endpoint that should be connected for calls to come: tell the balancer

@@ -43,7 +43,7 @@ impl<T> Compiler<'_, T> {
                 let above = std::mem::replace(&mut self.note, note);
                 let child = self.branch(cluster.child.current());
                 self.note = above;
-                Choice::Gate(Box::new(Gate::new(&cluster.plan, &cluster.counter, child)))
+                Choice::Gate(Box::new(Gate::new(cluster, child)))
             }
             Branch::Failing(reason) => self.fail(reason.clone()),
             Branch::Leaf(id) => match self.leaves.get(id.0).map(|leaf| leaf.choice()) {

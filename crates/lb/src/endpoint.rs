@@ -13,7 +13,7 @@ mod wish;
 use std::{fmt, net::SocketAddr, sync::Arc};
 
 pub(crate) use pool::{Owner, Pool};
-pub(crate) use ready::ReadyEndpoint;
+pub(crate) use ready::{Books, ReadyEndpoint};
 pub(crate) use record::{Failed, Record, State};
 pub(crate) use roster::RosterId;
 pub(crate) use wish::Wish;

@@ -69,6 +69,7 @@ mod counters;
 mod custom;
 mod endpoint;
 mod leaf;
+mod load;
 mod math;
 mod name;
 mod node;
@@ -86,13 +87,17 @@ pub use call::{Call, CallContext, HashHeader, Session, hash_values};
 pub use counters::CallCounters;
 pub use custom::{CustomPolicy, ReadyRef, ReadySet, Selection, Selector};
 pub use endpoint::{Connectivity, EndpointId, EndpointState, EndpointView, RosterView};
+pub use load::{
+    BackendMetrics, ClusterLoad, LoadStore, LocalityLoad, MetricFilter, MetricSum, MetricTotals,
+    NamedMetrics,
+};
 pub use math::AliasTable;
 pub use name::{ClusterName, LocalityId};
 pub use outcome::{CallOutcome, Counted};
 pub use picker::{DropCause, Dropped, Pick, PickFailure, Picker, Share};
 pub use plan::{
-    ChoiceCount, ClusterPlan, DropCategory, Endpoint, Health, Leaf, Locality, Node, Plan, Policy,
-    Priority, PriorityChild, RingSize,
+    ChoiceCount, ClusterPlan, DropCategory, Endpoint, Health, Leaf, LoadPlan, Locality, Node, Plan,
+    Policy, Priority, PriorityChild, RingSize,
 };
 pub use race::{Race, RaceAction, RaceEvent};
 pub use tree::{Tree, TreeKind, TreeRole};

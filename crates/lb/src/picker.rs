@@ -7,6 +7,8 @@ use crate::{
     AliasTable, Call, CallContext, ClusterName, EndpointId, LocalityId,
     counters::CallCounter,
     leaf::LeafChoice,
+    load::DropCounters,
+    node::ClusterImpl,
     plan::{ClusterPlan, DropCategory},
 };
 
@@ -230,18 +232,17 @@ impl<T> Choice<T> {
 pub(crate) struct Gate<T> {
     cluster: Arc<ClusterPlan>,
     open: Arc<CallCounter>,
+    /// Counts the drops for load reports, if somebody wants them.
+    drops: Option<Arc<DropCounters>>,
     child: Choice<T>,
 }
 
 impl<T> Gate<T> {
-    pub(crate) fn new(
-        cluster: &Arc<ClusterPlan>,
-        open: &Arc<CallCounter>,
-        child: Choice<T>,
-    ) -> Self {
+    pub(crate) fn new(cluster: &ClusterImpl, child: Choice<T>) -> Self {
         Self {
-            cluster: cluster.clone(),
-            open: open.clone(),
+            cluster: cluster.plan.clone(),
+            open: cluster.counter.clone(),
+            drops: cluster.drops.clone(),
             child,
         }
     }
@@ -249,13 +250,19 @@ impl<T> Gate<T> {
     /// Tries the drop categories one after the other, each with its own random number. The limit is
     /// soft: calls that start at the same moment may pass it together.
     fn pass(&self, cx: &CallContext) -> Result<&Choice<T>, Dropped> {
-        for drop in self.cluster.drops.iter() {
+        for (index, drop) in self.cluster.drops.iter().enumerate() {
             if cx.random() % u64::from(DropCategory::ALL) < u64::from(drop.per_million) {
+                if let Some(drops) = &self.drops {
+                    drops.count_category(index);
+                }
                 return Err(self.dropped(DropCause::Category(drop.name.clone())));
             }
         }
         let open = self.open.open();
         if open >= u64::from(self.cluster.max_concurrent_requests) {
+            if let Some(drops) = &self.drops {
+                drops.count_uncategorized();
+            }
             return Err(self.dropped(DropCause::Limit { open }));
         }
         Ok(&self.child)
@@ -294,6 +301,7 @@ impl<T> Gate<T> {
     fn same(&self, other: &Self) -> bool {
         let (left, right) = (&self.cluster, &other.cluster);
         Arc::ptr_eq(&self.open, &other.open)
+            && self.drops.as_ref().map(Arc::as_ptr) == other.drops.as_ref().map(Arc::as_ptr)
             && left.drops == right.drops
             && left.max_concurrent_requests == right.max_concurrent_requests
             && self.child.same(&other.child)

@@ -23,7 +23,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{ClusterName, CustomPolicy, LocalityId, Tree, endpoint::AddressList};
+use crate::{
+    ClusterName, CustomPolicy, LoadStore, LocalityId, MetricFilter, Tree, endpoint::AddressList,
+};
 
 /// The balancing tree of one cluster, down to its endpoints.
 ///
@@ -124,6 +126,8 @@ pub struct ClusterPlan {
     pub drops: Arc<[DropCategory]>,
     /// The most calls that may be open at a time. Further calls are dropped.
     pub max_concurrent_requests: u32,
+    /// Where the load of the cluster is counted for reports (A27); `None` if nobody wants to know it.
+    pub load: Option<LoadPlan>,
     /// The resolution note (A88), which is added to the text of a failed call.
     pub note: Option<Arc<str>>,
     /// Endpoints whose health is DRAINING (A55). The cluster knows them, because sessions may stick
@@ -131,6 +135,21 @@ pub struct ClusterPlan {
     pub draining: Arc<[Endpoint]>,
     /// The tree that calls are balanced over.
     pub child: Node,
+}
+
+/// The load counting of a cluster: each leaf cluster has its own, under an aggregate too (A75).
+#[derive(Clone, Debug)]
+pub struct LoadPlan {
+    /// The counts for one server. They are compared by identity.
+    pub store: Arc<LoadStore>,
+    /// The metrics of backends that are added up (A85).
+    pub metrics: Arc<MetricFilter>,
+}
+
+impl PartialEq for LoadPlan {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.store, &other.store) && self.metrics == other.metrics
+    }
 }
 
 /// A share of calls that is dropped.

@@ -19,9 +19,9 @@ use std::{
 };
 
 use crowfly_lb::{
-    BalancerEvent, CallContext, CallOutcome, ChoiceCount, CustomPolicy, DropCause, Endpoint,
-    EndpointState, HashHeader, Leaf, Locality, LocalityId, Node, Pick, Policy, ReadySet, RingSize,
-    Selection, Selector, hash_values,
+    BalancerEvent, CallContext, CallOutcome, ChoiceCount, ClusterPlan, CustomPolicy, DropCause,
+    Endpoint, EndpointState, HashHeader, Leaf, LoadPlan, LoadStore, Locality, LocalityId, Node,
+    Pick, Policy, ReadySet, RingSize, Selection, Selector, hash_values,
 };
 use sim::{
     CLUSTER, Port, Sim, endpoints_at,
@@ -43,6 +43,35 @@ fn a_pick_and_the_end_of_its_call_allocate_nothing() {
             assert_eq!(sent, 0, "{policy:?}");
         }
     }
+}
+
+/// Counting the load of a cluster allocates nothing, neither for calls nor for drops.
+#[test]
+fn a_pick_whose_load_is_counted_allocates_nothing() {
+    let store = Arc::new(LoadStore::new(|| {}));
+    let counted = |drops: &[(&str, u32)]| {
+        let Node::Cluster(plan) = gate("x", drops, 1024, by_locality(&Policy::RoundRobin, 90))
+        else {
+            panic!("a cluster");
+        };
+        let load = LoadPlan {
+            store: store.clone(),
+            metrics: Arc::default(),
+        };
+        ready(Node::Cluster(Arc::new(ClusterPlan {
+            load: Some(load),
+            ..(*plan).clone()
+        })))
+    };
+    let sent = counted(&[]);
+    let picks = allocations_of(&sent, 1000, |pick| matches!(pick, Pick::Ready(_)));
+    assert_eq!(picks, 0);
+    let all = counted(&[("lb", 1_000_000)]);
+    let drops = allocations_of(&all, 1000, |pick| matches!(pick, Pick::Drop(_)));
+    assert_eq!(drops, 0);
+    let load = store.take().remove(0);
+    let issued: u64 = load.localities.iter().map(|row| row.issued).sum();
+    assert!(issued >= 1000 && load.drops[0].1 >= 1000, "{load:?}");
 }
 
 #[test]

@@ -9,13 +9,11 @@ use smallvec::SmallVec;
 
 use super::{
     EndpointId, EndpointState, RosterId, Wish,
-    ready::{Connected, ReadyEndpoint},
+    ready::{Books, Connected, ReadyEndpoint},
     record::{Connection, Kind, Record, State},
     roster::Roster,
 };
-use crate::{
-    Command, LocalityId, counters::CallCounter, leaf::LeafId, plan::Endpoint, slots::Slots,
-};
+use crate::{Command, LocalityId, leaf::LeafId, plan::Endpoint, slots::Slots};
 
 /// Owns the endpoints; lists of endpoints hold them by id.
 #[derive(Debug)]
@@ -86,8 +84,8 @@ impl<T> Pool<T> {
             return;
         }
         let was_held = !record.places.is_empty();
-        let counter = counter_of(&self.rosters, record.roster);
-        record.enter(id, (leaf, locality), counter, self.copy);
+        let books = books_of(&self.rosters, record.roster);
+        record.enter(id, (leaf, locality), books, self.copy);
         if !was_held {
             let roster = record.roster;
             self.set_held(roster, id, true);
@@ -220,8 +218,8 @@ impl<T> Pool<T> {
             EndpointState::Idle => record.idle(id),
             EndpointState::Ready { transport, address } => match record.kind {
                 Kind::Endpoint { .. } => {
-                    let counter = counter_of(&self.rosters, record.roster);
-                    record.ready(id, (transport, address), counter, self.copy)
+                    let books = books_of(&self.rosters, record.roster);
+                    record.ready(id, (transport, address), books, self.copy)
                 }
                 Kind::Flattened => self.connect_owner(id, transport, address),
             },
@@ -231,6 +229,35 @@ impl<T> Pool<T> {
             }
         };
         first || changed
+    }
+
+    /// Counts the calls of a leaf cluster in these books from now on. Its connections stay, and its leaves have
+    /// to look again.
+    pub(crate) fn recount(&mut self, roster: RosterId, books: Books) {
+        let Some(known) = self.rosters.get_mut(roster.0) else {
+            return;
+        };
+        known.books = Some(books);
+        let records = self.records.entries();
+        let of_cluster = records.filter(|(_, record)| record.roster == roster && record.is_ready());
+        let ids: Vec<_> = of_cluster.map(|(key, _)| EndpointId(key)).collect();
+        for id in ids {
+            self.affected.extend(self.leaves_of(id));
+            let Some(record) = self.records.get_mut(id.0) else {
+                continue;
+            };
+            match (&record.kind, &record.state) {
+                (Kind::Endpoint { .. }, _) => {
+                    record.recount(books_of(&self.rosters, roster), self.copy);
+                }
+                (Kind::Flattened, State::Ready(connection)) => {
+                    let known = connection.any();
+                    let (transport, address) = ((self.copy)(&known.transport), known.address);
+                    self.connect_owner(id, transport, address);
+                }
+                (Kind::Flattened, _) => {}
+            }
+        }
     }
 
     /// The leaves that hold an endpoint, each once.
@@ -309,7 +336,7 @@ impl<T> Pool<T> {
             id: owner,
             locality,
             addresses: &record.addresses,
-            cluster: counter_of(&self.rosters, record.roster),
+            books: books_of(&self.rosters, record.roster),
             transport,
             address,
         });
@@ -336,6 +363,6 @@ impl<T> Pool<T> {
     }
 }
 
-fn counter_of(rosters: &Slots<Roster>, id: RosterId) -> Option<&Arc<CallCounter>> {
-    rosters.get(id.0)?.counter.as_ref()
+fn books_of(rosters: &Slots<Roster>, id: RosterId) -> Option<&Books> {
+    rosters.get(id.0)?.books.as_ref()
 }

@@ -12,8 +12,9 @@ use std::{
 };
 
 use crate::{
-    CallOutcome, ClusterName, Counted, EndpointId, LocalityId,
+    BackendMetrics, CallOutcome, ClusterName, Counted, EndpointId, LocalityId,
     counters::CallCounter,
+    load::{Load, Tallied},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -31,6 +32,8 @@ pub(crate) struct ReadyEndpoint<T> {
     unsent: AtomicU64,
     /// Counts the calls of the cluster.
     cluster: Option<Arc<CallCounter>>,
+    /// Counts the calls for load reports. `None` if nobody wants them, so that they cost nothing.
+    load: Option<Tallied>,
     pub(crate) transport: T,
     pub(crate) id: EndpointId,
     pub(crate) locality: LocalityId,
@@ -46,6 +49,9 @@ impl<T> ReadyEndpoint<T> {
         if let Some(cluster) = &self.cluster {
             cluster.start();
         }
+        if let Some(load) = &self.load {
+            load.start();
+        }
     }
 
     pub(crate) fn finish_call(&self, outcome: CallOutcome) {
@@ -57,6 +63,19 @@ impl<T> ReadyEndpoint<T> {
         counter.fetch_add(1, Relaxed);
         if let Some(cluster) = &self.cluster {
             cluster.finish();
+        }
+        if let Some(load) = &self.load {
+            load.finish(outcome.for_load_reports());
+        }
+    }
+
+    pub(crate) fn wants_metrics(&self) -> bool {
+        self.load.as_ref().is_some_and(Tallied::wants_metrics)
+    }
+
+    pub(crate) fn record_metrics(&self, metrics: &BackendMetrics<'_>) {
+        if let Some(load) = &self.load {
+            load.record(metrics);
         }
     }
 
@@ -123,9 +142,17 @@ pub(super) struct Connected<'a, T> {
     pub(super) id: EndpointId,
     pub(super) locality: LocalityId,
     pub(super) addresses: &'a Arc<[SocketAddr]>,
-    pub(super) cluster: Option<&'a Arc<CallCounter>>,
+    pub(super) books: Option<&'a Books>,
     pub(super) transport: T,
     pub(super) address: SocketAddr,
+}
+
+/// The books of a leaf cluster, in which all of its calls are counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Books {
+    pub(crate) counter: Arc<CallCounter>,
+    /// For load reports, if the cluster asks for them.
+    pub(crate) load: Option<Load>,
 }
 
 /// The calls of one endpoint, over all of its connections and localities.
@@ -147,16 +174,19 @@ impl<T> Ledger<T> {
 
     /// Counts the calls of one more connection, or of one more locality.
     pub(super) fn open(&mut self, connected: Connected<'_, T>) -> Arc<ReadyEndpoint<T>> {
+        let books = connected.books;
+        let load = books.and_then(|books| books.load.as_ref());
         let ready = Arc::new(ReadyEndpoint {
             started: AtomicU64::new(0),
             succeeded: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
+            cluster: books.map(|books| books.counter.clone()),
+            load: load.map(|load| load.tally(&connected.locality)),
             transport: connected.transport,
             id: connected.id,
             locality: connected.locality,
             addresses: connected.addresses.clone(),
-            cluster: connected.cluster.cloned(),
             ended: self.ended.clone(),
             address: connected.address,
         });

@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 
 use super::{
     Connectivity, EndpointId, EndpointView, RosterId, Wish,
-    ready::{Connected, Ledger, ReadyEndpoint, Settled},
+    ready::{Books, Connected, Ledger, ReadyEndpoint, Settled},
 };
-use crate::{Health, LocalityId, counters::CallCounter, leaf::LeafId};
+use crate::{Health, LocalityId, leaf::LeafId};
 
 /// One endpoint, as the plan describes it and as the driver has reported it.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl<T> Record<T> {
         &mut self,
         id: EndpointId,
         (leaf, locality): (LeafId, &LocalityId),
-        cluster: Option<&Arc<CallCounter>>,
+        books: Option<&Books>,
         copy: fn(&T) -> T,
     ) {
         self.places.push(Place {
@@ -181,7 +181,7 @@ impl<T> Record<T> {
                 id,
                 locality: locality.clone(),
                 addresses: &self.addresses,
-                cluster,
+                books,
                 transport: copy(&known.transport),
                 address: known.address,
             });
@@ -233,7 +233,7 @@ impl<T> Record<T> {
         &mut self,
         id: EndpointId,
         (transport, address): (T, SocketAddr),
-        cluster: Option<&Arc<CallCounter>>,
+        books: Option<&Books>,
         copy: fn(&T) -> T,
     ) -> bool {
         let Some(first) = self.places.first() else {
@@ -246,7 +246,7 @@ impl<T> Record<T> {
                 id,
                 locality,
                 addresses,
-                cluster,
+                books,
                 transport,
                 address,
             })
@@ -261,6 +261,25 @@ impl<T> Record<T> {
         }
         self.state = State::Ready(connection);
         true
+    }
+
+    /// Counts the calls to come in other books of the cluster; those that are open stay in theirs.
+    pub(super) fn recount(&mut self, books: Option<&Books>, copy: fn(&T) -> T) {
+        let State::Ready(connection) = &mut self.state else {
+            return;
+        };
+        let all = std::iter::once(&mut connection.first).chain(&mut connection.others);
+        for ready in all {
+            let connected = Connected {
+                id: ready.id,
+                locality: ready.locality.clone(),
+                addresses: &ready.addresses,
+                books,
+                transport: copy(&ready.transport),
+                address: ready.address,
+            };
+            *ready = self.ledger.open(connected);
+        }
     }
 
     pub(super) fn failed(&mut self, reason: Arc<str>, at: u64) -> bool {

@@ -17,9 +17,10 @@ use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 use super::{
     EndpointId, Pool, RosterView, Wish,
     index::AddressIndex,
+    ready::Books,
     record::{Kind, Record, State},
 };
-use crate::{ClusterName, Command, Health, counters::CallCounter, plan::Endpoint, slots::Key};
+use crate::{ClusterName, Command, Health, plan::Endpoint, slots::Key};
 
 /// Names a roster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,8 +32,8 @@ pub(super) struct Roster {
     /// The cluster whose tree the leaf cluster is in.
     tree: ClusterName,
     pub(super) cluster: ClusterName,
-    /// Counts the calls of the cluster.
-    pub(super) counter: Option<Arc<CallCounter>>,
+    /// The calls of the cluster are counted here.
+    pub(super) books: Option<Books>,
     pub(super) index: AddressIndex,
     draining: Vec<EndpointId>,
     /// Endpoints that no leaf holds.
@@ -48,12 +49,12 @@ impl<T> Pool<T> {
         &mut self,
         tree: &ClusterName,
         cluster: &ClusterName,
-        counter: Option<Arc<CallCounter>>,
+        books: Option<Books>,
     ) -> RosterId {
         RosterId(self.rosters.insert(Roster {
             tree: tree.clone(),
             cluster: cluster.clone(),
-            counter,
+            books,
             index: AddressIndex::default(),
             draining: Vec::new(),
             unheld: BTreeSet::new(),

@@ -9,8 +9,9 @@ use super::{NodeContext, Position};
 use crate::{
     Connectivity, Tree,
     counters::CallCounter,
-    endpoint::{Pool, RosterId},
+    endpoint::{Books, Pool, RosterId},
     leaf::Leaves,
+    load::{DropCounters, Load},
     plan::{ClusterPlan, DropCategory},
 };
 
@@ -19,6 +20,8 @@ use crate::{
 pub(crate) struct ClusterImpl {
     pub(crate) plan: Arc<ClusterPlan>,
     pub(crate) counter: Arc<CallCounter>,
+    /// Counts the drops for load reports, if the plan asks for them.
+    pub(crate) drops: Option<Arc<DropCounters>>,
     /// The endpoints of the cluster, in all priorities and localities.
     roster: RosterId,
     pub(crate) child: Position,
@@ -28,9 +31,13 @@ impl ClusterImpl {
     pub(super) fn create<T>(plan: &Arc<ClusterPlan>, cx: &mut NodeContext<'_, T>) -> Self {
         let eds_service_name = plan.eds_service_name.as_ref();
         let counter = cx.counters.counter(&plan.name, eds_service_name);
-        let roster = cx
-            .pool
-            .open_roster(cx.tree, &plan.name, Some(counter.clone()));
+        let load = load_of(plan);
+        let drops = load.as_ref().map(|load| load.drops(&plan.drops));
+        let books = Books {
+            counter: counter.clone(),
+            load,
+        };
+        let roster = cx.pool.open_roster(cx.tree, &plan.name, Some(books));
         cx.pool.list_draining(roster, &plan.draining);
         let child = cx.within(
             |place| place.roster = roster,
@@ -39,6 +46,7 @@ impl ClusterImpl {
         Self {
             plan: plan.clone(),
             counter,
+            drops,
             roster,
             child,
         }
@@ -53,7 +61,15 @@ impl ClusterImpl {
         if Arc::ptr_eq(&self.plan, plan) {
             return;
         }
-        self.plan = plan.clone();
+        let before = std::mem::replace(&mut self.plan, plan.clone());
+        if before.load != plan.load || before.drops != plan.drops {
+            let load = load_of(plan);
+            self.drops = load.as_ref().map(|load| load.drops(&plan.drops));
+            if before.load != plan.load {
+                let counter = self.counter.clone();
+                cx.pool.recount(self.roster, Books { counter, load });
+            }
+        }
         cx.pool.list_draining(self.roster, &plan.draining);
         cx.within(
             |place| place.roster = self.roster,
@@ -100,4 +116,10 @@ impl ClusterImpl {
         tree.in_flight = Some(self.counter.open());
         tree
     }
+}
+
+fn load_of(plan: &ClusterPlan) -> Option<Load> {
+    let load = plan.load.as_ref()?;
+    let usage = load.store.open(&plan.name, plan.eds_service_name.as_ref());
+    Some(Load::new(usage, &load.metrics))
 }

@@ -96,6 +96,7 @@ pub(crate) fn gate(name: &str, drops: &[(&str, u32)], limit: u32, child: Node) -
         eds_service_name: None,
         drops: drops.collect(),
         max_concurrent_requests: limit,
+        load: None,
         note: None,
         draining: Arc::from([]),
         child,

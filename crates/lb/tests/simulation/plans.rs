@@ -121,6 +121,7 @@ impl Planner {
             eds_service_name,
             drops: Arc::from([drop]),
             max_concurrent_requests: leaf.limit,
+            load: None,
             note: None,
             draining: draining.into(),
             child: priority(children, Duration::ZERO, leaf.name != NAMED),

@@ -1,0 +1,207 @@
+//! The users of a cluster's books, and the books themselves.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{
+    ClusterLoad, LoadStore, LocalityLoad,
+    metrics::{BackendMetrics, MetricFilter},
+    tally::{Entry, Tally},
+};
+use crate::{
+    ClusterName, Counted, DropCategory, LocalityId,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// The counts of one cluster.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    inner: Mutex<Inner>,
+    uncategorized: Arc<DropCounter>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    localities: BTreeMap<LocalityId, Vec<Entry>>,
+    /// The counters of drop categories, and how much of them was taken.
+    drops: BTreeMap<Arc<str>, (Arc<DropCounter>, u64)>,
+    uncategorized_taken: u64,
+}
+
+/// Counts the calls that were dropped for one reason.
+#[derive(Debug, Default)]
+struct DropCounter(AtomicU64);
+
+impl Books {
+    /// Takes what is new, and forgets the localities and categories that nobody counts in any more.
+    pub(super) fn take(
+        &self,
+        cluster: &ClusterName,
+        eds_service_name: Option<&Arc<str>>,
+    ) -> ClusterLoad {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut localities = Vec::with_capacity(inner.localities.len());
+        inner.localities.retain(|locality, tallies| {
+            let mut load = LocalityLoad {
+                locality: locality.clone(),
+                ..LocalityLoad::default()
+            };
+            tallies.retain_mut(|entry| {
+                let (taken, is_over) = entry.take();
+                load.add(taken);
+                !is_over
+            });
+            localities.push(load);
+            !tallies.is_empty()
+        });
+        let mut drops = Vec::new();
+        inner.drops.retain(|category, (counter, taken)| {
+            let is_over = Arc::get_mut(counter).is_some();
+            let new = counter.take(taken);
+            if new > 0 {
+                drops.push((category.clone(), new));
+            }
+            !is_over
+        });
+        ClusterLoad {
+            cluster: cluster.clone(),
+            eds_service_name: eds_service_name.cloned(),
+            drops,
+            uncategorized_drops: self.uncategorized.take(&mut inner.uncategorized_taken),
+            localities,
+        }
+    }
+
+    fn tally(&self, locality: &LocalityId, filter: &Arc<MetricFilter>) -> Arc<Tally> {
+        let tally = Arc::new(Tally::new(filter));
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let tallies = inner.localities.entry(locality.clone()).or_default();
+        tallies.push(Entry::new(tally.clone()));
+        tally
+    }
+
+    fn category(&self, name: &Arc<str>) -> Arc<DropCounter> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let (counter, _) = inner.drops.entry(name.clone()).or_default();
+        counter.clone()
+    }
+}
+
+impl DropCounter {
+    fn add(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn take(&self, taken: &mut u64) -> u64 {
+        let now = self.0.load(Relaxed);
+        now - std::mem::replace(taken, now)
+    }
+}
+
+/// The use of a cluster's books. All that counts in them holds it; the end of the last holder is an event for
+/// the store.
+#[derive(Debug)]
+pub(crate) struct LoadUse {
+    books: Arc<Books>,
+    store: Arc<LoadStore>,
+}
+
+impl LoadUse {
+    pub(super) fn new(books: &Arc<Books>, store: &Arc<LoadStore>) -> Self {
+        Self {
+            books: books.clone(),
+            store: store.clone(),
+        }
+    }
+}
+
+impl Drop for LoadUse {
+    fn drop(&mut self) {
+        self.store.tell_changed();
+    }
+}
+
+/// The load counting of one cluster, as its plan asks for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    usage: Arc<LoadUse>,
+    metrics: Arc<MetricFilter>,
+}
+
+impl Load {
+    pub(crate) fn new(usage: Arc<LoadUse>, metrics: &Arc<MetricFilter>) -> Self {
+        Self {
+            usage,
+            metrics: metrics.clone(),
+        }
+    }
+
+    /// The counters of one more connection.
+    pub(crate) fn tally(&self, locality: &LocalityId) -> Tallied {
+        Tallied {
+            tally: self.usage.books.tally(locality, &self.metrics),
+            _usage: self.usage.clone(),
+        }
+    }
+
+    /// The counters of the cluster's drops.
+    pub(crate) fn drops(&self, categories: &[DropCategory]) -> Arc<DropCounters> {
+        let counter = |category: &DropCategory| self.usage.books.category(&category.name);
+        Arc::new(DropCounters {
+            categories: categories.iter().map(counter).collect(),
+            uncategorized: self.usage.books.uncategorized.clone(),
+            _usage: self.usage.clone(),
+        })
+    }
+}
+
+/// The counters of one connection, which keep the books of its cluster in use.
+#[derive(Debug)]
+pub(crate) struct Tallied {
+    // Dropped first: once the books are not in use, nobody has their counters.
+    tally: Arc<Tally>,
+    _usage: Arc<LoadUse>,
+}
+
+impl Tallied {
+    pub(crate) fn start(&self) {
+        self.tally.start();
+    }
+
+    pub(crate) fn finish(&self, counted: Counted) {
+        self.tally.finish(counted);
+    }
+
+    pub(crate) fn wants_metrics(&self) -> bool {
+        self.tally.wants_metrics()
+    }
+
+    pub(crate) fn record(&self, reported: &BackendMetrics<'_>) {
+        self.tally.record(reported);
+    }
+}
+
+/// The counters of a cluster's drops, in the order of its categories.
+#[derive(Debug)]
+pub(crate) struct DropCounters {
+    // Dropped first: once the books are not in use, nobody has their counters.
+    categories: Box<[Arc<DropCounter>]>,
+    uncategorized: Arc<DropCounter>,
+    _usage: Arc<LoadUse>,
+}
+
+impl DropCounters {
+    /// Counts a call that a category dropped, by its place in the plan.
+    pub(crate) fn count_category(&self, index: usize) {
+        if let Some(counter) = self.categories.get(index) {
+            counter.add();
+        }
+    }
+
+    /// Counts a call that the limit of open calls dropped.
+    pub(crate) fn count_uncategorized(&self) {
+        self.uncategorized.add();
+    }
+}
