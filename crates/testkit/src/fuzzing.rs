@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crowfly_model::bootstrap::Bootstrap;
 use crowfly_model::grpc::cluster::CustomPolicies;
-use crowfly_model::grpc::filter::CustomFilters;
+use crowfly_model::grpc::filter::{CustomFilters, SessionCookie};
 use crowfly_model::grpc::route::{CallHead, RouteTable};
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_model::{Decoded, Features, ResourceType};
@@ -22,7 +22,7 @@ use crate::Script;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("bootstrap", bootstrap),
     ("cluster", parser::<Cluster>),
     ("cluster_config", parser::<ClusterConfig>),
@@ -30,6 +30,7 @@ pub const TARGETS: [Target; 8] = [
     ("listener", parser::<Listener>),
     ("routes", routes),
     ("session", session),
+    ("session_cookie", session_cookie),
     ("subject_alt_names", subject_alt_names),
 ];
 
@@ -102,6 +103,23 @@ pub fn bootstrap(bytes: &[u8]) {
     {
         assert!(!error.to_string().is_empty());
     }
+}
+
+/// The cookie of a session, which comes from callers of a program. A host that was read is read again from the cookie
+/// that would be set for it.
+pub fn session_cookie(bytes: &[u8]) {
+    let cookie = SessionCookie {
+        name: "s".to_owned(),
+        path: "/".to_owned(),
+        ttl: Duration::ZERO,
+    };
+    let host = cookie.host(bytes.split(|byte| *byte == b'\n'));
+    assert!(host.addresses().len() <= 32);
+    let addresses = || host.addresses().iter().copied();
+    let set = cookie.set_cookie(addresses(), host.cluster());
+    let again = cookie.host(set.split(';').map(str::as_bytes));
+    assert!(again.is(addresses(), host.cluster()));
+    assert_eq!(again.addresses(), host.addresses());
 }
 
 /// A client against a server that sends anything at any time.

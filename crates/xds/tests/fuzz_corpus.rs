@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::builders::{
     ClusterBuilder, ClusterConfigBuilder, cluster, cluster_config, custom_policy, endpoint,
-    endpoints, listener, routes, upstream_tls,
+    endpoints, listener, no_sessions, routes, sessions, upstream_tls,
 };
 use crowfly_testkit::fuzzing::{SeedStep, TARGETS, session_seed};
 use crowfly_testkit::{delta, garbled, removed, report, response, wrapped};
@@ -140,6 +140,7 @@ fn seeds() -> Vec<Seed> {
         ),
     ];
     all.extend(clusters());
+    all.extend(session_affinity());
     all.extend([
         ("session", "state-of-the-world", state_of_the_world(0)),
         ("session", "failing", state_of_the_world(0b0110)),
@@ -147,6 +148,31 @@ fn seeds() -> Vec<Seed> {
         ("session", "delta-held", incremental(0b1000_0101)),
     ]);
     all
+}
+
+/// The filter that keeps sessions, and its cookie.
+fn session_affinity() -> [Seed; 4] {
+    let filter = sessions("s").path("/a").ttl(60);
+    let listener = listener("l").rds("r").filter("f", filter.any());
+    let routes = routes("r")
+        .host("*")
+        .route("/a", "c")
+        .route_override("f", no_sessions());
+    [
+        ("listener", "sessions", listener.any().value),
+        ("routes", "no-sessions", routes.any().value),
+        (
+            "session_cookie",
+            "one-address",
+            b"a=b; s=MTAuMC4wLjE6ODA7Yw==; c=d".to_vec(),
+        ),
+        (
+            // [::1]:80,10.0.0.1:80;c
+            "session_cookie",
+            "two-addresses",
+            b"a=b\ns=Wzo6MV06ODAsMTAuMC4wLjE6ODA7Yw; s=".to_vec(),
+        ),
+    ]
 }
 
 /// One matcher of each kind.

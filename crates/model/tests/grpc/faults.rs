@@ -43,7 +43,7 @@ fn config(fault: &HttpFault) -> FaultConfig {
     };
     match &api.filters.iter().next().unwrap().config {
         FilterConfig::Fault(config) => FaultConfig::clone(config),
-        FilterConfig::Custom(other) => panic!("expected a fault, got {other}"),
+        other => panic!("expected a fault, got {other}"),
     }
 }
 

@@ -71,7 +71,7 @@ fn chain(filters: Vec<HttpFilter>) -> FilterChain {
 fn limit_of(config: &FilterConfig) -> Option<u32> {
     match config {
         FilterConfig::Fault(fault) => fault.max_active,
-        FilterConfig::Custom(custom) => panic!("expected a fault, got {custom}"),
+        other => panic!("expected a fault, got {other}"),
     }
 }
 
@@ -367,7 +367,7 @@ fn in_force<'a>(
     let filters = chain.effective(overrides);
     let limit = |filter: &EffectiveFilter<'_>| match filter.config {
         EffectiveConfig::Fault(fault) => fault.max_active,
-        EffectiveConfig::Custom { base, .. } => panic!("expected a fault, got {base}"),
+        other => panic!("expected a fault, got {other}"),
     };
     filters
         .map(|filter| (filter.name, limit(&filter), filter.set_by))

@@ -31,6 +31,8 @@ mod route_match;
 mod route_table;
 mod rules;
 mod security;
+mod session_cookie;
+mod sessions;
 mod timeouts;
 mod unsupported;
 mod weighted_clusters;

@@ -18,6 +18,7 @@ mod endpoints;
 mod listener;
 mod policy;
 mod routes;
+mod sessions;
 mod tls;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub use endpoints::{EndpointBuilder, EndpointsBuilder, endpoint, endpoints};
 pub use listener::{ListenerBuilder, listener};
 pub use policy::{custom_policy, wrr_locality};
 pub use routes::{RoutesBuilder, routes};
+pub use sessions::{SessionsBuilder, no_sessions, sessions};
 pub use tls::{TlsBuilder, upstream_tls};
 
 /// A resource that a builder makes.

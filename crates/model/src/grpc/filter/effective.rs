@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 
 use super::{
     CustomFilterConfig, FaultConfig, FilterChain, FilterConfig, FilterOverride, FilterOverrides,
-    HttpFilter,
+    HttpFilter, SessionCookie, stateful_session,
 };
 
 /// The overrides that are in force for one cluster of one route.
@@ -45,6 +45,8 @@ pub enum EffectiveConfig<'a> {
     },
     /// Fault injection. An override has replaced the configuration in the chain.
     Fault(&'a Arc<FaultConfig>),
+    /// Sessions by this cookie, or none. An override has replaced the configuration in the chain.
+    StatefulSession(Option<&'a Arc<SessionCookie>>),
 }
 
 /// The place of a filter's configuration.
@@ -107,15 +109,18 @@ impl<'a> EffectiveConfig<'a> {
     /// An override of another kind has no effect.
     fn new(base: &'a FilterConfig, overriding: Option<&'a FilterConfig>) -> Self {
         match (base, overriding) {
+            (FilterConfig::Custom(base), Some(FilterConfig::Custom(overriding))) => Self::Custom {
+                base,
+                overriding: Some(overriding),
+            },
+            (FilterConfig::Custom(base), _) => Self::Custom {
+                base,
+                overriding: None,
+            },
             (FilterConfig::Fault(_), Some(FilterConfig::Fault(config)))
             | (FilterConfig::Fault(config), _) => Self::Fault(config),
-            (FilterConfig::Custom(base), overriding) => Self::Custom {
-                base,
-                overriding: overriding.and_then(|overriding| match overriding {
-                    FilterConfig::Custom(overriding) => Some(overriding),
-                    FilterConfig::Fault(_) => None,
-                }),
-            },
+            (FilterConfig::StatefulSession(_), Some(FilterConfig::StatefulSession(cookie)))
+            | (FilterConfig::StatefulSession(cookie), _) => Self::StatefulSession(cookie.as_ref()),
         }
     }
 }
@@ -157,6 +162,7 @@ impl fmt::Display for EffectiveConfig<'_> {
         match self {
             Self::Custom { base, overriding } => overriding.unwrap_or(base).fmt(f),
             Self::Fault(config) => config.fmt(f),
+            Self::StatefulSession(cookie) => stateful_session::show(*cookie, f),
         }
     }
 }

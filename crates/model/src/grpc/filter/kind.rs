@@ -7,10 +7,11 @@ use envoy_types::pb::envoy::extensions::filters::http::{
     fault::v3::HttpFault,
     rbac::v3::{Rbac, RbacPerRoute},
     router::v3::Router,
+    stateful_session::v3::{StatefulSession, StatefulSessionPerRoute},
 };
 use prost::Name;
 
-use super::{CustomFilters, FilterConfig, custom, fault};
+use super::{CustomFilters, FilterConfig, custom, fault, stateful_session};
 use crate::{Validator, grpc::any::Extension};
 
 /// The meaning of a message in a chain or in an override.
@@ -38,6 +39,9 @@ pub(super) fn read_config(
     }
     if *name == HttpFault::full_name() {
         return or_rejected(fault::parse(&extension, v));
+    }
+    if *name == StatefulSession::full_name() {
+        return or_rejected(stateful_session::parse(&extension, v));
     }
     if custom.reads_config(name) {
         return or_rejected(custom::read_config(extension, custom, v));
@@ -69,6 +73,9 @@ pub(super) fn read_override(
     let name = &extension.type_name;
     if *name == HttpFault::full_name() {
         return or_rejected(fault::parse(&extension, v));
+    }
+    if *name == StatefulSessionPerRoute::full_name() {
+        return or_rejected(stateful_session::parse_override(&extension, v));
     }
     if custom.reads_override(name) {
         return or_rejected(custom::read_override(extension, custom, v));

@@ -12,8 +12,9 @@ mod effective;
 mod fault;
 mod kind;
 mod overrides;
+mod stateful_session;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, mem::discriminant, sync::Arc};
 
 pub(super) use self::{chain::parse as parse_chain, overrides::parse as parse_overrides};
 pub use self::{
@@ -22,6 +23,7 @@ pub use self::{
     effective::{EffectiveConfig, EffectiveFilter, Overrides, SetBy},
     fault::{AbortWith, DelayBy, FaultAbort, FaultConfig, FaultDelay, FaultShare},
     overrides::{FilterOverride, FilterOverrides},
+    stateful_session::{SessionCookie, SessionHost},
 };
 
 /// The configuration of a filter, in a chain or in an override.
@@ -31,6 +33,8 @@ pub enum FilterConfig {
     Custom(CustomFilterConfig),
     /// The filter that delays and aborts calls on purpose (gRFC A33).
     Fault(Arc<FaultConfig>),
+    /// The filter that keeps sessions on their hosts (gRFC A55); `None` if it does nothing.
+    StatefulSession(Option<Arc<SessionCookie>>),
 }
 
 impl FilterConfig {
@@ -38,8 +42,7 @@ impl FilterConfig {
     pub fn is_of_kind(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Custom(one), Self::Custom(other)) => one.filter == other.filter,
-            (Self::Fault(_), Self::Fault(_)) => true,
-            (Self::Custom(_), Self::Fault(_)) | (Self::Fault(_), Self::Custom(_)) => false,
+            (one, other) => discriminant(one) == discriminant(other),
         }
     }
 }
@@ -49,6 +52,7 @@ impl fmt::Display for FilterConfig {
         match self {
             Self::Custom(config) => config.fmt(f),
             Self::Fault(config) => config.fmt(f),
+            Self::StatefulSession(cookie) => stateful_session::show(cookie.as_ref(), f),
         }
     }
 }
