@@ -58,7 +58,7 @@ pub(crate) struct Routes {
 #[derive(Clone, Debug)]
 enum Destination {
     /// For each cluster of the action, its place in [`Routes::clusters`]; the action; and the filters.
-    Forward(Box<[usize]>, Arc<Forward>, RouteFilters),
+    Forward(Arc<[usize]>, Arc<Forward>, RouteFilters),
     /// A route that a proxy would answer itself (gRFC A28: an inappropriate action).
     NonForwarding,
 }
@@ -115,7 +115,7 @@ impl Routes {
 pub(crate) struct Router {
     routes: Arc<Routes>,
     /// One for each of [`Routes::clusters`].
-    leases: Box<[Arc<Lease>]>,
+    leases: Arc<[Arc<Lease>]>,
     notes: Option<String>,
 }
 
@@ -124,7 +124,7 @@ impl Router {
     /// configuration.
     pub(crate) fn new(
         routes: Arc<Routes>,
-        leases: Box<[Arc<Lease>]>,
+        leases: Arc<[Arc<Lease>]>,
         notes: &[ResourceError],
     ) -> Self {
         Self {
@@ -159,10 +159,16 @@ impl Router {
         match self.routes.table.find(&call, draw) {
             Ok(Destination::Forward(places, forward, filters)) => {
                 let entry = forward.clusters.choose(draw);
+                let filters = filters.of(entry);
+                let may_choose = filters.as_ref().is_some_and(|f| f.may_choose_clusters());
                 Ok(Routed {
                     cluster: Arc::clone(&self.leases[places[entry]]),
+                    clusters: may_choose.then(|| RouteClusters {
+                        places: Arc::clone(places),
+                        leases: Arc::clone(&self.leases),
+                    }),
                     limit: self.limit(forward),
-                    filters: filters.of(entry),
+                    filters,
                     forward: Arc::clone(forward),
                 })
             }
@@ -204,12 +210,30 @@ impl Router {
 pub(crate) struct Routed {
     /// The lease keeps the cluster until the call needs no more attempts.
     pub(crate) cluster: Arc<Lease>,
+    /// The clusters of the route, for filters that may choose among them.
+    pub(crate) clusters: Option<RouteClusters>,
     /// The time that the configuration allows for the call.
     pub(crate) limit: Option<TimeLimit>,
     /// The filters that the call passes before it is balanced; `None` if there are none.
     pub(crate) filters: Option<Arc<Filters>>,
     /// All else that the route decides.
     pub(crate) forward: Arc<Forward>,
+}
+
+/// The clusters that a route leads to. It holds leases, so that none of them goes before a filter has chosen (gRFC A60).
+#[derive(Debug)]
+pub(crate) struct RouteClusters {
+    /// For each cluster, the place of its lease.
+    places: Arc<[usize]>,
+    leases: Arc<[Arc<Lease>]>,
+}
+
+impl RouteClusters {
+    /// The cluster of this name, if the route leads to it.
+    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Lease>> {
+        let mut leases = self.places.iter().map(|place| &self.leases[*place]);
+        leases.find(|lease| *lease.name == *name)
+    }
 }
 
 /// The longest time that the listener of a configuration allows for calls.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crowfly_lb::{Call, CallContext, CallOutcome, EndpointId, Pick};
 use http::Response;
 use pin_project_lite::pin_project;
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -112,9 +112,12 @@ impl Attempt {
         let response = decision.deadline.bound(response, what).await;
         match response {
             Ok(Ok(mut response)) => {
+                let headers = response.headers_mut();
                 if previous_attempts > 0 {
-                    let headers = response.headers_mut();
                     headers.insert(PREVIOUS_ATTEMPTS, previous_attempts.into());
+                }
+                if let Some(session) = &decision.session {
+                    session.answered(&decision.routed.cluster.name, &self.token, headers);
                 }
                 self.answered(response, decision, channel)
             }
@@ -237,7 +240,10 @@ fn look(
     };
     let headers = RequestHeaders(decision.headers());
     let cx = CallContext::new(seed);
-    let cx = cx.with_hash(decision.hash).with_headers(&headers);
+    let mut cx = cx.with_hash(decision.hash).with_headers(&headers);
+    if let Some(session) = &decision.session {
+        cx = cx.with_session(session.addresses(), Instant::now().into_std());
+    }
     match picker.pick(&cx) {
         Pick::Ready(token) => {
             if let Some(endpoint) = token.wakes() {

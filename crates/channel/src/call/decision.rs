@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, header};
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::filter::Session;
 use super::recording::Recording;
 use super::{PREVIOUS_ATTEMPTS, RequestHash, WaitForReady};
 use crate::authority::CallAuthority;
@@ -31,6 +32,8 @@ pub(super) struct Decision {
     /// at most (gRFC A42).
     pub(super) hash: u64,
     pub(super) routed: Routed,
+    /// The session that the call belongs to, if a filter keeps sessions.
+    pub(super) session: Option<Box<Session>>,
     /// The record of the call, for metrics and traces.
     pub(super) recording: Recording,
 }
@@ -49,22 +52,24 @@ impl Decision {
         let WaitForReady(wait_for_ready) = wait_for_ready;
         let own_hash = request.extensions.get().map(|RequestHash(hash)| *hash);
         let mut head = head(channel, request)?;
-        let routed = route(channel, &head, deadline, wait_for_ready).await?;
+        let mut routed = route(channel, &head, deadline, wait_for_ready).await?;
         let by_route = || {
             let policies = &routed.forward.hash_policies;
             policies.hash(&RequestHeaders(head.headers()), channel.id)
         };
         let hash = own_hash.or_else(by_route);
         let deadline = deadline.limited(routed.limit, start);
-        if let Some(filters) = &routed.filters {
-            filters.run(&mut head, &routed.cluster, deadline).await?;
-        }
+        let session = match routed.filters.take() {
+            Some(filters) => filters.run(&mut head, &mut routed, deadline).await?,
+            None => None,
+        };
         Ok(Self {
             hash: hash.unwrap_or_else(|| fastrand::u64(..)),
             head,
             deadline,
             wait_for_ready,
             routed,
+            session,
             recording: recording.clone(),
         })
     }

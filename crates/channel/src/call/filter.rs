@@ -5,21 +5,26 @@
 //! configuration whose only filter is the router has none, and its calls pay nothing.
 
 mod fault;
+mod stateful_session;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crowfly_model::grpc::filter::{EffectiveConfig, EffectiveFilter, FilterChain, Overrides};
+use crowfly_model::grpc::filter::{
+    EffectiveConfig, EffectiveFilter, FilterChain, Overrides, SessionCookie,
+};
 use crowfly_model::grpc::route::{Forward, Route, VirtualHost};
 use http::Request;
 use tonic::Status;
 use tracing::warn;
 
 use self::fault::Fault;
-use crate::clusters::Cluster;
+pub(super) use self::stateful_session::Session;
+use crate::clusters::Lease;
 use crate::deadline::Deadline;
 use crate::filter::{self, FilteredCall, HttpFilter};
+use crate::routing::{RouteClusters, Routed};
 
 /// The filters of the calls of one route: for each of its clusters, because the entry of a weighted cluster may
 /// override them. Empty if the listener has none.
@@ -71,36 +76,67 @@ enum Filter {
     Fault(Fault),
     /// A filter that the program does not have, with the status' text of every call.
     Missing(String),
+    StatefulSession(Arc<SessionCookie>),
+}
+
+/// The way of a call through its filters, to its session if a filter keeps sessions.
+type Passage<'a> = Pin<Box<dyn Future<Output = Result<Option<Box<Session>>, Status>> + Send + 'a>>;
+
+/// A call on its way through its filters.
+struct Passing<'a> {
+    head: &'a mut Request<()>,
+    /// The cluster that the call goes to.
+    cluster: &'a mut Arc<Lease>,
+    /// The clusters that it may go to instead, if a filter may choose.
+    clusters: Option<RouteClusters>,
+    deadline: Deadline,
+    session: Option<Box<Session>>,
 }
 
 impl Filters {
     fn merge(chain: &FilterChain, overrides: Overrides<'_>, route: &str) -> Option<Arc<Self>> {
         let filters = chain.effective(overrides);
-        let filters: Box<[_]> = filters.map(|filter| Filter::new(&filter, route)).collect();
+        let filters = filters.filter_map(|filter| Filter::new(&filter, route));
+        let filters: Box<[_]> = filters.collect();
         (!filters.is_empty()).then(|| Arc::new(Self(filters)))
     }
 
-    /// Passes a call through the filters, which may delay it, change its headers or end it. A status of OK ends it
-    /// too.
+    /// True if a filter may send calls to another cluster of their route.
+    pub(crate) fn may_choose_clusters(&self) -> bool {
+        let mut filters = self.0.iter();
+        filters.any(|filter| matches!(filter, Filter::StatefulSession(_)))
+    }
+
+    /// Passes a call through the filters, which may delay it, change its headers, choose another cluster of its route
+    /// or end it. A status of OK ends it too. The session of the call is also for its responses.
     ///
     /// The future is boxed, so that calls without filters do not reserve room for it.
     pub(super) fn run<'a>(
         &'a self,
         head: &'a mut Request<()>,
-        cluster: &'a Cluster,
+        routed: &'a mut Routed,
         deadline: Deadline,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>> {
+    ) -> Passage<'a> {
+        let mut call = Passing {
+            head,
+            cluster: &mut routed.cluster,
+            // gRFC A60: other clusters are held until the choice is final.
+            clusters: routed.clusters.take(),
+            deadline,
+            session: None,
+        };
         Box::pin(async move {
             for filter in &self.0 {
-                filter.run(head, cluster, deadline).await?;
+                filter.run(&mut call).await?;
             }
-            Ok(())
+            Ok(call.session)
         })
     }
 }
 
 impl Filter {
-    fn new(filter: &EffectiveFilter<'_>, route: &str) -> Self {
+    /// `None` for a filter that does nothing.
+    fn new(filter: &EffectiveFilter<'_>, route: &str) -> Option<Self> {
         if let Some((set_by, unfit)) = filter.unfit {
             warn!(
                 filter = filter.name,
@@ -108,7 +144,7 @@ impl Filter {
             );
         }
         let name = filter.name;
-        match filter.config {
+        Some(match filter.config {
             EffectiveConfig::Custom { base, overriding } => match filter::made(base, overriding) {
                 Some(made) => Self::Custom(name.to_owned(), made),
                 None => Self::Missing(format!("this program has no filter {}", base.filter)),
@@ -116,23 +152,24 @@ impl Filter {
             EffectiveConfig::Fault(config) => {
                 Self::Fault(Fault::new(Arc::clone(config), name, route))
             }
-        }
+            EffectiveConfig::StatefulSession(cookie) => Self::StatefulSession(Arc::clone(cookie?)),
+        })
     }
 
-    async fn run(
-        &self,
-        head: &mut Request<()>,
-        cluster: &Cluster,
-        deadline: Deadline,
-    ) -> Result<(), Status> {
+    async fn run(&self, call: &mut Passing<'_>) -> Result<(), Status> {
         match self {
             Self::Custom(name, filter) => {
-                let mut call = FilteredCall::new(head, &cluster.name);
-                let passed = filter.on_call(&mut call);
-                deadline.bound(passed, || format!("filter {name}")).await?
+                let mut filtered = FilteredCall::new(call.head, &call.cluster.name);
+                let passed = filter.on_call(&mut filtered);
+                let what = || format!("filter {name}");
+                call.deadline.bound(passed, what).await?
             }
-            Self::Fault(fault) => fault.inject(head.headers(), deadline).await,
+            Self::Fault(fault) => fault.inject(call.head.headers(), call.deadline).await,
             Self::Missing(text) => Err(Status::unavailable(text)),
+            Self::StatefulSession(cookie) => {
+                Session::begin(cookie, call);
+                Ok(())
+            }
         }
     }
 }

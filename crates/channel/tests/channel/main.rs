@@ -47,6 +47,7 @@ mod routing;
 mod security;
 mod sends_away;
 mod servers;
+mod sessions;
 mod spans;
 mod state;
 mod support;
