@@ -466,6 +466,7 @@ mod tests {
                 max_concurrent_requests: 1024,
                 load_reporting: None,
                 session_idle_timeout: Duration::ZERO,
+                outlier_detection: None,
                 security: security.map(Arc::new),
             }),
             unsupported: Box::default(),

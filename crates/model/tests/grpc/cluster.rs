@@ -42,6 +42,7 @@ fn eds_cluster() {
         max_concurrent_requests: 1024,
         load_reporting: None,
         session_idle_timeout: Duration::from_secs(3600),
+        outlier_detection: None,
         security: None,
     };
     assert_eq!(parsed.kind, ClusterKind::Leaf(expected));

@@ -24,6 +24,7 @@ mod load_reporting;
 mod logical_dns;
 mod messages;
 mod named_policies;
+mod outlier_detection;
 mod retry_policy;
 mod robustness;
 mod route;

@@ -8,7 +8,7 @@ use envoy_types::pb::{
     envoy::{
         config::{
             cluster::v3::{
-                self as pb, LoadBalancingPolicy,
+                self as pb, LoadBalancingPolicy, OutlierDetection,
                 cluster::{LbConfig, LbPolicy as Enum, RingHashLbConfig},
                 load_balancing_policy::Policy,
             },
@@ -99,6 +99,34 @@ fn a_ring_cannot_be_smaller_than_its_default_minimum() {
             )]
         );
     }
+}
+
+/// gRFC A50: the success-rate rule is off if its enforcement "is set to 0", so it is on if the field is not
+/// set. C-core has it off in that case.
+#[test]
+fn success_rate_is_on_unless_it_is_turned_off() {
+    let mut proto: pb::Cluster = cluster();
+    proto.outlier_detection = Some(OutlierDetection::default());
+    let ClusterKind::Leaf(leaf) = accept::<Cluster>(&proto).kind else {
+        panic!("expected a leaf");
+    };
+    let rule = leaf.outlier_detection.unwrap().success_rate.unwrap();
+    assert_eq!(rule.enforcement_percentage, 100);
+}
+
+/// gRFC A50: `failure_percentage_threshold` is at most 100. C-core looks at another field for that.
+#[test]
+fn a_failure_threshold_is_at_most_100() {
+    let mut proto: pb::Cluster = cluster();
+    proto.outlier_detection = Some(OutlierDetection {
+        enforcing_failure_percentage: Some(UInt32Value { value: 1 }),
+        failure_percentage_threshold: Some(UInt32Value { value: 101 }),
+        ..OutlierDetection::default()
+    });
+    assert_eq!(
+        reject::<Cluster>(&proto),
+        ["outlier_detection.failure_percentage_threshold: expected at most 100, got 101"]
+    );
 }
 
 /// gRFC A52: `wrr_locality` holds any policy that chooses an endpoint, ring_hash like others.

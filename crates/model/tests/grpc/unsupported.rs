@@ -20,11 +20,11 @@ use envoy_types::pb::{
             filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier,
             load_balancing_policies::{
                 client_side_weighted_round_robin::v3::ClientSideWeightedRoundRobin,
-                round_robin::v3::RoundRobin,
+                pick_first::v3::PickFirst, round_robin::v3::RoundRobin,
             },
         },
     },
-    google::protobuf::{Any, Duration},
+    google::protobuf::{Any, BoolValue, Duration, UInt32Value},
 };
 use prost::Message;
 
@@ -56,7 +56,8 @@ fn wishes_of_a_cluster() {
                  a later one is used"
             )
             .as_str(),
-            "outlier_detection: not supported: no endpoint is ejected (gRFC A50)",
+            "outlier_detection.consecutive_5xx: \
+             ignored: gRPC ejects by success rate and failure percentage alone (gRFC A50)",
         ]
     );
 }
@@ -71,6 +72,74 @@ fn an_aggregate_has_no_wishes() {
     proto.lrs_server = Some(self_source());
     let no_effect = "lrs_server: no effect in an aggregate: each of its clusters reports its own load (gRFC A75)";
     assert_eq!(wishes::<Cluster>(&proto), [no_effect]);
+}
+
+/// gRFC A50: the fields of rules that gRPC does not have are ignored and said, unless they turn a rule off.
+/// gRFC A61: outlier detection has no effect on `pick_first`.
+#[test]
+fn wishes_of_outlier_detection() {
+    let mut proto = cluster();
+    let number = |value| Some(UInt32Value { value });
+    let switch = |value| Some(BoolValue { value });
+    proto.outlier_detection = Some(OutlierDetection {
+        enforcing_consecutive_5xx: number(0),
+        successful_active_health_check_uneject_host: switch(false),
+        always_eject_one_host: switch(true),
+        max_ejection_time_jitter: Some(Duration::default()),
+        ..OutlierDetection::default()
+    });
+    assert_eq!(wishes::<Cluster>(&proto), Vec::<String>::new());
+    let one = Duration {
+        seconds: 0,
+        nanos: 1,
+    };
+    proto.outlier_detection = Some(OutlierDetection {
+        consecutive_5xx: number(5),
+        enforcing_consecutive_5xx: number(1),
+        consecutive_gateway_failure: number(5),
+        enforcing_consecutive_gateway_failure: number(1),
+        split_external_local_origin_errors: true,
+        consecutive_local_origin_failure: number(5),
+        enforcing_consecutive_local_origin_failure: number(1),
+        enforcing_local_origin_success_rate: number(1),
+        enforcing_failure_percentage_local_origin: number(1),
+        max_ejection_time_jitter: Some(one),
+        successful_active_health_check_uneject_host: switch(true),
+        monitors: vec![TypedExtensionConfig::default()],
+        always_eject_one_host: switch(false),
+        interval: Some(one),
+        ..OutlierDetection::default()
+    });
+    proto.load_balancing_policy = Some(policies(vec![any(&PickFirst::default())]));
+    let paths = [
+        "consecutive_5xx",
+        "enforcing_consecutive_5xx",
+        "consecutive_gateway_failure",
+        "enforcing_consecutive_gateway_failure",
+        "consecutive_local_origin_failure",
+        "enforcing_consecutive_local_origin_failure",
+        "monitors",
+        "split_external_local_origin_errors",
+        "enforcing_local_origin_success_rate",
+        "enforcing_failure_percentage_local_origin",
+        "max_ejection_time_jitter",
+        "successful_active_health_check_uneject_host",
+        "always_eject_one_host",
+        "interval",
+    ];
+    let wishes = wishes::<Cluster>(&proto);
+    let (last, others) = wishes.split_last().unwrap();
+    let said = others.iter().filter_map(|wish| wish.split(": ").next());
+    let expected = paths.map(|path| format!("outlier_detection.{path}"));
+    assert_eq!(said.collect::<Vec<_>>(), expected);
+    assert_eq!(
+        others.last().map(String::as_str),
+        Some("outlier_detection.interval: 10ms is used, the shortest")
+    );
+    assert_eq!(
+        last,
+        "outlier_detection: no effect on pick_first (gRFC A61)"
+    );
 }
 
 /// gRFC A28, A31, A42, A44: what a route configuration asks for and is not done, with the routes
@@ -164,7 +233,10 @@ fn retries_in_vain() -> RetryPolicy {
 }
 
 fn wish_in_vain(proto: &mut pb::Cluster) {
-    proto.outlier_detection = Some(OutlierDetection::default());
+    proto.outlier_detection = Some(OutlierDetection {
+        consecutive_5xx: Some(UInt32Value { value: 5 }),
+        ..OutlierDetection::default()
+    });
 }
 
 fn policies(configs: Vec<Any>) -> LoadBalancingPolicy {

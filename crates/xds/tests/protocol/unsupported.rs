@@ -8,7 +8,7 @@ use crowfly_testkit::builders::cluster;
 use crowfly_testkit::{Script, response};
 use crowfly_xds::Protocol;
 use envoy_types::pb::envoy::config::cluster::v3::OutlierDetection;
-use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use tracing_subscriber::fmt;
 
 /// gRFC A50: a wish that is not fulfilled is a WARN when it comes and when it changes, and not
@@ -32,7 +32,7 @@ fn a_wish_is_told_once() {
         assert_eq!(told.len(), 1, "{told:?}");
         for part in [
             "the cluster asks for what is not done",
-            "outlier_detection",
+            "outlier_detection.consecutive_5xx",
             "name=\"a\"",
         ] {
             assert!(told[0].contains(part), "expected {part:?} in {told:?}");
@@ -52,8 +52,12 @@ fn plain() -> Any {
 
 fn ejecting(eds: &str) -> Any {
     let ejecting = cluster("a").eds(eds);
-    let ejecting =
-        ejecting.edit(|proto| proto.outlier_detection = Some(OutlierDetection::default()));
+    let ejecting = ejecting.edit(|proto| {
+        proto.outlier_detection = Some(OutlierDetection {
+            consecutive_5xx: Some(UInt32Value { value: 5 }),
+            ..OutlierDetection::default()
+        });
+    });
     ejecting.any()
 }
 

@@ -4,13 +4,15 @@ use envoy_types::pb::envoy::config::{
     cluster::v3::OutlierDetection,
     route::v3::{HeaderMatcher, RetryPolicy, RouteConfiguration, route::Action},
 };
+use envoy_types::pb::google::protobuf::UInt32Value;
 
 use super::{
     routes::{table, with_query_and_redirect},
     *,
 };
 
-const EJECTS: &str = "outlier_detection: not supported: no endpoint is ejected (gRFC A50)";
+const EJECTS: &str = "outlier_detection.consecutive_5xx: \
+                      ignored: gRPC ejects by success rate and failure percentage alone (gRFC A50)";
 const TRIES: &str = "route.retry_policy.retriable_headers: ignored: it is for proxies (gRFC A44)";
 
 /// gRFC A44, A50: each wish stands where it is asked for, inline or not, and calls go on.
@@ -22,7 +24,10 @@ fn wishes_are_told_where_they_are() {
     let fetched = to_top().with(table());
     for resources in [inline, fetched] {
         let ejecting = cluster("top").edit(|proto| {
-            proto.outlier_detection = Some(OutlierDetection::default());
+            proto.outlier_detection = Some(OutlierDetection {
+                consecutive_5xx: Some(UInt32Value { value: 5 }),
+                ..OutlierDetection::default()
+            });
         });
         let resources = leaf(resources, "top").with(ejecting);
 

@@ -10,6 +10,7 @@ mod endpoint_policy;
 mod lb_policy;
 mod load_reporting;
 mod named_policy;
+mod outlier_detection;
 mod security;
 mod settings;
 mod unsupported;
@@ -29,6 +30,7 @@ pub use self::{
     endpoint_policy::{EndpointPolicy, RingSizeBounds},
     lb_policy::LbPolicy,
     load_reporting::{LoadReporting, MetricPropagation, NamedMetricPropagation},
+    outlier_detection::{FailurePercentage, OutlierDetection, SuccessRate},
     security::{ProviderNames, Sni, TrustedRoots, UpstreamTls},
 };
 use super::{config_source::require_ads_or_self, decode::decode};
@@ -70,6 +72,8 @@ pub struct LeafCluster {
     pub load_reporting: Option<LoadReporting>,
     /// The time for which a connection is kept for a session that makes no call (gRFC A75).
     pub session_idle_timeout: Duration,
+    /// The ejection of endpoints that fail too often; `None` if none is ejected (gRFC A50).
+    pub outlier_detection: Option<OutlierDetection>,
     /// TLS of connections to the endpoints; `None` if the cluster asks for none (gRFC A29).
     pub security: Option<Arc<UpstreamTls>>,
 }
@@ -168,13 +172,14 @@ fn parse_leaf(
     let settings = Settings::parse(proto, v);
     let load_reporting = load_reporting::parse(proto, features, v);
     let security = security::parse(proto, features, v);
-    unsupported::find(proto, v);
+    unsupported::find(proto, lb_policy.as_ref(), v);
     Some(LeafCluster {
         source: source?,
         lb_policy: lb_policy?,
         max_concurrent_requests: settings.max_concurrent_requests,
         load_reporting,
         session_idle_timeout: settings.session_idle_timeout,
+        outlier_detection: settings.outlier_detection,
         security: security.map(Arc::new),
     })
 }

@@ -14,6 +14,7 @@ use envoy_types::pb::envoy::{
 };
 use prost::Name;
 
+use super::{OutlierDetection, outlier_detection};
 use crate::{
     Validator,
     grpc::{any::Extension, duration},
@@ -30,6 +31,7 @@ const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 pub(super) struct Settings {
     pub(super) max_concurrent_requests: u32,
     pub(super) session_idle_timeout: Duration,
+    pub(super) outlier_detection: Option<OutlierDetection>,
 }
 
 impl Settings {
@@ -39,6 +41,7 @@ impl Settings {
             max_concurrent_requests: max_requests(proto.circuit_breakers.as_ref()),
             session_idle_timeout: idle_timeout(proto.upstream_config.as_ref(), v)
                 .unwrap_or(DEFAULT_IDLE_TIMEOUT),
+            outlier_detection: outlier_detection::parse(proto, v),
         }
     }
 }
