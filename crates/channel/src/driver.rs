@@ -25,6 +25,7 @@ use crate::clusters::Clusters;
 use crate::configs::{ConfigSource, Configs};
 use crate::endpoints::{Change, Endpoints};
 use crate::idle::IdleTimer;
+use crate::outliers;
 use crate::plan::{EndpointChoice, Planner};
 use crate::published::Published;
 use crate::routing::{Router, Routes, Routing};
@@ -372,6 +373,7 @@ impl Driver {
                 let changes = endpoints.connect(id, &cluster, addresses, is_checked, now());
                 tell(&mut self.balancer, changes);
             }
+            Command::Outlier(event) => outliers::log(self.target(), &event),
             Command::Publish { cluster, picker } => {
                 self.clusters.publish(cluster.as_str(), picker);
             }

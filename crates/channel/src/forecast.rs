@@ -92,7 +92,7 @@ fn with_all_ready(plan: Plan) -> Option<Arc<Picker<()>>> {
                     balancer.handle(BalancerEvent::Endpoint { id, state }, now);
                 }
                 Command::Publish { picker, .. } => last = Some(picker),
-                Command::Release(_) | Command::Reresolve(_) => {}
+                Command::Outlier(_) | Command::Release(_) | Command::Reresolve(_) => {}
             }
         }
         // Some policies connect an endpoint only when a call asks for it.

@@ -107,6 +107,7 @@ mod idle;
 pub mod metrics;
 mod named;
 mod not_grpc;
+mod outliers;
 mod plan;
 pub mod policy;
 mod published;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crowfly_lb::timing::RETENTION;
 use crowfly_lb::{
-    ChoiceCount, ClusterPlan, DropCategory, Endpoint, Leaf, Locality, Node, Plan, Policy, Priority,
-    PriorityChild, RingSize,
+    ChoiceCount, ClusterPlan, DropCategory, Endpoint, FailurePercentageEjection, Leaf, Locality,
+    Node, OutlierDetection, Plan, Policy, Priority, PriorityChild, RingSize, SuccessRateEjection,
 };
 use crowfly_model::bootstrap::is_switched_on;
 use crowfly_model::grpc::cluster::{self, ClusterKind, EndpointPolicy, EndpointSource, LbPolicy};
@@ -219,6 +219,7 @@ impl Planner {
             drops: endpoints.map_or_else(|| Arc::from([]), |endpoints| drops(endpoints)),
             max_concurrent_requests: leaf.max_concurrent_requests,
             load: None,
+            outlier_detection: leaf.outlier_detection.as_ref().map(outlier_detection),
             note: note(state).map(Into::into),
             draining: priorities.iter().flat_map(|p| draining(p)).collect(),
             child,
@@ -259,6 +260,30 @@ fn eds_service_name(leaf: &cluster::LeafCluster) -> Option<Arc<str>> {
         EndpointSource::Dns(_) => None,
         EndpointSource::Eds { service_name } => service_name.as_deref().map(Into::into),
     }
+}
+
+/// The settings of outlier detection, in the balancer's form.
+fn outlier_detection(settings: &cluster::OutlierDetection) -> Arc<OutlierDetection> {
+    Arc::new(OutlierDetection {
+        interval: settings.interval,
+        base_ejection_time: settings.base_ejection_time,
+        max_ejection_time: settings.max_ejection_time,
+        max_ejection_percent: settings.max_ejection_percent,
+        success_rate: settings.success_rate.map(|rule| SuccessRateEjection {
+            stdev_factor: rule.stdev_factor,
+            enforcement_percentage: rule.enforcement_percentage,
+            minimum_hosts: rule.minimum_hosts,
+            request_volume: rule.request_volume,
+        }),
+        failure_percentage: settings
+            .failure_percentage
+            .map(|rule| FailurePercentageEjection {
+                threshold: rule.threshold,
+                enforcement_percentage: rule.enforcement_percentage,
+                minimum_hosts: rule.minimum_hosts,
+                request_volume: rule.request_volume,
+            }),
+    })
 }
 
 fn drops(endpoints: &model::Endpoints) -> Arc<[DropCategory]> {

@@ -207,6 +207,7 @@ fn many_leaves(leaves: u32) -> Plan {
             drops: Arc::from([]),
             max_concurrent_requests: 1024,
             load: None,
+            outlier_detection: None,
             note: None,
             draining: Arc::from([]),
             child: priority("child0", localities(&Policy::RoundRobin, 1), Duration::ZERO),
@@ -293,6 +294,7 @@ fn plan(policy: &Policy, size: u32) -> Plan {
             }]),
             max_concurrent_requests: 1024,
             load: None,
+            outlier_detection: None,
             note: None,
             draining: Arc::from([]),
             child: priority("child0", localities(policy, size), Duration::ZERO),
@@ -345,7 +347,7 @@ fn drain(balancer: &mut Balancer<Transport>) -> (Vec<EndpointId>, Option<Arc<Pic
         match command {
             Command::Connect { id, .. } => connects.push(id),
             Command::Publish { picker, .. } => published = Some(picker),
-            Command::Release(_) | Command::Reresolve(_) => {}
+            Command::Outlier(_) | Command::Release(_) | Command::Reresolve(_) => {}
         }
     }
     (connects, published)

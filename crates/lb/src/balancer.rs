@@ -15,8 +15,8 @@ use std::{
 };
 
 use crate::{
-    CallCounters, ClusterName, Connectivity, EndpointId, EndpointState, EndpointView, Picker, Plan,
-    RosterView, Tree,
+    CallCounters, ClusterName, Connectivity, Ejection, EndpointId, EndpointState, EndpointView,
+    OutlierEvent, Picker, Plan, RosterView, Tree,
     compile::compile,
     endpoint::{Pool, Record, RosterId, State},
     leaf::{Leaf, LeafId, Leaves},
@@ -60,6 +60,8 @@ pub enum Command<T> {
         /// its health, because `pick_first` would have nowhere else to go (A17, A61).
         is_pick_first: bool,
     },
+    /// Tell the log and the metrics of an endpoint that outlier detection judged (A50, A91).
+    Outlier(OutlierEvent),
     /// An endpoint is not wanted any more: no new call goes to it, open ones may finish.
     Release(EndpointId),
     /// An endpoint of this cluster was lost or could not be reached, and its addresses come from a
@@ -267,6 +269,11 @@ impl<T> Balancer<T> {
         }
     }
 
+    /// The ejection of an endpoint, while outlier detection has it ejected (A50).
+    pub fn ejection(&self, id: EndpointId) -> Option<&Ejection> {
+        self.pool.ejection(id)
+    }
+
     /// The state of a cluster; `None` until it was flushed for the first time.
     pub fn state(&self, cluster: &str) -> Option<Connectivity> {
         let position = self.clusters.get(cluster)?.position.as_ref()?;
@@ -470,6 +477,7 @@ impl<T> fmt::Debug for Command<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect { id, addresses, .. } => write!(f, "Connect({id}, {addresses:?})"),
+            Self::Outlier(event) => write!(f, "Outlier({}, {:?})", event.endpoint, event.change),
             Self::Release(id) => write!(f, "Release({id})"),
             Self::Publish { cluster, .. } => write!(f, "Publish({cluster})"),
             Self::Reresolve(cluster) => write!(f, "Reresolve({cluster})"),

@@ -4,6 +4,7 @@
 //! localities of the cluster. Leaves hold it by id, and a call names the place that it was picked in.
 
 mod index;
+mod outlier;
 mod pool;
 mod ready;
 mod record;
@@ -12,9 +13,10 @@ mod wish;
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
+pub use outlier::{Ejection, EjectionCause, OutlierChange, OutlierEvent, OutlierRule, SpareReason};
 pub(crate) use pool::{Owner, Pool};
 pub(crate) use ready::{Books, ReadyEndpoint};
-pub(crate) use record::{Failed, Record, State};
+pub(crate) use record::{Failed, Record, Seen, State};
 pub(crate) use roster::RosterId;
 pub(crate) use wish::Wish;
 
@@ -59,8 +61,8 @@ pub enum EndpointState<T> {
 
 /// The connectivity of an endpoint or of a part of the tree, as balancing sees it.
 ///
-/// It differs from the reported state in one way: an endpoint that failed counts as failing until it
-/// is ready (A61).
+/// It differs from the reported state in two ways. An endpoint that failed counts as failing until it
+/// is ready (A61), and one that outlier detection ejected until it returns (A50).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Connectivity {
     /// No call can be sent yet: calls wait.
@@ -143,8 +145,11 @@ pub struct RosterView {
     pub health: Health,
     /// The localities of its places in the tree, which may be several; empty if no leaf holds it.
     pub localities: Vec<LocalityId>,
-    /// The state of its own connection. Under `pick_first` it has none of its own, and is IDLE.
+    /// The state of its own connection, also while it is ejected. Under `pick_first` it has none of its
+    /// own, and is IDLE.
     pub state: Connectivity,
+    /// Its ejection, while outlier detection has it ejected (A50).
+    pub ejection: Option<Ejection>,
     /// The number of calls that were sent to it, in all of its places in the tree.
     pub picks: u64,
     /// The number of calls that are open on it, also those that began in another place of the tree.

@@ -54,7 +54,7 @@
 //!             Pick::Fail(failure) => println!("UNAVAILABLE: {failure}"),
 //!             Pick::Drop(dropped) => println!("UNAVAILABLE: {dropped}"),
 //!         },
-//!         Command::Release(_) | Command::Reresolve(_) => {}
+//!         Command::Outlier(_) | Command::Release(_) | Command::Reresolve(_) => {}
 //!     }
 //! }
 //! ```
@@ -86,7 +86,10 @@ pub use balancer::{Balancer, BalancerEvent, Command};
 pub use call::{Call, CallContext, HashHeader, Session, hash_values};
 pub use counters::CallCounters;
 pub use custom::{CustomPolicy, ReadyRef, ReadySet, Selection, Selector};
-pub use endpoint::{Connectivity, EndpointId, EndpointState, EndpointView, RosterView};
+pub use endpoint::{
+    Connectivity, Ejection, EjectionCause, EndpointId, EndpointState, EndpointView, OutlierChange,
+    OutlierEvent, OutlierRule, RosterView, SpareReason,
+};
 pub use load::{
     BackendMetrics, ClusterLoad, LoadStore, LocalityLoad, MetricFilter, MetricSum, MetricTotals,
     NamedMetrics,
@@ -96,8 +99,9 @@ pub use name::{ClusterName, LocalityId};
 pub use outcome::{CallOutcome, Counted};
 pub use picker::{DropCause, Dropped, Pick, PickFailure, Picker, Share};
 pub use plan::{
-    ChoiceCount, ClusterPlan, DropCategory, Endpoint, Health, Leaf, LoadPlan, Locality, Node, Plan,
-    Policy, Priority, PriorityChild, RingSize,
+    ChoiceCount, ClusterPlan, DropCategory, Endpoint, FailurePercentageEjection, Health, Leaf,
+    LoadPlan, Locality, Node, OutlierDetection, Plan, Policy, Priority, PriorityChild, RingSize,
+    SuccessRateEjection,
 };
 pub use race::{Race, RaceAction, RaceEvent};
 pub use tree::{Tree, TreeKind, TreeRole};

@@ -15,6 +15,8 @@
 //!   └ child1 ...
 //! ```
 
+mod outlier_detection;
+
 use std::{
     fmt,
     net::SocketAddr,
@@ -23,6 +25,9 @@ use std::{
     time::Duration,
 };
 
+pub use self::outlier_detection::{
+    FailurePercentageEjection, OutlierDetection, SuccessRateEjection,
+};
 use crate::{
     ClusterName, CustomPolicy, LoadStore, LocalityId, MetricFilter, Tree, endpoint::AddressList,
 };
@@ -114,7 +119,7 @@ impl Node {
 
 /// `xds_cluster_impl` (A32, A37): the drops and the limit that apply to all calls of a cluster.
 ///
-/// Outlier detection will be above it, and session affinity (`xds_override_host`) below (A75).
+/// Outlier detection is part of it, because both are about all endpoints of the cluster. Session affinity (`xds_override_host`) below (A75).
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClusterPlan {
     /// The cluster.
@@ -128,6 +133,8 @@ pub struct ClusterPlan {
     pub max_concurrent_requests: u32,
     /// Where the load of the cluster is counted for reports (A27); `None` if nobody wants to know it.
     pub load: Option<LoadPlan>,
+    /// The ejection of endpoints that fail too often (A50); `None` if none is ejected.
+    pub outlier_detection: Option<Arc<OutlierDetection>>,
     /// The resolution note (A88), which is added to the text of a failed call.
     pub note: Option<Arc<str>>,
     /// Endpoints whose health is DRAINING (A55). The cluster knows them, because sessions may stick

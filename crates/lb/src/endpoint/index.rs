@@ -54,11 +54,18 @@ impl AddressIndex {
 
     /// The endpoints that have this address, in the order in which they came.
     pub(super) fn owners(&self, address: &SocketAddr) -> &[EndpointId] {
-        match self.by_address.get(address) {
-            None => &[],
-            Some(Owners::One(id)) => std::slice::from_ref(id),
-            Some(Owners::Several(ids)) => ids,
-        }
+        self.by_address.get(address).map_or(&[], Owners::ids)
+    }
+
+    /// Every endpoint, once for each of its addresses, in no order.
+    pub(super) fn ids(&self) -> impl Iterator<Item = EndpointId> {
+        let (few, many) = match &self.by_address {
+            ByAddress::Few(list) => (list.as_slice(), None),
+            ByAddress::Many(map) => (&[][..], Some(map.values())),
+        };
+        let few = few.iter().map(|(_, owners)| owners);
+        let owners = few.chain(many.into_iter().flatten());
+        owners.flat_map(Owners::ids).copied()
     }
 
     /// The endpoint of a set of addresses: one of the owners of each, for which `is_it` says so.
@@ -129,6 +136,13 @@ impl Default for ByAddress {
 }
 
 impl Owners {
+    fn ids(&self) -> &[EndpointId] {
+        match self {
+            Self::One(id) => std::slice::from_ref(id),
+            Self::Several(ids) => ids,
+        }
+    }
+
     fn add(&mut self, id: EndpointId) {
         match self {
             Self::One(first) => *self = Self::Several(vec![*first, id]),

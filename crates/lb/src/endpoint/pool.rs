@@ -8,7 +8,7 @@ use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 use smallvec::SmallVec;
 
 use super::{
-    EndpointId, EndpointState, RosterId, Wish,
+    Connectivity, EndpointId, EndpointState, RosterId, Wish,
     ready::{Books, Connected, ReadyEndpoint},
     record::{Connection, Kind, Record, State},
     roster::Roster,
@@ -25,14 +25,15 @@ pub(crate) struct Pool<T> {
     copy: fn(&T) -> T,
     /// The number of failures that were reported. It orders them, because the text of a failed call
     /// names the last one.
-    failures: u64,
+    pub(super) failures: u64,
     marks: u64,
     /// The number of endpoints that were looked at for rosters, as a measure of the work.
     pub(crate) visits: u64,
     /// Leaves that were left without endpoints.
     emptied: Vec<LeafId>,
-    /// Leaves with an endpoint that began to connect at the wish of another leaf.
-    affected: Vec<LeafId>,
+    /// Leaves with an endpoint that began to connect at the wish of another leaf, or that outlier detection
+    /// ejected or let return.
+    pub(super) affected: Vec<LeafId>,
     connects: VecDeque<Command<T>>,
     /// Commands that have to come after the pickers of the same flush.
     pub(super) after_pickers: VecDeque<Command<T>>,
@@ -189,8 +190,7 @@ impl<T> Pool<T> {
         }
         record.state = State::Connecting;
         if record.places.len() > 1 {
-            let leaves = record.places.iter().map(|place| place.leaf);
-            self.affected.extend(leaves);
+            self.affected.extend(record.leaves());
         }
         self.dial(id);
         true
@@ -210,7 +210,7 @@ impl<T> Pool<T> {
         let first = !std::mem::replace(&mut record.reported, true);
         let changed = match reported {
             EndpointState::Connecting => record.connecting(),
-            EndpointState::Idle if record.is_failing() => {
+            EndpointState::Idle if record.has_failed() => {
                 // An endpoint that failed is tried again for as long as it is wanted (A61).
                 self.dial(id);
                 return false;
@@ -239,7 +239,8 @@ impl<T> Pool<T> {
         };
         known.books = Some(books);
         let records = self.records.entries();
-        let of_cluster = records.filter(|(_, record)| record.roster == roster && record.is_ready());
+        let is_ready = |record: &Record<T>| record.raw_connectivity() == Connectivity::Ready;
+        let of_cluster = records.filter(|(_, record)| record.roster == roster && is_ready(record));
         let ids: Vec<_> = of_cluster.map(|(key, _)| EndpointId(key)).collect();
         for id in ids {
             self.affected.extend(self.leaves_of(id));
@@ -262,8 +263,8 @@ impl<T> Pool<T> {
 
     /// The leaves that hold an endpoint, each once.
     pub(crate) fn leaves_of(&self, id: EndpointId) -> SmallVec<[LeafId; 2]> {
-        let places = self.get(id).map_or(&[][..], |record| &record.places);
-        let mut leaves: SmallVec<_> = places.iter().map(|place| place.leaf).collect();
+        let leaves = self.get(id).into_iter().flat_map(Record::leaves);
+        let mut leaves: SmallVec<_> = leaves.collect();
         leaves.sort_unstable();
         leaves.dedup();
         leaves

@@ -17,7 +17,10 @@ use crate::{Health, LocalityId, leaf::LeafId};
 #[derive(Debug)]
 #[repr(C)] // The fields that every list looks at come first, because a list may have 10,000 endpoints.
 pub(crate) struct Record<T> {
+    /// The state of its connection. Leaves ask for [`seen`](Self::seen) instead.
     pub(crate) state: State<T>,
+    /// Set while outlier detection has it ejected (A50): the reason, as a failure.
+    pub(super) ejected: Option<Box<Failed>>,
     /// True if the driver has reported a state since it knows the endpoint.
     pub(crate) reported: bool,
     /// True if the driver knows the endpoint: it was told to connect it, and not to release it
@@ -74,6 +77,7 @@ impl<T> Record<T> {
             places: SmallVec::new(),
             ledger: Ledger::new(),
             state: State::Connecting,
+            ejected: None,
             introduced: false,
             released: false,
             reported: false,
@@ -81,7 +85,29 @@ impl<T> Record<T> {
         }
     }
 
+    /// The endpoint as leaves see it. One that is ejected is failing to them, whatever its connection
+    /// does (A50).
+    pub(crate) fn seen(&self) -> Seen<'_, T> {
+        match (&self.ejected, &self.state) {
+            (Some(failed), _) => Seen::Failing(failed),
+            (None, State::Failing(failed)) => Seen::Failing(failed),
+            (None, State::Connecting) => Seen::Connecting,
+            (None, State::Idle(wish)) => Seen::Idle(wish),
+            (None, State::Ready(connection)) => Seen::Ready(connection),
+        }
+    }
+
+    /// The state as leaves see it.
     pub(crate) fn connectivity(&self) -> Connectivity {
+        match &self.ejected {
+            Some(_) => Connectivity::TransientFailure,
+            None => self.raw_connectivity(),
+        }
+    }
+
+    /// The state of its connection. Session affinity goes by it, so an ejected endpoint keeps its sessions
+    /// (A61).
+    pub(crate) fn raw_connectivity(&self) -> Connectivity {
         match self.state {
             State::Connecting => Connectivity::Connecting,
             State::Failing(_) => Connectivity::TransientFailure,
@@ -94,8 +120,14 @@ impl<T> Record<T> {
         self.connectivity() == Connectivity::Ready
     }
 
-    pub(crate) fn is_failing(&self) -> bool {
-        self.connectivity() == Connectivity::TransientFailure
+    /// Returns whether its connection could not be made.
+    pub(super) fn has_failed(&self) -> bool {
+        matches!(self.state, State::Failing(_))
+    }
+
+    /// The leaves that hold it; one comes twice if it holds the endpoint in two localities.
+    pub(super) fn leaves(&self) -> impl Iterator<Item = LeafId> {
+        self.places.iter().map(|place| place.leaf)
     }
 
     pub(super) fn set_addresses(&mut self, addresses: &Arc<[SocketAddr]>) {
@@ -283,12 +315,16 @@ impl<T> Record<T> {
     }
 
     pub(super) fn failed(&mut self, reason: Arc<str>, at: u64) -> bool {
-        self.state = State::Failing(Failed { reason, at });
+        self.state = State::Failing(Failed {
+            reason,
+            at,
+            is_ejection: false,
+        });
         true
     }
 }
 
-/// The state of an endpoint as balancing sees it.
+/// The state of an endpoint's connection. A failure stays until READY (A61).
 #[derive(Debug)]
 pub(crate) enum State<T> {
     Connecting,
@@ -297,12 +333,23 @@ pub(crate) enum State<T> {
     Ready(Connection<T>),
 }
 
-/// A failure to connect.
+/// An endpoint as leaves see it.
+#[derive(Debug)]
+pub(crate) enum Seen<'a, T> {
+    Connecting,
+    Failing(&'a Failed),
+    Idle(&'a Arc<Wish>),
+    Ready(&'a Connection<T>),
+}
+
+/// A failure to connect, or an ejection.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) reason: Arc<str>,
     /// The number of this failure among all failures, so that the last one can be found.
     pub(crate) at: u64,
+    /// True if outlier detection ejected the endpoint. It may be connected then.
+    pub(crate) is_ejection: bool,
 }
 
 /// The connection of an endpoint, once for each locality that the endpoint is in: mostly one.

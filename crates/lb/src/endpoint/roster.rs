@@ -8,15 +8,15 @@
 //!   room for it;
 //! - the cluster's list of draining endpoints, which no leaf gets (A55).
 //!
-//! Two parts to come will keep their state here. Outlier detection will keep counters and ejections
-//! in the [`Record`] (A50). Session affinity will keep the last use and its own subchannel per
+//! Outlier detection has its books here as well (A50, see `outlier`). Session affinity will keep the last use and its own subchannel per
 //! address, in the [`AddressIndex`] (A61, A75).
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
 use super::{
-    EndpointId, Pool, RosterView, Wish,
+    Ejection, EndpointId, Pool, RosterView, Wish,
     index::AddressIndex,
+    outlier::Outliers,
     ready::Books,
     record::{Kind, Record, State},
 };
@@ -41,6 +41,14 @@ pub(super) struct Roster {
     /// False if some of the endpoints that no leaf holds may have to be released or removed. The
     /// next [`sweep`](Pool::sweep) decides that.
     is_swept: bool,
+    /// The books of outlier detection (A50); `None` while it is off.
+    pub(super) outliers: Option<Box<Outliers>>,
+}
+
+impl Roster {
+    fn ejection(&self, id: EndpointId) -> Option<&Ejection> {
+        self.outliers.as_ref()?.ejection(id)
+    }
 }
 
 impl<T> Pool<T> {
@@ -59,6 +67,7 @@ impl<T> Pool<T> {
             draining: Vec::new(),
             unheld: BTreeSet::new(),
             is_swept: true,
+            outliers: None,
         }))
     }
 
@@ -88,6 +97,9 @@ impl<T> Pool<T> {
         let added = self.add(Record::new(id, kind, endpoint.addresses().clone()));
         if let Some(roster) = self.rosters.get_mut(id.0) {
             roster.index.insert(&identity, added);
+            if let Some(outliers) = &mut roster.outliers {
+                outliers.add(added);
+            }
         }
         (added, true)
     }
@@ -195,7 +207,8 @@ impl<T> Pool<T> {
                 addresses: record.addresses.clone(),
                 health,
                 localities: places.map(|place| place.locality.clone()).collect(),
-                state: record.connectivity(),
+                state: record.raw_connectivity(),
+                ejection: roster.ejection(EndpointId(key)).cloned(),
                 picks: record.picks(),
                 in_flight: record.in_flight(),
                 succeeded: settled.succeeded,
@@ -205,7 +218,13 @@ impl<T> Pool<T> {
         records.collect()
     }
 
-    fn find(&self, id: RosterId, identity: &[SocketAddr]) -> Option<EndpointId> {
+    /// The ejection of an endpoint, while it is ejected.
+    pub(crate) fn ejection(&self, id: EndpointId) -> Option<&Ejection> {
+        let record = self.get(id)?;
+        self.rosters.get(record.roster.0)?.ejection(id)
+    }
+
+    pub(super) fn find(&self, id: RosterId, identity: &[SocketAddr]) -> Option<EndpointId> {
         let roster = self.rosters.get(id.0)?;
         roster.index.find(identity, |id| {
             let record = self.records.get(id.0);
@@ -243,6 +262,9 @@ impl<T> Pool<T> {
             && let Some(roster) = self.rosters.get_mut(record.roster.0)
         {
             roster.index.remove(identity, id);
+            if let Some(outliers) = &mut roster.outliers {
+                outliers.remove(id);
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Connectivity, EndpointView, LocalityId, Tree, TreeRole,
-    endpoint::{AddressList, Failed, Owner, Pool, Record, State},
+    endpoint::{AddressList, Failed, Owner, Pool, Record, Seen},
     plan::Endpoint,
 };
 
@@ -244,11 +244,14 @@ pub(super) fn describe(owner: &Owner, last_failure: Option<LastFailure<'_>>) -> 
     let place = InLocality(&owner.locality);
     match last_failure {
         None => format!("no endpoints{place}"),
-        Some((addresses, failed)) => format!(
-            "no connection to any endpoint{place}; last error: {}: {}",
-            AddressList(addresses),
-            failed.reason,
-        ),
+        Some((addresses, failed)) => {
+            let what = match failed.is_ejection {
+                true => format!("every endpoint{place} fails or is ejected"),
+                false => format!("no connection to any endpoint{place}"),
+            };
+            let addresses = AddressList(addresses);
+            format!("{what}; last error: {addresses}: {}", failed.reason)
+        }
     }
 }
 
@@ -270,9 +273,9 @@ fn endpoint_tree<T>(
     record: &Record<T>,
     role: Option<TreeRole>,
 ) -> Tree {
-    let failure = match &record.state {
-        State::Failing(failed) => Some(failed.reason.clone()),
-        State::Connecting | State::Idle(_) | State::Ready(_) => None,
+    let failure = match record.seen() {
+        Seen::Failing(failed) => Some(failed.reason.clone()),
+        Seen::Connecting | Seen::Idle(_) | Seen::Ready(_) => None,
     };
     let mut tree = Tree::endpoint(&view.addresses, weight)
         .with_state(view.state)

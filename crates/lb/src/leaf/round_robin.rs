@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Connectivity, Share,
-    endpoint::{Owner, Pool, ReadyEndpoint, State},
+    endpoint::{Owner, Pool, ReadyEndpoint, Seen},
 };
 
 /// Connects IDLE endpoints, lets the pending list take over if it may, and makes the outcome of the
@@ -49,12 +49,12 @@ pub(super) fn refresh_ready<T>(
     let mut failing = 0;
     let mut last_failure: Option<LastFailure<'_>> = None;
     for (member, record) in members.current.held.entries(pool) {
-        match &record.state {
-            State::Ready(connection) => {
+        match record.seen() {
+            Seen::Ready(connection) => {
                 ready.push(connection.in_locality(member.locality(owner)).clone());
             }
-            State::Connecting | State::Idle(_) => connecting = true,
-            State::Failing(failed) => {
+            Seen::Connecting | Seen::Idle(_) => connecting = true,
+            Seen::Failing(failed) => {
                 failing += 1;
                 if last_failure.is_none_or(|(_, last)| last.at < failed.at) {
                     last_failure = Some((&record.addresses, failed));

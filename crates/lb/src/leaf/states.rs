@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::members::{LastFailure, List, describe};
 use crate::{
     Call, Connectivity, Pick,
-    endpoint::{Owner, Pool, ReadyEndpoint, State, Wish},
+    endpoint::{Owner, Pool, ReadyEndpoint, Seen, Wish},
 };
 
 /// One state per endpoint, in the order of the list.
@@ -34,16 +34,16 @@ impl<T> States<T> {
         let slots = list
             .held
             .entries(pool)
-            .map(|(member, record)| match &record.state {
-                State::Connecting => Slot::Connecting,
-                State::Failing(failed) => {
+            .map(|(member, record)| match record.seen() {
+                Seen::Connecting => Slot::Connecting,
+                Seen::Failing(failed) => {
                     if last_failure.is_none_or(|(_, last)| last.at < failed.at) {
                         last_failure = Some((&record.addresses, failed));
                     }
                     Slot::Failing
                 }
-                State::Idle(wish) => Slot::Idle(wish.clone()),
-                State::Ready(ready) => {
+                Seen::Idle(wish) => Slot::Idle(wish.clone()),
+                Seen::Ready(ready) => {
                     Slot::Ready(ready.in_locality(member.locality(owner)).clone())
                 }
             });

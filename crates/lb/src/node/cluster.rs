@@ -1,11 +1,11 @@
-//! `xds_cluster_impl`: drops, and the limit of open calls (A32).
+//! `xds_cluster_impl`: drops, the limit of open calls (A32), and outlier detection (A50).
 //!
-//! It is a node of its own, because both apply to all calls of a leaf cluster, in whatever priority
+//! It is a node of its own, because all of them apply to all calls of a leaf cluster, in whatever priority
 //! and locality their endpoints are.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
-use super::{NodeContext, Position};
+use super::{NodeContext, Position, agenda::NodeId};
 use crate::{
     Connectivity, Tree,
     counters::CallCounter,
@@ -25,6 +25,10 @@ pub(crate) struct ClusterImpl {
     /// The endpoints of the cluster, in all priorities and localities.
     roster: RosterId,
     pub(crate) child: Position,
+    /// The name of the node in the agenda, and the time of the next look for outliers; `None` while
+    /// outlier detection was never on.
+    id: Option<NodeId>,
+    alarm: Option<Instant>,
 }
 
 impl ClusterImpl {
@@ -39,6 +43,8 @@ impl ClusterImpl {
         };
         let roster = cx.pool.open_roster(cx.tree, &plan.name, Some(books));
         cx.pool.list_draining(roster, &plan.draining);
+        cx.pool
+            .detect_outliers(roster, plan.outlier_detection.as_ref(), cx.now);
         let child = cx.within(
             |place| place.roster = roster,
             |cx| Position::create(&plan.child, cx),
@@ -49,6 +55,8 @@ impl ClusterImpl {
             drops,
             roster,
             child,
+            id: None,
+            alarm: None,
         }
     }
 
@@ -71,6 +79,8 @@ impl ClusterImpl {
             }
         }
         cx.pool.list_draining(self.roster, &plan.draining);
+        cx.pool
+            .detect_outliers(self.roster, plan.outlier_detection.as_ref(), cx.now);
         cx.within(
             |place| place.roster = self.roster,
             |cx| self.child.update(&plan.child, cx),
@@ -78,6 +88,7 @@ impl ClusterImpl {
     }
 
     pub(super) fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
+        self.look_for_outliers(cx);
         cx.within(
             |place| place.roster = self.roster,
             |cx| self.child.settle(cx),
@@ -87,7 +98,27 @@ impl ClusterImpl {
             .sweep(self.roster, |visit| child.each_unheld(leaves, visit));
     }
 
-    pub(super) fn remove<T>(self, cx: &mut NodeContext<'_, T>) {
+    /// Looks for outliers, if it is time. The leaves of endpoints that are ejected or return look again.
+    fn look_for_outliers<T>(&mut self, cx: &mut NodeContext<'_, T>) {
+        let plan = &self.plan;
+        let next = cx
+            .pool
+            .look_for_outliers(self.roster, cx.now, cx.rng, |visit| {
+                plan.child.each_endpoint(visit);
+                plan.draining.iter().for_each(visit);
+            });
+        if next.is_some() || self.id.is_some() {
+            let within = cx.place.child;
+            let id = *self.id.get_or_insert_with(|| cx.agenda.add(within));
+            cx.agenda.set_alarm(id, None, &mut self.alarm, next);
+        }
+    }
+
+    pub(super) fn remove<T>(mut self, cx: &mut NodeContext<'_, T>) {
+        if let Some(id) = self.id {
+            cx.agenda.set_alarm(id, None, &mut self.alarm, None);
+            cx.agenda.remove(id);
+        }
         self.child.remove(cx);
         cx.pool.close_roster(self.roster);
     }

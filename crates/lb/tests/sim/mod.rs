@@ -13,7 +13,7 @@ use std::{
 
 use crowfly_lb::{
     Balancer, BalancerEvent, Call, CallContext, CallCounters, ClusterName, Command, Endpoint,
-    EndpointId, EndpointState, EndpointView, Pick, Picker, Plan, Tree,
+    EndpointId, EndpointState, EndpointView, OutlierEvent, Pick, Picker, Plan, Tree,
 };
 use plans::{localities, tree_of};
 
@@ -37,6 +37,7 @@ pub(crate) struct Sim {
     pub(crate) releases: Vec<Port>,
     pub(crate) publishes: usize,
     pub(crate) reresolves: usize,
+    pub(crate) outliers: Vec<OutlierEvent>,
     /// Every endpoint that was connected and not released.
     pub(crate) live: BTreeMap<EndpointId, Port>,
     pub(crate) released: BTreeSet<EndpointId>,
@@ -64,6 +65,7 @@ impl Sim {
             releases: Vec::new(),
             publishes: 0,
             reresolves: 0,
+            outliers: Vec::new(),
             live: BTreeMap::new(),
             released: BTreeSet::new(),
             now: Instant::now(),
@@ -268,6 +270,7 @@ impl Sim {
         self.releases.clear();
         self.publishes = 0;
         self.reresolves = 0;
+        self.outliers.clear();
     }
 
     fn obey(&mut self, command: Command<Port>) {
@@ -291,6 +294,7 @@ impl Sim {
                 self.released.insert(id);
                 self.releases.push(port);
             }
+            Command::Outlier(event) => self.outliers.push(event),
             Command::Reresolve(_) => self.reresolves += 1,
             Command::Publish { cluster, picker } => {
                 if cluster.as_str() == CLUSTER {

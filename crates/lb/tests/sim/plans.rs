@@ -97,6 +97,7 @@ pub(crate) fn gate(name: &str, drops: &[(&str, u32)], limit: u32, child: Node) -
         drops: drops.collect(),
         max_concurrent_requests: limit,
         load: None,
+        outlier_detection: None,
         note: None,
         draining: Arc::from([]),
         child,

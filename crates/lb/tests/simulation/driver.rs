@@ -274,6 +274,7 @@ impl Driver {
                 self.world.release(id);
                 self.released.push(id);
             }
+            Command::Outlier(_) => {}
             Command::Reresolve(_) => self.reresolves = true,
             Command::Publish { picker, .. } => self.picker = Some(picker),
         }

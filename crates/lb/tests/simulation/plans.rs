@@ -122,6 +122,7 @@ impl Planner {
             drops: Arc::from([drop]),
             max_concurrent_requests: leaf.limit,
             load: None,
+            outlier_detection: None,
             note: None,
             draining: draining.into(),
             child: priority(children, Duration::ZERO, leaf.name != NAMED),
