@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crowfly_lb::{
-    Balancer, BalancerEvent, CallCounters, Command, Connectivity, EndpointId, Tree, TreeKind,
+    Balancer, BalancerEvent, CallCounters, Command, Connectivity, Demand, Tree, TreeKind,
 };
 use crowfly_xds::{
     ClusterError, ClusterResult, ResolveError, Resolved, ResourceError, TroubleReason, XdsConfig,
@@ -39,8 +39,8 @@ use crate::transport::Sender;
 pub(crate) enum Query {
     /// The user of a handle wants an IDLE channel to connect.
     Connect,
-    /// A call wants a connection to this endpoint.
-    Demand(EndpointId),
+    /// A call needs this before it can be sent.
+    Demand(Demand),
     /// The trees of all clusters.
     Trees(oneshot::Sender<Vec<Tree>>),
     /// A call found that there is no configuration, because the channel is idle.
@@ -400,7 +400,9 @@ impl Driver {
         match query {
             Query::Connect if self.configs.is_none() => self.wake(),
             Query::Connect => self.exit_idle(),
-            Query::Demand(id) => self.balancer.handle(BalancerEvent::Demand(id), now()),
+            Query::Demand(demand) => {
+                self.balancer.handle(BalancerEvent::Demand(demand), now());
+            }
             Query::Trees(reply) => {
                 // The send fails if the asking handle no longer waits, which is no error.
                 let _ = reply.send(self.trees());

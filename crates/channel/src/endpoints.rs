@@ -465,6 +465,7 @@ mod tests {
                 lb_policy: LbPolicy::Endpoints(EndpointPolicy::RoundRobin),
                 max_concurrent_requests: 1024,
                 load_reporting: None,
+                session_health: BTreeSet::default(),
                 session_idle_timeout: Duration::ZERO,
                 outlier_detection: None,
                 security: security.map(Arc::new),

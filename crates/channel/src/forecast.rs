@@ -98,7 +98,7 @@ fn with_all_ready(plan: Plan) -> Option<Arc<Picker<()>>> {
         // Some policies connect an endpoint only when a call asks for it.
         let endpoints = balancer.endpoints(cluster.as_str()).into_iter();
         for idle in endpoints.filter(|endpoint| endpoint.state == Connectivity::Idle) {
-            balancer.handle(BalancerEvent::Demand(idle.id), now);
+            balancer.handle(BalancerEvent::Demand(idle.id.into()), now);
         }
     }
     last

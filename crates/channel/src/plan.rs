@@ -13,7 +13,8 @@ use std::time::Duration;
 use crowfly_lb::timing::RETENTION;
 use crowfly_lb::{
     ChoiceCount, ClusterPlan, DropCategory, Endpoint, FailurePercentageEjection, Leaf, Locality,
-    Node, OutlierDetection, Plan, Policy, Priority, PriorityChild, RingSize, SuccessRateEjection,
+    Node, OutlierDetection, OverrideHost, Plan, Policy, Priority, PriorityChild, RingSize,
+    SuccessRateEjection,
 };
 use crowfly_model::bootstrap::is_switched_on;
 use crowfly_model::grpc::cluster::{self, ClusterKind, EndpointPolicy, EndpointSource, LbPolicy};
@@ -222,6 +223,7 @@ impl Planner {
             outlier_detection: leaf.outlier_detection.as_ref().map(outlier_detection),
             note: note(state).map(Into::into),
             draining: priorities.iter().flat_map(|p| draining(p)).collect(),
+            override_host: override_host(leaf),
             child,
         }));
         (node, names)
@@ -284,6 +286,15 @@ fn outlier_detection(settings: &cluster::OutlierDetection) -> Arc<OutlierDetecti
                 request_volume: rule.request_volume,
             }),
     })
+}
+
+/// How sessions stick to the endpoints of a cluster (gRFC A55, A75).
+fn override_host(leaf: &cluster::LeafCluster) -> OverrideHost {
+    let health = leaf.session_health.iter().copied();
+    OverrideHost {
+        health: health.map(endpoints::health).collect(),
+        idle_timeout: leaf.session_idle_timeout,
+    }
 }
 
 fn drops(endpoints: &model::Endpoints) -> Arc<[DropCategory]> {

@@ -25,8 +25,8 @@ use std::{
 
 use crowfly_lb::{
     Balancer, BalancerEvent, CallContext, ChoiceCount, ClusterPlan, Command, DropCategory,
-    Endpoint, EndpointId, EndpointState, Leaf, Locality, LocalityId, Node, Pick, Picker, Plan,
-    Policy, Priority, PriorityChild, RingSize, timing::RETENTION,
+    Endpoint, EndpointId, EndpointState, Leaf, Locality, LocalityId, Node, OverrideHost, Pick,
+    Picker, Plan, Policy, Priority, PriorityChild, RingSize, timing::RETENTION,
 };
 
 const SAMPLES: usize = 20;
@@ -210,6 +210,7 @@ fn many_leaves(leaves: u32) -> Plan {
             outlier_detection: None,
             note: None,
             draining: Arc::from([]),
+            override_host: OverrideHost::default(),
             child: priority("child0", localities(&Policy::RoundRobin, 1), Duration::ZERO),
         };
         PriorityChild {
@@ -243,7 +244,7 @@ impl Bench {
         balancer.flush(now);
         // Some policies connect only what calls ask for.
         for view in balancer.endpoints("bench") {
-            balancer.handle(BalancerEvent::Demand(view.id), now);
+            balancer.handle(BalancerEvent::Demand(view.id.into()), now);
         }
         balancer.flush(now);
         let (mut ids, first) = drain(&mut balancer);
@@ -297,6 +298,7 @@ fn plan(policy: &Policy, size: u32) -> Plan {
             outlier_detection: None,
             note: None,
             draining: Arc::from([]),
+            override_host: OverrideHost::default(),
             child: priority("child0", localities(policy, size), Duration::ZERO),
         };
         let Node::Priority(leaf) = priority(name, Node::Cluster(Arc::new(cluster)), RETENTION)

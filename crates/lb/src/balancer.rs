@@ -15,8 +15,8 @@ use std::{
 };
 
 use crate::{
-    CallCounters, ClusterName, Connectivity, Ejection, EndpointId, EndpointState, EndpointView,
-    OutlierEvent, Picker, Plan, RosterView, Tree,
+    CallCounters, ClusterName, Connectivity, Demand, Ejection, EndpointId, EndpointState,
+    EndpointView, OutlierEvent, Picker, Plan, RosterView, Tree,
     compile::compile,
     endpoint::{Pool, Record, RosterId, State},
     leaf::{Leaf, LeafId, Leaves},
@@ -38,8 +38,8 @@ pub enum BalancerEvent<T> {
         /// Its new state.
         state: EndpointState<T>,
     },
-    /// A call wants this endpoint ([`Pick::Wake`](crate::Pick::Wake)).
-    Demand(EndpointId),
+    /// A call needs this before it can be sent ([`Pick::Wake`](crate::Pick::Wake)).
+    Demand(Demand),
 }
 
 /// A command that the driver carries out for the balancer.
@@ -137,7 +137,8 @@ impl<T> Balancer<T> {
                 self.dirty_clusters.insert(plan.cluster.clone());
                 let cluster = self.clusters.entry(plan.cluster.clone());
                 let root = cluster.or_insert_with(|| {
-                    let roster = self.pool.open_roster(&plan.cluster, &plan.cluster, None);
+                    let (name, within) = (&plan.cluster, None);
+                    let roster = self.pool.open_roster(name, within, name, None);
                     Box::new(Root::new(plan.clone(), roster))
                 });
                 root.next = Next::Plan(plan);
@@ -174,8 +175,9 @@ impl<T> Balancer<T> {
                     }
                 }
             }
-            BalancerEvent::Demand(id) => {
-                if self.pool.connect(id) {
+            BalancerEvent::Demand(Demand::Sessions(id)) => self.pool.ask_for_sessions(id),
+            BalancerEvent::Demand(Demand::Endpoint(id)) => {
+                if self.pool.demand(id) {
                     // All of its leaves are looked at, also those that others have affected.
                     self.pool.take_affected();
                     for leaf in self.pool.leaves_of(id) {
@@ -184,7 +186,24 @@ impl<T> Balancer<T> {
                 }
             }
         }
+        if self.hear_sessions() {
+            flush_by = now;
+        }
         self.flush_by = Some(self.flush_by.map_or(flush_by, |by| by.min(flush_by)));
+    }
+
+    /// Notes what concerns sessions since the last time. Returns whether there was something: a call may wait
+    /// for it, and so for a picker.
+    fn hear_sessions(&mut self) -> bool {
+        let stirred = self.pool.take_stirred();
+        for changed in &stirred {
+            if let Some(root) = self.clusters.get_mut(&changed.tree) {
+                root.agenda.touch(changed.within);
+                root.wakes |= changed.wakes;
+                self.dirty_clusters.insert(changed.tree.clone());
+            }
+        }
+        !stirred.is_empty()
     }
 
     /// The time by which [`flush`](Self::flush) should be called for the handled events. A driver
@@ -337,7 +356,7 @@ impl<T> Balancer<T> {
         else {
             return false;
         };
-        let fresh = compile(&root.plan, position.current(), &self.leaves);
+        let fresh = compile(&root.plan, position.current(), &self.leaves, &self.pool);
         root.picker
             .as_ref()
             .is_some_and(|picker| picker.same(&fresh))
@@ -459,12 +478,21 @@ impl<T> Balancer<T> {
         let Some(position) = &root.position else {
             return;
         };
-        let picker = compile(&root.plan, position.current(), &self.leaves);
-        let published = root.picker.as_ref();
-        if published.is_some_and(|published| published.same(&picker)) {
-            return;
+        for changed in self.pool.take_stirred() {
+            root.wakes |= changed.wakes;
         }
-        let picker = Arc::new(picker);
+        let wakes = std::mem::take(&mut root.wakes);
+        let picker = compile(&root.plan, position.current(), &self.leaves, &self.pool);
+        let picker = match &root.picker {
+            Some(published) if published.same(&picker) => {
+                if !wakes {
+                    return;
+                }
+                // A call of a session waits for a state that the picker shares with the balancer.
+                published.clone()
+            }
+            _ => Arc::new(picker),
+        };
         root.picker = Some(picker.clone());
         self.commands.push_back(Command::Publish {
             cluster: name.clone(),
@@ -494,6 +522,8 @@ struct Root<T> {
     next: Next,
     position: Option<Position>,
     picker: Option<Arc<Picker<T>>>,
+    /// True if calls of sessions may wait for a picker, even for the one in use.
+    wakes: bool,
     /// The parts of the tree that have to be settled.
     agenda: Agenda,
     wake_at: Option<Instant>,
@@ -507,6 +537,7 @@ impl<T> Root<T> {
             plan,
             position: None,
             picker: None,
+            wakes: false,
             agenda: Agenda::new(),
             wake_at: None,
         }
@@ -517,9 +548,9 @@ impl<T> Root<T> {
 fn settle_all<T>(position: &mut Position, cx: &mut NodeContext<'_, T>) {
     loop {
         position.settle(cx);
-        let (roster, leaves) = (cx.place.roster, &*cx.leaves);
+        let (roster, leaves, now) = (cx.place.roster, &*cx.leaves, cx.now);
         cx.pool
-            .sweep(roster, |visit| position.each_unheld(leaves, visit));
+            .sweep(roster, now, |visit| position.each_unheld(leaves, visit));
         if !touch_affected(cx) {
             return;
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::{
     Connectivity, PickFailure, Picker,
+    endpoint::Pool,
     leaf::{LeafChoice, Leaves},
     node::{Branch, Localities, LocalityChild, Priorities},
     picker::{Choice, Gate, Weighted},
@@ -16,10 +17,16 @@ use crate::{
 };
 
 /// The picker of a settled tree. The name and the note of `plan` go into the texts of failures.
-pub(crate) fn compile<T>(plan: &Plan, root: &Branch, leaves: &Leaves<T>) -> Picker<T> {
+pub(crate) fn compile<T>(
+    plan: &Plan,
+    root: &Branch,
+    leaves: &Leaves<T>,
+    pool: &Pool<T>,
+) -> Picker<T> {
     let mut compiler = Compiler {
         plan,
         leaves,
+        pool,
         note: plan.note.clone(),
     };
     Picker {
@@ -30,6 +37,7 @@ pub(crate) fn compile<T>(plan: &Plan, root: &Branch, leaves: &Leaves<T>) -> Pick
 struct Compiler<'a, T> {
     plan: &'a Plan,
     leaves: &'a Leaves<T>,
+    pool: &'a Pool<T>,
     /// The resolution note (A88) for failures at this place of the tree: that of the nearest
     /// cluster above that has one.
     note: Option<Arc<str>>,
@@ -43,7 +51,8 @@ impl<T> Compiler<'_, T> {
                 let above = std::mem::replace(&mut self.note, note);
                 let child = self.branch(cluster.child.current());
                 self.note = above;
-                Choice::Gate(Box::new(Gate::new(cluster, child)))
+                let sessions = self.pool.sessions(cluster.roster);
+                Choice::Gate(Box::new(Gate::new(cluster, sessions, child)))
             }
             Branch::Failing(reason) => self.fail(reason.clone()),
             Branch::Leaf(id) => match self.leaves.get(id.0).map(|leaf| leaf.choice()) {

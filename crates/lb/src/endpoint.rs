@@ -9,6 +9,7 @@ mod pool;
 mod ready;
 mod record;
 mod roster;
+mod sessions;
 mod wish;
 
 use std::{fmt, net::SocketAddr, sync::Arc};
@@ -18,6 +19,7 @@ pub(crate) use pool::{Owner, Pool};
 pub(crate) use ready::{Books, ReadyEndpoint};
 pub(crate) use record::{Failed, Record, Seen, State};
 pub(crate) use roster::RosterId;
+pub use sessions::SessionsId;
 pub(crate) use wish::Wish;
 
 use crate::{ClusterName, Health, LocalityId, slots::Key};
@@ -34,6 +36,23 @@ pub struct EndpointId(pub(crate) Key);
 impl fmt::Display for EndpointId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.0.index, self.0.generation)
+    }
+}
+
+/// Something that a call needs before it can be sent. A driver passes it on to the balancer
+/// ([`BalancerEvent::Demand`](crate::BalancerEvent::Demand)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Demand {
+    /// The call wants this endpoint to be connected.
+    Endpoint(EndpointId),
+    /// The call is the first with a session in its cluster. The balancer looks for the endpoints of
+    /// sessions from now on.
+    Sessions(SessionsId),
+}
+
+impl From<EndpointId> for Demand {
+    fn from(id: EndpointId) -> Self {
+        Self::Endpoint(id)
     }
 }
 

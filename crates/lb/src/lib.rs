@@ -74,6 +74,7 @@ mod math;
 mod name;
 mod node;
 mod outcome;
+mod override_host;
 mod picker;
 mod plan;
 mod race;
@@ -87,8 +88,8 @@ pub use call::{Call, CallContext, HashHeader, Session, hash_values};
 pub use counters::CallCounters;
 pub use custom::{CustomPolicy, ReadyRef, ReadySet, Selection, Selector};
 pub use endpoint::{
-    Connectivity, Ejection, EjectionCause, EndpointId, EndpointState, EndpointView, OutlierChange,
-    OutlierEvent, OutlierRule, RosterView, SpareReason,
+    Connectivity, Demand, Ejection, EjectionCause, EndpointId, EndpointState, EndpointView,
+    OutlierChange, OutlierEvent, OutlierRule, RosterView, SessionsId, SpareReason,
 };
 pub use load::{
     BackendMetrics, ClusterLoad, LoadStore, LocalityLoad, MetricFilter, MetricSum, MetricTotals,
@@ -99,9 +100,9 @@ pub use name::{ClusterName, LocalityId};
 pub use outcome::{CallOutcome, Counted};
 pub use picker::{DropCause, Dropped, Pick, PickFailure, Picker, Share};
 pub use plan::{
-    ChoiceCount, ClusterPlan, DropCategory, Endpoint, FailurePercentageEjection, Health, Leaf,
-    LoadPlan, Locality, Node, OutlierDetection, Plan, Policy, Priority, PriorityChild, RingSize,
-    SuccessRateEjection,
+    ChoiceCount, ClusterPlan, DropCategory, Endpoint, FailurePercentageEjection, Health, HealthSet,
+    Leaf, LoadPlan, Locality, Node, OutlierDetection, OverrideHost, Plan, Policy, Priority,
+    PriorityChild, RingSize, SuccessRateEjection,
 };
 pub use race::{Race, RaceAction, RaceEvent};
 pub use tree::{Tree, TreeKind, TreeRole};

@@ -4,18 +4,19 @@
 use std::{fmt, num::NonZeroU32, sync::Arc};
 
 use crate::{
-    AliasTable, Call, CallContext, ClusterName, EndpointId, LocalityId,
+    AliasTable, Call, CallContext, ClusterName, Demand, EndpointId, LocalityId,
     counters::CallCounter,
     leaf::LeafChoice,
     load::DropCounters,
     node::ClusterImpl,
+    override_host::Sessions,
     plan::{ClusterPlan, DropCategory},
 };
 
 /// Picks endpoints for the calls of one cluster.
 ///
-/// A picker is immutable but for counters. Every change of the tree makes a new picker, so a pick
-/// sees one whole state. Nodes that only decide which child is used are compiled away. At most one
+/// A picker is immutable but for counters and for what sessions see (`override_host`). Every change of the
+/// tree makes a new picker, so a pick sees one whole state. Nodes that only decide which child is used are compiled away. At most one
 /// gate, one weighted choice and one list remain.
 #[derive(Debug)]
 pub struct Picker<T> {
@@ -27,18 +28,7 @@ impl<T> Picker<T> {
     ///
     /// Lock-free and allocation-free; the work does not grow with the number of endpoints.
     pub fn pick(&self, cx: &CallContext) -> Pick<T> {
-        let mut choice = &self.root;
-        loop {
-            match choice {
-                Choice::Fail(failure) => return Pick::Fail(failure.clone()),
-                Choice::Gate(gate) => match gate.pass(cx) {
-                    Ok(child) => choice = child,
-                    Err(dropped) => return Pick::Drop(dropped),
-                },
-                Choice::Leaf(leaf) => return leaf.pick(cx),
-                Choice::Weighted(weighted) => choice = weighted.choose(cx.random()),
-            }
-        }
+        self.root.pick(cx)
     }
 
     /// Why calls fail, if they do. Asking does not count as a pick.
@@ -78,9 +68,9 @@ pub enum Pick<T> {
     Fail(Arc<PickFailure>),
     /// No endpoint can take the call yet: wait for the next picker.
     Queue,
-    /// No endpoint can take the call until this one is connected: wait for the next picker, and
-    /// tell the balancer of the demand ([`BalancerEvent::Demand`](crate::BalancerEvent::Demand)).
-    Wake(EndpointId),
+    /// No endpoint can take the call until this is done: wait for the next picker, and tell the
+    /// balancer of the demand ([`BalancerEvent::Demand`](crate::BalancerEvent::Demand)).
+    Wake(Demand),
 }
 
 /// Why a call was dropped (A27, A32).
@@ -168,6 +158,26 @@ pub(crate) enum Choice<T> {
 }
 
 impl<T> Choice<T> {
+    fn pick(&self, cx: &CallContext<'_>) -> Pick<T> {
+        let mut choice = self;
+        loop {
+            match choice {
+                Self::Fail(failure) => return Pick::Fail(failure.clone()),
+                Self::Gate(gate) => match gate.pass(cx) {
+                    Ok(child) => match (cx.session(), &gate.sessions) {
+                        (Some(session), Some(sessions)) => {
+                            return sessions.pick(&session, || child.pick(cx));
+                        }
+                        _ => choice = child,
+                    },
+                    Err(dropped) => return Pick::Drop(dropped),
+                },
+                Self::Leaf(leaf) => return leaf.pick(cx),
+                Self::Weighted(weighted) => choice = weighted.choose(cx.random()),
+            }
+        }
+    }
+
     /// Gives all calls that fail this failure. Calls that wait still wait.
     pub(crate) fn fail_with(&mut self, failure: &Arc<PickFailure>) {
         match self {
@@ -227,22 +237,28 @@ impl<T> Choice<T> {
 }
 
 /// The checks that every call of a leaf cluster has to pass: first the drops, then the limit of
-/// open calls (A32).
+/// open calls (A32). A call of a session that passes may go to its own endpoint (A75).
 #[derive(Debug)]
 pub(crate) struct Gate<T> {
     cluster: Arc<ClusterPlan>,
     open: Arc<CallCounter>,
     /// Counts the drops for load reports, if somebody wants them.
     drops: Option<Arc<DropCounters>>,
+    sessions: Option<Arc<Sessions<T>>>,
     child: Choice<T>,
 }
 
 impl<T> Gate<T> {
-    pub(crate) fn new(cluster: &ClusterImpl, child: Choice<T>) -> Self {
+    pub(crate) fn new(
+        cluster: &ClusterImpl,
+        sessions: Option<&Arc<Sessions<T>>>,
+        child: Choice<T>,
+    ) -> Self {
         Self {
             cluster: cluster.plan.clone(),
             open: cluster.counter.clone(),
             drops: cluster.drops.clone(),
+            sessions: sessions.cloned(),
             child,
         }
     }
@@ -304,6 +320,7 @@ impl<T> Gate<T> {
             && self.drops.as_ref().map(Arc::as_ptr) == other.drops.as_ref().map(Arc::as_ptr)
             && left.drops == right.drops
             && left.max_concurrent_requests == right.max_concurrent_requests
+            && self.sessions.as_ref().map(Arc::as_ptr) == other.sessions.as_ref().map(Arc::as_ptr)
             && self.child.same(&other.child)
     }
 }

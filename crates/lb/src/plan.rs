@@ -16,6 +16,7 @@
 //! ```
 
 mod outlier_detection;
+mod override_host;
 
 use std::{
     fmt,
@@ -25,8 +26,9 @@ use std::{
     time::Duration,
 };
 
-pub use self::outlier_detection::{
-    FailurePercentageEjection, OutlierDetection, SuccessRateEjection,
+pub use self::{
+    outlier_detection::{FailurePercentageEjection, OutlierDetection, SuccessRateEjection},
+    override_host::{HealthSet, OverrideHost},
 };
 use crate::{
     ClusterName, CustomPolicy, LoadStore, LocalityId, MetricFilter, Tree, endpoint::AddressList,
@@ -108,6 +110,33 @@ impl Node {
         }
     }
 
+    /// Calls `visit` with every endpoint below and its locality, but not with those of leaf clusters
+    /// below. `within` is the locality of the node.
+    fn each_placed<'a>(
+        &'a self,
+        within: &'a LocalityId,
+        visit: &mut dyn FnMut(&'a Endpoint, &'a LocalityId),
+    ) {
+        match self {
+            Self::Cluster(_) | Self::Failing(_) => {}
+            Self::Leaf(leaf) => {
+                for endpoint in leaf.endpoints.iter() {
+                    visit(endpoint, endpoint.locality.as_ref().unwrap_or(within));
+                }
+            }
+            Self::Localities(localities) => {
+                for locality in localities.iter() {
+                    locality.child.each_placed(&locality.id, visit);
+                }
+            }
+            Self::Priority(priority) => {
+                for child in &priority.children {
+                    child.node.each_placed(within, visit);
+                }
+            }
+        }
+    }
+
     /// A `round_robin` leaf.
     pub fn round_robin(endpoints: impl Into<Arc<[Endpoint]>>) -> Self {
         Self::Leaf(Leaf {
@@ -119,7 +148,8 @@ impl Node {
 
 /// `xds_cluster_impl` (A32, A37): the drops and the limit that apply to all calls of a cluster.
 ///
-/// Outlier detection is part of it, because both are about all endpoints of the cluster. Session affinity (`xds_override_host`) below (A75).
+/// Outlier detection is part of it, because both are about all endpoints of the cluster. Session affinity is
+/// below (A75), and its settings are here, because sessions stick to endpoints of all priorities.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClusterPlan {
     /// The cluster.
@@ -140,8 +170,26 @@ pub struct ClusterPlan {
     /// Endpoints whose health is DRAINING (A55). The cluster knows them, because sessions may stick
     /// to them. No leaf has them, because they get no other calls.
     pub draining: Arc<[Endpoint]>,
+    /// How sessions stick to endpoints (`xds_override_host`, A75).
+    pub override_host: OverrideHost,
     /// The tree that calls are balanced over.
     pub child: Node,
+}
+
+impl ClusterPlan {
+    /// Calls `visit` with every endpoint of the cluster, its health and its locality: those of all
+    /// priorities, and the draining ones.
+    pub(crate) fn each_endpoint(&self, visit: &mut dyn FnMut(&Endpoint, Health, &LocalityId)) {
+        let nowhere = LocalityId::default();
+        let child = &self.child;
+        child.each_placed(&nowhere, &mut |endpoint, locality| {
+            visit(endpoint, endpoint.health, locality);
+        });
+        for endpoint in self.draining.iter() {
+            let locality = endpoint.locality.as_ref().unwrap_or(&nowhere);
+            visit(endpoint, Health::Draining, locality);
+        }
+    }
 }
 
 /// The load counting of a cluster: each leaf cluster has its own, under an aggregate too (A75).

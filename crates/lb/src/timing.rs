@@ -11,6 +11,9 @@ pub const FAILOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// priority.
 pub const RETENTION: Duration = Duration::from_secs(15 * 60);
 
+/// The least time between two looks for connections that sessions no longer use (A75).
+pub const SESSION_SWEEP_MIN: Duration = Duration::from_secs(5);
+
 /// How long one more READY endpoint may wait for a picker. It may wait, because a picker for each
 /// of thousands of connecting endpoints would cost too much. Each wait is four times as long as the
 /// one before, up to [`COALESCE_MAX`]. After a time of `COALESCE_MAX` without a wait, the first is

@@ -315,7 +315,7 @@ impl Selector for FirstReady {
 /// Connects every endpoint that is IDLE, as calls for each of them would.
 fn connect_held(sim: &mut Sim) {
     for view in sim.balancer.endpoints(CLUSTER) {
-        sim.handle(BalancerEvent::Demand(view.id));
+        sim.handle(BalancerEvent::Demand(view.id.into()));
     }
     sim.flush();
 }

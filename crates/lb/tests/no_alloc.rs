@@ -132,7 +132,7 @@ fn a_pick_that_wakes_allocates_nothing() {
         all_alike(&ring_hash(Some("user")), 2),
     )));
     let first = sim.balancer.endpoints(CLUSTER)[0].id;
-    sim.handle(BalancerEvent::Demand(first));
+    sim.handle(BalancerEvent::Demand(first.into()));
     sim.flush();
     sim.ready(&[1]);
     let picker = sim.picker.as_ref().unwrap();
@@ -216,7 +216,7 @@ fn ready(root: Node) -> Sim {
 
 fn demand_all(sim: &mut Sim) {
     for view in sim.balancer.endpoints(CLUSTER) {
-        sim.handle(BalancerEvent::Demand(view.id));
+        sim.handle(BalancerEvent::Demand(view.id.into()));
     }
     sim.flush();
 }

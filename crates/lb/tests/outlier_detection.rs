@@ -453,7 +453,7 @@ fn watched(settings: &OutlierDetection, child: Node) -> Plan {
 fn connected(plan: Plan) -> Sim {
     let mut sim = Sim::ready_with(plan);
     for view in sim.balancer.endpoints(CLUSTER) {
-        sim.handle(crowfly_lb::BalancerEvent::Demand(view.id));
+        sim.handle(crowfly_lb::BalancerEvent::Demand(view.id.into()));
     }
     sim.flush();
     let ports: Vec<_> = sim.live.values().copied().collect();

@@ -7,13 +7,264 @@
     reason = "test code"
 )]
 
+mod sessions;
 mod sim;
 
-use crowfly_lb::{EndpointState, Node};
+use std::collections::BTreeMap;
+
+use crowfly_lb::{EndpointState, Health, LocalityId, Node, OverrideHost, Plan};
+use sessions::{ALL, Stuck, WELL, healthy, stick, with_health, with_timeout};
 use sim::{
-    CLUSTER, Sim, address, endpoint,
-    plans::{cluster, tree_of},
+    CLUSTER, Sim, address, endpoint, endpoints_at,
+    plans::{aggregate, cluster, localities, priorities, ring_hash, tree_of, zone},
 };
+
+/// C-core: DelegatesToChild. A call without a session goes where the leaf sends it, and asks for nothing.
+#[test]
+fn a_call_without_a_session_is_balanced() {
+    let mut sim = Sim::ready_with(tree_of(cluster(CLUSTER, zone(&[1, 2, 3]))));
+    assert_eq!(sim.count(6), BTreeMap::from([(1, 2), (2, 2), (3, 2)]));
+    assert_eq!(sim.balancer.next_timeout(), None);
+}
+
+/// C-core: OverrideHost. A call of a session goes to its backend, whoever's turn it is. The first call of all
+/// sessions waits until the balancer looks for backends.
+#[test]
+fn a_session_sticks_to_its_backend() {
+    let mut sim = Sim::ready_with(tree_of(cluster(CLUSTER, zone(&[1, 2, 3]))));
+    let demand = stick(&mut sim, &[2]).demand();
+    assert_eq!(stick(&mut sim, &[3]), Stuck::Queue, "one call asks for all");
+    sim.demand(demand);
+    assert_eq!(sim.publishes, 1, "both calls look again");
+    for port in [2, 2, 1, 3, 3, 2] {
+        assert_eq!(stick(&mut sim, &[port]), Stuck::On(port));
+    }
+}
+
+/// gRFC A75: a session without a backend is balanced like any call.
+#[test]
+fn the_first_call_of_a_session_is_balanced() {
+    let mut sim = open(tree_of(cluster(CLUSTER, zone(&[1, 2]))));
+    let picked: BTreeMap<_, usize> = (0..4).fold(BTreeMap::new(), |mut counts, _| {
+        *counts.entry(stick(&mut sim, &[]).port()).or_default() += 1;
+        counts
+    });
+    assert_eq!(picked, BTreeMap::from([(1, 2), (2, 2)]));
+}
+
+/// S12-03 and C-core's SubchannelNotFound: a session whose backend is not known is balanced.
+#[test]
+fn a_session_whose_backend_is_gone_is_balanced() {
+    let mut sim = open(tree_of(cluster(CLUSTER, zone(&[1, 2]))));
+    let picked = [(); 4].map(|()| stick(&mut sim, &[9]).port());
+    assert!(picked.contains(&1) && picked.contains(&2), "{picked:?}");
+}
+
+/// S12-03 and C-core's SubchannelsComeAndGo: a backend that leaves the plan loses its sessions at once, even while
+/// its leaf still has it. When it comes back, they stick to it again.
+#[test]
+fn a_backend_may_leave_and_return() {
+    let mut sim = open(tree_of(cluster(CLUSTER, zone(&[1, 2, 3]))));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+
+    sim.plan(tree_of(cluster(CLUSTER, zone(&[1, 4, 3]))));
+    let picked = [(); 6].map(|()| stick(&mut sim, &[2]).port());
+    assert!(picked.contains(&1) && picked.contains(&3), "{picked:?}");
+    sim.ready(&[4]);
+    assert_eq!(sim.releases, [2]);
+
+    sim.plan(tree_of(cluster(CLUSTER, zone(&[2, 3]))));
+    sim.ready(&[2]);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+}
+
+/// S12-07 and C-core's OverrideIsQueuedInIdleOrConnectingAndFailedInTransientFailure: a call waits for a backend
+/// that connects, and not for one that failed. It is woken by either.
+#[test]
+fn a_call_waits_for_its_backend_until_that_fails() {
+    let mut sim = open(tree_of(cluster(CLUSTER, zone(&[1, 2, 3]))));
+    sim.idle(2);
+    sim.forget();
+    assert_eq!(stick(&mut sim, &[2]), Stuck::Queue);
+    sim.connecting(2);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::Queue);
+    assert_eq!(sim.publishes, 0, "nothing has changed for anyone");
+
+    sim.failing(2, "refused");
+    assert_eq!(sim.publishes, 1, "the call is woken at once");
+    let picked = [(); 4].map(|()| stick(&mut sim, &[2]).port());
+    assert!(picked.contains(&1) && picked.contains(&3), "{picked:?}");
+    sim.ready(&[2]);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+}
+
+/// gRFC A75: a READY backend comes before one that is IDLE, that before one that connects, and that before one
+/// without a connection, whatever their order in the session.
+#[test]
+fn the_states_of_a_sessions_backends_have_an_order() {
+    let mut sim = Sim::new();
+    sim.plan(tree_of(cluster(CLUSTER, ring_hash(&[1, 2, 3, 4, 5]))));
+    let demand = stick(&mut sim, &[1]).demand();
+    sim.demand(demand);
+    // None is connected: the first one is.
+    let first = stick(&mut sim, &[4, 5]).demand();
+    sim.demand(first);
+    assert_eq!(sim.connects.pop(), Some(4));
+    // 4 connects, and 5 has nothing: wait.
+    assert_eq!(stick(&mut sim, &[5, 4]), Stuck::Queue);
+    sim.ready(&[4]);
+    assert_eq!(stick(&mut sim, &[5, 4]), Stuck::On(4));
+    // 4 is IDLE, 3 connects, 5 has nothing: 4 is connected.
+    let third = stick(&mut sim, &[3]).demand();
+    sim.demand(third);
+    assert_eq!(sim.connects.pop(), Some(3));
+    sim.idle(4);
+    sim.forget();
+    let wanted = stick(&mut sim, &[5, 3, 4]).demand();
+    sim.demand(wanted);
+    assert_eq!(sim.connects, [4]);
+    // 4 and 3 fail: 5 is created, because a failure is not waited for.
+    sim.failing(4, "refused");
+    sim.failing(3, "refused");
+    sim.forget();
+    let wanted = stick(&mut sim, &[4, 3, 5]).demand();
+    sim.demand(wanted);
+    assert!(sim.connects.contains(&5));
+}
+
+/// S12-04 and C-core's DrainingState: a draining backend keeps its sessions and gets no other calls, until it is
+/// removed.
+#[test]
+fn a_draining_backend_keeps_its_sessions() {
+    let mut sim = open(draining(&[1, 2, 3], &[], ALL));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    sim.plan(draining(&[1, 3], &[2], ALL));
+    assert_eq!((&sim.connects[..], &sim.releases[..]), (&[][..], &[][..]));
+    assert_eq!(sim.count(4), BTreeMap::from([(1, 2), (3, 2)]));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+
+    sim.plan(draining(&[1, 3], &[], ALL));
+    assert_eq!(sim.releases, [2]);
+    assert_ne!(stick(&mut sim, &[2]).port(), 2);
+}
+
+/// S12-04: if sessions may not stick to draining backends, they move, and the connection is not kept for them.
+#[test]
+fn a_draining_backend_loses_its_sessions_if_the_cluster_says_so() {
+    let mut sim = open(draining(&[1, 2], &[], WELL));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    sim.plan(draining(&[1], &[2], WELL));
+    assert_eq!(sim.releases, [2]);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(1));
+
+    // The next plan allows it: the session connects it again, and the one after lets go of it.
+    sim.plan(draining(&[1], &[2], ALL));
+    let wanted = stick(&mut sim, &[2]).demand();
+    sim.demand(wanted);
+    sim.ready(&[2]);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    sim.forget();
+    sim.plan(draining(&[1], &[2], WELL));
+    assert_eq!(sim.releases, [2]);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(1));
+}
+
+/// S12-04 and C-core's DrainingSubchannelIsConnecting: the connection of a draining backend is lost. A session waits
+/// until it is made again, and is woken although no leaf has the backend.
+#[test]
+fn a_session_waits_for_a_draining_backend() {
+    let mut sim = open(draining(&[1, 2, 3], &[], ALL));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    sim.plan(draining(&[1, 3], &[2], ALL));
+    sim.idle(2);
+    let wanted = stick(&mut sim, &[2]).demand();
+    assert_eq!(stick(&mut sim, &[2]), Stuck::Queue);
+    assert_eq!(sim.count(4), BTreeMap::from([(1, 2), (3, 2)]));
+    sim.forget();
+    sim.demand(wanted);
+    assert_eq!(sim.connects, [2]);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::Queue);
+    sim.connecting(2);
+    sim.forget();
+    sim.ready(&[2]);
+    assert_eq!(sim.publishes, 1);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    assert_eq!(sim.count(4), BTreeMap::from([(1, 2), (3, 2)]));
+}
+
+/// S12-07: a backend that sessions alone hold is not tried again by itself after it failed, but by the next session.
+#[test]
+fn a_backend_of_sessions_alone_is_tried_again_for_a_session() {
+    let mut sim = open(draining(&[1], &[2], ALL));
+    let wanted = stick(&mut sim, &[2]).demand();
+    sim.demand(wanted);
+    sim.failing(2, "refused");
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(1));
+    sim.forget();
+    sim.idle(2);
+    assert!(sim.connects.is_empty());
+    let wanted = stick(&mut sim, &[2]).demand();
+    sim.demand(wanted);
+    assert_eq!(sim.connects, [2]);
+}
+
+/// C-core's DrainingToHealthy: the leaf takes the backend back, with its connection.
+#[test]
+fn a_draining_backend_becomes_healthy_again() {
+    let mut sim = open(draining(&[1, 2, 3], &[], ALL));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    sim.plan(draining(&[1, 3], &[2], ALL));
+    sim.plan(draining(&[1, 2, 3], &[], ALL));
+    assert_eq!((&sim.connects[..], &sim.releases[..]), (&[][..], &[][..]));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    assert_eq!(sim.count(3), BTreeMap::from([(1, 1), (2, 1), (3, 1)]));
+    // It is the leaf's own again: no time takes it away.
+    sim.advance_secs(3 * 60 * 60);
+    assert!(sim.releases.is_empty());
+}
+
+/// C-core's OverrideHostStatus: sessions stick to backends of the allowed health only.
+#[test]
+fn sessions_stick_to_backends_of_allowed_health() {
+    let sets = [
+        (ALL, [true, true, true]),
+        (
+            &[Health::Healthy, Health::Draining][..],
+            [false, true, true],
+        ),
+        (
+            &[Health::Unknown, Health::Draining][..],
+            [true, false, true],
+        ),
+        (WELL, [true, true, false]),
+        (&[][..], [false; 3]),
+    ];
+    let plan = |set: &[Health]| {
+        let endpoints = vec![endpoint(&[1]), healthy(2)];
+        with_health(set, endpoints, endpoints_at(&[3]))
+    };
+    let mut sim = open(plan(ALL));
+    let wanted = stick(&mut sim, &[3]).demand();
+    sim.demand(wanted);
+    sim.ready(&[3]);
+    for (set, sticks) in sets {
+        sim.plan(plan(set));
+        for (port, sticks) in [1, 2, 3].into_iter().zip(sticks) {
+            if sticks && port == 3 && stick(&mut sim, &[3]) == Stuck::Queue {
+                panic!("the connection of {port} was not kept");
+            }
+            let picked = [(); 4].map(|()| stick(&mut sim, &[port]).port());
+            assert_eq!(picked.iter().all(|p| *p == port), sticks, "{set:?}: {port}");
+        }
+        if !set.contains(&Health::Draining) {
+            // It was let go of: the next set needs it again.
+            sim.plan(plan(ALL));
+            let wanted = stick(&mut sim, &[3]).demand();
+            sim.demand(wanted);
+            sim.ready(&[3]);
+        }
+    }
+}
 
 /// gRFC A61: a session sticks to every address of its backend, and to the connected one first.
 #[test]
@@ -29,4 +280,300 @@ fn the_addresses_of_a_session_begin_with_the_connected_one() {
     let call = sim.call();
     let addresses: Vec<_> = call.session_addresses().collect();
     assert_eq!(addresses, [2, 1, 3].map(address));
+}
+
+/// S12-11 and C-core's MultipleAddressesPerEndpoint: any address of a backend leads to its connection, also after it
+/// connected to another one of them, and after one of them was taken away.
+#[test]
+fn any_address_of_a_backend_leads_to_it() {
+    let backends = |first: &[u16]| {
+        let backends = vec![endpoint(first), endpoint(&[3, 4])];
+        tree_of(cluster(CLUSTER, Node::round_robin(backends)))
+    };
+    let mut sim = open(backends(&[1, 2]));
+    for session in [&[1, 2][..], &[2, 1], &[2], &[9, 2]] {
+        assert_eq!(stick(&mut sim, session), Stuck::On(1));
+    }
+    assert_eq!(stick(&mut sim, &[4]), Stuck::On(3));
+    let at_the_other = EndpointState::Ready {
+        transport: 2,
+        address: address(2),
+    };
+    sim.report(1, at_the_other);
+    assert_eq!(stick(&mut sim, &[1, 2]), Stuck::On(2));
+
+    // The backend with other addresses is another one to balancing. The session finds it by the one that stays.
+    sim.plan(backends(&[2]));
+    sim.ready_newest(2);
+    assert_eq!(stick(&mut sim, &[1, 2]), Stuck::On(2));
+    let picked = [(); 4].map(|()| stick(&mut sim, &[1]).port());
+    assert!(picked.contains(&3), "the other address is gone: {picked:?}");
+}
+
+/// S12-06: a session sticks to a backend of a lower priority while a higher one serves. The backend has no
+/// connection, because its priority was never needed: the first call of the session makes one.
+#[test]
+fn a_session_sticks_to_a_backend_of_a_lower_priority() {
+    let mut sim = open(tree_of(cluster(CLUSTER, priorities(&[&[1], &[2, 3]]))));
+    let wanted = stick(&mut sim, &[3]).demand();
+    assert_eq!(stick(&mut sim, &[3]), Stuck::Queue);
+    // Two calls that race ask for one connection.
+    sim.demand(wanted);
+    sim.demand(wanted);
+    assert_eq!(sim.connects, [3]);
+    sim.ready(&[3]);
+    assert_eq!(stick(&mut sim, &[3]), Stuck::On(3));
+    assert_eq!(sim.count(3), BTreeMap::from([(1, 3)]));
+}
+
+/// S12-06: a backend that moves between priorities, with renamed children, keeps its sessions and its connection.
+#[test]
+fn a_backend_that_moves_between_priorities_keeps_its_sessions() {
+    let mut sim = open(tree_of(cluster(CLUSTER, priorities(&[&[1, 2], &[3]]))));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    let id = sim.id(2);
+    let moved = sim::plans::priority(&[("child7", zone(&[1])), ("child8", zone(&[3, 2]))]);
+    sim.plan(tree_of(cluster(CLUSTER, moved)));
+    sim.ready(&[1]);
+    assert_eq!((sim.id(2), sim.releases.contains(&2)), (id, false));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    assert_eq!(sim.count(3), BTreeMap::from([(1, 3)]));
+
+    // The lower priority is needed and has it again.
+    sim.failing(1, "refused");
+    sim.ready(&[3]);
+    assert_eq!(sim.count(4), BTreeMap::from([(2, 2), (3, 2)]));
+    assert_eq!((sim.id(2), sim.releases.contains(&2)), (id, false));
+}
+
+/// S12-08: calls through a connection of sessions alone count in the locality of the backend, for the limit of the
+/// cluster and for the backend.
+#[test]
+fn calls_through_a_connection_of_sessions_are_counted() {
+    let zones = |zone| {
+        let low = localities(&[("b", 1, &[2]), (zone, 1, &[3])]);
+        let high = localities(&[("a", 1, &[1])]);
+        let node = sim::plans::priority(&[("child0", high), ("child1", low)]);
+        tree_of(sim::plans::gate(CLUSTER, &[], 2, node))
+    };
+    let mut sim = open(zones("c"));
+    let wanted = stick(&mut sim, &[3]).demand();
+    sim.demand(wanted);
+    sim.ready(&[3]);
+    let call = sim.session_call(&[3]);
+    assert_eq!(call.locality(), &LocalityId::new("us", "c", ""));
+    assert_eq!(call.cluster().unwrap().as_str(), CLUSTER);
+    let other = sim.session_call(&[3]);
+    let dropped = sim.pick_drop();
+    assert!(dropped.contains("circuit breaker"), "{dropped}");
+    let view = |sim: &Sim| {
+        let mut roster = sim.balancer.roster(CLUSTER).into_iter();
+        roster.find(|view| view.addresses[0] == address(3)).unwrap()
+    };
+    assert_eq!((view(&sim).picks, view(&sim).in_flight), (2, 2));
+    drop((call, other));
+    assert_eq!(view(&sim).in_flight, 0);
+
+    // The backend moves to another locality of its priority.
+    sim.plan(zones("d"));
+    assert!(sim.releases.is_empty());
+    let call = sim.session_call(&[3]);
+    assert_eq!(call.locality(), &LocalityId::new("us", "d", ""));
+}
+
+/// S12-08 and C-core's ChildPolicyNeverCreatedSubchannel: a draining backend that no leaf ever had is connected for a
+/// session.
+#[test]
+fn a_draining_backend_that_no_leaf_had_is_connected() {
+    let mut sim = open(draining(&[1, 3], &[2], ALL));
+    let wanted = stick(&mut sim, &[2]).demand();
+    sim.demand(wanted);
+    assert_eq!(sim.connects, [2]);
+    sim.connecting(2);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::Queue);
+    sim.forget();
+    sim.ready(&[2]);
+    assert_eq!(sim.publishes, 1);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    assert_eq!(sim.count(2), BTreeMap::from([(1, 1), (3, 1)]));
+}
+
+/// C-core's ChildPolicyUnrefsSubchannelNotUsedWithinIdleThreshold: a connection that no session used is let go with
+/// its leaf.
+#[test]
+fn a_connection_that_no_session_used_is_not_kept() {
+    let mut sim = open(draining(&[1, 2, 3], &[], ALL));
+    assert_eq!(stick(&mut sim, &[3]), Stuck::On(3));
+    sim.plan(draining(&[1, 3], &[2], ALL));
+    assert_eq!(sim.releases, [2]);
+    // A call without a session is no use.
+    let _ = sim.count(20);
+    sim.plan(draining(&[3], &[2, 1], ALL));
+    assert_eq!(sim.releases, [2, 1]);
+}
+
+/// S12-09 and C-core's IdleTimer: the connection of sessions alone is kept until none has used it for the timeout, and
+/// each use extends that. Looks come when they are due, and at least 5 s apart.
+#[test]
+fn a_connection_is_kept_until_its_sessions_are_idle() {
+    let plan = |leaf: &[u16], rest: &[u16]| with_timeout(60, &draining(leaf, rest, ALL));
+    let mut sim = open(plan(&[1, 2, 3], &[]));
+    let started = sim.now();
+    let due = |sim: &Sim| {
+        sim.balancer
+            .next_timeout()
+            .map(|at| (at - started).as_secs())
+    };
+    assert_eq!(due(&sim), None, "leaves keep all connections");
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    assert_eq!(stick(&mut sim, &[3]), Stuck::On(3));
+
+    sim.advance_secs(5);
+    sim.plan(plan(&[1], &[2, 3]));
+    assert_eq!(due(&sim), Some(60));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    assert_eq!(stick(&mut sim, &[3]), Stuck::On(3));
+    sim.advance_secs(55);
+    assert_eq!((sim.releases.len(), due(&sim)), (0, Some(65)));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    sim.advance_secs(5);
+    assert_eq!((&sim.releases[..], due(&sim)), (&[3][..], Some(120)));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    sim.advance_secs(55);
+    assert_eq!((&sim.releases[..], due(&sim)), (&[3][..], Some(125)));
+    sim.advance_secs(5);
+    assert_eq!((&sim.releases[..], due(&sim)), (&[3, 2][..], None));
+    // A session that comes later makes it connect again.
+    let wanted = stick(&mut sim, &[3]).demand();
+    sim.demand(wanted);
+    assert_eq!(sim.connects, [3]);
+}
+
+/// S12-10: another timeout counts at once, and looks are 5 s apart, however short it is.
+#[test]
+fn another_timeout_sets_the_time_of_the_next_look() {
+    let plan = |seconds| with_timeout(seconds, &draining(&[1], &[2, 3], ALL));
+    let mut sim = open(plan(3600));
+    let started = sim.now();
+    let due = |sim: &Sim| {
+        sim.balancer
+            .next_timeout()
+            .map(|at| (at - started).as_secs())
+    };
+    for port in [2, 3] {
+        let wanted = stick(&mut sim, &[port]).demand();
+        sim.demand(wanted);
+        sim.ready(&[port]);
+        assert_eq!(stick(&mut sim, &[port]), Stuck::On(port));
+    }
+    assert_eq!(due(&sim), Some(3600));
+    sim.advance_secs(10);
+    sim.plan(plan(60));
+    assert_eq!(due(&sim), Some(60));
+    sim.advance_secs(49);
+    assert_eq!(stick(&mut sim, &[3]), Stuck::On(3));
+    sim.advance_secs(1);
+    assert_eq!((&sim.releases[..], due(&sim)), (&[2][..], Some(119)));
+    sim.plan(plan(1));
+    assert_eq!(due(&sim), Some(65), "not before 5 s after the last look");
+    sim.advance_secs(4);
+    assert_eq!(sim.releases, [2]);
+    sim.advance_secs(1);
+    assert_eq!((&sim.releases[..], due(&sim)), (&[2, 3][..], None));
+}
+
+/// gRFC A75: under `pick_first` the endpoint that is connected keeps its sessions, and another one gets a connection of
+/// its own. When the leaf goes, the endpoint takes its connection over.
+#[test]
+fn sessions_stick_under_pick_first() {
+    let in_order = |ports: &[u16]| sessions::pick_first(ports);
+    let low = |ports| sim::plans::priority(&[("child0", zone(&[9])), ("child1", in_order(ports))]);
+    let mut sim = open(tree_of(cluster(CLUSTER, in_order(&[1, 2]))));
+    assert_eq!(stick(&mut sim, &[1]), Stuck::On(1));
+    let wanted = stick(&mut sim, &[2]).demand();
+    sim.demand(wanted);
+    assert_eq!(sim.connects, [2]);
+    sim.ready(&[2]);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    assert_eq!(sim.count(3), BTreeMap::from([(1, 3)]));
+
+    // The leaf is replaced by a priority that is not needed: both endpoints are kept for their sessions.
+    sim.forget();
+    sim.plan(tree_of(cluster(CLUSTER, low(&[1, 2]))));
+    sim.ready(&[9]);
+    assert_eq!(
+        sim.connects,
+        [9, 1],
+        "1 is connected before its list is released"
+    );
+    assert_eq!(sim.releases, [1]);
+    sim.ready(&[1]);
+    for port in [1, 2] {
+        assert_eq!(stick(&mut sim, &[port]), Stuck::On(port));
+    }
+    assert_eq!(sim.count(3), BTreeMap::from([(9, 3)]));
+    sim.advance(OverrideHost::default().idle_timeout);
+    assert_eq!(sim.releases, [1, 1, 2]);
+}
+
+/// gRFC A75: every leaf cluster of an aggregate has its own sessions, and a change of a cluster that is not in use is
+/// noticed as well.
+#[test]
+fn leaf_clusters_of_an_aggregate_have_their_own_sessions() {
+    let plan = || tree_of(aggregate(&[("x", zone(&[1])), ("y", zone(&[2]))]));
+    let mut sim = open(plan());
+    assert_eq!(
+        stick(&mut sim, &[2]),
+        Stuck::On(1),
+        "it is in another cluster"
+    );
+    sim.failing(1, "refused");
+    sim.ready(&[2]);
+    let wanted = stick(&mut sim, &[2]).demand();
+    sim.demand(wanted);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+}
+
+/// gRFC A75: a changed endpoint or state costs what changed, not the number of endpoints that sessions may stick to.
+#[test]
+fn a_change_costs_what_it_changes() {
+    let ports: Vec<u16> = (1..=5_000).collect();
+    let lower: Vec<u16> = (5_001..=10_000).collect();
+    let mut sim =
+        Sim::ready_with_in_one_batch(tree_of(cluster(CLUSTER, priorities(&[&ports, &lower]))));
+    let demand = stick(&mut sim, &[7]).demand();
+    sim.demand(demand);
+    let wanted = stick(&mut sim, &[9_000]).demand();
+    let visits = sim.balancer.visits();
+    sim.demand(wanted);
+    sim.ready(&[9_000]);
+    assert_eq!(stick(&mut sim, &[9_000]), Stuck::On(9_000));
+    assert!(sim.balancer.visits() - visits < 10);
+
+    let mut other = lower;
+    other[17] = 20_000;
+    let visits = sim.balancer.visits();
+    sim.plan(tree_of(cluster(CLUSTER, priorities(&[&ports, &other]))));
+    assert!(
+        sim.balancer.visits() - visits < 10,
+        "{}",
+        sim.balancer.visits() - visits
+    );
+    let wanted = stick(&mut sim, &[20_000]).demand();
+    sim.demand(wanted);
+    assert_eq!(sim.connects.last(), Some(&20_000));
+}
+
+/// A balancer that has the plan, with all endpoints of its leaves ready, and sessions.
+fn open(plan: Plan) -> Sim {
+    let mut sim = Sim::ready_with(plan);
+    let demand = stick(&mut sim, &[]).demand();
+    sim.demand(demand);
+    sim.forget();
+    sim
+}
+
+/// A leaf of healthy endpoints, and draining endpoints, with the health that sessions may stick to.
+fn draining(leaf: &[u16], draining: &[u16], health: &[Health]) -> Plan {
+    with_health(health, endpoints_at(leaf).to_vec(), endpoints_at(draining))
 }

@@ -17,8 +17,8 @@ use std::{
 };
 
 use crowfly_lb::{
-    BalancerEvent, CallContext, Connectivity, Endpoint, EndpointState, HashHeader, Locality,
-    LocalityId, Node, Pick, Plan, Policy, RingSize, hash_values,
+    BalancerEvent, CallContext, Connectivity, Demand, Endpoint, EndpointState, HashHeader,
+    Locality, LocalityId, Node, Pick, Plan, Policy, RingSize, hash_values,
 };
 use leaf::leaf;
 use sim::{
@@ -89,7 +89,7 @@ fn all_ready_with(plan: Plan) -> Sim {
 fn demand_all(sim: &mut Sim) {
     for view in sim.balancer.endpoints(sim::CLUSTER) {
         if view.state == Connectivity::Idle {
-            sim.handle(BalancerEvent::Demand(view.id));
+            sim.handle(BalancerEvent::Demand(view.id.into()));
             sim.flush();
             sim.ready(&[view.addresses[0].port()]);
         }
@@ -110,7 +110,7 @@ fn state(sim: &Sim) -> String {
 fn demand(sim: &mut Sim, port: Port) {
     let views = sim.balancer.endpoints(sim::CLUSTER);
     let mut views = views.iter().filter(|view| view.addresses[0].port() == port);
-    sim.handle(BalancerEvent::Demand(views.next().unwrap().id));
+    sim.handle(BalancerEvent::Demand(views.next().unwrap().id.into()));
     sim.flush();
 }
 
@@ -485,10 +485,10 @@ fn the_same_header_leads_to_the_same_endpoint() {
 fn a_call_without_a_hash_takes_what_is_ready() {
     let mut sim = Sim::new();
     sim.plan(leaf(by_header(), at(&[1, 2, 3, 4])));
-    let Pick::Wake(id) = pick_with(&sim, 1, None) else {
+    let Pick::Wake(Demand::Endpoint(id)) = pick_with(&sim, 1, None) else {
         panic!("all are idle");
     };
-    sim.handle(BalancerEvent::Demand(id));
+    sim.handle(BalancerEvent::Demand(id.into()));
     sim.flush();
     for seed in 0..20 {
         assert!(
@@ -508,7 +508,7 @@ fn a_call_without_a_hash_takes_what_is_ready() {
     }
     assert_eq!(woken.len(), 3, "each of the others is asked for once");
 
-    sim.handle(BalancerEvent::Demand(*woken.first().unwrap()));
+    sim.handle(BalancerEvent::Demand((*woken.first().unwrap()).into()));
     sim.flush();
     for seed in 0..200 {
         let Pick::Ready(call) = pick_with(&sim, seed, None) else {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use crowfly_lb::{Call, CallContext, CallOutcome, EndpointId, Pick};
+use crowfly_lb::{Call, CallContext, CallOutcome, Demand, Pick};
 use http::Response;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -247,7 +247,7 @@ fn look(
     match picker.pick(&cx) {
         Pick::Ready(token) => {
             if let Some(endpoint) = token.wakes() {
-                wake(channel, endpoint);
+                wake(channel, endpoint.into());
             }
             Some(Ok(token))
         }
@@ -255,17 +255,17 @@ fn look(
         Pick::Fail(_) if may_wait => None,
         Pick::Fail(failure) => Some(Err((How::Unpicked, failure.to_string()))),
         Pick::Queue => None,
-        Pick::Wake(endpoint) => {
-            wake(channel, endpoint);
+        Pick::Wake(demand) => {
+            wake(channel, demand);
             None
         }
     }
 }
 
-/// Tells the driver that a call wants an endpoint, once.
-fn wake(channel: &ChannelContext, endpoint: EndpointId) {
+/// Tells the driver what a call needs, once.
+fn wake(channel: &ChannelContext, demand: Demand) {
     // The driver is gone when the channel is.
-    let _ = channel.queries.unbounded_send(Query::Demand(endpoint));
+    let _ = channel.queries.unbounded_send(Query::Demand(demand));
 }
 
 /// The reason why there was no endpoint, for a call whose deadline passed before it was sent.

@@ -115,13 +115,18 @@ fn usable(locality: &EdsLocality) -> impl Iterator<Item = &endpoints::EdsEndpoin
 fn endpoint(source: &endpoints::EdsEndpoint) -> Option<Endpoint> {
     let mut endpoint = Endpoint::new(source.addresses.clone())?;
     endpoint.weight = source.weight.into();
-    endpoint.health = match source.health {
+    endpoint.health = health(source.health);
+    endpoint.hash_key = source.hash_key.as_deref().map(Into::into);
+    Some(endpoint)
+}
+
+/// The balancer's form of a health.
+pub(super) fn health(health: Health) -> crowfly_lb::Health {
+    match health {
         Health::Draining => crowfly_lb::Health::Draining,
         Health::Healthy => crowfly_lb::Health::Healthy,
         Health::Unknown => crowfly_lb::Health::Unknown,
-    };
-    endpoint.hash_key = source.hash_key.as_deref().map(Into::into);
-    Some(endpoint)
+    }
 }
 
 fn sum(weights: impl Iterator<Item = NonZeroU32>) -> u64 {

@@ -3,7 +3,11 @@
 //! They are in one place, because a driver names an endpoint by its id alone. The roster of a leaf
 //! cluster says which of them are its own.
 
-use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    net::SocketAddr,
+    sync::Arc,
+};
 
 use smallvec::SmallVec;
 
@@ -12,6 +16,7 @@ use super::{
     ready::{Books, Connected, ReadyEndpoint},
     record::{Connection, Kind, Record, State},
     roster::Roster,
+    sessions::Stirred,
 };
 use crate::{Command, LocalityId, leaf::LeafId, plan::Endpoint, slots::Slots};
 
@@ -19,10 +24,14 @@ use crate::{Command, LocalityId, leaf::LeafId, plan::Endpoint, slots::Slots};
 #[derive(Debug)]
 pub(crate) struct Pool<T> {
     pub(super) records: Slots<Record<T>>,
-    pub(super) rosters: Slots<Roster>,
+    pub(super) rosters: Slots<Roster<T>>,
     /// Copies a transport, because each locality of an endpoint has one. It is a function so that
     /// only [`Balancer::new`](crate::Balancer::new) has to ask for `Clone`.
-    copy: fn(&T) -> T,
+    pub(super) copy: fn(&T) -> T,
+    /// The leaves whose endpoints are one list of addresses.
+    pub(super) flattened: HashSet<LeafId>,
+    /// The leaf clusters with changes that sessions may wait for.
+    pub(super) stirred: Vec<Stirred>,
     /// The number of failures that were reported. It orders them, because the text of a failed call
     /// names the last one.
     pub(super) failures: u64,
@@ -53,6 +62,8 @@ impl<T> Pool<T> {
             records: Slots::new(),
             rosters: Slots::new(),
             copy,
+            flattened: HashSet::new(),
+            stirred: Vec::new(),
             failures: 0,
             marks: 0,
             visits: 0,
@@ -109,7 +120,9 @@ impl<T> Pool<T> {
     /// Adds all endpoints of a `pick_first` leaf as one list of addresses.
     pub(crate) fn add_flattened(&mut self, owner: &Owner, all: &Endpoint) -> EndpointId {
         let addresses = all.addresses().clone();
-        let id = self.add(Record::new(owner.roster, Kind::Flattened, addresses));
+        let kind = Kind::Flattened { lent_to: None };
+        let id = self.add(Record::new(owner.roster, kind, addresses));
+        self.flattened.insert(owner.leaf);
         if let Some(record) = self.records.get_mut(id.0) {
             let place = (owner.leaf, &owner.locality);
             record.enter(id, place, None, self.copy);
@@ -139,12 +152,19 @@ impl<T> Pool<T> {
             if (owner, &locality) != (known.id, &known.locality) {
                 let transport = (self.copy)(&known.transport);
                 self.connect_owner(id, transport, known.address);
+                self.lend(id);
             }
         }
     }
 
     /// Removes the list of addresses of a `pick_first` leaf.
     pub(crate) fn remove_flattened(&mut self, id: EndpointId) {
+        let places = self.get(id).map(|record| &record.places);
+        if let Some(place) = places.and_then(|places| places.first()) {
+            let leaf = place.leaf;
+            self.flattened.remove(&leaf);
+        }
+        self.take_back(id);
         self.remove(id);
     }
 
@@ -193,6 +213,7 @@ impl<T> Pool<T> {
             self.affected.extend(record.leaves());
         }
         self.dial(id);
+        self.show(id);
         true
     }
 
@@ -204,14 +225,15 @@ impl<T> Pool<T> {
 
     /// Takes the driver's report. Returns whether the leaves that hold the endpoint must look again.
     pub(crate) fn report(&mut self, id: EndpointId, reported: EndpointState<T>) -> bool {
+        let is_wanted = self.is_wanted(id);
         let Some(record) = self.records.get_mut(id.0) else {
             return false;
         };
         let first = !std::mem::replace(&mut record.reported, true);
         let changed = match reported {
             EndpointState::Connecting => record.connecting(),
-            EndpointState::Idle if record.has_failed() => {
-                // An endpoint that failed is tried again for as long as it is wanted (A61).
+            EndpointState::Idle if record.has_failed() && is_wanted => {
+                // An endpoint that failed is tried again for as long as a leaf wants it (A61).
                 self.dial(id);
                 return false;
             }
@@ -221,13 +243,14 @@ impl<T> Pool<T> {
                     let books = books_of(&self.rosters, record.roster);
                     record.ready(id, (transport, address), books, self.copy)
                 }
-                Kind::Flattened => self.connect_owner(id, transport, address),
+                Kind::Flattened { .. } => self.connect_owner(id, transport, address),
             },
             EndpointState::TransientFailure(reason) => {
                 self.failures += 1;
                 record.failed(reason, self.failures)
             }
         };
+        self.show(id);
         first || changed
     }
 
@@ -251,13 +274,14 @@ impl<T> Pool<T> {
                 (Kind::Endpoint { .. }, _) => {
                     record.recount(books_of(&self.rosters, roster), self.copy);
                 }
-                (Kind::Flattened, State::Ready(connection)) => {
+                (Kind::Flattened { .. }, State::Ready(connection)) => {
                     let known = connection.any();
                     let (transport, address) = ((self.copy)(&known.transport), known.address);
                     self.connect_owner(id, transport, address);
                 }
-                (Kind::Flattened, _) => {}
+                (Kind::Flattened { .. }, _) => {}
             }
+            self.show(id);
         }
     }
 
@@ -305,7 +329,7 @@ impl<T> Pool<T> {
         self.records.len()
     }
 
-    fn dial(&mut self, id: EndpointId) {
+    pub(super) fn dial(&mut self, id: EndpointId) {
         let Some(record) = self.records.get_mut(id.0) else {
             return;
         };
@@ -317,7 +341,7 @@ impl<T> Pool<T> {
             id,
             cluster: roster.cluster.clone(),
             addresses: record.addresses.clone(),
-            is_pick_first: matches!(record.kind, Kind::Flattened),
+            is_pick_first: matches!(record.kind, Kind::Flattened { .. }),
         };
         // The driver may not have heard of the release yet.
         if record.released {
@@ -364,6 +388,6 @@ impl<T> Pool<T> {
     }
 }
 
-fn books_of(rosters: &Slots<Roster>, id: RosterId) -> Option<&Books> {
+pub(super) fn books_of<T>(rosters: &Slots<Roster<T>>, id: RosterId) -> Option<&Books> {
     rosters.get(id.0)?.books.as_ref()
 }

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::{
     Connectivity, EndpointId, EndpointView, RosterId, Wish,
     ready::{Books, Connected, Ledger, ReadyEndpoint, Settled},
+    sessions::Tie,
 };
 use crate::{Health, LocalityId, leaf::LeafId};
 
@@ -40,6 +41,8 @@ pub(crate) struct Record<T> {
     pub(super) roster: RosterId,
     pub(super) kind: Kind,
     pub(super) ledger: Ledger<T>,
+    /// The endpoint as its sessions see it; `None` if the cluster has no sessions.
+    pub(super) tie: Option<Box<Tie<T>>>,
 }
 
 /// The two kinds of thing that a driver connects.
@@ -55,7 +58,10 @@ pub(super) enum Kind {
     },
     /// All endpoints of a `pick_first` leaf as one list of addresses. A call is counted to the endpoint
     /// that owns the connected address.
-    Flattened,
+    Flattened {
+        /// The endpoint that owns the connected address, if sessions may stick to it.
+        lent_to: Option<EndpointId>,
+    },
 }
 
 /// A place of an endpoint in the tree.
@@ -76,6 +82,7 @@ impl<T> Record<T> {
             addresses,
             places: SmallVec::new(),
             ledger: Ledger::new(),
+            tie: None,
             state: State::Connecting,
             ejected: None,
             introduced: false,
@@ -268,10 +275,9 @@ impl<T> Record<T> {
         books: Option<&Books>,
         copy: fn(&T) -> T,
     ) -> bool {
-        let Some(first) = self.places.first() else {
+        let Some(locality) = self.locality().cloned() else {
             return false;
         };
-        let locality = first.locality.clone();
         let (addresses, ledger) = (&self.addresses, &mut self.ledger);
         let mut open = |transport, locality| {
             ledger.open(Connected {
@@ -284,7 +290,7 @@ impl<T> Record<T> {
             })
         };
         let mut connection = Connection::new(open(transport, locality));
-        for place in &self.places[1..] {
+        for place in self.places.iter().skip(1) {
             if connection.find(&place.locality).is_none() {
                 let transport = copy(&connection.first.transport);
                 let ready = open(transport, place.locality.clone());
@@ -312,6 +318,12 @@ impl<T> Record<T> {
             };
             *ready = self.ledger.open(connected);
         }
+    }
+
+    /// The locality of its first place. An endpoint that sessions alone hold is where the plan has it.
+    fn locality(&self) -> Option<&LocalityId> {
+        let place = self.places.first().map(|place| &place.locality);
+        place.or_else(|| self.tie.as_ref().map(|tie| &tie.locality))
     }
 
     pub(super) fn failed(&mut self, reason: Arc<str>, at: u64) -> bool {
@@ -381,7 +393,12 @@ impl<T> Connection<T> {
         }
     }
 
-    fn find(&self, locality: &LocalityId) -> Option<&Arc<ReadyEndpoint<T>>> {
+    /// The connection in one more locality.
+    pub(super) fn add(&mut self, ready: Arc<ReadyEndpoint<T>>) {
+        self.others.push(ready);
+    }
+
+    pub(super) fn find(&self, locality: &LocalityId) -> Option<&Arc<ReadyEndpoint<T>>> {
         let mut all = std::iter::once(&self.first).chain(&self.others);
         all.find(|ready| ready.locality == *locality)
     }

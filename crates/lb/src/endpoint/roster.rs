@@ -8,10 +8,11 @@
 //!   room for it;
 //! - the cluster's list of draining endpoints, which no leaf gets (A55).
 //!
-//! Outlier detection has its books here as well (A50, see `outlier`). Session affinity will keep the last use and its own subchannel per
-//! address, in the [`AddressIndex`] (A61, A75).
+//! Once a session sticks to an endpoint of the cluster, all endpoints of the plan are in the roster, because a
+//! session may stick to any of them (see `sessions`). Outlier detection has its books here as well (A50, see
+//! `outlier`).
 
-use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Instant};
 
 use super::{
     Ejection, EndpointId, Pool, RosterView, Wish,
@@ -19,8 +20,9 @@ use super::{
     outlier::Outliers,
     ready::Books,
     record::{Kind, Record, State},
+    sessions::RosterSessions,
 };
-use crate::{ClusterName, Command, Health, plan::Endpoint, slots::Key};
+use crate::{ClusterName, Command, Health, node::ChildId, plan::Endpoint, slots::Key};
 
 /// Names a roster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,24 +30,28 @@ pub(crate) struct RosterId(pub(super) Key);
 
 /// The endpoints of one leaf cluster.
 #[derive(Debug)]
-pub(super) struct Roster {
+pub(super) struct Roster<T> {
     /// The cluster whose tree the leaf cluster is in.
-    tree: ClusterName,
+    pub(super) tree: ClusterName,
+    /// The nearest child of a `priority` node that the leaf cluster is in.
+    pub(super) within: Option<ChildId>,
     pub(super) cluster: ClusterName,
     /// The calls of the cluster are counted here.
     pub(super) books: Option<Books>,
     pub(super) index: AddressIndex,
     draining: Vec<EndpointId>,
     /// Endpoints that no leaf holds.
-    unheld: BTreeSet<EndpointId>,
+    pub(super) unheld: BTreeSet<EndpointId>,
     /// False if some of the endpoints that no leaf holds may have to be released or removed. The
     /// next [`sweep`](Pool::sweep) decides that.
-    is_swept: bool,
+    pub(super) is_swept: bool,
     /// The books of outlier detection (A50); `None` while it is off.
     pub(super) outliers: Option<Box<Outliers>>,
+    /// The sessions that stick to endpoints of the cluster.
+    pub(super) sessions: RosterSessions<T>,
 }
 
-impl Roster {
+impl<T> Roster<T> {
     fn ejection(&self, id: EndpointId) -> Option<&Ejection> {
         self.outliers.as_ref()?.ejection(id)
     }
@@ -56,11 +62,14 @@ impl<T> Pool<T> {
     pub(crate) fn open_roster(
         &mut self,
         tree: &ClusterName,
+        within: Option<ChildId>,
         cluster: &ClusterName,
         books: Option<Books>,
     ) -> RosterId {
-        RosterId(self.rosters.insert(Roster {
+        let key = self.rosters.insert_with(|key| Roster {
+            sessions: RosterSessions::new(RosterId(key)),
             tree: tree.clone(),
+            within,
             cluster: cluster.clone(),
             books,
             index: AddressIndex::default(),
@@ -68,7 +77,8 @@ impl<T> Pool<T> {
             unheld: BTreeSet::new(),
             is_swept: true,
             outliers: None,
-        }))
+        });
+        RosterId(key)
     }
 
     /// Ends a roster whose leaves are gone.
@@ -76,6 +86,7 @@ impl<T> Pool<T> {
         let Some(roster) = self.rosters.get_mut(id.0) else {
             return;
         };
+        roster.sessions.close();
         for id in std::mem::take(&mut roster.unheld) {
             self.remove(id);
         }
@@ -144,6 +155,7 @@ impl<T> Pool<T> {
         } else {
             roster.unheld.insert(endpoint);
             roster.is_swept = false;
+            roster.sessions.loosen(endpoint);
         }
     }
 
@@ -156,6 +168,7 @@ impl<T> Pool<T> {
     pub(crate) fn sweep(
         &mut self,
         id: RosterId,
+        now: Instant,
         each_listed: impl FnOnce(&mut dyn FnMut(&Endpoint)),
     ) {
         let Some(roster) = self.rosters.get_mut(id.0) else {
@@ -163,6 +176,10 @@ impl<T> Pool<T> {
         };
         if std::mem::replace(&mut roster.is_swept, true) {
             return;
+        }
+        if roster.sessions.are_open() {
+            // The sessions know which endpoints the plan has.
+            return self.sweep_loose(id, now);
         }
         let mark = self.next_mark();
         each_listed(&mut |endpoint| {
@@ -196,7 +213,7 @@ impl<T> Pool<T> {
             let health = match record.kind {
                 Kind::Endpoint { is_draining, .. } if is_draining => Health::Draining,
                 Kind::Endpoint { health, .. } => health,
-                Kind::Flattened => return None,
+                Kind::Flattened { .. } => return None,
             };
             let roster = self.rosters.get(record.roster.0)?;
             let places = record.places.iter();
@@ -250,11 +267,13 @@ impl<T> Pool<T> {
             record.reported = false;
             self.after_pickers.push_back(Command::Release(id));
         }
+        self.show(id);
     }
 
     /// Removes the endpoint, and has the driver release its connection.
     pub(super) fn remove(&mut self, id: EndpointId) {
         self.release(id);
+        self.untie(id);
         let Some(record) = self.records.remove(id.0) else {
             return;
         };

@@ -4,7 +4,10 @@
 //! pick takes no lock for that.
 
 use super::EndpointId;
-use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::{
+    Pick,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 /// The wish for a connection to an IDLE endpoint. Of all calls that share it, the first one must
 /// pass it on to the balancer.
@@ -26,6 +29,11 @@ impl Wish {
     pub(crate) fn tell(&self) -> Option<EndpointId> {
         let told = self.told.load(Relaxed) || self.told.swap(true, Relaxed);
         (!told).then_some(self.endpoint)
+    }
+
+    /// The pick of a call that has to wait for the endpoint.
+    pub(crate) fn wait<T>(&self) -> Pick<T> {
+        self.tell().map_or(Pick::Queue, |id| Pick::Wake(id.into()))
     }
 
     /// Returns whether a call has been told to pass the wish on.

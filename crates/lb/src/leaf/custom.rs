@@ -80,7 +80,7 @@ impl<T> Custom<T> {
         let ready = ReadySet { view: &self.ready };
         match self.selector.pick(cx, ready) {
             Selection::Connect(index) => match self.states.slots.get(index) {
-                Some(Slot::Idle(wish)) => wish.tell().map_or(Pick::Queue, Pick::Wake),
+                Some(Slot::Idle(wish)) => wish.wait(),
                 _ => Pick::Queue,
             },
             Selection::Queue => Pick::Queue,

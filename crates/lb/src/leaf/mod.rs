@@ -304,7 +304,7 @@ impl<T> LeafChoice<T> {
             Self::One(endpoint) => Pick::Ready(Call::start(endpoint)),
             Self::RingHash(ring) => ring.pick(cx),
             Self::RoundRobin(list) => Pick::Ready(Call::start(list.next())),
-            Self::Wake(wish) => wish.tell().map_or(Pick::Queue, Pick::Wake),
+            Self::Wake(wish) => wish.wait(),
         }
     }
 

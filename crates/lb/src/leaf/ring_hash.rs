@@ -129,7 +129,7 @@ impl<T> RingHash<T> {
                 Slot::Connecting | Slot::Failing | Slot::Idle(_) => {}
             }
         }
-        wish.and_then(Wish::tell).map_or(Pick::Queue, Pick::Wake)
+        wish.map_or(Pick::Queue, |wish| wish.wait())
     }
 
     /// The states of the ring's entries, from the hash on, once round.

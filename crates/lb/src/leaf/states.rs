@@ -87,7 +87,7 @@ impl<T> Slot<T> {
         match self {
             Self::Connecting => Some(Pick::Queue),
             Self::Failing => None,
-            Self::Idle(wish) => Some(wish.tell().map_or(Pick::Queue, Pick::Wake)),
+            Self::Idle(wish) => Some(wish.wait()),
             Self::Ready(endpoint) => Some(Pick::Ready(Call::start(endpoint))),
         }
     }

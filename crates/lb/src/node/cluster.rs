@@ -23,10 +23,10 @@ pub(crate) struct ClusterImpl {
     /// Counts the drops for load reports, if the plan asks for them.
     pub(crate) drops: Option<Arc<DropCounters>>,
     /// The endpoints of the cluster, in all priorities and localities.
-    roster: RosterId,
+    pub(crate) roster: RosterId,
     pub(crate) child: Position,
-    /// The name of the node in the agenda, and the time of the next look for outliers; `None` while
-    /// outlier detection was never on.
+    /// The name of the node in the agenda, and the time of the next look for outliers or for connections that
+    /// sessions no longer use; `None` while neither was ever due.
     id: Option<NodeId>,
     alarm: Option<Instant>,
 }
@@ -41,7 +41,9 @@ impl ClusterImpl {
             counter: counter.clone(),
             load,
         };
-        let roster = cx.pool.open_roster(cx.tree, &plan.name, Some(books));
+        let (tree, within) = (cx.tree, cx.place.child);
+        let roster = cx.pool.open_roster(tree, within, &plan.name, Some(books));
+        cx.pool.set_override_host(roster, plan.override_host);
         cx.pool.list_draining(roster, &plan.draining);
         cx.pool
             .detect_outliers(roster, plan.outlier_detection.as_ref(), cx.now);
@@ -78,6 +80,7 @@ impl ClusterImpl {
                 cx.pool.recount(self.roster, Books { counter, load });
             }
         }
+        cx.pool.set_override_host(self.roster, plan.override_host);
         cx.pool.list_draining(self.roster, &plan.draining);
         cx.pool
             .detect_outliers(self.roster, plan.outlier_detection.as_ref(), cx.now);
@@ -85,38 +88,44 @@ impl ClusterImpl {
             |place| place.roster = self.roster,
             |cx| self.child.update(&plan.child, cx),
         );
+        cx.pool.list_for_sessions(self.roster, plan);
     }
 
     pub(super) fn settle<T>(&mut self, cx: &mut NodeContext<'_, T>) {
-        self.look_for_outliers(cx);
+        let look_at = self.look_for_outliers(cx);
         cx.within(
             |place| place.roster = self.roster,
             |cx| self.child.settle(cx),
         );
-        let (child, leaves) = (&self.child, &*cx.leaves);
+        let (child, leaves, now) = (&self.child, &*cx.leaves, cx.now);
         cx.pool
-            .sweep(self.roster, |visit| child.each_unheld(leaves, visit));
+            .sweep(self.roster, now, |visit| child.each_unheld(leaves, visit));
+        let sweep_at = cx.pool.settle_sessions(self.roster, &self.plan, now);
+        self.set_alarm([look_at, sweep_at].into_iter().flatten().min(), cx);
     }
 
-    /// Looks for outliers, if it is time. The leaves of endpoints that are ejected or return look again.
-    fn look_for_outliers<T>(&mut self, cx: &mut NodeContext<'_, T>) {
+    /// Looks for outliers, if it is time. The leaves of endpoints that are ejected or return look again. Returns
+    /// when the next look is due.
+    fn look_for_outliers<T>(&mut self, cx: &mut NodeContext<'_, T>) -> Option<Instant> {
         let plan = &self.plan;
-        let next = cx
-            .pool
+        cx.pool
             .look_for_outliers(self.roster, cx.now, cx.rng, |visit| {
                 plan.child.each_endpoint(visit);
                 plan.draining.iter().for_each(visit);
-            });
-        if next.is_some() || self.id.is_some() {
+            })
+    }
+
+    fn set_alarm<T>(&mut self, at: Option<Instant>, cx: &mut NodeContext<'_, T>) {
+        if at.is_some() || self.id.is_some() {
             let within = cx.place.child;
             let id = *self.id.get_or_insert_with(|| cx.agenda.add(within));
-            cx.agenda.set_alarm(id, None, &mut self.alarm, next);
+            cx.agenda.set_alarm(id, None, &mut self.alarm, at);
         }
     }
 
     pub(super) fn remove<T>(mut self, cx: &mut NodeContext<'_, T>) {
+        self.set_alarm(None, cx);
         if let Some(id) = self.id {
-            cx.agenda.set_alarm(id, None, &mut self.alarm, None);
             cx.agenda.remove(id);
         }
         self.child.remove(cx);

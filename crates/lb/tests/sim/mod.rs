@@ -12,8 +12,8 @@ use std::{
 };
 
 use crowfly_lb::{
-    Balancer, BalancerEvent, Call, CallContext, CallCounters, ClusterName, Command, Endpoint,
-    EndpointId, EndpointState, EndpointView, OutlierEvent, Pick, Picker, Plan, Tree,
+    Balancer, BalancerEvent, Call, CallContext, CallCounters, ClusterName, Command, Demand,
+    Endpoint, EndpointId, EndpointState, EndpointView, OutlierEvent, Pick, Picker, Plan, Tree,
 };
 use plans::{localities, tree_of};
 
@@ -312,7 +312,7 @@ impl Sim {
 pub(crate) enum Picked {
     Ready(Call<Port>),
     Queue,
-    Wake(EndpointId),
+    Wake(Demand),
     Drop(String),
     Fail(String),
 }

@@ -3,8 +3,8 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use crowfly_lb::{
-    ClusterPlan, DropCategory, Leaf, Locality, LocalityId, Node, Plan, Policy, Priority,
-    PriorityChild, RingSize, timing::RETENTION,
+    ClusterPlan, DropCategory, Leaf, Locality, LocalityId, Node, OverrideHost, Plan, Policy,
+    Priority, PriorityChild, RingSize, timing::RETENTION,
 };
 
 use super::{CLUSTER, Port, endpoints_at};
@@ -99,6 +99,7 @@ pub(crate) fn gate(name: &str, drops: &[(&str, u32)], limit: u32, child: Node) -
         load: None,
         outlier_detection: None,
         note: None,
+        override_host: OverrideHost::default(),
         draining: Arc::from([]),
         child,
     }))

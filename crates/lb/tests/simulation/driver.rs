@@ -10,8 +10,8 @@ use std::{
 };
 
 use crowfly_lb::{
-    Balancer, BalancerEvent, Call, CallContext, CallCounters, Command, EndpointId, Pick, Picker,
-    Plan,
+    Balancer, BalancerEvent, Call, CallContext, CallCounters, Command, Demand, EndpointId, Pick,
+    Picker, Plan,
 };
 
 use crate::{
@@ -191,7 +191,7 @@ impl Driver {
                 self.model.with_endpoint(*call.transport(), count);
                 self.calls.push(call);
             }
-            Some(Pick::Wake(id)) => self.wake(id),
+            Some(Pick::Wake(Demand::Endpoint(id))) => self.wake(id),
             _ => {}
         }
     }
@@ -208,7 +208,7 @@ impl Driver {
             if let Some(name) = self.names.get(&id) {
                 self.model.with_endpoint(*name, Endpoint::ask);
             }
-            self.handle(BalancerEvent::Demand(id));
+            self.handle(BalancerEvent::Demand(id.into()));
         }
     }
 

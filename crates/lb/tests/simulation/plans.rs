@@ -16,8 +16,8 @@ use std::{
 
 use crowfly_lb::{
     CallContext, ChoiceCount, ClusterPlan, CustomPolicy, DropCategory, Endpoint, Leaf, Locality,
-    LocalityId, Node, Plan, Policy, Priority, PriorityChild, ReadySet, RingSize, Selection,
-    Selector, timing::RETENTION,
+    LocalityId, Node, OverrideHost, Plan, Policy, Priority, PriorityChild, ReadySet, RingSize,
+    Selection, Selector, timing::RETENTION,
 };
 
 use crate::{
@@ -124,6 +124,7 @@ impl Planner {
             load: None,
             outlier_detection: None,
             note: None,
+            override_host: OverrideHost::default(),
             draining: draining.into(),
             child: priority(children, Duration::ZERO, leaf.name != NAMED),
         }))

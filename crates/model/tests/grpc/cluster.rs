@@ -1,10 +1,11 @@
 //! Clusters: the kinds that there are, EDS, and what they say of their calls.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use crowfly_model::grpc::{
     Cluster,
     cluster::{ClusterKind, EndpointPolicy, EndpointSource, LbPolicy, LeafCluster},
+    endpoints::Health,
 };
 use envoy_types::pb::{
     envoy::{
@@ -13,12 +14,13 @@ use envoy_types::pb::{
                 self as pb, CircuitBreakers,
                 circuit_breakers::Thresholds,
                 cluster::{
-                    ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig,
-                    LbPolicy as PbLbPolicy,
+                    ClusterDiscoveryType, CommonLbConfig, CustomClusterType, DiscoveryType,
+                    EdsClusterConfig, LbPolicy as PbLbPolicy,
                 },
             },
             core::v3::{
-                HttpProtocolOptions as CommonOptions, RoutingPriority, TypedExtensionConfig,
+                HealthStatus, HealthStatusSet, HttpProtocolOptions as CommonOptions,
+                RoutingPriority, TypedExtensionConfig,
             },
         },
         extensions::upstreams::http::v3::HttpProtocolOptions,
@@ -41,6 +43,7 @@ fn eds_cluster() {
         lb_policy: LbPolicy::WrrLocality(EndpointPolicy::RoundRobin),
         max_concurrent_requests: 1024,
         load_reporting: None,
+        session_health: BTreeSet::from([Health::Unknown, Health::Healthy]),
         session_idle_timeout: Duration::from_secs(3600),
         outlier_detection: None,
         security: None,
@@ -154,6 +157,47 @@ fn limit_of_concurrent_requests() {
 
 /// A threshold: for which calls, and how many of them.
 type Limit = (RoutingPriority, Option<u32>);
+
+/// gRFC A55: the health of endpoints that sessions may stick to. Values that no endpoint with calls has are ignored,
+/// and an empty set is not the default.
+#[test]
+fn health_for_sessions() {
+    use HealthStatus::{Degraded, Draining, Healthy, Timeout, Unhealthy, Unknown};
+    let well = BTreeSet::from([Health::Unknown, Health::Healthy]);
+    let mut proto = cluster();
+    proto.common_lb_config = Some(CommonLbConfig::default());
+    assert_eq!(leaf(&proto).session_health, well);
+
+    let cases: &[(&[HealthStatus], &[Health])] = &[
+        (&[], &[]),
+        (&[Draining], &[Health::Draining]),
+        (&[Unknown, Healthy], &[Health::Unknown, Health::Healthy]),
+        (
+            &[Healthy, Draining, Healthy],
+            &[Health::Healthy, Health::Draining],
+        ),
+        (&[Degraded, Timeout, Unhealthy], &[]),
+    ];
+    for (statuses, expected) in cases {
+        proto.common_lb_config = Some(CommonLbConfig {
+            override_host_status: Some(HealthStatusSet {
+                statuses: statuses.iter().map(|status| *status as i32).collect(),
+            }),
+            ..CommonLbConfig::default()
+        });
+        let health = leaf(&proto).session_health;
+        assert_eq!(health, expected.iter().copied().collect(), "{statuses:?}");
+        let ignored = accept::<Cluster>(&proto).unsupported.len();
+        assert_eq!(
+            ignored,
+            if expected.is_empty() {
+                statuses.len()
+            } else {
+                0
+            }
+        );
+    }
+}
 
 /// S3-15: the idle timeout of the HTTP options, an hour wherever it is not set.
 #[test]

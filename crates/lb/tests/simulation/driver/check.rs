@@ -6,7 +6,8 @@ use std::{
 };
 
 use crowfly_lb::{
-    Call, CallContext, ClusterPlan, Connectivity, DropCause, Health, Pick, Picker, RosterView,
+    Call, CallContext, ClusterPlan, Connectivity, Demand, DropCause, Health, Pick, Picker,
+    RosterView,
 };
 
 use super::Driver;
@@ -172,10 +173,11 @@ impl Driver {
             },
             Pick::Queue => Outcome::Wait,
             Pick::Fail(_) => Outcome::Fail,
-            Pick::Wake(id) => {
+            Pick::Wake(Demand::Endpoint(id)) => {
                 self.wake(id);
                 Outcome::Wake(self.names[&id])
             }
+            Pick::Wake(Demand::Sessions(_)) => panic!("a call without a session"),
         };
         assert!(
             expected.contains(&outcome),

@@ -11,11 +11,12 @@ mod lb_policy;
 mod load_reporting;
 mod named_policy;
 mod outlier_detection;
+mod override_host;
 mod security;
 mod settings;
 mod unsupported;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     self as pb,
@@ -33,7 +34,7 @@ pub use self::{
     outlier_detection::{FailurePercentage, OutlierDetection, SuccessRate},
     security::{ProviderNames, Sni, TrustedRoots, UpstreamTls},
 };
-use super::{config_source::require_ads_or_self, decode::decode};
+use super::{config_source::require_ads_or_self, decode::decode, endpoints::Health};
 use crate::{
     Decoded, Features, ResourceType, Unsupported, Validator,
     names::{Authority, authority_of},
@@ -70,6 +71,8 @@ pub struct LeafCluster {
     pub max_concurrent_requests: u32,
     /// The load reports to the server that the cluster came from; `None` if it asks for none (gRFC A27).
     pub load_reporting: Option<LoadReporting>,
+    /// The health of endpoints that sessions may stick to (gRFC A55).
+    pub session_health: BTreeSet<Health>,
     /// The time for which a connection is kept for a session that makes no call (gRFC A75).
     pub session_idle_timeout: Duration,
     /// The ejection of endpoints that fail too often; `None` if none is ejected (gRFC A50).
@@ -172,12 +175,14 @@ fn parse_leaf(
     let settings = Settings::parse(proto, v);
     let load_reporting = load_reporting::parse(proto, features, v);
     let security = security::parse(proto, features, v);
+    let session_health = override_host::parse(proto.common_lb_config.as_ref(), v);
     unsupported::find(proto, lb_policy.as_ref(), v);
     Some(LeafCluster {
         source: source?,
         lb_policy: lb_policy?,
         max_concurrent_requests: settings.max_concurrent_requests,
         load_reporting,
+        session_health,
         session_idle_timeout: settings.session_idle_timeout,
         outlier_detection: settings.outlier_detection,
         security: security.map(Arc::new),
