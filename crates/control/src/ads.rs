@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, info, warn};
 
 use crate::clients::{ClientHandle, Clients, Protocol};
+use crate::ending::End;
 use crate::store::{Store, Views};
 
 /// The gRPC service.
@@ -115,14 +116,14 @@ impl<H: ServerHalf> Stream<H> {
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => {
-                    break End::Ours(Status::unavailable("the control plane is shutting down"));
+                    break End::stopping();
                 }
                 request = requests.message() => match request {
                     Ok(Some(request)) => if let Err(status) = self.handle(request) {
                         break End::Ours(status);
                     },
                     Ok(None) => break End::Theirs("it ended the stream".to_owned()),
-                    Err(status) => break End::Theirs(reason(&status)),
+                    Err(status) => break End::broken(&status),
                 },
                 changed = self.views.changed() => match changed {
                     Ok(()) => self.refresh(),
@@ -136,16 +137,9 @@ impl<H: ServerHalf> Stream<H> {
                 },
             }
         };
-        let reason = match &end {
-            End::Ours(status) => status.message(),
-            End::Theirs(reason) => reason,
-        };
-        let node = self.node_id();
+        let (node, reason) = (self.node_id(), end.reason());
         info!(stream = self.client.id(), node, reason, "client gone");
-        if let End::Ours(status) = end {
-            // The client may have closed the stream.
-            responses.send(Err(status)).await.ok();
-        }
+        end.tell(&responses).await;
     }
 
     /// The node id of the client; empty before its first request.
@@ -211,26 +205,4 @@ impl<H: ServerHalf> Stream<H> {
             RequestOutcome::Subscribed { type_url } => debug!(stream, type_url, "subscribed"),
         }
     }
-}
-
-/// The side that ended a stream.
-enum End {
-    Ours(Status),
-    /// The client or its connection ended the stream; with the reason.
-    Theirs(String),
-}
-
-/// The text of a status, with its cause.
-fn reason(status: &Status) -> String {
-    let mut reason = status.message().to_owned();
-    let mut next = std::error::Error::source(status);
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !reason.contains(&cause_text) {
-            reason.push_str(": ");
-            reason.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    reason
 }

@@ -96,6 +96,7 @@ mod check;
 mod clients;
 mod descriptors;
 mod dump;
+mod ending;
 mod envoy;
 mod error;
 mod fallback;
