@@ -7,6 +7,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr,
+    time::Duration,
 };
 
 use clap::Args;
@@ -18,7 +19,7 @@ use crate::{
     signal::{Termination, hangup},
 };
 
-/// Serve xDS (ADS) from YAML files, and follow their changes
+/// Serve xDS (ADS, LRS) from YAML files, and follow their changes
 ///
 /// Prints `listening on ADDR` and `admin on http://ADDR` once it serves. A file that becomes bad or
 /// empty changes nothing for clients: the last good configuration stays. The log names file, line,
@@ -27,7 +28,9 @@ use crate::{
 /// A file is read once it has been unchanged for 100 ms. The log lists the resources that each
 /// reload added, changed and removed, as a warning if any were removed.
 ///
-/// The admin port serves /healthz, /metrics, /snapshot and /clients. SIGHUP reads the configuration
+/// Clients report their loads on the address of ADS (LRS). `crowfly loads` shows them.
+///
+/// The admin port serves /healthz, /metrics, /snapshot, /clients and /loads. SIGHUP reads the configuration
 /// again. SIGTERM and SIGINT end the streams with UNAVAILABLE, and then the process.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
@@ -63,7 +66,7 @@ pub struct ControlArgs {
     #[arg(long, env = "CROWFLY_CONTROL_ALLOW_EMPTY")]
     pub allow_empty: bool,
 
-    /// The address for ADS, health and reflection; port 0 lets the kernel choose one, and :PORT is
+    /// The address for ADS, LRS, health and reflection; port 0 lets the kernel choose one, and :PORT is
     /// on every IPv4 address
     #[arg(
         long,
@@ -82,6 +85,25 @@ pub struct ControlArgs {
         env = "CROWFLY_CONTROL_ADMIN"
     )]
     pub admin: AdminPort,
+
+    /// The time between two load reports of a client; at least 1s, because gRPC clients report no
+    /// more often
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = load_report_interval,
+        env = "CROWFLY_CONTROL_LOAD_REPORT_INTERVAL"
+    )]
+    pub load_report_interval: Duration,
+}
+
+fn load_report_interval(text: &str) -> Result<Duration, String> {
+    let interval = args::duration(text)?;
+    if interval < Duration::from_secs(1) {
+        return Err("expected at least 1s: gRPC clients report no more often".to_owned());
+    }
+    Ok(interval)
 }
 
 /// The address of the admin pages, or none.
@@ -126,6 +148,7 @@ pub async fn run(args: ControlArgs) -> Result<(), ControlError> {
             AdminPort::At(address) => Some(address),
             AdminPort::Off => None,
         },
+        load_report_interval: args.load_report_interval,
     };
     let plane = ControlPlane::start(options).await?;
     output::line(format_args!("listening on {}", plane.listen_addr()));

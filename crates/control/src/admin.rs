@@ -1,4 +1,5 @@
-//! The admin port: health, metrics, the snapshot that is served, and the state of each client.
+//! The admin port: health, metrics, the snapshot that is served, the state of each client, and the
+//! loads that clients report.
 //!
 //! It has an address of its own, so that it can be closed to clients.
 
@@ -19,6 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::clients::{Clients, unix};
 use crate::dump::{Dump, Filter};
+use crate::lrs::LoadBooks;
 use crate::metrics::Metrics;
 use crate::store::Store;
 
@@ -30,6 +32,7 @@ crowfly control plane
 /snapshot  what is served, and what came of the last reload (JSON; secrets are left out)
            ?type=Cluster&name=payments shows a part of it
 /clients   who is connected, and what they accepted and refused (JSON)
+/loads     the calls, errors and drops that clients report, by service and locality (JSON)
 ";
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -41,6 +44,7 @@ const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json"
 pub(crate) struct Admin {
     pub(crate) store: Arc<Store>,
     pub(crate) clients: Clients,
+    pub(crate) loads: LoadBooks,
     pub(crate) metrics: Metrics,
 }
 
@@ -52,12 +56,15 @@ impl Admin {
             .route("/metrics", get(metrics))
             .route("/snapshot", get(snapshot))
             .route("/clients", get(clients))
+            .route("/loads", get(loads))
             .with_state(self)
     }
 }
 
+/// Writes the metrics, on a thread of its own, because thousands of loads take a while.
 async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, StatusCode> {
-    let text = admin.metrics.encode();
+    let text = spawn_blocking(move || admin.metrics.encode(&admin.loads.view()));
+    let text = text.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     let text = text.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], text))
 }
@@ -66,6 +73,14 @@ async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Status
 async fn clients(State(admin): State<Admin>) -> Result<impl IntoResponse, StatusCode> {
     let text = spawn_blocking(move || json!({ "clients": admin.clients.list() }).to_string());
     let text = text.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok((JSON, text))
+}
+
+/// Shows the loads, on a thread of its own, because thousands of them take a while.
+async fn loads(State(admin): State<Admin>) -> Result<impl IntoResponse, StatusCode> {
+    let text = spawn_blocking(move || serde_json::to_string(&admin.loads.view()));
+    let text = text.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let text = text.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok((JSON, text))
 }
 

@@ -127,7 +127,7 @@ impl<H: ServerHalf> Stream<H> {
                 },
                 changed = self.views.changed() => match changed {
                     Ok(()) => self.refresh(),
-                    Err(_) => break End::Theirs("the control plane is gone".to_owned()),
+                    Err(_) => break End::gone(),
                 },
                 permit = responses.reserve(), if self.due => match permit {
                     Ok(permit) => if let Some(response) = self.next_response() {

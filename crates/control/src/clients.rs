@@ -46,10 +46,10 @@ pub(crate) enum Protocol {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct NodeView {
-    id: String,
-    cluster: String,
-    user_agent: String,
+pub(crate) struct NodeView {
+    pub(crate) id: String,
+    pub(crate) cluster: String,
+    pub(crate) user_agent: String,
     locality: Option<[String; 3]>,
 }
 
@@ -204,7 +204,7 @@ impl TypeView {
 }
 
 impl NodeView {
-    fn new(node: &Node) -> Self {
+    pub(crate) fn new(node: &Node) -> Self {
         let version = match &node.user_agent_version_type {
             Some(UserAgentVersionType::UserAgentVersion(version)) => version.clone(),
             Some(UserAgentVersionType::UserAgentBuildVersion(build)) => {

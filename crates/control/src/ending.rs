@@ -21,6 +21,11 @@ impl End {
         Self::Ours(Status::unavailable("the control plane is shutting down"))
     }
 
+    /// The end of a stream that outlived the control plane.
+    pub(crate) fn gone() -> Self {
+        Self::Theirs("the control plane is gone".to_owned())
+    }
+
     /// The reason, for the log.
     pub(crate) fn reason(&self) -> &str {
         match self {

@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::descriptors;
+use crate::loads::{self, Loads};
 
 /// The counters of one control plane; clones share them.
 #[derive(Clone, Debug, Default)]
@@ -38,10 +39,11 @@ struct ResultLabel {
 }
 
 impl Metrics {
-    /// All counters in the OpenMetrics text format.
-    pub(crate) fn encode(&self) -> Result<String, std::fmt::Error> {
+    /// All counters, and the loads, in the OpenMetrics text format.
+    pub(crate) fn encode(&self, loads: &Loads) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::with_prefix("crowfly_control");
         self.register(&mut registry);
+        loads::register(loads, &mut registry);
         let mut text = String::new();
         text::encode(&mut text, &registry)?;
         Ok(text)

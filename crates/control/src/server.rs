@@ -24,6 +24,8 @@ use crate::ads::{Ads, AdsServer};
 use crate::clients::Clients;
 use crate::descriptors;
 use crate::error::ConfigErrors;
+use crate::loads::Loads;
+use crate::lrs::{LoadBooks, Lrs, LrsServer, MAX_REPORT_BYTES};
 use crate::metrics::Metrics;
 use crate::sources::{Configuration, Reloader};
 use crate::store::{Reload, Store};
@@ -35,6 +37,12 @@ const GRACE: Duration = Duration::from_secs(2);
 /// within twice this time.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
+/// The time between two load reports of a client, if nothing else is set.
+pub const DEFAULT_LOAD_REPORT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The shortest time between two load reports: gRPC clients report no more often.
+const MIN_LOAD_REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The settings of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -43,10 +51,13 @@ pub struct Options {
     /// True if files without content are accepted. They are refused otherwise, because a file is
     /// empty for a moment while it is rewritten.
     pub allow_empty: bool,
-    /// The address for ADS, health and reflection. With port 0 the kernel chooses one.
+    /// The address for ADS, load reports (LRS), health and reflection. With port 0 the kernel chooses one.
     pub listen: SocketAddr,
     /// The address for the admin pages; `None` for no admin pages.
     pub admin: Option<SocketAddr>,
+    /// The time between two load reports of a client, at least a second;
+    /// [`DEFAULT_LOAD_REPORT_INTERVAL`] if there is no reason for another.
+    pub load_report_interval: Duration,
 }
 
 /// The reason why a control plane could not be started.
@@ -73,13 +84,14 @@ pub enum StartError {
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use crowfly_control::{ControlPlane, Options};
+/// use crowfly_control::{ControlPlane, DEFAULT_LOAD_REPORT_INTERVAL, Options};
 ///
 /// let plane = ControlPlane::start(Options {
 ///     config: "control.yaml".into(),
 ///     allow_empty: false,
 ///     listen: "127.0.0.1:0".parse()?,
 ///     admin: None,
+///     load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
 /// })
 /// .await?;
 /// println!("ADS on {}", plane.listen_addr());
@@ -91,8 +103,10 @@ pub struct ControlPlane {
     listen: SocketAddr,
     admin: Option<SocketAddr>,
     store: Arc<Store>,
+    loads: LoadBooks,
     health: HealthReporter,
     stopping: watch::Sender<bool>,
+    load_report_interval: watch::Sender<Duration>,
     tasks: JoinSet<()>,
     reloads: JoinSet<()>,
     /// The channel that asks for a reload; `None` if there are no files.
@@ -108,6 +122,7 @@ impl ControlPlane {
         let configuration = Configuration::new(options.config, options.allow_empty);
         let (reloader, snapshot) = Reloader::start(configuration).await?;
         let mut plane = Self::with_snapshot(snapshot, options.listen, options.admin).await?;
+        plane.set_load_report_interval(options.load_report_interval);
         let (ask, asked) = mpsc::channel(1);
         plane.ask = Some(ask);
         plane
@@ -129,8 +144,12 @@ impl ControlPlane {
         let stopping = watch::Sender::new(false);
         let mut tasks = JoinSet::new();
 
+        let load_report_interval = watch::Sender::new(DEFAULT_LOAD_REPORT_INTERVAL);
+        let loads = LoadBooks::new(load_report_interval.subscribe());
+
         let ads = Ads::new(store.clone(), clients.clone(), stopping.subscribe());
-        let (router, health) = router(ads).await?;
+        let lrs = Lrs::new(store.clone(), loads.clone(), stopping.subscribe());
+        let (router, health) = router(ads, lrs).await?;
         tasks.spawn(serve_grpc(router, listener, stopping.subscribe()));
         let mut admin_addr = None;
         if let Some(address) = admin {
@@ -139,6 +158,7 @@ impl ControlPlane {
             let pages = Admin {
                 store: store.clone(),
                 clients,
+                loads: loads.clone(),
                 metrics,
             };
             tasks.spawn(serve_admin(pages, listener, stopping.subscribe()));
@@ -149,8 +169,10 @@ impl ControlPlane {
             listen,
             admin: admin_addr,
             store,
+            loads,
             health,
             stopping,
+            load_report_interval,
             tasks,
             reloads: JoinSet::new(),
             ask: None,
@@ -177,6 +199,21 @@ impl ControlPlane {
         self.store.set(snapshot);
     }
 
+    /// Asks all clients for a load report per `interval` from now on. Less than a second is taken
+    /// for a second, because gRPC clients do that too.
+    pub fn set_load_report_interval(&self, interval: Duration) {
+        let interval = interval.max(MIN_LOAD_REPORT_INTERVAL);
+        self.load_report_interval.send_if_modified(|current| {
+            let before = std::mem::replace(current, interval);
+            before != interval
+        });
+    }
+
+    /// The loads that clients have reported so far.
+    pub fn loads(&self) -> Loads {
+        self.loads.view()
+    }
+
     /// Reads the configuration again, even if no change was seen. The outcome is logged, and sent
     /// to [`reloads`](Self::reloads).
     pub fn reload(&self) {
@@ -196,6 +233,7 @@ impl ControlPlane {
     pub async fn shutdown(mut self) {
         self.reloads.abort_all();
         self.health.set_not_serving::<AdsServer>().await;
+        self.health.set_not_serving::<LrsServer>().await;
         self.stopping.send_replace(true);
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(GRACE, ended).await.is_err() {
@@ -229,13 +267,16 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartErr
     bound.await.map_err(failed)
 }
 
-async fn router(ads: Ads) -> Result<(Router, HealthReporter), StartError> {
+async fn router(ads: Ads, lrs: Lrs) -> Result<(Router, HealthReporter), StartError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<AdsServer>().await;
+    reporter.set_serving::<LrsServer>().await;
+    let lrs = LrsServer::new(lrs).max_decoding_message_size(MAX_REPORT_BYTES);
     let router = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .add_service(AdsServer::new(ads))
+        .add_service(lrs)
         .add_service(health)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
@@ -249,6 +290,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
         .register_encoded_file_descriptor_set(descriptors::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .with_service_name("envoy.service.discovery.v3.AggregatedDiscoveryService")
+        .with_service_name("envoy.service.load_stats.v3.LoadReportingService")
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection")
         .with_service_name("grpc.reflection.v1alpha.ServerReflection")

@@ -20,6 +20,9 @@ mod routes;
 mod security;
 mod sessions;
 
+pub(crate) use clusters::service_of_cluster;
+pub(crate) use routes::duration;
+
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ mod support;
 
 use std::path::Path;
 
-use crowfly_control::{ControlPlane, Options, Reload, StartError};
+use crowfly_control::{ControlPlane, DEFAULT_LOAD_REPORT_INTERVAL, Options, Reload, StartError};
 use support::{ENDPOINTS, any_port, get_json, service, soon};
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -21,6 +21,7 @@ async fn try_start(config: &Path) -> Result<ControlPlane, StartError> {
         allow_empty: false,
         listen: any_port(),
         admin: Some(any_port()),
+        load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
     })
     .await
 }
@@ -224,6 +225,7 @@ async fn empty_files_are_served_if_that_is_allowed() {
         allow_empty: true,
         listen: any_port(),
         admin: None,
+        load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
     };
     let plane = ControlPlane::start(options).await.unwrap();
     assert_eq!(names(&plane), [""; 0]);
@@ -270,6 +272,7 @@ async fn a_port_in_use_is_an_error() {
         allow_empty: false,
         listen: taken.local_addr().unwrap(),
         admin: None,
+        load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
     };
     let error = ControlPlane::start(options).await.unwrap_err();
     assert!(matches!(error, StartError::Listen { .. }), "{error}");

@@ -20,7 +20,7 @@ mod stream;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use crowfly_control::{Catalog, ControlPlane, Options, translate};
+use crowfly_control::{Catalog, ControlPlane, DEFAULT_LOAD_REPORT_INTERVAL, Options, translate};
 
 use fleet::{Fleet, Layout};
 use stream::{Kind, Stream};
@@ -72,6 +72,7 @@ async fn from_file_to_stream(layout: Layout, kind: Kind) {
         allow_empty: false,
         listen: any_port(),
         admin: None,
+        load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
     });
     let plane = plane.await.unwrap();
     let mut stream = Stream::open(plane.listen_addr(), kind, &fleet.names()).await;

@@ -141,6 +141,13 @@ fn own_name(service: &Service) -> String {
     format!("{}/endpoints", service.name)
 }
 
+/// The service to which the cluster of this name belongs by its name, if it is not the cluster that
+/// calls to the service are routed to.
+pub(crate) fn service_of_cluster(cluster: &str) -> Option<&str> {
+    let own = cluster.strip_suffix("/endpoints");
+    own.or_else(|| cluster.split_once("/dns:").map(|(service, _)| service))
+}
+
 /// A cluster with endpoints; `service_name` is their name, if that differs from the cluster's.
 fn of_endpoints(service: &Service, name: &str, service_name: &str) -> pb::Cluster {
     let affinity = service.session_affinity.as_ref();

@@ -132,7 +132,7 @@ fn hash_policy(part: &HashPart) -> HashPolicy {
 }
 
 /// A duration as protobuf writes it. Durations in files are so short that nothing is cut off.
-pub(super) fn duration(duration: Duration) -> protobuf::Duration {
+pub(crate) fn duration(duration: Duration) -> protobuf::Duration {
     protobuf::Duration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0),

@@ -1,0 +1,362 @@
+//! One report of a client, checked and in our own words.
+//!
+//! The control plane keeps what clients send, so every number, name and list has a limit. A report
+//! beyond a limit is refused whole, with the path of its field, because a client that miscounts in
+//! one place may miscount in all.
+
+use std::time::Duration;
+
+use crowfly_model::grpc::endpoints::LocalityId;
+use crowfly_model::{Errors, Validator};
+use envoy_types::pb::envoy::config::core::v3::{Locality, Node};
+use envoy_types::pb::envoy::config::endpoint::v3::cluster_stats::DroppedRequests;
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterStats, EndpointLoadMetricStats, UnnamedEndpointLoadMetricStats, UpstreamLocalityStats,
+};
+use envoy_types::pb::google::protobuf;
+
+/// The most clusters in a report.
+pub(super) const MAX_CLUSTERS: usize = 20_000;
+/// The most localities of a cluster in a report.
+pub(super) const MAX_LOCALITIES: usize = 1_000;
+/// The most categories of drops of a cluster in a report.
+pub(super) const MAX_CATEGORIES: usize = 100;
+/// The most metrics of a locality in a report.
+pub(super) const MAX_METRICS: usize = 100;
+/// The longest name of a cluster, a node, a category, a metric, or a part of a locality, in bytes.
+pub(super) const MAX_NAME: usize = 512;
+/// The largest count. A client with a million calls a second counts to it in 12 days. A negative
+/// number that was sent as an unsigned one is larger.
+pub(super) const MAX_COUNT: u64 = 1 << 40;
+/// The largest sum of the values of a metric.
+const MAX_METRIC: f64 = 1e18;
+
+/// One report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Report {
+    pub(super) clusters: Vec<ClusterReport>,
+}
+
+/// The part of a report about one cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ClusterReport {
+    pub(super) cluster: String,
+    /// The time that the counts cover, measured by the client.
+    pub(super) interval: Option<Duration>,
+    pub(super) localities: Vec<LocalityReport>,
+    /// All drops, whatever their reason.
+    pub(super) dropped: u64,
+    /// The drops that have a category, which are part of `dropped`.
+    pub(super) categories: Vec<(String, u64)>,
+}
+
+/// The part of a report about the backends of a cluster in one locality.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct LocalityReport {
+    pub(super) locality: String,
+    pub(super) counts: Counts,
+    pub(super) gauges: Gauges,
+    pub(super) metrics: Vec<(String, MetricSum)>,
+}
+
+/// Counts since the report before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) issued: u64,
+    pub(super) succeeded: u64,
+    pub(super) errors: u64,
+    pub(super) opened: u64,
+    pub(super) failed: u64,
+}
+
+/// States at the time of the report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Gauges {
+    pub(super) in_progress: u64,
+    pub(super) connections: u64,
+}
+
+/// The values of a metric that calls ended with.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct MetricSum {
+    pub(super) calls: u64,
+    pub(super) total: f64,
+}
+
+/// The meaning of `total_dropped_requests` beside the drops by category.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DropTotals {
+    /// The total has the drops of all categories in it, as the protocol says and gRPC does.
+    HoldCategories,
+    /// The total has only drops without a category. Envoy counts the requests that a circuit breaker
+    /// dropped there, and those that `drop_overloads` dropped in their category alone.
+    LeaveOutCategories,
+}
+
+impl DropTotals {
+    pub(crate) fn of(node: &Node) -> Self {
+        match node.user_agent_name.as_str() {
+            "envoy" => Self::LeaveOutCategories,
+            _ => Self::HoldCategories,
+        }
+    }
+}
+
+impl Report {
+    /// Reads a report.
+    ///
+    /// # Errors
+    /// The fields beyond a limit.
+    pub(crate) fn parse(clusters: Vec<ClusterStats>, totals: DropTotals) -> Result<Self, Errors> {
+        let mut v = Validator::default();
+        let clusters = list(
+            &mut v,
+            "cluster_stats",
+            clusters,
+            MAX_CLUSTERS,
+            |v, stats| ClusterReport::parse(v, stats, totals),
+        );
+        v.finish(Self { clusters })
+    }
+}
+
+impl ClusterReport {
+    fn parse(v: &mut Validator, stats: ClusterStats, totals: DropTotals) -> Self {
+        if stats.cluster_name.is_empty() {
+            v.error_at("cluster_name", "must be set");
+        }
+        let (dropped, categories) = drops(
+            v,
+            stats.total_dropped_requests,
+            stats.dropped_requests,
+            totals,
+        );
+        let localities = stats.upstream_locality_stats;
+        Self {
+            cluster: name(v, "cluster_name", stats.cluster_name),
+            interval: stats
+                .load_report_interval
+                .and_then(|interval| duration(v, interval)),
+            localities: list(
+                v,
+                "upstream_locality_stats",
+                localities,
+                MAX_LOCALITIES,
+                LocalityReport::parse,
+            ),
+            dropped,
+            categories,
+        }
+    }
+}
+
+/// All drops of a cluster, and those with a category.
+fn drops(
+    v: &mut Validator,
+    total: u64,
+    categories: Vec<DroppedRequests>,
+    totals: DropTotals,
+) -> (u64, Vec<(String, u64)>) {
+    let total = count(v, "total_dropped_requests", total);
+    let categories = list(
+        v,
+        "dropped_requests",
+        categories,
+        MAX_CATEGORIES,
+        |v, drops| {
+            let dropped = count(v, "dropped_count", drops.dropped_count);
+            (name(v, "category", drops.category), dropped)
+        },
+    );
+    let in_categories: u64 = categories.iter().map(|(_, dropped)| dropped).sum();
+    let dropped = match totals {
+        // A total that is less than its parts would hide drops.
+        DropTotals::HoldCategories => total.max(in_categories),
+        DropTotals::LeaveOutCategories => total + in_categories,
+    };
+    (dropped, categories)
+}
+
+impl LocalityReport {
+    fn parse(v: &mut Validator, stats: UpstreamLocalityStats) -> Self {
+        let mut metrics = Vec::new();
+        // gRPC has fields for these three (gRFC A85); Envoy sends them among the named ones.
+        for (field, stats) in [
+            ("cpu_utilization", stats.cpu_utilization),
+            ("mem_utilization", stats.mem_utilization),
+            ("application_utilization", stats.application_utilization),
+        ] {
+            if let Some(stats) = stats {
+                let sum = v.field(field, |v| MetricSum::parse(v, stats));
+                metrics.push((field.to_owned(), sum));
+            }
+        }
+        let named = stats.load_metric_stats;
+        metrics.extend(list(
+            v,
+            "load_metric_stats",
+            named,
+            MAX_METRICS,
+            named_metric,
+        ));
+        Self {
+            locality: locality_text(v, stats.locality.as_ref()),
+            counts: Counts {
+                issued: count(v, "total_issued_requests", stats.total_issued_requests),
+                succeeded: count(
+                    v,
+                    "total_successful_requests",
+                    stats.total_successful_requests,
+                ),
+                errors: count(v, "total_error_requests", stats.total_error_requests),
+                opened: count(v, "total_new_connections", stats.total_new_connections),
+                failed: count(v, "total_fail_connections", stats.total_fail_connections),
+            },
+            gauges: Gauges {
+                in_progress: count(
+                    v,
+                    "total_requests_in_progress",
+                    stats.total_requests_in_progress,
+                ),
+                connections: count(
+                    v,
+                    "total_active_connections",
+                    stats.total_active_connections,
+                ),
+            },
+            metrics,
+        }
+    }
+
+    /// True if nothing happened in the locality, and nothing goes on there.
+    pub(super) fn is_idle(&self) -> bool {
+        let no_metrics = self.metrics.iter().all(|(_, sum)| sum.calls == 0);
+        self.counts == Counts::default() && self.gauges == Gauges::default() && no_metrics
+    }
+}
+
+fn named_metric(v: &mut Validator, stats: EndpointLoadMetricStats) -> (String, MetricSum) {
+    let sum = UnnamedEndpointLoadMetricStats {
+        num_requests_finished_with_metric: stats.num_requests_finished_with_metric,
+        total_metric_value: stats.total_metric_value,
+    };
+    (
+        name(v, "metric_name", stats.metric_name),
+        MetricSum::parse(v, sum),
+    )
+}
+
+impl MetricSum {
+    fn parse(v: &mut Validator, stats: UnnamedEndpointLoadMetricStats) -> Self {
+        let calls = stats.num_requests_finished_with_metric;
+        let total = stats.total_metric_value;
+        if total.is_nan() || total.abs() > MAX_METRIC {
+            let message = format!("expected a number up to {MAX_METRIC:e}, got {total:e}");
+            v.error_at("total_metric_value", message);
+        }
+        Self {
+            calls: count(v, "num_requests_finished_with_metric", calls),
+            total,
+        }
+    }
+}
+
+/// The locality of a client, as [`locality_text`] writes it.
+///
+/// # Errors
+/// A name in the node is too long.
+pub(crate) fn client_locality(node: &Node) -> Result<String, Errors> {
+    let mut v = Validator::default();
+    let text = v.field("node", |v| {
+        for (field, text) in [
+            ("id", &node.id),
+            ("cluster", &node.cluster),
+            ("user_agent_name", &node.user_agent_name),
+        ] {
+            check_length(v, field, text);
+        }
+        locality_text(v, node.locality.as_ref())
+    });
+    v.finish(text)
+}
+
+/// A locality as people write it: `eu/a`. It is empty if a client or backend has none.
+///
+/// Localities that are written alike are one, because rows and labels must be unique.
+fn locality_text(v: &mut Validator, locality: Option<&Locality>) -> String {
+    let Some(Locality {
+        region,
+        zone,
+        sub_zone,
+    }) = locality
+    else {
+        return String::new();
+    };
+    v.field("locality", |v| {
+        for (field, text) in [("region", region), ("zone", zone), ("sub_zone", sub_zone)] {
+            check_length(v, field, text);
+        }
+    });
+    let id = LocalityId::new(region, zone, sub_zone);
+    if id == LocalityId::default() {
+        return String::new();
+    }
+    id.to_string()
+}
+
+/// Reads each element of a list, unless the list is too long.
+fn list<T, R>(
+    v: &mut Validator,
+    field: &str,
+    elements: Vec<T>,
+    limit: usize,
+    mut parse: impl FnMut(&mut Validator, T) -> R,
+) -> Vec<R> {
+    v.field(field, |v| {
+        if elements.len() > limit {
+            v.error(format!("expected at most {limit}, got {}", elements.len()));
+            return Vec::new();
+        }
+        let elements = elements.into_iter().enumerate();
+        elements
+            .map(|(at, element)| v.index(at, |v| parse(v, element)))
+            .collect()
+    })
+}
+
+fn name(v: &mut Validator, field: &str, text: String) -> String {
+    check_length(v, field, &text);
+    text
+}
+
+fn check_length(v: &mut Validator, field: &str, text: &str) {
+    if text.len() > MAX_NAME {
+        let message = format!("expected at most {MAX_NAME} bytes, got {}", text.len());
+        v.error_at(field, message);
+    }
+}
+
+/// A count; zero after an error, so that sums do not overflow.
+fn count(v: &mut Validator, field: &str, value: u64) -> u64 {
+    if value > MAX_COUNT {
+        v.error_at(field, format!("expected at most {MAX_COUNT}, got {value}"));
+        return 0;
+    }
+    value
+}
+
+fn duration(v: &mut Validator, proto: protobuf::Duration) -> Option<Duration> {
+    let seconds = u64::try_from(proto.seconds).ok();
+    let nanos = u32::try_from(proto.nanos)
+        .ok()
+        .filter(|nanos| *nanos < 1_000_000_000);
+    let (Some(seconds), Some(nanos)) = (seconds, nanos) else {
+        let message = format!(
+            "expected a duration, got {} s and {} ns",
+            proto.seconds, proto.nanos
+        );
+        v.error_at("load_report_interval", message);
+        return None;
+    };
+    Some(Duration::new(seconds, nanos))
+}

@@ -1,0 +1,260 @@
+//! The books of all reports: totals by cluster and localities, and the last word of each reporter.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::history;
+use super::report::{ClusterReport, Report};
+use super::row::{Part, Row, RowKey, Time};
+use super::view::{Loads, ReporterView};
+
+/// The most rows that are kept. A row with a full history takes about a kilobyte.
+const MAX_ROWS: usize = 50_000;
+
+/// The time after which a row of which no reporter speaks is dropped, with its totals.
+const FORGET: Duration = Duration::from_secs(3600);
+
+/// The time between two looks for rows to drop.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// The number of a stream of reports.
+pub(crate) type ReporterId = u64;
+
+/// The books.
+#[derive(Debug)]
+pub(crate) struct LoadStore {
+    started: Instant,
+    max_rows: usize,
+    opened: ReporterId,
+    reporters: BTreeMap<ReporterId, State>,
+    rows: BTreeMap<Arc<RowKey>, Row>,
+    reports: u64,
+    refused_reports: u64,
+    refused_rows: u64,
+    swept: Instant,
+}
+
+/// A client that reports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reporter {
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) node: String,
+    pub(crate) cluster: String,
+    pub(crate) user_agent: String,
+    pub(crate) locality: String,
+}
+
+/// A reporter, and the rows of its last report.
+#[derive(Debug)]
+struct State {
+    reporter: Reporter,
+    locality: Arc<str>,
+    opened: Instant,
+    reports: u64,
+    reported: Option<Instant>,
+    rows: Vec<Arc<RowKey>>,
+}
+
+impl LoadStore {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self::with_max_rows(MAX_ROWS, now)
+    }
+
+    pub(super) fn with_max_rows(max_rows: usize, now: Instant) -> Self {
+        Self {
+            started: now,
+            max_rows,
+            opened: 0,
+            reporters: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            reports: 0,
+            refused_reports: 0,
+            refused_rows: 0,
+            swept: now,
+        }
+    }
+
+    /// Takes in a new stream.
+    pub(crate) fn open(&mut self, reporter: Reporter, now: Instant) -> ReporterId {
+        self.opened += 1;
+        let state = State {
+            locality: reporter.locality.as_str().into(),
+            reporter,
+            opened: now,
+            reports: 0,
+            reported: None,
+            rows: Vec::new(),
+        };
+        self.reporters.insert(self.opened, state);
+        self.opened
+    }
+
+    /// Ends a stream. Its calls in progress go with it; its counts stay.
+    pub(crate) fn close(&mut self, id: ReporterId) {
+        self.forget(id);
+        self.reporters.remove(&id);
+    }
+
+    /// Takes a report of an open stream. `service_of` names the service of a cluster. Returns the
+    /// number of figures that were not kept.
+    pub(crate) fn report(
+        &mut self,
+        id: ReporterId,
+        report: Report,
+        now: Instant,
+        service_of: impl Fn(&str) -> String,
+    ) -> u64 {
+        self.sweep(now);
+        self.forget(id);
+        let Some(state) = self.reporters.get_mut(&id) else {
+            return 0;
+        };
+        let since = state.reported.unwrap_or(state.opened);
+        let between = now.saturating_duration_since(since);
+        state.reported = Some(now);
+        state.reports += 1;
+        self.reports += 1;
+        let client = state.locality.clone();
+        let moment = history::number(now.saturating_duration_since(self.started));
+        let mut refused = 0;
+        for cluster in report.clusters {
+            let time = Time {
+                now,
+                moment,
+                // A client that does not say for how long it counted has counted since its last
+                // report.
+                interval: cluster.interval.unwrap_or(between),
+            };
+            for (key, part) in parts(cluster, &client) {
+                refused += self.add(id, key, part, time, &service_of);
+            }
+        }
+        self.refused_rows = self.refused_rows.saturating_add(refused);
+        refused
+    }
+
+    /// Notes that a report was refused.
+    pub(crate) fn refused(&mut self) {
+        self.refused_reports += 1;
+    }
+
+    /// The loads at `now`, for clients that were asked for a report per `interval`.
+    pub(crate) fn view(&self, interval: Duration, now: Instant) -> Loads {
+        let age = now.saturating_duration_since(self.started);
+        let rows = self.rows.iter().map(|(key, row)| row.view(key, now, age));
+        let mut rows: Vec<_> = rows.collect();
+        // The rows of a service are together, even if it has several clusters.
+        rows.sort_by(|a, b| a.service.cmp(&b.service));
+        let reporters = self.reporters.iter();
+        let reporters = reporters.map(|(id, state)| state.view(*id, now));
+        Loads {
+            up_seconds: age.as_secs_f64(),
+            interval_seconds: interval.as_secs_f64(),
+            reports: self.reports,
+            refused_reports: self.refused_reports,
+            refused_rows: self.refused_rows,
+            reporters: reporters.collect(),
+            rows,
+        }
+    }
+
+    fn add(
+        &mut self,
+        id: ReporterId,
+        key: RowKey,
+        part: Part,
+        time: Time,
+        service_of: impl Fn(&str) -> String,
+    ) -> u64 {
+        let key = match self.rows.get_key_value(&key) {
+            Some((key, _)) => key.clone(),
+            None if self.rows.len() >= self.max_rows => return 1,
+            None => {
+                let row = Row::new(service_of(&key.cluster), time.now);
+                let key = Arc::new(key);
+                self.rows.insert(key.clone(), row);
+                key
+            }
+        };
+        let Some(row) = self.rows.get_mut(&key) else {
+            return 0;
+        };
+        if let Some(state) = self.reporters.get_mut(&id) {
+            state.rows.push(key);
+        }
+        row.add(id, part, time)
+    }
+
+    /// Forgets the last report of a stream.
+    fn forget(&mut self, id: ReporterId) {
+        let Some(state) = self.reporters.get_mut(&id) else {
+            return;
+        };
+        for key in state.rows.drain(..) {
+            if let Some(row) = self.rows.get_mut(&key) {
+                row.forget(id);
+            }
+        }
+    }
+
+    /// Drops rows of which nobody has spoken for long.
+    fn sweep(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.swept) < SWEEP {
+            return;
+        }
+        self.swept = now;
+        self.rows.retain(|_, row| {
+            !row.is_abandoned() || now.saturating_duration_since(row.reported) < FORGET
+        });
+    }
+}
+
+impl State {
+    fn view(&self, stream: ReporterId, now: Instant) -> ReporterView {
+        let since = |then: Instant| now.saturating_duration_since(then).as_secs_f64();
+        let reporter = self.reporter.clone();
+        ReporterView {
+            stream,
+            peer: reporter.peer,
+            node: reporter.node,
+            cluster: reporter.cluster,
+            user_agent: reporter.user_agent,
+            locality: reporter.locality,
+            connected_seconds: since(self.opened),
+            reports: self.reports,
+            last_report_seconds: self.reported.map(since),
+        }
+    }
+}
+
+/// The parts of a cluster's report, each with its row. Those that say nothing are left out.
+fn parts(report: ClusterReport, client: &Arc<str>) -> Vec<(RowKey, Part)> {
+    let key = |backend| RowKey {
+        cluster: report.cluster.clone(),
+        client: client.clone(),
+        backend,
+    };
+    let busy = report.localities.into_iter().filter(|of| !of.is_idle());
+    let mut parts: Vec<_> = busy
+        .map(|of| {
+            let part = Part {
+                counts: of.counts,
+                gauges: of.gauges,
+                metrics: of.metrics,
+                ..Part::default()
+            };
+            (key(Some(of.locality)), part)
+        })
+        .collect();
+    if report.dropped > 0 {
+        let part = Part {
+            dropped: report.dropped,
+            categories: report.categories,
+            ..Part::default()
+        };
+        parts.push((key(None), part));
+    }
+    parts
+}

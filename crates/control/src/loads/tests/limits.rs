@@ -1,0 +1,204 @@
+//! Everything that a client can send has a limit, and what is beyond it is refused aloud.
+
+use super::super::report::{
+    ClusterReport, Counts, Gauges, LocalityReport, MAX_CATEGORIES, MAX_CLUSTERS, MAX_COUNT,
+    MAX_LOCALITIES, MAX_METRICS, MAX_NAME,
+};
+use super::super::row::MAX_NAMES;
+use super::*;
+
+fn refused(stats: ClusterStats) -> String {
+    let parsed = Report::parse(vec![stats], DropTotals::HoldCategories);
+    parsed.unwrap_err().to_string()
+}
+
+fn metric(name: &str, value: f64) -> EndpointLoadMetricStats {
+    EndpointLoadMetricStats {
+        metric_name: name.to_owned(),
+        num_requests_finished_with_metric: 1,
+        total_metric_value: value,
+    }
+}
+
+fn drops(category: &str, dropped_count: u64) -> DroppedRequests {
+    DroppedRequests {
+        category: category.to_owned(),
+        dropped_count,
+    }
+}
+
+#[test]
+fn a_cluster_must_have_a_name() {
+    let told = refused(cluster("", vec![]));
+    assert_eq!(told, "cluster_stats[0].cluster_name: must be set");
+}
+
+/// A negative number that is sent as an unsigned one is larger than the limit.
+#[test]
+fn absurd_counts_are_refused() {
+    let minus_one = u64::MAX;
+    let told = refused(cluster("a", vec![locality("b", [0, 0, minus_one, 0])]));
+    assert_eq!(
+        told,
+        "cluster_stats[0].upstream_locality_stats[0].total_error_requests: \
+         expected at most 1099511627776, got 18446744073709551615"
+    );
+    let mut stats = cluster("a", vec![]);
+    stats.dropped_requests = vec![drops("x", MAX_COUNT), drops("y", MAX_COUNT + 1)];
+    let told = refused(stats);
+    assert!(
+        told.starts_with("cluster_stats[0].dropped_requests[1].dropped_count: "),
+        "{told}"
+    );
+}
+
+/// Every problem of a report is found.
+#[test]
+fn all_problems_are_told() {
+    let mut stats = cluster("", vec![locality("b", [MAX_COUNT + 1, 0, 0, 0])]);
+    stats.load_report_interval = Some(protobuf::Duration {
+        seconds: -1,
+        nanos: 0,
+    });
+    let told = refused(stats);
+    assert_eq!(told.split("; ").count(), 3, "{told}");
+    assert!(
+        told.contains("load_report_interval: expected a duration, got -1 s and 0 ns"),
+        "{told}"
+    );
+}
+
+#[test]
+fn metrics_must_be_numbers() {
+    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
+        let mut stats = locality("b", [0; 4]);
+        stats.load_metric_stats = vec![metric("cpu", value)];
+        let told = refused(cluster("a", vec![stats]));
+        let field = "cluster_stats[0].upstream_locality_stats[0].load_metric_stats[0].\
+                     total_metric_value: expected a number up to 1e18, got ";
+        assert!(told.starts_with(field), "{told}");
+    }
+}
+
+#[test]
+fn lists_have_limits() {
+    let told = refused(cluster(
+        "a",
+        vec![locality("b", [0; 4]); MAX_LOCALITIES + 1],
+    ));
+    let list = "cluster_stats[0].upstream_locality_stats";
+    assert_eq!(told, format!("{list}: expected at most 1000, got 1001"));
+
+    let mut stats = cluster("a", vec![]);
+    stats.dropped_requests = vec![drops("x", 1); MAX_CATEGORIES + 1];
+    let told = refused(stats);
+    assert_eq!(
+        told,
+        "cluster_stats[0].dropped_requests: expected at most 100, got 101"
+    );
+
+    let mut stats = locality("b", [0; 4]);
+    stats.load_metric_stats = vec![metric("x", 1.0); MAX_METRICS + 1];
+    let told = refused(cluster("a", vec![stats]));
+    assert_eq!(
+        told,
+        format!("{list}[0].load_metric_stats: expected at most 100, got 101")
+    );
+
+    let clusters = vec![cluster("a", vec![]); MAX_CLUSTERS + 1];
+    let told = Report::parse(clusters, DropTotals::HoldCategories).unwrap_err();
+    assert_eq!(
+        told.to_string(),
+        "cluster_stats: expected at most 20000, got 20001"
+    );
+}
+
+#[test]
+fn names_have_limits() {
+    let long = "x".repeat(MAX_NAME + 1);
+    let told = refused(cluster(&long, vec![]));
+    assert_eq!(
+        told,
+        "cluster_stats[0].cluster_name: expected at most 512 bytes, got 513"
+    );
+    let told = refused(cluster("a", vec![locality(&long, [0; 4])]));
+    assert!(
+        told.contains("[0].locality.zone: expected at most 512"),
+        "{told}"
+    );
+    let mut stats = cluster("a", vec![]);
+    stats.dropped_requests = vec![drops(&long, 1)];
+    assert!(refused(stats).contains("dropped_requests[0].category: "));
+}
+
+/// When there are too many rows, those that exist go on, and what is refused is counted.
+#[test]
+fn there_are_not_more_rows_than_the_limit() {
+    let mut rig = Rig::new();
+    rig.store = LoadStore::with_max_rows(2, rig.now);
+    let id = rig.open("");
+    let of = |name: &str| cluster(name, vec![locality("b", [1, 1, 0, 0])]);
+    rig.report(id, vec![of("a"), of("b"), of("c"), of("d")]);
+    rig.report(id, vec![of("c"), of("b")]);
+    let loads = rig.view();
+    let rows: Vec<_> = loads
+        .rows
+        .iter()
+        .map(|row| (row.cluster.as_str(), row.issued))
+        .collect();
+    assert_eq!(rows, [("a", 1), ("b", 2)]);
+    assert_eq!(loads.refused_rows, 3);
+    // Once rows are forgotten, there is room.
+    rig.report(id, vec![]);
+    rig.now += Duration::from_secs(3600);
+    rig.report(id, vec![of("c")]);
+    assert_eq!(rig.row().cluster, "c");
+}
+
+/// A row keeps so many categories and metrics. The total counts the others as well.
+#[test]
+fn a_row_keeps_so_many_names() {
+    let mut rig = Rig::new();
+    let id = rig.open("");
+    for number in 0..MAX_NAMES + 5 {
+        let mut stats = cluster("a", vec![]);
+        stats.total_dropped_requests = 1;
+        stats.dropped_requests = vec![drops(&number.to_string(), 1)];
+        rig.report(id, vec![stats]);
+    }
+    let row = rig.row();
+    assert_eq!(row.dropped_by_category.len(), MAX_NAMES);
+    assert_eq!(row.dropped, MAX_NAMES as u64 + 5);
+    assert_eq!(rig.view().refused_rows, 5);
+}
+
+/// Totals do not wrap around.
+#[test]
+fn totals_end_at_the_largest_number() {
+    let mut rig = Rig::new();
+    let id = rig.open("");
+    let most = Report {
+        clusters: vec![ClusterReport {
+            cluster: "a".to_owned(),
+            localities: vec![LocalityReport {
+                counts: Counts {
+                    issued: u64::MAX,
+                    ..Counts::default()
+                },
+                gauges: Gauges {
+                    in_progress: u64::MAX,
+                    ..Gauges::default()
+                },
+                ..LocalityReport::default()
+            }],
+            ..ClusterReport::default()
+        }],
+    };
+    let twice = Report {
+        clusters: [most.clusters.clone(), most.clusters].concat(),
+    };
+    rig.store.report(id, twice, rig.now, str::to_owned);
+    let row = rig.row();
+    assert_eq!(counts(&row), [u64::MAX, 0, 0, u64::MAX]);
+    assert_eq!(row.history[0].issued, u64::MAX);
+}

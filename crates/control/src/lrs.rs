@@ -1,0 +1,354 @@
+//! LRS over tonic: clients report loads on the port of ADS, because gRPC clients open the stream
+//! there (`lrs_server: self`).
+//!
+//! One task for each stream moves messages between the socket and the [`LoadStore`]. A client is
+//! asked for all of its clusters, if it can do that. Else it is asked for the clusters that we
+//! serve, and asked again when their names change.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crowfly_model::ResourceType;
+use crowfly_model::grpc::{Cluster, Listener};
+use crowfly_xds::Snapshot;
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::{
+    LoadReportingService, LoadReportingServiceServer,
+};
+use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{debug, info, warn};
+
+use crate::clients::NodeView;
+use crate::ending::End;
+use crate::loads::{
+    DropTotals, LoadStore, Loads, Pace, Report, Reporter, ReporterId, client_locality,
+};
+use crate::store::{Store, Views};
+use crate::translate;
+
+/// The gRPC service.
+pub(crate) type LrsServer = LoadReportingServiceServer<Lrs>;
+
+/// The feature of a client that can report all of its clusters.
+const SUPPORTS_ALL: &str = "envoy.lrs.supports_send_all_clusters";
+
+/// The largest report. It has room for 20,000 clusters in several localities.
+pub(crate) const MAX_REPORT_BYTES: usize = 16 << 20;
+
+/// The most problems of a bad report that its client is told.
+const MAX_PROBLEMS: usize = 5;
+
+/// The books of loads, and the interval of reports; clones share both.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadBooks {
+    store: Arc<Mutex<LoadStore>>,
+    interval: watch::Receiver<Duration>,
+}
+
+impl LoadBooks {
+    pub(crate) fn new(interval: watch::Receiver<Duration>) -> Self {
+        Self {
+            store: Arc::new(Mutex::new(LoadStore::new(Instant::now()))),
+            interval,
+        }
+    }
+
+    /// The loads now.
+    pub(crate) fn view(&self) -> Loads {
+        let interval = *self.interval.borrow();
+        self.lock().view(interval, Instant::now())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LoadStore> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes the reports of clients.
+#[derive(Debug)]
+pub(crate) struct Lrs {
+    store: Arc<Store>,
+    books: LoadBooks,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Lrs {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        books: LoadBooks,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            store,
+            books,
+            stopping,
+        }
+    }
+}
+
+type Responses = mpsc::Sender<Result<LoadStatsResponse, Status>>;
+
+#[tonic::async_trait]
+impl LoadReportingService for Lrs {
+    type StreamLoadStatsStream = ReceiverStream<Result<LoadStatsResponse, Status>>;
+
+    async fn stream_load_stats(
+        &self,
+        request: Request<Streaming<LoadStatsRequest>>,
+    ) -> Result<Response<Self::StreamLoadStatsStream>, Status> {
+        // The channel holds one response. A client that does not read is sent the newest one, later.
+        let (responses, receiver) = mpsc::channel(1);
+        let stream = Stream {
+            peer: request.remote_addr(),
+            store: self.store.clone(),
+            views: self.store.views(),
+            interval: self.books.interval.clone(),
+            books: self.books.clone(),
+            client: None,
+            due: false,
+        };
+        tokio::spawn(stream.run(request.into_inner(), responses, self.stopping.clone()));
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// Drives one stream.
+struct Stream {
+    peer: Option<std::net::SocketAddr>,
+    store: Arc<Store>,
+    views: watch::Receiver<Views>,
+    interval: watch::Receiver<Duration>,
+    books: LoadBooks,
+    /// The client, once it has introduced itself.
+    client: Option<Client>,
+    /// True if the client is to be sent a response.
+    due: bool,
+}
+
+/// A client that has introduced itself. Its calls in progress end with this value.
+struct Client {
+    id: ReporterId,
+    books: LoadBooks,
+    node: Node,
+    totals: DropTotals,
+    pace: Pace,
+    asked: Asked,
+    /// True once it was told that some of its figures are not kept.
+    warned: bool,
+}
+
+/// The clusters that a client is asked for.
+enum Asked {
+    All,
+    /// The clusters that we serve.
+    Listed(Vec<Arc<str>>),
+}
+
+impl Stream {
+    /// Serves the stream until one side ends it.
+    async fn run(
+        mut self,
+        mut requests: Streaming<LoadStatsRequest>,
+        responses: Responses,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let end = loop {
+            tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => break End::stopping(),
+                request = requests.message() => match request {
+                    Ok(Some(request)) => if let Err(status) = self.handle(request) {
+                        break End::Ours(status);
+                    },
+                    Ok(None) => break End::Theirs("it ended the stream".to_owned()),
+                    Err(status) => break End::broken(&status),
+                },
+                changed = self.views.changed() => match changed {
+                    Ok(()) => self.refresh(),
+                    Err(_) => break End::gone(),
+                },
+                changed = self.interval.changed() => match changed {
+                    Ok(()) => self.due = self.client.is_some(),
+                    Err(_) => break End::gone(),
+                },
+                permit = responses.reserve(), if self.due => match permit {
+                    Ok(permit) => permit.send(Ok(self.response())),
+                    Err(_) => break End::Theirs("it closed the stream".to_owned()),
+                },
+            }
+        };
+        if let Some(client) = self.client.take() {
+            let (stream, node, reason) = (client.id, client.node.id.as_str(), end.reason());
+            info!(stream, node, reason, "client reports no loads any more");
+        }
+        end.tell(&responses).await;
+    }
+
+    fn handle(&mut self, mut request: LoadStatsRequest) -> Result<(), Status> {
+        if self.client.is_none() {
+            self.introduce(request.node.take())?;
+            // An Envoy that lost its stream sends here what it has counted since; gRPC clients send
+            // nothing.
+            if request.cluster_stats.is_empty() {
+                return Ok(());
+            }
+        }
+        let interval = *self.interval.borrow();
+        let Some(client) = &mut self.client else {
+            return Ok(());
+        };
+        client.report(request, interval, &self.store.snapshot())
+    }
+
+    fn introduce(&mut self, node: Option<Node>) -> Result<(), Status> {
+        let refused = |problem: String| {
+            self.books.lock().refused();
+            warn!(peer = ?self.peer, "load reports refused: {problem}");
+            Status::invalid_argument(problem)
+        };
+        let node = node.ok_or_else(|| {
+            refused("node: must be set in the first message of a stream".to_owned())
+        })?;
+        let locality = client_locality(&node).map_err(|errors| refused(shortened(&errors)))?;
+        let shown = NodeView::new(&node);
+        let reporter = Reporter {
+            peer: self.peer,
+            node: shown.id,
+            cluster: shown.cluster,
+            user_agent: shown.user_agent,
+            locality,
+        };
+        let id = self.books.lock().open(reporter, Instant::now());
+        let (id_of_node, agent) = (node.id.as_str(), node.user_agent_name.as_str());
+        info!(
+            stream = id,
+            node = id_of_node,
+            agent,
+            "client reports loads"
+        );
+        let supports_all = node.client_features.iter().any(|of| of == SUPPORTS_ALL);
+        let asked = match supports_all {
+            true => Asked::All,
+            false => Asked::Listed(clusters(&self.views.borrow_and_update().of(Some(&node)))),
+        };
+        self.client = Some(Client {
+            id,
+            books: self.books.clone(),
+            totals: DropTotals::of(&node),
+            node,
+            pace: Pace::default(),
+            asked,
+            warned: false,
+        });
+        self.due = true;
+        Ok(())
+    }
+
+    /// Looks for changes in the names of the clusters.
+    fn refresh(&mut self) {
+        let views = self.views.borrow_and_update();
+        let Some(client) = &mut self.client else {
+            return;
+        };
+        if let Asked::Listed(listed) = &mut client.asked {
+            let now = clusters(&views.of(Some(&client.node)));
+            if now != *listed {
+                *listed = now;
+                self.due = true;
+            }
+        }
+    }
+
+    fn response(&mut self) -> LoadStatsResponse {
+        self.due = false;
+        let interval = *self.interval.borrow_and_update();
+        let asked = self.client.as_ref().map(|client| &client.asked);
+        let (send_all_clusters, clusters) = match asked {
+            Some(Asked::Listed(listed)) => {
+                (false, listed.iter().map(ToString::to_string).collect())
+            }
+            Some(Asked::All) | None => (true, Vec::new()),
+        };
+        LoadStatsResponse {
+            clusters,
+            send_all_clusters,
+            load_reporting_interval: Some(translate::duration(interval)),
+            report_endpoint_granularity: false,
+        }
+    }
+}
+
+impl Client {
+    /// Takes a report.
+    fn report(
+        &mut self,
+        request: LoadStatsRequest,
+        interval: Duration,
+        snapshot: &Snapshot,
+    ) -> Result<(), Status> {
+        let (now, stream, node) = (Instant::now(), self.id, self.node.id.as_str());
+        if !self.pace.take(interval, now) {
+            self.books.lock().refused();
+            warn!(stream, node, "load report refused: too many of them");
+            let problem = format!("too many reports: expected one each {interval:?}");
+            return Err(Status::resource_exhausted(problem));
+        }
+        let report = Report::parse(request.cluster_stats, self.totals).map_err(|errors| {
+            self.books.lock().refused();
+            let problem = shortened(&errors);
+            warn!(stream, node, "load report refused: {problem}");
+            Status::invalid_argument(problem)
+        })?;
+        let service_of = |cluster: &str| service_of(snapshot, cluster).to_owned();
+        let refused = self.books.lock().report(self.id, report, now, service_of);
+        debug!(stream, node, "load report");
+        if refused > 0 && !self.warned {
+            self.warned = true;
+            warn!(
+                stream,
+                node, refused, "figures of a load report are not kept: there are too many rows"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.books.lock().close(self.id);
+    }
+}
+
+/// The names of all clusters in a snapshot.
+fn clusters(snapshot: &Snapshot) -> Vec<Arc<str>> {
+    let clusters = snapshot.of(Cluster::TYPE_URL);
+    let names = clusters.map(|of| of.resources().keys().cloned().collect());
+    names.unwrap_or_default()
+}
+
+/// The service to which a cluster belongs; the cluster's own name if that is unknown. A service has
+/// a listener of its name.
+fn service_of<'a>(snapshot: &Snapshot, cluster: &'a str) -> &'a str {
+    let is_service = |name: &str| snapshot.resource(Listener::TYPE_URL, name).is_some();
+    match translate::service_of_cluster(cluster) {
+        Some(service) if !is_service(cluster) && is_service(service) => service,
+        _ => cluster,
+    }
+}
+
+/// The first problems of a report. A status has little room.
+fn shortened(errors: &crowfly_model::Errors) -> String {
+    let problems: Vec<_> = errors
+        .iter()
+        .take(MAX_PROBLEMS)
+        .map(ToString::to_string)
+        .collect();
+    let problems = problems.join("; ");
+    match errors.iter().count().saturating_sub(MAX_PROBLEMS) {
+        0 => problems,
+        more => format!("{problems}; and {more} more"),
+    }
+}
