@@ -4,6 +4,7 @@
 //! benchmarks use them, too. They use the [`backend`] server, the [`load`] generator and the
 //! interleaved comparison of [`mod@bench`].
 
+mod address;
 pub mod args;
 pub mod backend;
 pub mod bench;
@@ -15,6 +16,7 @@ mod debug;
 pub mod demo;
 mod error;
 pub mod explain;
+mod http;
 pub mod inspect;
 pub mod load;
 pub mod logging;

@@ -5,13 +5,10 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use serde::Deserialize;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
 use super::DemoError;
+use crate::http;
 
 const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
@@ -58,10 +55,11 @@ struct Client {
 impl Admin {
     /// Reads the client's last answer about its endpoints.
     pub(super) async fn taken(&self) -> Result<Taken, DemoError> {
-        let page = timeout(PATIENCE, get(self.0, "/clients"));
-        let page = page
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let page = timeout(PATIENCE, http::get(&self.0, "/clients"));
+        let page = match page.await {
+            Ok(page) => page.map_err(io::Error::other),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        };
         let page = page.and_then(|body| Ok(serde_json::from_slice::<Page>(&body)?));
         let mut clients = page.map_err(DemoError::Admin)?.clients;
         let client = clients
@@ -85,24 +83,5 @@ impl Admin {
             }
         };
         timeout(PATIENCE, wait).await.ok().transpose()
-    }
-}
-
-/// An HTTP/1.0 GET. A client library would be more code than this.
-async fn get(addr: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(addr).await?;
-    stream
-        .write_all(format!("GET {path} HTTP/1.0\r\nhost: {addr}\r\n\r\n").as_bytes())
-        .await?;
-    let mut response = Vec::new();
-    stream.read_to_end(&mut response).await?;
-    let head = response.windows(4).position(|window| window == b"\r\n\r\n");
-    match head {
-        Some(end)
-            if response.starts_with(b"HTTP/1.0 200") || response.starts_with(b"HTTP/1.1 200") =>
-        {
-            Ok(response.split_off(end + 4))
-        }
-        _ => Err(io::Error::other("the admin port did not answer with 200")),
     }
 }

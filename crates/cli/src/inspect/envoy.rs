@@ -6,9 +6,10 @@
 use serde_json::Value;
 
 use super::{
-    Address, InspectError, http,
+    Address, InspectError,
     view::{Client, Failure, Node, Resource, View, non_empty},
 };
+use crate::http::{self, PageError};
 
 const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 
@@ -75,11 +76,22 @@ const STAGES: [(&str, &str); 3] = [
 
 /// Reads the admin port at `address`. With `whole`, the answer has the content of every resource.
 pub(super) async fn read(address: &Address, whole: bool) -> Result<View, InspectError> {
-    let page = http::get(address, "/config_dump?include_eds").await?;
     let not_envoy = |found: String| InspectError::NotEnvoy {
         address: address.clone(),
         found,
     };
+    let page = http::get(address, "/config_dump?include_eds").await;
+    let page = page.map_err(|error| match error {
+        PageError::Connect(error) => InspectError::Connect {
+            address: address.clone(),
+            cause: error.to_string(),
+        },
+        PageError::Read(cause) => InspectError::Read {
+            address: address.clone(),
+            cause,
+        },
+        PageError::Answer(found) => not_envoy(found),
+    })?;
     let page: Value = serde_json::from_slice(&page)
         .map_err(|error| not_envoy(format!("/config_dump is not JSON: {error}")))?;
     let configs = page["configs"].as_array();

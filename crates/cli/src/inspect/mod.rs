@@ -11,18 +11,16 @@
 //! Debug -- ListChannels --> Channel, Tree --> text | JSON | YAML
 //! ```
 
-mod address;
 mod command;
 mod csds;
 mod envoy;
 mod error;
 mod grpc;
-mod http;
 mod text;
 mod tree;
 mod view;
 
-pub use address::Address;
+pub use crate::address::Address;
 pub use command::{Format, InspectArgs, run};
 pub use error::InspectError;
 pub use grpc::Service;

@@ -5,11 +5,9 @@ mod terminal;
 
 use std::time::Duration;
 
-use plain::Plain;
-use terminal::Terminal;
-
 use super::{DemoError, rates::Rates, state::DemoState};
-use crate::load::Report;
+use crate::{load::Report, screen::FullScreen};
+use plain::Plain;
 
 /// The values that a view shows at one moment.
 pub(super) struct Frame<'a> {
@@ -28,7 +26,7 @@ pub(super) enum View {
     /// Lines of text.
     Plain(Plain),
     /// A screen that is drawn over and over.
-    Terminal(Terminal),
+    Terminal(FullScreen),
 }
 
 impl View {
@@ -36,7 +34,7 @@ impl View {
         if plain {
             return Ok(Self::Plain(Plain::default()));
         }
-        Terminal::open()
+        FullScreen::open()
             .map(Self::Terminal)
             .map_err(DemoError::Terminal)
     }
@@ -61,7 +59,9 @@ impl View {
     pub(super) fn draw(&mut self, frame: &Frame<'_>) -> Result<(), DemoError> {
         match self {
             Self::Plain(plain) => plain.status(frame),
-            Self::Terminal(terminal) => terminal.draw(frame).map_err(DemoError::Terminal)?,
+            Self::Terminal(screen) => {
+                terminal::draw(frame, screen).map_err(DemoError::Terminal)?;
+            }
         }
         Ok(())
     }

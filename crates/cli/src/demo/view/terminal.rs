@@ -2,17 +2,14 @@
 //!
 //! The whole screen is drawn anew five times a second, because the rates change all the time.
 
-use std::{io, thread};
+use std::io;
 
 use ratatui::{
-    DefaultTerminal,
-    crossterm::event::{self, Event, KeyCode, KeyModifiers},
     layout::{Constraint, Layout, Rect},
     style::{Color, Style, Stylize},
     text::{Line, Span},
     widgets::{Block, Paragraph},
 };
-use tokio::sync::mpsc;
 
 use super::Frame;
 use crate::{
@@ -20,7 +17,7 @@ use crate::{
         command::own_latency,
         state::{BackendView, LogLine, Status, Zone},
     },
-    screen,
+    screen::FullScreen,
 };
 
 /// A colour per zone.
@@ -41,51 +38,9 @@ const LOG_HEIGHT: usize = 9;
 /// The width of an event's time.
 const TIME_WIDTH: usize = 10;
 
-/// The terminal in raw mode. Dropping this restores it.
-#[derive(Debug)]
-pub(in crate::demo) struct Terminal {
-    terminal: DefaultTerminal,
-    quit: mpsc::UnboundedReceiver<()>,
-}
-
-impl Terminal {
-    pub(super) fn open() -> io::Result<Self> {
-        let terminal = ratatui::try_init()?;
-        let (sender, quit) = mpsc::unbounded_channel();
-        // Reading keys blocks. The thread ends with the process.
-        thread::spawn(move || {
-            while let Ok(event) = event::read() {
-                if wants_to_quit(&event) && sender.send(()).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Self { terminal, quit })
-    }
-
-    pub(super) async fn quit(&mut self) {
-        if self.quit.recv().await.is_none() {
-            // There is no keyboard. The demo still ends when its time is up.
-            std::future::pending::<()>().await;
-        }
-    }
-
-    pub(super) fn draw(&mut self, frame: &Frame<'_>) -> io::Result<()> {
-        let has_colors = screen::has_colors();
-        self.terminal.draw(|screen| {
-            render(frame, screen);
-            if !has_colors {
-                bleach(screen);
-            }
-        })?;
-        Ok(())
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        ratatui::restore();
-    }
+/// Draws a frame on the whole terminal.
+pub(super) fn draw(frame: &Frame<'_>, screen: &mut FullScreen) -> io::Result<()> {
+    screen.draw(|screen| render(frame, screen))
 }
 
 fn render(frame: &Frame<'_>, screen: &mut ratatui::Frame<'_>) {
@@ -106,25 +61,6 @@ fn render(frame: &Frame<'_>, screen: &mut ratatui::Frame<'_>) {
         screen.render_widget(tree_of(frame), tree);
     }
     screen.render_widget(log_of(&frame.state.log, log), log);
-}
-
-/// Removes the colours. Bold and dim stay.
-fn bleach(screen: &mut ratatui::Frame<'_>) {
-    for cell in &mut screen.buffer_mut().content {
-        cell.fg = Color::Reset;
-        cell.bg = Color::Reset;
-    }
-}
-
-fn wants_to_quit(event: &Event) -> bool {
-    let Event::Key(key) = event else {
-        return false;
-    };
-    match key.code {
-        KeyCode::Char('q') | KeyCode::Esc => true,
-        KeyCode::Char('c') => key.modifiers.contains(KeyModifiers::CONTROL),
-        _ => false,
-    }
 }
 
 /// The height of both columns. It is that of the higher one, but leaves the events their rows.

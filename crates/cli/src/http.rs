@@ -1,38 +1,45 @@
-//! An HTTP/1.1 GET for the admin port of an Envoy, in fewer lines than a client library would need.
+//! An HTTP/1.1 GET for the admin port of an Envoy or of a control plane, in fewer lines than a client
+//! library would need.
 //!
 //! Envoy's admin port refuses HTTP/1.0, and answers in chunks.
 
-use std::io;
+use std::{fmt::Display, io};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-use super::{Address, InspectError};
-
 /// The limit on a page. It is more than any configuration, and stops a server that never ends.
 const MAX_RESPONSE_BYTES: u64 = 1 << 30;
 
-/// Reads the body of a page.
-pub(super) async fn get(address: &Address, path: &str) -> Result<Vec<u8>, InspectError> {
-    let stream = TcpStream::connect(address.to_string()).await;
-    let mut stream = stream.map_err(|error| InspectError::Connect {
-        address: address.clone(),
-        cause: error.to_string(),
-    })?;
-    let response = exchange(&mut stream, address, path).await;
-    let response = response.map_err(|cause| InspectError::Read {
-        address: address.clone(),
-        cause,
-    })?;
-    body(&response).map_err(|found| InspectError::NotEnvoy {
-        address: address.clone(),
-        found,
-    })
+/// The reasons why a page cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PageError {
+    /// No server listens at the address.
+    #[error("cannot connect")]
+    Connect(#[source] io::Error),
+    /// The connection broke.
+    #[error("cannot read")]
+    Read(#[source] io::Error),
+    /// The answer is not a page, with the reason.
+    #[error("{0}")]
+    Answer(String),
 }
 
-async fn exchange(stream: &mut TcpStream, address: &Address, path: &str) -> io::Result<Vec<u8>> {
+/// Reads the body of a page.
+pub(crate) async fn get(address: &impl Display, path: &str) -> Result<Vec<u8>, PageError> {
+    let stream = TcpStream::connect(address.to_string()).await;
+    let mut stream = stream.map_err(PageError::Connect)?;
+    let response = exchange(&mut stream, address, path).await;
+    body(&response.map_err(PageError::Read)?).map_err(PageError::Answer)
+}
+
+async fn exchange(
+    stream: &mut TcpStream,
+    address: &impl Display,
+    path: &str,
+) -> io::Result<Vec<u8>> {
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut response = Vec::new();

@@ -1,4 +1,4 @@
-//! The address of a server to inspect. It has a type of its own, so that a wrong one is refused
+//! The address of a server to look into. It has a type of its own, so that a wrong one is refused
 //! with the flags.
 
 use std::{
