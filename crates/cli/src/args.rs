@@ -14,7 +14,7 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 use crate::{
     backend::BackendArgs, bench::BenchArgs, certs::CertsArgs, completions::CompletionsArgs,
     control::ControlArgs, demo::DemoArgs, explain::ExplainArgs, inspect::InspectArgs,
-    load::LoadArgs, logging::LogFilter,
+    load::LoadArgs, loads::LoadsArgs, logging::LogFilter,
 };
 
 /// Proxyless service mesh: gRPC requests straight from caller to backend, steered by xDS
@@ -95,12 +95,17 @@ pub enum CliCommand {
     Explain(ExplainArgs),
     Inspect(InspectArgs),
     Load(LoadArgs),
+    Loads(LoadsArgs),
 }
 
 impl CliCommand {
     /// True if the command draws on the whole terminal. Then no log line may be written there.
     pub(crate) fn draws(&self) -> bool {
-        matches!(self, Self::Demo(args) if args.draws())
+        match self {
+            Self::Demo(args) => args.draws(),
+            Self::Loads(args) => args.draws(),
+            _ => false,
+        }
     }
 
     /// The log level without `--log`. Servers log their events; tools log problems only.
@@ -111,7 +116,8 @@ impl CliCommand {
             | Self::Certs(_)
             | Self::Completions(_)
             | Self::Inspect(_)
-            | Self::Load(_) => "warn",
+            | Self::Load(_)
+            | Self::Loads(_) => "warn",
             // An explanation shows problems itself.
             Self::Explain(_) => "error",
             // The demo breaks things on purpose, and prints that itself.

@@ -6,6 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use crate::{
     backend::BackendError, bench::BenchError, certs::CertsError, control::ControlError,
     demo::DemoError, explain::ExplainError, inspect::InspectError, load::LoadError,
+    loads::LoadsError,
 };
 
 /// The reasons why a command could not run, by the part that failed.
@@ -36,6 +37,9 @@ pub enum Error {
     /// The load generator has nothing to call.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// There are no loads to show.
+    #[error(transparent)]
+    Loads(#[from] LoadsError),
 }
 
 /// Shows an error followed by its causes, on one line.

@@ -19,6 +19,7 @@ pub mod explain;
 mod http;
 pub mod inspect;
 pub mod load;
+pub mod loads;
 pub mod logging;
 mod output;
 mod screen;
@@ -52,6 +53,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         CliCommand::Explain(args) => return Ok(explain::run(args).await?),
         CliCommand::Inspect(args) => inspect::run(args).await?,
         CliCommand::Load(args) => return Ok(load::run(args).await?),
+        CliCommand::Loads(args) => loads::run(args).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

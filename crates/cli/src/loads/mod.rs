@@ -1,0 +1,13 @@
+//! `crowfly loads`: a table of the loads that clients report to a control plane.
+//!
+//! ```text
+//! admin port -- GET /loads --> Loads --> a table, over and over | a table, once | JSON
+//! ```
+
+mod command;
+mod error;
+mod table;
+mod view;
+
+pub use command::{LoadsArgs, run};
+pub use error::LoadsError;
