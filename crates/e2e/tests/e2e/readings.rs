@@ -1,6 +1,8 @@
 //! Our channel and gRPC C-core are given the same resources: they take and refuse them alike. Where
 //! they do not, the rule that we follow is named.
 
+mod regexes;
+
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
@@ -203,6 +205,7 @@ fn raw(type_url: &str, name: &str, resource: &Any) -> Value {
 
 fn cases() -> Vec<Case> {
     let mut cases = route_cases();
+    cases.extend(regexes::cases());
     cases.extend(listener_cases());
     cases.extend(cluster_cases());
     cases.extend(endpoint_cases());

@@ -27,7 +27,7 @@ const PREFIXES: [&str; 6] = [
 ];
 
 /// Patterns for paths. A match is of the whole path, so of two alternatives the second may be right.
-const PATH_PATTERNS: [&str; 10] = [
+const PATH_PATTERNS: [&str; 12] = [
     "/shop.Cart/Add|/shop.Cart/AddAll",
     "/shop\\..*",
     "/pay.Pay/(Charge|Refund)",
@@ -38,11 +38,13 @@ const PATH_PATTERNS: [&str; 10] = [
     "^/a/b$",
     "/a/b?|/a",
     ".*/(Add|Remove|)(All)?",
+    "(/\\p{Ll}+\\p{Po}?\\p{Latin}*)+",
+    "/\\160ay.\\x{50}\\PN+|/[^\\p{Greek}]/b",
 ];
 
 /// Values of `x-user`; the empty one is sent, too.
 const USERS: [&str; 7] = ["alice", "Alice", "alice-b", "bob", "", "a,b", "ali ce"];
-const USER_PATTERNS: [&str; 12] = [
+const USER_PATTERNS: [&str; 15] = [
     "a|alice",
     "alice|a",
     "(?i)ALICE",
@@ -55,6 +57,9 @@ const USER_PATTERNS: [&str; 12] = [
     "\\Aalice\\z|^bob$",
     "\\x61li(?:ce)(?P<rest>-b)?",
     "(?U)a.*e{1,2}",
+    "[\\p{L}\\pZ]+",
+    "(?i)\\p{Lu}{3,5}\\P{L}?.?",
+    "[\\141-\\x{6f}]*\\S*",
 ];
 const USER_PARTS: [&str; 5] = ["a", "ali", "ALI", "e", "b"];
 
