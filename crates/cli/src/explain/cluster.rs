@@ -15,7 +15,7 @@ use crowfly_xds::{MAX_DEPTH, View};
 
 use super::{
     ClusterReport, DropReport, EndpointReport, LocalityReport, Place, PriorityReport,
-    ResourceReport, look,
+    ResourceReport, SecurityReport, look,
 };
 
 /// The report on the cluster `name` and everything below it, as far as the view has it.
@@ -95,6 +95,7 @@ impl Walk<'_> {
         shown.lb_policy = policies(&leaf.lb_policy);
         shown.is_custom = is_custom(&leaf.lb_policy);
         shown.max_concurrent_requests = Some(leaf.max_concurrent_requests);
+        shown.security = leaf.security.as_deref().map(SecurityReport::from);
         shown.source = Some(source);
         if let Some(endpoints) = endpoints {
             let priorities = endpoints.priorities.iter();
@@ -122,6 +123,7 @@ impl ClusterReport {
             priorities: Vec::new(),
             drops: Vec::new(),
             max_concurrent_requests: None,
+            security: None,
         }
     }
 }

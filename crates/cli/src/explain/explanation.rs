@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::RouteReport;
+use super::{RouteReport, SecurityReport};
 
 /// The call that is asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -185,6 +185,8 @@ pub struct ClusterReport {
     pub drops: Vec<DropReport>,
     /// The limit on open calls of a leaf cluster (gRFC A32).
     pub max_concurrent_requests: Option<u32>,
+    /// TLS of connections to the endpoints; `null` if the cluster asks for none.
+    pub security: Option<SecurityReport>,
 }
 
 /// The position of a cluster below an aggregate.

@@ -17,6 +17,7 @@ mod find;
 mod look;
 mod route_report;
 mod routes;
+mod security;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -34,3 +35,4 @@ pub use route_report::{
     FilterReport, HashPolicyReport, HeaderConditionReport, MismatchPart, MismatchReport,
     RetryReport, RouteReport, SplitReport, TimeoutReport, Verdict,
 };
+pub use security::SecurityReport;

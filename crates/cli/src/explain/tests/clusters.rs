@@ -1,6 +1,8 @@
 //! Clusters, aggregates, endpoints and DNS names below a route.
 
-use crowfly_testkit::builders::{EndpointBuilder, cluster_config, endpoint};
+use crowfly_testkit::builders::{
+    EndpointBuilder, TlsBuilder, cluster_config, endpoint, upstream_tls,
+};
 use envoy_types::pb::envoy::config::core::v3::HealthStatus;
 
 use super::*;
@@ -145,4 +147,35 @@ fn a_name_has_addresses_or_the_reason_why_not() {
     assert!(explanation.reachable);
     let source = explanation.clusters[0].cluster.source.as_ref().unwrap();
     assert_eq!(source.state, "RESOLVED");
+}
+
+/// gRFC A29, A82, A101: a cluster with TLS has a line on it. The trees of `crowfly inspect` have one, too.
+#[test]
+fn the_security_of_a_cluster_is_shown() {
+    let of = |tls: TlsBuilder| {
+        let list = endpoints("top").locality("eu/a", 1, ["10.0.0.1:80"]);
+        let resources = to_top().with(cluster("top").tls(tls)).with(list);
+        let explanation = explained(&resources, &every_call());
+        assert!(explanation.reachable);
+        let text = explanation.to_string();
+        let line = text.lines().find(|line| line.contains("TLS: ")).unwrap();
+        let line = line.split_once("TLS: ").unwrap().1.to_owned();
+        let json = serde_json::to_value(&explanation).unwrap();
+        (line, json["clusters"][0]["security"].to_string())
+    };
+    let mutual = upstream_tls("mesh").identity("mine");
+    let mutual = mutual.san("spiffe://mesh/a").san("spiffe://mesh/b");
+    let (line, json) = of(mutual.edit(|tls| tls.sni = "a.example.com".to_owned()));
+    insta::assert_snapshot!(line, @r#"CA of provider mesh, own certificate of provider mine, SAN exact "spiffe://mesh/a" or exact "spiffe://mesh/b", SNI a.example.com"#);
+    insta::assert_snapshot!(json, @r#"{"ca":"mesh","identity":"mine","san":["exact \"spiffe://mesh/a\"","exact \"spiffe://mesh/b\""],"san_is_sni":false,"sni":"a.example.com","sni_from_host":false}"#);
+    let (line, _) = of(upstream_tls("mesh").system_roots());
+    insta::assert_snapshot!(line, @"CA of the system, no own certificate, any SAN, no SNI");
+    let from_host = upstream_tls("mesh").edit(|tls| {
+        tls.auto_host_sni = true;
+        tls.auto_sni_san_validation = true;
+    });
+    insta::assert_snapshot!(of(from_host).0, @"CA of provider mesh, no own certificate, SAN as SNI, SNI of the host");
+    let plain = explained(&leaf(to_top(), "top"), &every_call());
+    assert_eq!(plain.clusters[0].cluster.security, None);
+    assert!(!plain.to_string().contains("TLS"));
 }
