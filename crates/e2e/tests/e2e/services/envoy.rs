@@ -26,7 +26,7 @@ impl Proxied {
     /// `None` without the peer.
     fn start(fleet: &Fleet, svc: &str) -> Option<Self> {
         let program = peers::envoy()?;
-        let listener = with_fault_filter(resources::http2_listener("svc"));
+        let listener = with_filters(resources::http2_listener("svc"));
         let config = fleet.config(svc) + &format!("resources:\n- {listener}\n");
         let control = CROWFLY.control_of(&config);
         let envoy = Envoy::start(program, control.address);
@@ -55,24 +55,29 @@ impl Proxied {
     }
 }
 
-/// The listener with the fault filter before its router, as docs/routes.md says.
-fn with_fault_filter(mut listener: Value) -> Value {
+/// The listener with the filters of routes before its router, as docs/routes.md says.
+pub(super) fn with_filters(mut listener: Value) -> Value {
     // An Envoy's listener and gRPC's cannot both have the name of the service.
     listener["name"] = json!("ingress");
     let manager = &mut listener["filter_chains"][0]["filters"][0]["typed_config"];
-    let fault = json!({
-        "name": "envoy.filters.http.fault",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault",
-        },
-    });
-    if let Some(filters) = manager["http_filters"].as_array_mut() {
-        filters.insert(0, fault);
+    let filter = |name: &str, message: &str| {
+        let message = format!("type.googleapis.com/envoy.extensions.filters.http.{message}");
+        json!({ "name": name, "typed_config": { "@type": message } })
+    };
+    let filters = [
+        filter("envoy.filters.http.fault", "fault.v3.HTTPFault"),
+        filter(
+            "envoy.filters.http.stateful_session",
+            "stateful_session.v3.StatefulSession",
+        ),
+    ];
+    if let Some(all) = manager["http_filters"].as_array_mut() {
+        all.splice(0..0, filters);
     }
     listener
 }
 
-fn plain_channel(address: SocketAddr) -> Channel {
+pub(super) fn plain_channel(address: SocketAddr) -> Channel {
     Endpoint::from_shared(format!("http://{address}"))
         .unwrap()
         .connect_lazy()
@@ -134,7 +139,7 @@ fn envoy_accepts_the_example_with_every_key() {
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let example = fs::read_to_string(root.join("examples/routes.yaml")).unwrap();
-    let listener = with_fault_filter(resources::http2_listener("shop"));
+    let listener = with_filters(resources::http2_listener("shop"));
     let control = CROWFLY.control_of(&format!("{example}resources:\n- {listener}\n"));
     let certs = tempfile::tempdir().unwrap();
     let certs = certs.path().to_str().unwrap();

@@ -4,6 +4,7 @@
 mod c_core;
 mod crowfly;
 mod envoy;
+mod resilience;
 
 use std::fmt::Write;
 
