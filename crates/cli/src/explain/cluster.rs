@@ -14,8 +14,8 @@ use crowfly_model::grpc::{
 use crowfly_xds::{MAX_DEPTH, View};
 
 use super::{
-    ClusterReport, DropReport, EndpointReport, LocalityReport, Place, PriorityReport,
-    ResourceReport, SecurityReport, look,
+    ClusterReport, DropReport, EndpointReport, LoadReportsReport, LocalityReport, OutlierReport,
+    Place, PriorityReport, ResourceReport, SecurityReport, look,
 };
 
 /// The report on the cluster `name` and everything below it, as far as the view has it.
@@ -96,6 +96,11 @@ impl Walk<'_> {
         shown.is_custom = is_custom(&leaf.lb_policy);
         shown.max_concurrent_requests = Some(leaf.max_concurrent_requests);
         shown.security = leaf.security.as_deref().map(SecurityReport::from);
+        let outliers = leaf.outlier_detection.as_ref();
+        shown.outlier_detection = outliers.map(OutlierReport::from);
+        shown.session_idle_seconds = Some(leaf.session_idle_timeout.as_secs_f64());
+        let load = leaf.load_reporting.as_ref();
+        shown.load_reports = load.map(LoadReportsReport::from);
         shown.source = Some(source);
         if let Some(endpoints) = endpoints {
             let priorities = endpoints.priorities.iter();
@@ -124,6 +129,9 @@ impl ClusterReport {
             drops: Vec::new(),
             max_concurrent_requests: None,
             security: None,
+            outlier_detection: None,
+            session_idle_seconds: None,
+            load_reports: None,
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::{RouteReport, SecurityReport};
+use super::{LoadReportsReport, OutlierReport, RouteReport, SecurityReport};
 
 /// The call that is asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -187,6 +187,12 @@ pub struct ClusterReport {
     pub max_concurrent_requests: Option<u32>,
     /// TLS of connections to the endpoints; `null` if the cluster asks for none.
     pub security: Option<SecurityReport>,
+    /// Outlier detection; `null` if no endpoint is ejected.
+    pub outlier_detection: Option<OutlierReport>,
+    /// The time in seconds for which a connection is kept for a session that makes no call (gRFC A75).
+    pub session_idle_seconds: Option<f64>,
+    /// The load reports of the cluster; `null` if it asks for none.
+    pub load_reports: Option<LoadReportsReport>,
 }
 
 /// The position of a cluster below an aggregate.

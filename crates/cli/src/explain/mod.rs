@@ -10,6 +10,7 @@
 //! parts even while the configuration is incomplete.
 
 mod advice;
+mod care;
 mod cluster;
 mod command;
 mod explanation;
@@ -25,6 +26,7 @@ mod text;
 mod tree;
 mod wishes;
 
+pub use care::{LoadReportsReport, OutlierReport};
 pub use command::{ExplainArgs, ExplainError, observe, run};
 pub use explanation::{
     ClusterReport, Destination, DropReport, EndpointReport, ExplainedCall, Explanation, Header,

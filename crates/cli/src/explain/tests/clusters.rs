@@ -3,7 +3,11 @@
 use crowfly_testkit::builders::{
     EndpointBuilder, TlsBuilder, cluster_config, endpoint, upstream_tls,
 };
-use envoy_types::pb::envoy::config::core::v3::HealthStatus;
+use envoy_types::pb::envoy::config::cluster::v3::OutlierDetection;
+use envoy_types::pb::envoy::config::core::v3::{
+    ConfigSource, HealthStatus, SelfConfigSource, config_source::ConfigSourceSpecifier,
+};
+use envoy_types::pb::google::protobuf::UInt32Value;
 
 use super::*;
 
@@ -178,4 +182,36 @@ fn the_security_of_a_cluster_is_shown() {
     let plain = explained(&leaf(to_top(), "top"), &every_call());
     assert_eq!(plain.clusters[0].cluster.security, None);
     assert!(!plain.to_string().contains("TLS"));
+}
+
+/// gRFC A27, A50, A75, A85: what a cluster asks for has lines.
+#[test]
+fn outlier_detection_sessions_and_load_reports_are_shown() {
+    let number = |value: u32| Some(UInt32Value { value });
+    let asking = cluster("top").edit(|proto| {
+        proto.outlier_detection = Some(OutlierDetection {
+            enforcing_failure_percentage: number(100),
+            max_ejection_percent: number(50),
+            ..OutlierDetection::default()
+        });
+        proto.lrs_server = Some(ConfigSource {
+            config_source_specifier: Some(
+                ConfigSourceSpecifier::Self_(SelfConfigSource::default()),
+            ),
+            ..ConfigSource::default()
+        });
+        let metrics = ["cpu_utilization", "named_metrics.queue"];
+        proto.lrs_report_endpoint_metrics = metrics.map(ToOwned::to_owned).to_vec();
+    });
+    let explanation = explained(&leaf(to_top(), "top").with(asking), &every_call());
+    let text = explanation.to_string();
+    for line in [
+        "outlier detection every 10 s: success rate below 1.9 standard deviations or failures above 85 %; ejects for 30 s to 300 s, at most 50 %",
+        "load reports to the xDS server, with cpu_utilization, named_metrics.queue",
+    ] {
+        assert!(text.lines().any(|shown| shown.ends_with(line)), "{text}");
+    }
+    let cluster = &explanation.clusters[0].cluster;
+    assert_eq!(cluster.session_idle_seconds, Some(3600.0));
+    assert!(!text.contains("sessions"), "{text}");
 }

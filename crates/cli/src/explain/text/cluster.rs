@@ -5,6 +5,9 @@ use crate::explain::{
     ClusterReport, EndpointReport, Place, PriorityReport, ResourceReport, tree::Node,
 };
 
+/// The time for which sessions keep idle connections by default, in seconds (gRFC A75).
+const AN_HOUR: f64 = 3600.0;
+
 impl ClusterReport {
     pub(super) fn node(&self, mark: &str) -> Node {
         match self.place {
@@ -29,8 +32,8 @@ impl ClusterReport {
         if self.max_concurrent_requests == Some(0) {
             node.remark(format!("{mark} no call may be open: every call is dropped"));
         }
-        if let Some(security) = &self.security {
-            node.remark(security.to_string());
+        for line in self.settings() {
+            node.remark(line);
         }
         match &self.list {
             Some(list) => {
@@ -62,6 +65,20 @@ impl ClusterReport {
             None => String::new(),
         };
         format!(": {kind}{policies}{limit}")
+    }
+
+    /// The lines of the settings that the cluster has, apart from those in its first line.
+    fn settings(&self) -> impl Iterator<Item = String> {
+        let idle = self
+            .session_idle_seconds
+            .filter(|seconds| *seconds != AN_HOUR);
+        let lines = [
+            self.security.as_ref().map(ToString::to_string),
+            self.outlier_detection.as_ref().map(ToString::to_string),
+            idle.map(|seconds| format!("sessions keep idle connections for {seconds} s")),
+            self.load_reports.as_ref().map(ToString::to_string),
+        ];
+        lines.into_iter().flatten()
     }
 
     fn push_children(&self, node: &mut Node, mark: &str) {
