@@ -497,6 +497,7 @@ services:
 - { name: b1, load_reports: sometimes }
 - { name: c1, load_reports: { metrics: [cpu] } }
 - { name: d1, load_reports: { every: 10s } }
+- { name: e1, outlier_detection: { interval: 1ms, success_rate: {} } }
 "#;
     insta::assert_snapshot!(errors(text), @r#"
     control.yaml:3:22: services[0].limits: expected at least one limit, got none
@@ -529,5 +530,6 @@ services:
     control.yaml:38:29: services[27].load_reports: expected true, false, or settings such as {metrics: [cpu_utilization]}, got string "sometimes"
     control.yaml:39:41: services[28].load_reports.metrics[0]: expected cpu_utilization, mem_utilization, application_utilization, named_metrics.NAME or named_metrics.*, got "cpu"
     control.yaml:40:31: services[29].load_reports.every: unknown field, expected one of metrics
+    control.yaml:41:34: services[30].outlier_detection: expected an `interval` of at least 10ms
     "#);
 }

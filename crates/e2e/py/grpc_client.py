@@ -8,6 +8,8 @@ Reads one command per line on stdin and prints one JSON object per line on stdou
                        {"code": "OK", "hostname": "b1", "details": ""}
     try N [TIMEOUT]    the same, but they do not wait for ready: they fail if
                        they cannot be sent
+    session N [TIMEOUT] the same as call, with the cookie that an earlier answer
+                       to this command set
     load RPS SECONDS   so many calls a second, up to 256 at a time, which do not
                        wait for ready; one line in the end:
                        {"calls": 20000, "failed": 1, "first": "UNAVAILABLE: ..."}
@@ -75,6 +77,22 @@ def call(unary_call, timeout, wait_for_ready):
     return {"code": "OK", "hostname": hostname(reply), "details": ""}
 
 
+class Session:
+    """A caller that sends back the cookie that it was given."""
+
+    def __init__(self, unary_call):
+        self.unary_call = unary_call
+        self.cookie = None
+
+    def __call__(self, request, **settings):
+        metadata = [("cookie", self.cookie)] if self.cookie else None
+        reply, call = self.unary_call.with_call(request, metadata=metadata, **settings)
+        for key, value in call.initial_metadata():
+            if key == "set-cookie":
+                self.cookie = value.split(";")[0]
+        return reply
+
+
 def load(unary_call, rps, seconds):
     count = rps * seconds
     failures = []
@@ -106,16 +124,17 @@ def main():
     else:
         channel = grpc.insecure_channel(sys.argv[1])
     unary_call = channel.unary_unary(METHOD)
+    session = Session(unary_call)
     for line in sys.stdin:
         command, count, *rest = line.split()
         if command == "load":
             print(json.dumps(load(unary_call, int(count), int(rest[0]))), flush=True)
             continue
-        if command not in ("call", "try"):
+        if command not in ("call", "try", "session"):
             raise ValueError(f"unknown command {line!r}")
         timeout = float(rest[0]) if rest else 10.0
         for _ in range(int(count)):
-            result = call(unary_call, timeout, wait_for_ready=command == "call")
+            result = call(session if command == "session" else unary_call, timeout, command != "try")
             print(json.dumps(result), flush=True)
 
 

@@ -69,6 +69,16 @@ impl CCoreClient {
         self.command = "try";
     }
 
+    /// From now on calls are of one session: each has the cookie that the last answer with one set.
+    pub fn keep_cookie(&mut self) {
+        self.command = "session";
+    }
+
+    /// From now on calls have no cookie.
+    pub fn forget_cookie(&mut self) {
+        self.command = "call";
+    }
+
     /// Makes `count` calls, one after the other, and counts the answers of each backend.
     ///
     /// # Panics

@@ -126,8 +126,17 @@ impl Control {
     ///
     /// If the file cannot be written.
     pub fn configure(&self, config: &Config) {
+        self.configure_with(&config.to_yaml());
+    }
+
+    /// Replaces the configuration by a file with this text.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn configure_with(&self, yaml: &str) {
         let new = self.dir.path().join("config.yaml.new");
-        fs::write(&new, config.to_yaml()).expect("the configuration");
+        fs::write(&new, yaml).expect("the configuration");
         fs::rename(new, self.dir.path().join("config.yaml")).expect("the configuration");
     }
 }

@@ -11,8 +11,8 @@ use http::uri::PathAndQuery;
 use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
 use tonic::codegen::{Body as HttpBody, Bytes, StdError};
-use tonic::metadata::MetadataMap;
-use tonic::{Extensions, Request, Status};
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use tonic::{Extensions, Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::process::PATIENCE;
@@ -49,17 +49,67 @@ where
     S::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
     <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
 {
+    let response = call(channel, MetadataMap::new(), extensions).await?;
+    Ok(response.into_inner().hostname)
+}
+
+async fn call<S>(
+    channel: &S,
+    metadata: MetadataMap,
+    extensions: Extensions,
+) -> Result<Response<SimpleResponse>, Status>
+where
+    S: GrpcService<Body> + Clone,
+    S::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
+    <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
+{
     let mut client = Grpc::new(channel.clone());
     client.ready().await.map_err(|error| {
         let error: StdError = error.into();
         Status::unknown(format!("the channel is not ready: {error}"))
     })?;
-    let mut request = Request::from_parts(MetadataMap::new(), extensions, SimpleRequest {});
+    let mut request = Request::from_parts(metadata, extensions, SimpleRequest {});
     request.set_timeout(TIMEOUT);
     let codec = ProstCodec::<SimpleRequest, SimpleResponse>::default();
     let path = PathAndQuery::from_static(UNARY_CALL);
-    let response = client.unary(request, path, codec).await?;
-    Ok(response.into_inner().hostname)
+    client.unary(request, path, codec).await
+}
+
+/// A caller that sends back the cookie that it was given, as a browser does.
+#[derive(Debug, Default)]
+pub struct Session {
+    cookie: Option<AsciiMetadataValue>,
+}
+
+impl Session {
+    /// Makes `count` calls with the cookie, one after the other, and counts the answers of each backend.
+    ///
+    /// # Panics
+    ///
+    /// If any of them fails.
+    pub async fn spread<S>(&mut self, channel: &S, count: usize) -> Spread
+    where
+        S: GrpcService<Body> + Clone,
+        S::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
+        <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
+    {
+        let mut spread = Spread::new();
+        for _ in 0..count {
+            let mut metadata = MetadataMap::new();
+            if let Some(cookie) = &self.cookie {
+                metadata.insert("cookie", cookie.clone());
+            }
+            let response = call(channel, metadata, Extensions::new()).await;
+            let response = response.unwrap_or_else(|status| panic!("{status:?}"));
+            if let Some(set) = response.metadata().get("set-cookie") {
+                let set = set.to_str().expect("a cookie in ASCII");
+                let pair = set.split(';').next().unwrap_or_default();
+                self.cookie = Some(pair.parse().expect("a cookie in ASCII"));
+            }
+            *spread.entry(response.into_inner().hostname).or_default() += 1;
+        }
+        spread
+    }
 }
 
 /// Makes `count` calls, one after the other. Returns how often each outcome came: the name of a

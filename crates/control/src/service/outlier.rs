@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use crowfly_model::grpc::cluster::OutlierDetection as Read;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
@@ -101,6 +102,12 @@ impl<'de> Deserialize<'de> for OutlierDetection {
             return Err(D::Error::custom(
                 "expected `success_rate`, `failure_percentage` or both, got neither",
             ));
+        }
+        let shortest = Read::SHORTEST_INTERVAL;
+        if interval.is_some_and(|interval| interval.0 < shortest) {
+            return Err(D::Error::custom(format_args!(
+                "expected an `interval` of at least {shortest:?}"
+            )));
         }
         Ok(Self {
             interval,

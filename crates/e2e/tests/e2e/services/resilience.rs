@@ -1,26 +1,28 @@
 //! Limits, drops, outlier detection and session affinity. One control plane serves one file to gRPC
 //! C-core, an Envoy and our channel, which obey it alike.
 
+use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crowfly_e2e::c_core::CCoreClient;
 use crowfly_e2e::envoy::Envoy;
 use crowfly_e2e::process::PATIENCE;
 use crowfly_e2e::product::{Backend, Control};
-use crowfly_e2e::rpc::{self, Spread};
+use crowfly_e2e::rpc::{self, Session, Spread};
 use crowfly_e2e::{peers, resources};
 use tokio::task::JoinSet;
 
 use super::envoy::{plain_channel, with_filters};
-use super::{CALLS, assert_share};
+use super::{CALLS, assert_all, assert_share};
 use crate::{CROWFLY, channel};
 
 /// A client of `svc`.
 enum Client {
     CCore(CCoreClient),
-    Crowfly(crowfly::Channel),
+    Crowfly(crowfly::Channel, Session),
     /// A tonic client of an Envoy.
-    Envoy(Envoy, tonic::transport::Channel),
+    Envoy(Envoy, tonic::transport::Channel, Session),
 }
 
 impl Client {
@@ -33,9 +35,9 @@ impl Client {
         let envoy = || {
             let envoy = Envoy::start(peers::envoy()?, control.address);
             let channel = plain_channel(envoy.listener("ingress"));
-            Some(("Envoy", Self::Envoy(envoy, channel)))
+            Some(("Envoy", Self::Envoy(envoy, channel, Session::default())))
         };
-        let ours = Self::Crowfly(channel(control.address));
+        let ours = Self::Crowfly(channel(control.address), Session::default());
         let mut all = vec![("Crowfly", ours)];
         all.extend(c_core().into_iter().chain(envoy()));
         all
@@ -45,8 +47,8 @@ impl Client {
     async fn outcomes(&mut self, count: usize) -> Spread {
         match self {
             Self::CCore(client) => client.outcomes(count),
-            Self::Crowfly(channel) => named(rpc::outcomes(channel, count).await),
-            Self::Envoy(_, channel) => named(rpc::outcomes(channel, count).await),
+            Self::Crowfly(channel, _) => named(rpc::outcomes(channel, count).await),
+            Self::Envoy(_, channel, _) => named(rpc::outcomes(channel, count).await),
         }
     }
 
@@ -57,8 +59,22 @@ impl Client {
                 let [_, failed, _] = client.load(count, 1);
                 usize::try_from(failed.as_u64().unwrap()).unwrap()
             }
-            Self::Crowfly(channel) => failures(channel, count).await,
-            Self::Envoy(_, channel) => failures(channel, count).await,
+            Self::Crowfly(channel, _) => failures(channel, count).await,
+            Self::Envoy(_, channel, _) => failures(channel, count).await,
+        }
+    }
+
+    /// The backends that answer calls of one session.
+    async fn spread_of_session(&mut self, count: usize) -> Spread {
+        match self {
+            Self::CCore(client) => {
+                client.keep_cookie();
+                let spread = client.spread(count);
+                client.forget_cookie();
+                spread
+            }
+            Self::Crowfly(channel, session) => session.spread(channel, count).await,
+            Self::Envoy(_, channel, session) => session.spread(channel, count).await,
         }
     }
 
@@ -162,8 +178,7 @@ async fn an_endpoint_whose_calls_fail_is_ejected() {
         (&good[1], "healthy"),
     ];
     let control = CROWFLY.control_of(&config(settings, &endpoints));
-    let foreign = Client::all(&control).into_iter();
-    for (name, mut client) in foreign.filter(|(name, _)| *name != "Crowfly") {
+    for (name, mut client) in Client::all(&control) {
         let mut seen = client.outcomes(30).await;
         assert!(seen.contains_key("UNAVAILABLE"), "{name}: {seen:?}");
         let deadline = Instant::now() + PATIENCE;
@@ -176,5 +191,70 @@ async fn an_endpoint_whose_calls_fail_is_ejected() {
         let after = client.outcomes(30).await;
         assert!(after.keys().eq(["v1", "v2"]), "{name}: {after:?}");
         client.assert_content();
+    }
+}
+
+/// gRFC A55: calls with the cookie of a session go to one endpoint, also when it drains.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_calls_of_a_session_go_to_one_endpoint() {
+    let [v1, v2] = ["v1", "v2"].map(|name| CROWFLY.backend(name));
+    let settings =
+        "session_affinity: { cookie: { name: session, ttl: 1h }, health: [healthy, draining] }";
+    let control = CROWFLY.control_of(&config(settings, &[(&v1, "healthy"), (&v2, "healthy")]));
+    let mut sessions = Vec::new();
+    let foreign = Client::all(&control).into_iter();
+    for (name, mut client) in foreign.filter(|(name, _)| *name != "Crowfly") {
+        let others = client.outcomes(40).await;
+        assert!(others.keys().eq(["v1", "v2"]), "{name}: {others:?}");
+        let session = client.spread_of_session(20).await;
+        let home = session.keys().next().cloned().unwrap();
+        assert_all(&session, &home);
+        client.assert_content();
+        sessions.push((name, client, home));
+    }
+    for (drained, left) in [("v1", "v2"), ("v2", "v1")] {
+        let health = |name: &str| {
+            if name == drained {
+                "draining"
+            } else {
+                "healthy"
+            }
+        };
+        let endpoints = [(&v1, health("v1")), (&v2, health("v2"))];
+        control.configure_with(&config(settings, &endpoints));
+        for (name, client, home) in &mut sessions {
+            let deadline = Instant::now() + PATIENCE;
+            loop {
+                let others = client.outcomes(20).await;
+                if others.keys().eq([left]) {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "{name}: {others:?}");
+            }
+            assert_all(&client.spread_of_session(20).await, home);
+        }
+    }
+}
+
+/// An Envoy takes everything that the example has.
+#[test]
+fn envoy_accepts_the_example_of_resilience() {
+    let Some(program) = peers::envoy() else {
+        return;
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let example = fs::read_to_string(root.join("examples/resilience.yaml")).unwrap();
+    let listener = with_filters(resources::http2_listener("cart"));
+    let control = CROWFLY.control_of(&format!("{example}resources:\n- {listener}\n"));
+    let envoy = Envoy::start(program, control.address);
+    envoy.listener("ingress");
+    for counter in [
+        "listener_manager.lds.update_rejected",
+        "cluster_manager.cds.update_rejected",
+        "cluster.cart.update_rejected",
+        "cluster.reports.update_rejected",
+        "http.cart.rds.cart.update_rejected",
+    ] {
+        assert_eq!(envoy.stat(counter), Some(0), "{counter}");
     }
 }
