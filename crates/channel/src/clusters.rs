@@ -113,9 +113,13 @@ impl Clusters {
     /// True if a call is open, or waits for a connection.
     pub(crate) fn have_calls(&self, balancer: &Balancer<Sender>) -> bool {
         self.all.iter().any(|entry| {
-            let mut endpoints = balancer.endpoints(&entry.cluster.name).into_iter();
+            let name = &entry.cluster.name;
+            let mut endpoints = balancer.endpoints(name).into_iter();
+            // Sessions may have calls on endpoints that no leaf holds.
+            let mut roster = balancer.roster(name).into_iter();
             entry.cluster.balancing.waiting() > 0
                 || endpoints.any(|endpoint| endpoint.in_flight > 0)
+                || roster.any(|endpoint| endpoint.in_flight > 0)
         })
     }
 

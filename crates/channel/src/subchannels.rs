@@ -23,8 +23,8 @@ pub(crate) struct SubchannelKey {
     pub(crate) profile: Arc<Profile>,
 }
 
-/// Something that keeps a subchannel alive. Sessions that stick to an address will be another kind (gRFC
-/// A75).
+/// Something that keeps a subchannel alive. Sessions are no owners: the balancer keeps the endpoints that
+/// they use (gRFC A75), and those own subchannels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
     Endpoint(EndpointId),

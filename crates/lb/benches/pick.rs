@@ -65,6 +65,20 @@ fn main() {
             }
         }
     }
+    println!("\nns per pick of a session under round_robin, and end of call");
+    for (what, session) in [
+        ("its backend is READY", Known::Yes),
+        ("its backend is gone", Known::No),
+    ] {
+        let cost = SIZES.map(|size| session_pick(size, session));
+        println!(
+            "{what:<34}{:>8.1}{:>8.1}{:>8.1}{:>14.2}",
+            cost[0],
+            cost[1],
+            cost[2],
+            cost[2] / cost[1]
+        );
+    }
     println!("\nms from one changed of 10,000 endpoints to the new picker");
     println!("{:<34}{:>8}{:>10}", "", "state", "endpoint");
     for policy in policies() {
@@ -150,6 +164,41 @@ fn pick_many(picker: &Picker<Transport>, thread: u64) {
             other => panic!("every endpoint is ready: {other:?}"),
         }
     }
+}
+
+/// Whether the backend of a session is known.
+#[derive(Clone, Copy)]
+enum Known {
+    No,
+    Yes,
+}
+
+/// The time of one pick of a session, and of the end of its call.
+fn session_pick(size: u32, known: Known) -> f64 {
+    let mut bench = Bench::ready(&Policy::RoundRobin, size);
+    bench.open_sessions();
+    let backends: Vec<_> = match known {
+        Known::Yes => (0..size).map(|n| endpoint(n).addresses()[0]).collect(),
+        Known::No => (0..size)
+            .map(|n| endpoint(n + 1_000_000).addresses()[0])
+            .collect(),
+    };
+    let (picker, now) = (bench.picker, Instant::now());
+    let samples = (0..SAMPLES).map(|sample| {
+        let mut rng = fastrand::Rng::with_seed(sample as u64);
+        let start = Instant::now();
+        for _ in 0..PICKS {
+            let backend = &backends[rng.usize(..backends.len())..][..1];
+            let cx = CallContext::new(rng.u64(..)).with_session(backend, now);
+            match black_box(&picker).pick(&cx) {
+                Pick::Ready(call) => _ = black_box(call.transport()),
+                Pick::Drop(dropped) => _ = black_box(dropped),
+                other => panic!("every endpoint is ready: {other:?}"),
+            }
+        }
+        start.elapsed()
+    });
+    samples.min().unwrap_or_default().as_nanos() as f64 / PICKS as f64
 }
 
 /// One endpoint loses its connection and gets another.
@@ -262,6 +311,22 @@ impl Bench {
             ids,
             picker,
         }
+    }
+
+    /// Lets a first call of a session come.
+    fn open_sessions(&mut self) {
+        let now = Instant::now();
+        // Some calls are dropped, and ask for nothing.
+        let first = |seed| {
+            self.picker
+                .pick(&CallContext::new(seed).with_session(&[], now))
+        };
+        let demand = (0..100).find_map(|seed| match first(seed) {
+            Pick::Wake(demand) => Some(demand),
+            _ => None,
+        });
+        let demand = demand.expect("the first call of a session asks for all");
+        self.time(BalancerEvent::Demand(demand));
     }
 
     /// How long it takes from an event to the picker that follows from it.

@@ -6,6 +6,8 @@
 //! it asks for ([`Balancer::poll_command`]). Plans and states that change many times in a batch are
 //! worked on once; a leaf in which nothing changed is not looked at.
 
+mod sessions;
+
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
     fmt,
@@ -192,20 +194,6 @@ impl<T> Balancer<T> {
         self.flush_by = Some(self.flush_by.map_or(flush_by, |by| by.min(flush_by)));
     }
 
-    /// Notes what concerns sessions since the last time. Returns whether there was something: a call may wait
-    /// for it, and so for a picker.
-    fn hear_sessions(&mut self) -> bool {
-        let stirred = self.pool.take_stirred();
-        for changed in &stirred {
-            if let Some(root) = self.clusters.get_mut(&changed.tree) {
-                root.agenda.touch(changed.within);
-                root.wakes |= changed.wakes;
-                self.dirty_clusters.insert(changed.tree.clone());
-            }
-        }
-        !stirred.is_empty()
-    }
-
     /// The time by which [`flush`](Self::flush) should be called for the handled events. A driver
     /// may gather more events until then. `None` if there is nothing to act on.
     pub fn flush_by(&self) -> Option<Instant> {
@@ -227,6 +215,7 @@ impl<T> Balancer<T> {
         for name in std::mem::take(&mut self.dirty_clusters) {
             self.follow_plan(&name, now);
             self.settle(&name, now);
+            self.wake_sessions();
             self.publish(&name);
         }
         while let Some(command) = self.pool.next_after_pickers() {
@@ -264,6 +253,7 @@ impl<T> Balancer<T> {
             }
         });
         self.dirty_clusters.insert(cluster.clone());
+        self.hear_sessions();
         self.flush_by = Some(now);
     }
 
@@ -478,9 +468,6 @@ impl<T> Balancer<T> {
         let Some(position) = &root.position else {
             return;
         };
-        for changed in self.pool.take_stirred() {
-            root.wakes |= changed.wakes;
-        }
         let wakes = std::mem::take(&mut root.wakes);
         let picker = compile(&root.plan, position.current(), &self.leaves, &self.pool);
         let picker = match &root.picker {

@@ -24,7 +24,7 @@ use crowfly_lb::{
     Pick, Policy, ReadySet, RingSize, Selection, Selector, hash_values,
 };
 use sim::{
-    CLUSTER, Port, Sim, endpoints_at,
+    CLUSTER, Port, Sim, address, endpoints_at,
     plans::{aggregate, cluster, gate, priority, tree_of},
     ready_at,
 };
@@ -42,6 +42,42 @@ fn a_pick_and_the_end_of_its_call_allocate_nothing() {
             let sent = allocations_of(&sim, 1000, |pick| matches!(pick, Pick::Ready(_)));
             assert_eq!(sent, 0, "{policy:?}");
         }
+    }
+}
+
+/// A pick of a session allocates nothing: not if it finds its backend, nor if that is gone, nor if it waits.
+#[test]
+fn a_pick_of_a_session_allocates_nothing() {
+    for policy in policies() {
+        let lower = all_alike(&policy, 1);
+        let both = priority(&[("child0", by_locality(&policy, 90)), ("child1", lower)]);
+        let mut sim = ready(cluster(CLUSTER, both));
+        let addresses = [address(7)];
+        let first = CallContext::new(1).with_session(&addresses, sim.now());
+        let Pick::Wake(demand) = sim.picker.as_ref().unwrap().pick(&first) else {
+            panic!("the first call of all sessions asks for them");
+        };
+        sim.handle(BalancerEvent::Demand(demand));
+        sim.flush();
+        let Pick::Ready(call) = sim
+            .picker
+            .as_ref()
+            .unwrap()
+            .pick(&CallContext::new(1).with_hash(1))
+        else {
+            panic!("every endpoint is ready");
+        };
+        let known = *call.transport();
+        assert_eq!(
+            allocations_of_session(&sim, &[known]),
+            (0, 1000),
+            "{policy:?}"
+        );
+        let (gone, _) = allocations_of_session(&sim, &[60_000]);
+        assert_eq!(gone, 0, "{policy:?}");
+        sim.idle(known);
+        let (waiting, _) = allocations_of_session(&sim, &[known]);
+        assert_eq!(waiting, 0, "{policy:?}");
     }
 }
 
@@ -239,6 +275,24 @@ fn allocations_of(sim: &Sim, picks: u64, expected: impl Fn(&Pick<Port>) -> bool)
     });
     assert_eq!(as_expected, picks);
     info.count_total
+}
+
+/// Sends picks of a session that sticks to these ports. Returns the number of allocations, and of the picks that
+/// went to the first of the ports.
+fn allocations_of_session(sim: &Sim, ports: &[Port]) -> (u64, u64) {
+    let picker = sim.picker.as_ref().unwrap();
+    let addresses: Vec<_> = ports.iter().map(|port| address(*port)).collect();
+    let mut stuck = 0;
+    let info = allocation_counter::measure(|| {
+        for seed in 0..1000 {
+            let cx = CallContext::new(seed).with_hash(seed);
+            if let Pick::Ready(call) = picker.pick(&cx.with_session(&addresses, sim.now())) {
+                stuck += u64::from(*call.transport() == ports[0]);
+                black_box(call.session_addresses().count());
+            }
+        }
+    });
+    (info.count_total, stuck)
 }
 
 /// A call with a header that can be hashed.

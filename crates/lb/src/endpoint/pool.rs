@@ -357,10 +357,12 @@ impl<T> Pool<T> {
         let Some(record) = self.records.get_mut(owner.0) else {
             return false;
         };
+        // Other addresses of the list are those of other endpoints, which a session must not stick to.
+        let alone: Option<Arc<[SocketAddr]>> = (owner == id).then(|| Arc::from([address]));
         let ready: Arc<ReadyEndpoint<T>> = record.ledger.open(Connected {
             id: owner,
             locality,
-            addresses: &record.addresses,
+            addresses: alone.as_ref().unwrap_or(&record.addresses),
             books: books_of(&self.rosters, record.roster),
             transport,
             address,

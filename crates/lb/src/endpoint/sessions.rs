@@ -273,6 +273,7 @@ impl<T> Pool<T> {
         };
         tie.listed -= 1;
         if tie.listed == 0 {
+            tie.anchor.forget_uses();
             let roster = record.roster;
             self.leave_map(id);
             if let Some(roster) = self.rosters.get_mut(roster.0) {

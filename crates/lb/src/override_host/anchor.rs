@@ -80,6 +80,11 @@ impl<T> Anchor<T> {
         self.last_used.load(Relaxed)
     }
 
+    /// The plan no longer has the endpoint: if it comes back, its sessions are new.
+    pub(crate) fn forget_uses(&self) {
+        self.last_used.store(0, Relaxed);
+    }
+
     /// A call may have to wait for a change of the endpoint. It must look again after this.
     pub(super) fn listen(&self) {
         self.bell.listen();

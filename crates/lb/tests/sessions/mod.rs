@@ -124,3 +124,17 @@ pub(crate) fn pick_first(ports: &[Port]) -> Node {
         endpoints: endpoints_at(ports),
     })
 }
+
+/// A balancer that has the plan, with all endpoints of its leaves ready, and sessions.
+pub(crate) fn open(plan: Plan) -> Sim {
+    let mut sim = Sim::ready_with(plan);
+    let demand = stick(&mut sim, &[]).demand();
+    sim.demand(demand);
+    sim.forget();
+    sim
+}
+
+/// A leaf of healthy endpoints, and draining endpoints, with the health that sessions may stick to.
+pub(crate) fn draining(leaf: &[u16], draining: &[u16], health: &[Health]) -> Plan {
+    with_health(health, endpoints_at(leaf).to_vec(), endpoints_at(draining))
+}
