@@ -52,6 +52,10 @@ pub struct Cluster {
 }
 
 /// The kinds of clusters.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all clusters are leaves, so a box would save nothing"
+)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterKind {
     /// The cluster stands for other clusters.
