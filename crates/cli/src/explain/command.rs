@@ -60,7 +60,7 @@ JSON, all keys at all times:
            unsupported}]
   clusters [{uses {cluster, priority, endpoints, dropped_per_million}, stop, name, state, ..., kind,
              place, lb_policy, is_custom, list, children, source, priorities, drops,
-             max_concurrent_requests}]")]
+             max_concurrent_requests, security, outlier_detection, session_idle_seconds, load_reports}]")]
 pub struct ExplainArgs {
     /// The target that would be called
     #[arg(long, value_name = "xds:///NAME", value_parser = target, env = "CROWFLY_EXPLAIN_TARGET")]
