@@ -48,10 +48,17 @@ pub struct XdsClient {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) target: Arc<str>,
-    pub(crate) bootstrap: Arc<Bootstrap>,
-    pub(crate) settings: Settings,
-    pub(crate) readings: Readings,
+    pub(crate) common: Arc<Common>,
     commands: mpsc::UnboundedSender<Command>,
+}
+
+/// The part of a client that does not depend on its target. Clients that have it in common hold one
+/// copy, because a process may have a thousand targets.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) bootstrap: Arc<Bootstrap>,
+    settings: Settings,
+    pub(crate) readings: Readings,
 }
 
 /// The settings that must be equal, beside target and bootstrap, for two users to share a client.
@@ -62,6 +69,36 @@ pub(crate) struct Settings {
     features: Features,
     own_readings: Readings,
     backend: BackendCredentials,
+}
+
+impl Common {
+    pub(crate) fn new(bootstrap: Arc<Bootstrap>, settings: Settings) -> Self {
+        Self {
+            bootstrap,
+            readings: settings.read(settings.features.clone()),
+            settings,
+        }
+    }
+
+    pub(crate) fn is_of(&self, bootstrap: &Arc<Bootstrap>, settings: &Settings) -> bool {
+        self.bootstrap == *bootstrap && self.settings == *settings
+    }
+
+    /// The readings of the resources of one server. They are those of the client, unless the server makes a
+    /// difference.
+    fn readings_of(&self, server: &ServerConfig) -> Readings {
+        let features = self.settings.features.for_server(server);
+        match features == self.settings.features {
+            true => self.readings.clone(),
+            false => self.settings.read(features),
+        }
+    }
+}
+
+impl Settings {
+    fn read(&self, features: Features) -> Readings {
+        Readings::grpc(features).and(&self.own_readings)
+    }
 }
 
 impl Inner {
@@ -128,7 +165,7 @@ impl XdsClient {
 
     /// The node that the client sends to its servers.
     pub fn node(&self) -> &Node {
-        &self.inner.bootstrap.node
+        &self.inner.common.bootstrap.node
     }
 
     /// The client's cache: every watched resource with its state, ordered by type and name.
@@ -282,33 +319,29 @@ impl XdsClientBuilder {
     pub fn shared(self) -> Result<XdsClient, XdsClientError> {
         let (target, bootstrap) = (Arc::clone(&self.target), Arc::clone(&self.bootstrap));
         let settings = self.settings();
-        registry::find_or_insert(&target, &bootstrap, &settings, |bootstrap| {
-            Self { bootstrap, ..self }.start()
-        })
+        registry::find_or_insert(&target, bootstrap, settings, |common| self.start(common))
     }
 
     /// A client of its own.
     pub fn build(self) -> Result<XdsClient, XdsClientError> {
-        let client = self.start()?;
+        let common = Common::new(Arc::clone(&self.bootstrap), self.settings());
+        let client = self.start(Arc::new(common))?;
         registry::insert(&client);
         Ok(client)
     }
 
-    fn start(self) -> Result<XdsClient, XdsClientError> {
+    fn start(self, common: Arc<Common>) -> Result<XdsClient, XdsClientError> {
         let (configs, authorities) = self.servers()?;
-        let settings = self.settings();
-        let uniform = settings.data_error_handling;
-        let read = |features| Readings::grpc(features).and(&settings.own_readings);
+        let uniform = common.settings.data_error_handling;
         let session = |config: &&ServerConfig| SessionConfig {
-            node: Arc::clone(&self.bootstrap.node),
+            node: Arc::clone(&common.bootstrap.node),
             protocol: protocol(config),
             data_errors: data_errors(config, uniform),
-            readings: Some(read(settings.features.for_server(config))),
+            readings: Some(common.readings_of(config)),
             seed: fastrand::u64(..),
         };
         let sessions = configs.iter().map(session).collect();
-        let readings = read(settings.features.clone());
-        let discovery = Discovery::new(sessions, authorities, readings.clone());
+        let discovery = Discovery::new(sessions, authorities, common.readings.clone());
         let server = |config: &ServerConfig| {
             Ok(Server {
                 uri: config.uri.as_str().into(),
@@ -325,9 +358,7 @@ impl XdsClientBuilder {
         tokio::spawn(async move { driver.run().await });
         Ok(XdsClient::from_inner(Arc::new(Inner {
             target: self.target,
-            bootstrap: self.bootstrap,
-            settings,
-            readings,
+            common,
             commands,
         })))
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use crowfly_model::bootstrap::Bootstrap;
 
-use crate::client::{Inner, Settings, XdsClient, XdsClientError};
+use crate::client::{Common, Inner, Settings, XdsClient, XdsClientError};
 
 static CLIENTS: LazyLock<Mutex<Vec<Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
@@ -29,29 +29,28 @@ pub(crate) fn insert(client: &XdsClient) {
 /// Returns the client for a target and bootstrap, and makes it if there is none.
 ///
 /// The lock is held until it is made, because two channels that start together must find one client.
-/// Clients with equal bootstraps hold one copy, because most programs have only one bootstrap.
+/// Clients with equal bootstraps and settings hold one copy of them, because most programs have only one
+/// bootstrap.
 pub(crate) fn find_or_insert(
     target: &str,
-    bootstrap: &Arc<Bootstrap>,
-    settings: &Settings,
-    make: impl FnOnce(Arc<Bootstrap>) -> Result<XdsClient, XdsClientError>,
+    bootstrap: Arc<Bootstrap>,
+    settings: Settings,
+    make: impl FnOnce(Arc<Common>) -> Result<XdsClient, XdsClientError>,
 ) -> Result<XdsClient, XdsClientError> {
     let mut clients = clients();
     clients.retain(|client| client.strong_count() > 0);
-    let same = |inner: &Arc<Inner>| {
-        let theirs = (&*inner.target, &inner.bootstrap, &inner.settings);
-        !inner.is_gone() && theirs == (target, bootstrap, settings)
-    };
-    if let Some(inner) = clients.iter().filter_map(Weak::upgrade).find(same) {
+    let alive = || clients.iter().filter_map(Weak::upgrade);
+    let is_alike = |inner: &Arc<Inner>| inner.common.is_of(&bootstrap, &settings);
+    let is_same =
+        |inner: &Arc<Inner>| !inner.is_gone() && *inner.target == *target && is_alike(inner);
+    if let Some(inner) = alive().find(is_same) {
         return Ok(XdsClient::from_inner(inner));
     }
-    let mut alive = clients.iter().filter_map(Weak::upgrade);
-    let alike = alive.find(|inner| inner.bootstrap == *bootstrap);
-    let held = alike.map_or_else(
-        || Arc::clone(bootstrap),
-        |inner| Arc::clone(&inner.bootstrap),
-    );
-    let client = make(held)?;
+    let held = alive()
+        .find(is_alike)
+        .map(|inner| Arc::clone(&inner.common));
+    let common = held.unwrap_or_else(|| Arc::new(Common::new(bootstrap, settings)));
+    let client = make(common)?;
     clients.push(Arc::downgrade(client.inner()));
     Ok(client)
 }
@@ -76,9 +75,6 @@ mod tests {
         };
         let (one, other) = (client("xds:///one"), client("xds:///other"));
         assert!(!Arc::ptr_eq(one.inner(), other.inner()));
-        assert!(Arc::ptr_eq(
-            &one.inner().bootstrap,
-            &other.inner().bootstrap
-        ));
+        assert!(Arc::ptr_eq(&one.inner().common, &other.inner().common));
     }
 }

@@ -60,14 +60,14 @@ impl Subscriber {
     /// Begins to watch a resource. If the cache has it, its entry comes with the next batch. The error is
     /// that of [`XdsClient::watch`].
     pub fn watch(&self, key: Key) -> Result<(), ReadingError> {
-        self.client.inner().readings.check(key.kind)?;
+        self.client.inner().common.readings.check(key.kind)?;
         self.client.command(Command::Watch { id: self.id, key });
         Ok(())
     }
 
     /// Begins to watch every resource of a type. The error is that of [`XdsClient::watch`].
     pub fn watch_all(&self, kind: Kind) -> Result<(), ReadingError> {
-        self.client.inner().readings.check(kind)?;
+        self.client.inner().common.readings.check(kind)?;
         self.client.command(Command::WatchAll { id: self.id, kind });
         Ok(())
     }

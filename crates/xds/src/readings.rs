@@ -69,6 +69,7 @@ impl Readings {
         };
         let all = Arc::make_mut(&mut self.all);
         all.retain(|other| other.kind.type_url != R::TYPE_URL);
+        all.reserve_exact(1);
         all.push(reading);
         self
     }
