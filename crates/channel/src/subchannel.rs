@@ -141,30 +141,34 @@ impl Machine {
         loop {
             wanted.notified().await;
             self.report(EndpointState::Connecting);
-            // Boxed, so that the task is not as large as a TLS handshake for ever.
-            let connect = self.dialling.connect(&self.id.key);
-            let failure = match Box::pin(connect).await {
-                Ok((mut connection, slowed)) => {
-                    let since = self.connected(&connection);
-                    let closing = connection.closing().await;
-                    if connection.has_too_many_pings() {
-                        warn!(address = %self.id.key.address, "the server complains of too many PINGs: \
-                               new connections of this channel send half as many");
-                        self.dialling.slow_down(slowed);
-                    }
-                    self.closed(&connection, &closing, since)
-                }
-                Err(error) => {
-                    debug!(address = %self.id.key.address, %error, "cannot connect");
-                    Some(format!("{}: {}", error.phase, error.reason).into())
-                }
-            };
-            if let Some(reason) = failure {
+            if let Some(reason) = self.attempt().await {
                 self.report(EndpointState::TransientFailure(reason));
                 sleep(self.backoff.next_wait()).await;
             }
             self.report(EndpointState::Idle);
         }
+    }
+
+    /// Connects, and stays with the connection until it takes no more calls. Returns the reason if that
+    /// counts as a failed attempt.
+    async fn attempt(&mut self) -> Option<Arc<str>> {
+        // Boxed, so that the task is not as large as a TLS handshake for ever.
+        let connect = Box::pin(self.dialling.connect(&self.id.key));
+        let (mut connection, slowed) = match connect.await {
+            Ok(connected) => connected,
+            Err(error) => {
+                debug!(address = %self.id.key.address, %error, "cannot connect");
+                return Some(format!("{}: {}", error.phase, error.reason).into());
+            }
+        };
+        let since = self.connected(&connection);
+        let closing = connection.closing().await;
+        if connection.has_too_many_pings() {
+            warn!(address = %self.id.key.address, "the server complains of too many PINGs: \
+                   new connections of this channel send half as many");
+            self.dialling.slow_down(slowed);
+        }
+        self.closed(&connection, &closing, since)
     }
 
     /// Reports the connection as READY, and returns the time.

@@ -35,7 +35,7 @@ pub(crate) enum Owner {
 pub(crate) struct Subchannels {
     dialling: Arc<Dialling>,
     /// `None` if the program wants no health checks.
-    health_check: Option<HealthCheck>,
+    health_check: Option<Box<HealthCheck>>,
     reports: mpsc::UnboundedSender<Report>,
     /// Boxed, because a table has room for more than there are.
     owned: HashMap<SubchannelKey, Box<OwnedSubchannel>>,
@@ -51,7 +51,7 @@ struct OwnedSubchannel {
     /// The owners, in sorted order.
     owners: Vec<Owner>,
     /// The check of the connection, while an owner asks for its health.
-    check: Option<Check>,
+    check: Option<Box<Check>>,
     /// True if the log has said that the server has no health service.
     is_unimplemented_logged: bool,
 }
@@ -86,7 +86,7 @@ impl Subchannels {
     ) -> Self {
         Self {
             dialling: Arc::new(dialling),
-            health_check,
+            health_check: health_check.map(Box::new),
             reports,
             owned: HashMap::new(),
             next_serial: 0,
@@ -148,12 +148,12 @@ impl Subchannels {
                 // Sending fails only when the whole channel is dropped.
                 let _ = reports.unbounded_send((id.clone(), News::Health(serial, health)));
             };
-            Check {
+            Box::new(Check {
                 serial,
                 _checking: Checking::start(settings, transport.clone(), tell),
                 health: Health::Unknown,
                 watchers: Vec::new(),
-            }
+            })
         });
         if !check.watchers.contains(&owner) {
             check.watchers.push(owner);

@@ -15,7 +15,6 @@ use std::time::Duration;
 use http::uri::Scheme;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
@@ -47,7 +46,6 @@ const WANTS_CERTIFICATE: &str =
 pub struct Connection {
     sender: Sender,
     state: Arc<ConnectionState>,
-    closing: watch::Receiver<Option<Closing>>,
     draining: bool,
 }
 
@@ -131,18 +129,19 @@ impl Connection {
     /// [`Closing::Closed`] each time. Dropping the future loses nothing.
     pub async fn closing(&mut self) -> Closing {
         loop {
-            match self.closing.borrow_and_update().clone() {
-                Some(closed @ Closing::Closed(_)) => return closed,
-                Some(draining) if !self.draining => {
-                    self.draining = true;
-                    return draining;
-                }
-                _ => {}
+            if let Some(step) = self.next_step() {
+                return step;
             }
-            if self.closing.changed().await.is_err() {
-                return Closing::Closed("the connection task is gone".into());
-            }
+            self.state.closing_changed().await;
         }
+    }
+
+    /// The step towards the end that is to be told.
+    fn next_step(&mut self) -> Option<Closing> {
+        let step = self.state.closing().clone()?;
+        let is_draining = matches!(step, Closing::Draining(_));
+        let was_draining = std::mem::replace(&mut self.draining, is_draining);
+        (!(is_draining && was_draining)).then_some(step)
     }
 }
 
@@ -225,7 +224,6 @@ impl Connecting {
         let (client, driver) = self.phase(ConnectPhase::Settings, ready).await?;
         debug!(address = %self.address, "connected");
 
-        let closing = state.watch();
         let watched = state.clone();
         let keepalive = keepalive.map(|keepalive| (keepalive, client.pings()));
         let unresponsive = async move {
@@ -240,7 +238,6 @@ impl Connecting {
         Ok(Connection {
             sender: Sender::new(client, Arc::clone(&state), self.scheme()),
             state,
-            closing,
             draining: false,
         })
     }

@@ -1,14 +1,15 @@
 //! The state of a connection that its calls need: may a stream be opened, and if not, why.
 //!
 //! The connection's task writes it and calls read it from their own tasks, so it is made of atomics and a
-//! semaphore. The one lock in it is taken only by calls that failed.
+//! semaphore. Of calls, only those that failed take a lock.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, TryAcquireError, watch};
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, Semaphore, TryAcquireError};
 
 use super::connection::Closing;
 use super::error::SendError;
@@ -39,7 +40,10 @@ pub(super) struct ConnectionState {
     /// The number of open streams that check the server's health and carry no call.
     checks: AtomicUsize,
     go_away: Mutex<Option<GoAway>>,
-    closing: watch::Sender<Option<Closing>>,
+    closing: Mutex<Option<Closing>>,
+    /// Wakes the owner of the connection when `closing` changes. It has no more listeners, so a watch
+    /// channel would be ten times its size for nothing.
+    closing_changed: Notify,
     /// The time of the server's last sign of life, if there is a keepalive that asks for it.
     heard: Option<Arc<Heard>>,
     /// The reason for which keepalive gave up on the server.
@@ -62,7 +66,8 @@ impl ConnectionState {
             carried: AtomicBool::new(false),
             checks: AtomicUsize::new(0),
             go_away: Mutex::new(None),
-            closing: watch::Sender::new(None),
+            closing: Mutex::new(None),
+            closing_changed: Notify::new(),
         }
     }
 
@@ -196,12 +201,18 @@ impl ConnectionState {
         self.settings_seen.load(Ordering::Acquire)
     }
 
-    pub(super) fn watch(&self) -> watch::Receiver<Option<Closing>> {
-        self.closing.subscribe()
+    /// The last step towards the end of the connection.
+    pub(super) fn closing(&self) -> MutexGuard<'_, Option<Closing>> {
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a step that came since the last wait. Dropping the future loses nothing.
+    pub(super) fn closing_changed(&self) -> Notified<'_> {
+        self.closing_changed.notified()
     }
 
     pub(super) fn never_sent(&self) -> SendError {
-        match &*self.closing.borrow() {
+        match &*self.closing() {
             Some(closing) => SendError::never_sent(self.address, closing.to_string()),
             None => SendError::never_sent(self.address, "the connection takes no new streams"),
         }
@@ -210,20 +221,20 @@ impl ConnectionState {
     fn close(&self, closing: Closing) {
         // The reason is set before the semaphore is closed, because a call that finds the semaphore
         // closed reads it.
-        self.closing.send_if_modified(|current| {
-            *current = match (current.take(), closing) {
-                (Some(closed @ Closing::Closed(_)), _) => {
-                    *current = Some(closed);
-                    return false;
-                }
-                // The reason for which the server went away says more than that it closed.
-                (Some(draining @ Closing::Draining(Some(_))), Closing::Closed(reason)) => {
-                    Some(Closing::Closed(format!("{reason}; {draining}").into()))
-                }
-                (_, closing) => Some(closing),
-            };
-            true
-        });
+        let mut current = self.closing();
+        let next = match (&*current, closing) {
+            (Some(Closing::Closed(_)), _) => None,
+            // The reason for which the server went away says more than that it closed.
+            (Some(draining @ Closing::Draining(Some(_))), Closing::Closed(reason)) => {
+                Some(Closing::Closed(format!("{reason}; {draining}").into()))
+            }
+            (_, closing) => Some(closing),
+        };
+        if next.is_some() {
+            *current = next;
+            self.closing_changed.notify_one();
+        }
+        drop(current);
         self.streams.close();
     }
 
@@ -409,7 +420,7 @@ mod tests {
         state.handle_closed("broken pipe");
         state.handle_ids_exhausted();
         assert_eq!(
-            *state.watch().borrow(),
+            *state.closing(),
             Some(Closing::Closed("broken pipe".into()))
         );
         let error = state.permit(Purpose::Call).await.unwrap_err();

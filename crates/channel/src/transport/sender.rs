@@ -259,7 +259,7 @@ mod tests {
         assert!(sender.is_open());
         let error = sender.open(&head, true).unwrap_err();
         assert_eq!(error.kind(), SendErrorKind::NeverSent);
-        assert_eq!(*state.watch().borrow(), Some(Closing::Draining(None)));
+        assert_eq!(*state.closing(), Some(Closing::Draining(None)));
         assert!(!sender.is_open());
     }
 }
