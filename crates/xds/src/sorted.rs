@@ -4,6 +4,7 @@
 //! `BTreeMap` reserves room for eleven entries at once, and keeps it when the last one is removed.
 
 use std::borrow::Borrow;
+use std::slice;
 
 /// The largest number of entries in a run, because an insertion may have to move all of them.
 const RUN: usize = 64;
@@ -14,7 +15,7 @@ const SHORT: usize = 8;
 /// Entries in the order of their keys, in runs of which none is empty.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sorted<K, V> {
-    runs: Vec<Vec<(K, V)>>,
+    runs: Runs<(K, V)>,
 }
 
 /// A sorted set: a map whose values are empty.
@@ -26,7 +27,7 @@ impl<K: Ord, V> Sorted<K, V> {
         K: Borrow<Q>,
     {
         let (run, at) = self.find(key).ok()?;
-        let (_, value) = &self.runs[run][at];
+        let (_, value) = &self.runs.all()[run][at];
         Some(value)
     }
 
@@ -35,7 +36,7 @@ impl<K: Ord, V> Sorted<K, V> {
         K: Borrow<Q>,
     {
         let (run, at) = self.find(key).ok()?;
-        let (_, value) = &mut self.runs[run][at];
+        let (_, value) = &mut self.runs.all_mut()[run][at];
         Some(value)
     }
 
@@ -49,7 +50,10 @@ impl<K: Ord, V> Sorted<K, V> {
     /// Sets the value of `key`, and returns the value that was there.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(&key) {
-            Ok((run, at)) => Some(std::mem::replace(&mut self.runs[run][at].1, value)),
+            Ok((run, at)) => {
+                let (_, known) = &mut self.runs.all_mut()[run][at];
+                Some(std::mem::replace(known, value))
+            }
             Err((run, at)) => {
                 self.insert_at(run, at, (key, value));
                 None
@@ -63,7 +67,7 @@ impl<K: Ord, V> Sorted<K, V> {
             Ok((run, at)) => (run, at),
             Err((run, at)) => self.insert_at(run, at, (key, make())),
         };
-        &mut self.runs[run][at].1
+        &mut self.runs.all_mut()[run][at].1
     }
 
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
@@ -79,11 +83,10 @@ impl<K: Ord, V> Sorted<K, V> {
     }
 
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
-        for run in &mut self.runs {
+        for run in self.runs.all_mut() {
             run.retain_mut(|(key, value)| keep(key, value));
         }
-        self.runs.retain(|run| !run.is_empty());
-        self.trim();
+        self.runs.drop_empty();
     }
 
     /// The run and the position in it where `key` is (`Ok`), or where it belongs (`Err`).
@@ -91,20 +94,20 @@ impl<K: Ord, V> Sorted<K, V> {
     where
         K: Borrow<Q>,
     {
-        let later = self.runs.partition_point(|run| run[0].0.borrow() <= key);
+        let runs = self.runs.all();
+        let later = runs.partition_point(|run| run[0].0.borrow() <= key);
         let run = later.saturating_sub(1);
-        let entries = self.runs.get(run).map_or(&[][..], Vec::as_slice);
+        let entries = runs.get(run).map_or(&[][..], Vec::as_slice);
         let found = entries.binary_search_by(|(other, _)| other.borrow().cmp(key));
         found.map(|at| (run, at)).map_err(|at| (run, at))
     }
 
     /// Inserts an entry, and returns the run and the position where it is now.
     fn insert_at(&mut self, run: usize, at: usize, entry: (K, V)) -> (usize, usize) {
-        if self.runs.is_empty() {
-            self.runs.reserve_exact(1);
-            self.runs.push(Vec::new());
-        }
-        let entries = &mut self.runs[run];
+        let Some(entries) = self.runs.all_mut().get_mut(run) else {
+            self.runs = Runs::One(vec![entry]);
+            return (0, 0);
+        };
         if entries.len() == RUN {
             // Keys often come in order: then each run stays full.
             let middle = if at == RUN { RUN } else { RUN / 2 };
@@ -124,25 +127,18 @@ impl<K: Ord, V> Sorted<K, V> {
     }
 
     fn remove_at(&mut self, run: usize, at: usize) -> V {
-        let (_, value) = self.runs[run].remove(at);
-        if self.runs[run].is_empty() {
-            self.runs.remove(run);
-            self.trim();
+        let entries = &mut self.runs.all_mut()[run];
+        let (_, value) = entries.remove(at);
+        if entries.is_empty() {
+            self.runs.drop_empty();
         }
         value
-    }
-
-    /// Frees the memory of an empty map.
-    fn trim(&mut self) {
-        if self.runs.is_empty() {
-            self.runs = Vec::new();
-        }
     }
 }
 
 impl<K, V> Sorted<K, V> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.runs.all().is_empty()
     }
 
     pub(crate) fn first(&self) -> Option<&K> {
@@ -150,7 +146,8 @@ impl<K, V> Sorted<K, V> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.runs.iter().flatten().map(|(key, value)| (key, value))
+        let entries = self.runs.all().iter().flatten();
+        entries.map(|(key, value)| (key, value))
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
@@ -162,7 +159,7 @@ impl<K, V> Sorted<K, V> {
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
-        let entries = self.runs.iter_mut().flatten();
+        let entries = self.runs.all_mut().iter_mut().flatten();
         entries.map(|(key, value)| (&*key, value))
     }
 }
@@ -176,7 +173,63 @@ impl<K: Ord> SortedSet<K> {
 
 impl<K, V> Default for Sorted<K, V> {
     fn default() -> Self {
-        Self { runs: Vec::new() }
+        Self {
+            runs: Runs::default(),
+        }
+    }
+}
+
+/// The runs of a map. Nearly every map has one, which needs no list of runs.
+#[derive(Clone, Debug, PartialEq)]
+enum Runs<E> {
+    /// Empty if the map is.
+    One(Vec<E>),
+    Several(Box<[Vec<E>]>),
+}
+
+impl<E> Runs<E> {
+    /// The runs, of which none is empty.
+    fn all(&self) -> &[Vec<E>] {
+        match self {
+            Self::One(run) if run.is_empty() => &[],
+            Self::One(run) => slice::from_ref(run),
+            Self::Several(runs) => runs,
+        }
+    }
+
+    fn all_mut(&mut self) -> &mut [Vec<E>] {
+        match self {
+            Self::One(run) if run.is_empty() => &mut [],
+            Self::One(run) => slice::from_mut(run),
+            Self::Several(runs) => runs,
+        }
+    }
+
+    fn insert(&mut self, at: usize, run: Vec<E>) {
+        self.change(|runs| runs.insert(at, run));
+    }
+
+    /// Takes out the runs that are empty, and frees their memory.
+    fn drop_empty(&mut self) {
+        self.change(|runs| runs.retain(|run| !run.is_empty()));
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Vec<Vec<E>>)) {
+        let mut runs = match std::mem::take(self) {
+            Self::One(run) => vec![run],
+            Self::Several(runs) => runs.into_vec(),
+        };
+        change(&mut runs);
+        *self = match runs.len() {
+            0 | 1 => Self::One(runs.pop().unwrap_or_default()),
+            _ => Self::Several(runs.into()),
+        };
+    }
+}
+
+impl<E> Default for Runs<E> {
+    fn default() -> Self {
+        Self::One(Vec::new())
     }
 }
 
@@ -230,7 +283,7 @@ mod tests {
                         model.retain(|key, _| key % part == 0);
                     }
                 }
-                prop_assert!(sorted.runs.iter().all(|run| (1..=RUN).contains(&run.len())));
+                prop_assert!(sorted.runs.all().iter().all(|run| (1..=RUN).contains(&run.len())));
             }
             prop_assert!(sorted.iter().eq(&model));
             for key in 0..400 {
@@ -245,7 +298,7 @@ mod tests {
         for key in 0..10 * RUN {
             assert!(sorted.add(key));
         }
-        assert_eq!(sorted.runs.len(), 10);
+        assert_eq!(sorted.runs.all().len(), 10);
     }
 
     #[test]
@@ -257,8 +310,12 @@ mod tests {
         for key in 0..10 * RUN {
             sorted.remove(&key);
         }
-        assert_eq!(sorted.runs.capacity(), 0);
+        let room = |sorted: &SortedSet<usize>| match &sorted.runs {
+            Runs::One(run) => run.capacity(),
+            Runs::Several(runs) => panic!("{} runs", runs.len()),
+        };
+        assert_eq!(room(&sorted), 0);
         sorted.add(1);
-        assert_eq!((sorted.runs.capacity(), sorted.runs[0].capacity()), (1, 1));
+        assert_eq!(room(&sorted), 1);
     }
 }

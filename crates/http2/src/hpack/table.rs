@@ -68,6 +68,11 @@ impl<E: TableEntry> DynamicTable<E> {
         self.evict_to(self.max_size.saturating_sub(size));
         if size <= self.max_size {
             self.size += size;
+            // From one to two, to four and so on: `push_front` begins with four, and a connection of few
+            // calls has fewer.
+            if self.entries.len() == self.entries.capacity() {
+                self.entries.reserve_exact(self.entries.len().max(1));
+            }
             self.entries.push_front(entry);
         }
     }
