@@ -4,7 +4,7 @@
 //! `:authority` (gRFC A81), and connections may use them for TLS (gRFC A101). An address belongs to one
 //! endpoint of a cluster at most, so the address is enough to find the name.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::authority::CallAuthority;
 /// The host names of the endpoints of a channel. Clusters without any take no room.
 #[derive(Debug, Default)]
 pub(crate) struct Hostnames {
-    clusters: HashMap<Arc<str>, ByAddress>,
+    clusters: BTreeMap<Arc<str>, ByAddress>,
 }
 
 type ByAddress = HashMap<SocketAddr, Arc<CallAuthority>>;

@@ -52,7 +52,7 @@ pub(crate) struct Profiles {
     credentials: Credentials,
     /// The profile of clusters that ask for no TLS, or of all clusters if the program decides.
     base: Arc<Profile>,
-    clusters: HashMap<Arc<str>, Secured>,
+    clusters: BTreeMap<Arc<str>, Secured>,
     /// The files in use. Clusters with the same files share one reader.
     sources: HashMap<CertificateFiles, Weak<FileSource>>,
 }
@@ -72,7 +72,7 @@ impl Profiles {
         Self {
             credentials,
             base: Arc::new(base),
-            clusters: HashMap::new(),
+            clusters: BTreeMap::new(),
             sources: HashMap::new(),
         }
     }

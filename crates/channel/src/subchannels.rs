@@ -211,7 +211,7 @@ impl Subchannels {
                 subchannel: Subchannel::start(id.clone(), dialling, reports),
                 id,
                 state: EndpointState::Idle,
-                owners: Vec::new(),
+                owners: Vec::with_capacity(1),
                 check: None,
                 is_unimplemented_logged: false,
             })

@@ -4,7 +4,6 @@
 //! error that leaves the resource in use is *ambient* (gRFC A88): watchers are told and go on.
 //! [`DataErrors`](crate::DataErrors) decides which errors take the resource out of use.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,12 +11,13 @@ use bytes::Bytes;
 use crowfly_model::{ResourceType, Unsupported};
 
 use crate::error::{ResourceError, TroubleReason};
+use crate::few::FewOrMany;
 use crate::kind::{Erased, Key, Kind};
 
 /// The resources that one reader watches, each with its state.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
-    entries: HashMap<Key, CacheEntry>,
+    entries: FewOrMany<Key, CacheEntry>,
 }
 
 impl Cache {
@@ -37,7 +37,7 @@ impl Cache {
 
     /// Replaces the state of a resource.
     pub fn put(&mut self, key: Key, entry: CacheEntry) {
-        self.entries.insert(key, entry);
+        *self.entries.get_or_default(key) = entry;
     }
 
     /// Forgets a resource.
@@ -51,7 +51,7 @@ impl Cache {
     }
 
     pub(crate) fn entry_mut(&mut self, key: &Key) -> &mut CacheEntry {
-        self.entries.entry(key.clone()).or_default()
+        self.entries.get_or_default(key.clone())
     }
 
     pub(crate) fn has_value(&self, key: &Key) -> bool {

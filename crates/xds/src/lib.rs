@@ -14,6 +14,7 @@ mod cache;
 mod data_errors;
 pub mod discovery;
 mod error;
+mod few;
 mod kind;
 mod readings;
 mod resolve;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crowfly_model::grpc::cluster::DnsName;
 use futures_util::FutureExt;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{self, sleep_until};
 use tracing::debug;
 
@@ -24,13 +24,18 @@ const LEAST_REFRESH: Duration = Duration::from_secs(1);
 /// The addresses of a name, or the reason why there are none.
 pub(crate) type Outcome = Result<Vec<SocketAddr>, Arc<str>>;
 
+/// The lookups under way, and what each of them ends with.
+type Lookups = JoinSet<Ended>;
+type Ended = (Ticket, Result<Vec<IpAddr>, LookupError>);
+
 /// Runs the lookups that the [`Schedule`] asks for. Each is a task of its own, so that a resolver that blocks
 /// or panics does not stop the channel.
 #[derive(Debug)]
 pub(crate) struct Names {
     resolver: Arc<dyn Resolve>,
     schedule: Schedule,
-    lookups: JoinSet<(Ticket, Result<Vec<IpAddr>, LookupError>)>,
+    /// `None` before the first lookup, because most channels have none.
+    lookups: Option<Lookups>,
     handles: BTreeMap<Ticket, AbortHandle>,
 }
 
@@ -46,7 +51,7 @@ impl Names {
         Self {
             resolver,
             schedule,
-            lookups: JoinSet::new(),
+            lookups: None,
             handles: BTreeMap::new(),
         }
     }
@@ -78,7 +83,7 @@ impl Names {
                 self.start(ticket, name);
             }
             tokio::select! {
-                Some(ended) = self.lookups.join_next() => {
+                Some(ended) = next_ended(&mut self.lookups) => {
                     // A lookup that was aborted is of no interest.
                     let Ok((ticket, answer)) = ended else { continue };
                     self.handles.remove(&ticket);
@@ -100,9 +105,14 @@ impl Names {
             let panicked = |_| Err(LookupError::Other("the resolver panicked".into()));
             (ticket, answer.unwrap_or_else(panicked))
         });
-        let handle = self.lookups.spawn(lookup);
+        let handle = self.lookups.get_or_insert_default().spawn(lookup);
         self.handles.insert(ticket, handle);
     }
+}
+
+/// The next lookup that ends; `None` if there is none. Cancel-safe.
+async fn next_ended(lookups: &mut Option<Lookups>) -> Option<Result<Ended, JoinError>> {
+    lookups.as_mut()?.join_next().await
 }
 
 fn not_empty(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, LookupError> {

@@ -21,7 +21,8 @@ const FEW: usize = 8;
 #[derive(Debug)]
 enum ByAddress {
     Few(Vec<(SocketAddr, Owners)>),
-    Many(HashMap<SocketAddr, Owners>),
+    #[expect(clippy::box_collection, reason = "a list is half the size of a table")]
+    Many(Box<HashMap<SocketAddr, Owners>>),
 }
 
 /// The endpoints that have an address. It is one, unless a plan gives an address twice or an endpoint
@@ -109,7 +110,7 @@ impl ByAddress {
         if let Self::Few(list) = self
             && list.len() == FEW
         {
-            *self = Self::Many(std::mem::take(list).into_iter().collect());
+            *self = Self::Many(Box::new(std::mem::take(list).into_iter().collect()));
         }
         match self {
             Self::Few(list) => {
