@@ -220,7 +220,7 @@ impl Planner {
             drops: endpoints.map_or_else(|| Arc::from([]), |endpoints| drops(endpoints)),
             max_concurrent_requests: leaf.max_concurrent_requests,
             load: None,
-            outlier_detection: leaf.outlier_detection.as_ref().map(outlier_detection),
+            outlier_detection: leaf.outlier_detection.as_deref().map(outlier_detection),
             note: note(state).map(Into::into),
             draining: priorities.iter().flat_map(|p| draining(p)).collect(),
             override_host: override_host(leaf),

@@ -96,7 +96,7 @@ impl Walk<'_> {
         shown.is_custom = is_custom(&leaf.lb_policy);
         shown.max_concurrent_requests = Some(leaf.max_concurrent_requests);
         shown.security = leaf.security.as_deref().map(SecurityReport::from);
-        let outliers = leaf.outlier_detection.as_ref();
+        let outliers = leaf.outlier_detection.as_deref();
         shown.outlier_detection = outliers.map(OutlierReport::from);
         shown.session_idle_seconds = Some(leaf.session_idle_timeout.as_secs_f64());
         let load = leaf.load_reporting.as_ref();

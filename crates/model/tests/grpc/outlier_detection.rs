@@ -212,7 +212,7 @@ fn set(cluster: &mut pb::Cluster, edit: impl FnOnce(&mut pb::OutlierDetection)) 
 
 fn detection(proto: &pb::Cluster) -> Option<OutlierDetection> {
     match accept::<Cluster>(proto).kind {
-        ClusterKind::Leaf(leaf) => leaf.outlier_detection,
+        ClusterKind::Leaf(leaf) => leaf.outlier_detection.map(|settings| *settings),
         ClusterKind::Aggregate(aggregate) => panic!("expected a leaf, got {aggregate:?}"),
     }
 }

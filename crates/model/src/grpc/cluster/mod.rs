@@ -80,7 +80,7 @@ pub struct LeafCluster {
     /// The time for which a connection is kept for a session that makes no call (gRFC A75).
     pub session_idle_timeout: Duration,
     /// The ejection of endpoints that fail too often; `None` if none is ejected (gRFC A50).
-    pub outlier_detection: Option<OutlierDetection>,
+    pub outlier_detection: Option<Box<OutlierDetection>>,
     /// TLS of connections to the endpoints; `None` if the cluster asks for none (gRFC A29).
     pub security: Option<Arc<UpstreamTls>>,
 }
@@ -188,7 +188,7 @@ fn parse_leaf(
         load_reporting,
         session_health,
         session_idle_timeout: settings.session_idle_timeout,
-        outlier_detection: settings.outlier_detection,
+        outlier_detection: settings.outlier_detection.map(Box::new),
         security: security.map(Arc::new),
     })
 }
