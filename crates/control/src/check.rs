@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use crowfly_source::Event;
+use crowfly_source::yaml::ConfigErrors;
 use crowfly_xds::Snapshot;
 
-use crate::error::ConfigErrors;
 use crate::sources::Configuration;
 
 /// Reads a configuration as [`ControlPlane::start`](crate::ControlPlane::start) would. Returns the

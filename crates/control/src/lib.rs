@@ -98,13 +98,11 @@ mod descriptors;
 mod dump;
 mod ending;
 mod envoy;
-mod error;
 mod fallback;
 pub mod loads;
 mod lrs;
 mod metrics;
 mod raw;
-mod reader;
 mod redact;
 mod references;
 mod server;
@@ -114,17 +112,17 @@ mod store;
 mod targets;
 mod translate;
 mod translator;
-mod tree;
 
 pub use catalog::{Catalog, ConfigFile, DefinitionKey, DefinitionKind};
 pub use changes::Changes;
 pub use check::check;
 pub use descriptors::to_json;
-pub use error::{ConfigError, ConfigErrors, Position};
 pub use server::{ControlPlane, DEFAULT_LOAD_REPORT_INTERVAL, Options, StartError};
 pub use store::Reload;
 pub use translate::translate;
 pub use translator::{Translator, Work};
+
+pub use crowfly_source::yaml::{ConfigError, ConfigErrors, Position};
 
 /// The types of sources that [`Catalog`] and [`Translator`] take.
 pub use crowfly_source as source;

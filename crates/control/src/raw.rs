@@ -4,14 +4,13 @@
 //! without such a field is written `{name: N, resource: {"@type": ...}}`. It is sent in a
 //! `Resource` wrapper, which holds the name.
 
+use crowfly_source::yaml::{Node, Problem};
 use envoy_types::pb::google::protobuf::Any;
 use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, ReflectMessage};
 use serde::de::Error;
 
 use crate::canonical;
 use crate::descriptors;
-use crate::reader::Problem;
-use crate::tree::Node;
 
 /// The fields that may hold the name of a resource. `ClusterLoadAssignment` has `cluster_name`.
 const NAME_FIELDS: [&str; 2] = ["name", "cluster_name"];

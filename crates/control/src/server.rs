@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowfly_source::yaml::ConfigErrors;
 use crowfly_xds::Snapshot;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -23,7 +24,6 @@ use crate::admin::Admin;
 use crate::ads::{Ads, AdsServer};
 use crate::clients::Clients;
 use crate::descriptors;
-use crate::error::ConfigErrors;
 use crate::loads::Loads;
 use crate::lrs::{LoadBooks, Lrs, LrsServer, MAX_REPORT_BYTES};
 use crate::metrics::Metrics;

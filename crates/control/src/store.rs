@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use crowfly_source::yaml::ConfigErrors;
 use crowfly_xds::Snapshot;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use tokio::sync::watch;
@@ -13,7 +14,6 @@ use tracing::{error, info, warn};
 
 use crate::changes::Changes;
 use crate::envoy::EnvoyView;
-use crate::error::ConfigErrors;
 use crate::metrics::Metrics;
 
 /// The outcome of reading the configuration.

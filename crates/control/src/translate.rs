@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_model::{Features, ResourceType};
+use crowfly_source::yaml::{ConfigError, ConfigErrors};
 use crowfly_xds::{Snapshot, SnapshotResource};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
@@ -37,7 +38,6 @@ use prost::{Message, Name};
 
 use crate::canonical;
 use crate::catalog::{Catalog, Definition, Origin};
-use crate::error::{ConfigError, ConfigErrors};
 use crate::fallback::{Fallback, ListForm};
 use crate::raw::RawResource;
 use crate::service::drops::Drops;

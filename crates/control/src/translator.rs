@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::Listener;
+use crowfly_source::yaml::ConfigErrors;
 use crowfly_source::{Event, Merged, files};
 use crowfly_xds::Snapshot;
 
 use crate::catalog::{Catalog, DefinitionKey};
-use crate::error::ConfigErrors;
 use crate::fallback::{Levels, Shape};
 use crate::references::References;
 use crate::targets::Targets;

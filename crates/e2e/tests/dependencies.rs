@@ -48,7 +48,7 @@ const TWO_VERSIONS: &[(&str, &str)] = &[
 ];
 
 /// The minimum Rust version is a promise to users, and a dependency can break it: 1.88 for libraries,
-/// 1.89 for control and cli.
+/// 1.89 for source, control, node and cli.
 #[test]
 fn no_dependency_needs_a_newer_rust_than_the_crate_that_has_it() {
     let graph = Graph::read(all_features());

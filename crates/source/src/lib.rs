@@ -13,7 +13,8 @@
 //!   lost: they take over when the winner goes.
 //!
 //! The state machines here do no I/O and need no other crate. The drivers that watch the outside world
-//! each have a feature: `files` is the first of them.
+//! each have a feature: `files` is the first of them. The feature `yaml` reads documents whose errors
+//! name line and field.
 //!
 //! Two values of one claim are never added up here: whether the endpoints of two sources belong
 //! together depends on what they are, so it is for the reader to decide. All claimants are there to
@@ -55,6 +56,8 @@ mod event;
 pub mod files;
 mod merged;
 mod table;
+#[cfg(feature = "yaml")]
+pub mod yaml;
 
 pub use event::Event;
 pub use merged::{Claimant, Merged};

@@ -7,24 +7,16 @@
 //! that file alone. References from one file to another are checked later, by the catalog.
 
 use std::collections::HashMap;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 
 use crowfly_source::files;
+use crowfly_source::yaml::{ConfigError, Node, Position, Problem, Value, on_large_stack};
 
 use super::{Definition, DefinitionKey, DefinitionKind};
-use crate::error::{ConfigError, Position};
 use crate::fallback::{Fallback, Reference};
 use crate::raw::{self, RawResource};
-use crate::reader::Problem;
 use crate::service::Service;
-use crate::tree::{Node, Value};
-
-/// The stack size of the thread that parses, because both parsers recurse. In a debug build each
-/// level of nesting takes some 40 kB. Unused parts of a stack cost nothing.
-const STACK: usize = 32 << 20;
 
 const EMPTY: &str = "expected `services` or `resources`, got an empty file; \
     `services: []` or --allow-empty serves nothing on purpose";
@@ -60,20 +52,16 @@ impl Document {
             files::Document::Text(text) => Reading::read(path, text, allow_empty),
             files::Document::Unreadable(reason) => Self::unreadable(path, reason),
         };
-        thread::scope(|scope| {
-            let thread = thread::Builder::new().stack_size(STACK);
-            let reader = thread.spawn_scoped(scope, || texts.iter().map(read).collect());
-            match reader {
-                Ok(reader) => reader.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                Err(error) => {
-                    let reason = format!("cannot be read: no thread for it: {error}");
-                    let unread = texts
-                        .iter()
-                        .map(|(path, _)| Self::unreadable(path, &reason));
-                    unread.collect()
-                }
+        match on_large_stack(|| texts.iter().map(read).collect()) {
+            Ok(documents) => documents,
+            Err(error) => {
+                let reason = format!("cannot be read: no thread for it: {error}");
+                let unread = texts.iter();
+                unread
+                    .map(|(path, _)| Self::unreadable(path, &reason))
+                    .collect()
             }
-        })
+        }
     }
 
     fn unreadable(path: &Path, reason: &str) -> Self {

@@ -12,9 +12,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crowfly_source::yaml::{ConfigError, ConfigErrors};
 use crowfly_source::{Event, Table, files};
 
-use crate::error::{ConfigError, ConfigErrors};
 use crate::fallback::{self, Reference};
 use crate::raw::RawResource;
 use crate::service::Service;

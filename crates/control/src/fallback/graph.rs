@@ -10,10 +10,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crowfly_source::yaml::ConfigError;
 use crowfly_xds::MAX_DEPTH;
 
 use crate::catalog::{Origin, Written};
-use crate::error::ConfigError;
 use crate::service::Service;
 
 /// A service that is named by another, as a fallback or in a route.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use crowfly_source::Event;
 use crowfly_source::files::{self, Document, Files};
+use crowfly_source::yaml::{ConfigError, ConfigErrors};
 use crowfly_xds::Snapshot;
 
-use crate::error::{ConfigError, ConfigErrors};
 use crate::translator::Translator;
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use crowfly_source::Event;
 use crowfly_source::files::{Document, Files};
+use crowfly_source::yaml::ConfigErrors;
 use crowfly_xds::Snapshot;
 use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::Configuration;
-use crate::error::ConfigErrors;
 use crate::store::Store;
 
 /// Follows the files of a configuration and publishes their snapshots.

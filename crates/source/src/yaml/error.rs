@@ -32,7 +32,8 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    pub(crate) fn of_file(file: &Path, message: impl Into<String>) -> Self {
+    /// A problem of a file as a whole.
+    pub fn of_file(file: &Path, message: impl Into<String>) -> Self {
         Self {
             file: file.to_owned(),
             at: None,
@@ -67,7 +68,10 @@ impl ConfigErrors {
     }
 
     /// Returns `value` if there are no errors.
-    pub(crate) fn check<T>(errors: Vec<ConfigError>, value: T) -> Result<T, Self> {
+    ///
+    /// # Errors
+    /// The errors, if there are any.
+    pub fn check<T>(errors: Vec<ConfigError>, value: T) -> Result<T, Self> {
         if errors.is_empty() {
             Ok(value)
         } else {

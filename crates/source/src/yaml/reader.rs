@@ -12,11 +12,11 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use crate::error::Position;
-use crate::tree::{Key, Node, Value};
+use super::error::Position;
+use super::tree::{Key, Node, Value};
 
 /// Reads `node`, which is at `path` of its document.
-pub(crate) fn read<'a, S: DeserializeSeed<'a>>(
+pub(super) fn read<'a, S: DeserializeSeed<'a>>(
     node: &'a Node,
     seed: S,
     path: &str,
@@ -31,10 +31,13 @@ pub(crate) fn read<'a, S: DeserializeSeed<'a>>(
 
 /// A problem of reading a node. It is made without a place, and then gets the innermost one.
 #[derive(Debug)]
-pub(crate) struct Problem {
-    pub(crate) at: Option<Position>,
-    pub(crate) path: String,
-    pub(crate) message: String,
+pub struct Problem {
+    /// The place in the file.
+    pub at: Option<Position>,
+    /// The path of the field from the root of the document.
+    pub path: String,
+    /// The problem, and what was expected.
+    pub message: String,
 }
 
 impl Problem {

@@ -1,8 +1,8 @@
 //! A YAML document that keeps the place of each value in the file.
 //!
-//! serde reads both `services` and proto JSON `resources` from this tree. So every error names the
-//! line and the field. That holds for errors of the schema, of proto reflection, and of later
-//! checks that know only a path.
+//! serde reads everything from this tree: short forms and proto JSON. So every error names the line and
+//! the field. That holds for errors of the schema, of proto reflection, and of later checks that know
+//! only a path.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,39 +10,54 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{MessageFormatter, Spanned, UserMessageFormatter};
 
-use crate::error::Position;
-use crate::reader::{self, Problem};
+use super::error::Position;
+use super::reader::{self, Problem};
 
 /// A value and the place where it begins.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) at: Position,
-    pub(crate) value: Value,
+pub struct Node {
+    /// The place.
+    pub at: Position,
+    /// The value.
+    pub value: Value,
 }
 
 /// The value of a node.
 #[derive(Clone, Debug)]
-pub(crate) enum Value {
+pub enum Value {
+    /// Nothing, or `null`.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A whole number.
     Int(i64),
+    /// A whole number that an `i64` has no room for.
     Uint(u64),
+    /// Any other number.
     Float(f64),
+    /// A string.
     Text(String),
+    /// A list.
     List(Vec<Node>),
+    /// A mapping, in the order of the file.
     Map(Vec<(Key, Node)>),
 }
 
 /// The key of a mapping's entry.
 #[derive(Clone, Debug)]
-pub(crate) struct Key {
-    pub(crate) at: Position,
-    pub(crate) text: String,
+pub struct Key {
+    /// The place where it begins.
+    pub at: Position,
+    /// The key.
+    pub text: String,
 }
 
 impl Node {
     /// Reads all documents of a YAML (or JSON) file.
-    pub(crate) fn parse(text: &str) -> Result<Vec<Self>, Problem> {
+    ///
+    /// # Errors
+    /// The text is not YAML, or it is over a limit.
+    pub fn parse(text: &str) -> Result<Vec<Self>, Problem> {
         serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| Problem {
             at: error.location().map(position),
             path: String::new(),
@@ -51,12 +66,18 @@ impl Node {
     }
 
     /// Reads this node, which is at `path` of its document, as a `T`.
-    pub(crate) fn read<'a, T: Deserialize<'a>>(&'a self, path: &str) -> Result<T, Problem> {
+    ///
+    /// # Errors
+    /// The first problem, with its place.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self, path: &str) -> Result<T, Problem> {
         self.read_seed(PhantomData, path)
     }
 
     /// Reads this node as [`read`](Self::read) does, with a seed.
-    pub(crate) fn read_seed<'a, S: DeserializeSeed<'a>>(
+    ///
+    /// # Errors
+    /// The first problem, with its place.
+    pub fn read_seed<'a, S: DeserializeSeed<'a>>(
         &'a self,
         seed: S,
         path: &str,
@@ -65,7 +86,7 @@ impl Node {
     }
 
     /// The entry of a mapping.
-    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+    pub fn get(&self, key: &str) -> Option<&Self> {
         self.entries()
             .iter()
             .find(|(k, _)| k.text == key)
@@ -73,7 +94,7 @@ impl Node {
     }
 
     /// The entries of a mapping; empty for other values.
-    pub(crate) fn entries(&self) -> &[(Key, Self)] {
+    pub fn entries(&self) -> &[(Key, Self)] {
         match &self.value {
             Value::Map(entries) => entries,
             _ => &[],
@@ -82,12 +103,12 @@ impl Node {
 
     /// The place of `path` (such as `localities[1].weight`), or of its nearest parent that is
     /// written.
-    pub(crate) fn position_of(&self, path: &str) -> Position {
+    pub fn position_of(&self, path: &str) -> Position {
         self.nearest(path).at
     }
 
     /// The node at `path`, or its nearest parent that is written.
-    pub(crate) fn nearest(&self, path: &str) -> &Self {
+    pub fn nearest(&self, path: &str) -> &Self {
         let mut node = self;
         for step in path.split(['.', '[']).filter(|step| !step.is_empty()) {
             let next = match (&node.value, step.strip_suffix(']')) {
