@@ -81,6 +81,16 @@ impl AliasTable {
         }
     }
 
+    /// The columns, for a table that is used elsewhere: each with the share of its own item in 2^32
+    /// parts, rounded down, and with its alias. A full column has itself as alias.
+    pub fn columns(&self) -> impl Iterator<Item = (u32, usize)> {
+        self.columns.iter().map(|column| {
+            let parts = (u128::from(column.threshold) << 32) / u128::from(self.height);
+            let parts = u32::try_from(parts).unwrap_or(u32::MAX);
+            (parts, column.alias as usize)
+        })
+    }
+
     /// The probability of an index, as the table has it: read back from its columns.
     pub fn probability(&self, index: usize) -> f64 {
         let (part, whole) = self.share(index);
@@ -140,6 +150,14 @@ mod tests {
             assert!(table.choose(0) < weights.len());
             assert!(table.choose(u64::MAX) < weights.len());
         }
+    }
+
+    #[test]
+    fn columns_have_the_shares_in_parts_of_2_to_the_32() {
+        let columns: Vec<_> = table(&[3, 1]).columns().collect();
+        assert_eq!(columns, [(u32::MAX, 0), (1 << 31, 0)]);
+        let columns: Vec<_> = table(&[7, 7]).columns().collect();
+        assert_eq!(columns, [(u32::MAX, 0), (u32::MAX, 1)]);
     }
 
     #[test]
