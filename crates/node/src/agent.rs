@@ -1,0 +1,182 @@
+//! The agent without its surroundings: services in, maps out.
+//!
+//! It is given events and the time to clean up, and holds no clock and no task. The driver in
+//! `serve.rs` connects it with files, timers and a socket.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use crowfly_source::Status;
+
+use crate::maps::{Counters, MapError, Maps, Pair};
+use crate::reconcile::{Outcome, Reconciler};
+use crate::select::{Frontend, Without};
+use crate::services::{Change, ServiceEvent, Services};
+use crate::view::{BackendView, FrontendView, LeftOutView, SourceView, View};
+
+/// The services, and the maps that follow them.
+#[derive(Debug)]
+pub struct Agent<M> {
+    services: Services,
+    reconciler: Reconciler<M>,
+    /// True once frontends that no source knows were taken out of the maps.
+    is_pruned: bool,
+}
+
+impl<M: Maps> Agent<M> {
+    /// Takes over the maps as they are. What they hold stays until all sources have listed their
+    /// services.
+    ///
+    /// # Errors
+    /// The maps cannot be read.
+    pub fn new(services: Services, maps: M) -> Result<Self, MapError> {
+        Ok(Self {
+            services,
+            reconciler: Reconciler::adopt(maps)?,
+            is_pruned: false,
+        })
+    }
+
+    /// Takes events of a source that belong together.
+    pub fn handle(&mut self, source: usize, events: Vec<ServiceEvent>) -> Outcome {
+        let changes = self.services.handle(source, events);
+        self.follow(changes)
+    }
+
+    fn follow(&mut self, changes: Vec<Change>) -> Outcome {
+        for (frontend, route) in changes {
+            self.reconciler.want(frontend, route);
+        }
+        if self.services.has_synced() && !self.is_pruned {
+            self.is_pruned = true;
+            let routes = self.services.routes();
+            let frontends = self.reconciler.frontends();
+            let unknown = frontends.filter(|frontend| !routes.contains_key(frontend));
+            let unknown: Vec<Frontend> = unknown.copied().collect();
+            for frontend in unknown {
+                self.reconciler.want(frontend, None);
+            }
+        }
+        self.reconciler.reconcile()
+    }
+
+    /// Deletes what was left over before the last call.
+    pub fn sweep(&mut self) {
+        self.reconciler.sweep();
+    }
+
+    /// Tries again what failed.
+    pub fn retry(&mut self) -> Outcome {
+        self.reconciler.reconcile()
+    }
+
+    /// Forgets counters that nothing refers to.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
+    pub fn prune_counters(&mut self) -> Result<(), MapError> {
+        self.reconciler.prune_counters()
+    }
+
+    /// True if a sweep has something to delete.
+    pub fn has_garbage(&self) -> bool {
+        self.reconciler.has_garbage()
+    }
+
+    /// True if a change failed that is to be tried again.
+    pub fn has_failed(&self) -> bool {
+        !self.reconciler.failed().is_empty()
+    }
+
+    /// The services.
+    pub fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// The maps, and what is in them.
+    pub fn reconciler(&self) -> &Reconciler<M> {
+        &self.reconciler
+    }
+
+    /// The state, with counters as they are now.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
+    pub fn view(&self) -> Result<View, MapError> {
+        let counters: HashMap<_, _> = self.reconciler.maps().counters()?.into_iter().collect();
+        let sources = self.services.sources().map(|(name, status, services)| {
+            let status = match status {
+                Status::Silent => "silent".to_owned(),
+                Status::Listing => "listing".to_owned(),
+                Status::Synced => "synced".to_owned(),
+                Status::Failed(reason) => format!("failed: {reason}"),
+            };
+            SourceView {
+                name: name.to_string(),
+                status,
+                services,
+            }
+        });
+        let place = self.services.place();
+        let frontends = self.services.routes().keys();
+        Ok(View {
+            node: place.node.as_deref().map(str::to_owned),
+            zone: place.zone.as_deref().map(str::to_owned),
+            sources: sources.collect(),
+            frontends: frontends
+                .filter_map(|frontend| self.frontend(frontend, &counters))
+                .collect(),
+        })
+    }
+
+    fn frontend(
+        &self,
+        frontend: &Frontend,
+        counters: &HashMap<Pair, Counters>,
+    ) -> Option<FrontendView> {
+        let owner = self.services.owner(frontend)?;
+        let selection = self.services.selection(frontend)?;
+        let route = &selection.route;
+        let connections = self.reconciler.connections(frontend, counters);
+        let targets = route.targets.iter();
+        let total: u64 = targets.map(|target| u64::from(target.weight.get())).sum();
+        let backends = route.targets.iter().map(|target| {
+            let counters = connections.get(&target.address).copied();
+            let counters = counters.unwrap_or_default();
+            BackendView {
+                address: target.address,
+                weight: target.weight.get(),
+                share: f64::from(target.weight.get()) / total as f64,
+                opened: counters.opened,
+                active: counters.active(),
+                failed: counters.failed,
+            }
+        });
+        let error = self.reconciler.failed().get(frontend);
+        let shadowed = owner.shadowed.iter();
+        let without = match route.without {
+            Without::Refused => "refused",
+            Without::Unreachable => "unreachable",
+        };
+        let left_out = selection.left_out.iter().map(|left| LeftOutView {
+            address: left.address.clone(),
+            reason: left.reason.to_string(),
+        });
+        Some(FrontendView {
+            address: SocketAddr::new(frontend.address, frontend.port),
+            protocol: frontend.protocol.to_string(),
+            service: owner.service.name.to_string(),
+            port: owner.port.name.to_string(),
+            source: owner.source.to_string(),
+            shadowed: shadowed
+                .map(|(name, source)| format!("{name} ({source})"))
+                .collect(),
+            affinity_seconds: route.affinity.map(|timeout| timeout.as_secs()),
+            programmed: error.is_none() && self.reconciler.is_programmed(frontend),
+            error: error.map(ToString::to_string),
+            without: route.targets.is_empty().then(|| without.to_owned()),
+            backends: backends.collect(),
+            left_out: left_out.collect(),
+        })
+    }
+}

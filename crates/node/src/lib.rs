@@ -1,0 +1,33 @@
+//! A node agent (CFP-30235): connections to ClusterIPs go straight to a backend.
+//!
+//! An eBPF program at `connect()` and `sendmsg()` replaces the address of a service by that of a
+//! backend. So no packet is ever rewritten, and no proxy runs. This crate holds the program, and
+//! the agent that keeps its maps as the services are:
+//!
+//! ```text
+//! sources -> Services (merged by precedence, select()) -> Reconciler -> Maps -> eBPF
+//! ```
+//!
+//! - [`model`]: services and backends, as every source tells them.
+//! - [`file`]: the local file as a source.
+//! - [`mod@select`]: which backends get connections from this node.
+//! - [`services`]: all sources as one table of frontends.
+//! - [`reconcile`]: brings the maps to what the table says, and never shows half of a service.
+//! - [`maps`]: the maps in the kernel, in memory, and faulty ones for tests.
+//! - [`agent`]: all of them together; [`serve`] connects them with files, timers and a socket.
+//!
+//! Everything but [`serve`] and the kernel's maps is free of I/O, and takes no clock.
+
+pub mod agent;
+#[cfg(target_os = "linux")]
+pub mod check;
+pub mod file;
+pub mod maps;
+pub mod model;
+pub mod reconcile;
+pub mod select;
+pub mod serve;
+pub mod services;
+pub mod view;
+
+pub use crowfly_source::yaml::ConfigErrors;

@@ -1,0 +1,384 @@
+//! The maps and programs in the kernel.
+//!
+//! Maps and links are pinned below one directory of a bpffs, so traffic flows on while the agent is
+//! down. An agent that starts opens the pins that it finds. It replaces the programs of the links,
+//! because it may be another version: each link has a program at every moment.
+
+mod access;
+mod sys;
+
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use aya::maps::{HashMap, MapData, MapInfo, PerCpuHashMap};
+use aya::programs::{Program, ProgramError};
+use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
+use tracing::{info, warn};
+
+/// Built from `bpf/crowfly.bpf.c` by `bpf/build`.
+static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/crowfly.bpf.o");
+
+/// The version of the maps' layout. Pins of another version are left alone.
+const LAYOUT: &str = "v1";
+
+const LINKS: &str = "links";
+
+/// Each program with the number of its hook (`enum bpf_attach_type`).
+const PROGRAMS: [(&str, u32); 10] = [
+    // Hooks that show frontends come before those that hide them.
+    ("crowfly_getpeername4", 29),
+    ("crowfly_getpeername6", 30),
+    ("crowfly_recvmsg4", 19),
+    ("crowfly_recvmsg6", 20),
+    ("crowfly_sock_release", 34),
+    ("crowfly_sockops", 3),
+    ("crowfly_connect4", 10),
+    ("crowfly_connect6", 11),
+    ("crowfly_sendmsg4", 14),
+    ("crowfly_sendmsg6", 15),
+];
+
+/// Each map with the size of its keys and values.
+const MAPS: [(&str, u32, u32); 8] = [
+    ("svc", 20, 20),
+    ("slots", 12, 12),
+    ("backends", 4, 20),
+    ("members", 8, 4),
+    ("affinity", 16, 16),
+    ("reverse", 32, 28),
+    ("stats", 8, 32),
+    ("conn", 4, 48),
+];
+
+/// Where programs are attached and maps are pinned.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The directory of a cgroup (v2). Its processes, and those of cgroups below it, are routed.
+    pub cgroup: PathBuf,
+    /// A directory in a bpffs, which is the agent's own. It is made if it is not there.
+    pub pins: PathBuf,
+    /// The room in the maps.
+    pub capacity: Capacity,
+}
+
+/// The room in the maps. Maps that are pinned already keep theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Frontends: a ClusterIP with a port.
+    pub frontends: u32,
+    /// Backends of frontends, summed over all frontends. A change of a frontend needs room for both
+    /// its old ones and its new ones.
+    pub slots: u32,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self {
+            frontends: 65_536,
+            slots: 524_288,
+        }
+    }
+}
+
+/// The maps in the kernel. Dropping this leaves them, and the programs, as they are.
+pub struct EbpfMaps {
+    /// Keeps other agents away from the pins.
+    _lock: File,
+    services: HashMap<MapData, [u8; 20], [u8; 20]>,
+    slots: HashMap<MapData, [u8; 12], [u8; 12]>,
+    backends: HashMap<MapData, u32, [u8; 20]>,
+    members: HashMap<MapData, [u8; 8], u32>,
+    counters: PerCpuHashMap<MapData, [u8; 8], [u64; 4]>,
+}
+
+impl fmt::Debug for EbpfMaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EbpfMaps").finish_non_exhaustive()
+    }
+}
+
+/// The reason why the kernel does not route.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InstallError {
+    /// A file or directory.
+    #[error("{}: {what}", path.display())]
+    Path {
+        /// Its path.
+        path: PathBuf,
+        /// The attempt that failed.
+        what: &'static str,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel does not take the object.
+    #[error("the kernel does not take the maps")]
+    Load(#[from] EbpfError),
+    /// The kernel does not take a program.
+    #[error("the kernel does not take the program {name}")]
+    Program {
+        /// Its name.
+        name: &'static str,
+        /// The reason, with the verifier's log.
+        #[source]
+        source: Box<ProgramError>,
+    },
+    /// The committed object is not what this file expects.
+    #[error("the object has no {0}")]
+    Missing(&'static str),
+    /// A pinned map was made by another version.
+    #[error(
+        "{}: made by another version (keys of {key} bytes, values of {value}); \
+         `crowfly node clean` removes it, which ends routing until the agent runs again",
+        path.display()
+    )]
+    Layout {
+        /// The path of its pin.
+        path: PathBuf,
+        /// The size of its keys.
+        key: u32,
+        /// The size of its values.
+        value: u32,
+    },
+    /// Another agent runs.
+    #[error("{}: another agent uses these pins", .0.display())]
+    Busy(PathBuf),
+    /// A map cannot be used.
+    #[error("the map {name}")]
+    Map {
+        /// Its name.
+        name: &'static str,
+        /// The reason.
+        #[source]
+        source: aya::maps::MapError,
+    },
+}
+
+impl EbpfMaps {
+    /// Loads the programs, opens or makes the maps, and attaches the programs.
+    ///
+    /// # Errors
+    /// The kernel, a directory or the rights of this process do not allow it. Then the pins are as they
+    /// were.
+    pub fn install(settings: &Settings) -> Result<Self, InstallError> {
+        let cgroup = File::open(&settings.cgroup)
+            .map_err(|source| failed(&settings.cgroup, "cannot open the cgroup", source))?;
+        let directory = settings.pins.join(LAYOUT);
+        let is_first = !directory.exists();
+        let installed = Self::install_in(&directory, &cgroup, settings);
+        if installed.is_err() && is_first {
+            // What little there is does no harm, but nobody asked for it.
+            drop(clean(&settings.pins));
+        }
+        installed
+    }
+
+    fn install_in(
+        directory: &Path,
+        cgroup: &File,
+        settings: &Settings,
+    ) -> Result<Self, InstallError> {
+        let links = directory.join(LINKS);
+        fs::create_dir_all(&links)
+            .map_err(|source| failed(&links, "cannot make the directory", source))?;
+        let lock = lock(directory)?;
+        let mut ebpf = load(directory, settings.capacity)?;
+        for (name, hook) in PROGRAMS {
+            let program = fd_of(&ebpf, name)?;
+            attach(cgroup, &settings.cgroup, &links.join(name), &program, hook)?;
+        }
+        Self::take(&mut ebpf, lock)
+    }
+
+    fn take(ebpf: &mut Ebpf, lock: File) -> Result<Self, InstallError> {
+        let mut map = |name| ebpf.take_map(name).ok_or(InstallError::Missing(name));
+        let wrong = |name| move |source| InstallError::Map { name, source };
+        Ok(Self {
+            _lock: lock,
+            services: map("svc")?.try_into().map_err(wrong("svc"))?,
+            slots: map("slots")?.try_into().map_err(wrong("slots"))?,
+            backends: map("backends")?.try_into().map_err(wrong("backends"))?,
+            members: map("members")?.try_into().map_err(wrong("members"))?,
+            counters: map("stats")?.try_into().map_err(wrong("stats"))?,
+        })
+    }
+}
+
+/// Loads the programs into the kernel and removes them again.
+///
+/// # Errors
+/// The kernel or the rights of this process do not allow it.
+pub fn try_load(pins: &Path) -> Result<(), InstallError> {
+    // No dot: a bpffs takes none.
+    let name = pins.file_name().unwrap_or_default().to_string_lossy();
+    let directory = pins.with_file_name(format!("{name}-check-{}", std::process::id()));
+    let loaded = load(&directory, Capacity::default());
+    let removed = remove_pins(&directory);
+    loaded?;
+    removed.map_err(|source| failed(&directory, "cannot remove the pins", source))?;
+    Ok(())
+}
+
+/// Detaches the programs and removes every map. Returns the number of pins that there were.
+///
+/// # Errors
+/// An agent runs, or a pin cannot be removed.
+pub fn clean(pins: &Path) -> Result<usize, InstallError> {
+    let directory = pins.join(LAYOUT);
+    if !directory.exists() {
+        return Ok(0);
+    }
+    let _lock = lock(&directory)?;
+    let removed = remove_pins(&directory);
+    let removed = removed.map_err(|source| failed(&directory, "cannot remove the pins", source))?;
+    match fs::remove_dir(pins) {
+        Err(source) => Err(failed(pins, "cannot remove the directory", source)),
+        Ok(()) => Ok(removed),
+    }
+}
+
+/// Locks a directory of pins until the file is dropped, however this process ends.
+fn lock(directory: &Path) -> Result<File, InstallError> {
+    let file = File::open(directory)
+        .map_err(|source| failed(directory, "cannot open the directory", source))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(InstallError::Busy(directory.to_owned())),
+        Err(TryLockError::Error(source)) => Err(failed(directory, "cannot be locked", source)),
+    }
+}
+
+fn load(directory: &Path, capacity: Capacity) -> Result<Ebpf, InstallError> {
+    fs::create_dir_all(directory)
+        .map_err(|source| failed(directory, "cannot make the directory", source))?;
+    for (name, key, value) in MAPS {
+        check_layout(&directory.join(name), key, value)?;
+    }
+    let room = [
+        ("svc", capacity.frontends),
+        ("slots", capacity.slots),
+        ("backends", capacity.slots),
+        ("members", capacity.slots),
+        ("stats", capacity.slots),
+    ];
+    let mut loader = EbpfLoader::new();
+    loader.default_map_pin_directory(directory);
+    for (name, entries) in room {
+        loader.map_max_entries(name, entries);
+        if let Ok(found) = MapInfo::from_pin(directory.join(name))
+            && found.max_entries() != entries
+        {
+            let kept = found.max_entries();
+            warn!("map {name} keeps its room for {kept} entries, because it is in use");
+        }
+    }
+    let mut ebpf = loader.load(OBJECT)?;
+    for (name, _) in PROGRAMS {
+        let program = ebpf.program_mut(name).ok_or(InstallError::Missing(name))?;
+        let loaded = match program {
+            Program::CgroupSockAddr(program) => program.load(),
+            Program::CgroupSock(program) => program.load(),
+            Program::SockOps(program) => program.load(),
+            _ => return Err(InstallError::Missing(name)),
+        };
+        loaded.map_err(|source| InstallError::Program {
+            name,
+            source: Box::new(source),
+        })?;
+    }
+    Ok(ebpf)
+}
+
+fn fd_of(ebpf: &Ebpf, name: &'static str) -> Result<OwnedFd, InstallError> {
+    let program = ebpf.program(name).ok_or(InstallError::Missing(name))?;
+    let fd = program.fd().map_err(|source| InstallError::Program {
+        name,
+        source: Box::new(source),
+    })?;
+    let fd = fd.as_fd().try_clone_to_owned();
+    fd.map_err(|source| failed(Path::new(name), "cannot use the program", source))
+}
+
+fn check_layout(path: &Path, key: u32, value: u32) -> Result<(), InstallError> {
+    let Ok(found) = MapInfo::from_pin(path) else {
+        return Ok(());
+    };
+    if (found.key_size(), found.value_size()) == (key, value) {
+        return Ok(());
+    }
+    Err(InstallError::Layout {
+        path: path.to_owned(),
+        key: found.key_size(),
+        value: found.value_size(),
+    })
+}
+
+/// Gives a hook of the cgroup this program: by the link that is pinned already, or by a new one.
+fn attach(
+    cgroup: &File,
+    cgroup_path: &Path,
+    pin: &Path,
+    program: &OwnedFd,
+    hook: u32,
+) -> Result<(), InstallError> {
+    let id = cgroup.metadata().map(|metadata| metadata.ino());
+    let id = id.map_err(|source| failed(cgroup_path, "cannot read the cgroup", source))?;
+    if let Ok(link) = sys::open_pin(pin) {
+        let of = sys::cgroup_of(link.as_fd());
+        if of.is_ok_and(|of| of == id) {
+            return sys::update_link(link.as_fd(), program.as_fd())
+                .map_err(|source| failed(pin, "cannot replace the program", source));
+        }
+        info!("{}: its cgroup is another one or gone", pin.display());
+    }
+    let link = sys::create_link(program.as_fd(), cgroup.as_fd(), hook)
+        .map_err(|source| failed(cgroup_path, "cannot attach a program", source))?;
+    remove(pin).map_err(|source| failed(pin, "cannot remove the pin", source))?;
+    sys::pin(link.as_fd(), pin).map_err(|source| failed(pin, "cannot pin a link", source))
+}
+
+fn failed(path: &Path, what: &'static str, source: io::Error) -> InstallError {
+    InstallError::Path {
+        path: path.to_owned(),
+        what,
+        source,
+    }
+}
+
+fn remove(path: &Path) -> io::Result<usize> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(1),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a directory of pins, and returns their number. Entries that are not ours keep it, which is an
+/// error.
+fn remove_pins(directory: &Path) -> io::Result<usize> {
+    let mut removed = 0;
+    let links = directory.join(LINKS);
+    // Links first, and those that hide frontends before those that show them: the reverse of `attach`.
+    for (name, _) in PROGRAMS.iter().rev() {
+        let path = links.join(name);
+        if let Ok(link) = sys::open_pin(&path) {
+            sys::detach_link(link.as_fd())?;
+        }
+        removed += remove(&path)?;
+    }
+    for (name, ..) in MAPS {
+        removed += remove(&directory.join(name))?;
+    }
+    for directory in [&links, directory] {
+        match fs::remove_dir(directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(removed)
+}

@@ -1,0 +1,122 @@
+//! The maps' entries, by system calls of aya.
+
+use std::net::SocketAddr;
+
+use super::EbpfMaps;
+use crate::maps::{BackendId, Counters, Dump, MapError, Maps, Operation, Pair, layout};
+
+impl Maps for EbpfMaps {
+    fn apply(&mut self, operation: &Operation) -> Result<(), MapError> {
+        let map = operation.map();
+        let result = match operation {
+            Operation::PutBackend(id, address) => {
+                self.backends.insert(id.0, layout::backend(*address), 0)
+            }
+            Operation::PutSlot(key, slot) => {
+                self.slots
+                    .insert(layout::slot_key(key), layout::slot(slot), 0)
+            }
+            Operation::PutMember(pair) => self.members.insert(layout::pair(pair), 1, 0),
+            Operation::PutService(frontend, entry) => {
+                self.services
+                    .insert(layout::frontend(frontend), layout::entry(entry), 0)
+            }
+            Operation::DeleteBackend(id) => self.backends.remove(&id.0),
+            Operation::DeleteSlot(key) => self.slots.remove(&layout::slot_key(key)),
+            Operation::DeleteMember(pair) => self.members.remove(&layout::pair(pair)),
+            Operation::DeleteService(frontend) => self.services.remove(&layout::frontend(frontend)),
+            Operation::DeleteCounters(pair) => self.counters.remove(&layout::pair(pair)),
+        };
+        match result.map_err(|error| map_error(map, &error)) {
+            Err(MapFailure::Missing) | Ok(()) => Ok(()),
+            Err(MapFailure::Failed(error)) => Err(error),
+        }
+    }
+
+    fn dump(&self) -> Result<Dump, MapError> {
+        let mut dump = Dump {
+            counters: self.counters()?,
+            ..Dump::default()
+        };
+        for (key, value) in entries("svc", self.services.iter())? {
+            if let Some(frontend) = layout::read_frontend(&key) {
+                dump.services.push((frontend, layout::read_entry(&value)));
+            }
+        }
+        for (key, value) in entries("slots", self.slots.iter())? {
+            let slot = layout::read_slot(&value);
+            dump.slots.push((layout::read_slot_key(&key), slot));
+        }
+        for (key, value) in entries("backends", self.backends.iter())? {
+            let address: SocketAddr = layout::read_address(&value);
+            dump.backends.push((BackendId(key), address));
+        }
+        for (key, _) in entries("members", self.members.iter())? {
+            dump.members.push(layout::read_pair(&key));
+        }
+        Ok(dump)
+    }
+
+    fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError> {
+        let mut counters = Vec::new();
+        for (key, values) in entries("stats", self.counters.iter())? {
+            let mut sum = Counters::default();
+            for value in values.iter() {
+                sum += layout::read_counters(value);
+            }
+            counters.push((layout::read_pair(&key), sum));
+        }
+        Ok(counters)
+    }
+}
+
+/// All entries of a map. One that vanishes meanwhile is left out.
+fn entries<K, V>(
+    map: &'static str,
+    entries: impl Iterator<Item = Result<(K, V), aya::maps::MapError>>,
+) -> Result<Vec<(K, V)>, MapError> {
+    let mut found = Vec::new();
+    for entry in entries {
+        match entry.map_err(|error| map_error(map, &error)) {
+            Ok(entry) => found.push(entry),
+            Err(MapFailure::Missing) => {}
+            Err(MapFailure::Failed(error)) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+enum MapFailure {
+    /// There is no such entry.
+    Missing,
+    Failed(MapError),
+}
+
+fn map_error(map: &'static str, error: &aya::maps::MapError) -> MapFailure {
+    let number = match error {
+        aya::maps::MapError::KeyNotFound | aya::maps::MapError::ElementNotFound => {
+            return MapFailure::Missing;
+        }
+        aya::maps::MapError::SyscallError(error) => error.io_error.raw_os_error(),
+        _ => None,
+    };
+    if number == Some(libc::ENOENT) {
+        return MapFailure::Missing;
+    }
+    MapFailure::Failed(MapError {
+        map,
+        is_full: number == Some(libc::E2BIG),
+        reason: reason(error),
+    })
+}
+
+/// An error with its causes.
+fn reason(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}

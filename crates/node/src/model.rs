@@ -1,0 +1,251 @@
+//! Services and their backends, as every source tells them.
+//!
+//! The model is close to what Kubernetes says, because that is the richest of the sources: xDS, a
+//! key-value store and files say a part of it each. A source turns what it reads into these values, and
+//! nothing behind it knows where they came from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// The timeout of session affinity unless a service gives one, as in Kubernetes.
+pub const DEFAULT_AFFINITY_TIMEOUT: Duration = Duration::from_secs(10_800);
+
+/// The longest timeout of session affinity, as in Kubernetes.
+pub const MAX_AFFINITY_TIMEOUT: Duration = Duration::from_secs(86_400);
+
+/// The name of a service: `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceName {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// The name in its namespace.
+    pub name: Arc<str>,
+}
+
+impl ServiceName {
+    /// A name of these two parts.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Serialize for ServiceName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A transport protocol whose sockets are routed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Protocol {
+    /// Its number in an IP header.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+        }
+    }
+
+    /// The protocol of a number in an IP header.
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::Tcp, Self::Udp]
+            .into_iter()
+            .find(|protocol| protocol.number() == number)
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
+/// A service with its backends, as one source tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its name.
+    pub name: ServiceName,
+    /// How it is reached. Only services with ClusterIPs are routed.
+    pub kind: ServiceKind,
+    /// Its ports.
+    pub ports: Vec<ServicePort>,
+    /// The rules of choosing among its backends.
+    pub policy: Policy,
+    /// Its backends, in the order of the source.
+    pub backends: Vec<Backend>,
+}
+
+impl Service {
+    /// The ClusterIPs that it claims; none if it has no frontend that could be routed.
+    pub fn cluster_ips(&self) -> &[IpAddr] {
+        match &self.kind {
+            ServiceKind::ClusterIp(addresses) => addresses,
+            ServiceKind::Headless | ServiceKind::ExternalName => &[],
+        }
+    }
+}
+
+/// How a service is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// By these virtual addresses, of either family.
+    ClusterIp(Vec<IpAddr>),
+    /// By the addresses of its backends, which DNS gives: nothing is routed.
+    Headless,
+    /// By a name elsewhere: nothing is routed.
+    ExternalName,
+}
+
+/// A port of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// The name by which backends say their own port for it. It may be empty.
+    pub name: Arc<str>,
+    /// The port of the ClusterIP.
+    pub port: u16,
+    /// Its protocol.
+    pub protocol: Protocol,
+}
+
+/// The rules of choosing among the backends of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// If set, a client returns to the backend that it used last, unless it was away for so long.
+    pub affinity: Option<Duration>,
+    /// Which backends clients on this node may use.
+    pub internal_traffic: InternalTraffic,
+    /// Which backends are preferred.
+    pub distribution: Option<Distribution>,
+    /// True if backends that are not ready are used as well.
+    pub publish_not_ready: bool,
+}
+
+/// `internalTrafficPolicy` of Kubernetes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InternalTraffic {
+    /// All backends.
+    #[default]
+    Cluster,
+    /// Backends on this node, and no others.
+    Local,
+}
+
+/// `trafficDistribution` of Kubernetes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// Backends in the zone of this node, if every backend says its zone.
+    PreferSameZone,
+    /// Backends on this node, then those in its zone.
+    PreferSameNode,
+}
+
+/// A backend of a service: one pod, host or process with its ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Its addresses, of either family. Each is an endpoint of its own.
+    pub addresses: Vec<IpAddr>,
+    /// Its port for each port of the service that it serves.
+    pub ports: BTreeMap<PortName, u16>,
+    /// Its own state, as Kubernetes tells it.
+    pub conditions: Conditions,
+    /// Its health, as xDS tells it.
+    pub health: Health,
+    /// The node that it runs on. A backend without one is local nowhere, as for kube-proxy.
+    pub node: Option<Arc<str>>,
+    /// The zone that it is in.
+    pub zone: Option<Arc<str>>,
+    /// The clients that it is meant for.
+    pub hints: Hints,
+    /// Its share of new connections, relative to others. 0 takes it out of use.
+    pub weight: u32,
+    /// Only backends of the lowest number that has usable ones get new connections.
+    pub priority: u32,
+}
+
+/// The name and protocol by which ports of services and backends find each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortName {
+    /// The name, which may be empty.
+    pub name: Arc<str>,
+    /// The protocol.
+    pub protocol: Protocol,
+}
+
+/// The conditions of a Kubernetes endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conditions {
+    /// It takes connections.
+    pub ready: bool,
+    /// It would, were it not terminating.
+    pub serving: bool,
+    /// It is about to end.
+    pub terminating: bool,
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self {
+            ready: true,
+            serving: true,
+            terminating: false,
+        }
+    }
+}
+
+/// The health of an xDS endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    /// It works, or nobody says otherwise.
+    #[default]
+    Healthy,
+    /// It is used if nothing better is there.
+    Degraded,
+    /// It is about to go: used if nothing better is there.
+    Draining,
+    /// It gets no new connections.
+    Unhealthy,
+}
+
+/// Topology hints: the clients that a backend is meant for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// Clients in these zones.
+    pub zones: Vec<Arc<str>>,
+    /// Clients on these nodes.
+    pub nodes: Vec<Arc<str>>,
+}
+
+/// The node that the agent runs on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The name of the node.
+    pub node: Option<Arc<str>>,
+    /// The zone of the node.
+    pub zone: Option<Arc<str>>,
+}

@@ -1,0 +1,481 @@
+//! Brings the maps to what is wanted, one frontend at a time, and never shows half of one.
+//!
+//! The order of a change: new backends, a whole new generation of slots, members; then the frontend's
+//! entry, whose replacement is the switch; then members that left. What the old entry led to is deleted
+//! later, in [`Reconciler::sweep`], because programs that read the old entry may be under way.
+//!
+//! A change that fails leaves the frontend as it was, and is tried again by the next call. A full map
+//! therefore fails the frontends that need more room, and no others.
+
+mod backends;
+mod garbage;
+mod ids;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::maps::{
+    BackendId, Counters, Dump, Entry, Generation, MapError, Maps, Operation, Pair, ServiceId, Slot,
+    SlotKey,
+};
+use crate::select::{Frontend, Route, Without};
+use backends::Backends;
+use garbage::{Garbage, Waste};
+use ids::Ids;
+
+/// The maps, what they hold, and what they should hold.
+#[derive(Debug)]
+pub struct Reconciler<M> {
+    maps: M,
+    programmed: BTreeMap<Frontend, Programmed>,
+    owners: HashMap<ServiceId, Frontend>,
+    backends: Backends,
+    services: Ids,
+    generations: Ids,
+    /// What is not in the maps yet. `None` is a frontend that is to go.
+    wanted: BTreeMap<Frontend, Option<Arc<Route>>>,
+    failed: BTreeMap<Frontend, MapError>,
+    garbage: Garbage,
+}
+
+/// A frontend as the maps have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Programmed {
+    entry: Entry,
+    slots: Vec<Slot>,
+    /// Its backends, which are held.
+    backends: BTreeSet<BackendId>,
+    members: BTreeSet<BackendId>,
+}
+
+/// The effect of one call of [`Reconciler::reconcile`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The number of frontends that are routed otherwise now.
+    pub switched: usize,
+    /// The number of frontends that are routed no more.
+    pub removed: usize,
+    /// The frontends that are as they were, because a change of a map failed.
+    pub failed: Vec<(Frontend, MapError)>,
+}
+
+impl<M: Maps> Reconciler<M> {
+    /// Takes over the maps as they are. What belongs to no frontend is deleted by the next sweeps.
+    ///
+    /// # Errors
+    /// The maps cannot be read.
+    pub fn adopt(maps: M) -> Result<Self, MapError> {
+        let dump = maps.dump()?;
+        let mut reconciler = Self {
+            maps,
+            programmed: BTreeMap::new(),
+            owners: HashMap::new(),
+            backends: Backends::default(),
+            services: Ids::default(),
+            generations: Ids::default(),
+            wanted: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            garbage: Garbage::default(),
+        };
+        reconciler.take_over(dump);
+        Ok(reconciler)
+    }
+
+    fn take_over(&mut self, dump: Dump) {
+        for (id, address) in &dump.backends {
+            self.backends.found(*id, *address);
+        }
+        for (pair, _) in &dump.counters {
+            self.services.found(pair.service.0);
+            self.backends.ids.found(pair.backend.0);
+        }
+        let mut members: HashMap<ServiceId, BTreeSet<BackendId>> = HashMap::new();
+        for pair in dump.members {
+            self.services.found(pair.service.0);
+            self.backends.ids.found(pair.backend.0);
+            members
+                .entry(pair.service)
+                .or_default()
+                .insert(pair.backend);
+        }
+        let mut slots: HashMap<(ServiceId, Generation), BTreeMap<u32, Slot>> = HashMap::new();
+        for (key, slot) in dump.slots {
+            self.services.found(key.service.0);
+            self.generations.found(key.generation.0);
+            let of = slots.entry((key.service, key.generation)).or_default();
+            of.insert(key.index, slot);
+        }
+        for (frontend, entry) in dump.services {
+            self.services.found(entry.service.0);
+            self.generations.found(entry.generation.0);
+            let of = (entry.service, entry.generation);
+            let is_whole = |found: &BTreeMap<u32, Slot>| found.keys().copied().eq(0..entry.slots);
+            let found = if slots.get(&of).is_none_or(is_whole) {
+                slots.remove(&of)
+            } else {
+                // It is written anew, and what there is of it goes.
+                None
+            };
+            let slots: Vec<Slot> = found.unwrap_or_default().into_values().collect();
+            let backends = self.backends.hold_known(&slots);
+            let mut members = members.remove(&entry.service).unwrap_or_default();
+            members.retain(|&backend| {
+                let is_member = entry.affinity > 0 && backends.contains(&backend);
+                if !is_member {
+                    let service = entry.service;
+                    self.garbage.keep(Waste::Member(Pair { service, backend }));
+                }
+                is_member
+            });
+            let programmed = Programmed {
+                entry,
+                slots,
+                backends,
+                members,
+            };
+            self.owners.insert(programmed.entry.service, frontend);
+            self.programmed.insert(frontend, programmed);
+        }
+        for ((service, generation), slots) in slots {
+            for index in slots.into_keys() {
+                self.garbage.add(Waste::Slot(SlotKey {
+                    service,
+                    generation,
+                    index,
+                }));
+            }
+        }
+        for (service, members) in members {
+            for backend in members {
+                self.garbage.add(Waste::Member(Pair { service, backend }));
+            }
+        }
+        for id in self.backends.unheld() {
+            self.garbage.add(Waste::Backend(id));
+        }
+    }
+
+    /// Says what a frontend should be; `None` ends its routing.
+    pub fn want(&mut self, frontend: Frontend, route: Option<Arc<Route>>) {
+        self.wanted.insert(frontend, route);
+    }
+
+    /// The frontends that the maps have.
+    pub fn frontends(&self) -> impl Iterator<Item = &Frontend> {
+        self.programmed.keys()
+    }
+
+    /// True if a frontend is in the maps, as it is wanted or as it was.
+    pub fn is_programmed(&self, frontend: &Frontend) -> bool {
+        self.programmed.contains_key(frontend)
+    }
+
+    /// The frontends whose last change failed, with the reason. It is tried again.
+    pub fn failed(&self) -> &BTreeMap<Frontend, MapError> {
+        &self.failed
+    }
+
+    /// True if something is to be deleted still.
+    pub fn has_garbage(&self) -> bool {
+        !self.garbage.is_empty()
+    }
+
+    /// The maps.
+    pub fn maps(&self) -> &M {
+        &self.maps
+    }
+
+    /// The maps, for tests that make them fail.
+    pub fn maps_mut(&mut self) -> &mut M {
+        &mut self.maps
+    }
+
+    /// The maps, as they are.
+    pub fn into_maps(self) -> M {
+        self.maps
+    }
+
+    /// Makes every change that is wanted, and tries again what failed before.
+    pub fn reconcile(&mut self) -> Outcome {
+        let mut outcome = Outcome::default();
+        for (frontend, route) in std::mem::take(&mut self.wanted) {
+            let result = match &route {
+                Some(route) => self.program(frontend, route),
+                None => self.remove(frontend),
+            };
+            match result {
+                Ok(changed) => {
+                    self.failed.remove(&frontend);
+                    match route {
+                        Some(_) => outcome.switched += usize::from(changed),
+                        None => outcome.removed += usize::from(changed),
+                    }
+                }
+                Err(error) => {
+                    self.failed.insert(frontend, error.clone());
+                    outcome.failed.push((frontend, error));
+                    self.wanted.insert(frontend, route);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Deletes what was left over before the last sweep. By then, programs that could see it have ended.
+    pub fn sweep(&mut self) {
+        for waste in self.garbage.take_ripe() {
+            if self.is_waste(&waste) {
+                self.delete(waste);
+            }
+        }
+    }
+
+    /// Deletes an entry now, or else in the next sweep.
+    fn delete(&mut self, waste: Waste) {
+        if self.maps.apply(&waste.operation()).is_err() {
+            return self.garbage.keep(waste);
+        }
+        if let Waste::Backend(id) = waste {
+            self.backends.forget(id);
+        }
+    }
+
+    /// False if it came into use again.
+    fn is_waste(&self, waste: &Waste) -> bool {
+        match waste {
+            Waste::Backend(id) => self.backends.held.get(id).is_some_and(|held| held.by == 0),
+            // A generation that was left never comes back.
+            Waste::Slot(_) => true,
+            Waste::Member(pair) => {
+                let owner = self.owners.get(&pair.service);
+                let owner = owner.and_then(|frontend| self.programmed.get(frontend));
+                owner.is_none_or(|owner| !owner.members.contains(&pair.backend))
+            }
+        }
+    }
+
+    /// Forgets the counters of pairs that get no more connections and have none, and frees their numbers.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
+    pub fn prune_counters(&mut self) -> Result<(), MapError> {
+        let mut live: HashSet<Pair> = HashSet::new();
+        for programmed in self.programmed.values() {
+            let service = programmed.entry.service;
+            let backends = programmed.backends.iter();
+            live.extend(backends.map(|&backend| Pair { service, backend }));
+        }
+        let mut kept = Vec::new();
+        for (pair, counters) in self.maps.counters()? {
+            if live.contains(&pair) || counters.active() > 0 {
+                kept.push(pair);
+                continue;
+            }
+            if self.maps.apply(&Operation::DeleteCounters(pair)).is_err() {
+                kept.push(pair);
+            }
+        }
+        let in_use = self.programmed.values().map(|it| it.entry.service.0);
+        let in_use = in_use.chain(self.garbage.services());
+        let in_use = in_use.chain(kept.iter().map(|pair| pair.service.0));
+        self.services.retain(in_use.collect());
+        let in_use = self.backends.held.keys().map(|id| id.0);
+        let in_use = in_use.chain(kept.iter().map(|pair| pair.backend.0));
+        let in_use = in_use.chain(self.garbage.members());
+        self.backends.ids.retain(in_use.collect());
+        let in_use = self.programmed.values().map(|it| it.entry.generation.0);
+        let in_use = in_use.chain(self.garbage.generations());
+        self.generations.retain(in_use.collect());
+        Ok(())
+    }
+
+    /// The counters of each backend of a frontend.
+    pub fn connections(
+        &self,
+        frontend: &Frontend,
+        counters: &HashMap<Pair, Counters>,
+    ) -> BTreeMap<SocketAddr, Counters> {
+        let Some(programmed) = self.programmed.get(frontend) else {
+            return BTreeMap::new();
+        };
+        let service = programmed.entry.service;
+        let backends = programmed.backends.iter();
+        backends
+            .filter_map(|&backend| {
+                let address = self.backends.held.get(&backend)?.address;
+                let counters = counters.get(&Pair { service, backend });
+                Some((address, counters.copied().unwrap_or_default()))
+            })
+            .collect()
+    }
+
+    fn program(&mut self, frontend: Frontend, route: &Route) -> Result<bool, MapError> {
+        let before = self.programmed.get(&frontend).cloned();
+        let (backends, slots) = self.backends.slots(route);
+        let service = match &before {
+            Some(before) => before.entry.service,
+            None => ServiceId(self.services.take()),
+        };
+        let keeps_slots = before.as_ref().is_some_and(|before| before.slots == slots);
+        let generation = match &before {
+            Some(before) if keeps_slots => before.entry.generation,
+            _ => Generation(self.generations.take()),
+        };
+        let affinity = route.affinity.map_or(0, |timeout| {
+            u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX).max(1)
+        });
+        let after = Programmed {
+            entry: Entry {
+                service,
+                generation,
+                slots: u32::try_from(slots.len()).unwrap_or(u32::MAX),
+                affinity,
+                without: if slots.is_empty() {
+                    route.without
+                } else {
+                    Without::Refused
+                },
+            },
+            slots,
+            members: match affinity {
+                0 => BTreeSet::new(),
+                _ => backends.clone(),
+            },
+            backends,
+        };
+        if before.as_ref() == Some(&after) {
+            self.release(&after.backends);
+            return Ok(false);
+        }
+        if let Err(error) = self.switch(frontend, before.as_ref(), &after, keeps_slots) {
+            self.undo(before.as_ref(), &after, keeps_slots);
+            return Err(error);
+        }
+        self.owners.insert(service, frontend);
+        self.backends.use_all(&after.backends);
+        self.programmed.insert(frontend, after.clone());
+        if let Some(before) = before {
+            self.leave(&before, Some(&after), keeps_slots);
+        }
+        Ok(true)
+    }
+
+    /// All that comes before the switch, and the switch.
+    fn switch(
+        &mut self,
+        frontend: Frontend,
+        before: Option<&Programmed>,
+        after: &Programmed,
+        keeps_slots: bool,
+    ) -> Result<(), MapError> {
+        for id in &after.backends {
+            if let Some(held) = self.backends.held.get_mut(id)
+                && !held.is_written
+            {
+                self.maps.apply(&Operation::PutBackend(*id, held.address))?;
+                held.is_written = true;
+            }
+        }
+        if !keeps_slots {
+            for (key, slot) in after.keys().zip(&after.slots) {
+                self.maps.apply(&Operation::PutSlot(key, *slot))?;
+            }
+        }
+        for backend in &after.members {
+            if before.is_none_or(|before| !before.members.contains(backend)) {
+                let pair = Pair {
+                    service: after.entry.service,
+                    backend: *backend,
+                };
+                self.maps.apply(&Operation::PutMember(pair))?;
+            }
+        }
+        self.maps
+            .apply(&Operation::PutService(frontend, after.entry))
+    }
+
+    /// Takes back what a change that failed has written, at once, because a full map has no room for it
+    /// and others may need that. No program has seen any of it.
+    fn undo(&mut self, before: Option<&Programmed>, after: &Programmed, keeps_slots: bool) {
+        let mut written = Vec::new();
+        if !keeps_slots {
+            written.extend(after.keys().map(Waste::Slot));
+        }
+        let service = after.entry.service;
+        let members = after
+            .members
+            .iter()
+            .map(|&backend| Pair { service, backend });
+        let is_new =
+            |pair: &Pair| before.is_none_or(|before| !before.members.contains(&pair.backend));
+        written.extend(members.filter(is_new).map(Waste::Member));
+        for &id in &after.backends {
+            if !self.backends.release(id) {
+                continue;
+            }
+            if self.backends.was_used(id) {
+                self.garbage.add(Waste::Backend(id));
+            } else {
+                written.push(Waste::Backend(id));
+            }
+        }
+        for waste in written {
+            self.delete(waste);
+        }
+    }
+
+    fn remove(&mut self, frontend: Frontend) -> Result<bool, MapError> {
+        if !self.programmed.contains_key(&frontend) {
+            return Ok(false);
+        }
+        self.maps.apply(&Operation::DeleteService(frontend))?;
+        if let Some(before) = self.programmed.remove(&frontend) {
+            self.owners.remove(&before.entry.service);
+            self.leave(&before, None, false);
+        }
+        Ok(true)
+    }
+
+    /// Cleans up behind an entry that is not in force any more.
+    fn leave(&mut self, before: &Programmed, after: Option<&Programmed>, keeps_slots: bool) {
+        let service = before.entry.service;
+        for &backend in &before.members {
+            if after.is_some_and(|after| after.members.contains(&backend)) {
+                continue;
+            }
+            // At once, because clients would return to a backend that has left.
+            self.delete(Waste::Member(Pair { service, backend }));
+        }
+        if !keeps_slots {
+            for key in before.keys() {
+                self.garbage.add(Waste::Slot(key));
+            }
+        }
+        self.release(&before.backends);
+    }
+
+    fn release(&mut self, backends: &BTreeSet<BackendId>) {
+        for id in backends {
+            if self.backends.release(*id) {
+                self.garbage.add(Waste::Backend(*id));
+            }
+        }
+    }
+}
+
+impl Programmed {
+    fn keys(&self) -> impl Iterator<Item = SlotKey> + use<> {
+        let Entry {
+            service,
+            generation,
+            slots,
+            ..
+        } = self.entry;
+        (0..slots).map(move |index| SlotKey {
+            service,
+            generation,
+            index,
+        })
+    }
+}

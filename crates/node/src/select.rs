@@ -1,0 +1,348 @@
+//! Which backends of a service get new connections from this node.
+//!
+//! The rules are those of kube-proxy for what Kubernetes says (conditions, policies, hints), and those
+//! of the xDS mapping for what only xDS says (health, weights, priorities). They apply in this order,
+//! and each looks only at what the last one left:
+//!
+//! 1. A backend serves the port (by name and protocol) and has an address of the frontend's family.
+//! 2. It is usable: active, or at least a fallback. Terminating backends that still serve are
+//!    fallbacks, and so are degraded and draining ones.
+//! 3. `internalTrafficPolicy: Local` leaves the backends on this node.
+//! 4. Active backends are used, or else fallbacks.
+//! 5. The lowest priority is used.
+//! 6. Hints leave those for this node, or else for this zone, if every active backend has such hints
+//!    and one of them is for us. Fallbacks have no hints.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::model::{
+    Backend, Distribution, Health, InternalTraffic, Place, Policy, PortName, Protocol, Service,
+    ServicePort,
+};
+
+/// An address that clients connect to: a ClusterIP with a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Frontend {
+    /// The ClusterIP.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+    /// The protocol.
+    pub protocol: Protocol,
+}
+
+impl fmt::Display for Frontend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = SocketAddr::new(self.address, self.port);
+        write!(f, "{address}/{}", self.protocol)
+    }
+}
+
+impl Serialize for Frontend {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What happens to a connection to a frontend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The backends that it may go to, in the order of their addresses.
+    pub targets: Vec<Target>,
+    /// The timeout of session affinity, if there is affinity.
+    pub affinity: Option<Duration>,
+    /// Its error if there is no target.
+    pub without: Without,
+}
+
+/// A backend that gets connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its share, relative to the other targets.
+    pub weight: NonZeroU32,
+}
+
+/// The error of a connection to a frontend without targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Without {
+    /// No backend can be used: ECONNREFUSED, which is what the conformance tests of Kubernetes expect.
+    #[default]
+    Refused,
+    /// Backends can be used, but none is on this node, and the service wants that: EHOSTUNREACH.
+    Unreachable,
+}
+
+/// A route, and the reasons for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// The route.
+    pub route: Route,
+    /// The backends that get no connections.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A backend that gets no connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Its address. The port is missing if it has none for the frontend.
+    pub address: String,
+    /// The reason.
+    pub reason: Reason,
+}
+
+/// A reason to give a backend no connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// All its addresses are of the other IP family.
+    OtherFamily,
+    /// It has no port of this name and protocol.
+    NoSuchPort,
+    /// It is not ready.
+    NotReady,
+    /// It is terminating, and serves no more.
+    Terminating,
+    /// It is unhealthy.
+    Unhealthy,
+    /// Its weight is 0.
+    NoWeight,
+    /// Another entry has the same address.
+    Duplicate,
+    /// It is on another node, and the service wants this one.
+    NotLocal,
+    /// It is a fallback, and active backends are there.
+    Fallback,
+    /// Backends of a lower priority number are there.
+    LowerPriority,
+    /// It is meant for clients on other nodes.
+    OtherNode,
+    /// It is meant for clients in other zones.
+    OtherZone,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OtherFamily => "no address of this IP family",
+            Self::NoSuchPort => "no port of this name and protocol",
+            Self::NotReady => "not ready",
+            Self::Terminating => "terminating, serves no more",
+            Self::Unhealthy => "unhealthy",
+            Self::NoWeight => "weight 0",
+            Self::Duplicate => "another entry has this address",
+            Self::NotLocal => "not on this node (internalTrafficPolicy: Local)",
+            Self::Fallback => "a fallback (terminating, draining or degraded), not needed",
+            Self::LowerPriority => "backends of a better priority are there",
+            Self::OtherNode => "meant for clients on other nodes",
+            Self::OtherZone => "meant for clients in other zones",
+        })
+    }
+}
+
+/// Chooses the backends of a port of a service for the frontends of one IP family.
+pub fn select(service: &Service, port: &ServicePort, family: IpAddr, place: &Place) -> Selection {
+    let mut choosing = Choosing::candidates(service, port, family, place);
+    let policy = &service.policy;
+    let is_local = policy.internal_traffic == InternalTraffic::Local;
+    let mut without = Without::Refused;
+    if is_local && !choosing.left.is_empty() {
+        choosing.keep(Reason::NotLocal, |candidate| candidate.is_on(place));
+        without = Without::Unreachable;
+    }
+    let is_active = choosing.left.iter().any(|candidate| candidate.is_active);
+    if is_active {
+        choosing.keep(Reason::Fallback, |candidate| candidate.is_active);
+    }
+    let priorities = choosing.left.iter().map(|it| it.backend.priority);
+    if let Some(lowest) = priorities.min() {
+        choosing.keep(Reason::LowerPriority, |it| it.backend.priority == lowest);
+    }
+    if is_active && !is_local {
+        choosing.prefer_close(policy, place);
+    }
+    let targets = choosing.left.iter().map(|candidate| Target {
+        address: candidate.address,
+        weight: candidate.weight,
+    });
+    let mut targets: Vec<Target> = targets.collect();
+    targets.sort_unstable();
+    if !targets.is_empty() {
+        without = Without::Refused;
+    }
+    Selection {
+        route: Route {
+            targets,
+            affinity: policy.affinity,
+            without,
+        },
+        left_out: choosing.left_out,
+    }
+}
+
+/// A backend's address that is usable, at least as a fallback.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    backend: &'a Backend,
+    address: SocketAddr,
+    weight: NonZeroU32,
+    is_active: bool,
+}
+
+impl Candidate<'_> {
+    fn is_on(&self, place: &Place) -> bool {
+        place.node.is_some() && self.backend.node == place.node
+    }
+}
+
+struct Choosing<'a> {
+    left: Vec<Candidate<'a>>,
+    left_out: Vec<LeftOut>,
+}
+
+impl<'a> Choosing<'a> {
+    /// Rules 1 and 2.
+    fn candidates(service: &'a Service, port: &ServicePort, family: IpAddr, place: &Place) -> Self {
+        let key = PortName {
+            name: Arc::clone(&port.name),
+            protocol: port.protocol,
+        };
+        let mut found: BTreeMap<SocketAddr, Candidate<'a>> = BTreeMap::new();
+        let mut left_out = Vec::new();
+        for backend in &service.backends {
+            let Some(&port) = backend.ports.get(&key) else {
+                let addresses = backend.addresses.iter();
+                left_out.extend(addresses.map(|ip| out(ip, Reason::NoSuchPort)));
+                continue;
+            };
+            for &ip in &backend.addresses {
+                let address = SocketAddr::new(ip, port);
+                if ip.is_ipv4() != family.is_ipv4() {
+                    left_out.push(out(&address, Reason::OtherFamily));
+                    continue;
+                }
+                let candidate = match usable(backend, &service.policy) {
+                    Ok((is_active, weight)) => Candidate {
+                        backend,
+                        address,
+                        weight,
+                        is_active,
+                    },
+                    Err(reason) => {
+                        left_out.push(out(&address, reason));
+                        continue;
+                    }
+                };
+                if let Some(known) = found.get(&address) {
+                    left_out.push(out(&address, Reason::Duplicate));
+                    // The better one counts, and of equal ones the local one.
+                    let rank = |it: &Candidate<'_>| (it.is_active, it.is_on(place));
+                    if rank(&candidate) <= rank(known) {
+                        continue;
+                    }
+                }
+                found.insert(address, candidate);
+            }
+        }
+        Self {
+            left: found.into_values().collect(),
+            left_out,
+        }
+    }
+
+    /// Leaves the candidates that are `wanted`.
+    fn keep(&mut self, reason: Reason, wanted: impl Fn(&Candidate<'a>) -> bool) {
+        let left_out = &mut self.left_out;
+        self.left.retain(|candidate| {
+            let is_wanted = wanted(candidate);
+            if !is_wanted {
+                left_out.push(out(&candidate.address, reason));
+            }
+            is_wanted
+        });
+    }
+
+    /// Rule 6.
+    fn prefer_close(&mut self, policy: &Policy, place: &Place) {
+        let wish = policy.distribution;
+        for_hints(self, Reason::OtherNode, place.node.as_ref(), |backend| {
+            node_hints(backend, wish)
+        });
+        for_hints(self, Reason::OtherZone, place.zone.as_ref(), |backend| {
+            zone_hints(backend, wish)
+        });
+    }
+}
+
+/// Leaves those whose hints name our place, if all have hints and one of them does.
+fn for_hints<'a>(
+    choosing: &mut Choosing<'a>,
+    reason: Reason,
+    ours: Option<&Arc<str>>,
+    hints: impl Fn(&'a Backend) -> &'a [Arc<str>],
+) {
+    let Some(ours) = ours else { return };
+    let all = choosing.left.iter().map(|it| hints(it.backend));
+    let (mut have_all, mut has_ours) = (true, false);
+    for hints in all {
+        have_all &= !hints.is_empty();
+        has_ours |= hints.contains(ours);
+    }
+    if have_all && has_ours {
+        choosing.keep(reason, |it| hints(it.backend).contains(ours));
+    }
+}
+
+/// The nodes that a backend is meant for. Without hints, a service that prefers its own node means the
+/// node of each backend, which is what the controller of Kubernetes writes into hints.
+fn node_hints(backend: &Backend, wish: Option<Distribution>) -> &[Arc<str>] {
+    match (&backend.hints.nodes, &backend.node) {
+        (hints, Some(node)) if hints.is_empty() && wish == Some(Distribution::PreferSameNode) => {
+            std::slice::from_ref(node)
+        }
+        (hints, _) => hints,
+    }
+}
+
+/// The zones that a backend is meant for, likewise.
+fn zone_hints(backend: &Backend, wish: Option<Distribution>) -> &[Arc<str>] {
+    match (&backend.hints.zones, &backend.zone) {
+        (hints, Some(zone)) if hints.is_empty() && wish.is_some() => std::slice::from_ref(zone),
+        (hints, _) => hints,
+    }
+}
+
+/// True for an active backend, false for a fallback; with its weight.
+fn usable(backend: &Backend, policy: &Policy) -> Result<(bool, NonZeroU32), Reason> {
+    let conditions = backend.conditions;
+    let is_ready = conditions.ready || policy.publish_not_ready;
+    let is_active = match (is_ready, conditions.serving, conditions.terminating) {
+        (true, _, _) => true,
+        (false, true, true) => false,
+        (false, false, true) => return Err(Reason::Terminating),
+        (false, _, false) => return Err(Reason::NotReady),
+    };
+    let is_active = match backend.health {
+        Health::Healthy => is_active,
+        Health::Degraded | Health::Draining => false,
+        Health::Unhealthy => return Err(Reason::Unhealthy),
+    };
+    let weight = NonZeroU32::new(backend.weight).ok_or(Reason::NoWeight)?;
+    Ok((is_active, weight))
+}
+
+fn out(address: &impl ToString, reason: Reason) -> LeftOut {
+    LeftOut {
+        address: address.to_string(),
+        reason,
+    }
+}

@@ -1,0 +1,84 @@
+//! The state of an agent, as data. Text and JSON are made from it at the edge.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// An agent's state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    /// The name of the node, if it was given.
+    pub node: Option<String>,
+    /// The zone of the node, if it was given.
+    pub zone: Option<String>,
+    /// The sources, the one that wins first.
+    pub sources: Vec<SourceView>,
+    /// The frontends, in the order of their addresses.
+    pub frontends: Vec<FrontendView>,
+}
+
+/// A source of services.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceView {
+    /// Its name.
+    pub name: String,
+    /// `silent`, `listing`, `synced`, or `failed` with the reason.
+    pub status: String,
+    /// The number of its services.
+    pub services: usize,
+}
+
+/// A frontend with its backends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FrontendView {
+    /// Its address.
+    pub address: SocketAddr,
+    /// `TCP` or `UDP`.
+    pub protocol: String,
+    /// The service, as `namespace/name`.
+    pub service: String,
+    /// The name of the service's port; it may be empty.
+    pub port: String,
+    /// The source that it is from.
+    pub source: String,
+    /// Services that claim the ClusterIP in vain, as `namespace/name (source)`.
+    pub shadowed: Vec<String>,
+    /// The timeout of session affinity, if there is affinity.
+    pub affinity_seconds: Option<u64>,
+    /// True if connections are routed as shown here.
+    pub programmed: bool,
+    /// The reason why they are not.
+    pub error: Option<String>,
+    /// The error of connections, if there is no backend: `refused` or `unreachable`.
+    pub without: Option<String>,
+    /// The backends that get connections.
+    pub backends: Vec<BackendView>,
+    /// The backends that get none.
+    pub left_out: Vec<LeftOutView>,
+}
+
+/// A backend that gets connections.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BackendView {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its weight.
+    pub weight: u32,
+    /// Its share of new connections, from 0 to 1.
+    pub share: f64,
+    /// Connections since the maps exist.
+    pub opened: u64,
+    /// Connections that are open.
+    pub active: u64,
+    /// Connections that the backend did not accept.
+    pub failed: u64,
+}
+
+/// A backend that gets no connections.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeftOutView {
+    /// Its address. The port is missing if it has none for the frontend.
+    pub address: String,
+    /// The reason.
+    pub reason: String,
+}
