@@ -14,7 +14,7 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 use crate::{
     backend::BackendArgs, bench::BenchArgs, certs::CertsArgs, completions::CompletionsArgs,
     control::ControlArgs, demo::DemoArgs, explain::ExplainArgs, inspect::InspectArgs,
-    load::LoadArgs, loads::LoadsArgs, logging::LogFilter,
+    load::LoadArgs, loads::LoadsArgs, logging::LogFilter, node::NodeArgs,
 };
 
 /// Proxyless service mesh: gRPC requests straight from caller to backend, steered by xDS
@@ -96,6 +96,7 @@ pub enum CliCommand {
     Inspect(InspectArgs),
     Load(LoadArgs),
     Loads(LoadsArgs),
+    Node(NodeArgs),
 }
 
 impl CliCommand {
@@ -112,12 +113,14 @@ impl CliCommand {
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Backend(_) | Self::Control(_) => "info",
+            Self::Node(args) if args.is_agent() => "info",
             Self::Bench(_)
             | Self::Certs(_)
             | Self::Completions(_)
             | Self::Inspect(_)
             | Self::Load(_)
-            | Self::Loads(_) => "warn",
+            | Self::Loads(_)
+            | Self::Node(_) => "warn",
             // An explanation shows problems itself.
             Self::Explain(_) => "error",
             // The demo breaks things on purpose, and prints that itself.

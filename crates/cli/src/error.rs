@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use crate::{
     backend::BackendError, bench::BenchError, certs::CertsError, control::ControlError,
     demo::DemoError, explain::ExplainError, inspect::InspectError, load::LoadError,
-    loads::LoadsError,
+    loads::LoadsError, node::NodeError,
 };
 
 /// The reasons why a command could not run, by the part that failed.
@@ -40,6 +40,9 @@ pub enum Error {
     /// There are no loads to show.
     #[error(transparent)]
     Loads(#[from] LoadsError),
+    /// The node agent could not run.
+    #[error(transparent)]
+    Node(#[from] NodeError),
 }
 
 /// Shows an error followed by its causes, on one line.

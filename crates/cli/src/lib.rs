@@ -21,6 +21,7 @@ pub mod inspect;
 pub mod load;
 pub mod loads;
 pub mod logging;
+pub mod node;
 mod output;
 mod screen;
 mod signal;
@@ -54,6 +55,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         CliCommand::Inspect(args) => inspect::run(args).await?,
         CliCommand::Load(args) => return Ok(load::run(args).await?),
         CliCommand::Loads(args) => loads::run(args).await?,
+        CliCommand::Node(args) => return Ok(node::run(args).await?),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -18,6 +18,8 @@ use crowfly_control::{Catalog, ConfigFile, translate};
 
 const DOCUMENTS: [&str; 3] = ["README.md", "docs/config.md", "docs/envoy.md"];
 
+const NODE: &str = "docs/node.md";
+
 /// Every configuration is one that `crowfly control` serves, alone and as it stands.
 #[test]
 fn configurations_are_valid() {
@@ -42,6 +44,18 @@ fn configurations_are_valid() {
     assert!(found >= 6, "{found}");
 }
 
+/// Every configuration of the node agent is one that `crowfly node` routes.
+#[test]
+fn configurations_of_the_node_agent_are_valid() {
+    let texts = blocks(NODE, "yaml");
+    assert_eq!(texts.len(), 2);
+    for text in texts {
+        let read = crowfly_node::file::read(NODE.as_ref(), &text);
+        let services = read.unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        assert_eq!(services.len(), 1);
+    }
+}
+
 /// The bootstrap that the README exports is one.
 #[test]
 fn the_bootstrap_is_valid() {
@@ -58,7 +72,7 @@ fn the_bootstrap_is_valid() {
 #[test]
 fn commands_are_valid() {
     let mut found = 0;
-    for document in DOCUMENTS {
+    for document in DOCUMENTS.into_iter().chain([NODE]) {
         for text in blocks(document, "sh") {
             for line in text.lines().filter(|line| line.starts_with("crowfly ")) {
                 let line = line.split('#').next().unwrap_or_default();
@@ -68,7 +82,7 @@ fn commands_are_valid() {
             }
         }
     }
-    assert!(found >= 5, "{found}");
+    assert!(found >= 11, "{found}");
 }
 
 /// The program in the README is the one of the example, which is built and run by tests.

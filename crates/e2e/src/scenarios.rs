@@ -166,9 +166,12 @@ fn ids_in(comment: &str) -> impl Iterator<Item = &str> {
     words(comment).filter(|word| is_id(word))
 }
 
-/// `S`, a section, `-`, a number.
+/// `S1-02`, or `N-02` for the node agent.
 fn is_id(word: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some(number) = word.strip_prefix("N-") {
+        return digits(number);
+    }
     word.strip_prefix('S')
         .and_then(|rest| rest.split_once('-'))
         .is_some_and(|(section, number)| digits(section) && digits(number))

@@ -1,0 +1,57 @@
+//! `crowfly node services` and `crowfly node trace`: questions to the agent.
+
+use std::{path::Path, process::ExitCode};
+
+use crowfly_node::view::View;
+use tokio::{io::AsyncReadExt, net::UnixStream};
+
+use super::{
+    NodeError,
+    command::{ServicesArgs, TraceArgs},
+    text,
+};
+use crate::output;
+
+pub(super) async fn services(args: &ServicesArgs) -> Result<(), NodeError> {
+    let view = ask(&args.socket.socket).await?;
+    if args.json {
+        output::line(serde_json::to_string_pretty(&view)?);
+    } else {
+        output::line(text::services(&view));
+    }
+    Ok(())
+}
+
+pub(super) async fn trace(args: &TraceArgs) -> Result<ExitCode, NodeError> {
+    let view = ask(&args.socket.socket).await?;
+    let frontends = view.frontends.iter();
+    let found: Vec<_> = frontends
+        .filter(|frontend| frontend.address == args.address)
+        .collect();
+    if args.json {
+        output::line(serde_json::to_string_pretty(&found)?);
+    } else {
+        output::line(text::trace(&view, args.address, &found));
+    }
+    Ok(match found.is_empty() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+async fn ask(socket: &Path) -> Result<View, NodeError> {
+    let failed = |what| {
+        move |source| NodeError::Socket {
+            path: socket.to_owned(),
+            what,
+            source,
+        }
+    };
+    let stream = UnixStream::connect(socket).await;
+    let mut stream =
+        stream.map_err(failed("no agent answers there; is `crowfly node` running?"))?;
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer).await;
+    read.map_err(failed("the answer was cut off"))?;
+    Ok(serde_json::from_slice(&answer)?)
+}

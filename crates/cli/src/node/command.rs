@@ -1,0 +1,207 @@
+//! The flags of `crowfly node`.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Args, Subcommand};
+
+/// Route ClusterIPs on this machine: an eBPF program sends connections straight to a backend
+///
+/// The programs of a cgroup connect to a ClusterIP, and the kernel replaces it by the address of a
+/// backend, so no packet is rewritten and no proxy runs. It needs Linux and root; `crowfly node
+/// check` says what is missing. It serves ClusterIPs over TCP and UDP, and no NodePort, LoadBalancer
+/// or externalIPs.
+///
+/// Services come from a file, which is read again when it has changed and then stayed the same for
+/// 100 ms, or at SIGHUP. A bad or empty file changes nothing: the last good services stay, and the
+/// log names file, line and field. Connections are routed on while the agent is down.
+#[derive(Args, Clone, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
+Examples:
+  crowfly node check
+  crowfly node --config node.yaml --dry-run
+  crowfly node --config node.yaml --node-name worker-1 --zone eu-a
+  crowfly node services
+  crowfly node trace 10.96.0.10:80
+  crowfly node clean
+
+A configuration:
+  services:
+  - name: web
+    namespace: shop
+    cluster_ips: [10.96.0.10]
+    ports: [{ name: http, port: 80 }]
+    endpoints:
+    - { addresses: [10.244.1.5], ports: [{ name: http, port: 8080 }], node: worker-1, zone: eu-a }"
+)]
+pub struct NodeArgs {
+    /// The sub-command; without one the agent runs
+    #[command(subcommand)]
+    pub command: Option<NodeCommand>,
+
+    /// A YAML or JSON file with the services
+    #[arg(
+        long,
+        value_name = "FILE",
+        required = true,
+        env = "CROWFLY_NODE_CONFIG"
+    )]
+    pub config: Option<PathBuf>,
+
+    /// Print what would be programmed, and program nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Print it as JSON
+    #[arg(long, requires = "dry_run")]
+    pub json: bool,
+
+    /// The name of this node, for internalTrafficPolicy and PreferSameNode
+    #[arg(long, value_name = "NAME", env = "CROWFLY_NODE_NAME")]
+    pub node_name: Option<String>,
+
+    /// The zone of this node, for PreferSameZone
+    #[arg(long, value_name = "ZONE", env = "CROWFLY_NODE_ZONE")]
+    pub zone: Option<String>,
+
+    /// The kernel's side of the agent
+    #[command(flatten)]
+    pub machine: MachineArgs,
+
+    /// The room in the maps for frontends; maps that exist keep theirs
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 65_536,
+        value_parser = clap::value_parser!(u32).range(1..=16_777_216),
+        env = "CROWFLY_NODE_MAX_FRONTENDS"
+    )]
+    pub max_frontends: u32,
+
+    /// The room in the maps for backends, summed over all frontends; maps that exist keep theirs
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 524_288,
+        value_parser = clap::value_parser!(u32).range(1..=16_777_216),
+        env = "CROWFLY_NODE_MAX_BACKENDS"
+    )]
+    pub max_backends: u32,
+
+    /// The socket on which the agent answers `services` and `trace`
+    #[command(flatten)]
+    pub socket: SocketArgs,
+}
+
+impl NodeArgs {
+    /// True if this is the agent itself, which logs as servers do.
+    pub(crate) fn is_agent(&self) -> bool {
+        self.command.is_none() && !self.dry_run
+    }
+}
+
+/// The kernel's side of the agent.
+#[derive(Args, Clone, Debug)]
+pub struct MachineArgs {
+    /// The directory of a cgroup v2: its programs are routed, and those below it [default: the root]
+    #[arg(long, value_name = "DIR", env = "CROWFLY_NODE_CGROUP")]
+    pub cgroup: Option<PathBuf>,
+
+    /// The directory for pinned maps and programs, in a bpffs
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/sys/fs/bpf/crowfly",
+        env = "CROWFLY_NODE_PINS"
+    )]
+    pub pins: PathBuf,
+}
+
+/// The socket on which the agent answers.
+#[derive(Args, Clone, Debug)]
+pub struct SocketArgs {
+    /// The agent's socket, for `services` and `trace`
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/run/crowfly/node.sock",
+        env = "CROWFLY_NODE_SOCKET"
+    )]
+    pub socket: PathBuf,
+}
+
+/// The sub-commands.
+#[allow(
+    missing_docs,
+    reason = "the help of a command is the documentation of its arguments"
+)]
+#[derive(Clone, Debug, Subcommand)]
+pub enum NodeCommand {
+    Services(ServicesArgs),
+    Trace(TraceArgs),
+    Check(CheckArgs),
+    Clean(CleanArgs),
+}
+
+/// Show what the agent routes: frontends, sources, backends, weights and connections
+#[derive(Args, Clone, Debug)]
+pub struct ServicesArgs {
+    /// The agent's socket
+    #[command(flatten)]
+    pub socket: SocketArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show where a connection would go: the frontend, its source, its backends, and why others are out
+///
+/// Exits with 1 if nothing routes the address.
+#[derive(Args, Clone, Debug)]
+pub struct TraceArgs {
+    /// The address that a program connects to
+    #[arg(value_name = "ADDR:PORT")]
+    pub address: SocketAddr,
+
+    /// The agent's socket
+    #[command(flatten)]
+    pub socket: SocketArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Check that this machine can route: kernel, cgroup, bpffs, privileges; exits with 1 if it cannot
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// The kernel's side of the agent
+    #[command(flatten)]
+    pub machine: MachineArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Remove every trace: detach the programs and delete the maps, which ends routing
+///
+/// Stop the agent first. Connections that exist go on, because their packets carry the addresses of
+/// backends.
+#[derive(Args, Clone, Debug)]
+pub struct CleanArgs {
+    /// The kernel's side of the agent
+    #[command(flatten)]
+    pub machine: MachineArgs,
+
+    /// The agent's socket
+    #[command(flatten)]
+    pub socket: SocketArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,55 @@
+//! The reasons why `crowfly node` does not run.
+
+use std::{io, path::PathBuf};
+
+use crowfly_node::maps::MapError;
+
+/// The reasons why the agent does not run, or has no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The file of services is bad.
+    #[error(transparent)]
+    Config(#[from] crowfly_node::ConfigErrors),
+    /// The file of services was not given.
+    #[error("expected --config")]
+    NoConfig,
+    /// The kernel does not route.
+    #[cfg(target_os = "linux")]
+    #[error("cannot route; `crowfly node check` says what is missing")]
+    Install(#[from] crowfly_node::maps::ebpf::InstallError),
+    /// There is no cgroup to attach to.
+    #[error("no cgroup v2 is mounted: give one by --cgroup")]
+    NoCgroup,
+    /// A map cannot be read.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The socket for questions.
+    #[error("{}: {what}", path.display())]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// The attempt that failed.
+        what: &'static str,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// Another agent runs.
+    #[error("{}: an agent answers there already", .0.display())]
+    Running(PathBuf),
+    /// The agent's answer cannot be read.
+    #[error("the agent's answer cannot be read")]
+    Answer(#[from] serde_json::Error),
+    /// An agent runs, or a pin cannot be removed.
+    #[cfg(target_os = "linux")]
+    #[error(transparent)]
+    Clean(crowfly_node::maps::ebpf::InstallError),
+    /// The process cannot listen to signals.
+    #[error("cannot listen to signals")]
+    Signals(#[source] io::Error),
+    /// The kernel is not Linux.
+    #[cfg(not(target_os = "linux"))]
+    #[error("routing needs Linux; --dry-run works anywhere")]
+    NotLinux,
+}

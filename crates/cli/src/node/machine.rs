@@ -1,0 +1,81 @@
+//! `crowfly node check` and `crowfly node clean`: the machine, without an agent.
+
+#[cfg(target_os = "linux")]
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[cfg(target_os = "linux")]
+use super::command::MachineArgs;
+use super::{
+    NodeError,
+    command::{CheckArgs, CleanArgs},
+};
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn check(_: &CheckArgs) -> Result<ExitCode, NodeError> {
+    Err(NodeError::NotLinux)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn clean(_: &CleanArgs) -> Result<(), NodeError> {
+    Err(NodeError::NotLinux)
+}
+
+/// The cgroup whose programs are routed.
+#[cfg(target_os = "linux")]
+pub(super) fn cgroup(args: &MachineArgs) -> Result<PathBuf, NodeError> {
+    let given = args.cgroup.clone();
+    given
+        .or_else(crowfly_node::check::default_cgroup)
+        .ok_or(NodeError::NoCgroup)
+}
+
+#[cfg(target_os = "linux")]
+pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, NodeError> {
+    use crate::output;
+
+    // Without any, the finding names the usual place.
+    let cgroup = cgroup(&args.machine).unwrap_or_else(|_| "/sys/fs/cgroup".into());
+    let findings = crowfly_node::check::check(&cgroup, &args.machine.pins);
+    if args.json {
+        output::line(serde_json::to_string_pretty(&findings)?);
+    } else {
+        for finding in &findings {
+            let mark = if finding.ok { "ok  " } else { "FAIL" };
+            output::line(format_args!(
+                "{mark} {:<10} {}",
+                finding.name,
+                output::printable(&finding.found)
+            ));
+            if let Some(fix) = &finding.fix {
+                output::line(format_args!("     {:<10} {fix}", ""));
+            }
+        }
+    }
+    Ok(match findings.iter().all(|finding| finding.ok) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+#[cfg(target_os = "linux")]
+pub(super) fn clean(args: &CleanArgs) -> Result<(), NodeError> {
+    use std::os::unix::net::UnixStream;
+
+    use crate::output;
+
+    let socket = &args.socket.socket;
+    if UnixStream::connect(socket).is_ok() {
+        return Err(NodeError::Running(socket.clone()));
+    }
+    let pins = &args.machine.pins;
+    let removed = crowfly_node::maps::ebpf::clean(pins).map_err(NodeError::Clean)?;
+    // A killed agent leaves it.
+    let _ = std::fs::remove_file(socket);
+    if args.json {
+        output::line(serde_json::json!({ "removed": removed }));
+    } else {
+        output::line(format_args!("{}: {removed} pins removed", pins.display()));
+    }
+    Ok(())
+}

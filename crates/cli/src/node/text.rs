@@ -1,0 +1,113 @@
+//! The state of an agent as text.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use crowfly_node::view::{FrontendView, View};
+
+use crate::output::printable;
+
+/// Every frontend with its backends.
+pub(super) fn services(view: &View) -> String {
+    let mut text = head(view);
+    for frontend in &view.frontends {
+        text.push('\n');
+        text.push_str(&self::frontend(frontend, false));
+    }
+    if view.frontends.is_empty() {
+        text.push_str("\nno frontends\n");
+    }
+    text.trim_end().to_owned()
+}
+
+/// The frontends of an address, with the backends that are out.
+pub(super) fn trace(view: &View, address: SocketAddr, found: &[&FrontendView]) -> String {
+    let mut text = head(view);
+    for found in found {
+        text.push('\n');
+        text.push_str(&frontend(found, true));
+    }
+    if found.is_empty() {
+        let mut others = view.frontends.iter();
+        let has_ip = others.any(|it| it.address.ip() == address.ip());
+        let why = match has_ip {
+            true => "its ClusterIP has no such port",
+            false => "no service has that ClusterIP",
+        };
+        let _ = write!(text, "\n{address} is not routed: {why}");
+    }
+    text.trim_end().to_owned()
+}
+
+fn head(view: &View) -> String {
+    let mut text = String::new();
+    let node = view.node.as_deref().unwrap_or("(no name)");
+    let zone = view.zone.as_deref().unwrap_or("(none)");
+    let _ = writeln!(text, "node {}, zone {}", printable(node), printable(zone));
+    for source in &view.sources {
+        let status = printable(&source.status);
+        let services = source.services;
+        let _ = writeln!(
+            text,
+            "source {}: {status}, {services} services",
+            source.name
+        );
+    }
+    text
+}
+
+fn frontend(frontend: &FrontendView, in_full: bool) -> String {
+    let mut text = String::new();
+    let FrontendView {
+        address,
+        protocol,
+        service,
+        port,
+        source,
+        ..
+    } = frontend;
+    let port = match port.as_str() {
+        "" => String::new(),
+        name => format!(" port {}", printable(name)),
+    };
+    let _ = write!(
+        text,
+        "{address} {protocol}  {}{port}  from {source}",
+        printable(service)
+    );
+    if let Some(seconds) = frontend.affinity_seconds {
+        let _ = write!(text, ", affinity {seconds} s");
+    }
+    text.push('\n');
+    if let Some(error) = &frontend.error {
+        let _ = writeln!(text, "  ! not in force: {}", printable(error));
+    }
+    for shadowed in &frontend.shadowed {
+        let _ = writeln!(text, "  shadows {}", printable(shadowed));
+    }
+    for backend in &frontend.backends {
+        let _ = writeln!(
+            text,
+            "  -> {:<24} weight {:<5} {:>5.1} %  {} opened, {} active, {} failed",
+            backend.address.to_string(),
+            backend.weight,
+            100.0 * backend.share,
+            backend.opened,
+            backend.active,
+            backend.failed
+        );
+    }
+    if let Some(without) = &frontend.without {
+        let error = match without.as_str() {
+            "unreachable" => "EHOSTUNREACH: the service wants a backend on this node",
+            _ => "ECONNREFUSED: no backend can be used",
+        };
+        let _ = writeln!(text, "  no backend: {error}");
+    }
+    if in_full {
+        for left in &frontend.left_out {
+            let _ = writeln!(text, "  x  {:<24} {}", left.address, left.reason);
+        }
+    }
+    text
+}

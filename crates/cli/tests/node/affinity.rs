@@ -1,0 +1,114 @@
+//! Session affinity: a client is a network namespace.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::lab::{Lab, Probe};
+use crate::web;
+
+const BACKENDS: [&str; 4] = [
+    "127.0.0.1:8080",
+    "127.0.0.2:8080",
+    "127.0.0.3:8080",
+    "127.0.0.4:8080",
+];
+
+fn sticky(seconds: u32, backends: &[&str]) -> String {
+    let more =
+        format!("  session_affinity: ClientIP\n  session_affinity_timeout_seconds: {seconds}\n");
+    web("10.96.0.10", &more, backends)
+}
+
+fn with_servers(lab: &Lab) -> Probe {
+    let mut probe = lab.probe();
+    for address in BACKENDS {
+        probe.ask(&format!("serve-tcp {address} {address}"));
+    }
+    probe
+}
+
+/// N-44, N-45, N-48, N-49: a client stays with its backend, and each client has its own; it gets another
+/// one when that leaves; affinity can be switched on and off.
+#[test]
+fn a_client_stays_with_its_backend() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = with_servers(&lab);
+    let mut another = with_servers(&lab);
+    let agent = lab.agent(&sticky(600, &BACKENDS), &[]);
+    let mut first = probe.counts("tcp 10.96.0.10:80 50");
+    assert_eq!(first.len(), 1, "{first:?}");
+    let other = another.counts("tcp 10.96.0.10:80 50");
+    assert_eq!(other.len(), 1, "{other:?}");
+
+    // Its backend leaves: another one, without an error.
+    let (mine, _) = first.remove(0);
+    let others: Vec<_> = BACKENDS.into_iter().filter(|it| *it != mine).collect();
+    agent.apply(&sticky(600, &others));
+    let second = probe.counts("tcp 10.96.0.10:80 50");
+    assert_eq!(second.len(), 1, "{second:?}");
+    assert!(others.contains(&second[0].0.as_str()), "{second:?}");
+
+    // It comes back: the client stays where it is.
+    agent.apply(&sticky(600, &BACKENDS));
+    assert_eq!(probe.counts("tcp 10.96.0.10:80 50"), second);
+
+    agent.apply(&web("10.96.0.10", "", &BACKENDS));
+    assert!(probe.counts("tcp 10.96.0.10:80 50").len() > 1);
+    agent.apply(&sticky(600, &BACKENDS));
+    assert_eq!(probe.counts("tcp 10.96.0.10:80 50").len(), 1);
+}
+
+/// N-46, N-47: a client that was away for the timeout is free again; each connection begins it anew.
+#[test]
+fn affinity_ends_after_a_pause() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = with_servers(&lab);
+    let _agent = lab.agent(&sticky(2, &BACKENDS), &[]);
+    let first = probe.ask("tcp 10.96.0.10:80 1");
+    // Longer than the timeout in all, and never that long at once.
+    for _ in 0..6 {
+        sleep(Duration::from_millis(600));
+        assert_eq!(probe.ask("tcp 10.96.0.10:80 1"), first);
+    }
+    // Away for longer. By chance it may return to the same one, so it is tried a few times.
+    let mut moved = false;
+    for _ in 0..10 {
+        sleep(Duration::from_millis(2100));
+        moved |= probe.ask("tcp 10.96.0.10:80 1") != first;
+        if moved {
+            break;
+        }
+    }
+    assert!(moved, "ten times {first}");
+}
+
+/// N-50: each port has an affinity of its own.
+#[test]
+fn ports_do_not_share_affinity() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = with_servers(&lab);
+    let services = (0..8).map(|number| {
+        sticky(600, &BACKENDS)
+            .replace("services:\n", "")
+            .replace("name: web", &format!("name: web{number}"))
+            .replace("10.96.0.10", &format!("10.96.1.{number}"))
+            .replace(
+                "ports: [{ port: 80 }]\n",
+                "ports: [{ name: a, port: 80 }, { name: b, port: 81 }]\n",
+            )
+            .replace(
+                "ports: [{ port: 8080 }]",
+                "ports: [{ name: a, port: 8080 }, { name: b, port: 8080 }]",
+            )
+    });
+    let _agent = lab.agent(&format!("services:\n{}", services.collect::<String>()), &[]);
+    let mut differ = 0;
+    for number in 0..8 {
+        let a = probe.counts(&format!("tcp 10.96.1.{number}:80 10"));
+        let b = probe.counts(&format!("tcp 10.96.1.{number}:81 10"));
+        assert_eq!((a.len(), b.len()), (1, 1));
+        differ += usize::from(a != b);
+    }
+    // All eight agree by chance once in 65,536 runs.
+    assert!(differ > 0);
+}

@@ -1,0 +1,50 @@
+//! Connections are counted where they begin and end.
+
+use crate::lab::{Lab, counters};
+use crate::web;
+
+/// N-70, N-74: connections that were opened, are open and were refused, as the truth has it; the open
+/// ones of a killed client end with it.
+#[test]
+fn counters_equal_the_truth() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = lab.probe();
+    let mut client = lab.probe();
+    for probe in [&mut probe, &mut client] {
+        probe.ask("serve-tcp 127.0.0.1:8080 one");
+    }
+    let agent = lab.agent(&web("10.96.0.10", "", &["127.0.0.1:8080"]), &[]);
+    probe.ask("tcp 10.96.0.10:80 20");
+    probe.ask("hold 10.96.0.10:80 10");
+    let settled = |opened, active, failed| {
+        agent.wait(|view| counters(&view.frontends[0]) == (opened, active, failed));
+    };
+    settled(30, 10, 0);
+    probe.ask("let-go 7");
+    settled(30, 3, 0);
+    client.ask("hold 10.96.0.10:80 5");
+    settled(35, 8, 0);
+    client.kill();
+    settled(35, 3, 0);
+
+    // Nobody listens at the second backend.
+    agent.apply(&web("10.96.0.11", "", &["127.0.0.2:8080"]));
+    assert_eq!(probe.ask("tcp 10.96.0.11:80 6"), "ECONNREFUSED=6");
+    settled(6, 0, 6);
+}
+
+/// N-75: MPTCP connections are routed, and are counted as they begin and end.
+#[test]
+fn mptcp_is_routed_and_counted() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = lab.probe();
+    probe.ask("serve-tcp 127.0.0.1:8080 one");
+    let agent = lab.agent(&web("10.96.0.10", "", &["127.0.0.1:8080"]), &[]);
+    let answer = probe.ask("mptcp 10.96.0.10:80 5");
+    if answer.starts_with("Protocol") {
+        // A kernel without MPTCP: there is nothing to route.
+        return;
+    }
+    assert_eq!(answer, "one=5");
+    agent.wait(|view| counters(&view.frontends[0]) == (5, 0, 0));
+}

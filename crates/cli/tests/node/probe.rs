@@ -1,0 +1,255 @@
+//! A process in a cgroup and a network namespace of its own, which opens sockets when it is told to.
+//!
+//! It is this test binary, started again: [`run`] obeys lines of standard input and answers each with
+//! one line. A socket keeps the cgroup that it was made in, so the process joins its cgroup first.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::{self, BufRead, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// The variable that makes this binary a probe: the directory of its cgroup.
+pub(crate) const CGROUP: &str = "CROWFLY_NODE_PROBE";
+
+/// Begins each answer, because the test harness prints lines of its own.
+pub(crate) const ANSWER: &str = "probe: ";
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Obeys until standard input ends.
+pub(crate) fn run() {
+    let cgroup = env::var(CGROUP).unwrap();
+    fs::write(format!("{cgroup}/cgroup.procs"), "0").unwrap();
+    let mut probe = Probe::default();
+    for line in io::stdin().lock().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = probe.obey(&words).unwrap_or_else(|error| name(&error));
+        println!("{ANSWER}{answer}");
+    }
+}
+
+#[derive(Default)]
+struct Probe {
+    held: Vec<TcpStream>,
+    storm: Option<(Arc<AtomicBool>, JoinHandle<Counts>)>,
+}
+
+/// How often each thing happened: the name of a backend, or of an error.
+type Counts = BTreeMap<String, usize>;
+
+impl Probe {
+    fn obey(&mut self, words: &[&str]) -> io::Result<String> {
+        match *words {
+            ["serve-tcp", address, name] => serve_tcp(address, name),
+            ["serve-udp", address, name] => serve_udp(address, name),
+            ["tcp", address, count] => Ok(repeat(count, || visit(address))),
+            ["mptcp", address, count] => Ok(repeat(count, || visit_by_mptcp(address))),
+            ["udp", address, count] => Ok(repeat(count, || send(address))),
+            ["udp-connected", address, count] => Ok(repeat(count, || send_connected(address))),
+            ["peer", address] => Ok(TcpStream::connect(address)?.peer_addr()?.to_string()),
+            ["echo-tcp", address, size] => echo_tcp(address, size.parse().unwrap()),
+            ["echo-udp", address, size] => echo_udp(address, size.parse().unwrap()),
+            ["hold", address, count] => {
+                for _ in 0..count.parse().unwrap() {
+                    let mut stream = TcpStream::connect(address)?;
+                    read_name(&mut stream)?;
+                    self.held.push(stream);
+                }
+                Ok("ok".to_owned())
+            }
+            ["let-go", count] => {
+                self.held
+                    .truncate(self.held.len() - count.parse::<usize>().unwrap());
+                Ok("ok".to_owned())
+            }
+            ["use-held"] => {
+                for stream in &mut self.held {
+                    stream.write_all(b"x")?;
+                    stream.read_exact(&mut [0])?;
+                }
+                Ok("ok".to_owned())
+            }
+            ["storm", address] => {
+                let stop = Arc::new(AtomicBool::new(false));
+                let (stopped, address) = (Arc::clone(&stop), address.to_owned());
+                let storm = thread::spawn(move || {
+                    let mut counts = Counts::new();
+                    while !stopped.load(Ordering::Relaxed) {
+                        count(&mut counts, visit(&address));
+                        thread::sleep(Duration::from_micros(500));
+                    }
+                    counts
+                });
+                self.storm = Some((stop, storm));
+                Ok("ok".to_owned())
+            }
+            ["calm"] => {
+                let (stop, storm) = self.storm.take().unwrap();
+                stop.store(true, Ordering::Relaxed);
+                Ok(show(&storm.join().unwrap()))
+            }
+            _ => panic!("{words:?}"),
+        }
+    }
+}
+
+fn repeat(times: &str, mut visit: impl FnMut() -> io::Result<String>) -> String {
+    let mut counts = Counts::new();
+    for _ in 0..times.parse().unwrap() {
+        count(&mut counts, visit());
+    }
+    show(&counts)
+}
+
+fn count(counts: &mut Counts, result: io::Result<String>) {
+    let what = result.unwrap_or_else(|error| name(&error));
+    *counts.entry(what).or_default() += 1;
+}
+
+fn show(counts: &Counts) -> String {
+    let counts = counts.iter().map(|(name, count)| format!("{name}={count}"));
+    counts.collect::<Vec<_>>().join(" ")
+}
+
+fn name(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(101) => "ENETUNREACH".to_owned(),
+        Some(111) => "ECONNREFUSED".to_owned(),
+        Some(113) => "EHOSTUNREACH".to_owned(),
+        _ => format!("{error}").replace(' ', "-"),
+    }
+}
+
+fn serve_tcp(address: &str, name: &str) -> io::Result<String> {
+    let listener = TcpListener::bind(address)?;
+    let (bound, name) = (listener.local_addr()?, format!("{name}\n"));
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, name) = (stream.unwrap(), name.clone());
+            thread::spawn(move || {
+                // A client that has gone is no failure of this server.
+                let _ = stream.write_all(name.as_bytes());
+                let _ = io::copy(&mut stream.try_clone().unwrap(), &mut stream);
+            });
+        }
+    });
+    Ok(bound.to_string())
+}
+
+fn serve_udp(address: &str, name: &str) -> io::Result<String> {
+    let socket = UdpSocket::bind(address)?;
+    let (bound, name) = (socket.local_addr()?, name.to_owned());
+    thread::spawn(move || {
+        let mut buffer = vec![0; 65_536];
+        loop {
+            let (size, from) = socket.recv_from(&mut buffer).unwrap();
+            // A large datagram comes back; a small one is answered with the name.
+            let answer = if size > 100 {
+                &buffer[..size]
+            } else {
+                name.as_bytes()
+            };
+            let _ = socket.send_to(answer, from);
+        }
+    });
+    Ok(bound.to_string())
+}
+
+/// Connects, and returns the name of whoever answers.
+fn visit(address: &str) -> io::Result<String> {
+    read_name(&mut TcpStream::connect(address)?)
+}
+
+fn visit_by_mptcp(address: &str) -> io::Result<String> {
+    let address: SocketAddr = address.parse().unwrap();
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::MPTCP),
+    )?;
+    socket.connect(&address.into())?;
+    read_name(&mut socket.into())
+}
+
+fn read_name(stream: &mut TcpStream) -> io::Result<String> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut name = String::new();
+    let mut byte = [0];
+    loop {
+        stream.read_exact(&mut byte)?;
+        match byte[0] {
+            b'\n' => return Ok(name),
+            byte => name.push(char::from(byte)),
+        }
+    }
+}
+
+/// Sends from a socket that is not connected. The answer must come from where the question went.
+fn send(address: &str) -> io::Result<String> {
+    let address: SocketAddr = address.parse().unwrap();
+    let socket = udp_socket(address)?;
+    socket.send_to(b"?", address)?;
+    let mut buffer = [0; 100];
+    let (size, from) = socket.recv_from(&mut buffer)?;
+    if from != address {
+        return Ok(format!("answer-from-{from}"));
+    }
+    Ok(String::from_utf8_lossy(&buffer[..size]).into_owned())
+}
+
+fn send_connected(address: &str) -> io::Result<String> {
+    let address: SocketAddr = address.parse().unwrap();
+    let socket = udp_socket(address)?;
+    socket.connect(address)?;
+    if socket.peer_addr()? != address {
+        return Ok(format!("peer-{}", socket.peer_addr()?));
+    }
+    socket.send(b"?")?;
+    let mut buffer = [0; 100];
+    let (size, from) = socket.recv_from(&mut buffer)?;
+    if from != address {
+        return Ok(format!("answer-from-{from}"));
+    }
+    Ok(String::from_utf8_lossy(&buffer[..size]).into_owned())
+}
+
+fn udp_socket(to: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    Ok(socket)
+}
+
+fn echo_tcp(address: &str, size: usize) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    read_name(&mut stream)?;
+    let sent = pattern(size);
+    let mut writer = stream.try_clone()?;
+    let to_send = sent.clone();
+    let writing = thread::spawn(move || writer.write_all(&to_send));
+    let mut received = vec![0; size];
+    stream.read_exact(&mut received)?;
+    writing.join().unwrap()?;
+    Ok((received == sent).to_string())
+}
+
+fn echo_udp(address: &str, size: usize) -> io::Result<String> {
+    let address: SocketAddr = address.parse().unwrap();
+    let socket = udp_socket(address)?;
+    let sent = pattern(size);
+    socket.send_to(&sent, address)?;
+    let mut received = vec![0; 65_536];
+    let (size, _) = socket.recv_from(&mut received)?;
+    Ok((received[..size] == sent).to_string())
+}
+
+fn pattern(size: usize) -> Vec<u8> {
+    (0..size).map(|index| (index % 251) as u8).collect()
+}
