@@ -102,6 +102,7 @@ async fn calls(transport: &impl Transport, args: &GoAwayArgs) -> Outcome {
         timeout: TIMEOUT,
         metadata: Default::default(),
         wait_for_ready: false,
+        sessions: 0,
     };
     let report = Generator::start(transport, options).finished().await;
     let lost = (report.lost_in_flight > 0).then(|| "lost in flight".to_owned());

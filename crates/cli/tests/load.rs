@@ -33,6 +33,7 @@ fn options(rps: u32, duration: Duration) -> load::LoadOptions {
         timeout: Duration::from_secs(10),
         metadata: MetadataMap::new(),
         wait_for_ready: false,
+        sessions: 0,
     }
 }
 

@@ -301,6 +301,7 @@ fn load_options(args: &DemoArgs) -> LoadOptions {
         timeout: TIMEOUT,
         metadata: MetadataMap::new(),
         wait_for_ready: false,
+        sessions: 0,
     }
 }
 

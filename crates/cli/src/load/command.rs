@@ -32,7 +32,8 @@ use crate::{args, debug::DebugPort, output, screen, signal::Termination};
 Examples:
   crowfly load --target http://127.0.0.1:50051 --rps 1000 --duration 10s
   GRPC_XDS_BOOTSTRAP=bootstrap.json crowfly load --target xds:///payments --rps 0 --json
-  crowfly load --target xds:///payments --duration 10m --debug localhost:50050")]
+  crowfly load --target xds:///payments --duration 10m --debug localhost:50050
+  crowfly load --target xds:///payments --sessions 100")]
 pub struct LoadArgs {
     /// The target: xds:///NAME or http://HOST:PORT
     #[arg(long, value_name = "TARGET", env = "CROWFLY_LOAD_TARGET")]
@@ -73,6 +74,11 @@ pub struct LoadArgs {
     /// Metadata to send with each call; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = args::metadata_entry)]
     pub metadata: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
+
+    /// Keep this many sessions, each with cookies of its own, and report how many stayed on one
+    /// server
+    #[arg(long, value_name = "N", env = "CROWFLY_LOAD_SESSIONS")]
+    pub sessions: Option<NonZeroUsize>,
 
     /// Exit with 1 if a call failed or was lost, or if none was answered
     #[arg(long, env = "CROWFLY_LOAD_FAIL_ON_ERROR")]
@@ -166,6 +172,7 @@ impl LoadArgs {
             timeout: self.timeout,
             metadata,
             wait_for_ready: self.wait_for_ready,
+            sessions: self.sessions.map_or(0, NonZeroUsize::get),
         }
     }
 }

@@ -26,7 +26,7 @@ use tonic::{
     Request, Status, body::Body, client::GrpcService, codegen::StdError, metadata::MetadataMap,
 };
 
-use super::{Outcome, Report, Stats};
+use super::{Outcome, Report, Stats, sessions::Sessions};
 use crate::testing::{SimpleRequest, test_service_client::TestServiceClient};
 
 /// The time after the deadline at which the generator ends a call itself, because the channel did
@@ -75,6 +75,8 @@ pub struct LoadOptions {
     pub metadata: MetadataMap,
     /// True if calls wait for a server that can take them, and do not fail at once.
     pub wait_for_ready: bool,
+    /// The number of sessions that the calls belong to, in turn; 0 if they belong to none.
+    pub sessions: usize,
 }
 
 /// A running generator. Dropping it abandons the open calls.
@@ -89,7 +91,11 @@ impl Generator {
     /// Begins to send calls through `transport`.
     pub fn start<T: Transport>(transport: &T, options: LoadOptions) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let stats = Arc::new(Stats::new());
+        let stats = Arc::new(match options.sessions {
+            0 => Stats::new(),
+            count => Stats::with_sessions(count),
+        });
+        let sessions = Arc::new(Sessions::new(options.sessions));
         let pace = Arc::new(Pace::new(options.rps, options.duration));
         let options = Arc::new(options);
         let mut workers = JoinSet::new();
@@ -98,6 +104,7 @@ impl Generator {
                 client: TestServiceClient::new(transport.clone()),
                 options: Arc::clone(&options),
                 pace: Arc::clone(&pace),
+                sessions: Arc::clone(&sessions),
                 stats: Arc::clone(&stats),
             };
             workers.spawn(worker.run(stopped.clone()));
@@ -163,6 +170,7 @@ struct Worker<T> {
     client: TestServiceClient<T>,
     options: Arc<LoadOptions>,
     pace: Arc<Pace>,
+    sessions: Arc<Sessions>,
     stats: Arc<Stats>,
 }
 
@@ -183,7 +191,11 @@ impl<T: Transport> Worker<T> {
     }
 
     async fn call(&mut self) {
-        let request = self.request();
+        let mut session = self.sessions.next().await;
+        let mut request = self.request();
+        if let Some(session) = &session {
+            session.identify(request.metadata_mut());
+        }
         let start = Instant::now();
         self.stats.sent();
         let patience = self.options.timeout + DEADLINE_GRACE;
@@ -193,7 +205,11 @@ impl<T: Transport> Worker<T> {
                 "the channel did not end the call at its deadline",
             ))
         });
-        self.stats.ended(Outcome::from(result), start.elapsed());
+        let latency = start.elapsed();
+        if let Some(session) = &mut session {
+            session.called(&result, &self.stats);
+        }
+        self.stats.ended(Outcome::from(result), latency);
     }
 
     fn request(&self) -> Request<SimpleRequest> {

@@ -9,12 +9,13 @@ mod command;
 mod generator;
 mod outcome;
 mod report;
+mod sessions;
 mod stats;
 mod target;
 
 pub use command::{LoadArgs, run};
 pub use generator::{Generator, LoadOptions, Transport};
 pub use outcome::Outcome;
-pub use report::{ErrorCount, Latency, Report};
+pub use report::{ErrorCount, Latency, Report, SessionCounts};
 pub use stats::Stats;
 pub use target::{LoadError, LoadTarget, LoadTargetError};

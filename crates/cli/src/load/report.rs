@@ -27,6 +27,9 @@ pub struct Report {
     /// The latency of calls answered with OK, from sending to the whole response; `None` if there
     /// was none.
     pub latency_us: Option<Latency>,
+    /// The sessions that the calls belonged to; `None` if they belonged to none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<SessionCounts>,
     /// The time since the generator started.
     #[serde(skip)]
     pub elapsed: Duration,
@@ -39,6 +42,19 @@ pub struct ErrorCount {
     pub count: u64,
     /// The message of the first failure.
     pub first: String,
+}
+
+/// Sessions, by the servers that answered their calls. Each is in one of the three groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SessionCounts {
+    /// All calls that were answered were answered by one server.
+    pub stayed: usize,
+    /// A call was answered by another server than the one before.
+    pub moved: usize,
+    /// No call was answered.
+    pub unanswered: usize,
+    /// The number of moves, of all sessions.
+    pub moves: u64,
 }
 
 /// Percentiles in microseconds.
@@ -104,6 +120,18 @@ impl Display for Report {
             let [p50, p90, p99, max] = [p50, p90, p99, max].map(millis);
             write!(f, "\nlatency  p50 {p50}  p90 {p90}  p99 {p99}  max {max}")?;
         }
+        if let Some(sessions) = self.sessions {
+            let SessionCounts {
+                stayed,
+                moved,
+                unanswered,
+                moves,
+            } = sessions;
+            write!(
+                f,
+                "\nsessions  stayed {stayed}  moved {moved} ({moves} moves)  unanswered {unanswered}"
+            )?;
+        }
         let width = self.by_backend.keys().map(String::len).max().unwrap_or(0);
         for (name, count) in &self.by_backend {
             let share = 100.0 * *count as f64 / self.ok.max(1) as f64;
@@ -141,6 +169,7 @@ mod tests {
                 p99: 3000,
                 max: 4500,
             }),
+            sessions: None,
             elapsed: Duration::from_secs(2),
         }
     }
@@ -154,6 +183,23 @@ mod tests {
             r#""latency_us":{"p50":1000,"p90":2000,"p99":3000,"max":4500}}"#
         );
         assert_eq!(report().to_json(), expected);
+    }
+
+    #[test]
+    fn sessions_are_reported_if_there_are_any() {
+        let report = Report {
+            sessions: Some(SessionCounts {
+                stayed: 7,
+                moved: 2,
+                unanswered: 1,
+                moves: 3,
+            }),
+            ..report()
+        };
+        let json = r#""sessions":{"stayed":7,"moved":2,"unanswered":1,"moves":3}}"#;
+        assert!(report.to_json().ends_with(json), "{}", report.to_json());
+        let text = "\nsessions  stayed 7  moved 2 (3 moves)  unanswered 1\n";
+        assert!(report.to_string().contains(text), "{report}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
 use hdrhistogram::Histogram;
 use tonic::Code;
 
-use super::{ErrorCount, Latency, Outcome, Report};
+use super::{ErrorCount, Latency, Outcome, Report, SessionCounts};
 
 /// The longest latency that the histogram counts. A longer call counts as this.
 const MAX_LATENCY_US: u64 = 3_600_000_000;
@@ -35,6 +35,7 @@ struct Tally {
     lost_on: BTreeMap<SocketAddr, u64>,
     errors: BTreeMap<&'static str, ErrorCount>,
     by_backend: BTreeMap<String, u64>,
+    sessions: Option<SessionCounts>,
     /// The latencies in microseconds; `None` only if the histogram's constant bounds were not
     /// valid.
     latency: Option<Histogram<u64>>,
@@ -52,8 +53,38 @@ impl Stats {
                 lost_on: BTreeMap::new(),
                 errors: BTreeMap::new(),
                 by_backend: BTreeMap::new(),
+                sessions: None,
                 latency: Histogram::new_with_bounds(1, MAX_LATENCY_US, 3).ok(),
             }),
+        }
+    }
+
+    /// Counters at zero, for calls of this many sessions.
+    pub fn with_sessions(count: usize) -> Self {
+        let stats = Self::new();
+        stats.lock().sessions = Some(SessionCounts {
+            unanswered: count,
+            ..SessionCounts::default()
+        });
+        stats
+    }
+
+    /// Counts a session whose first call was answered.
+    pub fn session_began(&self) {
+        if let Some(sessions) = &mut self.lock().sessions {
+            sessions.unanswered -= 1;
+            sessions.stayed += 1;
+        }
+    }
+
+    /// Counts that a session was answered by another server than before, and if it was so for the first time.
+    pub fn session_moved(&self, for_the_first_time: bool) {
+        if let Some(sessions) = &mut self.lock().sessions {
+            sessions.moves += 1;
+            if for_the_first_time {
+                sessions.stayed -= 1;
+                sessions.moved += 1;
+            }
         }
     }
 
@@ -109,6 +140,7 @@ impl Stats {
             errors: tally.errors.clone(),
             by_backend: tally.by_backend.clone(),
             latency_us: tally.latency.as_ref().and_then(Latency::of),
+            sessions: tally.sessions,
             elapsed: self.started.elapsed(),
         }
     }
