@@ -47,6 +47,7 @@ mod routing;
 mod security;
 mod sends_away;
 mod servers;
+mod session_hosts;
 mod sessions;
 mod spans;
 mod state;
