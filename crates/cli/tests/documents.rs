@@ -16,7 +16,12 @@ use crowfly::Bootstrap;
 use crowfly_cli::args::Cli;
 use crowfly_control::{Catalog, ConfigFile, translate};
 
-const DOCUMENTS: [&str; 3] = ["README.md", "docs/config.md", "docs/envoy.md"];
+const DOCUMENTS: [&str; 4] = [
+    "README.md",
+    "docs/config.md",
+    "docs/envoy.md",
+    "docs/sessions.md",
+];
 
 const NODE: &str = "docs/node.md";
 

@@ -10,7 +10,9 @@ Reads one call per line on stdin, as JSON:
 The value of a key that ends in -bin is in hexadecimal digits. It has up to MOST_OPEN calls open at a time,
 and prints one outcome per line on stdout, in the order of the calls:
 
-    {"code": 0, "message": "text", "details": ""}
+    {"code": 0, "message": "text", "details": "", "cookies": ["a=b; HttpOnly"]}
+
+The cookies are the set-cookie headers and trailers of the response.
 
 It ends with its stdin, so it never outlives the test that started it.
 """
@@ -48,9 +50,11 @@ class Client:
 
 def outcome(future):
     error = future.exception()
+    metadata = [*(future.initial_metadata() or ()), *(future.trailing_metadata() or ())]
+    cookies = [value for key, value in metadata if key == "set-cookie"]
     if error is None:
-        return {"code": 0, "message": future.result().decode(), "details": ""}
-    return {"code": future.code().value[0], "message": "", "details": future.details()}
+        return {"code": 0, "message": future.result().decode(), "details": "", "cookies": cookies}
+    return {"code": future.code().value[0], "message": "", "details": future.details(), "cookies": cookies}
 
 
 def report(open_calls):

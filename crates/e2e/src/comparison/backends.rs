@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use crowfly_testkit::Reserved;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -26,7 +27,14 @@ pub struct Backends {
     /// The name and the address of each.
     pub addresses: Vec<(String, SocketAddr)>,
     records: Records,
-    _servers: JoinSet<()>,
+    servers: HashMap<String, Server>,
+}
+
+/// A port and the server that listens there, unless it is stopped.
+struct Server {
+    port: Reserved,
+    /// One task.
+    running: JoinSet<()>,
 }
 
 /// An attempt of a call, as a backend saw it.
@@ -63,25 +71,64 @@ type Records = Arc<Mutex<HashMap<String, Vec<Attempt>>>>;
 
 impl Backends {
     /// Starts one backend of each name, on ports that the kernel chooses.
-    pub async fn start(names: &[&str]) -> Self {
-        let records = Records::default();
-        let mut addresses = Vec::new();
-        let mut servers = JoinSet::new();
+    pub fn start(names: &[&str]) -> Self {
+        let mut backends = Self {
+            addresses: Vec::new(),
+            records: Records::default(),
+            servers: HashMap::new(),
+        };
         for name in names {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let address = listener.local_addr().expect("a bound port");
-            addresses.push(((*name).to_owned(), address));
-            let backend = Backend {
-                name: (*name).to_owned(),
-                records: Arc::clone(&records),
-            };
-            servers.spawn(backend.serve(listener));
+            let (port, running) = (Reserved::new(), JoinSet::new());
+            let server = Server { port, running };
+            let address = server.port.address;
+            backends.addresses.push(((*name).to_owned(), address));
+            backends.servers.insert((*name).to_owned(), server);
+            backends.restart(name);
         }
-        Self {
-            addresses,
-            records,
-            _servers: servers,
-        }
+        backends
+    }
+
+    /// The address of the backend of this name.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn address(&self, name: &str) -> SocketAddr {
+        self.servers[name].port.address
+    }
+
+    /// True if the backend of this name serves.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn is_running(&self, name: &str) -> bool {
+        !self.servers[name].running.is_empty()
+    }
+
+    /// Ends the backend of this name and its connections. New ones are refused.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub async fn stop(&mut self, name: &str) {
+        let server = self.servers.get_mut(name).expect("a backend");
+        server.running.shutdown().await;
+    }
+
+    /// Lets a backend that was stopped serve again.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn restart(&mut self, name: &str) {
+        let backend = Backend {
+            name: name.to_owned(),
+            records: Arc::clone(&self.records),
+        };
+        let server = self.servers.get_mut(name).expect("a backend");
+        let listener = server.port.listen();
+        server.running.spawn(backend.serve(listener));
     }
 
     /// Takes the records of the call with this name.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tonic::metadata::{BinaryMetadataValue, MetadataKey, MetadataMap};
+use tonic::metadata::{AsciiMetadataValue, BinaryMetadataValue, MetadataKey, MetadataMap};
 use tonic::{Code, Request, Response, Status};
 
 /// A call of any method, for either client to make.
@@ -46,6 +46,8 @@ pub struct Outcome {
     pub backend: String,
     /// The text of the status. The two clients word theirs differently.
     pub text: String,
+    /// The `set-cookie` headers and trailers.
+    pub cookies: Vec<String>,
 }
 
 impl Call {
@@ -162,11 +164,13 @@ impl Script {
 impl Outcome {
     /// The outcome as `py/calls_client.py` prints it.
     pub(super) fn from_json(value: &Value) -> Self {
-        let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let cookies = value["cookies"].as_array().map_or(&[][..], Vec::as_slice);
         Self {
             code: to_code(&value["code"]),
-            backend: text("message"),
-            text: text("details"),
+            backend: text(&value["message"]),
+            text: text(&value["details"]),
+            cookies: cookies.iter().map(text).collect(),
         }
     }
 
@@ -177,14 +181,22 @@ impl Outcome {
                 code: Code::Ok,
                 backend: String::from_utf8_lossy(response.get_ref()).into_owned(),
                 text: String::new(),
+                cookies: cookies(response.metadata()),
             },
             Err(status) => Self {
                 code: status.code(),
                 backend: String::new(),
                 text: status.message().to_owned(),
+                cookies: cookies(status.metadata()),
             },
         }
     }
+}
+
+fn cookies(metadata: &MetadataMap) -> Vec<String> {
+    let cookies = metadata.get_all("set-cookie").iter();
+    let text = |cookie: &AsciiMetadataValue| cookie.to_str().map(str::to_owned);
+    cookies.map(|cookie| text(cookie).expect("text")).collect()
 }
 
 fn to_code(value: &Value) -> Code {

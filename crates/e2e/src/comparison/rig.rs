@@ -48,7 +48,7 @@ pub struct Rig {
     pub backends: Backends,
     c_core: Process,
     ours: Channels,
-    _control: Control,
+    control: Control,
 }
 
 impl Rig {
@@ -79,18 +79,30 @@ impl Rig {
             backends,
             c_core: Process::start("C-core client", command),
             ours: Channels::new(control.address),
-            _control: control,
+            control,
         }
+    }
+
+    /// Gives the clients these resources in place of all that they had.
+    pub fn configure(&self, resources: impl IntoIterator<Item = Value>) {
+        let config = Config::default().with_resources(resources);
+        block_in_place(|| self.control.configure(&config));
     }
 
     /// Makes the calls with both clients, many at a time. The outcomes are in the order of the calls.
     pub async fn call(&mut self, calls: &[Call]) -> Both<Vec<Outcome>> {
-        for call in calls {
+        let (ours, c_core) = (calls, calls);
+        self.call_each(Both { ours, c_core }).await
+    }
+
+    /// Makes calls of their own with each client, many at a time. The outcomes are in the order of the calls.
+    pub async fn call_each(&mut self, calls: Both<&[Call]>) -> Both<Vec<Outcome>> {
+        for call in calls.c_core {
             let call = call.by(C_CORE);
             self.c_core.send_line(&call.to_json().to_string());
         }
-        let calls: Vec<Call> = calls.iter().map(|call| call.by(OURS)).collect();
-        let ours = self.ours.call(&calls).await;
+        let own: Vec<Call> = calls.ours.iter().map(|call| call.by(OURS)).collect();
+        let ours = self.ours.call(&own).await;
         let c_core = block_in_place(|| {
             let outcome = |_| {
                 let value: Value = self
@@ -98,7 +110,7 @@ impl Rig {
                     .wait_for("an outcome", |line| serde_json::from_str(line).ok());
                 Outcome::from_json(&value)
             };
-            calls.iter().map(outcome).collect()
+            calls.c_core.iter().map(outcome).collect()
         });
         Both { ours, c_core }
     }

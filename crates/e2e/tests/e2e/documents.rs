@@ -7,10 +7,11 @@ use std::process::Command;
 
 use crowfly_e2e::c_core::CCoreClient;
 use crowfly_e2e::envoy::Envoy;
-use crowfly_e2e::process::Process;
+use crowfly_e2e::process::{PATIENCE, Process};
 use crowfly_e2e::{peers, rpc};
 use hello::HelloRequest;
 use hello::greeter_client::GreeterClient;
+use serde_json::Value;
 use tempfile::TempDir;
 use tonic::transport::Endpoint;
 
@@ -27,12 +28,8 @@ fn the_readmes_first_program_greets_and_can_be_looked_at() {
         (server, address)
     });
     let [(_, first), (_, second)] = &servers;
-    let mesh = block(&readme, "# mesh.yaml\n", "```")
-        .replace("127.0.0.1:50051", &first.to_string())
-        .replace("127.0.0.1:50052", &second.to_string());
-    let control = CROWFLY.control_of(&mesh);
-    let bootstrap = block(&readme, "GRPC_XDS_BOOTSTRAP_CONFIG='", "'")
-        .replace("127.0.0.1:18000", &control.address.to_string());
+    let control = CROWFLY.control_of(&mesh_of(&readme, [*first, *second]));
+    let bootstrap = bootstrap_of(&readme, control.address);
 
     let mut command = Command::new(env!("CARGO_BIN_EXE_hello-client-under-test"));
     command
@@ -90,6 +87,88 @@ fn the_example_greets_over_tls() {
         ];
         names.iter().all(|name| line.contains(name)).then_some(())
     });
+}
+
+/// S12-01, S12-03: the client of docs/sessions.md is greeted by one server until that is stopped, and then by the other,
+/// also when the first is back.
+#[test]
+fn the_example_keeps_its_session() {
+    let document = read("docs/sessions.md");
+    let server = |at: &str| {
+        let server = program(env!("CARGO_BIN_EXE_hello-server-under-test"), at);
+        let address = server.wait_for("its address", |line| after(line, "listening on "));
+        (server, address)
+    };
+    let mut servers = [server("127.0.0.1:0"), server("127.0.0.1:0")];
+    let addresses = [servers[0].1, servers[1].1];
+    let control = CROWFLY.control_of(&mesh_of(&document, addresses));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hello-session-under-test"));
+    command.env(
+        "GRPC_XDS_BOOTSTRAP_CONFIG",
+        bootstrap_of(&document, control.address),
+    );
+    let client = Process::start("hello-session", command);
+    let greeted_by = || client.wait_for("a greeting", |line| after(line, "Hello world, from "));
+    let first = greeted_by();
+    for _ in 0..3 {
+        assert_eq!(greeted_by(), first);
+    }
+    let at = usize::from(first == addresses[1]);
+    servers[at].0.kill();
+    let second = addresses[1 - at];
+    client.wait_for("a greeting by the other server", |line| {
+        after(line, "Hello world, from ").filter(|by| *by == second)
+    });
+    let _back = server(&first.to_string());
+    for _ in 0..3 {
+        assert_eq!(greeted_by(), second);
+    }
+}
+
+/// S12-01: the sessions of `crowfly load --sessions` stay on their servers by the configuration of docs/sessions.md.
+/// Without `session_affinity`, round_robin moves each of them.
+#[test]
+fn load_keeps_sessions() {
+    let document = read("docs/sessions.md");
+    let backends = ["b1", "b2"].map(|name| CROWFLY.backend(name));
+    let mesh = mesh_of(&document, [backends[0].address, backends[1].address]);
+    let affinity = mesh.lines().find(|line| line.contains("session_affinity"));
+    let without = mesh.replace(affinity.expect("the field"), "");
+    for (mesh, [stayed, moved]) in [(mesh, [19, 0]), (without, [0, 19])] {
+        let control = CROWFLY.control_of(&mesh);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crowfly-under-test"));
+        let flags =
+            "load --target xds:///hello --sessions 19 --rps 100 --duration 3s --timeout 20s";
+        command
+            .args(flags.split(' '))
+            .args(["--wait-for-ready", "--fail-on-error", "--json"])
+            .env(
+                "GRPC_XDS_BOOTSTRAP_CONFIG",
+                bootstrap_of(&document, control.address),
+            );
+        let (status, lines) = Process::start("crowfly load", command).wait(PATIENCE);
+        assert!(status.success(), "{lines:?}");
+        let report: Value = serde_json::from_str(&lines.concat()).unwrap();
+        let sessions = &report["sessions"];
+        assert_eq!(
+            [&sessions["stayed"], &sessions["moved"]],
+            [stayed, moved],
+            "{report}"
+        );
+    }
+}
+
+/// The configuration of a document, with other addresses than those in it.
+fn mesh_of(document: &str, addresses: [SocketAddr; 2]) -> String {
+    block(document, "# mesh.yaml\n", "```")
+        .replace("127.0.0.1:50051", &addresses[0].to_string())
+        .replace("127.0.0.1:50052", &addresses[1].to_string())
+}
+
+/// The bootstrap of a document, with another control plane.
+fn bootstrap_of(document: &str, control: SocketAddr) -> String {
+    block(document, "GRPC_XDS_BOOTSTRAP_CONFIG='", "'")
+        .replace("127.0.0.1:18000", &control.to_string())
 }
 
 /// gRFC A29: gRPC C-core takes the example's `tls` as our channel does. The server answers the method

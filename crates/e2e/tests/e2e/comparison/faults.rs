@@ -180,7 +180,7 @@ fn known_difference(call: &Call) -> Option<[Code; 2]> {
 async fn both_clients_abort_the_same_calls() {
     let faults = all();
     let others = faults.iter().flat_map(Faults::resources).collect();
-    let Some(mut rig) = rig(&["c0"], others).await else {
+    let Some(mut rig) = rig(&["c0"], others) else {
         return;
     };
     let calls: Vec<Call> = faults

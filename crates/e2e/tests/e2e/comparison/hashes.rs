@@ -51,7 +51,7 @@ async fn both_clients_choose_the_same_backends() {
     let Some(python) = peers::python() else {
         return;
     };
-    let backends = Backends::start(&BACKENDS).await;
+    let backends = Backends::start(&BACKENDS);
     let addresses: Vec<_> = backends.addresses.iter().map(|(_, at)| *at).collect();
     let mut ring = resources::cluster("ring");
     ring["lb_policy"] = json!("RING_HASH");

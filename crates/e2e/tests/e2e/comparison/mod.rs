@@ -5,6 +5,7 @@ mod hashes;
 mod matchers;
 mod retries;
 mod routing;
+mod sessions;
 mod tables;
 mod timeouts;
 
@@ -16,9 +17,9 @@ use crate::CROWFLY;
 
 /// Starts both clients with one cluster for each backend, which has its name, and these other resources.
 /// `None` means that the calling test is to be left out.
-async fn rig(backends: &[&str], others: Vec<Value>) -> Option<Rig> {
+fn rig(backends: &[&str], others: Vec<Value>) -> Option<Rig> {
     let python = peers::python()?;
-    let backends = Backends::start(backends).await;
+    let backends = Backends::start(backends);
     let mut all = others;
     for (name, address) in &backends.addresses {
         all.push(resources::cluster(name));

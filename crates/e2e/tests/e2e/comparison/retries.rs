@@ -84,7 +84,7 @@ fn scripts() -> Vec<Script> {
 async fn both_clients_make_the_same_attempts() {
     let policies = policies();
     let others = policies.iter().flat_map(resources).collect();
-    let Some(mut rig) = rig(&["c0"], others).await else {
+    let Some(mut rig) = rig(&["c0"], others) else {
         return;
     };
     let targets = policies.iter().map(|(name, ..)| *name);

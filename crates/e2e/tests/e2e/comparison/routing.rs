@@ -31,7 +31,7 @@ async fn both_clients_take_the_same_routes() {
         .map(|number| Table::random(&mut rng, number, RANDOM_CALLS))
         .collect();
     let resources = certain.iter().chain(&random).flat_map(Table::resources);
-    let Some(mut rig) = rig(&CLUSTERS, resources.collect()).await else {
+    let Some(mut rig) = rig(&CLUSTERS, resources.collect()) else {
         return;
     };
 

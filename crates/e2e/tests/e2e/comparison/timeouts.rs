@@ -93,7 +93,7 @@ impl Case {
 async fn both_clients_end_calls_at_the_same_limits() {
     let cases = cases();
     let others = cases.iter().flat_map(Case::resources).collect();
-    let Some(mut rig) = rig(&["c0"], others).await else {
+    let Some(mut rig) = rig(&["c0"], others) else {
         return;
     };
     // Connections come first, because a short limit must not pass while they are made.
