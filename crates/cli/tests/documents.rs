@@ -16,10 +16,11 @@ use crowfly::Bootstrap;
 use crowfly_cli::args::Cli;
 use crowfly_control::{Catalog, ConfigFile, translate};
 
-const DOCUMENTS: [&str; 4] = [
+const DOCUMENTS: [&str; 5] = [
     "README.md",
     "docs/config.md",
     "docs/envoy.md",
+    "docs/loads.md",
     "docs/sessions.md",
 ];
 

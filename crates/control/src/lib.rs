@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! files -> source -> Catalog -> Translator -> Snapshot -> Subscription -> ADS
+//! load reports -> LRS -> loads -> admin pages
 //! ```
 //!
 //! [`ControlPlane`] runs all of it. [`Catalog`] and [`Translator`] are the part without I/O, for

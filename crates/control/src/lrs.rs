@@ -18,14 +18,12 @@ use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_serv
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, info, warn};
 
 use crate::clients::NodeView;
 use crate::ending::End;
-use crate::loads::{
-    DropTotals, LoadStore, Loads, Pace, Report, Reporter, ReporterId, client_locality,
-};
+use crate::loads::{LoadStore, Loads, Pace, Report, Reporter, ReporterId, client_locality};
 use crate::store::{Store, Views};
 use crate::translate;
 
@@ -133,7 +131,6 @@ struct Client {
     id: ReporterId,
     books: LoadBooks,
     node: Node,
-    totals: DropTotals,
     pace: Pace,
     asked: Asked,
     /// True once it was told that some of its figures are not kept.
@@ -164,7 +161,7 @@ impl Stream {
                         break End::Ours(status);
                     },
                     Ok(None) => break End::Theirs("it ended the stream".to_owned()),
-                    Err(status) => break End::broken(&status),
+                    Err(status) => break self.unread(&status),
                 },
                 changed = self.views.changed() => match changed {
                     Ok(()) => self.refresh(),
@@ -203,6 +200,18 @@ impl Stream {
         client.report(request, interval, &self.store.snapshot())
     }
 
+    /// The end after a message that could not be read.
+    fn unread(&self, status: &Status) -> End {
+        // This is what tonic makes of a message over the limit. The client does not know of it.
+        if status.code() != Code::OutOfRange {
+            return End::broken(status);
+        }
+        self.books.lock().refused();
+        let node = self.client.as_ref().map(|client| client.node.id.as_str());
+        warn!(peer = ?self.peer, node, "load report refused: {}", status.message());
+        End::Ours(Status::resource_exhausted(status.message()))
+    }
+
     fn introduce(&mut self, node: Option<Node>) -> Result<(), Status> {
         let refused = |problem: String| {
             self.books.lock().refused();
@@ -237,7 +246,6 @@ impl Stream {
         self.client = Some(Client {
             id,
             books: self.books.clone(),
-            totals: DropTotals::of(&node),
             node,
             pace: Pace::default(),
             asked,
@@ -296,7 +304,7 @@ impl Client {
             let problem = format!("too many reports: expected one each {interval:?}");
             return Err(Status::resource_exhausted(problem));
         }
-        let report = Report::parse(request.cluster_stats, self.totals).map_err(|errors| {
+        let report = Report::parse(request.cluster_stats).map_err(|errors| {
             self.books.lock().refused();
             let problem = shortened(&errors);
             warn!(stream, node, "load report refused: {problem}");

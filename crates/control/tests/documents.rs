@@ -17,10 +17,11 @@ use crowfly_model::{Features, ResourceType, Unsupported};
 use crowfly_xds::{Snapshot, SnapshotResource};
 
 /// Documents with configurations in them. The last one is a comment in code.
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
     "docs/config.md",
     "docs/envoy.md",
+    "docs/loads.md",
     "docs/routes.md",
     "examples/hello/README.md",
     "crates/control/src/lib.rs",

@@ -243,17 +243,15 @@ async fn two_clients_report_and_one_vanishes() {
 async fn the_first_message_may_have_counts() {
     let plane = two_services().await;
     let client = LrsClient::open(plane.listen_addr()).await;
-    let mut node = node("a", true);
-    node.user_agent_name = "envoy".to_owned();
     let mut shop = stats("shop", [4, 4, 0, 0]);
-    shop.total_dropped_requests = 2;
+    shop.total_dropped_requests = 7;
     shop.dropped_requests = vec![DroppedRequests {
         category: "throttle".to_owned(),
         dropped_count: 5,
     }];
     client
         .send(LoadStatsRequest {
-            node: Some(node),
+            node: Some(node("a", true)),
             cluster_stats: vec![shop],
         })
         .await;
@@ -262,7 +260,6 @@ async fn the_first_message_may_have_counts() {
         unreachable!("{loads:?}");
     };
     assert_eq!(counts(calls), [4, 4, 0, 0]);
-    // The total of an Envoy leaves out the categories.
     assert_eq!(drops.dropped, 7);
     assert_eq!(drops.dropped_by_category["throttle"], 5);
 }
@@ -440,9 +437,14 @@ async fn a_huge_report_is_not_read() {
     client
         .report((0..17).map(|_| stats(&name, [0; 4])).collect())
         .await;
-    // tonic ends the stream of requests; that of responses ends after it.
-    soon(async { while let Ok(Some(_)) = client.responses.message().await {} }).await;
-    until(&plane, |loads| loads.reporters.is_empty()).await;
+    let status = client.end().await;
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert!(
+        status.message().contains("limit is: 16777216 bytes"),
+        "{status:?}"
+    );
+    let loads = until(&plane, |loads| loads.reporters.is_empty()).await;
+    assert_eq!(loads.refused_reports, 1);
 }
 
 /// A client that does not read responses is still heard, and told the newest interval when it reads.

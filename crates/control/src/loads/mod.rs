@@ -23,6 +23,6 @@ mod view;
 
 pub(crate) use metrics::register;
 pub(crate) use pace::Pace;
-pub(crate) use report::{DropTotals, Report, client_locality};
+pub(crate) use report::{Report, client_locality};
 pub(crate) use store::{LoadStore, Reporter, ReporterId};
 pub use view::{Connections, LoadRow, Loads, Metric, Moment, ReporterView};

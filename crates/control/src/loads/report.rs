@@ -83,54 +83,30 @@ pub(super) struct MetricSum {
     pub(super) total: f64,
 }
 
-/// The meaning of `total_dropped_requests` beside the drops by category.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DropTotals {
-    /// The total has the drops of all categories in it, as the protocol says and gRPC does.
-    HoldCategories,
-    /// The total has only drops without a category. Envoy counts the requests that a circuit breaker
-    /// dropped there, and those that `drop_overloads` dropped in their category alone.
-    LeaveOutCategories,
-}
-
-impl DropTotals {
-    pub(crate) fn of(node: &Node) -> Self {
-        match node.user_agent_name.as_str() {
-            "envoy" => Self::LeaveOutCategories,
-            _ => Self::HoldCategories,
-        }
-    }
-}
-
 impl Report {
     /// Reads a report.
     ///
     /// # Errors
     /// The fields beyond a limit.
-    pub(crate) fn parse(clusters: Vec<ClusterStats>, totals: DropTotals) -> Result<Self, Errors> {
+    pub(crate) fn parse(clusters: Vec<ClusterStats>) -> Result<Self, Errors> {
         let mut v = Validator::default();
         let clusters = list(
             &mut v,
             "cluster_stats",
             clusters,
             MAX_CLUSTERS,
-            |v, stats| ClusterReport::parse(v, stats, totals),
+            ClusterReport::parse,
         );
         v.finish(Self { clusters })
     }
 }
 
 impl ClusterReport {
-    fn parse(v: &mut Validator, stats: ClusterStats, totals: DropTotals) -> Self {
+    fn parse(v: &mut Validator, stats: ClusterStats) -> Self {
         if stats.cluster_name.is_empty() {
             v.error_at("cluster_name", "must be set");
         }
-        let (dropped, categories) = drops(
-            v,
-            stats.total_dropped_requests,
-            stats.dropped_requests,
-            totals,
-        );
+        let (dropped, categories) = drops(v, stats.total_dropped_requests, stats.dropped_requests);
         let localities = stats.upstream_locality_stats;
         Self {
             cluster: name(v, "cluster_name", stats.cluster_name),
@@ -155,7 +131,6 @@ fn drops(
     v: &mut Validator,
     total: u64,
     categories: Vec<DroppedRequests>,
-    totals: DropTotals,
 ) -> (u64, Vec<(String, u64)>) {
     let total = count(v, "total_dropped_requests", total);
     let categories = list(
@@ -169,12 +144,9 @@ fn drops(
         },
     );
     let in_categories: u64 = categories.iter().map(|(_, dropped)| dropped).sum();
-    let dropped = match totals {
-        // A total that is less than its parts would hide drops.
-        DropTotals::HoldCategories => total.max(in_categories),
-        DropTotals::LeaveOutCategories => total + in_categories,
-    };
-    (dropped, categories)
+    // The total has the drops of all categories in it. One that is less would hide drops: older
+    // Envoys counted only those of circuit breakers there.
+    (total.max(in_categories), categories)
 }
 
 impl LocalityReport {

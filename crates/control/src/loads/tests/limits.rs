@@ -8,7 +8,7 @@ use super::super::row::MAX_NAMES;
 use super::*;
 
 fn refused(stats: ClusterStats) -> String {
-    let parsed = Report::parse(vec![stats], DropTotals::HoldCategories);
+    let parsed = Report::parse(vec![stats]);
     parsed.unwrap_err().to_string()
 }
 
@@ -106,7 +106,7 @@ fn lists_have_limits() {
     );
 
     let clusters = vec![cluster("a", vec![]); MAX_CLUSTERS + 1];
-    let told = Report::parse(clusters, DropTotals::HoldCategories).unwrap_err();
+    let told = Report::parse(clusters).unwrap_err();
     assert_eq!(
         told.to_string(),
         "cluster_stats: expected at most 20000, got 20001"
