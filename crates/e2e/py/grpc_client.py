@@ -10,6 +10,8 @@ Reads one command per line on stdin and prints one JSON object per line on stdou
                        they cannot be sent
     session N [TIMEOUT] the same as call, with the cookie that an earlier answer
                        to this command set
+    fail CODE N        N unary calls that ask the backend for this status code;
+                       one line per result
     load RPS SECONDS   so many calls a second, up to 256 at a time, which do not
                        wait for ready; one line in the end:
                        {"calls": 20000, "failed": 1, "first": "UNAVAILABLE: ..."}
@@ -68,10 +70,10 @@ def hostname(message):
     return found.decode()
 
 
-def call(unary_call, timeout, wait_for_ready):
+def call(unary_call, timeout, wait_for_ready, request=b""):
     try:
         # An empty message is a valid SimpleRequest.
-        reply = unary_call(b"", timeout=timeout, wait_for_ready=wait_for_ready)
+        reply = unary_call(request, timeout=timeout, wait_for_ready=wait_for_ready)
     except grpc.RpcError as error:
         return {"code": error.code().name, "hostname": "", "details": error.details()}
     return {"code": "OK", "hostname": hostname(reply), "details": ""}
@@ -129,6 +131,12 @@ def main():
         command, count, *rest = line.split()
         if command == "load":
             print(json.dumps(load(unary_call, int(count), int(rest[0]))), flush=True)
+            continue
+        if command == "fail":
+            # grpc.testing.SimpleRequest.response_status.code
+            request = bytes([7 << 3 | BYTES, 2, 1 << 3 | VARINT, int(count)])
+            for _ in range(int(rest[0])):
+                print(json.dumps(call(unary_call, 10.0, True, request)), flush=True)
             continue
         if command not in ("call", "try", "session"):
             raise ValueError(f"unknown command {line!r}")

@@ -64,6 +64,19 @@ impl CCoreClient {
         }
     }
 
+    /// Starts a client of `target` in the zone `zone` of the region `r1`.
+    pub fn start_in(python: &Path, control: SocketAddr, target: &str, zone: &str) -> Self {
+        let mut bootstrap = bootstrap(control);
+        bootstrap["node"]["locality"] = json!({ "region": "r1", "zone": zone });
+        Self::start_with(python, &bootstrap, target, false)
+    }
+
+    /// Makes `count` calls by a command of the script, such as `call` or `fail 14`, one after the
+    /// other. Returns the result of each.
+    pub fn results(&mut self, command: &str, count: usize) -> Vec<Value> {
+        crate::process::results(&mut self.process, command, count)
+    }
+
     /// From now on calls fail where they would have waited for a backend.
     pub fn fail_fast(&mut self) {
         self.command = "try";
@@ -147,7 +160,8 @@ impl CCoreClient {
     }
 }
 
-fn bootstrap(control: SocketAddr) -> Value {
+/// The bootstrap of a gRPC client that is served by the control plane at `control`.
+pub(crate) fn bootstrap(control: SocketAddr) -> Value {
     json!({
         "xds_servers": [{
             "server_uri": control.to_string(),

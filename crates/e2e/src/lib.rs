@@ -23,6 +23,8 @@ pub mod comparison;
 pub mod echo;
 pub mod echo_server;
 pub mod envoy;
+pub mod grpc_js;
+pub mod loads;
 pub mod nginx;
 pub mod peers;
 pub mod process;

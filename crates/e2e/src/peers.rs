@@ -85,6 +85,19 @@ pub fn grpc_js() -> Option<&'static Path> {
     GRPC_JS.program()
 }
 
+/// The package @grpc/grpc-js-xds, as the path that a script for `node` requires. `None` and panics are
+/// as of [`python`].
+pub fn grpc_js_xds() -> Option<&'static Path> {
+    static GRPC_JS_XDS: Peer = Peer {
+        name: "grpc-js-xds",
+        index: Index::Node,
+        packages: &["@grpc/grpc-js@1.14.7", "@grpc/grpc-js-xds@1.14.1"],
+        probe: "console.log(require.resolve('@grpc/grpc-js-xds')); require('@grpc/grpc-js-xds')",
+        program: OnceLock::new(),
+    };
+    GRPC_JS_XDS.program()
+}
+
 /// The nginx of the system. `None` and panics are as of [`python`].
 pub fn nginx() -> Option<&'static Path> {
     static NGINX: OnceLock<Result<PathBuf, String>> = OnceLock::new();

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 
@@ -150,6 +152,18 @@ impl Drop for Process {
             }
         }
     }
+}
+
+/// Makes `count` calls by a command of a client's script, one after the other. Returns the result of
+/// each.
+///
+/// # Panics
+///
+/// If a result does not come within [`PATIENCE`].
+pub(crate) fn results(process: &mut Process, command: &str, count: usize) -> Vec<Value> {
+    process.send_line(&format!("{command} {count}"));
+    let result = |_| process.wait_for("a call's result", |line| serde_json::from_str(line).ok());
+    (0..count).map(result).collect()
 }
 
 /// Copies lines into the log, marked, and to `each`, until the end.

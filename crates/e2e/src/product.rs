@@ -57,7 +57,7 @@ impl Crowfly {
     ///
     /// If the file cannot be written.
     pub fn control_on(self, listen: &str, config: &Config) -> Control {
-        self.control_with(listen, &config.to_yaml())
+        self.control_with(listen, &config.to_yaml(), &[])
     }
 
     /// Starts a control plane on a file with this text.
@@ -66,27 +66,33 @@ impl Crowfly {
     ///
     /// If the file cannot be written.
     pub fn control_of(self, yaml: &str) -> Control {
-        self.control_with("127.0.0.1:0", yaml)
+        self.control_with("127.0.0.1:0", yaml, &[])
     }
 
-    fn control_with(self, listen: &str, yaml: &str) -> Control {
+    /// Starts a control plane on a file with this text, which asks clients for a load report per
+    /// `interval`, such as `1s`.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn control_reporting(self, yaml: &str, interval: &str) -> Control {
+        self.control_with("127.0.0.1:0", yaml, &["--load-report-interval", interval])
+    }
+
+    fn control_with(self, listen: &str, yaml: &str, flags: &[&str]) -> Control {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let file = dir.path().join("config.yaml");
         fs::write(&file, yaml).expect("the configuration");
         let file = file.to_str().expect("a path in UTF-8");
-        let process = self.start(&[
-            "control",
-            "--config",
-            file,
-            "--listen",
-            listen,
-            "--admin",
-            "127.0.0.1:0",
-        ]);
-        let address = process.wait_for("its address", |line| address(line, "listening on "));
+        let arguments = ["control", "--config", file, "--listen", listen];
+        let admin = ["--admin", "127.0.0.1:0"];
+        let process = self.start(&[&arguments, &admin[..], flags].concat());
+        let listen = process.wait_for("its address", |line| address(line, "listening on "));
+        let admin = process.wait_for("its pages", |line| address(line, "admin on http://"));
         Control {
             process,
-            address,
+            address: listen,
+            admin,
             dir,
         }
     }
@@ -115,6 +121,8 @@ pub struct Control {
     pub process: Process,
     /// The address on which it serves ADS.
     pub address: SocketAddr,
+    /// The address of its admin pages.
+    pub admin: SocketAddr,
     dir: TempDir,
 }
 

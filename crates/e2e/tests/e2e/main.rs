@@ -28,6 +28,7 @@ mod foreign_servers;
 mod health;
 mod inspect;
 mod load;
+mod load_reports;
 mod proxies;
 mod readings;
 mod reorder;

@@ -1,0 +1,123 @@
+//! The loads of a control plane, as its users read them: the page `/loads` and `crowfly loads`.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::process::PATIENCE;
+use crate::product::{Control, Crowfly};
+
+/// A report has no event to wait for, only a page to read again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The loads of one service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceLoads {
+    /// Issued, succeeded, errors and in progress, by client locality and backend locality.
+    pub calls: BTreeMap<(String, String), [u64; 4]>,
+    /// All drops.
+    pub dropped: u64,
+    /// The drops with a category.
+    pub categories: BTreeMap<String, u64>,
+}
+
+impl ServiceLoads {
+    /// The loads of `service` in the object that `/loads` and `crowfly loads --json` print.
+    ///
+    /// # Panics
+    ///
+    /// If the object is not as documented.
+    pub fn of(loads: &Value, service: &str) -> Self {
+        let rows = loads["rows"].as_array().expect("rows");
+        let mut found = Self::default();
+        for row in rows.iter().filter(|row| row["service"] == service) {
+            let count = |name: &str| {
+                row[name]
+                    .as_u64()
+                    .unwrap_or_else(|| panic!("{name}: {row}"))
+            };
+            let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+            found.dropped += count("dropped");
+            if row["backend_locality"].is_null() {
+                let categories = row["dropped_by_category"].as_object().expect("categories");
+                for (category, dropped) in categories {
+                    let sum = found.categories.entry(category.clone()).or_default();
+                    *sum += dropped.as_u64().expect("a count");
+                }
+                continue;
+            }
+            let key = (text("client_locality"), text("backend_locality"));
+            let counts = ["issued", "succeeded", "errors", "in_progress"].map(count);
+            let before = found.calls.insert(key, counts);
+            assert_eq!(before, None, "one row for each pair of localities: {loads}");
+        }
+        found
+    }
+
+    /// All calls that have ended, and all drops.
+    pub fn ended(&self) -> u64 {
+        let ended = self.calls.values().map(|[_, ok, errors, _]| ok + errors);
+        ended.sum::<u64>() + self.dropped
+    }
+}
+
+/// The page `/loads`.
+///
+/// # Panics
+///
+/// If the control plane does not answer.
+pub fn page(admin: SocketAddr) -> Value {
+    let mut stream = TcpStream::connect(admin).expect("the admin port");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let request = "GET /loads HTTP/1.0\r\nhost: control\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("the request");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("the response");
+    let (_, body) = response.split_once("\r\n\r\n").expect("a body");
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {response}"))
+}
+
+/// The loads that `crowfly loads --json` prints.
+///
+/// # Panics
+///
+/// If it fails.
+pub fn command(crowfly: Crowfly, control: &Control) -> Value {
+    let admin = control.admin.to_string();
+    let (status, lines) = crowfly
+        .start(&["loads", "--admin", &admin, "--json"])
+        .wait(PATIENCE);
+    assert!(status.success(), "{lines:?}");
+    serde_json::from_str(&lines.join("\n")).expect("one object")
+}
+
+/// The page `/loads`, once it is as expected.
+///
+/// # Panics
+///
+/// If it does not come to that within [`PATIENCE`].
+pub fn until(admin: SocketAddr, what: &str, expected: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let loads = page(admin);
+        if expected(&loads) {
+            return loads;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "no {what} within {PATIENCE:?}: {loads:#}"
+        );
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// The reports that the open stream of `node` has brought.
+pub fn reports(loads: &Value, node: &str) -> Option<u64> {
+    let reporters = loads["reporters"].as_array()?;
+    let reporter = reporters.iter().find(|reporter| reporter["node"] == node)?;
+    reporter["reports"].as_u64()
+}
