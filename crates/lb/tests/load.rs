@@ -152,13 +152,12 @@ fn the_last_counts_of_a_cluster_are_taken_once() {
     drop(sim);
     assert_eq!(changes.load(Relaxed), 1, "a call is open");
     assert_eq!(only(&store), [2, 1, 0, 1]);
-    assert!(store.is_wanted());
+    assert!(store.is_in_use());
 
     open.finish(FAILED);
     assert_eq!(changes.load(Relaxed), 2, "nobody uses the cluster any more");
-    assert!(store.is_wanted(), "counts are not taken yet");
+    assert!(!store.is_in_use());
     assert_eq!(only(&store), [0, 0, 1, 0]);
-    assert!(!store.is_wanted());
     assert!(store.take().is_empty());
 }
 
@@ -205,7 +204,7 @@ fn load_reporting_changes_without_a_new_connection() {
         drop(sim.call());
         sim.forget();
         assert_eq!(only(&right), [0; 4]);
-        assert!(!left.is_wanted() && !right.is_wanted());
+        assert!(left.take().is_empty() && right.take().is_empty());
     }
 }
 
@@ -403,7 +402,7 @@ proptest! {
         drop(sim);
         add(&mut taken, &store);
         prop_assert_eq!(taken, expected);
-        prop_assert!(!store.is_wanted());
+        prop_assert!(store.take().is_empty());
     }
 }
 

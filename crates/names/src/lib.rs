@@ -1,4 +1,4 @@
-//! Names that configuration and balancing have in common.
+//! Names and counts that configuration and balancing have in common.
 //!
 //! The model reads localities out of protos, and the balancer keeps state by them, but neither crate
 //! knows the other. So the names that both speak of live here, below both. A name is compared all the
@@ -8,11 +8,15 @@
 // No clock, no sleep, no randomness of the process, no runtime: clippy.toml says why.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod load;
+
 use std::{
     borrow::Borrow,
     fmt,
     sync::{Arc, LazyLock},
 };
+
+pub use load::{ClusterLoad, LocalityLoad, MetricSum, MetricTotals};
 
 /// The name of a cluster; cheap to clone.
 ///

@@ -16,6 +16,7 @@ pub mod discovery;
 mod error;
 mod few;
 mod kind;
+pub mod load_report;
 mod readings;
 mod resolve;
 pub mod session;

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crowfly_names::{MetricSum, MetricTotals};
+
 /// The most names of metrics that are summed up for one connection between two reports. Names come from
 /// backends, and must not be able to fill the memory of a client that reports to nobody for a while.
 const MAX_NAMES: usize = 1024;
@@ -71,54 +73,6 @@ pub struct BackendMetrics<'a> {
     pub application_utilization: f64,
     /// Metrics of the program's own.
     pub named: &'a HashMap<String, f64>,
-}
-
-/// The values of one metric in a number of calls.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct MetricSum {
-    /// The number of calls that came with the metric.
-    pub calls: u64,
-    /// The sum of its values.
-    pub total: f64,
-}
-
-impl MetricSum {
-    /// Adds another sum of the same metric.
-    pub fn add(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.total += other.total;
-    }
-
-    fn record(&mut self, value: f64) {
-        self.calls += 1;
-        self.total += value;
-    }
-}
-
-/// The metrics of all calls since the last report, under the names of the report.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct MetricTotals {
-    /// The sum of `cpu_utilization`.
-    pub cpu_utilization: MetricSum,
-    /// The sum of `mem_utilization`.
-    pub mem_utilization: MetricSum,
-    /// The sum of `application_utilization`.
-    pub application_utilization: MetricSum,
-    /// The sums of named metrics.
-    pub named: BTreeMap<String, MetricSum>,
-}
-
-impl MetricTotals {
-    /// Adds the totals of other calls.
-    pub fn add(&mut self, other: Self) {
-        self.cpu_utilization.add(other.cpu_utilization);
-        self.mem_utilization.add(other.mem_utilization);
-        self.application_utilization
-            .add(other.application_utilization);
-        for (name, sum) in other.named {
-            self.named.entry(name).or_default().add(sum);
-        }
-    }
 }
 
 /// The sums under the names of the backend.

@@ -22,10 +22,12 @@ use std::{
     },
 };
 
-pub use self::metrics::{BackendMetrics, MetricFilter, MetricSum, MetricTotals, NamedMetrics};
+pub use crowfly_names::{ClusterLoad, LocalityLoad, MetricSum, MetricTotals};
+
+pub use self::metrics::{BackendMetrics, MetricFilter, NamedMetrics};
 pub(crate) use self::usage::{DropCounters, Load, LoadUse, Tallied};
 use self::{tally::Taken, usage::Books};
-use crate::{ClusterName, LocalityId};
+use crate::ClusterName;
 
 /// The clusters whose load one server wants to know. Share one between the balancers of a channel.
 ///
@@ -33,7 +35,7 @@ use crate::{ClusterName, LocalityId};
 /// use crowfly_lb::LoadStore;
 ///
 /// let store = LoadStore::new(|| println!("a cluster is reported from now on, or no longer"));
-/// assert!(!store.is_wanted());
+/// assert!(!store.is_in_use());
 /// assert!(store.take().is_empty());
 /// ```
 pub struct LoadStore {
@@ -60,10 +62,11 @@ impl LoadStore {
         }
     }
 
-    /// Returns whether there is something to report now or later: a cluster that is in use, or one with
-    /// counts that were not taken since.
-    pub fn is_wanted(&self) -> bool {
-        !self.clusters().is_empty()
+    /// Returns whether the load of a cluster is counted now. If not, there may still be counts to take.
+    pub fn is_in_use(&self) -> bool {
+        let clusters = self.clusters();
+        let mut usages = clusters.values().map(|known| &known.usage);
+        usages.any(|usage| usage.strong_count() > 0)
     }
 
     /// Takes the load of every cluster since the last time. A cluster that is not used any more is in the
@@ -124,44 +127,10 @@ impl fmt::Debug for LoadStore {
     }
 }
 
-/// The load of one cluster since the last time it was taken.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ClusterLoad {
-    /// The cluster.
-    pub cluster: ClusterName,
-    /// The name of its EDS resource, as the cluster gives it.
-    pub eds_service_name: Option<Arc<str>>,
-    /// The calls that were dropped by category. Categories without drops are left out.
-    pub drops: Vec<(Arc<str>, u64)>,
-    /// The calls that were dropped by the limit of open calls.
-    pub uncategorized_drops: u64,
-    /// The calls by locality, ordered by locality.
-    pub localities: Vec<LocalityLoad>,
-}
-
-/// The calls to the endpoints of one locality.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct LocalityLoad {
-    /// The locality. It is empty for a cluster by DNS.
-    pub locality: LocalityId,
-    /// The attempts that began since the last time.
-    pub issued: u64,
-    /// The attempts that ended with OK since the last time.
-    pub succeeded: u64,
-    /// The attempts that ended in any other way since the last time.
-    pub errors: u64,
-    /// The attempts that are open now.
-    pub in_progress: u64,
-    /// The metrics of backends that came with attempts since the last time.
-    pub metrics: MetricTotals,
-}
-
-impl LocalityLoad {
-    fn add(&mut self, taken: Taken) {
-        self.issued += taken.issued;
-        self.succeeded += taken.succeeded;
-        self.errors += taken.errors;
-        self.in_progress += taken.in_progress;
-        self.metrics.add(taken.metrics);
-    }
+fn add(load: &mut LocalityLoad, taken: Taken) {
+    load.issued += taken.issued;
+    load.succeeded += taken.succeeded;
+    load.errors += taken.errors;
+    load.in_progress += taken.in_progress;
+    load.metrics.add(taken.metrics);
 }

@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::metrics::{BackendMetrics, MetricFilter, MetricSums, MetricTotals};
+use super::{
+    MetricTotals,
+    metrics::{BackendMetrics, MetricFilter, MetricSums},
+};
 use crate::{
     Counted,
     sync::atomic::{

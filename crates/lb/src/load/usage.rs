@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    ClusterLoad, LoadStore, LocalityLoad,
+    ClusterLoad, LoadStore, LocalityLoad, add,
     metrics::{BackendMetrics, MetricFilter},
     tally::{Entry, Tally},
 };
@@ -50,7 +50,7 @@ impl Books {
             };
             tallies.retain_mut(|entry| {
                 let (taken, is_over) = entry.take();
-                load.add(taken);
+                add(&mut load, taken);
                 !is_over
             });
             localities.push(load);

@@ -1,0 +1,89 @@
+//! The load of clusters, as it is counted and as it is reported.
+//!
+//! The balancer counts calls, and the xDS client reports them; neither crate knows the other. So the counts
+//! that go from one to the other are here.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{ClusterName, LocalityId};
+
+/// The load of one cluster since the last time it was taken.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ClusterLoad {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// The name of its EDS resource, as the cluster gives it.
+    pub eds_service_name: Option<Arc<str>>,
+    /// The calls that were dropped by category. Categories without drops are left out.
+    pub drops: Vec<(Arc<str>, u64)>,
+    /// The calls that were dropped by the limit of open calls.
+    pub uncategorized_drops: u64,
+    /// The calls by locality, ordered by locality.
+    pub localities: Vec<LocalityLoad>,
+}
+
+/// The calls to the endpoints of one locality.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct LocalityLoad {
+    /// The locality. It is empty for a cluster by DNS.
+    pub locality: LocalityId,
+    /// The attempts that began since the last time.
+    pub issued: u64,
+    /// The attempts that ended with OK since the last time.
+    pub succeeded: u64,
+    /// The attempts that ended in any other way since the last time.
+    pub errors: u64,
+    /// The attempts that are open now.
+    pub in_progress: u64,
+    /// The metrics of backends that came with attempts since the last time.
+    pub metrics: MetricTotals,
+}
+
+/// The values of one metric in a number of calls.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct MetricSum {
+    /// The number of calls that came with the metric.
+    pub calls: u64,
+    /// The sum of its values.
+    pub total: f64,
+}
+
+impl MetricSum {
+    /// Adds another sum of the same metric.
+    pub fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.total += other.total;
+    }
+
+    /// Adds the value of one more call.
+    pub fn record(&mut self, value: f64) {
+        self.calls += 1;
+        self.total += value;
+    }
+}
+
+/// The metrics of all calls since the last report, under the names of the report.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct MetricTotals {
+    /// The sum of `cpu_utilization`.
+    pub cpu_utilization: MetricSum,
+    /// The sum of `mem_utilization`.
+    pub mem_utilization: MetricSum,
+    /// The sum of `application_utilization`.
+    pub application_utilization: MetricSum,
+    /// The sums of named metrics.
+    pub named: BTreeMap<String, MetricSum>,
+}
+
+impl MetricTotals {
+    /// Adds the totals of other calls.
+    pub fn add(&mut self, other: Self) {
+        self.cpu_utilization.add(other.cpu_utilization);
+        self.mem_utilization.add(other.mem_utilization);
+        self.application_utilization
+            .add(other.application_utilization);
+        for (name, sum) in other.named {
+            self.named.entry(name).or_default().add(sum);
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! Load reports to one server (LRS, gRFC A27), without I/O.
+//!
+//! A [`LoadReporter`] decides when a stream is open, and what is in each report. The counts come from a
+//! [`LoadSource`], which is asked when a report is due.
+//!
+//! ```text
+//!   Idle ──(a cluster is in use)──> Connecting ──> Open ──(none is)──> Closing ──> Idle
+//!                                      ^             │
+//!                                      └── Waiting <─┘ (the stream ended)
+//! ```
+//!
+//! LRS has no acknowledgement, so a report is sent at most once. Counts belong to the reporter until the
+//! connection has taken the report that they are in. If the stream breaks before, they are in the first report of
+//! the next stream. If it breaks soon after, the report may be lost; it is not repeated, because a server would
+//! then count calls twice. [`LoadReportTotals`] tells how many reports those were, and how many calls.
+
+mod books;
+mod encode;
+mod stream;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crowfly_names::ClusterLoad;
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
+use tracing::{debug, info, warn};
+
+use self::books::{Books, Report};
+use self::stream::{Open, Sending, Stream};
+use crate::backoff::Backoff;
+
+/// The shortest time between two reports, whatever the server asks for, as in gRPC C-core.
+pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A stream that ends sooner than this after the last one did is followed by a wait, even if the server answered.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+/// The time for which the rest of the counts is offered to the server once no cluster is in use.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// The time that a server has to end a stream that the client has ended.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// A report that the connection took less than this before the server ended the stream may not have been read.
+const UNREAD: Duration = Duration::from_secs(5);
+
+/// The client feature by which a server knows that it may ask for all clusters without naming them.
+const SEND_ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
+
+/// Where the counts come from.
+pub trait LoadSource {
+    /// Returns whether the load of a cluster is counted now.
+    fn is_in_use(&self) -> bool;
+
+    /// Takes the load since the last time. A cluster may be in it more than once, and is in it once more after
+    /// its last use.
+    fn take(&mut self) -> Vec<ClusterLoad>;
+}
+
+/// An event that the owner of a reporter tells it.
+#[derive(Clone, Debug)]
+pub enum LoadInput {
+    /// A cluster is in use from now on, or no longer.
+    Changed,
+    /// The stream has ended, or could not be opened.
+    Closed(StreamEnd),
+    /// The stream is open.
+    Opened,
+    /// The server sent this.
+    Response(LoadStatsResponse),
+    /// The connection has taken the last [`LoadOutput::Send`].
+    Sent,
+}
+
+/// The end of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamEnd {
+    /// The reason, as text for people.
+    pub reason: Arc<str>,
+    /// The time for which the other side may have been silent before. It is not zero if the connection timed
+    /// out: all reports of that time may be lost.
+    pub silence: Duration,
+}
+
+impl StreamEnd {
+    /// An end that the other side has brought about.
+    pub fn told(reason: impl Into<Arc<str>>) -> Self {
+        Self {
+            reason: reason.into(),
+            silence: Duration::ZERO,
+        }
+    }
+}
+
+/// An action that the owner of a reporter has to take.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LoadOutput {
+    /// Drop the stream. No [`LoadInput::Closed`] is due for it.
+    Close,
+    /// End the client's half of the stream; [`LoadInput::Closed`] follows when the server ends its own.
+    Finish,
+    /// Open a stream; answer with [`LoadInput::Opened`] or [`LoadInput::Closed`].
+    Open,
+    /// Send this request; answer with [`LoadInput::Sent`]. Only one request is being sent at a time.
+    Send(Box<LoadStatsRequest>),
+}
+
+/// The reports so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadReportTotals {
+    /// The streams that were opened, or tried to.
+    pub streams: u64,
+    /// The reports that a connection has taken.
+    pub reports: u64,
+    /// The attempts that those reports tell the beginning of.
+    pub calls: u64,
+    /// The reports among them that may not have arrived, because the stream broke soon after. They are not
+    /// repeated.
+    pub reports_in_doubt: u64,
+    /// The attempts that those reports tell the beginning of.
+    pub calls_in_doubt: u64,
+    /// The attempts that were never reported, because the server could not be reached until the client gave up.
+    pub calls_given_up: u64,
+}
+
+/// The reports that a server asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedReports {
+    /// The time between two reports.
+    pub interval: Duration,
+    /// The clusters that are reported; `None` for all.
+    pub clusters: Option<BTreeSet<String>>,
+}
+
+/// Reports load to one server.
+#[derive(Debug)]
+pub struct LoadReporter {
+    node: Arc<Node>,
+    /// The server's name in the log.
+    server: Arc<str>,
+    backoff: Backoff,
+    stream: Stream,
+    books: Books,
+    outputs: VecDeque<LoadOutput>,
+    totals: LoadReportTotals,
+    last_end: Option<Instant>,
+    /// The time at which the rest of the counts is given up, while no cluster is in use.
+    linger: Option<Instant>,
+    told_granularity: bool,
+}
+
+impl LoadReporter {
+    /// A reporter without a stream. `seed` is for the jitter of the backoff.
+    pub fn new(node: impl Into<Arc<Node>>, server: impl Into<Arc<str>>, seed: u64) -> Self {
+        Self {
+            node: node.into(),
+            server: server.into(),
+            backoff: Backoff::new(seed),
+            stream: Stream::Idle,
+            books: Books::default(),
+            outputs: VecDeque::new(),
+            totals: LoadReportTotals::default(),
+            last_end: None,
+            linger: None,
+            told_granularity: false,
+        }
+    }
+
+    /// Takes an event.
+    pub fn handle(&mut self, input: LoadInput, source: &mut dyn LoadSource, now: Instant) {
+        match input {
+            LoadInput::Changed => self.books.collect(source.take(), now),
+            LoadInput::Closed(end) => self.closed(&end, now),
+            LoadInput::Opened => self.opened(),
+            LoadInput::Response(response) => self.response(response, now),
+            LoadInput::Sent => self.sent(now),
+        }
+        self.settle(source, now);
+    }
+
+    /// Does what is due. Call it when [`next_timeout`](Self::next_timeout) has come.
+    pub fn handle_timeout(&mut self, source: &mut dyn LoadSource, now: Instant) {
+        match &mut self.stream {
+            Stream::Waiting { until, .. } if *until <= now => self.open(),
+            Stream::Closing { until } if *until <= now => self.drop_stream(),
+            Stream::Open(open) if open.next_report.is_some_and(|at| at <= now) => {
+                open.next_report = None;
+                self.report(source, now);
+            }
+            _ => {}
+        }
+        self.settle(source, now);
+    }
+
+    /// The time at which [`handle_timeout`](Self::handle_timeout) is to be called.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let of_stream = match &self.stream {
+            Stream::Waiting { until, .. } | Stream::Closing { until } => Some(*until),
+            Stream::Open(open) => open.next_report,
+            Stream::Connecting | Stream::Idle => None,
+        };
+        of_stream.into_iter().chain(self.linger).min()
+    }
+
+    /// The next action, or `None` if there is none.
+    pub fn poll_output(&mut self) -> Option<LoadOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// The reports so far.
+    pub fn totals(&self) -> LoadReportTotals {
+        self.totals
+    }
+
+    /// The reports that the server has asked for on the present stream.
+    pub fn asked(&self) -> Option<&AskedReports> {
+        match &self.stream {
+            Stream::Open(open) => open.asked.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns whether there is neither a stream nor anything to report.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.stream, Stream::Idle) && self.outputs.is_empty()
+    }
+
+    /// Why there is no stream, while the next one waits for its time.
+    pub fn trouble(&self) -> Option<&Arc<str>> {
+        match &self.stream {
+            Stream::Waiting { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Draws the conclusions from the use of clusters: a stream is there while one is in use, or while there is
+    /// something left to report.
+    fn settle(&mut self, source: &mut dyn LoadSource, now: Instant) {
+        if source.is_in_use() {
+            self.linger = None;
+            if matches!(self.stream, Stream::Idle) {
+                self.open();
+            }
+            return;
+        }
+        // The last counts. The source has no more of them from now on.
+        self.books.collect(source.take(), now);
+        if self.stream.is_over() {
+            return;
+        }
+        // Calls that a report told to be in progress have ended since, and their ends are counts.
+        let is_told = !self.stream.has_unsent() && !self.books.has_counts();
+        let until = *self.linger.get_or_insert(now + LINGER);
+        if is_told || until <= now {
+            self.finish(now);
+        } else if matches!(&self.stream, Stream::Open(open) if open.may_report()) {
+            self.report(source, now);
+        }
+    }
+
+    /// Ends the stream. What could not be reported is given up.
+    fn finish(&mut self, now: Instant) {
+        let calls =
+            self.books.clear() + self.stream.take_unsent().map_or(0, |report| report.calls());
+        if calls > 0 {
+            self.totals.calls_given_up += calls;
+            warn!(server = &*self.server, calls, "load was not reported");
+        }
+        self.linger = None;
+        match &self.stream {
+            Stream::Open(_) => {
+                debug!(server = &*self.server, "the last load report is sent");
+                self.outputs.push_back(LoadOutput::Finish);
+                let until = now + CLOSING;
+                self.stream = Stream::Closing { until };
+            }
+            Stream::Connecting => self.drop_stream(),
+            Stream::Waiting { .. } => self.stream = Stream::Idle,
+            Stream::Closing { .. } | Stream::Idle => {}
+        }
+    }
+
+    fn drop_stream(&mut self) {
+        self.outputs.push_back(LoadOutput::Close);
+        self.stream = Stream::Idle;
+    }
+
+    fn open(&mut self) {
+        self.totals.streams += 1;
+        self.stream = Stream::Connecting;
+        self.outputs.push_back(LoadOutput::Open);
+    }
+
+    /// gRFC A27: the first request has the node, and no load.
+    fn opened(&mut self) {
+        if !matches!(self.stream, Stream::Connecting) {
+            return;
+        }
+        let mut node = (*self.node).clone();
+        node.client_features.push(SEND_ALL_CLUSTERS.to_owned());
+        self.outputs
+            .push_back(LoadOutput::Send(Box::new(LoadStatsRequest {
+                node: Some(node),
+                cluster_stats: Vec::new(),
+            })));
+        self.stream = Stream::Open(Open::new());
+    }
+
+    /// Every response counts, not only the first. The time of the next report changes only with the interval.
+    fn response(&mut self, response: LoadStatsResponse, now: Instant) {
+        let Stream::Open(open) = &mut self.stream else {
+            return;
+        };
+        if response.report_endpoint_granularity && !self.told_granularity {
+            self.told_granularity = true;
+            let server = &*self.server;
+            warn!(
+                server,
+                "report_endpoint_granularity is not supported: load is reported by locality"
+            );
+        }
+        let asked = AskedReports::from(response);
+        if open.asked.as_ref() == Some(&asked) {
+            return;
+        }
+        let (server, interval) = (&*self.server, asked.interval);
+        info!(
+            server,
+            ?interval,
+            clusters = asked.names(),
+            "load reports are asked for"
+        );
+        let before = open.asked.replace(asked);
+        if before.is_none_or(|before| before.interval != interval) {
+            open.schedule(now);
+        }
+    }
+
+    fn sent(&mut self, now: Instant) {
+        let Stream::Open(open) = &mut self.stream else {
+            return;
+        };
+        if let Some(Sending::Report(report)) = open.sending.take() {
+            self.totals.reports += 1;
+            self.totals.calls += report.calls();
+            open.note_sent(report.calls(), now);
+        }
+        open.schedule(now);
+    }
+
+    fn closed(&mut self, end: &StreamEnd, now: Instant) {
+        let (answered, is_closing) = match &mut self.stream {
+            Stream::Open(open) => {
+                // Not handed over, so it goes into the next report.
+                if let Some(Sending::Report(report)) = open.sending.take() {
+                    self.books.put_back(report);
+                }
+                let doubt = open.in_doubt(now, UNREAD.max(end.silence));
+                self.totals.reports_in_doubt += doubt.reports;
+                self.totals.calls_in_doubt += doubt.calls;
+                (open.asked.is_some(), false)
+            }
+            Stream::Connecting => (false, false),
+            Stream::Closing { .. } => (true, true),
+            Stream::Idle | Stream::Waiting { .. } => return,
+        };
+        if is_closing {
+            debug!(server = &*self.server, "load reports have ended");
+            self.stream = Stream::Idle;
+            return;
+        }
+        let last_end = self.last_end.replace(now);
+        let is_short = last_end.is_some_and(|last| now.duration_since(last) < SHORT_LIFE);
+        if answered {
+            self.backoff.reset();
+        }
+        let (server, reason) = (&*self.server, &end.reason);
+        if answered && !is_short {
+            info!(server, %reason, "LRS stream ended; opening the next at once");
+            self.open();
+            return;
+        }
+        let wait = self.backoff.next_wait();
+        warn!(server, %reason, ?wait, "LRS stream failed");
+        self.stream = Stream::Waiting {
+            until: now + wait,
+            reason: Arc::clone(reason),
+        };
+    }
+
+    /// Makes the report that is due, and sends it unless it and the one before say nothing.
+    fn report(&mut self, source: &mut dyn LoadSource, now: Instant) {
+        self.books.collect(source.take(), now);
+        let Stream::Open(open) = &mut self.stream else {
+            return;
+        };
+        let Some(asked) = &open.asked else { return };
+        let report: Report = self.books.report(|cluster| asked.includes(cluster), now);
+        let was_zero = std::mem::replace(&mut open.last_was_zero, report.is_zero());
+        if was_zero && open.last_was_zero {
+            open.schedule(now);
+            return;
+        }
+        let calls = report.calls();
+        debug!(server = &*self.server, calls, "load report");
+        let request = encode::request(&report, now);
+        open.sending = Some(Sending::Report(report));
+        self.outputs.push_back(LoadOutput::Send(Box::new(request)));
+    }
+}
+
+impl AskedReports {
+    fn includes(&self, cluster: &str) -> bool {
+        let names = self.clusters.as_ref();
+        names.is_none_or(|names| names.contains(cluster))
+    }
+
+    fn names(&self) -> String {
+        match &self.clusters {
+            None => "all".to_owned(),
+            Some(names) => names
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", "),
+        }
+    }
+}
+
+impl From<LoadStatsResponse> for AskedReports {
+    fn from(response: LoadStatsResponse) -> Self {
+        let interval = response.load_reporting_interval.unwrap_or_default();
+        // An interval that is negative is as short as can be.
+        let seconds = interval.seconds.try_into().map(Duration::from_secs);
+        let nanos = interval.nanos.try_into().map(Duration::from_nanos);
+        let interval = seconds
+            .unwrap_or_default()
+            .saturating_add(nanos.unwrap_or_default());
+        let names = response.clusters.into_iter().collect();
+        Self {
+            interval: interval.max(MIN_INTERVAL),
+            clusters: (!response.send_all_clusters).then_some(names),
+        }
+    }
+}
