@@ -21,6 +21,9 @@ use tokio_rustls::rustls::ClientConfig;
 
 use crate::credentials::{BackendCredentials, CredentialsError};
 use crate::driver::{Command, Driver};
+use crate::load_reports::{
+    Identity, LoadRegistration, LoadReportStatus, LoadWake, Reporters, SharedLoadSource,
+};
 use crate::metrics::MetricsRecorder;
 use crate::registry;
 use crate::stream::Server;
@@ -50,6 +53,9 @@ pub(crate) struct Inner {
     pub(crate) target: Arc<str>,
     pub(crate) common: Arc<Common>,
     commands: mpsc::UnboundedSender<Command>,
+    backend: BackendCredentials,
+    recorder: Option<Arc<dyn MetricsRecorder>>,
+    load_reports: Reporters,
 }
 
 /// The part of a client that does not depend on its target. Clients that have it in common hold one
@@ -156,6 +162,38 @@ impl XdsClient {
     /// A subscriber, which watches many resources and gets those that changed together in one batch.
     pub fn subscriber(&self) -> Subscriber {
         Subscriber::new(self.clone())
+    }
+
+    /// Reports the load that a source counts to one of the client's servers (gRFC A27). `make` makes the source;
+    /// it must wake the client when the use of a cluster begins or ends. All sources of one server share a
+    /// stream, which is open while one of them is in use.
+    ///
+    /// When the registration is dropped, the rest of the counts is reported. Must be called in a tokio runtime.
+    pub fn report_loads<S: SharedLoadSource>(
+        &self,
+        server: &ServerConfig,
+        make: impl FnOnce(LoadWake) -> Arc<S>,
+    ) -> Result<(Arc<S>, LoadRegistration), XdsClientError> {
+        let inner = &self.inner;
+        let connect = || {
+            let link = Server {
+                uri: server.uri.as_str().into(),
+                transports: Transports::to(server, &inner.backend)?,
+                max_response_bytes: inner.settings.max_response_bytes,
+            };
+            let identity = Identity {
+                target: Arc::clone(&inner.target),
+                node: Arc::clone(&inner.bootstrap.node),
+                recorder: inner.recorder.clone(),
+            };
+            Ok((link, identity))
+        };
+        inner.load_reports.register(server, connect, make)
+    }
+
+    /// The load reports of the client, by server.
+    pub fn load_reports(&self) -> Vec<LoadReportStatus> {
+        self.inner.load_reports.statuses()
     }
 
     /// The target of the channel that the client serves; empty if it serves none.
@@ -353,13 +391,17 @@ impl XdsClientBuilder {
             configs.into_iter().map(server).collect();
         let (commands, receiver) = mpsc::unbounded();
         let target = Arc::clone(&self.target);
-        let mut driver = Driver::new(target, servers?, discovery, receiver, self.recorder);
+        let recorder = self.recorder.clone();
+        let mut driver = Driver::new(target, servers?, discovery, receiver, recorder);
         // `run` takes a reference, because a future keeps an argument by value in two places.
         tokio::spawn(async move { driver.run().await });
         Ok(XdsClient::from_inner(Arc::new(Inner {
             target: self.target,
             common,
             commands,
+            backend: self.backend,
+            recorder: self.recorder,
+            load_reports: Reporters::default(),
         })))
     }
 

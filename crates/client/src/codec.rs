@@ -14,9 +14,14 @@ pub(crate) const HEADER: usize = 5;
 /// A request as it goes out, with its header.
 pub(crate) fn encode(request: &Request) -> Bytes {
     match request {
-        Request::Delta(request) => with_header(&request.encode_to_vec()),
-        Request::Sotw(request) => with_header(&request.encode_to_vec()),
+        Request::Delta(request) => encode_message(request),
+        Request::Sotw(request) => encode_message(request),
     }
+}
+
+/// A message as it goes out, with its header.
+pub(crate) fn encode_message(message: &impl Message) -> Bytes {
+    with_header(&message.encode_to_vec())
 }
 
 fn with_header(message: &[u8]) -> Bytes {

@@ -29,8 +29,10 @@ mod csds;
 mod driver;
 mod flow;
 mod http_status;
+mod load_reports;
 mod messages;
 pub mod metrics;
+mod outgoing;
 mod registry;
 mod stream;
 mod subscriber;
@@ -41,5 +43,8 @@ pub use client::{XdsClient, XdsClientBuilder, XdsClientError};
 pub use credentials::CredentialsError;
 pub use csds::{Csds, csds_service};
 pub use http_status::code_of_http;
+pub use load_reports::{
+    LoadRegistration, LoadReportState, LoadReportStatus, LoadWake, SharedLoadSource, load_reports,
+};
 pub use subscriber::{Batch, Subscriber, Update};
 pub use watch::{Watch, WatchAll, WatchEvent};

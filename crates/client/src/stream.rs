@@ -3,30 +3,20 @@
 //! The driver must never wait for one server, because it serves all of them. So each stream is a task of its own,
 //! which tells the driver what happened, and reads one response at a time.
 
-use std::convert::Infallible;
 use std::error::Error as _;
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use crowfly_xds::{Ending, EndingKind, Protocol, Request, ServerId};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 use futures_channel::mpsc;
-use futures_util::StreamExt as _;
-use http::header::{CONTENT_TYPE, HeaderValue, TE};
-use http::{Method, Uri, Version};
-use http_body::Frame;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tonic::body::Body;
-use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
-use tower_service::Service as _;
 
 use crate::codec;
 use crate::messages::{Messages, TooLarge};
+use crate::outgoing::{Outgoing, call};
 use crate::transports::{Lease, Transports};
 
 const SOTW: &str =
@@ -147,12 +137,22 @@ impl Server {
         to_send: Requests,
         link: &Link,
     ) -> Result<(), Status> {
+        // The driver is told when the transport takes a message, because the timers of the resources that the
+        // message asks for start then.
+        let told = link.clone();
         let request = Outgoing {
-            to_send,
-            link: link.clone(),
+            messages: to_send,
+            take: move |request: &Request| {
+                told.tell(StreamEvent::Sent);
+                codec::encode(request)
+            },
+        };
+        let path = match protocol {
+            Protocol::Delta => DELTA,
+            Protocol::StateOfTheWorld => SOTW,
         };
         // Boxed: the future is large, and is needed only until the stream is open.
-        let response = Box::pin(call(lease, protocol, request)).await?;
+        let response = Box::pin(call(lease, path, Body::new(request))).await?;
         let Some(mut messages) = Messages::of(response, self.max_response_bytes)? else {
             return Ok(());
         };
@@ -204,57 +204,6 @@ impl Link {
         // The driver is gone only when the client is.
         let _ = self.events.unbounded_send((self.id, event));
     }
-}
-
-/// The body of the request. It tells the driver when the transport takes a message, because the timers of
-/// the resources that the message asks for start then.
-struct Outgoing {
-    to_send: Requests,
-    link: Link,
-}
-
-impl http_body::Body for Outgoing {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(request) = ready!(self.to_send.poll_next_unpin(cx)) else {
-            return Poll::Ready(None);
-        };
-        self.link.tell(StreamEvent::Sent);
-        Poll::Ready(Some(Ok(Frame::data(codec::encode(&request)))))
-    }
-}
-
-/// Opens the stream. Requests go out before the response's headers come, because a server may hold them back
-/// until its first response.
-async fn call(
-    lease: &Lease,
-    protocol: Protocol,
-    outgoing: Outgoing,
-) -> Result<http::Response<Body>, Status> {
-    let mut metadata = MetadataMap::new();
-    lease.authorize(&mut metadata).await?;
-    let mut request = http::Request::new(Body::new(outgoing));
-    *request.method_mut() = Method::POST;
-    *request.version_mut() = Version::HTTP_2;
-    *request.uri_mut() = Uri::from_static(match protocol {
-        Protocol::Delta => DELTA,
-        Protocol::StateOfTheWorld => SOTW,
-    });
-    *request.headers_mut() = metadata.into_headers();
-    let headers = request.headers_mut();
-    headers.insert(TE, HeaderValue::from_static("trailers"));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    let mut channel = lease.channel();
-    poll_fn(|cx| channel.poll_ready(cx))
-        .await
-        .map_err(|error| Status::unavailable(error_chain(&error)))?;
-    let response = channel.call(request).await;
-    response.map_err(|error| Status::from_error(error.into()))
 }
 
 fn read(message: &[u8], protocol: Protocol) -> Result<StreamEvent, Status> {

@@ -36,6 +36,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The time for which nothing may have come from a server when its connection times out.
+pub(crate) const SILENCE: Duration =
+    Duration::from_secs(KEEPALIVE_INTERVAL.as_secs() + KEEPALIVE_TIMEOUT.as_secs());
+
 /// The credentials of a channel for its backends: TLS, or none. They are used for xDS servers whose bootstrap
 /// entry has no `channel_creds` (gRFC A27 as it was first written).
 ///

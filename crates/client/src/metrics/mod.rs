@@ -7,6 +7,9 @@
 //! | [`MetricsRecorder::updates`] | `grpc.xds_client.resource_updates_valid`, `..._invalid` |
 //! | [`MetricsRecorder::resources`] | `grpc.xds_client.resources` |
 //!
+//! gRFC A78 has none for load reports. Ours are `crowfly.xds_client.load_reports`, `..._in_doubt` and
+//! `crowfly.xds_client.load_calls_in_doubt`.
+//!
 //! With the feature `opentelemetry`, `OpenTelemetry` is a recorder that reports them there.
 
 #[cfg(feature = "opentelemetry")]
@@ -38,6 +41,17 @@ pub trait MetricsRecorder: Debug + Send + Sync + 'static {
     /// A response held that many valid and invalid resources of a type.
     fn updates(&self, labels: ServerLabels<'_>, resource_type: &str, valid: u64, invalid: u64) {
         let _ = (labels, resource_type, valid, invalid);
+    }
+
+    /// A connection has taken so many more load reports (gRFC A27).
+    fn load_reports(&self, labels: ServerLabels<'_>, reports: u64) {
+        let _ = (labels, reports);
+    }
+
+    /// So many more load reports may not have arrived, because their stream broke. The attempts in them are
+    /// not reported again.
+    fn load_reports_in_doubt(&self, labels: ServerLabels<'_>, reports: u64, calls: u64) {
+        let _ = (labels, reports, calls);
     }
 
     /// There are that many resources of a type in that state; called again when it changes.

@@ -26,6 +26,9 @@ pub struct OpenTelemetry {
     updates_valid: Counter<u64>,
     updates_invalid: Counter<u64>,
     resources: Gauge<u64>,
+    load_reports: Counter<u64>,
+    load_reports_in_doubt: Counter<u64>,
+    load_calls_in_doubt: Counter<u64>,
 }
 
 impl OpenTelemetry {
@@ -57,6 +60,21 @@ impl OpenTelemetry {
                 .with_description("Resources, by state")
                 .with_unit("{resource}")
                 .build(),
+            load_reports: meter
+                .u64_counter("crowfly.xds_client.load_reports")
+                .with_description("Load reports that a connection has taken")
+                .with_unit("{report}")
+                .build(),
+            load_reports_in_doubt: meter
+                .u64_counter("crowfly.xds_client.load_reports_in_doubt")
+                .with_description("Load reports that may be lost, because their stream broke")
+                .with_unit("{report}")
+                .build(),
+            load_calls_in_doubt: meter
+                .u64_counter("crowfly.xds_client.load_calls_in_doubt")
+                .with_description("Attempts in load reports that may be lost")
+                .with_unit("{attempt}")
+                .build(),
         }
     }
 }
@@ -75,6 +93,16 @@ impl MetricsRecorder for OpenTelemetry {
         let attributes = [target, server, resource_type_label(resource_type)];
         self.updates_valid.add(valid, &attributes);
         self.updates_invalid.add(invalid, &attributes);
+    }
+
+    fn load_reports(&self, labels: ServerLabels<'_>, reports: u64) {
+        self.load_reports.add(reports, &of_server(labels));
+    }
+
+    fn load_reports_in_doubt(&self, labels: ServerLabels<'_>, reports: u64, calls: u64) {
+        let attributes = of_server(labels);
+        self.load_reports_in_doubt.add(reports, &attributes);
+        self.load_calls_in_doubt.add(calls, &attributes);
     }
 
     fn resources(&self, labels: ResourceLabels<'_>, count: u64) {

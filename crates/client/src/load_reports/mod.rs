@@ -1,0 +1,335 @@
+//! Load reports (LRS, gRFC A27): one stream per server that asks for them, shared by all users of a client.
+//!
+//! The rules are those of [`LoadReporter`]. Here is the task that drives one of them. It is apart from the task of
+//! ADS, so that neither ever waits for the other. It lives for as long as the client or a user of it, and then
+//! until the last report is sent.
+
+mod status;
+mod stream;
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crowfly_model::bootstrap::{Node, ServerConfig};
+use crowfly_names::ClusterLoad;
+use crowfly_xds::load_report::{LoadInput, LoadOutput, LoadReporter, LoadSource};
+use futures_channel::mpsc;
+use tokio::sync::Notify;
+use tokio::time::{self, sleep_until};
+
+pub use self::status::{LoadReportState, LoadReportStatus, load_reports};
+use self::stream::{LrsStream, StreamEvent};
+use crate::client::XdsClientError;
+use crate::metrics::{MetricsRecorder, ServerLabels};
+use crate::stream::Server;
+
+/// Counts of one user of a client, which all of its clusters share.
+pub trait SharedLoadSource: Debug + Send + Sync + 'static {
+    /// Returns whether the load of a cluster is counted now.
+    fn is_in_use(&self) -> bool;
+
+    /// Takes the load since the last time. A cluster is in it once more after its last use.
+    fn take(&self) -> Vec<ClusterLoad>;
+}
+
+/// Tells the client that a cluster of a source is in use from now on, or no longer.
+#[derive(Clone, Debug)]
+pub struct LoadWake(Arc<Notify>);
+
+impl LoadWake {
+    /// Has the client look at its sources. It never blocks.
+    pub fn wake(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// Keeps a source registered. When it is dropped, the rest of the counts is reported.
+#[derive(Debug)]
+pub struct LoadRegistration {
+    id: u64,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Drop for LoadRegistration {
+    fn drop(&mut self) {
+        // The task is gone only if its runtime is.
+        let _ = self.commands.unbounded_send(Command::Remove(self.id));
+    }
+}
+
+#[derive(Debug)]
+enum Command {
+    Add(u64, Arc<dyn SharedLoadSource>),
+    Remove(u64),
+}
+
+/// The tasks of one client, by server.
+#[derive(Debug, Default)]
+pub(crate) struct Reporters(Mutex<HashMap<ServerConfig, Handle>>);
+
+#[derive(Debug)]
+struct Handle {
+    commands: mpsc::UnboundedSender<Command>,
+    wake: Arc<Notify>,
+    status: Arc<Mutex<LoadReportStatus>>,
+}
+
+/// The parts of a client that a task needs.
+pub(crate) struct Identity {
+    pub(crate) target: Arc<str>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) recorder: Option<Arc<dyn MetricsRecorder>>,
+}
+
+impl Reporters {
+    /// Registers the source that `make` makes, for reports to `server`. The first one starts the task.
+    pub(crate) fn register<S: SharedLoadSource>(
+        &self,
+        config: &ServerConfig,
+        server: impl FnOnce() -> Result<(Server, Identity), XdsClientError>,
+        make: impl FnOnce(LoadWake) -> Arc<S>,
+    ) -> Result<(Arc<S>, LoadRegistration), XdsClientError> {
+        let mut handles = self.handles();
+        let known = handles.get(config);
+        if known.is_none_or(|handle| handle.commands.is_closed()) {
+            let (server, identity) = server()?;
+            handles.insert(config.clone(), start(server, identity));
+        }
+        let handle = &handles[config];
+        let source = make(LoadWake(Arc::clone(&handle.wake)));
+        let (id, commands) = (fastrand::u64(..), handle.commands.clone());
+        let shared: Arc<dyn SharedLoadSource> = Arc::<S>::clone(&source);
+        // It fails only if the runtime of the task has ended.
+        let _ = commands.unbounded_send(Command::Add(id, shared));
+        Ok((source, LoadRegistration { id, commands }))
+    }
+
+    /// The state of every task.
+    pub(crate) fn statuses(&self) -> Vec<LoadReportStatus> {
+        let handles = self.handles();
+        let statuses = handles
+            .values()
+            .map(|handle| locked(&handle.status).clone());
+        let mut statuses: Vec<_> = statuses.collect();
+        statuses.sort_by(|left, right| left.server.cmp(&right.server));
+        statuses
+    }
+
+    fn handles(&self) -> MutexGuard<'_, HashMap<ServerConfig, Handle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn locked(status: &Mutex<LoadReportStatus>) -> MutexGuard<'_, LoadReportStatus> {
+    status.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn start(server: Server, identity: Identity) -> Handle {
+    let (commands, receiver) = mpsc::unbounded();
+    let (to_events, events) = mpsc::unbounded();
+    let wake = Arc::new(Notify::new());
+    let status = LoadReportStatus::idle(&identity.target, &server.uri);
+    let status = Arc::new(Mutex::new(status));
+    let seed = fastrand::u64(..);
+    let mut task = Task {
+        reporter: LoadReporter::new(identity.node, Arc::clone(&server.uri), seed),
+        target: identity.target,
+        recorder: identity.recorder,
+        server,
+        sources: Sources::default(),
+        commands: Some(receiver),
+        wake: Arc::clone(&wake),
+        stream: None,
+        streams_opened: 0,
+        events,
+        to_events,
+        status: Arc::clone(&status),
+    };
+    tokio::spawn(async move { task.run().await });
+    Handle {
+        commands,
+        wake,
+        status,
+    }
+}
+
+/// The task that reports to one server.
+struct Task {
+    target: Arc<str>,
+    server: Server,
+    recorder: Option<Arc<dyn MetricsRecorder>>,
+    reporter: LoadReporter,
+    sources: Sources,
+    /// `None` once the client and all of its users are gone.
+    commands: Option<mpsc::UnboundedReceiver<Command>>,
+    wake: Arc<Notify>,
+    stream: Option<LrsStream>,
+    streams_opened: u64,
+    events: mpsc::UnboundedReceiver<(u64, StreamEvent)>,
+    to_events: mpsc::UnboundedSender<(u64, StreamEvent)>,
+    status: Arc<Mutex<LoadReportStatus>>,
+}
+
+impl Task {
+    async fn run(&mut self) {
+        while self.commands.is_some() || !self.sources.is_empty() || !self.reporter.is_idle() {
+            let wake = Arc::clone(&self.wake);
+            tokio::select! {
+                command = next(&mut self.commands) => {
+                    match command {
+                        Some(command) => self.sources.command(command),
+                        None => self.commands = None,
+                    }
+                    self.input(LoadInput::Changed);
+                }
+                () = wake.notified() => self.input(LoadInput::Changed),
+                Ok((id, event)) = self.events.recv() => self.event(id, event),
+                () = until(self.reporter.next_timeout()) => {
+                    self.reporter.handle_timeout(&mut self.sources, now());
+                }
+            }
+            self.act();
+            self.tell_status();
+        }
+    }
+
+    fn input(&mut self, input: LoadInput) {
+        self.reporter.handle(input, &mut self.sources, now());
+    }
+
+    fn event(&mut self, id: u64, event: StreamEvent) {
+        let Some(stream) = self.stream.as_ref().filter(|stream| stream.id == id) else {
+            return;
+        };
+        let input = match event {
+            StreamEvent::Closed(end) => {
+                self.stream = None;
+                LoadInput::Closed(end)
+            }
+            StreamEvent::Opened => LoadInput::Opened,
+            StreamEvent::Response(response) => {
+                stream.resume();
+                LoadInput::Response(response)
+            }
+            StreamEvent::Sent => LoadInput::Sent,
+        };
+        self.input(input);
+    }
+
+    fn act(&mut self) {
+        while let Some(output) = self.reporter.poll_output() {
+            match output {
+                LoadOutput::Close => self.stream = None,
+                LoadOutput::Finish => {
+                    if let Some(stream) = &mut self.stream {
+                        stream.finish();
+                    }
+                }
+                LoadOutput::Open => {
+                    self.streams_opened += 1;
+                    let events = self.to_events.clone();
+                    let stream = LrsStream::open(&self.server, self.streams_opened, events);
+                    self.stream = Some(stream);
+                }
+                LoadOutput::Send(request) => {
+                    if let Some(stream) = &self.stream {
+                        stream.send(request);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_status(&self) {
+        let totals = self.reporter.totals();
+        let before = {
+            let mut status = locked(&self.status);
+            status.state = LoadReportState::of(&self.reporter);
+            std::mem::replace(&mut status.totals, totals)
+        };
+        if let Some(recorder) = &self.recorder
+            && before != totals
+        {
+            let labels = ServerLabels {
+                target: &self.target,
+                server: &self.server.uri,
+            };
+            recorder.load_reports(labels, totals.reports - before.reports);
+            recorder.load_reports_in_doubt(
+                labels,
+                totals.reports_in_doubt - before.reports_in_doubt,
+                totals.calls_in_doubt - before.calls_in_doubt,
+            );
+        }
+    }
+}
+
+/// The sources of all users, as one.
+#[derive(Default)]
+struct Sources(Vec<Registered>);
+
+struct Registered {
+    id: u64,
+    source: Arc<dyn SharedLoadSource>,
+    /// False once its user is gone. It stays until its last calls have ended.
+    has_user: bool,
+}
+
+impl Sources {
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Add(id, source) => self.0.push(Registered {
+                id,
+                source,
+                has_user: true,
+            }),
+            Command::Remove(id) => {
+                let registered = self.0.iter_mut().find(|source| source.id == id);
+                registered.into_iter().for_each(|it| it.has_user = false);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl LoadSource for Sources {
+    fn is_in_use(&self) -> bool {
+        self.0.iter().any(|it| it.source.is_in_use())
+    }
+
+    fn take(&mut self) -> Vec<ClusterLoad> {
+        let mut loads = Vec::new();
+        self.0.retain(|it| {
+            // Looked up before the counts are taken, so that those of the last call are among them.
+            let is_live = it.has_user || it.source.is_in_use();
+            loads.extend(it.source.take());
+            is_live
+        });
+        loads
+    }
+}
+
+async fn next(commands: &mut Option<mpsc::UnboundedReceiver<Command>>) -> Option<Command> {
+    match commands {
+        Some(commands) => commands.recv().await.ok(),
+        None => pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline.into()).await,
+        None => pending().await,
+    }
+}
+
+/// tokio's clock, which tests can stop.
+fn now() -> Instant {
+    time::Instant::now().into_std()
+}

@@ -1,0 +1,177 @@
+//! One LRS stream over tonic, as events.
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowfly_xds::load_report::StreamEnd;
+use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
+use futures_channel::mpsc;
+use prost::Message as _;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tracing::warn;
+
+use crate::codec;
+use crate::credentials::SILENCE;
+use crate::messages::Messages;
+use crate::outgoing::{Outgoing, call};
+use crate::stream::{Server, error_chain};
+use crate::transports::Lease;
+
+const PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
+
+/// The largest response. It holds the names of clusters and nothing else.
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
+
+/// An event on a stream, for the task that owns it.
+#[derive(Debug)]
+pub(super) enum StreamEvent {
+    Closed(StreamEnd),
+    Opened,
+    Response(LoadStatsResponse),
+    Sent,
+}
+
+pub(super) type Events = mpsc::UnboundedSender<(u64, StreamEvent)>;
+
+/// A stream that is open or being opened. Dropping it ends it at once.
+#[derive(Debug)]
+pub(super) struct LrsStream {
+    pub(super) id: u64,
+    requests: Option<mpsc::UnboundedSender<Box<LoadStatsRequest>>>,
+    resume: Arc<Notify>,
+    task: JoinHandle<()>,
+}
+
+impl LrsStream {
+    /// Opens a stream in the background. Its first event is `Opened` or `Closed`; after each response it reads
+    /// no further until it is resumed.
+    pub(super) fn open(server: &Server, id: u64, events: Events) -> Self {
+        let (requests, to_send) = mpsc::unbounded();
+        let resume = Arc::new(Notify::new());
+        let run = Run {
+            id,
+            server: server.clone(),
+            events,
+            resume: Arc::clone(&resume),
+        };
+        let task = tokio::spawn(async move {
+            let end = run.to_end(to_send).await;
+            run.tell(StreamEvent::Closed(end));
+        });
+        Self {
+            id,
+            requests: Some(requests),
+            resume,
+            task,
+        }
+    }
+
+    /// Queues a request. It is lost if the stream has ended, and `Closed` tells the task that.
+    pub(super) fn send(&self, request: Box<LoadStatsRequest>) {
+        if let Some(requests) = &self.requests {
+            let _ = requests.unbounded_send(request);
+        }
+    }
+
+    /// Ends the client's half of the stream, after the requests that are queued.
+    pub(super) fn finish(&mut self) {
+        self.requests = None;
+    }
+
+    /// Lets the next response be read.
+    pub(super) fn resume(&self) {
+        self.resume.notify_one();
+    }
+}
+
+impl Drop for LrsStream {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A stream from its own side.
+struct Run {
+    id: u64,
+    server: Server,
+    events: Events,
+    resume: Arc<Notify>,
+}
+
+impl Run {
+    async fn to_end(&self, to_send: mpsc::UnboundedReceiver<Box<LoadStatsRequest>>) -> StreamEnd {
+        let uri = &self.server.uri;
+        let lease = match self.server.transports.lease().await {
+            Ok(lease) => lease,
+            Err(reason) => return StreamEnd::told(format!("cannot connect to {uri}: {reason}")),
+        };
+        self.tell(StreamEvent::Opened);
+        match self.converse(&lease, to_send).await {
+            Ok(()) => StreamEnd::told(format!("{uri} ended the stream")),
+            Err(status) => {
+                if status.code() == Code::Unavailable {
+                    lease.discard();
+                }
+                end_of(uri, &status)
+            }
+        }
+    }
+
+    async fn converse(
+        &self,
+        lease: &Lease,
+        to_send: mpsc::UnboundedReceiver<Box<LoadStatsRequest>>,
+    ) -> Result<(), Status> {
+        let (id, events) = (self.id, self.events.clone());
+        let request = Outgoing {
+            messages: to_send,
+            // From here on the report belongs to the connection.
+            take: move |request: &LoadStatsRequest| {
+                let _ = events.unbounded_send((id, StreamEvent::Sent));
+                codec::encode_message(request)
+            },
+        };
+        let response = Box::pin(call(lease, PATH, Body::new(request))).await?;
+        let Some(mut messages) = Messages::of(response, MAX_RESPONSE_BYTES)? else {
+            return Ok(());
+        };
+        let read = |message: &[u8]| Ok(LoadStatsResponse::decode(message));
+        while let Some(response) = messages.next(read).await? {
+            match response {
+                Ok(response) => {
+                    self.tell(StreamEvent::Response(response));
+                    self.resume.notified().await;
+                }
+                Err(error) => {
+                    let server = &*self.server.uri;
+                    warn!(server, %error, "an LRS response is not valid and has no effect");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, event: StreamEvent) {
+        // The task that listens is gone only when nothing is to be reported.
+        let _ = self.events.unbounded_send((self.id, event));
+    }
+}
+
+fn end_of(uri: &str, status: &Status) -> StreamEnd {
+    let cause = status.source().map(|source| error_chain(source));
+    let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+    let (code, message) = (status.code(), status.message());
+    // Only a connection that timed out was silent; every other end came from the other side.
+    let silence = match cause.contains("timed out") {
+        true => SILENCE,
+        false => Duration::ZERO,
+    };
+    StreamEnd {
+        reason: format!("{uri} ended the stream with {code:?}: {message}{cause}").into(),
+        silence,
+    }
+}
