@@ -11,6 +11,7 @@ use crowfly_xds::{Missing, Resolved};
 
 pub(crate) use self::plain::{PlainConfigs, PlainSource};
 use crate::config_watch::{ConfigSource as XdsSource, ConfigWatch};
+use crate::load_reports::LoadStores;
 
 /// The source of a channel's configurations. It watches nothing until [`watch`](Self::watch) is called.
 #[derive(Debug)]
@@ -25,6 +26,14 @@ impl ConfigSource {
         match self {
             Self::Plain(source) => Configs::Plain(Box::new(source.watch())),
             Self::Xds(source) => Configs::Xds(Box::new(source.watch())),
+        }
+    }
+
+    /// The load counting of the channel; nothing is counted without a control plane.
+    pub(crate) fn load_stores(&self) -> LoadStores {
+        match self {
+            Self::Plain(_) => LoadStores::default(),
+            Self::Xds(source) => LoadStores::new(source.client.clone()),
         }
     }
 

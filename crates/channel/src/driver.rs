@@ -91,7 +91,7 @@ impl Driver {
             routes: None,
             clusters,
             ended_leases,
-            planner: Planner::new(choice),
+            planner: Planner::new(choice).with_loads(source.load_stores()),
             source,
             balancer: Balancer::new(fastrand::u64(..), counters),
             endpoints,

@@ -81,6 +81,7 @@
 //! | `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING` | on: data errors as gRFC A88 has them |
 //! | `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` | on: lists of clusters as resources (gRFC A99) |
 //! | `GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS` | off: clusters may not trust the system's roots (gRFC A82) |
+//! | `GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION` | off: load reports have all named metrics of backends (gRFC A64), whatever clusters ask for (gRFC A85) |
 //! | `GRPC_EXPERIMENTAL_XDS_SNI` | off: clusters do not set or check SNI (gRFC A101) |
 //! | `GRPC_USE_CHANNEL_AUTHORITY_IF_NO_SNI_APPLICABLE` | on: the channel's authority is the SNI of clusters that set none (gRFC A101) |
 //! | `GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT` | on: the leaves of an aggregate are balanced by the aggregate's policy, as before gRFC A75, if it names one |
@@ -104,6 +105,7 @@ mod forecast;
 mod health;
 mod hostnames;
 mod idle;
+mod load_reports;
 pub mod metrics;
 mod named;
 mod not_grpc;

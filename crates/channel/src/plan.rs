@@ -23,6 +23,7 @@ use crowfly_xds::{ClusterResult, ClusterState, XdsConfig};
 
 use self::endpoints::{Weighing, draining, takes_calls};
 use self::names::ChildNames;
+use crate::load_reports::LoadStores;
 use crate::policy;
 use crate::routing::joined;
 
@@ -40,6 +41,7 @@ pub(crate) struct Planner {
     by_aggregate: bool,
     weighing: Weighing,
     keep_priorities: Duration,
+    loads: LoadStores,
     leaves: HashMap<LeafKey, Box<Known>>,
 }
 
@@ -94,8 +96,14 @@ impl Planner {
             by_aggregate: is_switched_on(BACKWARD_COMPAT),
             weighing: Weighing::from_env(),
             keep_priorities: if keep { RETENTION } else { Duration::ZERO },
+            loads: LoadStores::default(),
             leaves: HashMap::new(),
         }
+    }
+
+    /// Has the clusters that ask for it count their load.
+    pub(crate) fn with_loads(self, loads: LoadStores) -> Self {
+        Self { loads, ..self }
     }
 
     /// The plan for one cluster of a config. The notes say what troubles it (gRFC A88).
@@ -183,13 +191,15 @@ impl Planner {
     }
 
     fn make(
-        &self,
+        &mut self,
         name: &Arc<str>,
         state: &ClusterState,
         leaf: &cluster::LeafCluster,
         policy: &LbPolicy,
         mut names: ChildNames,
     ) -> (Node, ChildNames) {
+        let reporting = leaf.load_reporting.as_ref();
+        let load = reporting.and_then(|reporting| self.loads.plan(reporting));
         let endpoints = state.endpoints();
         let none = Vec::new();
         let priorities = endpoints.map_or(&none, |endpoints| &endpoints.priorities);
@@ -219,7 +229,7 @@ impl Planner {
             eds_service_name: eds_service_name(leaf),
             drops: endpoints.map_or_else(|| Arc::from([]), |endpoints| drops(endpoints)),
             max_concurrent_requests: leaf.max_concurrent_requests,
-            load: None,
+            load,
             outlier_detection: leaf.outlier_detection.as_deref().map(outlier_detection),
             note: note(state).map(Into::into),
             draining: priorities.iter().flat_map(|p| draining(p)).collect(),

@@ -53,7 +53,6 @@ pub(crate) struct Inner {
     pub(crate) target: Arc<str>,
     pub(crate) common: Arc<Common>,
     commands: mpsc::UnboundedSender<Command>,
-    backend: BackendCredentials,
     recorder: Option<Arc<dyn MetricsRecorder>>,
     load_reports: Reporters,
 }
@@ -178,12 +177,12 @@ impl XdsClient {
         let connect = || {
             let link = Server {
                 uri: server.uri.as_str().into(),
-                transports: Transports::to(server, &inner.backend)?,
-                max_response_bytes: inner.settings.max_response_bytes,
+                transports: Transports::to(server, &inner.common.settings.backend)?,
+                max_response_bytes: inner.common.settings.max_response_bytes,
             };
             let identity = Identity {
                 target: Arc::clone(&inner.target),
-                node: Arc::clone(&inner.bootstrap.node),
+                node: Arc::clone(&inner.common.bootstrap.node),
                 recorder: inner.recorder.clone(),
             };
             Ok((link, identity))
@@ -399,7 +398,6 @@ impl XdsClientBuilder {
             target: self.target,
             common,
             commands,
-            backend: self.backend,
             recorder: self.recorder,
             load_reports: Reporters::default(),
         })))

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use crowfly_lb::{Call, CallContext, CallOutcome, Demand, Pick};
-use http::Response;
+use http::{HeaderMap, Response};
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::body::Body;
@@ -20,6 +20,7 @@ use tonic::{Code, Status};
 use super::PREVIOUS_ATTEMPTS;
 use super::decision::Decision;
 use super::failed::{CallError, Failed};
+use super::orca::OrcaLoadReport;
 use super::recording::AttemptRecord;
 use super::retry::{Ended, How, Pushback};
 use super::throttle::Tally;
@@ -136,6 +137,7 @@ impl Attempt {
         match self.in_head {
             // The caller of a Trailers-Only response need not read its body.
             Some(code) => {
+                self.record_metrics(response.headers());
                 self.token.will_end(CallOutcome::Status(code));
                 self.record.will_end(CallOutcome::Status(code));
             }
@@ -169,6 +171,15 @@ impl Attempt {
                 Err(Failed::with_response(Ended { how, pushback }, response))
             }
             None => Ok(response),
+        }
+    }
+
+    /// Adds the metrics that the backend sent with the end of the attempt to the load of the cluster.
+    fn record_metrics(&self, trailers: &HeaderMap) {
+        if self.token.wants_metrics()
+            && let Some(report) = OrcaLoadReport::find(trailers)
+        {
+            self.token.record_metrics(&report.metrics());
         }
     }
 
@@ -321,6 +332,12 @@ impl Guard for InFlight {
 
     fn worded(&self, status: Status) -> Status {
         named(status, &self.node)
+    }
+
+    fn trailers(self: Pin<&mut Self>, trailers: &HeaderMap) {
+        if let Some(attempt) = self.project().attempt {
+            attempt.record_metrics(trailers);
+        }
     }
 
     fn ended(self: Pin<&mut Self>, end: Result<Option<i32>, SendErrorKind>) {

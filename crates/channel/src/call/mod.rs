@@ -9,6 +9,7 @@ mod attempt;
 mod decision;
 mod failed;
 mod filter;
+mod orca;
 mod recording;
 mod retry;
 mod throttle;

@@ -96,6 +96,9 @@ impl<G: Guard> Body for ResponseBody<G> {
                 return Poll::Ready(Some(Ok(frame)));
             }
             Some(Ok(frame)) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    this.guard.as_mut().trailers(trailers);
+                }
                 let status = frame.trailers_ref().and_then(grpc_status);
                 (Some(Ok(frame)), Ok(status))
             }
@@ -146,6 +149,11 @@ pub trait Guard {
     /// Turns a failure of the transport into the status that the caller sees.
     fn worded(&self, status: Status) -> Status {
         status
+    }
+
+    /// Hears of the trailers of the response, before its end.
+    fn trailers(self: Pin<&mut Self>, trailers: &HeaderMap) {
+        let _ = trailers;
     }
 
     /// Hears that the stream has ended: with the gRPC status in the trailers if there is one, or by an

@@ -33,6 +33,7 @@ mod health;
 mod idle;
 mod keepalive;
 mod limits;
+mod load_reports;
 mod logs;
 mod metrics;
 mod not_grpc;

@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Every instrument has the name, the unit, the labels and the value of gRFC A78.
+    /// Every instrument has the name, the unit, the labels and the value of gRFC A78, or of our own.
     #[test]
     fn instruments_are_those_of_a78() {
         let exporter = Exporter::default();
@@ -165,6 +165,8 @@ mod tests {
             resource_type: "T",
         };
         recorder.resources(labels, 4);
+        recorder.load_reports(server, 3);
+        recorder.load_reports_in_doubt(server, 1, 20);
         provider.force_flush().unwrap();
 
         let of_server = "grpc.target=xds:///svc grpc.xds.server=control:1";
@@ -173,18 +175,17 @@ mod tests {
         let of_resource = "grpc.target=xds:///svc grpc.xds.authority=#old \
                            grpc.xds.cache_state=acked grpc.xds.resource_type=T";
         let expected = [
-            ("connected {bool}", of_server, 0),
-            ("resource_updates_invalid {resource}", of_update, 1),
-            ("resource_updates_valid {resource}", of_update, 5),
-            ("resources {resource}", of_resource, 4),
-            ("server_failure {failure}", of_server, 1),
+            ("crowfly.xds_client.load_calls_in_doubt {attempt}", of_server, 20),
+            ("crowfly.xds_client.load_reports {report}", of_server, 3),
+            ("crowfly.xds_client.load_reports_in_doubt {report}", of_server, 1),
+            ("grpc.xds_client.connected {bool}", of_server, 0),
+            ("grpc.xds_client.resource_updates_invalid {resource}", of_update, 1),
+            ("grpc.xds_client.resource_updates_valid {resource}", of_update, 5),
+            ("grpc.xds_client.resources {resource}", of_resource, 4),
+            ("grpc.xds_client.server_failure {failure}", of_server, 1),
         ];
-        let expected = expected.map(|(name, labels, value)| {
-            (
-                format!("grpc.xds_client.{name}"),
-                (labels.to_owned(), value),
-            )
-        });
+        let expected =
+            expected.map(|(name, labels, value)| (name.to_owned(), (labels.to_owned(), value)));
         assert_eq!(*exporter.points.lock().unwrap(), expected.into());
     }
 

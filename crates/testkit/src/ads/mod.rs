@@ -31,6 +31,7 @@ use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
 };
+use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::LoadReportingServiceServer;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
@@ -39,6 +40,7 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::socket::Socket;
+use crate::lrs::LrsService;
 use crate::{NODE_ID, Said};
 
 pub use by_hand::AdsServer;
@@ -81,6 +83,8 @@ pub(crate) type Responses = mpsc::UnboundedSender<Result<Said, Status>>;
 pub(crate) struct Server<B> {
     socket: Socket,
     pub(crate) behaviour: B,
+    /// The LRS service on the same socket, if there is one.
+    pub(crate) lrs: Option<LrsService>,
 }
 
 impl<B: Behaviour> Server<B> {
@@ -89,6 +93,7 @@ impl<B: Behaviour> Server<B> {
         Self {
             socket: Socket::reserve(),
             behaviour,
+            lrs: None,
         }
     }
 
@@ -123,7 +128,11 @@ impl<B: Behaviour> Server<B> {
     /// Accepts connections again.
     pub(crate) fn restart(&mut self) {
         let service = AggregatedDiscoveryServiceServer::new(Service(self.behaviour.clone()));
-        self.socket.start(Routes::new(service));
+        let routes = Routes::new(service);
+        self.socket.start(match self.lrs.clone() {
+            None => routes,
+            Some(lrs) => routes.add_service(LoadReportingServiceServer::new(lrs)),
+        });
     }
 }
 

@@ -13,7 +13,9 @@ use tokio::time::timeout;
 use super::PATIENCE;
 use super::names::AskedNames;
 use super::snapshot::{SnapshotServer, StreamWitness, Witness};
+use crate::LrsServer;
 use crate::builders::Resources;
+use crate::lrs::lrs;
 
 /// A control plane for tests of what a client does with resources, not of how it gets them. It
 /// speaks both variants of the protocol.
@@ -29,6 +31,15 @@ impl ResourceServer {
         let mut server = Self::stopped(resources);
         server.restart();
         server
+    }
+
+    /// Starts to serve `resources`, and to take load reports on the same socket.
+    pub fn start_with_lrs(resources: &Resources) -> (Self, LrsServer) {
+        let mut server = Self::stopped(resources);
+        let (lrs, service) = lrs();
+        server.server.server.lrs = Some(service);
+        server.restart();
+        (server, lrs)
     }
 
     /// A server that refuses connections until [`restart`](Self::restart).

@@ -7,7 +7,8 @@ use envoy_types::pb::envoy::config::cluster::v3::{
     cluster::{ClusterDiscoveryType, CustomClusterType, DiscoveryType, EdsClusterConfig, LbPolicy},
 };
 use envoy_types::pb::envoy::config::core::v3::{
-    Address, SocketAddress, TransportSocket, address, socket_address::PortSpecifier,
+    Address, ConfigSource, SelfConfigSource, SocketAddress, TransportSocket, address,
+    config_source::ConfigSourceSpecifier, socket_address::PortSpecifier,
     transport_socket::ConfigType,
 };
 use envoy_types::pb::envoy::config::endpoint::v3::{
@@ -81,6 +82,21 @@ impl ClusterBuilder {
     /// Sets the balancing policies; the client uses the first that it knows.
     pub fn policies(self, policies: impl IntoIterator<Item = Any>) -> Self {
         self.edit(|cluster| cluster.load_balancing_policy = Some(policy::list(policies)))
+    }
+
+    /// Asks for load reports to the server that sends the cluster (gRFC A27), with these metrics of backends
+    /// (gRFC A85).
+    pub fn load_reports<'a>(self, metrics: impl IntoIterator<Item = &'a str>) -> Self {
+        let names = metrics.into_iter().map(ToOwned::to_owned).collect();
+        self.edit(|cluster| {
+            cluster.lrs_server = Some(ConfigSource {
+                config_source_specifier: Some(ConfigSourceSpecifier::Self_(
+                    SelfConfigSource::default(),
+                )),
+                ..ConfigSource::default()
+            });
+            cluster.lrs_report_endpoint_metrics = names;
+        })
     }
 
     /// Asks for TLS to the endpoints (gRFC A29).
