@@ -162,7 +162,7 @@ impl Run {
 }
 
 fn end_of(uri: &str, status: &Status) -> StreamEnd {
-    let cause = status.source().map(|source| error_chain(source));
+    let cause = status.source().map(error_chain);
     let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
     let (code, message) = (status.code(), status.message());
     // Only a connection that timed out was silent; every other end came from the other side.

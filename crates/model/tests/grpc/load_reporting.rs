@@ -109,7 +109,7 @@ fn parse(proto: &pb::Cluster, features: &Features) -> Cluster {
 
 fn reporting(proto: &pb::Cluster, features: &Features) -> Option<LoadReporting> {
     match parse(proto, features).kind {
-        ClusterKind::Leaf(leaf) => leaf.load_reporting,
+        ClusterKind::Leaf(leaf) => leaf.load_reporting.map(|reporting| *reporting),
         ClusterKind::Aggregate(_) => None,
     }
 }

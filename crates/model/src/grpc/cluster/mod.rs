@@ -74,7 +74,7 @@ pub struct LeafCluster {
     /// The greatest number of calls that may be open at a time. Calls over the limit fail (gRFC A32).
     pub max_concurrent_requests: u32,
     /// The load reports to the server that the cluster came from; `None` if it asks for none (gRFC A27).
-    pub load_reporting: Option<LoadReporting>,
+    pub load_reporting: Option<Box<LoadReporting>>,
     /// The health of endpoints that sessions may stick to (gRFC A55).
     pub session_health: BTreeSet<Health>,
     /// The time for which a connection is kept for a session that makes no call (gRFC A75).
@@ -185,7 +185,7 @@ fn parse_leaf(
         source: source?,
         lb_policy: lb_policy?,
         max_concurrent_requests: settings.max_concurrent_requests,
-        load_reporting,
+        load_reporting: load_reporting.map(Box::new),
         session_health,
         session_idle_timeout: settings.session_idle_timeout,
         outlier_detection: settings.outlier_detection.map(Box::new),
