@@ -25,8 +25,8 @@ use std::{
 
 use crowfly_lb::{
     Balancer, BalancerEvent, CallContext, ChoiceCount, ClusterPlan, Command, DropCategory,
-    Endpoint, EndpointId, EndpointState, Leaf, Locality, LocalityId, Node, OverrideHost, Pick,
-    Picker, Plan, Policy, Priority, PriorityChild, RingSize, timing::RETENTION,
+    Endpoint, EndpointId, EndpointState, Leaf, LoadPlan, LoadStore, Locality, LocalityId, Node,
+    OverrideHost, Pick, Picker, Plan, Policy, Priority, PriorityChild, RingSize, timing::RETENTION,
 };
 
 const SAMPLES: usize = 20;
@@ -64,6 +64,18 @@ fn main() {
                 limits.push((ratio, LIMIT_RATIO, "times that at 10,000"));
             }
         }
+    }
+    let pickers = SIZES.map(|size| Bench::of(&counted(size)).picker);
+    for threads in [1, 2] {
+        let cost = pickers.each_ref().map(|picker| minimum(picker, threads));
+        println!(
+            "{:<34}{:>8.1}{:>8.1}{:>8.1}{:>14.2}",
+            format!("round_robin, load counted, {threads} threads"),
+            cost[0],
+            cost[1],
+            cost[2],
+            cost[2] / cost[1]
+        );
     }
     println!("\nns per pick of a session under round_robin, and end of call");
     for (what, session) in [
@@ -287,9 +299,13 @@ struct Bench {
 
 impl Bench {
     fn ready(policy: &Policy, size: u32) -> Self {
+        Self::of(&plan(policy, size))
+    }
+
+    fn of(plan: &Plan) -> Self {
         let now = Instant::now();
         let mut balancer = Balancer::new(1, Arc::default());
-        balancer.handle(BalancerEvent::Plan(Arc::new(plan(policy, size))), now);
+        balancer.handle(BalancerEvent::Plan(Arc::new(plan.clone())), now);
         balancer.flush(now);
         // Some policies connect only what calls ask for.
         for view in balancer.endpoints("bench") {
@@ -350,6 +366,19 @@ impl Bench {
 /// An aggregate of two leaf clusters, the first with `size` endpoints in localities of unequal
 /// weight.
 fn plan(policy: &Policy, size: u32) -> Plan {
+    plan_counted(policy, size, None)
+}
+
+/// The same with round_robin, whose calls are counted for load reports (A27).
+fn counted(size: u32) -> Plan {
+    let load = LoadPlan {
+        store: Arc::new(LoadStore::new(|| {})),
+        metrics: Arc::default(),
+    };
+    plan_counted(&Policy::RoundRobin, size, Some(&load))
+}
+
+fn plan_counted(policy: &Policy, size: u32, load: Option<&LoadPlan>) -> Plan {
     let leaves = [("first", size), ("second", 1)].map(|(name, size)| {
         let cluster = ClusterPlan {
             name: name.into(),
@@ -359,7 +388,7 @@ fn plan(policy: &Policy, size: u32) -> Plan {
                 per_million: 1,
             }]),
             max_concurrent_requests: 1024,
-            load: None,
+            load: load.cloned(),
             outlier_detection: None,
             note: None,
             draining: Arc::from([]),

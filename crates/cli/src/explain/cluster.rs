@@ -99,7 +99,7 @@ impl Walk<'_> {
         let outliers = leaf.outlier_detection.as_deref();
         shown.outlier_detection = outliers.map(OutlierReport::from);
         shown.session_idle_seconds = Some(leaf.session_idle_timeout.as_secs_f64());
-        let load = leaf.load_reporting.as_ref();
+        let load = leaf.load_reporting.as_deref();
         shown.load_reports = load.map(LoadReportsReport::from);
         shown.source = Some(source);
         if let Some(endpoints) = endpoints {

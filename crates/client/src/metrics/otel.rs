@@ -175,12 +175,28 @@ mod tests {
         let of_resource = "grpc.target=xds:///svc grpc.xds.authority=#old \
                            grpc.xds.cache_state=acked grpc.xds.resource_type=T";
         let expected = [
-            ("crowfly.xds_client.load_calls_in_doubt {attempt}", of_server, 20),
+            (
+                "crowfly.xds_client.load_calls_in_doubt {attempt}",
+                of_server,
+                20,
+            ),
             ("crowfly.xds_client.load_reports {report}", of_server, 3),
-            ("crowfly.xds_client.load_reports_in_doubt {report}", of_server, 1),
+            (
+                "crowfly.xds_client.load_reports_in_doubt {report}",
+                of_server,
+                1,
+            ),
             ("grpc.xds_client.connected {bool}", of_server, 0),
-            ("grpc.xds_client.resource_updates_invalid {resource}", of_update, 1),
-            ("grpc.xds_client.resource_updates_valid {resource}", of_update, 5),
+            (
+                "grpc.xds_client.resource_updates_invalid {resource}",
+                of_update,
+                1,
+            ),
+            (
+                "grpc.xds_client.resource_updates_valid {resource}",
+                of_update,
+                5,
+            ),
             ("grpc.xds_client.resources {resource}", of_resource, 4),
             ("grpc.xds_client.server_failure {failure}", of_server, 1),
         ];
