@@ -128,7 +128,7 @@ pub use call::{RequestHash, WaitForReady};
 pub use channel::{Channel, ResponseBody, ResponseFuture};
 pub use config_watch::ConfigWatch;
 #[doc(inline)]
-pub use crowfly_client::csds_service;
+pub use crowfly_client::{LoadReportState, LoadReportStatus, csds_service, load_reports};
 #[doc(inline)]
 pub use crowfly_lb::CallCounters;
 #[doc(inline)]

@@ -214,7 +214,7 @@ async fn a_broken_stream_is_followed_by_another() {
     }
     let mut stream = lrs.accept_and_ask(INTERVAL).await;
     row(&mut stream, &mut sums, ZONE, [6, 6, 0, 0]).await;
-    let [status] = &crowfly_client::load_reports()
+    let [status] = &crowfly::load_reports()
         .into_iter()
         .filter(|status| *status.server == *server.address().to_string())
         .collect::<Vec<_>>()[..]
@@ -442,10 +442,10 @@ async fn a_server_without_lrs_costs_nothing_but_reports() {
     let address = server.address().to_string();
     let waiting = async {
         loop {
-            let statuses = crowfly_client::load_reports();
+            let statuses = crowfly::load_reports();
             let mine = statuses.iter().find(|status| *status.server == *address);
             if let Some(status) = mine
-                && let crowfly_client::LoadReportState::Waiting(reason) = &status.state
+                && let crowfly::LoadReportState::Waiting(reason) = &status.state
             {
                 return reason.to_string();
             }

@@ -34,6 +34,7 @@ mod idle;
 mod keepalive;
 mod limits;
 mod load_reports;
+mod load_under_fire;
 mod logs;
 mod metrics;
 mod not_grpc;

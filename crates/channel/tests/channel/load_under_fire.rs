@@ -1,0 +1,416 @@
+//! Load reports are exact under fire: deadlines, cancelled calls, drops, retries, backends that die, and LRS streams
+//! that break.
+//!
+//! The truth comes from elsewhere than the counters under test: a policy of the test hears every pick and every
+//! outcome, and the callers see which calls were dropped. CI makes 50,000 calls. This makes a million:
+//!
+//! ```sh
+//! CROWFLY_FIRE_CALLS=1000000 cargo test --release -p crowfly --test channel load_under_fire -- --nocapture
+//! ```
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use crowfly::Channel;
+use crowfly::policy::{
+    CallContext, CallOutcome, CustomPolicy, Endpoint, PolicyRegistry, ReadySet, Selection, Selector,
+};
+use crowfly::LoadReportStatus;
+use crowfly_testkit::builders::{Resources, custom_policy, endpoints, wrr_locality};
+use crowfly_testkit::{LoadRow, LoadSums, LrsServer, LrsStream, ResourceServer};
+use serde_json::json;
+use tokio::time::{sleep, timeout};
+use tonic::{Code, Request, Status};
+
+use crate::backend::Backend;
+use crate::limits::limited;
+use crate::support::{PATH, payments, policy, retrying_routes, send};
+
+const CHANNELS: usize = 8;
+const CALLERS_EACH: usize = 12;
+const BREAKS: u32 = 20;
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// S13-02, S13-06: streams that break between two reports cost nothing. The sums are those of the client to the last
+/// call, and no call is in progress in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_broken_between_reports_lose_nothing() {
+    let fire = Fire::start("fire-between").await;
+    let (sums, truth, status) = fire.run(Break::Between).await;
+    assert_eq!(sums.total(), truth.row(), "{truth:?}");
+    assert_eq!(drops(&sums, "some"), truth.dropped.load(SeqCst));
+    assert_eq!(drops(&sums, ""), truth.over_limit.load(SeqCst));
+    assert!(status.totals.streams > u64::from(BREAKS), "{status:?}");
+    assert_eq!(status.totals.calls_given_up, 0);
+}
+
+/// S13-06: streams that break during reports never make the sums exceed the truth. What is missing is at most what
+/// the client says may be lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_broken_during_reports_repeat_nothing() {
+    let fire = Fire::start("fire-during").await;
+    let (sums, truth, status) = fire.run(Break::During).await;
+    let (got, real) = (sums.total(), truth.row());
+    let missing = [
+        real.issued.checked_sub(got.issued),
+        real.succeeded.checked_sub(got.succeeded),
+        real.errors.checked_sub(got.errors),
+    ];
+    let [Some(issued), Some(_), Some(_)] = missing else {
+        panic!("above the truth: {got:?}, {real:?}");
+    };
+    assert!(issued > 0, "reports were thrown away: {got:?}, {real:?}");
+    assert!(issued <= status.totals.calls_in_doubt, "{issued}: {status:?}");
+    assert!(status.totals.reports_in_doubt > 0);
+    assert!(drops(&sums, "some") <= truth.dropped.load(SeqCst));
+    assert!(drops(&sums, "") <= truth.over_limit.load(SeqCst));
+    assert_eq!(got.in_progress, 0);
+}
+
+fn drops(sums: &LoadSums, category: &str) -> u64 {
+    let of_category = sums.drops.iter().filter(|((_, name), _)| name == category);
+    of_category.map(|(_, count)| count).sum()
+}
+
+/// The number of calls, over all channels.
+fn calls() -> u64 {
+    let asked = std::env::var("CROWFLY_FIRE_CALLS").ok();
+    asked.map_or(50_000, |calls| calls.parse().expect("a number of calls"))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Break {
+    /// After a report was counted.
+    Between,
+    /// A report is thrown away, or the connection is cut at any time.
+    During,
+}
+
+/// Everything that is on fire.
+struct Fire {
+    server: ResourceServer,
+    lrs: LrsServer,
+    backends: Vec<Backend>,
+    channels: Vec<Channel>,
+    truth: Arc<Truth>,
+}
+
+impl Fire {
+    /// Calls are counted together in all of the process, so the name of the cluster is a test's own.
+    async fn start(cluster: &str) -> Self {
+        let flaky = |every: u64| {
+            let calls = AtomicU64::new(0);
+            move |_| (calls.fetch_add(1, SeqCst) % every == every - 1).then_some(14)
+        };
+        let backends = vec![
+            Backend::start("a").await,
+            Backend::scripted("b", flaky(7)).await,
+            Backend::scripted("c", flaky(23)).await,
+        ];
+        let (server, lrs) = ResourceServer::start_with_lrs(&resources(cluster, &backends));
+        let truth = Arc::<Truth>::default();
+        let hears = Hears(Arc::clone(&truth));
+        let read = move |_: &serde_json::Value| Ok::<_, Infallible>(hears.clone());
+        let registry = PolicyRegistry::new().with("test.Hears", read);
+        let channel = |_| {
+            let builder = Channel::builder("xds:///payments").bootstrap(server.bootstrap());
+            builder.policies(&registry).build().unwrap()
+        };
+        Self {
+            channels: (0..CHANNELS).map(channel).collect(),
+            server,
+            lrs,
+            backends,
+            truth,
+        }
+    }
+
+    /// Makes all calls while streams break, and then reads the rest.
+    async fn run(self, how: Break) -> (LoadSums, Arc<Truth>, LoadReportStatus) {
+        let started = Instant::now();
+        let address = self.server.address().to_string();
+        let over = Arc::new(AtomicBool::new(false));
+        let reader = Reader {
+            server: self.server,
+            lrs: self.lrs,
+            how,
+            over: Arc::clone(&over),
+            sums: LoadSums::default(),
+            broken: 0,
+        };
+        let reader = tokio::spawn(reader.run());
+        let killer = tokio::spawn(kill(self.backends, Arc::clone(&over)));
+        let todo = Arc::new(AtomicU64::new(calls()));
+        let callers: Vec<_> = (0..CHANNELS * CALLERS_EACH)
+            .map(|n| {
+                let caller = Caller {
+                    channel: self.channels[n % CHANNELS].clone(),
+                    truth: Arc::clone(&self.truth),
+                    random: fastrand::Rng::with_seed(n as u64),
+                };
+                tokio::spawn(caller.run(Arc::clone(&todo), Arc::clone(&over)))
+            })
+            .collect();
+        // Calls go on until every break has come, however soon they are all made.
+        let reader = reader.await.unwrap();
+        for caller in callers {
+            caller.await.unwrap();
+        }
+        let _backends = killer.await.unwrap();
+        let status = crowfly::load_reports()
+            .into_iter()
+            .find(|status| *status.server == *address)
+            .expect("the client of this server");
+        drop(self.channels);
+        let (sums, _server) = reader.rest().await;
+        println!(
+            "{} attempts, {} drops, {} reports, {} s: {:?}",
+            self.truth.picks.load(SeqCst),
+            self.truth.dropped.load(SeqCst) + self.truth.over_limit.load(SeqCst),
+            sums.reports,
+            started.elapsed().as_secs(),
+            status.totals,
+        );
+        (sums, self.truth, status)
+    }
+}
+
+/// Two localities, retries, a category that drops, and a limit that is reached.
+fn resources(name: &str, backends: &[Backend]) -> Resources {
+    let hears = wrr_locality([custom_policy("test.Hears", &json!({}))]);
+    let cluster = limited(name, 80).load_reports([]).policies([hears]);
+    let routes = retrying_routes(policy(3, "unavailable")).edit(|config| {
+        use envoy_types::pb::envoy::config::route::v3::route::Action;
+        use envoy_types::pb::envoy::config::route::v3::route_action::ClusterSpecifier;
+        let action = config.virtual_hosts[0].routes[0].action.as_mut();
+        if let Some(Action::Route(action)) = action {
+            action.cluster_specifier = Some(ClusterSpecifier::Cluster(name.to_owned()));
+        }
+    });
+    let places = endpoints("payments-eds")
+        .locality("eu/a", 1, [backends[0].address])
+        .locality("eu/b", 2, backends[1..].iter().map(|backend| backend.address))
+        .drop("some", 20_000);
+    payments(&[]).with(cluster).with(routes).with(places)
+}
+
+/// Cuts the connections of backends, or has them refuse calls, until it is over.
+async fn kill(mut backends: Vec<Backend>, over: Arc<AtomicBool>) -> Vec<Backend> {
+    let mut random = fastrand::Rng::with_seed(99);
+    while !over.load(SeqCst) {
+        let backend = &mut backends[random.usize(..3)];
+        match random.u8(..4) {
+            0 => backend.cut(),
+            1 => backend.go_away(),
+            2 => backend.refuse(20),
+            _ => {
+                backend.stop().await;
+                sleep(Duration::from_millis(20)).await;
+                backend.restart();
+            }
+        }
+        sleep(Duration::from_millis(random.u64(20..200))).await;
+    }
+    backends
+}
+
+struct Caller {
+    channel: Channel,
+    truth: Arc<Truth>,
+    random: fastrand::Rng,
+}
+
+impl Caller {
+    async fn run(mut self, todo: Arc<AtomicU64>, over: Arc<AtomicBool>) {
+        loop {
+            let left = todo.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+            if left.is_err() {
+                if over.load(SeqCst) {
+                    return;
+                }
+                // All calls are made; a few more go on until the last stream has broken.
+                sleep(Duration::from_millis(50)).await;
+            }
+            self.call().await;
+        }
+    }
+
+    async fn call(&mut self) {
+        let mut request = Request::new("hello".to_owned());
+        let kind = self.random.u8(..10);
+        if kind == 0 {
+            request.set_timeout(Duration::from_micros(self.random.u64(100..3000)));
+        }
+        let call = send(&self.channel, PATH, request);
+        let outcome = match kind {
+            1 => {
+                let patience = Duration::from_micros(self.random.u64(..2000));
+                match timeout(patience, call).await {
+                    Ok(outcome) => outcome,
+                    // Given up. It may have been dropped, but then it would have ended at once.
+                    Err(_) => return,
+                }
+            }
+            _ => call.await,
+        };
+        self.truth.ended(&outcome);
+    }
+}
+
+/// The client's own account.
+#[derive(Debug, Default)]
+struct Truth {
+    picks: AtomicU64,
+    succeeded: AtomicU64,
+    errors: AtomicU64,
+    /// Calls that were answered with OK.
+    answered: AtomicU64,
+    dropped: AtomicU64,
+    over_limit: AtomicU64,
+}
+
+impl Truth {
+    fn ended(&self, outcome: &Result<String, Status>) {
+        let counter = match outcome {
+            Ok(_) => &self.answered,
+            Err(status) if status.code() != Code::Unavailable => return,
+            Err(status) if status.message().contains("category some") => &self.dropped,
+            Err(status) if status.message().contains("circuit breaker") => &self.over_limit,
+            Err(_) => return,
+        };
+        counter.fetch_add(1, SeqCst);
+    }
+
+    /// All calls have ended, so none is in progress.
+    fn row(&self) -> LoadRow {
+        let row = LoadRow {
+            issued: self.picks.load(SeqCst),
+            succeeded: self.succeeded.load(SeqCst),
+            errors: self.errors.load(SeqCst),
+            in_progress: 0,
+        };
+        assert_eq!(row.issued, row.succeeded + row.errors, "{self:?}");
+        // Each answered call has one attempt that succeeded; a caller may have given up just then.
+        assert!(row.succeeded >= self.answered.load(SeqCst), "{self:?}");
+        assert!(row.errors > 0 && self.dropped.load(SeqCst) > 0, "{self:?}");
+        row
+    }
+}
+
+/// Sends calls in turn, and hears of their ends.
+#[derive(Clone, Debug)]
+struct Hears(Arc<Truth>);
+
+impl CustomPolicy for Hears {
+    fn name(&self) -> &str {
+        "test.Hears"
+    }
+
+    fn build(&self, _: &[Endpoint]) -> Arc<dyn Selector> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Selector for Hears {
+    fn pick<'a>(&self, cx: &CallContext<'_>, ready: ReadySet<'a>) -> Selection<'a> {
+        let count = ready.len().max(1) as u64;
+        let Some(endpoint) = ready.get((cx.random() % count) as usize) else {
+            return Selection::Queue;
+        };
+        self.0.picks.fetch_add(1, SeqCst);
+        Selection::Send(endpoint)
+    }
+
+    fn finished(&self, _: usize, outcome: CallOutcome) {
+        let counter = match outcome {
+            CallOutcome::OK => &self.0.succeeded,
+            _ => &self.0.errors,
+        };
+        counter.fetch_add(1, SeqCst);
+    }
+}
+
+/// The server's side: it reads reports and breaks streams.
+struct Reader {
+    server: ResourceServer,
+    lrs: LrsServer,
+    how: Break,
+    over: Arc<AtomicBool>,
+    sums: LoadSums,
+    broken: u32,
+}
+
+impl Reader {
+    /// Reads reports, until all streams that are to break have broken.
+    async fn run(mut self) -> LastReader {
+        let mut stream = self.lrs.accept_and_ask(INTERVAL).await;
+        while self.broken < BREAKS {
+            let Some(report) = stream.next().await else {
+                stream = self.lrs.accept_and_ask(INTERVAL).await;
+                continue;
+            };
+            self.broken += 1;
+            match self.how {
+                Break::Between => {
+                    self.sums.add(&report);
+                    match self.broken % 2 {
+                        0 => drop(stream),
+                        _ => stream.fail(Status::unavailable("restart")),
+                    }
+                }
+                Break::During if self.broken % 2 == 0 => {
+                    drop(report);
+                    stream.fail(Status::internal("no memory"));
+                }
+                Break::During => {
+                    self.sums.add(&report);
+                    let cut_after = Duration::from_millis(u64::from(self.broken) * 50);
+                    self.read_for(&mut stream, cut_after).await;
+                    self.server.stop().await;
+                    self.server.restart();
+                }
+            }
+            stream = self.lrs.accept_and_ask(INTERVAL).await;
+        }
+        self.over.store(true, SeqCst);
+        LastReader {
+            stream,
+            server: self.server,
+            _lrs: self.lrs,
+            sums: self.sums,
+        }
+    }
+
+    async fn read_for(&mut self, stream: &mut LrsStream, time: Duration) {
+        let reading = async {
+            while let Some(report) = stream.next().await {
+                self.sums.add(&report);
+            }
+        };
+        let _ = timeout(time, reading).await;
+    }
+}
+
+/// Reads the reports that come after the last break.
+struct LastReader {
+    stream: LrsStream,
+    server: ResourceServer,
+    _lrs: LrsServer,
+    sums: LoadSums,
+}
+
+impl LastReader {
+    /// Reads to the end, which is the client's own.
+    async fn rest(mut self) -> (LoadSums, ResourceServer) {
+        let reading = async {
+            while let Some(report) = self.stream.next().await {
+                self.sums.add(&report);
+            }
+        };
+        let read = timeout(Duration::from_secs(60), reading).await;
+        read.expect("the client ends the stream with its last report");
+        (self.sums, self.server)
+    }
+}
