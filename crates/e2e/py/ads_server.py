@@ -3,7 +3,7 @@
 It shares no code with Crowfly, so a misreading of the protocol that Crowfly's
 own client and server share does not pass here.
 
-Usage: ads_server.py [--port PORT] [--without-delta]
+Usage: ads_server.py [--port PORT] [--without-delta] [--load-reports SECONDS]
 
 Reads one JSON command per line on stdin:
 
@@ -25,6 +25,12 @@ JSON event per line:
     {"event": "delta_response", "stream": N, "type_url": .., "nonce": .., "versions": {..},
      "removed": [..]}
     {"event": "closed", "stream": N}
+
+With --load-reports it takes load reports (LRS) of all clusters in this interval, and prints:
+
+    {"event": "load_stream", "node": {..}}
+    {"event": "load_report", "cluster_stats": [{..}, ..]}
+    {"event": "load_stream_closed"}
 
 It ends with its stdin, so it never outlives the test that started it.
 """
@@ -49,6 +55,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2,
 )
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from envoy.service.load_stats.v3 import lrs_pb2, lrs_pb2_grpc
 from google.protobuf import any_pb2, json_format
 
 # Importing a module registers its messages, so that proto JSON can name them;
@@ -310,16 +317,44 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
         stream.responses.put(None)
 
 
+class Lrs(lrs_pb2_grpc.LoadReportingServiceServicer):
+    """Takes load reports, and prints them as they come."""
+
+    def __init__(self, output, interval):
+        self.output = output
+        self.interval = interval
+
+    def StreamLoadStats(self, request_iterator, context):
+        first = next(request_iterator)
+        if first.cluster_stats:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "load in the first request")
+        self.output.event("load_stream", node=node_of(first))
+        response = lrs_pb2.LoadStatsResponse(send_all_clusters=True)
+        response.load_reporting_interval.FromMilliseconds(int(self.interval * 1000))
+        yield response
+        for request in request_iterator:
+            stats = [
+                json_format.MessageToDict(cluster, preserving_proto_field_name=True)
+                for cluster in request.cluster_stats
+            ]
+            self.output.event("load_report", cluster_stats=stats)
+        self.output.event("load_stream_closed")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--without-delta", action="store_true")
+    parser.add_argument("--load-reports", type=float)
     arguments = parser.parse_args()
     output = Output()
     ads = Ads(output, speaks_delta=not arguments.without_delta)
     # Without SO_REUSEPORT a port that is still taken is an error, not a race.
     server = grpc.server(futures.ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(ads, server)
+    if arguments.load_reports is not None:
+        lrs = Lrs(output, arguments.load_reports)
+        lrs_pb2_grpc.add_LoadReportingServiceServicer_to_server(lrs, server)
     port = server.add_insecure_port(f"127.0.0.1:{arguments.port}")
     server.start()
     output.event("listening", port=port)

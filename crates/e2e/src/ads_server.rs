@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -32,6 +33,12 @@ impl AdsServer {
     /// Starts a server that answers UNIMPLEMENTED to delta streams.
     pub fn start_without_delta(python: &Path) -> Self {
         Self::start_with(python, &["--without-delta"])
+    }
+
+    /// Starts a server that takes load reports of all clusters in this interval.
+    pub fn start_with_load_reports(python: &Path, interval: Duration) -> Self {
+        let seconds = interval.as_secs_f64().to_string();
+        Self::start_with(python, &["--load-reports", &seconds])
     }
 
     fn start_with(python: &Path, arguments: &[&str]) -> Self {
@@ -73,6 +80,32 @@ impl AdsServer {
         self.process.wait_for(what, |line| {
             let request = Request::from_event(&serde_json::from_str(line).ok()?)?;
             wanted(&request).then_some(request)
+        })
+    }
+
+    /// Waits for a client to begin load reports, and returns its node.
+    pub fn wait_for_load_stream(&self) -> Value {
+        self.wait_for_event("load_stream")["node"].take()
+    }
+
+    /// Waits for the next load report, and returns its `cluster_stats` in proto JSON.
+    pub fn wait_for_load_report(&self) -> Vec<Value> {
+        let mut event = self.wait_for_event("load_report");
+        match event["cluster_stats"].take() {
+            Value::Array(stats) => stats,
+            other => panic!("expected a list of statistics, got {other}"),
+        }
+    }
+
+    /// Waits for the client to end its load reports.
+    pub fn wait_for_end_of_load_reports(&self) {
+        self.wait_for_event("load_stream_closed");
+    }
+
+    fn wait_for_event(&self, name: &str) -> Value {
+        self.process.wait_for(name, |line| {
+            let event: Value = serde_json::from_str(line).ok()?;
+            (event["event"] == name).then_some(event)
         })
     }
 

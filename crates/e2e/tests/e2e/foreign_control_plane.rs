@@ -134,7 +134,7 @@ fn the_peers_agree_with_each_other() {
 }
 
 /// Gives the server all that describes `svc` on `backends`, as version 1.
-fn serving(mut ads: AdsServer, backends: &[&Backend]) -> AdsServer {
+pub(crate) fn serving(mut ads: AdsServer, backends: &[&Backend]) -> AdsServer {
     let addresses: Vec<_> = backends.iter().map(|backend| backend.address).collect();
     ads.set("1", &[resources::api_listener("svc")]);
     ads.set("1", &[resources::routes("svc", "svc")]);
@@ -143,6 +143,6 @@ fn serving(mut ads: AdsServer, backends: &[&Backend]) -> AdsServer {
     ads
 }
 
-fn loopback(port: u16) -> SocketAddr {
+pub(crate) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }

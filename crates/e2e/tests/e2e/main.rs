@@ -24,6 +24,7 @@ mod failover;
 mod fallback;
 mod foreign_control_plane;
 mod foreign_delta;
+mod foreign_load_reports;
 mod foreign_servers;
 mod health;
 mod inspect;
