@@ -65,18 +65,7 @@ fn main() {
             }
         }
     }
-    let pickers = SIZES.map(|size| Bench::of(&counted(size)).picker);
-    for threads in [1, 2] {
-        let cost = pickers.each_ref().map(|picker| minimum(picker, threads));
-        println!(
-            "{:<34}{:>8.1}{:>8.1}{:>8.1}{:>14.2}",
-            format!("round_robin, load counted, {threads} threads"),
-            cost[0],
-            cost[1],
-            cost[2],
-            cost[2] / cost[1]
-        );
-    }
+    print_counted();
     println!("\nns per pick of a session under round_robin, and end of call");
     for (what, session) in [
         ("its backend is READY", Known::Yes),
@@ -124,6 +113,22 @@ fn main() {
         limits.iter().all(|(cost, limit, _)| cost <= limit),
         "too slow"
     );
+}
+
+/// The cost of a pick whose call is counted for load reports.
+fn print_counted() {
+    let pickers = SIZES.map(|size| Bench::of(&counted(size)).picker);
+    for threads in [1, 2] {
+        let cost = pickers.each_ref().map(|picker| minimum(picker, threads));
+        println!(
+            "{:<34}{:>8.1}{:>8.1}{:>8.1}{:>14.2}",
+            format!("round_robin, load counted, {threads} threads"),
+            cost[0],
+            cost[1],
+            cost[2],
+            cost[2] / cost[1]
+        );
+    }
 }
 
 fn policies() -> Vec<Policy> {

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crowfly::Channel;
+use crowfly::LoadReportStatus;
 use crowfly::policy::{
     CallContext, CallOutcome, CustomPolicy, Endpoint, PolicyRegistry, ReadySet, Selection, Selector,
 };
-use crowfly::LoadReportStatus;
 use crowfly_testkit::builders::{Resources, custom_policy, endpoints, wrr_locality};
 use crowfly_testkit::{LoadRow, LoadSums, LrsServer, LrsStream, ResourceServer};
 use serde_json::json;
@@ -62,7 +62,10 @@ async fn streams_broken_during_reports_repeat_nothing() {
         panic!("above the truth: {got:?}, {real:?}");
     };
     assert!(issued > 0, "reports were thrown away: {got:?}, {real:?}");
-    assert!(issued <= status.totals.calls_in_doubt, "{issued}: {status:?}");
+    assert!(
+        issued <= status.totals.calls_in_doubt,
+        "{issued}: {status:?}"
+    );
     assert!(status.totals.reports_in_doubt > 0);
     assert!(drops(&sums, "some") <= truth.dropped.load(SeqCst));
     assert!(drops(&sums, "") <= truth.over_limit.load(SeqCst));
@@ -191,7 +194,11 @@ fn resources(name: &str, backends: &[Backend]) -> Resources {
     });
     let places = endpoints("payments-eds")
         .locality("eu/a", 1, [backends[0].address])
-        .locality("eu/b", 2, backends[1..].iter().map(|backend| backend.address))
+        .locality(
+            "eu/b",
+            2,
+            backends[1..].iter().map(|backend| backend.address),
+        )
         .drop("some", 20_000);
     payments(&[]).with(cluster).with(routes).with(places)
 }
@@ -360,7 +367,7 @@ impl Reader {
                         _ => stream.fail(Status::unavailable("restart")),
                     }
                 }
-                Break::During if self.broken % 2 == 0 => {
+                Break::During if self.broken.is_multiple_of(2) => {
                     drop(report);
                     stream.fail(Status::internal("no memory"));
                 }

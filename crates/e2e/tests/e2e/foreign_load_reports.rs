@@ -101,7 +101,11 @@ impl Sums {
             for drop in stats["dropped_requests"].as_array().into_iter().flatten() {
                 assert_eq!(drop["category"], "all");
             }
-            for locality in stats["upstream_locality_stats"].as_array().into_iter().flatten() {
+            for locality in stats["upstream_locality_stats"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
                 let place = json!({ "region": "r1", "zone": "z1" });
                 assert_eq!(locality["locality"], place);
                 self.issued += number(&locality["total_issued_requests"]);
