@@ -38,7 +38,8 @@ use crate::health::HealthCheck;
 use crate::idle::{Activity, IdleTimer};
 #[cfg(feature = "opentelemetry")]
 use crate::metrics::OpenTelemetry;
-use crate::metrics::{CallRecorder, MetricsRecorder};
+use crate::metrics::{BalancingRecorder, CallRecorder, MetricsRecorder};
+use crate::outliers::Outliers;
 use crate::plan::EndpointChoice;
 use crate::policy::PolicyRegistry;
 use crate::published::Published;
@@ -93,6 +94,7 @@ pub struct ChannelBuilder {
     authority_rewriting: Option<bool>,
     recorder: Option<Arc<dyn MetricsRecorder>>,
     call_recorder: Option<Arc<dyn CallRecorder>>,
+    balancing_recorder: Option<Arc<dyn BalancingRecorder>>,
     dns_resolver: Option<Arc<dyn Resolve>>,
     dns_refresh: Option<Duration>,
     plain_policy: Option<PlainPolicy>,
@@ -125,6 +127,7 @@ impl ChannelBuilder {
             authority_rewriting: None,
             recorder: None,
             call_recorder: None,
+            balancing_recorder: None,
             dns_resolver: None,
             dns_refresh: None,
             plain_policy: None,
@@ -384,7 +387,13 @@ impl ChannelBuilder {
         self
     }
 
-    /// Reports the metrics of calls and of the xDS client to OpenTelemetry.
+    /// Reports to `recorder` what balancing does to endpoints, such as ejections by outlier detection.
+    pub fn balancing_recorder(mut self, recorder: Arc<dyn BalancingRecorder>) -> Self {
+        self.balancing_recorder = Some(recorder);
+        self
+    }
+
+    /// Reports the metrics of calls, of balancing and of the xDS client to OpenTelemetry.
     ///
     /// ```no_run
     /// # fn example(provider: &dyn opentelemetry::metrics::MeterProvider) {
@@ -398,7 +407,9 @@ impl ChannelBuilder {
     #[cfg(feature = "opentelemetry")]
     pub fn opentelemetry(self, metrics: &Arc<OpenTelemetry>) -> Self {
         let metrics = Arc::clone(metrics);
-        self.recorder(metrics.clone()).call_recorder(metrics)
+        self.recorder(metrics.clone())
+            .balancing_recorder(metrics.clone())
+            .call_recorder(metrics)
     }
 
     /// Looks up the host names of clusters whose endpoints come from DNS with this resolver. The default is a

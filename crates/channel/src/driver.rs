@@ -25,7 +25,7 @@ use crate::clusters::Clusters;
 use crate::configs::{ConfigSource, Configs};
 use crate::endpoints::{Change, Endpoints};
 use crate::idle::IdleTimer;
-use crate::outliers;
+use crate::outliers::Outliers;
 use crate::plan::{EndpointChoice, Planner};
 use crate::published::Published;
 use crate::routing::{Router, Routes, Routing};
@@ -52,6 +52,7 @@ pub(crate) enum Query {
 pub(crate) struct Outlets {
     pub(crate) routing: Arc<Published<Routing>>,
     pub(crate) states: StateTeller,
+    pub(crate) outliers: Outliers,
 }
 
 pub(crate) struct Driver {
@@ -373,7 +374,7 @@ impl Driver {
                 let changes = endpoints.connect(id, &cluster, addresses, is_checked, now());
                 tell(&mut self.balancer, changes);
             }
-            Command::Outlier(event) => outliers::log(self.target(), &event),
+            Command::Outlier(event) => self.outlets.outliers.tell(&event),
             Command::Publish { cluster, picker } => {
                 self.clusters.publish(cluster.as_str(), picker);
             }
@@ -419,6 +420,11 @@ impl Driver {
             tree.visit_mut(&mut |node| {
                 let sender = node.endpoint.and_then(|id| self.balancer.transport(id));
                 node.waiting = sender.map(|sender| sender.waiting() as u64);
+                let ejection = node.endpoint.and_then(|id| self.balancer.ejection(id));
+                if let (Some(shown), Some(known)) = (&mut node.ejection, ejection) {
+                    let passed = now().saturating_duration_since(known.since);
+                    shown.left = Some(known.time.saturating_sub(passed));
+                }
                 if node.kind == TreeKind::ClusterImpl {
                     node.security = self.endpoints.security_of(&node.name);
                 }

@@ -1,24 +1,59 @@
-//! What outlier detection did (gRFC A50), for the log.
+//! What outlier detection did (gRFC A50), for the log and for metrics (gRFC A91).
 
-use crowfly_lb::{OutlierChange, OutlierEvent};
+use std::sync::Arc;
+
+use crowfly_lb::{OutlierChange, OutlierEvent, OutlierRule, SpareReason};
 use tracing::{debug, info, warn};
 
-/// Says that an endpoint was ejected, returned, or is an outlier that was not ejected. An ejection is a WARN,
-/// because the endpoint needs a look.
-pub(crate) fn log(target: &str, event: &OutlierEvent) {
-    let OutlierEvent {
-        cluster, addresses, ..
-    } = event;
-    match &event.change {
-        OutlierChange::Ejected(ejection) => {
-            warn!(target, %cluster, ?addresses, "endpoint {ejection}");
+use crate::metrics::{BalancingRecorder, OutlierLabels};
+
+/// Tells the log and the recorder of a channel about its outliers.
+#[derive(Debug)]
+pub(crate) struct Outliers {
+    /// The target, as the program wrote it.
+    target: Arc<str>,
+    recorder: Option<Arc<dyn BalancingRecorder>>,
+}
+
+impl Outliers {
+    pub(crate) fn new(target: &Arc<str>, recorder: Option<Arc<dyn BalancingRecorder>>) -> Self {
+        Self {
+            target: Arc::clone(target),
+            recorder,
         }
-        OutlierChange::Returned => {
-            info!(target, %cluster, ?addresses, "ejected endpoint returns");
+    }
+
+    /// Says that an endpoint was ejected, returned, or is an outlier that was not ejected. An ejection is a
+    /// WARN, because the endpoint needs a look.
+    pub(crate) fn tell(&self, event: &OutlierEvent) {
+        let target = &*self.target;
+        let OutlierEvent {
+            cluster, addresses, ..
+        } = event;
+        match &event.change {
+            OutlierChange::Ejected(ejection) => {
+                warn!(target, %cluster, ?addresses, "endpoint {ejection}");
+                self.record(event, ejection.cause.rule(), None);
+            }
+            OutlierChange::Returned => {
+                info!(target, %cluster, ?addresses, "ejected endpoint returns");
+            }
+            OutlierChange::Spared { rule, reason } => {
+                let (name, why) = (rule.name(), reason.name());
+                debug!(target, %cluster, ?addresses, rule = name, reason = why, "outlier not ejected");
+                self.record(event, *rule, Some(*reason));
+            }
         }
-        OutlierChange::Spared { rule, reason } => {
-            let (rule, reason) = (rule.name(), reason.name());
-            debug!(target, %cluster, ?addresses, rule, reason, "outlier not ejected");
+    }
+
+    fn record(&self, event: &OutlierEvent, rule: OutlierRule, spared: Option<SpareReason>) {
+        if let Some(recorder) = &self.recorder {
+            let labels = OutlierLabels {
+                target: &self.target,
+                backend_service: event.cluster.as_str(),
+                rule,
+            };
+            recorder.outlier_detected(&labels, spared);
         }
     }
 }

@@ -105,4 +105,4 @@ pub use plan::{
     PriorityChild, RingSize, SuccessRateEjection,
 };
 pub use race::{Race, RaceAction, RaceEvent};
-pub use tree::{Tree, TreeKind, TreeRole};
+pub use tree::{Tree, TreeEjection, TreeKind, TreeRole};

@@ -4,10 +4,10 @@
 
 mod text;
 
-use std::{net::SocketAddr, num::NonZeroU64, sync::Arc};
+use std::{net::SocketAddr, num::NonZeroU64, sync::Arc, time::Duration};
 
 use crate::{
-    Connectivity, EndpointId, LocalityId,
+    Connectivity, Ejection, EndpointId, LocalityId,
     plan::{ClusterPlan, DropCategory, Locality, Node, Plan, Policy, PriorityChild},
 };
 
@@ -62,6 +62,8 @@ pub struct Tree {
     /// The reason of the state, such as the last connect error, or the resolution note of a
     /// cluster (A88).
     pub note: Option<Arc<str>>,
+    /// The ejection of an endpoint that outlier detection took out of service (A50).
+    pub ejection: Option<TreeEjection>,
     /// The id of an endpoint in a live tree, by which a driver finds its connection.
     pub endpoint: Option<EndpointId>,
     /// The nodes below this one.
@@ -92,6 +94,34 @@ pub enum TreeKind {
     PriorityChild,
     /// A kind that this version does not know, in a tree that another process sent.
     Unknown,
+}
+
+/// The ejection of an endpoint in a [`Tree`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TreeEjection {
+    /// The name of the rule that ejected it, as metrics know it (A91).
+    pub rule: String,
+    /// The number of its calls, in the interval before the ejection, that succeeded.
+    pub succeeded: u64,
+    /// The number of its calls, in the interval before the ejection, that failed.
+    pub failed: u64,
+    /// The time for which it is ejected.
+    pub time: Duration,
+    /// The part of that time that is left. It gets calls again at the first look after that. A balancer
+    /// leaves it out, because only its driver knows the time.
+    pub left: Option<Duration>,
+}
+
+impl From<&Ejection> for TreeEjection {
+    fn from(ejection: &Ejection) -> Self {
+        Self {
+            rule: ejection.cause.rule().name().to_owned(),
+            succeeded: ejection.succeeded,
+            failed: ejection.failed,
+            time: ejection.time,
+            left: None,
+        }
+    }
 }
 
 /// The part that a [`Tree`] node plays among its siblings.
@@ -129,6 +159,7 @@ impl Tree {
             picks: None,
             waiting: None,
             note: None,
+            ejection: None,
             endpoint: None,
             children: Vec::new(),
         }

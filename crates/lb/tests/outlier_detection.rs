@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use crowfly_lb::{
     CallOutcome, ChoiceCount, ClusterPlan, Connectivity, Endpoint, FailurePercentageEjection, Leaf,
     Node, OutlierChange, OutlierDetection, OutlierRule, Plan, Policy, SpareReason,
-    SuccessRateEjection,
+    SuccessRateEjection, TreeEjection,
 };
 use sim::{
     CLUSTER, Picked, Port, Sim, endpoint, endpoints_at,
@@ -395,6 +395,17 @@ fn the_reason_of_an_ejection_is_told() {
     );
     let line = format!("127.0.0.1:1 TRANSIENT_FAILURE ({why})");
     assert!(sim.tree().contains(&line), "{}", sim.tree());
+    let mut ejections = Vec::new();
+    sim.tree_fields()
+        .visit_mut(&mut |node| ejections.extend(node.ejection.take()));
+    let expected = TreeEjection {
+        rule: "failure_percentage".to_owned(),
+        succeeded: 0,
+        failed: 10,
+        time: Duration::from_secs(25),
+        left: None,
+    };
+    assert_eq!(ejections, [expected]);
 }
 
 /// An endpoint that left the cluster is forgotten at once, even if a leaf keeps it: it neither counts nor

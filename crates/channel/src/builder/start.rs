@@ -70,7 +70,8 @@ impl ChannelBuilder {
         let activity = Arc::new(Activity::default());
         let now = time::Instant::now().into_std();
         let idle = IdleTimer::new(self.idle_timeout, Arc::clone(&activity), now);
-        let written = self.target.as_str().into();
+        let written: Arc<str> = self.target.as_str().into();
+        let outliers = Outliers::new(&written, self.balancing_recorder.clone());
         let call_recorder = self.call_recorder.clone();
         let source = self.source(bootstrap, target, &authority)?;
         let node = source.node().into();
@@ -81,6 +82,7 @@ impl ChannelBuilder {
         let outlets = Outlets {
             routing: Arc::clone(&routing),
             states,
+            outliers,
         };
         let driver = Driver::new(outlets, source, counters, choice, endpoints, idle, asked);
         driver.start();

@@ -4,11 +4,12 @@
 //! is printed by the code that prints a program's own.
 
 use std::fmt;
+use std::time::Duration;
 
-use crowfly_lb::{Connectivity, DropCategory, Tree, TreeKind, TreeRole};
+use crowfly_lb::{Connectivity, DropCategory, Tree, TreeEjection, TreeKind, TreeRole};
 
 use super::v1;
-use super::v1::tree::{Drop, Kind, Role};
+use super::v1::tree::{Drop, Ejection, Kind, Role};
 use crate::state::ConnectivityState;
 
 impl From<Tree> for v1::Tree {
@@ -29,6 +30,7 @@ impl From<Tree> for v1::Tree {
             picks: tree.picks,
             waiting: tree.waiting,
             note: tree.note.as_deref().unwrap_or_default().to_owned(),
+            ejection: tree.ejection.as_ref().map(Ejection::from),
             children: tree.children.into_iter().map(Self::from).collect(),
         }
     }
@@ -50,6 +52,7 @@ impl From<&v1::Tree> for Tree {
         tree.picks = wire.picks;
         tree.waiting = wire.waiting;
         tree.note = (!wire.note.is_empty()).then(|| wire.note.as_str().into());
+        tree.ejection = wire.ejection.as_ref().map(TreeEjection::from);
         tree.children = wire.children.iter().map(Self::from).collect();
         tree
     }
@@ -136,6 +139,34 @@ impl From<&Drop> for DropCategory {
     }
 }
 
+impl From<&TreeEjection> for Ejection {
+    fn from(ejection: &TreeEjection) -> Self {
+        Self {
+            rule: ejection.rule.clone(),
+            succeeded: ejection.succeeded,
+            failed: ejection.failed,
+            time_ms: millis(ejection.time),
+            left_ms: ejection.left.map(millis),
+        }
+    }
+}
+
+impl From<&Ejection> for TreeEjection {
+    fn from(wire: &Ejection) -> Self {
+        Self {
+            rule: wire.rule.clone(),
+            succeeded: wire.succeeded,
+            failed: wire.failed,
+            time: Duration::from_millis(wire.time_ms),
+            left: wire.left_ms.map(Duration::from_millis),
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    time.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
 impl From<ConnectivityState> for v1::State {
     fn from(state: ConnectivityState) -> Self {
         match state {
@@ -171,12 +202,21 @@ mod tests {
         let mut busy = endpoint("127.0.0.1:2", Connectivity::Ready);
         busy.addresses.push("[::1]:2".to_owned());
         (busy.in_flight, busy.waiting, busy.picks) = (Some(3), Some(2), Some(70));
+        let mut ejected = endpoint("127.0.0.1:4", Connectivity::TransientFailure);
+        ejected.note = Some("ejected for 30s".into());
+        ejected.ejection = Some(TreeEjection {
+            rule: "success_rate".to_owned(),
+            succeeded: 1,
+            failed: 9,
+            time: Duration::from_secs(30),
+            left: Some(Duration::from_millis(12_340)),
+        });
         let mut pending = endpoint("127.0.0.1:3", Connectivity::Idle);
         pending.role = Some(TreeRole::Pending);
         let policy = node(
             TreeKind::LeafPolicy,
             "round_robin",
-            vec![failed, busy, pending],
+            vec![failed, busy, ejected, pending],
         );
         let mut near = node(TreeKind::Locality, "us/a", vec![policy]);
         near.weight = Some(70);
@@ -242,6 +282,7 @@ cluster payments
 │   │   │ └ round_robin
 │   │   │   ├ 127.0.0.1:1 TRANSIENT_FAILURE (leaving, refused)
 │   │   │   ├ 127.0.0.1:2,[::1]:2 READY 3 in flight, 2 waiting
+│   │   │   ├ 127.0.0.1:4 TRANSIENT_FAILURE (ejected for 30s, 12.3s left)
 │   │   │   └ 127.0.0.1:3 IDLE (pending)
 │   │   └ us/b (removed, kept in case it returns)
 │   └ child1 (not needed yet)

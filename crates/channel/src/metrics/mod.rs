@@ -1,8 +1,10 @@
-//! Metrics of a channel: of its calls (gRFC A66, A96) and of its xDS client (gRFC A78).
+//! Metrics of a channel: of its calls (gRFC A66, A96), of its balancing (gRFC A91) and of its xDS client (gRFC
+//! A78).
 //!
-//! A program measures calls with a [`CallRecorder`], and the xDS client with a [`MetricsRecorder`]. They are
-//! two traits, because calls are frequent: a program that measures the xDS client alone must not pay for
-//! calls. With the feature `opentelemetry`, `OpenTelemetry` is both, and reports under gRPC's names.
+//! A program measures calls with a [`CallRecorder`], balancing with a [`BalancingRecorder`], and the xDS client
+//! with a [`MetricsRecorder`]. They are three traits, because calls are frequent: a program that measures the
+//! others alone must not pay for calls. With the feature `opentelemetry`, `OpenTelemetry` is all of them, and
+//! reports under gRPC's names.
 //! `docs/metrics.md` in the repository lists every instrument.
 
 #[cfg(feature = "opentelemetry")]
@@ -14,6 +16,8 @@ use std::time::Duration;
 
 #[doc(inline)]
 pub use crowfly_client::metrics::{MetricsRecorder, ResourceLabels, ServerLabels};
+#[doc(inline)]
+pub use crowfly_lb::{OutlierRule, SpareReason};
 use tonic::Code;
 
 #[cfg(feature = "opentelemetry")]
@@ -51,6 +55,29 @@ pub trait CallRecorder: Debug + Send + Sync + 'static {
     fn call_ended(&self, labels: &CallLabels, call: &CallEnd) {
         let _ = (labels, call);
     }
+}
+
+/// Hears of what the balancing of a channel does to endpoints. Every method has an empty default.
+///
+/// The methods are called from the channel's own task and must not block.
+pub trait BalancingRecorder: Debug + Send + Sync + 'static {
+    /// Outlier detection found an endpoint to be an outlier. It ejected the endpoint, or spared it for a
+    /// reason (gRFC A91).
+    fn outlier_detected(&self, labels: &OutlierLabels<'_>, spared: Option<SpareReason>) {
+        let _ = (labels, spared);
+    }
+}
+
+/// The labels of an outlier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutlierLabels<'a> {
+    /// The target of the channel, as the program wrote it: `grpc.target`.
+    pub target: &'a Arc<str>,
+    /// The leaf cluster of the endpoint: `grpc.lb.backend_service` (gRFC A89).
+    pub backend_service: &'a str,
+    /// The rule: `grpc.lb.outlier_detection.detection_method`.
+    pub rule: OutlierRule,
 }
 
 /// The labels of a call and of all its attempts.

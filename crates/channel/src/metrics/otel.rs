@@ -15,7 +15,8 @@ use opentelemetry::{KeyValue, StringValue};
 use tonic::Code;
 
 use super::{
-    AttemptEnd, CallEnd, CallLabels, CallRecorder, MetricsRecorder, ResourceLabels, ServerLabels,
+    AttemptEnd, BalancingRecorder, CallEnd, CallLabels, CallRecorder, MetricsRecorder,
+    OutlierLabels, ResourceLabels, ServerLabels, SpareReason,
 };
 use crate::LocalityId;
 
@@ -48,7 +49,7 @@ const SIZE: [f64; 14] = [
 const RETRIES: [f64; 5] = [1.0, 2.0, 3.0, 4.0, 5.0];
 const TRANSPARENT_RETRIES: [f64; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 10.0];
 
-/// Reports to OpenTelemetry, under the names and labels of gRFC A66, A78, A89 and A96.
+/// Reports to OpenTelemetry, under the names and labels of gRFC A66, A78, A89, A91 and A96.
 ///
 /// One of them serves any number of channels, because the label `grpc.target` distinguishes them. Methods
 /// that generated code did not name are reported as `other`, unless
@@ -75,6 +76,8 @@ pub struct OpenTelemetry {
     call_retries: Histogram<u64>,
     call_transparent_retries: Histogram<u64>,
     call_retry_delay: Histogram<f64>,
+    ejections_enforced: Counter<u64>,
+    ejections_unenforced: Counter<u64>,
     has_locality: bool,
     has_backend_service: bool,
     is_recorded: Box<dyn Fn(&str) -> bool + Send + Sync>,
@@ -93,13 +96,17 @@ impl OpenTelemetry {
             let histogram = histogram.with_unit(unit);
             histogram.with_boundaries(boundaries.to_vec()).build()
         };
+        let counter = |name, description, unit| {
+            let counter = meter.u64_counter(name).with_description(description);
+            counter.with_unit(unit).build()
+        };
         Self {
             xds: xds::OpenTelemetry::new(meter),
-            attempts_started: meter
-                .u64_counter("grpc.client.attempt.started")
-                .with_description("Attempts started, ended or not")
-                .with_unit("{attempt}")
-                .build(),
+            attempts_started: counter(
+                "grpc.client.attempt.started",
+                "Attempts started, ended or not",
+                "{attempt}",
+            ),
             attempt_duration: seconds(
                 "grpc.client.attempt.duration",
                 "Time of an attempt, with the pick of its endpoint",
@@ -136,6 +143,16 @@ impl OpenTelemetry {
                 "grpc.client.call.retry_delay",
                 "Time without an attempt of a call that had retries",
             ),
+            ejections_enforced: counter(
+                "grpc.lb.outlier_detection.ejections_enforced",
+                "Outliers that were ejected",
+                "{ejection}",
+            ),
+            ejections_unenforced: counter(
+                "grpc.lb.outlier_detection.ejections_unenforced",
+                "Outliers that were not ejected",
+                "{ejection}",
+            ),
             has_locality: false,
             has_backend_service: false,
             is_recorded: Box::new(|_| false),
@@ -148,7 +165,8 @@ impl OpenTelemetry {
         self
     }
 
-    /// Adds the label `grpc.lb.backend_service` to the metrics of attempts (gRFC A89).
+    /// Adds the label `grpc.lb.backend_service` to the metrics of attempts (gRFC A89) and of outlier detection
+    /// (gRFC A91).
     pub fn with_backend_service(mut self) -> Self {
         self.has_backend_service = true;
         self
@@ -229,6 +247,29 @@ impl CallRecorder for OpenTelemetry {
         if call.retries + call.transparent_retries > 0 {
             let seconds = call.retry_delay.as_secs_f64();
             self.call_retry_delay.record(seconds, &attributes[..2]);
+        }
+    }
+}
+
+impl BalancingRecorder for OpenTelemetry {
+    fn outlier_detected(&self, labels: &OutlierLabels<'_>, spared: Option<SpareReason>) {
+        let label = |name: &'static str, value: &'static str| {
+            KeyValue::new(format!("grpc.lb.outlier_detection.{name}"), value)
+        };
+        let mut attributes = vec![
+            KeyValue::new("grpc.target", Arc::clone(labels.target)),
+            label("detection_method", labels.rule.name()),
+        ];
+        if self.has_backend_service {
+            let cluster = labels.backend_service.to_owned();
+            attributes.push(KeyValue::new("grpc.lb.backend_service", cluster));
+        }
+        match spared {
+            None => self.ejections_enforced.add(1, &attributes),
+            Some(reason) => {
+                attributes.push(label("unenforced_reason", reason.name()));
+                self.ejections_unenforced.add(1, &attributes);
+            }
         }
     }
 }

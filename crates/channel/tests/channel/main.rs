@@ -39,6 +39,7 @@ mod logs;
 mod metrics;
 mod not_grpc;
 mod outcomes;
+mod outliers;
 mod policies;
 mod proxy;
 mod retries;

@@ -5,11 +5,12 @@
 //! renderer, so that a person sees here what `Channel::tree` prints.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use crowfly::debug::v1::{
     Channel, ListChannelsRequest, State, Tree,
     debug_client::DebugClient,
-    tree::{Drop, Kind, Role},
+    tree::{Drop, Ejection, Kind, Role},
 };
 use serde::Serialize;
 
@@ -65,6 +66,7 @@ fn clean(tree: &Tree) -> Tree {
         drops: tree.drops.iter().map(clean_drop).collect(),
         note: printable(&tree.note),
         security: printable(&tree.security),
+        ejection: tree.ejection.as_ref().map(clean_ejection),
         children: tree.children.iter().map(clean).collect(),
         ..*tree
     }
@@ -74,6 +76,13 @@ fn clean_drop(drop: &Drop) -> Drop {
     Drop {
         category: printable(&drop.category),
         ..*drop
+    }
+}
+
+fn clean_ejection(ejection: &Ejection) -> Ejection {
+    Ejection {
+        rule: printable(&ejection.rule),
+        ..*ejection
     }
 }
 
@@ -122,6 +131,8 @@ struct TreeView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     picks: Option<u64>,
     note: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ejection: Option<EjectionView<'a>>,
     children: Vec<Self>,
 }
 
@@ -129,6 +140,17 @@ struct TreeView<'a> {
 struct DropView<'a> {
     category: &'a str,
     per_million: u32,
+}
+
+/// The ejection of an endpoint by outlier detection.
+#[derive(Debug, Serialize)]
+struct EjectionView<'a> {
+    rule: &'a str,
+    succeeded: u64,
+    failed: u64,
+    seconds: f64,
+    /// The part of the time that is left.
+    seconds_left: Option<f64>,
 }
 
 impl<'a> View<'a> {
@@ -163,6 +185,7 @@ impl<'a> TreeView<'a> {
             waiting: tree.waiting,
             picks: tree.picks,
             note: non_empty(&tree.note),
+            ejection: tree.ejection.as_ref().map(EjectionView::new),
             children: tree.children.iter().map(Self::new).collect(),
         }
     }
@@ -173,6 +196,19 @@ impl<'a> DropView<'a> {
         Self {
             category: &drop.category,
             per_million: drop.per_million,
+        }
+    }
+}
+
+impl<'a> EjectionView<'a> {
+    fn new(ejection: &'a Ejection) -> Self {
+        let seconds = |millis: u64| Duration::from_millis(millis).as_secs_f64();
+        Self {
+            rule: &ejection.rule,
+            succeeded: ejection.succeeded,
+            failed: ejection.failed,
+            seconds: seconds(ejection.time_ms),
+            seconds_left: ejection.left_ms.map(seconds),
         }
     }
 }

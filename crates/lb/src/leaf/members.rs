@@ -9,7 +9,7 @@ use super::{
     round_robin::Turns,
 };
 use crate::{
-    Connectivity, EndpointView, LocalityId, Tree, TreeRole,
+    Connectivity, EndpointView, LocalityId, Tree, TreeEjection, TreeRole,
     endpoint::{AddressList, Failed, Owner, Pool, Record, Seen},
     plan::Endpoint,
 };
@@ -164,7 +164,9 @@ impl Members {
         entries
             .map(|(member, record, role)| {
                 let view = self.view(owner, member, record, pool);
-                endpoint_tree(&view, member.weight, record, role)
+                let mut tree = endpoint_tree(&view, member.weight, record, role);
+                tree.ejection = pool.ejection(member.id).map(TreeEjection::from);
+                tree
             })
             .collect()
     }

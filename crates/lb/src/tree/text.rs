@@ -89,10 +89,13 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes the role, the expired timer and the note in one pair of brackets.
+    /// Writes the role, the expired timer, the note and the rest of an ejection in one pair of brackets.
     fn write_remarks(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let too_long = self.failover_timer_expired.then_some("took too long");
-        let remarks = [self.role_text(), too_long, self.note.as_deref()];
+        let left = self.ejection.as_ref().and_then(|ejection| ejection.left);
+        let left = left.map(|left| format!("{:.1}s left", left.as_secs_f64()));
+        let note = self.note.as_deref();
+        let remarks = [self.role_text(), too_long, note, left.as_deref()];
         let mut before = " (";
         for remark in remarks.into_iter().flatten() {
             write!(f, "{before}{remark}")?;

@@ -76,6 +76,9 @@ pub struct Tree {
     /// if it asks for none.
     #[prost(string, tag = "15")]
     pub security: ::prost::alloc::string::String,
+    /// For an endpoint that is ejected.
+    #[prost(message, optional, tag = "16")]
+    pub ejection: ::core::option::Option<tree::Ejection>,
 }
 /// Nested message and enum types in `Tree`.
 pub mod tree {
@@ -86,6 +89,24 @@ pub mod tree {
         pub category: ::prost::alloc::string::String,
         #[prost(uint32, tag = "2")]
         pub per_million: u32,
+    }
+    /// The ejection of an endpoint by outlier detection (gRFC A50).
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Ejection {
+        /// "failure_percentage" or "success_rate".
+        #[prost(string, tag = "1")]
+        pub rule: ::prost::alloc::string::String,
+        /// The calls of the interval before the ejection.
+        #[prost(uint64, tag = "2")]
+        pub succeeded: u64,
+        #[prost(uint64, tag = "3")]
+        pub failed: u64,
+        /// The time for which the endpoint is ejected.
+        #[prost(uint64, tag = "4")]
+        pub time_ms: u64,
+        /// The part of that time that is left. The endpoint gets calls again at the first look after that.
+        #[prost(uint64, optional, tag = "5")]
+        pub left_ms: ::core::option::Option<u64>,
     }
     /// The kind of a node, which decides which of the other fields can be set.
     #[derive(

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use self::exporter::{Exported, Series};
 use super::*;
+use crate::metrics::OutlierRule;
 
 #[path = "../../../tests/channel/exporter.rs"]
 mod exporter;
@@ -138,6 +139,13 @@ fn recorded(with: impl Fn(OpenTelemetry) -> OpenTelemetry) -> Vec<Series> {
         },
     );
     otel.call_ended(&labels, &call_end());
+    let outlier = OutlierLabels {
+        target: &labels.target,
+        backend_service: "payments-leaf",
+        rule: OutlierRule::SuccessRate,
+    };
+    otel.outlier_detected(&outlier, None);
+    otel.outlier_detected(&outlier, Some(SpareReason::MaxEjectionOverflow));
     let server = ServerLabels {
         target: "xds:///payments",
         server: "control:1",
