@@ -93,7 +93,8 @@ impl<'a> FilteredCall<'a> {
         self.head.uri().path()
     }
 
-    /// The name of the cluster that the call goes to. A filter cannot change it.
+    /// The name of the cluster that the call goes to. A filter of yours cannot change it. The cookie of a session may
+    /// have, if the filter for sessions comes first (gRFC A60).
     pub fn cluster(&self) -> &str {
         self.cluster
     }

@@ -19,7 +19,7 @@ use envoy_types::pb::google::protobuf;
 use envoy_types::util::pack_any;
 
 use crate::backend::Backend;
-use crate::sessions::{Answer, decoded, visit, with_sessions};
+use crate::sessions::{Answer, cookie_for, decoded, visit, with_sessions};
 use crate::support::{PATH, channel, pass, payments, policy, retrying_routes};
 
 const TO: &str = "payments-cluster";
@@ -40,6 +40,27 @@ fn two_priorities(first: &[&Backend], second: &[&Backend]) -> EndpointsBuilder {
     };
     let members = members().locality("eu/a", 1, addresses(first));
     members.priority(1).locality("eu/b", 1, addresses(second))
+}
+
+/// The service `payments` with sessions, whose calls are split over clusters by weight.
+fn split(clusters: [(&str, u32, &[&Backend]); 2]) -> Resources {
+    let weights = clusters.map(|(name, weight, _)| (name, weight));
+    let split = routes("payments-routes").host("*").split("/", &weights);
+    let resources = Resources::new().with(with_sessions(sessions("session")));
+    let clusters = clusters.into_iter();
+    clusters.fold(resources.with(split), |resources, (name, _, backends)| {
+        let addresses = backends.iter().map(|backend| backend.address);
+        let members = endpoints(name).locality("eu/a", 1, addresses);
+        resources.with(cluster(name)).with(members)
+    })
+}
+
+async fn three_backends() -> [Backend; 3] {
+    [
+        Backend::start("a").await,
+        Backend::start("b").await,
+        Backend::start("c").await,
+    ]
 }
 
 /// The cluster of `payments`, whose sessions stay on endpoints with this health.
@@ -78,17 +99,6 @@ async fn stays(channel: &Channel, cookie: &str, host: &str) {
     }
 }
 
-/// Begins a session on the backend of this name.
-async fn session_on(channel: &Channel, host: &str) -> String {
-    for _ in 0..1000 {
-        let answer = visit(channel, PATH, &[]).await.unwrap();
-        if answer.by == host {
-            return answer.cookie();
-        }
-    }
-    panic!("no session on {host}");
-}
-
 /// Waits until new sessions begin on these backends alone.
 async fn new_sessions_on(channel: &Channel, hosts: &[&str]) {
     loop {
@@ -123,7 +133,7 @@ async fn a_session_stays_under_round_robin() {
     let channel = channel(&server);
     new_sessions_on(&channel, &["a", "b"]).await;
     for (name, backend) in [("a", &a), ("b", &b)] {
-        let cookie = session_on(&channel, name).await;
+        let cookie = cookie_for(&channel, name).await;
         let host = (vec![backend.address.to_string()], TO.to_owned());
         assert_eq!(decoded(&cookie), host);
         stays(&channel, &cookie, name).await;
@@ -136,7 +146,7 @@ async fn a_host_that_left_is_replaced() {
     let (a, b) = (Backend::start("a").await, Backend::start("b").await);
     let server = ResourceServer::start(&with_hosts(&[&a, &b]));
     let channel = channel(&server);
-    let cookie = session_on(&channel, "a").await;
+    let cookie = cookie_for(&channel, "a").await;
     server.set(&with_hosts(&[&b]));
     let moved = moves(&channel, &cookie, "a").await.cookie();
     assert_eq!(decoded(&moved).0, [b.address.to_string()]);
@@ -151,7 +161,7 @@ async fn a_dead_host_is_replaced() {
     let (mut a, b) = (Backend::start("a").await, Backend::start("b").await);
     let server = ResourceServer::start(&with_hosts(&[&a, &b]));
     let channel = channel(&server);
-    let cookie = session_on(&channel, "a").await;
+    let cookie = cookie_for(&channel, "a").await;
     a.drain().await;
     let moved = call(&channel, &cookie).await;
     assert_eq!(moved.by, "b");
@@ -179,7 +189,7 @@ async fn a_draining_host() {
         let resources = with_hosts(&[&a, &b]).with(keeping(statuses));
         let server = ResourceServer::start(&resources);
         let channel = channel(&server);
-        let cookie = session_on(&channel, "a").await;
+        let cookie = cookie_for(&channel, "a").await;
         if statuses.is_empty() {
             // The empty set keeps no session anywhere.
             let answer = moves(&channel, &cookie, "a").await;
@@ -200,16 +210,10 @@ async fn a_draining_host() {
 /// one (gRFC A75).
 #[tokio::test]
 async fn a_session_stays_when_its_host_changes_priority() {
-    let mut backends = Vec::new();
-    for name in ["a", "b", "c"] {
-        backends.push(Backend::start(name).await);
-    }
-    let [a, b, c] = &backends[..] else {
-        panic!("three backends");
-    };
+    let [a, b, c] = &three_backends().await;
     let server = ResourceServer::start(&with_hosts(&[a, b]));
     let channel = channel(&server);
-    let cookie = session_on(&channel, "b").await;
+    let cookie = cookie_for(&channel, "b").await;
     let lower = two_priorities(&[c], &[a, b]);
     server.set(&with_hosts(&[a, b]).with(lower));
     new_sessions_on(&channel, &["c"]).await;
@@ -317,7 +321,7 @@ async fn a_host_with_two_addresses() {
     );
     let server = ResourceServer::start(&with_hosts(&[]).with(members));
     let channel = channel(&server);
-    let cookie = session_on(&channel, "a").await;
+    let cookie = cookie_for(&channel, "a").await;
     let both = vec![a.address.to_string(), dead.to_string()];
     assert_eq!(decoded(&cookie), (both, TO.to_owned()));
     stays(&channel, &cookie, "a").await;
@@ -351,23 +355,8 @@ async fn retries_go_to_the_same_host() {
 /// S12-05: of a cluster that the cookie pins, another host takes the session if its own is gone (gRFC A60).
 #[tokio::test]
 async fn a_pinned_cluster_has_another_host() {
-    let mut backends = Vec::new();
-    for name in ["a", "b", "c"] {
-        backends.push(Backend::start(name).await);
-    }
-    let [a, b, c] = &backends[..] else {
-        panic!("three backends");
-    };
-    let split = routes("payments-routes")
-        .host("*")
-        .split("/", &[("one", 99), ("two", 1)]);
-    let resources = Resources::new()
-        .with(with_sessions(sessions("session")))
-        .with(split)
-        .with(cluster("one"))
-        .with(cluster("two"))
-        .with(endpoints("one").locality("eu/a", 1, [a.address]))
-        .with(endpoints("two").locality("eu/a", 1, [b.address, c.address]));
+    let [a, b, c] = &three_backends().await;
+    let resources = split([("one", 99, &[a]), ("two", 1, &[b, c])]);
     let server = ResourceServer::start(&resources);
     let channel = channel(&server);
     let cookie = cookie_of(&[b.address], "two");
@@ -384,23 +373,8 @@ async fn a_pinned_cluster_has_another_host() {
 /// go to the host, with a cookie of that cluster.
 #[tokio::test]
 async fn a_host_is_found_in_another_cluster() {
-    let mut backends = Vec::new();
-    for name in ["a", "b", "c"] {
-        backends.push(Backend::start(name).await);
-    }
-    let [a, b, c] = &backends[..] else {
-        panic!("three backends");
-    };
-    let split = routes("payments-routes")
-        .host("*")
-        .split("/", &[("one", 1), ("three", 1)]);
-    let resources = Resources::new()
-        .with(with_sessions(sessions("session")))
-        .with(split)
-        .with(cluster("one"))
-        .with(cluster("three"))
-        .with(endpoints("one").locality("eu/a", 1, [a.address, b.address]))
-        .with(endpoints("three").locality("eu/a", 1, [c.address]));
+    let [a, b, c] = &three_backends().await;
+    let resources = split([("one", 1, &[a, b]), ("three", 1, &[c])]);
     let server = ResourceServer::start(&resources);
     let channel = channel(&server);
     let cookie = cookie_of(&[b.address], "two");

@@ -246,7 +246,7 @@ fn split(clusters: &[(&str, u32)]) -> RoutesBuilder {
 }
 
 /// The cookie of the first session that a call without one gets on this backend.
-async fn cookie_for(channel: &Channel, backend: &str) -> String {
+pub(crate) async fn cookie_for(channel: &Channel, backend: &str) -> String {
     for _ in 0..1000 {
         let answer = visit(channel, PATH, &[]).await.unwrap();
         if answer.by == backend {

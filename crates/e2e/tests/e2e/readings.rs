@@ -2,6 +2,7 @@
 //! they do not, the rule that we follow is named.
 
 mod regexes;
+mod sessions;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -53,7 +54,7 @@ struct Case {
     c_core: Reading,
 }
 
-/// gRFC A27, A28, A39, A42, A52, A75: the cases of each are below, with the rule where we differ.
+/// gRFC A27, A28, A39, A42, A52, A55, A75: the cases of each are below, with the rule where we differ.
 #[tokio::test(flavor = "multi_thread")]
 async fn resources_are_read_as_c_core_reads_them() {
     let Some(python) = peers::python() else {
@@ -207,6 +208,7 @@ fn cases() -> Vec<Case> {
     let mut cases = route_cases();
     cases.extend(regexes::cases());
     cases.extend(listener_cases());
+    cases.extend(sessions::cases());
     cases.extend(cluster_cases());
     cases.extend(endpoint_cases());
     cases
