@@ -64,6 +64,8 @@ pub(crate) struct Common {
     pub(crate) bootstrap: Arc<Bootstrap>,
     settings: Settings,
     pub(crate) readings: Readings,
+    /// The readings of the resources of each server, which know the server.
+    by_server: Vec<(ServerConfig, Readings)>,
 }
 
 /// The settings that must be equal, beside target and bootstrap, for two users to share a client.
@@ -78,10 +80,22 @@ pub(crate) struct Settings {
 
 impl Common {
     pub(crate) fn new(bootstrap: Arc<Bootstrap>, settings: Settings) -> Self {
+        let named = bootstrap.authorities.keys();
+        let named = named
+            .filter_map(|name| bootstrap.servers_of(name))
+            .flatten();
+        let mut by_server: Vec<(ServerConfig, Readings)> = Vec::new();
+        for server in bootstrap.servers.iter().chain(named) {
+            if by_server.iter().all(|(known, _)| known != server) {
+                let readings = settings.read(settings.features.for_server(server));
+                by_server.push((server.clone(), readings));
+            }
+        }
         Self {
-            bootstrap,
             readings: settings.read(settings.features.clone()),
+            bootstrap,
             settings,
+            by_server,
         }
     }
 
@@ -89,14 +103,10 @@ impl Common {
         self.bootstrap == *bootstrap && self.settings == *settings
     }
 
-    /// The readings of the resources of one server. They are those of the client, unless the server makes a
-    /// difference.
-    fn readings_of(&self, server: &ServerConfig) -> Readings {
-        let features = self.settings.features.for_server(server);
-        match features == self.settings.features {
-            true => self.readings.clone(),
-            false => self.settings.read(features),
-        }
+    /// The readings of the resources of one server of the bootstrap.
+    fn readings_of(&self, server: &ServerConfig) -> Option<Readings> {
+        let found = self.by_server.iter().find(|(known, _)| known == server);
+        found.map(|(_, readings)| readings.clone())
     }
 }
 
@@ -374,7 +384,7 @@ impl XdsClientBuilder {
             node: Arc::clone(&common.bootstrap.node),
             protocol: protocol(config),
             data_errors: data_errors(config, uniform),
-            readings: Some(common.readings_of(config)),
+            readings: common.readings_of(config),
             seed: fastrand::u64(..),
         };
         let sessions = configs.iter().map(session).collect();
