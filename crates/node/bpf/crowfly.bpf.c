@@ -398,7 +398,7 @@ static __always_inline enum verdict send_to(struct bpf_sock_addr *ctx, struct ad
 {
 	struct svc_key key = key_of(ctx, address);
 	__u64 socket = bpf_get_socket_cookie(ctx);
-	// The same numbers each time, for a socket and a frontend.
+	// Equal numbers each time, for a socket and a frontend.
 	__u64 seed = socket ^ ((__u64)key.port << 48) ^ ((__u64)address.word[3] << 8);
 	__u32 a = mix(seed);
 	__u32 b = mix(seed + 0x9e3779b97f4a7c15ULL);

@@ -1,4 +1,4 @@
-//! Whether this machine can route, and how to mend what is missing.
+//! Finds out if this machine can route, and how to mend what is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -155,7 +155,7 @@ fn causes(error: &dyn std::error::Error) -> String {
 }
 
 impl Finding {
-    /// What is as it should be needs no mending.
+    /// A thing that is as it should be needs no mending.
     fn unless_ok(mut self) -> Self {
         if self.ok {
             self.fix = None;

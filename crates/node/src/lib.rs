@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - [`model`]: services and backends, as every source tells them.
-//! - [`file`]: the local file as a source.
+//! - [`mod@file`]: the local file as a source.
 //! - [`mod@select`]: which backends get connections from this node.
 //! - [`services`]: all sources as one table of frontends.
 //! - [`reconcile`]: brings the maps to what the table says, and never shows half of a service.

@@ -33,7 +33,7 @@ pub struct Reconciler<M> {
     backends: Backends,
     services: Ids,
     generations: Ids,
-    /// What is not in the maps yet. `None` is a frontend that is to go.
+    /// Wishes that are not in the maps yet. `None` is a frontend that is to go.
     wanted: BTreeMap<Frontend, Option<Arc<Route>>>,
     failed: BTreeMap<Frontend, MapError>,
     garbage: Garbage,

@@ -51,7 +51,7 @@ impl Serialize for Frontend {
     }
 }
 
-/// What happens to a connection to a frontend.
+/// The way of a connection to a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The backends that it may go to, in the order of their addresses.

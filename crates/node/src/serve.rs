@@ -68,7 +68,7 @@ impl FileSource {
         Ok(listing)
     }
 
-    /// What the file says once it has changed.
+    /// Waits for a change of the file, and returns its services.
     pub async fn next(&mut self) -> Vec<ServiceEvent> {
         loop {
             let events = self.files.next().await;
@@ -78,7 +78,7 @@ impl FileSource {
         }
     }
 
-    /// What the file says now, although it did not change.
+    /// Reads the file now, although it did not change.
     pub async fn list(&mut self) -> Vec<ServiceEvent> {
         let events = self.files.list().await;
         self.read(events).unwrap_or_default()
@@ -134,7 +134,7 @@ fn listed(services: Vec<Service>) -> Vec<ServiceEvent> {
     begin.chain(services).chain([Event::InitDone]).collect()
 }
 
-/// What a source says, with its rank.
+/// Events of a source that belong together, with its rank.
 pub type Told = (usize, Vec<ServiceEvent>);
 
 /// Follows a file, in a task of its own: a file must be left alone for a while before it is read, and a

@@ -15,7 +15,7 @@ use crate::select::{Frontend, Route, Selection, select};
 
 type Claims = fn(&Arc<Service>) -> Vec<IpAddr>;
 
-/// What a source says about services.
+/// One thing that a source says about services.
 pub type ServiceEvent = Event<ServiceName, Arc<Service>>;
 
 /// A frontend that is to be routed otherwise; `None` if it is to be routed no more.

@@ -63,17 +63,17 @@ fn a_client_stays_with_its_backend() {
 fn affinity_ends_after_a_pause() {
     let Some(lab) = Lab::new() else { return };
     let mut probe = with_servers(&lab);
-    let _agent = lab.agent(&sticky(2, &BACKENDS), &[]);
+    let _agent = lab.agent(&sticky(3, &BACKENDS), &[]);
     let first = probe.ask("tcp 10.96.0.10:80 1");
     // Longer than the timeout in all, and never that long at once.
-    for _ in 0..6 {
+    for _ in 0..7 {
         sleep(Duration::from_millis(600));
         assert_eq!(probe.ask("tcp 10.96.0.10:80 1"), first);
     }
     // Away for longer. By chance it may return to the same one, so it is tried a few times.
     let mut moved = false;
     for _ in 0..10 {
-        sleep(Duration::from_millis(2100));
+        sleep(Duration::from_millis(3100));
         moved |= probe.ask("tcp 10.96.0.10:80 1") != first;
         if moved {
             break;

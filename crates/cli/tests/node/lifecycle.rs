@@ -32,7 +32,7 @@ fn endpoints_change_under_load() {
     let names: Vec<_> = counts.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"], "{counts:?}");
     let all: usize = counts.iter().map(|(_, count)| count).sum();
-    assert!(all > 500, "{counts:?}");
+    assert!(all > 200, "{counts:?}");
     assert_eq!(probe.ask("use-held"), "ok");
 
     agent.apply("services: []\n");

@@ -242,7 +242,7 @@ impl From<EndpointEntry> for Backend {
         Self {
             ports: ports.collect(),
             addresses: entry.addresses,
-            // What is not said counts as in an EndpointSlice.
+            // A condition that is not said counts as in an EndpointSlice.
             conditions: Conditions {
                 ready: entry.ready.unwrap_or(true),
                 serving: entry.serving.unwrap_or(true),

@@ -172,7 +172,7 @@ impl EbpfMaps {
         let is_first = !directory.exists();
         let installed = Self::install_in(&directory, &cgroup, settings);
         if installed.is_err() && is_first {
-            // What little there is does no harm, but nobody asked for it.
+            // The remains do no harm, but nobody asked for them.
             drop(clean(&settings.pins));
         }
         installed

@@ -38,7 +38,7 @@ impl Garbage {
         self.ripe.push(waste);
     }
 
-    /// What is to be deleted now. The rest ripens.
+    /// Takes the heap that is to be deleted now. The rest ripens.
     pub(super) fn take_ripe(&mut self) -> Vec<Waste> {
         let fresh = std::mem::take(&mut self.fresh);
         std::mem::replace(&mut self.ripe, fresh)
