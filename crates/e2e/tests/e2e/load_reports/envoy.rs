@@ -7,8 +7,8 @@
 
 use std::net::SocketAddr;
 
+use crowfly_cli::testing::SimpleRequest;
 use crowfly_cli::testing::test_service_client::TestServiceClient;
-use crowfly_cli::testing::{EchoStatus, SimpleRequest};
 use crowfly_e2e::envoy::{self, Envoy};
 use crowfly_e2e::loads::{self, ServiceLoads};
 use crowfly_e2e::product::Control;
@@ -17,41 +17,11 @@ use serde_json::json;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{CLIENTS, Fleet, Truth};
+use super::{CLIENTS, Fleet, Truth, call};
 use crate::CROWFLY;
 
 /// The node of the Envoy.
 const NODE: &str = "envoy";
-
-/// The answer to a call: the name of a backend, or a status.
-async fn call(channel: &Channel, code: Code, truth: &mut Truth) -> Code {
-    let mut client = TestServiceClient::new(channel.clone());
-    let status = (code != Code::Ok).then(|| EchoStatus {
-        code: code.into(),
-        message: "as asked".to_owned(),
-    });
-    let request = SimpleRequest {
-        response_status: status,
-        ..SimpleRequest::default()
-    };
-    match client.unary_call(request).await {
-        Ok(response) => {
-            let zone = response.into_inner().hostname;
-            *truth.succeeded.entry(zone).or_default() += 1;
-            Code::Ok
-        }
-        Err(status) => {
-            match status.message() {
-                "as asked" => truth.failed += 1,
-                message => {
-                    assert_eq!(message, "drop overload");
-                    truth.dropped += 1;
-                }
-            }
-            status.code()
-        }
-    }
-}
 
 fn start(control: &Control) -> Option<Envoy> {
     let program = peers::envoy()?;

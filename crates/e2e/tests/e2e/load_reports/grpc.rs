@@ -9,6 +9,7 @@ use std::thread;
 use crowfly_e2e::c_core::CCoreClient;
 use crowfly_e2e::grpc_js::GrpcJsClient;
 use crowfly_e2e::loads::{self, ServiceLoads};
+use crowfly_e2e::product::Control;
 use crowfly_e2e::{peers, resources};
 use serde_json::{Value, json};
 
@@ -36,6 +37,23 @@ impl Truth {
     }
 }
 
+/// Makes calls that succeed, fail and are dropped, and checks the loads after them.
+fn assert_agreement(
+    control: &Control,
+    mut results: impl FnMut(&str, usize) -> Vec<Value>,
+) -> Truth {
+    let mut truth = Truth::default();
+    for (command, count) in [("call", 60), (UNAVAILABLE, 20), (NOT_FOUND, 20)] {
+        truth.add(&results(command, count));
+    }
+    assert!(truth.dropped > 0 && truth.failed > 0, "{truth:?}");
+    truth.assert_shown(control);
+    // The next calls are added to the totals.
+    truth.add(&results("call", 20));
+    truth.assert_shown(control);
+    truth
+}
+
 /// S13-02, S13-04: C-core's reports agree with its calls.
 #[test]
 fn the_reports_of_c_core_agree_with_its_calls() {
@@ -45,16 +63,7 @@ fn the_reports_of_c_core_agree_with_its_calls() {
     let fleet = Fleet::start();
     let control = CROWFLY.control_reporting(&fleet.config(), "1s");
     let mut client = CCoreClient::start_in(python, control.address, "xds:///svc", CLIENTS);
-    let mut truth = Truth::default();
-    for (command, count) in [("call", 60), (UNAVAILABLE, 20), (NOT_FOUND, 20)] {
-        truth.add(&client.results(command, count));
-    }
-    assert!(truth.dropped > 0 && truth.failed > 0, "{truth:?}");
-    truth.assert_shown(&control);
-    // The next calls are added to the totals.
-    truth.add(&client.results("call", 20));
-    truth.assert_shown(&control);
-
+    let truth = assert_agreement(&control, |command, count| client.results(command, count));
     // A client that goes changes no total.
     drop(client);
     loads::until(control.admin, "end of the stream", |loads| {
@@ -72,14 +81,7 @@ fn the_reports_of_grpc_node_agree_with_its_calls() {
     let fleet = Fleet::start();
     let control = CROWFLY.control_reporting(&fleet.config(), "1s");
     let mut client = GrpcJsClient::start_in(package, control.address, "xds:///svc", CLIENTS);
-    let mut truth = Truth::default();
-    for (command, count) in [("call", 60), (UNAVAILABLE, 20), (NOT_FOUND, 20)] {
-        truth.add(&client.results(command, count));
-    }
-    assert!(truth.dropped > 0 && truth.failed > 0, "{truth:?}");
-    truth.assert_shown(&control);
-    truth.add(&client.results("call", 20));
-    truth.assert_shown(&control);
+    assert_agreement(&control, |command, count| client.results(command, count));
 }
 
 /// S13-04: calls over the limit of a cluster are dropped without a category (gRFC A32).

@@ -9,14 +9,22 @@
 //! | reports are about | clusters with `lrs_server` | all clusters, also that of the control plane (`send_all_clusters`) |
 //! | a new cluster | is counted from its first call | is counted from the end of its first interval |
 
+mod crowfly;
 mod envoy;
 mod grpc;
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+use crowfly_cli::testing::test_service_client::TestServiceClient;
+use crowfly_cli::testing::{EchoStatus, SimpleRequest};
 use crowfly_e2e::loads::{self, ServiceLoads};
 use crowfly_e2e::product::{Backend, Control};
 use serde_json::{Value, json};
+use tonic::Code;
+use tonic::body::Body;
+use tonic::client::GrpcService;
+use tonic::codegen::{Body as HttpBody, StdError};
 
 use crate::CROWFLY;
 
@@ -87,6 +95,41 @@ impl Truth {
             assert_eq!(svc.dropped, self.dropped, "{svc:?} {self:?}");
             let throttled = BTreeMap::from([("throttle".to_owned(), self.dropped)]);
             assert_eq!(svc.categories, throttled);
+        }
+    }
+}
+
+/// Makes a call that asks a backend for this status, and adds its outcome to the truth.
+async fn call<S>(channel: &S, code: Code, truth: &mut Truth) -> Code
+where
+    S: GrpcService<Body> + Clone,
+    S::ResponseBody: HttpBody<Data = Bytes> + Send + 'static,
+    <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
+{
+    let mut client = TestServiceClient::new(channel.clone());
+    let status = (code != Code::Ok).then(|| EchoStatus {
+        code: code.into(),
+        message: "as asked".to_owned(),
+    });
+    let request = SimpleRequest {
+        response_status: status,
+        ..SimpleRequest::default()
+    };
+    match client.unary_call(request).await {
+        Ok(response) => {
+            let zone = response.into_inner().hostname;
+            *truth.succeeded.entry(zone).or_default() += 1;
+            Code::Ok
+        }
+        Err(status) => {
+            match status.message() {
+                "as asked" => truth.failed += 1,
+                message => {
+                    assert!(message.contains("drop"), "{status:?}");
+                    truth.dropped += 1;
+                }
+            }
+            status.code()
         }
     }
 }
