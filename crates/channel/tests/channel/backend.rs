@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -383,6 +384,11 @@ impl Shared {
             });
         if refuse.is_ok() {
             respond.send_reset(Reason::REFUSED_STREAM);
+            return;
+        }
+        // A client that has given the call up by now wants no answer.
+        let mut unwatched = Context::from_waker(Waker::noop());
+        if !self.holds && respond.poll_reset(&mut unwatched).is_ready() {
             return;
         }
         let call = Held {

@@ -247,9 +247,11 @@ impl Caller {
     async fn call(&mut self) {
         let mut request = Request::new("hello".to_owned());
         let kind = self.random.u8(..10);
-        if kind == 0 {
-            request.set_timeout(Duration::from_micros(self.random.u64(100..3000)));
-        }
+        // No call outlives an outage of all backends.
+        request.set_timeout(match kind {
+            0 => Duration::from_micros(self.random.u64(100..3000)),
+            _ => Duration::from_secs(5),
+        });
         let call = send(&self.channel, PATH, request);
         let outcome = match kind {
             1 => {
