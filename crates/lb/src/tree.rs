@@ -8,7 +8,7 @@ use std::{net::SocketAddr, num::NonZeroU64, sync::Arc, time::Duration};
 
 use crate::{
     Connectivity, Ejection, EndpointId, LocalityId,
-    plan::{ClusterPlan, DropCategory, Locality, Node, Plan, Policy, PriorityChild},
+    plan::{ClusterPlan, DropCategory, Locality, Node, OverrideHost, Plan, Policy, PriorityChild},
 };
 
 /// One node of a balancing tree, and the nodes below it.
@@ -44,6 +44,8 @@ pub struct Tree {
     /// The security of connections to the endpoints of a `cluster_impl` (A29), as a text, because a
     /// balancer knows nothing of it. The driver that makes connections sets it.
     pub security: Option<Arc<str>>,
+    /// The settings of an `override_host` (A55, A75).
+    pub override_host: Option<OverrideHost>,
     /// The connectivity of the node; `None` in the tree of a plan, and for children that a
     /// `priority` has not created.
     pub state: Option<Connectivity>,
@@ -84,6 +86,9 @@ pub enum TreeKind {
     Failing,
     /// The policy that chooses among endpoints, such as `round_robin`.
     LeafPolicy,
+    /// `xds_override_host` (A75): calls of sessions go to their own backends. A live tree has it once there are
+    /// sessions. Endpoints that are connected for sessions alone are below it.
+    OverrideHost,
     /// `xds_wrr_locality`: a choice among localities by weight.
     Localities,
     /// One locality below [`Localities`](Self::Localities).
@@ -130,8 +135,10 @@ impl From<&Ejection> for TreeEjection {
 pub enum TreeRole {
     /// The priority child that takes the calls.
     InUse,
+    /// An endpoint that is draining (A55), and is connected for its sessions alone.
+    Draining,
     /// A priority child or a locality that takes no calls, and is kept for a while because it may be
-    /// needed again.
+    /// needed again. An endpoint that is connected for its sessions alone.
     Kept,
     /// An endpoint that goes when the pending endpoints of its leaf take over.
     Leaving,
@@ -152,6 +159,7 @@ impl Tree {
             limit: None,
             drops: Vec::new(),
             security: None,
+            override_host: None,
             state: None,
             role: None,
             failover_timer_expired: false,
@@ -192,6 +200,13 @@ impl Tree {
         }
     }
 
+    pub(crate) fn override_host(settings: OverrideHost) -> Self {
+        Self {
+            override_host: Some(settings),
+            ..Self::new(TreeKind::OverrideHost, "")
+        }
+    }
+
     pub(crate) fn failing(reason: Option<Arc<str>>) -> Self {
         Self::new(TreeKind::Failing, "").with_note(reason)
     }
@@ -200,12 +215,12 @@ impl Tree {
         Self::new(TreeKind::LeafPolicy, policy.name())
     }
 
-    pub(crate) fn endpoint(addresses: &[SocketAddr], weight: NonZeroU64) -> Self {
+    pub(crate) fn endpoint(addresses: &[SocketAddr], weight: Option<NonZeroU64>) -> Self {
         let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         let name = addresses.first().cloned().unwrap_or_default();
         Self {
             addresses,
-            weight: Some(weight.get()),
+            weight: weight.map(NonZeroU64::get),
             ..Self::new(TreeKind::Endpoint, name)
         }
     }
@@ -267,7 +282,7 @@ impl From<&Node> for Tree {
             Node::Failing(reason) => Self::failing(Some(reason.clone())),
             Node::Leaf(leaf) => {
                 let endpoints = leaf.endpoints.iter();
-                let endpoints = endpoints.map(|e| Self::endpoint(e.addresses(), e.weight));
+                let endpoints = endpoints.map(|e| Self::endpoint(e.addresses(), Some(e.weight)));
                 let endpoints = endpoints.collect();
                 Self::leaf_policy(&leaf.policy).with_children(endpoints)
             }

@@ -300,3 +300,28 @@ fn with(child: Node, change: impl FnOnce(&mut ClusterPlan)) -> Node {
     change(&mut plan);
     Node::Cluster(Arc::new(plan))
 }
+
+/// The tree shows the settings of sessions once there are some, and the backends that only sessions keep.
+#[test]
+fn the_tree_shows_what_sessions_keep() {
+    let plan = |leaf: &[u16], rest: &[u16]| with_timeout(90, &draining(leaf, rest, ALL));
+    let mut sim = Sim::ready_with(plan(&[1, 2], &[]));
+    assert!(!sim.tree().contains("override_host"));
+    let demand = stick(&mut sim, &[2]).demand();
+    sim.demand(demand);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    sim.plan(plan(&[1], &[2]));
+    assert_eq!(
+        sim.tree(),
+        "\
+cluster payments READY
+└ cluster_impl payments limit 1024 READY
+  └ override_host UNKNOWN+HEALTHY+DRAINING, idle timeout 90s
+    ├ round_robin READY
+    │ └ 127.0.0.1:1 READY
+    └ 127.0.0.1:2 READY (draining, kept for its sessions)
+"
+    );
+    sim.advance_secs(90);
+    assert!(!sim.tree().contains("127.0.0.1:2"));
+}

@@ -6,11 +6,21 @@
 use std::fmt;
 use std::time::Duration;
 
-use crowfly_lb::{Connectivity, DropCategory, Tree, TreeEjection, TreeKind, TreeRole};
+use crowfly_lb::{
+    Connectivity, DropCategory, Health, HealthSet, OverrideHost, Tree, TreeEjection, TreeKind,
+    TreeRole,
+};
 
 use super::v1;
-use super::v1::tree::{Drop, Ejection, Kind, Role};
+use super::v1::tree::{Drop, Ejection, Kind, OverrideHost as Sessions, Role};
 use crate::state::ConnectivityState;
+
+/// The names of health in the proto.
+const HEALTH: [(Health, &str); 3] = [
+    (Health::Unknown, "UNKNOWN"),
+    (Health::Healthy, "HEALTHY"),
+    (Health::Draining, "DRAINING"),
+];
 
 impl From<Tree> for v1::Tree {
     fn from(tree: Tree) -> Self {
@@ -23,6 +33,7 @@ impl From<Tree> for v1::Tree {
             limit: tree.limit,
             drops: tree.drops.iter().map(Drop::from).collect(),
             security: tree.security.as_deref().unwrap_or_default().to_owned(),
+            override_host: tree.override_host.map(Sessions::from),
             state: state.map_or(v1::State::Unspecified, v1::State::from).into(),
             role: tree.role.map_or(Role::Unspecified, Role::from).into(),
             failover_timer_expired: tree.failover_timer_expired,
@@ -45,6 +56,7 @@ impl From<&v1::Tree> for Tree {
         tree.limit = wire.limit;
         tree.drops = wire.drops.iter().map(DropCategory::from).collect();
         tree.security = (!wire.security.is_empty()).then(|| wire.security.as_str().into());
+        tree.override_host = wire.override_host.as_ref().map(OverrideHost::from);
         tree.state = state(wire.state());
         tree.role = role(wire.role());
         tree.failover_timer_expired = wire.failover_timer_expired;
@@ -74,6 +86,7 @@ impl From<TreeKind> for Kind {
             TreeKind::Failing => Self::Failing,
             TreeKind::LeafPolicy => Self::LeafPolicy,
             TreeKind::Localities => Self::Localities,
+            TreeKind::OverrideHost => Self::OverrideHost,
             TreeKind::Locality => Self::Locality,
             TreeKind::Priority => Self::Priority,
             TreeKind::PriorityChild => Self::PriorityChild,
@@ -90,6 +103,7 @@ fn kind(kind: Kind) -> TreeKind {
         Kind::Failing => TreeKind::Failing,
         Kind::LeafPolicy => TreeKind::LeafPolicy,
         Kind::Localities => TreeKind::Localities,
+        Kind::OverrideHost => TreeKind::OverrideHost,
         Kind::Locality => TreeKind::Locality,
         Kind::Priority => TreeKind::Priority,
         Kind::PriorityChild => TreeKind::PriorityChild,
@@ -100,6 +114,7 @@ fn kind(kind: Kind) -> TreeKind {
 impl From<TreeRole> for Role {
     fn from(role: TreeRole) -> Self {
         match role {
+            TreeRole::Draining => Self::Draining,
             TreeRole::InUse => Self::InUse,
             TreeRole::Kept => Self::Kept,
             TreeRole::Leaving => Self::Leaving,
@@ -112,6 +127,7 @@ impl From<TreeRole> for Role {
 
 fn role(role: Role) -> Option<TreeRole> {
     match role {
+        Role::Draining => Some(TreeRole::Draining),
         Role::InUse => Some(TreeRole::InUse),
         Role::Kept => Some(TreeRole::Kept),
         Role::Leaving => Some(TreeRole::Leaving),
@@ -151,6 +167,18 @@ impl From<&TreeEjection> for Ejection {
     }
 }
 
+impl From<OverrideHost> for Sessions {
+    fn from(settings: OverrideHost) -> Self {
+        let health = HEALTH
+            .iter()
+            .filter(|(health, _)| settings.health.contains(HealthSet::of(*health)));
+        Self {
+            health: health.map(|(_, name)| (*name).to_owned()).collect(),
+            idle_timeout_ms: millis(settings.idle_timeout),
+        }
+    }
+}
+
 impl From<&Ejection> for TreeEjection {
     fn from(wire: &Ejection) -> Self {
         Self {
@@ -159,6 +187,17 @@ impl From<&Ejection> for TreeEjection {
             failed: wire.failed,
             time: Duration::from_millis(wire.time_ms),
             left: wire.left_ms.map(Duration::from_millis),
+        }
+    }
+}
+
+impl From<&Sessions> for OverrideHost {
+    fn from(wire: &Sessions) -> Self {
+        let has = |name: &str| wire.health.iter().any(|known| known == name);
+        let health = HEALTH.iter().filter(|(_, name)| has(name));
+        Self {
+            health: health.map(|(health, _)| *health).collect(),
+            idle_timeout: Duration::from_millis(wire.idle_timeout_ms),
         }
     }
 }
@@ -232,7 +271,17 @@ mod tests {
         second.role = Some(TreeRole::NotNeeded);
         let priority = node(TreeKind::Priority, "", vec![first, second]);
 
-        let mut gate = node(TreeKind::ClusterImpl, "payments", vec![priority]);
+        let mut kept = endpoint("127.0.0.1:4", Connectivity::Ready);
+        (kept.role, kept.weight) = (Some(TreeRole::Kept), None);
+        let mut draining = endpoint("127.0.0.1:5", Connectivity::Idle);
+        (draining.role, draining.weight) = (Some(TreeRole::Draining), None);
+        let sticky = vec![priority, kept, draining];
+        let mut sessions = node(TreeKind::OverrideHost, "", sticky);
+        sessions.override_host = Some(OverrideHost {
+            health: [Health::Healthy, Health::Draining].into_iter().collect(),
+            idle_timeout: Duration::from_secs(90),
+        });
+        let mut gate = node(TreeKind::ClusterImpl, "payments", vec![sessions]);
         gate.limit = Some(8);
         gate.security = Some("mtls, san exact \"payments\"".into());
         let drop = |name: &str, per_million| DropCategory {
@@ -275,17 +324,20 @@ mod tests {
         let expected = "\
 cluster payments
 ├ cluster_impl payments limit 8, drops throttle 10% + lb 0.25%, tls: mtls, san exact \"payments\"
-│ └ priority
-│   ├ child0 CONNECTING (in use, took too long)
-│   │ └ localities
-│   │   ├ us/a weight 70
-│   │   │ └ round_robin
-│   │   │   ├ 127.0.0.1:1 TRANSIENT_FAILURE (leaving, refused)
-│   │   │   ├ 127.0.0.1:2,[::1]:2 READY 3 in flight, 2 waiting
-│   │   │   ├ 127.0.0.1:4 TRANSIENT_FAILURE (ejected for 30s, 12.3s left)
-│   │   │   └ 127.0.0.1:3 IDLE (pending)
-│   │   └ us/b (removed, kept in case it returns)
-│   └ child1 (not needed yet)
+│ └ override_host HEALTHY+DRAINING, idle timeout 90s
+│   ├ priority
+│   │ ├ child0 CONNECTING (in use, took too long)
+│   │ │ └ localities
+│   │ │   ├ us/a weight 70
+│   │ │   │ └ round_robin
+│   │ │   │   ├ 127.0.0.1:1 TRANSIENT_FAILURE (leaving, refused)
+│   │ │   │   ├ 127.0.0.1:2,[::1]:2 READY 3 in flight, 2 waiting
+│   │ │   │   ├ 127.0.0.1:4 TRANSIENT_FAILURE (ejected for 30s, 12.3s left)
+│   │ │   │   └ 127.0.0.1:3 IDLE (pending)
+│   │ │   └ us/b (removed, kept in case it returns)
+│   │ └ child1 (not needed yet)
+│   ├ 127.0.0.1:4 READY (kept for its sessions)
+│   └ 127.0.0.1:5 IDLE (draining, kept for its sessions)
 ├ failing (takes over when it is READY, no such resource)
 └ of a later version
 ";

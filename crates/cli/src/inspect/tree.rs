@@ -10,7 +10,7 @@ use std::time::Duration;
 use crowfly::debug::v1::{
     Channel, ListChannelsRequest, State, Tree,
     debug_client::DebugClient,
-    tree::{Drop, Ejection, Kind, Role},
+    tree::{Drop, Ejection, Kind, OverrideHost, Role},
 };
 use serde::Serialize;
 
@@ -64,11 +64,20 @@ fn clean(tree: &Tree) -> Tree {
         name: printable(&tree.name),
         addresses: tree.addresses.iter().map(|one| printable(one)).collect(),
         drops: tree.drops.iter().map(clean_drop).collect(),
+        override_host: tree.override_host.as_ref().map(clean_sessions),
         note: printable(&tree.note),
         security: printable(&tree.security),
         ejection: tree.ejection.as_ref().map(clean_ejection),
         children: tree.children.iter().map(clean).collect(),
         ..*tree
+    }
+}
+
+fn clean_sessions(settings: &OverrideHost) -> OverrideHost {
+    let health = settings.health.iter().map(|health| printable(health));
+    OverrideHost {
+        health: health.collect(),
+        ..*settings
     }
 }
 
@@ -119,6 +128,8 @@ struct TreeView<'a> {
     drops: Vec<DropView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     security: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    override_host: Option<OverrideHostView<'a>>,
     state: Option<&'static str>,
     /// `in_use` and so on.
     role: Option<String>,
@@ -153,6 +164,22 @@ struct EjectionView<'a> {
     seconds_left: Option<f64>,
 }
 
+#[derive(Debug, Serialize)]
+struct OverrideHostView<'a> {
+    /// The health of endpoints that sessions may stick to.
+    health: &'a [String],
+    idle_timeout_ms: u64,
+}
+
+impl<'a> OverrideHostView<'a> {
+    fn new(settings: &'a OverrideHost) -> Self {
+        Self {
+            health: &settings.health,
+            idle_timeout_ms: settings.idle_timeout_ms,
+        }
+    }
+}
+
 impl<'a> View<'a> {
     pub(super) fn new(channels: &'a [Channel]) -> Self {
         let channels = channels.iter().map(|channel| ChannelView {
@@ -178,6 +205,7 @@ impl<'a> TreeView<'a> {
             limit: tree.limit,
             drops: tree.drops.iter().map(DropView::new).collect(),
             security: non_empty(&tree.security),
+            override_host: tree.override_host.as_ref().map(OverrideHostView::new),
             state: state(tree.state()),
             role: role(tree.role()),
             failover_timer_expired: tree.failover_timer_expired,

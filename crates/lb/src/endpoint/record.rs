@@ -3,7 +3,7 @@
 //! All of these are in one record, because an endpoint that moves within its cluster must keep its
 //! state and its calls.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, num::NonZeroU64, sync::Arc};
 
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ use super::{
     ready::{Books, Connected, Ledger, ReadyEndpoint, Settled},
     sessions::Tie,
 };
-use crate::{Health, LocalityId, leaf::LeafId};
+use crate::{Health, LocalityId, Tree, TreeRole, leaf::LeafId};
 
 /// One endpoint, as the plan describes it and as the driver has reported it.
 #[derive(Debug)]
@@ -188,6 +188,27 @@ impl<T> Record<T> {
             picks: self.picks(),
             in_flight: self.in_flight(),
         }
+    }
+
+    /// The endpoint as a tree shows it. `weight` is `None` for one that no leaf holds.
+    pub(crate) fn tree(
+        &self,
+        view: &EndpointView,
+        weight: Option<NonZeroU64>,
+        role: Option<TreeRole>,
+    ) -> Tree {
+        let failure = match self.seen() {
+            Seen::Failing(failed) => Some(failed.reason.clone()),
+            Seen::Connecting | Seen::Idle(_) | Seen::Ready(_) => None,
+        };
+        let mut tree = Tree::endpoint(&view.addresses, weight)
+            .with_state(view.state)
+            .with_role(role)
+            .with_note(failure);
+        tree.endpoint = Some(view.id);
+        tree.in_flight = Some(view.in_flight);
+        tree.picks = Some(view.picks);
+        tree
     }
 
     /// Counts one more list of a place; false if the endpoint does not have the place.

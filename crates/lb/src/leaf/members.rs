@@ -2,7 +2,7 @@
 //!
 //! There are two lists, because a new one serves no calls until it is as good as the old one (A61).
 
-use std::{collections::HashSet, fmt, net::SocketAddr, num::NonZeroU64, sync::Arc};
+use std::{collections::HashSet, fmt, net::SocketAddr, sync::Arc};
 
 use super::{
     held::{Held, Member},
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Connectivity, EndpointView, LocalityId, Tree, TreeEjection, TreeRole,
-    endpoint::{AddressList, Failed, Owner, Pool, Record, Seen},
+    endpoint::{AddressList, Failed, Owner, Pool, Record},
     plan::Endpoint,
 };
 
@@ -164,7 +164,7 @@ impl Members {
         entries
             .map(|(member, record, role)| {
                 let view = self.view(owner, member, record, pool);
-                let mut tree = endpoint_tree(&view, member.weight, record, role);
+                let mut tree = record.tree(&view, Some(member.weight), role);
                 tree.ejection = pool.ejection(member.id).map(TreeEjection::from);
                 tree
             })
@@ -267,24 +267,4 @@ impl fmt::Display for InLocality<'_> {
             locality => write!(f, " in {locality}"),
         }
     }
-}
-
-fn endpoint_tree<T>(
-    view: &EndpointView,
-    weight: NonZeroU64,
-    record: &Record<T>,
-    role: Option<TreeRole>,
-) -> Tree {
-    let failure = match record.seen() {
-        Seen::Failing(failed) => Some(failed.reason.clone()),
-        Seen::Connecting | Seen::Idle(_) | Seen::Ready(_) => None,
-    };
-    let mut tree = Tree::endpoint(&view.addresses, weight)
-        .with_state(view.state)
-        .with_role(role)
-        .with_note(failure);
-    tree.endpoint = Some(view.id);
-    tree.in_flight = Some(view.in_flight);
-    tree.picks = Some(view.picks);
-    tree
 }

@@ -150,9 +150,15 @@ impl ClusterImpl {
     }
 
     pub(super) fn tree<T>(&self, leaves: &Leaves<T>, pool: &Pool<T>) -> Tree {
+        let mut children = self.child.trees(leaves, pool);
+        if let Some(kept) = pool.kept_trees(self.roster) {
+            children.extend(kept);
+            let settings = self.plan.override_host;
+            children = vec![Tree::override_host(settings).with_children(children)];
+        }
         let mut tree = Tree::cluster_impl(&self.plan)
             .with_state(self.state(leaves))
-            .with_children(self.child.trees(leaves, pool));
+            .with_children(children);
         tree.in_flight = Some(self.counter.open());
         tree
     }

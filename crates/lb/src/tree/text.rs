@@ -6,6 +6,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{Tree, TreeKind, TreeRole};
+use crate::plan::OverrideHost;
 
 impl Display for Tree {
     /// Writes one line for each node, such as `us/a weight 70 READY`, below its parent.
@@ -51,6 +52,7 @@ impl Tree {
             TreeKind::Endpoint => f.write_str(&self.addresses.join(",")),
             TreeKind::Failing => f.write_str("failing"),
             TreeKind::Localities => f.write_str("localities"),
+            TreeKind::OverrideHost => self.write_override_host(f),
             TreeKind::Locality => match self.weight {
                 Some(weight) => write!(f, "{name} weight {weight}"),
                 None => f.write_str(name),
@@ -74,6 +76,18 @@ impl Tree {
             write!(f, ", tls: {security}")?;
         }
         Ok(())
+    }
+
+    /// Writes `override_host UNKNOWN+HEALTHY, idle timeout 3600s`.
+    fn write_override_host(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("override_host")?;
+        match self.override_host {
+            None => Ok(()),
+            Some(OverrideHost {
+                health,
+                idle_timeout,
+            }) => write!(f, " {health}, idle timeout {idle_timeout:?}"),
+        }
     }
 
     /// Writes the counters of open calls that are not zero. The number of picks is left out, because
@@ -110,6 +124,8 @@ impl Tree {
     fn role_text(&self) -> Option<&'static str> {
         Some(match (self.role?, self.kind) {
             (TreeRole::InUse, _) => "in use",
+            (TreeRole::Draining, _) => "draining, kept for its sessions",
+            (TreeRole::Kept, TreeKind::Endpoint) => "kept for its sessions",
             (TreeRole::Kept, TreeKind::Locality) => "removed, kept in case it returns",
             (TreeRole::Kept, _) => "kept in case it is needed",
             (TreeRole::Leaving, _) => "leaving",

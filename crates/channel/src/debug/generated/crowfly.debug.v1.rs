@@ -79,6 +79,9 @@ pub struct Tree {
     /// For an endpoint that is ejected.
     #[prost(message, optional, tag = "16")]
     pub ejection: ::core::option::Option<tree::Ejection>,
+    /// For a KIND_OVERRIDE_HOST.
+    #[prost(message, optional, tag = "17")]
+    pub override_host: ::core::option::Option<tree::OverrideHost>,
 }
 /// Nested message and enum types in `Tree`.
 pub mod tree {
@@ -107,6 +110,16 @@ pub mod tree {
         /// The part of that time that is left. The endpoint gets calls again at the first look after that.
         #[prost(uint64, optional, tag = "5")]
         pub left_ms: ::core::option::Option<u64>,
+    }
+    /// The settings of sessions.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct OverrideHost {
+        /// The health of endpoints that sessions may stick to: UNKNOWN, HEALTHY or DRAINING.
+        #[prost(string, repeated, tag = "1")]
+        pub health: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+        /// How long a connection that nothing but sessions wants is kept after its last use, in milliseconds.
+        #[prost(uint64, tag = "2")]
+        pub idle_timeout_ms: u64,
     }
     /// The kind of a node, which decides which of the other fields can be set.
     #[derive(
@@ -140,6 +153,9 @@ pub mod tree {
         Endpoint = 8,
         /// A node that fails every call, for the reason in `note`.
         Failing = 9,
+        /// xds_override_host: calls of sessions go to their own backends (gRFC A75). It is there once there are
+        /// sessions. Endpoints that are connected for sessions alone are below it.
+        OverrideHost = 10,
     }
     impl Kind {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -158,6 +174,7 @@ pub mod tree {
                 Self::LeafPolicy => "KIND_LEAF_POLICY",
                 Self::Endpoint => "KIND_ENDPOINT",
                 Self::Failing => "KIND_FAILING",
+                Self::OverrideHost => "KIND_OVERRIDE_HOST",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -173,6 +190,7 @@ pub mod tree {
                 "KIND_LEAF_POLICY" => Some(Self::LeafPolicy),
                 "KIND_ENDPOINT" => Some(Self::Endpoint),
                 "KIND_FAILING" => Some(Self::Failing),
+                "KIND_OVERRIDE_HOST" => Some(Self::OverrideHost),
                 _ => None,
             }
         }
@@ -197,12 +215,15 @@ pub mod tree {
         InUse = 1,
         /// A priority child that was not created, because one before it can take the calls.
         NotNeeded = 2,
-        /// A priority child or a locality that takes no calls, and is kept because it may be needed again.
+        /// A priority child or a locality that takes no calls, and is kept because it may be needed again. An
+        /// endpoint that is connected for its sessions alone.
         Kept = 3,
         /// An endpoint that goes when the pending endpoints of its leaf take over.
         Leaving = 4,
         /// An endpoint or a subtree that replaces the one in use as soon as it is READY.
         Pending = 5,
+        /// An endpoint that is draining, and is connected for its sessions alone (gRFC A55).
+        Draining = 6,
     }
     impl Role {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -217,6 +238,7 @@ pub mod tree {
                 Self::Kept => "ROLE_KEPT",
                 Self::Leaving => "ROLE_LEAVING",
                 Self::Pending => "ROLE_PENDING",
+                Self::Draining => "ROLE_DRAINING",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -228,6 +250,7 @@ pub mod tree {
                 "ROLE_KEPT" => Some(Self::Kept),
                 "ROLE_LEAVING" => Some(Self::Leaving),
                 "ROLE_PENDING" => Some(Self::Pending),
+                "ROLE_DRAINING" => Some(Self::Draining),
                 _ => None,
             }
         }

@@ -6,7 +6,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use super::super::{EndpointId, Pool, RosterId, Wish, record::State};
-use crate::{plan::ClusterPlan, timing::SESSION_SWEEP_MIN};
+use crate::{Health, Tree, TreeRole, plan::ClusterPlan, timing::SESSION_SWEEP_MIN};
 
 impl<T> Pool<T> {
     /// Returns whether a leaf wants the endpoint's own connection. A `pick_first` leaf does not, because it
@@ -171,6 +171,24 @@ impl<T> Pool<T> {
         let not_before = keeping.swept_at.map(|at| at + SESSION_SWEEP_MIN);
         keeping.sweep_at = next.map(|next| not_before.map_or(next, |at| at.max(next)));
         keeping.sweep_at
+    }
+
+    /// The endpoints that are connected for sessions alone; `None` if there are no sessions.
+    pub(crate) fn kept_trees(&self, id: RosterId) -> Option<Vec<Tree>> {
+        let keeping = self.rosters.get(id.0)?.sessions.keeping.as_ref()?;
+        let kept = keeping.kept.iter().filter_map(|endpoint| {
+            let record = self.get(*endpoint)?;
+            let tie = record.tie.as_ref()?;
+            let role = match tie.health {
+                Health::Draining => TreeRole::Draining,
+                Health::Healthy | Health::Unknown => TreeRole::Kept,
+            };
+            let view = record.view(*endpoint, &tie.locality);
+            // The sweep has not come yet, and a leaf has taken it back.
+            let is_kept = record.introduced && !self.is_wanted(*endpoint);
+            is_kept.then(|| record.tree(&view, None, Some(role)))
+        });
+        Some(kept.collect())
     }
 
     fn forget_kept(&mut self, id: RosterId, endpoint: EndpointId) {
