@@ -63,7 +63,7 @@ pub enum Command<T> {
         is_pick_first: bool,
     },
     /// Tell the log and the metrics of an endpoint that outlier detection judged (A50, A91).
-    Outlier(OutlierEvent),
+    Outlier(Box<OutlierEvent>),
     /// An endpoint is not wanted any more: no new call goes to it, open ones may finish.
     Release(EndpointId),
     /// An endpoint of this cluster was lost or could not be reached, and its addresses come from a

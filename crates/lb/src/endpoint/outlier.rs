@@ -461,7 +461,8 @@ impl<T> Pool<T> {
                 addresses: record.addresses.clone(),
                 change,
             };
-            self.after_pickers.push_back(Command::Outlier(event));
+            self.after_pickers
+                .push_back(Command::Outlier(Box::new(event)));
         }
     }
 }

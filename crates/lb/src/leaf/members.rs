@@ -247,12 +247,11 @@ pub(super) fn describe(owner: &Owner, last_failure: Option<LastFailure<'_>>) -> 
     match last_failure {
         None => format!("no endpoints{place}"),
         Some((addresses, failed)) => {
-            let what = match failed.is_ejection {
-                true => format!("every endpoint{place} fails or is ejected"),
-                false => format!("no connection to any endpoint{place}"),
-            };
-            let addresses = AddressList(addresses);
-            format!("{what}; last error: {addresses}: {}", failed.reason)
+            let last = format_args!("{}: {}", AddressList(addresses), failed.reason);
+            match failed.is_ejection {
+                true => format!("every endpoint{place} fails or is ejected; last error: {last}"),
+                false => format!("no connection to any endpoint{place}; last error: {last}"),
+            }
         }
     }
 }

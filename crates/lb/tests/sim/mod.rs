@@ -294,7 +294,7 @@ impl Sim {
                 self.released.insert(id);
                 self.releases.push(port);
             }
-            Command::Outlier(event) => self.outliers.push(event),
+            Command::Outlier(event) => self.outliers.push(*event),
             Command::Reresolve(_) => self.reresolves += 1,
             Command::Publish { cluster, picker } => {
                 if cluster.as_str() == CLUSTER {
