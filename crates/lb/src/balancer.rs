@@ -6,6 +6,7 @@
 //! it asks for ([`Balancer::poll_command`]). Plans and states that change many times in a batch are
 //! worked on once; a leaf in which nothing changed is not looked at.
 
+mod patience;
 mod sessions;
 
 use std::{
@@ -13,9 +14,10 @@ use std::{
     fmt,
     net::SocketAddr,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
+use self::patience::Patience;
 use crate::{
     CallCounters, ClusterName, Connectivity, Demand, Ejection, EndpointId, EndpointState,
     EndpointView, OutlierEvent, Picker, Plan, RosterView, Tree,
@@ -23,7 +25,6 @@ use crate::{
     endpoint::{Pool, Record, RosterId, State},
     leaf::{Leaf, LeafId, Leaves},
     node::{Agenda, NodeContext, Place, Position},
-    timing::{COALESCE, COALESCE_MAX},
 };
 
 /// An event that the driver passes to [`Balancer::handle`].
@@ -562,35 +563,6 @@ fn touch_all<T>(position: &Position, cx: &mut NodeContext<'_, T>) {
         let leaf = cx.leaves.get(id.0);
         cx.agenda.touch(leaf.and_then(Leaf::within));
     });
-}
-
-/// Decides how long endpoints that become READY or fail may wait for the next picker. While
-/// thousands of them do, each wait is longer than the last, because every picker costs work.
-#[derive(Debug, Default)]
-struct Patience {
-    /// The number of flushes in a row that waited. `last` is the time of the last of them.
-    waits: u32,
-    last: Option<Instant>,
-    waiting: bool,
-}
-
-impl Patience {
-    fn wait(&mut self, now: Instant) -> Duration {
-        let last = self.last.filter(|_| !self.waiting);
-        if last.is_some_and(|last| now.saturating_duration_since(last) > COALESCE_MAX) {
-            self.waits = 0;
-        }
-        self.waiting = true;
-        let wait = COALESCE.saturating_mul(4_u32.saturating_pow(self.waits));
-        wait.min(COALESCE_MAX)
-    }
-
-    fn flushed(&mut self, now: Instant) {
-        if std::mem::take(&mut self.waiting) {
-            self.waits += 1;
-            self.last = Some(now);
-        }
-    }
 }
 
 /// The work of the next flush on a cluster. The last event of a batch decides it.
