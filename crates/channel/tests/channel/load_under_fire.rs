@@ -21,6 +21,7 @@ use crowfly::policy::{
 use crowfly_testkit::builders::{Resources, custom_policy, endpoints, wrr_locality};
 use crowfly_testkit::{LoadRow, LoadSums, LrsServer, LrsStream, ResourceServer};
 use serde_json::json;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Request, Status};
 
@@ -240,11 +241,18 @@ impl Caller {
                 // All calls are made; a few more go on until the last stream has broken.
                 sleep(Duration::from_millis(50)).await;
             }
-            self.call().await;
+            if self.call().await {
+                // A call over the limit ends at once, so that callers would call in a tight loop. It is not
+                // one of the calls to be made.
+                todo.fetch_add(u64::from(left.is_ok()), SeqCst);
+                sleep(Duration::from_millis(2)).await;
+            }
+            yield_now().await;
         }
     }
 
-    async fn call(&mut self) {
+    /// Makes one call; true if it was over the limit.
+    async fn call(&mut self) -> bool {
         let mut request = Request::new("hello".to_owned());
         let kind = self.random.u8(..10);
         // No call outlives an outage of all backends.
@@ -259,12 +267,12 @@ impl Caller {
                 match timeout(patience, call).await {
                     Ok(outcome) => outcome,
                     // Given up. It may have been dropped, but then it would have ended at once.
-                    Err(_) => return,
+                    Err(_) => return false,
                 }
             }
             _ => call.await,
         };
-        self.truth.ended(&outcome);
+        self.truth.ended(&outcome)
     }
 }
 
@@ -281,15 +289,17 @@ struct Truth {
 }
 
 impl Truth {
-    fn ended(&self, outcome: &Result<String, Status>) {
+    /// Notes the end of a call; true if it was over the limit.
+    fn ended(&self, outcome: &Result<String, Status>) -> bool {
         let counter = match outcome {
             Ok(_) => &self.answered,
-            Err(status) if status.code() != Code::Unavailable => return,
+            Err(status) if status.code() != Code::Unavailable => return false,
             Err(status) if status.message().contains("category some") => &self.dropped,
             Err(status) if status.message().contains("circuit breaker") => &self.over_limit,
-            Err(_) => return,
+            Err(_) => return false,
         };
         counter.fetch_add(1, SeqCst);
+        std::ptr::eq(counter, &self.over_limit)
     }
 
     /// All calls have ended, so none is in progress.
@@ -304,6 +314,8 @@ impl Truth {
         // Each answered call has one attempt that succeeded; a caller may have given up just then.
         assert!(row.succeeded >= self.answered.load(SeqCst), "{self:?}");
         assert!(row.errors > 0 && self.dropped.load(SeqCst) > 0, "{self:?}");
+        // Most calls are sent: the others are a share of 2 % and those over the limit.
+        assert!(row.issued >= calls() * 8 / 10, "{self:?}");
         row
     }
 }
