@@ -2,7 +2,7 @@
 //!
 //! They keep records of the attempts they see, because a client does not tell how often it tried.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,6 +27,7 @@ pub struct Backends {
     /// The name and the address of each.
     pub addresses: Vec<(String, SocketAddr)>,
     records: Records,
+    failing: Failing,
     servers: HashMap<String, Server>,
 }
 
@@ -69,12 +70,16 @@ impl Attempt {
 /// The attempts of each call that has a name, in the order in which they came.
 type Records = Arc<Mutex<HashMap<String, Vec<Attempt>>>>;
 
+/// The names of the backends that fail every call.
+type Failing = Arc<Mutex<HashSet<String>>>;
+
 impl Backends {
     /// Starts one backend of each name, on ports that the kernel chooses.
     pub fn start(names: &[&str]) -> Self {
         let mut backends = Self {
             addresses: Vec::new(),
             records: Records::default(),
+            failing: Failing::default(),
             servers: HashMap::new(),
         };
         for name in names {
@@ -125,10 +130,21 @@ impl Backends {
         let backend = Backend {
             name: name.to_owned(),
             records: Arc::clone(&self.records),
+            failing: Arc::clone(&self.failing),
         };
         let server = self.servers.get_mut(name).expect("a backend");
         let listener = server.port.listen();
         server.running.spawn(backend.serve(listener));
+    }
+
+    /// Makes these backends fail every call with UNAVAILABLE, whatever its script says, and the others not.
+    ///
+    /// # Panics
+    ///
+    /// If a backend panicked.
+    pub fn fail(&self, names: &[&str]) {
+        let names = names.iter().map(|name| (*name).to_owned());
+        *self.failing.lock().expect("no holder panics") = names.collect();
     }
 
     /// Takes the records of the call with this name.
@@ -142,6 +158,7 @@ impl Backends {
 struct Backend {
     name: String,
     records: Records,
+    failing: Failing,
 }
 
 impl Backend {
@@ -171,6 +188,9 @@ impl Backend {
         // The script follows the prefix of the message.
         let script = Script::from_message(message.get(PREFIX..).unwrap_or_default());
         let earlier = self.record(&script.name, headers);
+        if self.is_failing() {
+            return failure(Code::Unavailable, None);
+        }
         if script.hang {
             std::future::pending::<()>().await;
         }
@@ -179,6 +199,11 @@ impl Backend {
             Code::Ok => success(&self.name),
             code => failure(code, script.pushback.as_deref()),
         }
+    }
+
+    fn is_failing(&self) -> bool {
+        let failing = self.failing.lock().expect("no holder panics");
+        failing.contains(&self.name)
     }
 
     /// Records an attempt, and returns the number of those before it.

@@ -3,6 +3,7 @@
 mod faults;
 mod hashes;
 mod matchers;
+mod outliers;
 mod retries;
 mod routing;
 mod sessions;
