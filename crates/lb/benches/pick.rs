@@ -25,8 +25,9 @@ use std::{
 
 use crowfly_lb::{
     Balancer, BalancerEvent, CallContext, ChoiceCount, ClusterPlan, Command, DropCategory,
-    Endpoint, EndpointId, EndpointState, Leaf, LoadPlan, LoadStore, Locality, LocalityId, Node,
-    OverrideHost, Pick, Picker, Plan, Policy, Priority, PriorityChild, RingSize, timing::RETENTION,
+    Endpoint, EndpointId, EndpointState, FailurePercentageEjection, Leaf, LoadPlan, LoadStore,
+    Locality, LocalityId, Node, OutlierDetection, OverrideHost, Pick, Picker, Plan, Policy,
+    Priority, PriorityChild, RingSize, timing::RETENTION,
 };
 
 const SAMPLES: usize = 20;
@@ -115,14 +116,19 @@ fn main() {
     );
 }
 
-/// The cost of a pick whose call is counted for load reports.
+/// The cost of a pick whose call is counted for load reports, and of one in a cluster with outlier detection.
 fn print_counted() {
-    let pickers = SIZES.map(|size| Bench::of(&counted(size)).picker);
+    print_row("load counted", counted);
+    print_row("outlier detection", watched);
+}
+
+fn print_row(what: &str, plan: fn(u32) -> Plan) {
+    let pickers = SIZES.map(|size| Bench::of(&plan(size)).picker);
     for threads in [1, 2] {
         let cost = pickers.each_ref().map(|picker| minimum(picker, threads));
         println!(
             "{:<34}{:>8.1}{:>8.1}{:>8.1}{:>14.2}",
-            format!("round_robin, load counted, {threads} threads"),
+            format!("round_robin, {what}, {threads} threads"),
             cost[0],
             cost[1],
             cost[2],
@@ -371,7 +377,7 @@ impl Bench {
 /// An aggregate of two leaf clusters, the first with `size` endpoints in localities of unequal
 /// weight.
 fn plan(policy: &Policy, size: u32) -> Plan {
-    plan_counted(policy, size, None)
+    plan_counted(policy, size, None, None)
 }
 
 /// The same with round_robin, whose calls are counted for load reports (A27).
@@ -380,10 +386,34 @@ fn counted(size: u32) -> Plan {
         store: Arc::new(LoadStore::new(|| {})),
         metrics: Arc::default(),
     };
-    plan_counted(&Policy::RoundRobin, size, Some(&load))
+    plan_counted(&Policy::RoundRobin, size, Some(&load), None)
 }
 
-fn plan_counted(policy: &Policy, size: u32, load: Option<&LoadPlan>) -> Plan {
+/// The same with round_robin, whose endpoints are ejected if they fail too often (A50).
+fn watched(size: u32) -> Plan {
+    let settings = OutlierDetection {
+        interval: Duration::from_secs(10),
+        base_ejection_time: Duration::from_secs(30),
+        max_ejection_time: Duration::from_secs(300),
+        max_ejection_percent: 10,
+        success_rate: None,
+        failure_percentage: Some(FailurePercentageEjection {
+            threshold: 85,
+            enforcement_percentage: 100,
+            minimum_hosts: 5,
+            request_volume: 50,
+        }),
+    };
+    let settings = Arc::new(settings);
+    plan_counted(&Policy::RoundRobin, size, None, Some(&settings))
+}
+
+fn plan_counted(
+    policy: &Policy,
+    size: u32,
+    load: Option<&LoadPlan>,
+    outlier_detection: Option<&Arc<OutlierDetection>>,
+) -> Plan {
     let leaves = [("first", size), ("second", 1)].map(|(name, size)| {
         let cluster = ClusterPlan {
             name: name.into(),
@@ -394,7 +424,7 @@ fn plan_counted(policy: &Policy, size: u32, load: Option<&LoadPlan>) -> Plan {
             }]),
             max_concurrent_requests: 1024,
             load: load.cloned(),
-            outlier_detection: None,
+            outlier_detection: outlier_detection.cloned(),
             note: None,
             draining: Arc::from([]),
             override_host: OverrideHost::default(),

@@ -431,6 +431,57 @@ fn an_endpoint_that_left_is_not_ejected() {
     assert_eq!(send(&mut sim, 100, &[]), [1, 2, 3].into());
 }
 
+/// Whatever calls and plans come: no more endpoints are ejected than the limit allows, or one. Every ejected
+/// endpoint returns after its time if it does well, and none is ejected while outlier detection is off.
+#[test]
+fn ejections_keep_their_limits_whatever_happens() {
+    for seed in 0..300 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let all: Vec<Port> = (1..=rng.u16(1..12)).collect();
+        let percent = rng.u32(0..=100);
+        let settings = OutlierDetection {
+            max_ejection_percent: percent,
+            max_ejection_time: Duration::from_secs(60),
+            ..by_failures()
+        };
+        let split = |rng: &mut fastrand::Rng| {
+            let (first, second) = all.split_at(rng.usize(0..all.len()));
+            priorities(&[first, second])
+        };
+        let mut sim = Sim::ready_with(watched(&settings, split(&mut rng)));
+        for _ in 0..30 {
+            let live: Vec<_> = sim.live.values().copied().collect();
+            sim.ready(&live);
+            let bad: Vec<Port> = all.iter().copied().filter(|_| rng.bool()).collect();
+            for _ in 0..rng.usize(0..60) {
+                if let Picked::Ready(call) = sim.pick() {
+                    let is_bad = bad.contains(call.transport());
+                    call.finish(if is_bad {
+                        CallOutcome::Status(14)
+                    } else {
+                        CallOutcome::OK
+                    });
+                }
+            }
+            sim.advance_secs(rng.u64(1..25));
+            let most = (percent as usize * all.len()).div_ceil(100).max(1);
+            assert!(ejected(&sim).len() <= most, "seed {seed}");
+            match rng.u8(0..10) {
+                0 => {
+                    sim.plan(tree_of(cluster("x", split(&mut rng))));
+                    assert_eq!(ejected(&sim), [0; 0], "seed {seed}");
+                }
+                1..4 => sim.plan(watched(&settings, split(&mut rng))),
+                _ => {}
+            }
+        }
+        // 60 s at most, and a look every 10 s.
+        sim.advance_secs(80);
+        assert_eq!(ejected(&sim), [0; 0], "seed {seed}");
+        assert!(sim.balancer.is_settled(CLUSTER, sim.now), "seed {seed}");
+    }
+}
+
 /// Endpoints that fail more than half of at least two calls are ejected for 25 s, all of them if need be;
 /// looks are every 10 s.
 fn by_failures() -> OutlierDetection {
