@@ -8,9 +8,10 @@ use envoy_types::pb::{
     envoy::{
         config::{
             cluster::v3::{
-                self as pb, LoadBalancingPolicy, OutlierDetection, load_balancing_policy,
+                self as pb, CircuitBreakers, LoadBalancingPolicy, OutlierDetection,
+                cluster::CommonLbConfig, load_balancing_policy,
             },
-            core::v3::TypedExtensionConfig,
+            core::v3::{HealthStatusSet, TypedExtensionConfig},
             route::v3::{
                 QueryParameterMatcher, RetryPolicy, Route, RouteAction, RouteConfiguration,
                 route::Action, route_action::MaxStreamDuration, route_match,
@@ -62,16 +63,28 @@ fn wishes_of_a_cluster() {
     );
 }
 
-/// gRFC A75: an aggregate asks for nothing, since each of its leaves speaks for itself. That it reports no load
-/// is said, because before A75 it did.
+/// gRFC A75: settings of an aggregate have no effect, because each of its leaves has its own. That is said.
 #[test]
-fn an_aggregate_has_no_wishes() {
+fn wishes_of_an_aggregate() {
     let mut proto = aggregate();
-    wish_in_vain(&mut proto);
     assert_eq!(wishes::<Cluster>(&proto), Vec::<String>::new());
+    proto.circuit_breakers = Some(CircuitBreakers::default());
+    proto.common_lb_config = Some(CommonLbConfig {
+        override_host_status: Some(HealthStatusSet::default()),
+        ..CommonLbConfig::default()
+    });
     proto.lrs_server = Some(self_source());
-    let no_effect = "lrs_server: no effect in an aggregate: each of its clusters reports its own load (gRFC A75)";
-    assert_eq!(wishes::<Cluster>(&proto), [no_effect]);
+    proto.outlier_detection = Some(OutlierDetection::default());
+    let no_effect = "no effect in an aggregate: each of its clusters";
+    assert_eq!(
+        wishes::<Cluster>(&proto),
+        [
+            format!("lrs_server: {no_effect} reports its own load (gRFC A75)"),
+            format!("circuit_breakers: {no_effect} has its own (gRFC A75)"),
+            format!("common_lb_config.override_host_status: {no_effect} has its own (gRFC A75)"),
+            format!("outlier_detection: {no_effect} has its own (gRFC A75)"),
+        ]
+    );
 }
 
 /// gRFC A50: the fields of rules that gRPC does not have are ignored and said, unless they turn a rule off.

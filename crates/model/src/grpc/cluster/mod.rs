@@ -159,6 +159,7 @@ fn parse_aggregate(
     // The settings must be valid, but are not kept, because each leaf has settings of its own.
     Settings::parse(proto, v);
     load_reporting::check_aggregate(proto, v);
+    unsupported::in_aggregate(proto, v);
     v.take_unsupported(|v| security::parse(proto, features, v));
     // A bad policy of an aggregate is no error, because leaves use their own (gRFC A75).
     let lb_policy = lb_policy::parse(proto, features, &mut Validator::default());
