@@ -219,7 +219,7 @@ async fn kill(mut backends: Vec<Backend>, over: Arc<AtomicBool>) -> Vec<Backend>
                 backend.restart();
             }
         }
-        sleep(Duration::from_millis(random.u64(20..200))).await;
+        sleep(Duration::from_millis(random.u64(200..800))).await;
     }
     backends
 }
