@@ -10,14 +10,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crowfly_testkit::{Ca, Issued};
-use futures_channel::mpsc;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
+use futures_util::stream;
 use http::{Request, Response};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
@@ -53,7 +55,10 @@ impl TlsBackend {
         Self::with_age(name, config, Duration::from_secs(3600)).await
     }
 
-    /// A server that sends its clients away when a connection is of this age.
+    /// A server that sends its clients away when a connection is of this age, counted from its first call.
+    ///
+    /// tonic's own `max_connection_age` counts from the handshake. On a busy machine it closes connections
+    /// before they have sent SETTINGS, and those are failed attempts.
     pub(crate) async fn with_age(name: &str, config: ServerConfig, age: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let backend = Self {
@@ -61,28 +66,24 @@ impl TlsBackend {
             config: Arc::new(Mutex::new(Arc::new(config))),
             seen: Arc::default(),
         };
-        let (accepted, incoming) = mpsc::unbounded();
         let (config, seen) = (Arc::clone(&backend.config), Arc::clone(&backend.seen));
+        let name = name.to_owned();
         tokio::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
                 let acceptor = TlsAcceptor::from(Arc::clone(&config.lock().unwrap()));
-                let (accepted, seen) = (accepted.clone(), Arc::clone(&seen));
+                let service = Echo {
+                    name: name.clone(),
+                    seen: Arc::clone(&seen),
+                    called: Arc::default(),
+                };
                 tokio::spawn(async move {
                     if let Ok(stream) = acceptor.accept(tcp).await {
-                        seen.lock().unwrap().connected(&stream);
-                        let _ = accepted.unbounded_send(Ok::<_, io::Error>(Socket(stream)));
+                        service.seen.lock().unwrap().connected(&stream);
+                        serve(stream, service, age).await;
                     }
                 });
             }
         });
-        let service = Echo {
-            name: name.to_owned(),
-            seen: Arc::clone(&backend.seen),
-        };
-        let server = Server::builder()
-            .max_connection_age(age)
-            .add_service(service);
-        tokio::spawn(server.serve_with_incoming(incoming.boxed()));
         backend
     }
 
@@ -94,6 +95,20 @@ impl TlsBackend {
     pub(crate) fn seen(&self) -> Seen {
         self.seen.lock().unwrap().clone()
     }
+}
+
+/// Serves one connection until it is of this age, counted from its first call.
+async fn serve(stream: TlsStream<TcpStream>, service: Echo, age: Duration) {
+    let called = Arc::clone(&service.called);
+    let leave = async move {
+        called.notified().await;
+        sleep(age).await;
+    };
+    // A server whose connections have all come would send them away at once.
+    let only = stream::iter([Ok::<_, io::Error>(Socket(stream))]).chain(stream::pending());
+    let server = Server::builder().add_service(service);
+    // It ends with an error if the client went away before.
+    let _ = server.serve_with_incoming_shutdown(only, leave).await;
 }
 
 impl Seen {
@@ -138,6 +153,8 @@ fn certificate(pem: &str) -> CertificateDer<'static> {
 struct Echo {
     name: String,
     seen: Arc<Mutex<Seen>>,
+    /// Told of each call on the connection.
+    called: Arc<Notify>,
 }
 
 impl NamedService for Echo {
@@ -156,6 +173,7 @@ impl Service<Request<Body>> for Echo {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let scheme = request.uri().scheme_str().unwrap_or_default().to_owned();
         self.seen.lock().unwrap().schemes.push(scheme);
+        self.called.notify_one();
         let answer = Answer(self.name.clone());
         Box::pin(async move {
             let mut grpc = Grpc::new(ProstCodec::<String, String>::default());
