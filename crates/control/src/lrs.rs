@@ -133,8 +133,10 @@ struct Client {
     node: Node,
     pace: Pace,
     asked: Asked,
-    /// True once it was told that some of its figures are not kept.
-    warned: bool,
+    /// True once the log has a warning that rows of this client are not kept.
+    warned_of_rows: bool,
+    /// True once the log has a warning that metrics of this client are left out.
+    warned_of_metrics: bool,
 }
 
 /// The clusters that a client is asked for.
@@ -249,7 +251,8 @@ impl Stream {
             node,
             pace: Pace::default(),
             asked,
-            warned: false,
+            warned_of_rows: false,
+            warned_of_metrics: false,
         });
         self.due = true;
         Ok(())
@@ -313,12 +316,17 @@ impl Client {
         let service_of = |cluster: &str| service_of(snapshot, cluster).to_owned();
         let refused = self.books.lock().report(self.id, report, now, service_of);
         debug!(stream, node, "load report");
-        if refused > 0 && !self.warned {
-            self.warned = true;
-            warn!(
-                stream,
-                node, refused, "figures of a load report are not kept: there are too many rows"
-            );
+        if refused.rows > 0 && !self.warned_of_rows {
+            self.warned_of_rows = true;
+            let refused = refused.rows;
+            let told = "figures of a load report are not kept: there are too many rows";
+            warn!(stream, node, refused, "{told}");
+        }
+        if refused.metrics > 0 && !self.warned_of_metrics {
+            self.warned_of_metrics = true;
+            let refused = refused.metrics;
+            let told = "metrics of a load report are left out: they are beyond a limit";
+            warn!(stream, node, refused, "{told}");
         }
         Ok(())
     }

@@ -11,7 +11,9 @@ use crowfly_control::ControlPlane;
 use crowfly_control::loads::{LoadRow, Loads};
 use envoy_types::pb::envoy::config::core::v3::{Locality, Node};
 use envoy_types::pb::envoy::config::endpoint::v3::cluster_stats::DroppedRequests;
-use envoy_types::pb::envoy::config::endpoint::v3::{ClusterStats, UpstreamLocalityStats};
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterStats, EndpointLoadMetricStats, UpstreamLocalityStats,
+};
 use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_client::LoadReportingServiceClient;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use envoy_types::pb::google::protobuf;
@@ -391,6 +393,33 @@ async fn a_bad_report_is_refused_whole() {
     assert_eq!(loads.refused_reports, 1);
     assert_eq!(counts(&loads.rows[0]), [1, 0, 0, 0]);
     assert_eq!(loads.rows.len(), 1);
+}
+
+/// gRFC A64: a backend that sends an odd metric costs its clients that metric alone. The other figures
+/// of the report are kept, and so is the stream.
+#[tokio::test]
+async fn an_odd_metric_is_left_out_and_the_stream_lives_on() {
+    let plane = two_services().await;
+    let (client, _) = LrsClient::introduced(plane.listen_addr(), "a").await;
+    let mut odd = stats("shop", [4, 2, 1, 1]);
+    let values = [("odd", f64::NAN), ("fair", 2.0)];
+    let metrics = values.map(|(name, total_metric_value)| EndpointLoadMetricStats {
+        metric_name: name.to_owned(),
+        num_requests_finished_with_metric: 2,
+        total_metric_value,
+    });
+    odd.upstream_locality_stats[0].load_metric_stats = metrics.into();
+    client.report(vec![odd, stats("cart", [1, 1, 0, 0])]).await;
+    client.report(vec![stats("shop", [1, 2, 0, 0])]).await;
+    let loads = until(&plane, |loads| loads.reports == 2).await;
+    assert_eq!(counts(&loads.rows[0]), [1, 1, 0, 0]);
+    assert_eq!(counts(&loads.rows[1]), [5, 4, 1, 0]);
+    let kept: Vec<_> = loads.rows[1].metrics.keys().collect();
+    assert_eq!(kept, ["fair"]);
+    assert_eq!((loads.refused_metrics, loads.refused_reports), (1, 0));
+    let (_, metrics) = get(plane.admin_addr().unwrap(), "/metrics").await;
+    let line = "crowfly_control_load_metrics_refused_total 1";
+    assert!(metrics.lines().any(|found| found == line), "{metrics}");
 }
 
 /// Names that would fill our memory are refused, in a node too.

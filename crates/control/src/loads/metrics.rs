@@ -64,6 +64,8 @@ pub(crate) fn register(loads: &Loads, registry: &mut Registry) {
     registry.register("load_reports_refused", help, counter(loads.refused_reports));
     let help = "Figures of load reports that were not kept, because there were too many rows";
     registry.register("load_rows_refused", help, counter(loads.refused_rows));
+    let help = "Metrics of load reports that were left out, because they were beyond a limit";
+    registry.register("load_metrics_refused", help, counter(loads.refused_metrics));
     let rows = UnsignedGauge::default();
     rows.set(loads.rows.len() as u64);
     registry.register("load_rows", "Rows of loads that are kept", rows);

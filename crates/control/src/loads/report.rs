@@ -3,6 +3,9 @@
 //! The control plane keeps what clients send, so every number, name and list has a limit. A report
 //! beyond a limit is refused whole, with the path of its field, because a client that miscounts in
 //! one place may miscount in all.
+//!
+//! The metrics are an exception. Backends choose their names and values, and clients add them up
+//! unseen (gRFC A64). So a metric beyond a limit is left out alone, and counted.
 
 use std::time::Duration;
 
@@ -21,7 +24,7 @@ pub(super) const MAX_CLUSTERS: usize = 20_000;
 pub(super) const MAX_LOCALITIES: usize = 1_000;
 /// The most categories of drops of a cluster in a report.
 pub(super) const MAX_CATEGORIES: usize = 100;
-/// The most metrics of a locality in a report.
+/// The most named metrics that are kept of a locality in a report.
 pub(super) const MAX_METRICS: usize = 100;
 /// The longest name of a cluster, a node, a category, a metric, or a part of a locality, in bytes.
 pub(super) const MAX_NAME: usize = 512;
@@ -35,6 +38,8 @@ const MAX_METRIC: f64 = 1e18;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Report {
     pub(super) clusters: Vec<ClusterReport>,
+    /// The metrics that were left out, because they were beyond a limit.
+    pub(super) refused_metrics: u64,
 }
 
 /// The part of a report about one cluster.
@@ -57,6 +62,8 @@ pub(super) struct LocalityReport {
     pub(super) counts: Counts,
     pub(super) gauges: Gauges,
     pub(super) metrics: Vec<(String, MetricSum)>,
+    /// The metrics that were left out.
+    pub(super) refused_metrics: u64,
 }
 
 /// Counts since the report before.
@@ -97,7 +104,12 @@ impl Report {
             MAX_CLUSTERS,
             ClusterReport::parse,
         );
-        v.finish(Self { clusters })
+        let localities = clusters.iter().flat_map(|of| &of.localities);
+        let refused_metrics = localities.map(|of| of.refused_metrics).sum();
+        v.finish(Self {
+            clusters,
+            refused_metrics,
+        })
     }
 }
 
@@ -151,26 +163,13 @@ fn drops(
 
 impl LocalityReport {
     fn parse(v: &mut Validator, stats: UpstreamLocalityStats) -> Self {
-        let mut metrics = Vec::new();
         // gRPC has fields for these three (gRFC A85); Envoy sends them among the named ones.
-        for (field, stats) in [
+        let own = [
             ("cpu_utilization", stats.cpu_utilization),
             ("mem_utilization", stats.mem_utilization),
             ("application_utilization", stats.application_utilization),
-        ] {
-            if let Some(stats) = stats {
-                let sum = v.field(field, |v| MetricSum::parse(v, stats));
-                metrics.push((field.to_owned(), sum));
-            }
-        }
-        let named = stats.load_metric_stats;
-        metrics.extend(list(
-            v,
-            "load_metric_stats",
-            named,
-            MAX_METRICS,
-            named_metric,
-        ));
+        ];
+        let (metrics, refused_metrics) = metrics(v, own, stats.load_metric_stats);
         Self {
             locality: locality_text(v, stats.locality.as_ref()),
             counts: Counts {
@@ -197,6 +196,7 @@ impl LocalityReport {
                 ),
             },
             metrics,
+            refused_metrics,
         }
     }
 
@@ -207,29 +207,49 @@ impl LocalityReport {
     }
 }
 
-fn named_metric(v: &mut Validator, stats: EndpointLoadMetricStats) -> (String, MetricSum) {
+/// The metrics with a field of their own and the named ones, and the number of those left out.
+fn metrics(
+    v: &mut Validator,
+    own: [(&str, Option<UnnamedEndpointLoadMetricStats>); 3],
+    mut named: Vec<EndpointLoadMetricStats>,
+) -> (Vec<(String, MetricSum)>, u64) {
+    let mut parsed = Vec::new();
+    for (field, stats) in own {
+        if let Some(stats) = stats {
+            let sum = v.field(field, |v| MetricSum::parse(v, stats));
+            parsed.push(sum.map(|sum| (field.to_owned(), sum)));
+        }
+    }
+    let beyond = named.len().saturating_sub(MAX_METRICS);
+    named.truncate(MAX_METRICS);
+    let field = "load_metric_stats";
+    parsed.extend(list(v, field, named, MAX_METRICS, named_metric));
+    let all = parsed.len() + beyond;
+    let kept: Vec<_> = parsed.into_iter().flatten().collect();
+    let refused = all - kept.len();
+    (kept, refused as u64)
+}
+
+/// A metric with its name; `None` if it is to be left out.
+fn named_metric(v: &mut Validator, stats: EndpointLoadMetricStats) -> Option<(String, MetricSum)> {
     let sum = UnnamedEndpointLoadMetricStats {
         num_requests_finished_with_metric: stats.num_requests_finished_with_metric,
         total_metric_value: stats.total_metric_value,
     };
-    (
-        name(v, "metric_name", stats.metric_name),
-        MetricSum::parse(v, sum),
-    )
+    let sum = MetricSum::parse(v, sum)?;
+    (stats.metric_name.len() <= MAX_NAME).then_some((stats.metric_name, sum))
 }
 
 impl MetricSum {
-    fn parse(v: &mut Validator, stats: UnnamedEndpointLoadMetricStats) -> Self {
+    /// Reads the values of a metric. `None` if their sum is no number or too large, which the client
+    /// does not look at. The count is the client's own, so a bad one is an error.
+    fn parse(v: &mut Validator, stats: UnnamedEndpointLoadMetricStats) -> Option<Self> {
         let calls = stats.num_requests_finished_with_metric;
-        let total = stats.total_metric_value;
-        if total.is_nan() || total.abs() > MAX_METRIC {
-            let message = format!("expected a number up to {MAX_METRIC:e}, got {total:e}");
-            v.error_at("total_metric_value", message);
-        }
-        Self {
+        let sum = Self {
             calls: count(v, "num_requests_finished_with_metric", calls),
-            total,
-        }
+            total: stats.total_metric_value,
+        };
+        (sum.total.abs() <= MAX_METRIC).then_some(sum)
     }
 }
 

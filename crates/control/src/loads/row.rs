@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::history::{self, Bucket, History};
 use super::report::{Counts, Gauges, MetricSum};
-use super::store::ReporterId;
+use super::store::{Refused, ReporterId};
 use super::view::{Connections, LoadRow, Metric, Moment};
 
 /// The most categories and metrics that a row keeps.
@@ -83,11 +83,11 @@ impl Row {
         }
     }
 
-    /// Adds a part of a report. Returns the number of names that were one too many.
+    /// Adds a part of a report. Returns the names that were one too many.
     ///
     /// A report may have several parts for one row: a locality may be in two priorities, and a
     /// cluster may have had two names for its endpoints since the report before.
-    pub(super) fn add(&mut self, reporter: ReporterId, part: Part, time: Time) -> u64 {
+    pub(super) fn add(&mut self, reporter: ReporterId, part: Part, time: Time) -> Refused {
         let Part {
             counts,
             gauges,
@@ -104,17 +104,17 @@ impl Row {
             errors: counts.errors,
             dropped,
         });
-        let mut refused = 0;
+        let mut refused = Refused::default();
         for (category, dropped) in categories {
             match named(&mut self.categories, &category) {
                 Some(kept) => *kept = kept.saturating_add(dropped),
-                None => refused += 1,
+                None => refused.rows += 1,
             }
         }
         for (metric, sum) in &metrics {
             match named(&mut self.metrics, metric) {
                 Some(kept) => kept.add(*sum),
-                None => refused += 1,
+                None => refused.metrics += 1,
             }
         }
         let latest = self.latest.entry(reporter).or_insert_with(|| Latest {

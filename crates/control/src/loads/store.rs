@@ -33,7 +33,16 @@ pub(crate) struct LoadStore {
     reports: u64,
     refused_reports: u64,
     refused_rows: u64,
+    refused_metrics: u64,
     swept: Instant,
+}
+
+/// The figures of a report that were not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// Rows and categories of drops.
+    pub(crate) rows: u64,
+    pub(crate) metrics: u64,
 }
 
 /// A client that reports.
@@ -72,6 +81,7 @@ impl LoadStore {
             reports: 0,
             refused_reports: 0,
             refused_rows: 0,
+            refused_metrics: 0,
             swept: now,
         }
     }
@@ -97,19 +107,19 @@ impl LoadStore {
         self.reporters.remove(&id);
     }
 
-    /// Takes a report of an open stream. `service_of` names the service of a cluster. Returns the
-    /// number of figures that were not kept.
+    /// Takes a report of an open stream. `service_of` names the service of a cluster. Returns what
+    /// was not kept.
     pub(crate) fn report(
         &mut self,
         id: ReporterId,
         report: Report,
         now: Instant,
         service_of: impl Fn(&str) -> String,
-    ) -> u64 {
+    ) -> Refused {
         self.sweep(now);
         self.forget(id);
         let Some(state) = self.reporters.get_mut(&id) else {
-            return 0;
+            return Refused::default();
         };
         let since = state.reported.unwrap_or(state.opened);
         let between = now.saturating_duration_since(since);
@@ -118,7 +128,10 @@ impl LoadStore {
         self.reports += 1;
         let client = state.locality.clone();
         let moment = history::number(now.saturating_duration_since(self.started));
-        let mut refused = 0;
+        let mut refused = Refused {
+            rows: 0,
+            metrics: report.refused_metrics,
+        };
         for cluster in report.clusters {
             let time = Time {
                 now,
@@ -128,10 +141,11 @@ impl LoadStore {
                 interval: cluster.interval.unwrap_or(between),
             };
             for (key, part) in parts(cluster, &client) {
-                refused += self.add(id, key, part, time, &service_of);
+                refused.add(self.add(id, key, part, time, &service_of));
             }
         }
-        self.refused_rows = self.refused_rows.saturating_add(refused);
+        self.refused_rows = self.refused_rows.saturating_add(refused.rows);
+        self.refused_metrics = self.refused_metrics.saturating_add(refused.metrics);
         refused
     }
 
@@ -155,6 +169,7 @@ impl LoadStore {
             reports: self.reports,
             refused_reports: self.refused_reports,
             refused_rows: self.refused_rows,
+            refused_metrics: self.refused_metrics,
             reporters: reporters.collect(),
             rows,
         }
@@ -167,10 +182,14 @@ impl LoadStore {
         part: Part,
         time: Time,
         service_of: impl Fn(&str) -> String,
-    ) -> u64 {
+    ) -> Refused {
+        let row = Refused {
+            rows: 1,
+            metrics: part.metrics.len() as u64,
+        };
         let key = match self.rows.get_key_value(&key) {
             Some((key, _)) => key.clone(),
-            None if self.rows.len() >= self.max_rows => return 1,
+            None if self.rows.len() >= self.max_rows => return row,
             None => {
                 let row = Row::new(service_of(&key.cluster), time.now);
                 let key = Arc::new(key);
@@ -179,7 +198,7 @@ impl LoadStore {
             }
         };
         let Some(row) = self.rows.get_mut(&key) else {
-            return 0;
+            return Refused::default();
         };
         if let Some(state) = self.reporters.get_mut(&id) {
             state.rows.push(key);
@@ -208,6 +227,13 @@ impl LoadStore {
         self.rows.retain(|_, row| {
             !row.is_abandoned() || now.saturating_duration_since(row.reported) < FORGET
         });
+    }
+}
+
+impl Refused {
+    fn add(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.metrics += other.metrics;
     }
 }
 
