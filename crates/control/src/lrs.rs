@@ -42,14 +42,17 @@ const MAX_PROBLEMS: usize = 5;
 /// The books of loads, and the interval of reports; clones share both.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadBooks {
-    store: Arc<Mutex<LoadStore>>,
+    books: Arc<Mutex<LoadStore>>,
+    /// The configuration, which has the services.
+    store: Arc<Store>,
     interval: watch::Receiver<Duration>,
 }
 
 impl LoadBooks {
-    pub(crate) fn new(interval: watch::Receiver<Duration>) -> Self {
+    pub(crate) fn new(store: Arc<Store>, interval: watch::Receiver<Duration>) -> Self {
         Self {
-            store: Arc::new(Mutex::new(LoadStore::new(Instant::now()))),
+            books: Arc::new(Mutex::new(LoadStore::new(Instant::now()))),
+            store,
             interval,
         }
     }
@@ -57,11 +60,13 @@ impl LoadBooks {
     /// The loads now.
     pub(crate) fn view(&self) -> Loads {
         let interval = *self.interval.borrow();
-        self.lock().view(interval, Instant::now())
+        let snapshot = self.store.snapshot();
+        let service_of = |cluster: &str| service_of(&snapshot, cluster).to_owned();
+        self.lock().view(interval, Instant::now(), service_of)
     }
 
     fn lock(&self) -> MutexGuard<'_, LoadStore> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -199,7 +204,7 @@ impl Stream {
         let Some(client) = &mut self.client else {
             return Ok(());
         };
-        client.report(request, interval, &self.store.snapshot())
+        client.report(request, interval)
     }
 
     /// The end after a message that could not be read.
@@ -294,12 +299,7 @@ impl Stream {
 
 impl Client {
     /// Takes a report.
-    fn report(
-        &mut self,
-        request: LoadStatsRequest,
-        interval: Duration,
-        snapshot: &Snapshot,
-    ) -> Result<(), Status> {
+    fn report(&mut self, request: LoadStatsRequest, interval: Duration) -> Result<(), Status> {
         let (now, stream, node) = (Instant::now(), self.id, self.node.id.as_str());
         if !self.pace.take(interval, now) {
             self.books.lock().refused();
@@ -313,8 +313,7 @@ impl Client {
             warn!(stream, node, "load report refused: {problem}");
             Status::invalid_argument(problem)
         })?;
-        let service_of = |cluster: &str| service_of(snapshot, cluster).to_owned();
-        let refused = self.books.lock().report(self.id, report, now, service_of);
+        let refused = self.books.lock().report(self.id, report, now);
         debug!(stream, node, "load report");
         if refused.rows > 0 && !self.warned_of_rows {
             self.warned_of_rows = true;

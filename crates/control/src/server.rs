@@ -145,7 +145,7 @@ impl ControlPlane {
         let mut tasks = JoinSet::new();
 
         let load_report_interval = watch::Sender::new(DEFAULT_LOAD_REPORT_INTERVAL);
-        let loads = LoadBooks::new(load_report_interval.subscribe());
+        let loads = LoadBooks::new(store.clone(), load_report_interval.subscribe());
 
         let ads = Ads::new(store.clone(), clients.clone(), stopping.subscribe());
         let lrs = Lrs::new(store.clone(), loads.clone(), stopping.subscribe());

@@ -304,6 +304,20 @@ services:
     assert_eq!(rows, expected);
 }
 
+/// A client may report a cluster before the listener of its service is served. The row is told under
+/// the service as soon as that is there.
+#[tokio::test]
+async fn a_cluster_belongs_to_the_service_that_is_served_now() {
+    let plane = two_services().await;
+    let (client, _) = LrsClient::introduced(plane.listen_addr(), "a").await;
+    client.report(vec![stats("late/endpoints", [1; 4])]).await;
+    let loads = until(&plane, |loads| !loads.rows.is_empty()).await;
+    assert_eq!(loads.rows[0].service, "late/endpoints");
+    plane.set_snapshot(snapshot(&services(&[("late", 1)])));
+    let loads = until(&plane, |loads| loads.rows[0].service == "late").await;
+    assert_eq!(loads.rows[0].cluster, "late/endpoints");
+}
+
 /// The pages of the admin port show the loads: as JSON, and for Prometheus.
 #[tokio::test]
 async fn pages_show_the_loads() {

@@ -26,7 +26,6 @@ pub(super) struct RowKey {
 /// The loads of one row.
 #[derive(Debug)]
 pub(super) struct Row {
-    service: String,
     counts: Counts,
     dropped: u64,
     categories: BTreeMap<String, u64>,
@@ -70,9 +69,8 @@ struct Latest {
 }
 
 impl Row {
-    pub(super) fn new(service: String, now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
-            service,
             counts: Counts::default(),
             dropped: 0,
             categories: BTreeMap::new(),
@@ -149,8 +147,14 @@ impl Row {
         self.latest.is_empty()
     }
 
-    /// The row as it is at `now`, in the given moment of the history.
-    pub(super) fn view(&self, key: &RowKey, now: Instant, age: Duration) -> LoadRow {
+    /// The row of a service as it is at `now`, in the given moment of the history.
+    pub(super) fn view(
+        &self,
+        service: String,
+        key: &RowKey,
+        now: Instant,
+        age: Duration,
+    ) -> LoadRow {
         let sum =
             |of: fn(&Latest) -> u64| self.latest.values().map(of).fold(0, u64::saturating_add);
         let rate = |of: fn(&Latest) -> u64| -> f64 {
@@ -159,7 +163,7 @@ impl Row {
             fresh.fold(0.0, |sum, latest| sum + latest.per_second(of(latest)))
         };
         LoadRow {
-            service: self.service.clone(),
+            service,
             cluster: key.cluster.clone(),
             client_locality: key.client.to_string(),
             backend_locality: key.backend.clone(),

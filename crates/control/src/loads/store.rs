@@ -107,15 +107,8 @@ impl LoadStore {
         self.reporters.remove(&id);
     }
 
-    /// Takes a report of an open stream. `service_of` names the service of a cluster. Returns what
-    /// was not kept.
-    pub(crate) fn report(
-        &mut self,
-        id: ReporterId,
-        report: Report,
-        now: Instant,
-        service_of: impl Fn(&str) -> String,
-    ) -> Refused {
+    /// Takes a report of an open stream. Returns what was not kept.
+    pub(crate) fn report(&mut self, id: ReporterId, report: Report, now: Instant) -> Refused {
         self.sweep(now);
         self.forget(id);
         let Some(state) = self.reporters.get_mut(&id) else {
@@ -141,7 +134,7 @@ impl LoadStore {
                 interval: cluster.interval.unwrap_or(between),
             };
             for (key, part) in parts(cluster, &client) {
-                refused.add(self.add(id, key, part, time, &service_of));
+                refused.add(self.add(id, key, part, time));
             }
         }
         self.refused_rows = self.refused_rows.saturating_add(refused.rows);
@@ -154,10 +147,20 @@ impl LoadStore {
         self.refused_reports += 1;
     }
 
-    /// The loads at `now`, for clients that were asked for a report per `interval`.
-    pub(crate) fn view(&self, interval: Duration, now: Instant) -> Loads {
+    /// The loads at `now`, for clients that were asked for a report per `interval`. `service_of`
+    /// names the service of a cluster, by what is served now: a client may report a cluster before
+    /// its service is there.
+    pub(crate) fn view(
+        &self,
+        interval: Duration,
+        now: Instant,
+        service_of: impl Fn(&str) -> String,
+    ) -> Loads {
         let age = now.saturating_duration_since(self.started);
-        let rows = self.rows.iter().map(|(key, row)| row.view(key, now, age));
+        let rows = self.rows.iter().map(|(key, row)| {
+            let service = service_of(&key.cluster);
+            row.view(service, key, now, age)
+        });
         let mut rows: Vec<_> = rows.collect();
         // The rows of a service are together, even if it has several clusters.
         rows.sort_by(|a, b| a.service.cmp(&b.service));
@@ -175,14 +178,7 @@ impl LoadStore {
         }
     }
 
-    fn add(
-        &mut self,
-        id: ReporterId,
-        key: RowKey,
-        part: Part,
-        time: Time,
-        service_of: impl Fn(&str) -> String,
-    ) -> Refused {
+    fn add(&mut self, id: ReporterId, key: RowKey, part: Part, time: Time) -> Refused {
         let row = Refused {
             rows: 1,
             metrics: part.metrics.len() as u64,
@@ -191,9 +187,8 @@ impl LoadStore {
             Some((key, _)) => key.clone(),
             None if self.rows.len() >= self.max_rows => return row,
             None => {
-                let row = Row::new(service_of(&key.cluster), time.now);
                 let key = Arc::new(key);
-                self.rows.insert(key.clone(), row);
+                self.rows.insert(key.clone(), Row::new(time.now));
                 key
             }
         };

@@ -39,12 +39,12 @@ impl Rig {
 
     fn report(&mut self, id: ReporterId, clusters: Vec<ClusterStats>) {
         let report = Report::parse(clusters).unwrap();
-        self.store
-            .report(id, report, self.now, |cluster| format!("of {cluster}"));
+        self.store.report(id, report, self.now);
     }
 
     fn view(&self) -> Loads {
-        self.store.view(INTERVAL, self.now)
+        let service_of = |cluster: &str| format!("of {cluster}");
+        self.store.view(INTERVAL, self.now, service_of)
     }
 
     /// The only row.
@@ -298,11 +298,12 @@ fn rows_are_ordered_by_service() {
     let of = |name: &str| cluster(name, vec![locality("b", [1, 1, 0, 0])]);
     let report = vec![of("a/endpoints"), of("dns:a"), of("b"), of("a")];
     let report = Report::parse(report).unwrap();
-    rig.store.report(id, report, rig.now, |cluster| {
+    rig.store.report(id, report, rig.now);
+    let loads = rig.store.view(INTERVAL, rig.now, |cluster| {
         let own = cluster.strip_suffix("/endpoints");
         own.unwrap_or(cluster).to_owned()
     });
-    let rows = rig.view().rows;
+    let rows = loads.rows;
     let order: Vec<_> = rows.iter().map(|row| row.cluster.as_str()).collect();
     assert_eq!(order, ["a", "a/endpoints", "b", "dns:a"]);
 }

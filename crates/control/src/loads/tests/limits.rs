@@ -233,7 +233,7 @@ fn totals_end_at_the_largest_number() {
         refused_metrics: 0,
         clusters: [most.clusters.clone(), most.clusters].concat(),
     };
-    rig.store.report(id, twice, rig.now, str::to_owned);
+    rig.store.report(id, twice, rig.now);
     let row = rig.row();
     assert_eq!(counts(&row), [u64::MAX, 0, 0, u64::MAX]);
     assert_eq!(row.history[0].issued, u64::MAX);
