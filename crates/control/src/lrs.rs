@@ -204,7 +204,7 @@ impl Stream {
         let Some(client) = &mut self.client else {
             return Ok(());
         };
-        client.report(request, interval)
+        client.report(request, interval, &self.store.snapshot())
     }
 
     /// The end after a message that could not be read.
@@ -299,7 +299,12 @@ impl Stream {
 
 impl Client {
     /// Takes a report.
-    fn report(&mut self, request: LoadStatsRequest, interval: Duration) -> Result<(), Status> {
+    fn report(
+        &mut self,
+        request: LoadStatsRequest,
+        interval: Duration,
+        snapshot: &Snapshot,
+    ) -> Result<(), Status> {
         let (now, stream, node) = (Instant::now(), self.id, self.node.id.as_str());
         if !self.pace.take(interval, now) {
             self.books.lock().refused();
@@ -313,7 +318,10 @@ impl Client {
             warn!(stream, node, "load report refused: {problem}");
             Status::invalid_argument(problem)
         })?;
-        let refused = self.books.lock().report(self.id, report, now);
+        let is_served = |name: &str| snapshot.resource(Cluster::TYPE_URL, name).is_some();
+        let mut books = self.books.lock();
+        let refused = books.report(self.id, report, interval, now, is_served);
+        drop(books);
         debug!(stream, node, "load report");
         if refused.rows > 0 && !self.warned_of_rows {
             self.warned_of_rows = true;

@@ -12,6 +12,7 @@
 //! gRPC clients leave out localities in which nothing happens.
 
 mod history;
+mod limits;
 mod metrics;
 mod pace;
 mod report;

@@ -32,6 +32,8 @@ pub(super) struct Row {
     metrics: BTreeMap<String, MetricSum>,
     history: History,
     latest: BTreeMap<ReporterId, Latest>,
+    /// The stream that spoke of this row first.
+    pub(super) brought_by: ReporterId,
     /// The time of the newest report about this row.
     pub(super) reported: Instant,
 }
@@ -69,8 +71,9 @@ struct Latest {
 }
 
 impl Row {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(brought_by: ReporterId, now: Instant) -> Self {
         Self {
+            brought_by,
             counts: Counts::default(),
             dropped: 0,
             categories: BTreeMap::new(),

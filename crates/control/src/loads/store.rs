@@ -6,18 +6,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::history;
+use super::limits::Limits;
 use super::report::{ClusterReport, Report};
 use super::row::{Part, Row, RowKey, Time};
 use super::view::{Loads, ReporterView};
-
-/// The most rows that are kept. A row with a full history takes about a kilobyte.
-const MAX_ROWS: usize = 50_000;
 
 /// The time after which a row of which no reporter speaks is dropped, with its totals.
 const FORGET: Duration = Duration::from_secs(3600);
 
 /// The time between two looks for rows to drop.
 const SWEEP: Duration = Duration::from_secs(60);
+
+/// The time between two looks for room in full books, because each look is at all rows.
+const CLEARING: Duration = Duration::from_secs(10);
+
+/// A row of a cluster that we do not serve makes room after this many intervals without a report.
+const UNSPOKEN: u32 = 3;
 
 /// The number of a stream of reports.
 pub(crate) type ReporterId = u64;
@@ -26,7 +30,7 @@ pub(crate) type ReporterId = u64;
 #[derive(Debug)]
 pub(crate) struct LoadStore {
     started: Instant,
-    max_rows: usize,
+    limits: Limits,
     opened: ReporterId,
     reporters: BTreeMap<ReporterId, State>,
     rows: BTreeMap<Arc<RowKey>, Row>,
@@ -35,6 +39,7 @@ pub(crate) struct LoadStore {
     refused_rows: u64,
     refused_metrics: u64,
     swept: Instant,
+    cleared: Option<Instant>,
 }
 
 /// The figures of a report that were not kept.
@@ -64,17 +69,19 @@ struct State {
     reports: u64,
     reported: Option<Instant>,
     rows: Vec<Arc<RowKey>>,
+    /// The number of rows that are there because of this stream.
+    brought: usize,
 }
 
 impl LoadStore {
     pub(crate) fn new(now: Instant) -> Self {
-        Self::with_max_rows(MAX_ROWS, now)
+        Self::with_limits(Limits::default(), now)
     }
 
-    pub(super) fn with_max_rows(max_rows: usize, now: Instant) -> Self {
+    pub(super) fn with_limits(limits: Limits, now: Instant) -> Self {
         Self {
             started: now,
-            max_rows,
+            limits,
             opened: 0,
             reporters: BTreeMap::new(),
             rows: BTreeMap::new(),
@@ -83,6 +90,7 @@ impl LoadStore {
             refused_rows: 0,
             refused_metrics: 0,
             swept: now,
+            cleared: None,
         }
     }
 
@@ -96,6 +104,7 @@ impl LoadStore {
             reports: 0,
             reported: None,
             rows: Vec::new(),
+            brought: 0,
         };
         self.reporters.insert(self.opened, state);
         self.opened
@@ -107,9 +116,18 @@ impl LoadStore {
         self.reporters.remove(&id);
     }
 
-    /// Takes a report of an open stream. Returns what was not kept.
-    pub(crate) fn report(&mut self, id: ReporterId, report: Report, now: Instant) -> Refused {
-        self.sweep(now);
+    /// Takes a report of an open stream, which was asked for one per `interval`. `is_served` says if
+    /// we serve a cluster. Returns what was not kept.
+    pub(crate) fn report(
+        &mut self,
+        id: ReporterId,
+        report: Report,
+        interval: Duration,
+        now: Instant,
+        is_served: impl Fn(&str) -> bool,
+    ) -> Refused {
+        self.sweep(interval, now);
+        let unspoken = interval.saturating_mul(UNSPOKEN).max(SWEEP);
         self.forget(id);
         let Some(state) = self.reporters.get_mut(&id) else {
             return Refused::default();
@@ -134,6 +152,9 @@ impl LoadStore {
                 interval: cluster.interval.unwrap_or(between),
             };
             for (key, part) in parts(cluster, &client) {
+                if self.is_full_for(&key) {
+                    self.clear(unspoken, now, &is_served);
+                }
                 refused.add(self.add(id, key, part, time));
             }
         }
@@ -185,12 +206,10 @@ impl LoadStore {
         };
         let key = match self.rows.get_key_value(&key) {
             Some((key, _)) => key.clone(),
-            None if self.rows.len() >= self.max_rows => return row,
-            None => {
-                let key = Arc::new(key);
-                self.rows.insert(key.clone(), Row::new(time.now));
-                key
-            }
+            None => match self.bring(id, key, time.now) {
+                Some(key) => key,
+                None => return row,
+            },
         };
         let Some(row) = self.rows.get_mut(&key) else {
             return Refused::default();
@@ -199,6 +218,44 @@ impl LoadStore {
             state.rows.push(key);
         }
         row.add(id, part, time)
+    }
+
+    /// Makes a row; `None` if there is no room for it, or the stream has had its share.
+    fn bring(&mut self, id: ReporterId, key: RowKey, now: Instant) -> Option<Arc<RowKey>> {
+        let state = self.reporters.get_mut(&id)?;
+        if self.rows.len() >= self.limits.rows || state.brought >= self.limits.rows_of_stream {
+            return None;
+        }
+        state.brought += 1;
+        let key = Arc::new(key);
+        self.rows.insert(key.clone(), Row::new(id, now));
+        Some(key)
+    }
+
+    fn is_full_for(&self, key: &RowKey) -> bool {
+        self.rows.len() >= self.limits.rows && !self.rows.contains_key(key)
+    }
+
+    /// Makes room for the clusters that we serve: drops rows of others of which nobody has spoken
+    /// for `unspoken`.
+    fn clear(&mut self, unspoken: Duration, now: Instant, is_served: impl Fn(&str) -> bool) {
+        let since = |then: Instant| now.saturating_duration_since(then);
+        if self.cleared.is_some_and(|then| since(then) < CLEARING) {
+            return;
+        }
+        self.cleared = Some(now);
+        self.drop_rows(|key, row| since(row.reported) >= unspoken && !is_served(&key.cluster));
+    }
+
+    fn drop_rows(&mut self, is_dropped: impl Fn(&RowKey, &Row) -> bool) {
+        let reporters = &mut self.reporters;
+        self.rows.retain(|key, row| {
+            let is_dropped = is_dropped(key, row);
+            if is_dropped && let Some(state) = reporters.get_mut(&row.brought_by) {
+                state.brought -= 1;
+            }
+            !is_dropped
+        });
     }
 
     /// Forgets the last report of a stream.
@@ -213,15 +270,24 @@ impl LoadStore {
         }
     }
 
-    /// Drops rows of which nobody has spoken for long.
-    fn sweep(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.swept) < SWEEP {
+    /// Drops rows of which nobody has spoken for long. A stream that is silent for as long, and for
+    /// three intervals, counts as gone, because a client that lives reports in each interval.
+    fn sweep(&mut self, interval: Duration, now: Instant) {
+        let since = |then: Instant| now.saturating_duration_since(then);
+        if since(self.swept) < SWEEP {
             return;
         }
         self.swept = now;
-        self.rows.retain(|_, row| {
-            !row.is_abandoned() || now.saturating_duration_since(row.reported) < FORGET
+        let silence = interval.saturating_mul(UNSPOKEN).max(FORGET);
+        let silent = self.reporters.iter().filter(|(_, state)| {
+            let last = state.reported.unwrap_or(state.opened);
+            since(last) >= silence && !state.rows.is_empty()
         });
+        let silent: Vec<_> = silent.map(|(id, _)| *id).collect();
+        for id in silent {
+            self.forget(id);
+        }
+        self.drop_rows(|_, row| row.is_abandoned() && since(row.reported) >= FORGET);
     }
 }
 

@@ -39,7 +39,8 @@ impl Rig {
 
     fn report(&mut self, id: ReporterId, clusters: Vec<ClusterStats>) {
         let report = Report::parse(clusters).unwrap();
-        self.store.report(id, report, self.now);
+        let is_served = |cluster: &str| cluster.starts_with("served");
+        self.store.report(id, report, INTERVAL, self.now, is_served);
     }
 
     fn view(&self) -> Loads {
@@ -273,21 +274,39 @@ fn rows_are_forgotten() {
     let mut rig = Rig::new();
     let (one, two) = (rig.open("eu/a"), rig.open("eu/b"));
     rig.report(one, vec![cluster("old", vec![locality("b", [1, 1, 0, 0])])]);
-    rig.report(
-        two,
-        vec![cluster("open", vec![locality("b", [1, 0, 0, 1])])],
-    );
+    let open = || vec![cluster("open", vec![locality("b", [1, 0, 0, 1])])];
+    rig.report(two, open());
     rig.now += Duration::from_secs(3599);
     rig.report(one, vec![]);
+    rig.report(two, open());
     assert_eq!(rig.view().rows.len(), 2);
     rig.now += Duration::from_secs(61);
     rig.report(one, vec![]);
     let rows = rig.view().rows;
     assert_eq!(rows.len(), 1, "a call is still in progress: {rows:?}");
     rig.store.close(two);
+    rig.now += Duration::from_secs(3600);
+    rig.report(one, vec![]);
+    assert!(rig.view().rows.is_empty());
+}
+
+/// A stream that is open and silent for an hour counts as gone. Its calls in progress go, and so do
+/// its rows.
+#[test]
+fn a_silent_stream_counts_as_gone() {
+    let mut rig = Rig::new();
+    let (one, two) = (rig.open("eu/a"), rig.open("eu/b"));
+    rig.report(
+        two,
+        vec![cluster("open", vec![locality("b", [1, 0, 0, 1])])],
+    );
+    rig.now += Duration::from_secs(3599);
+    rig.report(one, vec![]);
+    assert_eq!(rig.row().in_progress, 1);
     rig.now += Duration::from_secs(61);
     rig.report(one, vec![]);
     assert!(rig.view().rows.is_empty());
+    assert_eq!(rig.view().reporters.len(), 2);
 }
 
 /// The rows of a service are together.
@@ -298,7 +317,7 @@ fn rows_are_ordered_by_service() {
     let of = |name: &str| cluster(name, vec![locality("b", [1, 1, 0, 0])]);
     let report = vec![of("a/endpoints"), of("dns:a"), of("b"), of("a")];
     let report = Report::parse(report).unwrap();
-    rig.store.report(id, report, rig.now);
+    rig.store.report(id, report, INTERVAL, rig.now, |_| true);
     let loads = rig.store.view(INTERVAL, rig.now, |cluster| {
         let own = cluster.strip_suffix("/endpoints");
         own.unwrap_or(cluster).to_owned()

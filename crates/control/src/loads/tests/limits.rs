@@ -1,5 +1,6 @@
 //! Everything that a client can send has a limit, and what is beyond it is refused aloud.
 
+use super::super::limits::Limits;
 use super::super::report::{
     ClusterReport, Counts, Gauges, LocalityReport, MAX_CATEGORIES, MAX_CLUSTERS, MAX_COUNT,
     MAX_LOCALITIES, MAX_METRICS, MAX_NAME,
@@ -165,13 +166,70 @@ fn names_have_limits() {
     assert!(refused(stats).contains("dropped_requests[0].category: "));
 }
 
+impl Rig {
+    fn with_rows(rows: usize, rows_of_stream: usize) -> Self {
+        let limits = Limits {
+            rows,
+            rows_of_stream,
+        };
+        let mut rig = Self::new();
+        rig.store = LoadStore::with_limits(limits, rig.now);
+        rig
+    }
+
+    fn clusters(&self) -> Vec<String> {
+        let rows = self.view().rows.into_iter();
+        rows.map(|row| row.cluster).collect()
+    }
+}
+
+/// A cluster with a call.
+fn of(name: &str) -> ClusterStats {
+    cluster(name, vec![locality("b", [1, 1, 0, 0])])
+}
+
+/// A stream that names ever more clusters has its share of the rows, and leaves the rest to others.
+/// It gets its share back when its rows are forgotten.
+#[test]
+fn a_stream_has_a_share_of_the_rows() {
+    let mut rig = Rig::with_rows(4, 3);
+    let (greedy, other) = (rig.open(""), rig.open(""));
+    for name in ["a", "b", "c", "d", "e"] {
+        rig.report(greedy, vec![of(name)]);
+    }
+    assert_eq!(rig.view().refused_rows, 2);
+    rig.report(other, vec![of("z")]);
+    // A row that another stream brought costs nothing.
+    rig.report(greedy, vec![of("z")]);
+    assert_eq!(rig.clusters(), ["a", "b", "c", "z"]);
+    assert_eq!(rig.view().refused_rows, 2);
+    rig.now += Duration::from_secs(3600);
+    rig.report(greedy, vec![of("f"), of("g"), of("h"), of("i")]);
+    assert_eq!(rig.clusters(), ["f", "g", "h"]);
+}
+
+/// Clusters that we do not serve make room, once nobody speaks of them any more.
+#[test]
+fn clusters_that_are_not_served_make_room() {
+    let mut rig = Rig::with_rows(3, 3);
+    let id = rig.open("");
+    rig.report(id, vec![of("served a"), of("b"), of("c")]);
+    rig.now += Duration::from_secs(59);
+    rig.report(id, vec![of("c")]);
+    rig.report(id, vec![of("served d")]);
+    assert_eq!(rig.clusters(), ["b", "c", "served a"]);
+    assert_eq!(rig.view().refused_rows, 1);
+    rig.now += Duration::from_secs(10);
+    rig.report(id, vec![of("served d")]);
+    assert_eq!(rig.clusters(), ["c", "served a", "served d"]);
+    assert_eq!(rig.view().refused_rows, 1);
+}
+
 /// When there are too many rows, those that exist go on, and what is refused is counted.
 #[test]
 fn there_are_not_more_rows_than_the_limit() {
-    let mut rig = Rig::new();
-    rig.store = LoadStore::with_max_rows(2, rig.now);
+    let mut rig = Rig::with_rows(2, 2);
     let id = rig.open("");
-    let of = |name: &str| cluster(name, vec![locality("b", [1, 1, 0, 0])]);
     rig.report(id, vec![of("a"), of("b"), of("c"), of("d")]);
     rig.report(id, vec![of("c"), of("b")]);
     let loads = rig.view();
@@ -233,7 +291,7 @@ fn totals_end_at_the_largest_number() {
         refused_metrics: 0,
         clusters: [most.clusters.clone(), most.clusters].concat(),
     };
-    rig.store.report(id, twice, rig.now);
+    rig.store.report(id, twice, INTERVAL, rig.now, |_| true);
     let row = rig.row();
     assert_eq!(counts(&row), [u64::MAX, 0, 0, u64::MAX]);
     assert_eq!(row.history[0].issued, u64::MAX);
