@@ -326,7 +326,7 @@ impl Client {
         if refused.rows > 0 && !self.warned_of_rows {
             self.warned_of_rows = true;
             let refused = refused.rows;
-            let told = "figures of a load report are not kept: there are too many rows";
+            let told = "figures of a load report are not kept: there are too many";
             warn!(stream, node, refused, "{told}");
         }
         if refused.metrics > 0 && !self.warned_of_metrics {

@@ -7,6 +7,11 @@ pub(super) struct Limits {
     pub(super) rows: usize,
     /// The most rows that one stream may bring, so that no client takes them from all others.
     pub(super) rows_of_stream: usize,
+    /// The most entries in all rows. Each name of a category or metric is one, and so are the last
+    /// word of a reporter about a row and each metric in it. The largest takes about 600 bytes.
+    pub(super) entries: usize,
+    /// The most entries that one report may take.
+    pub(super) entries_of_stream: usize,
 }
 
 impl Default for Limits {
@@ -14,6 +19,8 @@ impl Default for Limits {
         Self {
             rows: 50_000,
             rows_of_stream: 10_000,
+            entries: 500_000,
+            entries_of_stream: 100_000,
         }
     }
 }

@@ -67,7 +67,7 @@ struct Latest {
     errors: u64,
     dropped: u64,
     gauges: Gauges,
-    metrics: Vec<(String, MetricSum)>,
+    metrics: BTreeMap<String, MetricSum>,
 }
 
 impl Row {
@@ -84,11 +84,18 @@ impl Row {
         }
     }
 
-    /// Adds a part of a report. Returns the names that were one too many.
+    /// Adds a part of a report. `room` is the number of entries that may be new. Returns what was one
+    /// too many. The totals of the row count it as well.
     ///
     /// A report may have several parts for one row: a locality may be in two priorities, and a
     /// cluster may have had two names for its endpoints since the report before.
-    pub(super) fn add(&mut self, reporter: ReporterId, part: Part, time: Time) -> Refused {
+    pub(super) fn add(
+        &mut self,
+        reporter: ReporterId,
+        part: Part,
+        time: Time,
+        room: &mut usize,
+    ) -> Refused {
         let Part {
             counts,
             gauges,
@@ -107,26 +114,22 @@ impl Row {
         });
         let mut refused = Refused::default();
         for (category, dropped) in categories {
-            match named(&mut self.categories, &category) {
+            match named(&mut self.categories, &category, room) {
                 Some(kept) => *kept = kept.saturating_add(dropped),
                 None => refused.rows += 1,
             }
         }
-        for (metric, sum) in &metrics {
-            match named(&mut self.metrics, metric) {
-                Some(kept) => kept.add(*sum),
-                None => refused.metrics += 1,
+        if !self.is_told_by(reporter) {
+            if !take(room) {
+                refused.rows += 1;
+                refused.metrics += metrics.len() as u64;
+                return refused;
             }
+            self.latest.insert(reporter, Latest::new(time));
         }
-        let latest = self.latest.entry(reporter).or_insert_with(|| Latest {
-            at: time.now,
-            interval: time.interval,
-            issued: 0,
-            errors: 0,
-            dropped: 0,
-            gauges: Gauges::default(),
-            metrics: Vec::new(),
-        });
+        let Some(latest) = self.latest.get_mut(&reporter) else {
+            return refused;
+        };
         for (sum, added) in [
             (&mut latest.issued, counts.issued),
             (&mut latest.errors, counts.errors),
@@ -136,13 +139,34 @@ impl Row {
         ] {
             *sum = sum.saturating_add(added);
         }
-        latest.metrics.extend(metrics);
+        for (metric, sum) in metrics {
+            let (total, recent) = (&mut self.metrics, &mut latest.metrics);
+            let total = named(total, &metric, room).map(|kept| kept.add(sum));
+            let recent = total.and_then(|()| named(recent, &metric, room));
+            match recent {
+                Some(kept) => kept.add(sum),
+                None => refused.metrics += 1,
+            }
+        }
         refused
     }
 
-    /// Forgets the last report of a reporter, which is gone or sends a newer one.
-    pub(super) fn forget(&mut self, reporter: ReporterId) {
-        self.latest.remove(&reporter);
+    /// Forgets the last report of a reporter, which is gone or sends a newer one. Returns the number
+    /// of entries that this was.
+    pub(super) fn forget(&mut self, reporter: ReporterId) -> usize {
+        let latest = self.latest.remove(&reporter);
+        latest.map_or(0, |latest| latest.entries())
+    }
+
+    /// True if the last report of a reporter spoke of this row.
+    pub(super) fn is_told_by(&self, reporter: ReporterId) -> bool {
+        self.latest.contains_key(&reporter)
+    }
+
+    /// The number of entries in this row.
+    pub(super) fn entries(&self) -> usize {
+        let latest: usize = self.latest.values().map(Latest::entries).sum();
+        self.categories.len() + self.metrics.len() + latest
     }
 
     /// True if no reporter that is connected spoke of this row in its last report.
@@ -193,10 +217,7 @@ impl Row {
         let metrics = self.metrics.iter().map(|(name, sum)| {
             let mut recent = MetricSum::default();
             let fresh = self.latest.values().filter(|latest| latest.is_fresh(now));
-            for (_, sum) in fresh
-                .flat_map(|latest| &latest.metrics)
-                .filter(|(of, _)| of == name)
-            {
+            for sum in fresh.filter_map(|latest| latest.metrics.get(name)) {
                 recent.add(*sum);
             }
             let metric = Metric {
@@ -225,6 +246,22 @@ impl Row {
 }
 
 impl Latest {
+    fn new(time: Time) -> Self {
+        Self {
+            at: time.now,
+            interval: time.interval,
+            issued: 0,
+            errors: 0,
+            dropped: 0,
+            gauges: Gauges::default(),
+            metrics: BTreeMap::new(),
+        }
+    }
+
+    fn entries(&self) -> usize {
+        1 + self.metrics.len()
+    }
+
     fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.at) <= self.interval.saturating_mul(STALE)
     }
@@ -260,13 +297,24 @@ impl MetricSum {
     }
 }
 
-/// The entry of a name; `None` if the name is new and there are too many.
-fn named<'a, T: Default>(entries: &'a mut BTreeMap<String, T>, name: &str) -> Option<&'a mut T> {
+/// The entry of a name; `None` if the name is new and there are too many, or there is no room.
+fn named<'a, T: Default>(
+    entries: &'a mut BTreeMap<String, T>,
+    name: &str,
+    room: &mut usize,
+) -> Option<&'a mut T> {
     if !entries.contains_key(name) {
-        if entries.len() >= MAX_NAMES {
+        if entries.len() >= MAX_NAMES || !take(room) {
             return None;
         }
         entries.insert(name.to_owned(), T::default());
     }
     entries.get_mut(name)
+}
+
+/// Takes room for one entry. False if there is none.
+fn take(room: &mut usize) -> bool {
+    let left = room.checked_sub(1);
+    *room = left.unwrap_or(0);
+    left.is_some()
 }

@@ -34,6 +34,8 @@ pub(crate) struct LoadStore {
     opened: ReporterId,
     reporters: BTreeMap<ReporterId, State>,
     rows: BTreeMap<Arc<RowKey>, Row>,
+    /// The number of entries in all rows.
+    entries: usize,
     reports: u64,
     refused_reports: u64,
     refused_rows: u64,
@@ -71,6 +73,8 @@ struct State {
     rows: Vec<Arc<RowKey>>,
     /// The number of rows that are there because of this stream.
     brought: usize,
+    /// The number of entries that its last report took.
+    taken: usize,
 }
 
 impl LoadStore {
@@ -85,6 +89,7 @@ impl LoadStore {
             opened: 0,
             reporters: BTreeMap::new(),
             rows: BTreeMap::new(),
+            entries: 0,
             reports: 0,
             refused_reports: 0,
             refused_rows: 0,
@@ -105,6 +110,7 @@ impl LoadStore {
             reported: None,
             rows: Vec::new(),
             brought: 0,
+            taken: 0,
         };
         self.reporters.insert(self.opened, state);
         self.opened
@@ -211,13 +217,20 @@ impl LoadStore {
                 None => return row,
             },
         };
-        let Some(row) = self.rows.get_mut(&key) else {
+        let (Some(row), Some(state)) = (self.rows.get_mut(&key), self.reporters.get_mut(&id))
+        else {
             return Refused::default();
         };
-        if let Some(state) = self.reporters.get_mut(&id) {
+        let share = self.limits.entries_of_stream.saturating_sub(state.taken);
+        let room = share.min(self.limits.entries.saturating_sub(self.entries));
+        let (mut left, was_told) = (room, row.is_told_by(id));
+        let refused = row.add(id, part, time, &mut left);
+        if row.is_told_by(id) && !was_told {
             state.rows.push(key);
         }
-        row.add(id, part, time)
+        state.taken += room - left;
+        self.entries += room - left;
+        refused
     }
 
     /// Makes a row; `None` if there is no room for it, or the stream has had its share.
@@ -248,11 +261,14 @@ impl LoadStore {
     }
 
     fn drop_rows(&mut self, is_dropped: impl Fn(&RowKey, &Row) -> bool) {
-        let reporters = &mut self.reporters;
+        let (reporters, entries) = (&mut self.reporters, &mut self.entries);
         self.rows.retain(|key, row| {
             let is_dropped = is_dropped(key, row);
-            if is_dropped && let Some(state) = reporters.get_mut(&row.brought_by) {
-                state.brought -= 1;
+            if is_dropped {
+                *entries -= row.entries();
+                if let Some(state) = reporters.get_mut(&row.brought_by) {
+                    state.brought -= 1;
+                }
             }
             !is_dropped
         });
@@ -265,9 +281,16 @@ impl LoadStore {
         };
         for key in state.rows.drain(..) {
             if let Some(row) = self.rows.get_mut(&key) {
-                row.forget(id);
+                self.entries -= row.forget(id);
             }
         }
+        state.taken = 0;
+    }
+
+    /// The number of entries as it is known, and as one counts it.
+    #[cfg(test)]
+    pub(super) fn entries(&self) -> (usize, usize) {
+        (self.entries, self.rows.values().map(Row::entries).sum())
     }
 
     /// Drops rows of which nobody has spoken for long. A stream that is silent for as long, and for

@@ -17,7 +17,7 @@ pub struct Loads {
     pub reports: u64,
     /// The reports that were refused, because they broke a limit.
     pub refused_reports: u64,
-    /// The figures in good reports that were not kept, because there were too many rows.
+    /// The figures in good reports that were not kept, because there were too many rows or entries.
     pub refused_rows: u64,
     /// The metrics in good reports that were left out: their sum is no number or over 1e18, their
     /// name is over 512 bytes, or there were too many.

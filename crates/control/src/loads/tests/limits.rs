@@ -171,7 +171,12 @@ impl Rig {
         let limits = Limits {
             rows,
             rows_of_stream,
+            ..Limits::default()
         };
+        Self::with_limits(limits)
+    }
+
+    fn with_limits(limits: Limits) -> Self {
         let mut rig = Self::new();
         rig.store = LoadStore::with_limits(limits, rig.now);
         rig
@@ -245,6 +250,49 @@ fn there_are_not_more_rows_than_the_limit() {
     rig.now += Duration::from_secs(3600);
     rig.report(id, vec![of("c")]);
     assert_eq!(rig.row().cluster, "c");
+}
+
+/// Streams that speak of one row take room, and so do metrics. When there is none, totals go on and
+/// the last word of a stream is not kept, which is counted. A stream that ends leaves its room.
+#[test]
+fn the_sum_of_entries_over_rows_and_streams_has_a_limit() {
+    let mut rig = Rig::with_limits(Limits {
+        entries: 5,
+        entries_of_stream: 4,
+        ..Limits::default()
+    });
+    let ids: Vec<_> = (0..6).map(|_| rig.open("")).collect();
+    let report = || vec![cluster("a", vec![locality("b", [1, 0, 0, 1])])];
+    for id in &ids {
+        rig.report(*id, report());
+    }
+    assert_eq!(counts(&rig.row()), [6, 0, 0, 5]);
+    assert_eq!(rig.view().refused_rows, 1);
+    for id in &ids[..5] {
+        rig.store.close(*id);
+    }
+    assert_eq!(rig.store.entries(), (0, 0));
+
+    // Each metric takes two entries: one for its total, and one in the last word of the stream.
+    let mut stats = locality("b", [1, 0, 0, 1]);
+    stats.load_metric_stats = ["x", "y", "z"].map(|name| metric(name, 1.0)).into();
+    rig.report(ids[5], vec![cluster("a", vec![stats])]);
+    assert_eq!(counts(&rig.row()), [7, 0, 0, 1]);
+    assert_eq!(rig.store.entries(), (4, 4));
+    assert_eq!(rig.view().refused_metrics, 2);
+    assert_eq!(rig.row().metrics["x"].recent_mean, Some(1.0));
+}
+
+/// A locality that is in a report a thousand times, with the same metrics, takes no more room.
+#[test]
+fn repetitions_in_a_report_take_no_room() {
+    let mut rig = Rig::new();
+    let id = rig.open("");
+    let mut stats = locality("b", [1, 0, 0, 0]);
+    stats.load_metric_stats = vec![metric("x", 1.0); 10];
+    rig.report(id, vec![cluster("a", vec![stats; MAX_LOCALITIES])]);
+    assert_eq!(rig.row().metrics["x"].calls, 10_000);
+    assert_eq!(rig.store.entries(), (3, 3));
 }
 
 /// A row keeps so many categories and metrics. The total counts the others as well.

@@ -207,6 +207,8 @@ proptest! {
         for step in steps {
             apply(step, &mut rig, &mut naive);
             let loads = rig.view();
+            let (known, counted) = rig.store.entries();
+            prop_assert_eq!(known, counted);
             let mut figures = BTreeMap::new();
             let mut categories: BTreeMap<_, u64> = BTreeMap::new();
             for row in &loads.rows {
