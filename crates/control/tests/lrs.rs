@@ -143,7 +143,8 @@ async fn two_services() -> ControlPlane {
     plane(&services(&[("cart", 1), ("shop", 2)])).await
 }
 
-/// S13-01: a client that introduces itself is told the interval, and to report all clusters.
+/// The server's half of the start: a client that introduces itself is told the interval, and to report
+/// all clusters.
 #[tokio::test]
 async fn a_client_is_asked_for_all_of_its_clusters() {
     let plane = two_services().await;
@@ -164,8 +165,8 @@ async fn a_client_is_asked_for_all_of_its_clusters() {
     assert_eq!(reporter.locality, "eu/a");
 }
 
-/// S13-03: a client that cannot report all clusters is told the names of those that are served, and
-/// told again when they change.
+/// The server's half of a list: a client that cannot report all clusters is told the names of those
+/// that are served, and told again when they change.
 #[tokio::test]
 async fn a_client_without_the_feature_is_told_the_clusters() {
     let plane = two_services().await;
@@ -186,7 +187,7 @@ async fn a_client_without_the_feature_is_told_the_clusters() {
     );
 }
 
-/// S13-07: a new interval reaches every client. Less than a second is a second.
+/// The server's half of a new interval: it reaches every client. Less than a second is a second.
 #[tokio::test]
 async fn a_new_interval_is_told() {
     let plane = two_services().await;
