@@ -5,6 +5,9 @@
 //! asked for all of its clusters, if it can do that. Else it is asked for the clusters that we
 //! serve, and asked again when their names change.
 
+mod server;
+mod wire;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,9 +15,7 @@ use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Listener};
 use crowfly_xds::Snapshot;
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::{
-    LoadReportingService, LoadReportingServiceServer,
-};
+use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::LoadReportingService;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -27,14 +28,9 @@ use crate::loads::{LoadStore, Loads, Pace, Report, Reporter, ReporterId, client_
 use crate::store::{Store, Views};
 use crate::translate;
 
-/// The gRPC service.
-pub(crate) type LrsServer = LoadReportingServiceServer<Lrs>;
-
+pub(crate) use self::server::LrsServer;
 /// The feature of a client that can report all of its clusters.
 const SUPPORTS_ALL: &str = "envoy.lrs.supports_send_all_clusters";
-
-/// The largest report. It has room for 20,000 clusters in several localities.
-pub(crate) const MAX_REPORT_BYTES: usize = 16 << 20;
 
 /// The most problems of a bad report that its client is told.
 const MAX_PROBLEMS: usize = 5;
@@ -209,7 +205,8 @@ impl Stream {
 
     /// The end after a message that could not be read.
     fn unread(&self, status: &Status) -> End {
-        // This is what tonic makes of a message over the limit. The client does not know of it.
+        // This is what tonic and our decoder make of a message over a limit. The client does not
+        // know of it.
         if status.code() != Code::OutOfRange {
             return End::broken(status);
         }

@@ -25,7 +25,7 @@ use crate::ads::{Ads, AdsServer};
 use crate::clients::Clients;
 use crate::descriptors;
 use crate::loads::Loads;
-use crate::lrs::{LoadBooks, Lrs, LrsServer, MAX_REPORT_BYTES};
+use crate::lrs::{LoadBooks, Lrs, LrsServer};
 use crate::metrics::Metrics;
 use crate::sources::{Configuration, Reloader};
 use crate::store::{Reload, Store};
@@ -271,12 +271,11 @@ async fn router(ads: Ads, lrs: Lrs) -> Result<(Router, HealthReporter), StartErr
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<AdsServer>().await;
     reporter.set_serving::<LrsServer>().await;
-    let lrs = LrsServer::new(lrs).max_decoding_message_size(MAX_REPORT_BYTES);
     let router = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .add_service(AdsServer::new(ads))
-        .add_service(lrs)
+        .add_service(LrsServer::new(lrs))
         .add_service(health)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);

@@ -491,6 +491,22 @@ async fn a_huge_report_is_not_read() {
     assert_eq!(loads.refused_reports, 1);
 }
 
+/// A small message that would become a large one is not decoded.
+#[tokio::test]
+async fn a_report_of_endless_lists_is_not_decoded() {
+    let plane = two_services().await;
+    let (mut client, _) = LrsClient::introduced(plane.listen_addr(), "a").await;
+    let mut shop = stats("shop", [0; 4]);
+    shop.upstream_locality_stats = vec![UpstreamLocalityStats::default(); 250_000];
+    client.report(vec![shop]).await;
+    let status = client.end().await;
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    let told = "expected at most 250000 clusters, localities, metrics and categories";
+    assert_eq!(status.message(), told);
+    let loads = until(&plane, |loads| loads.reporters.is_empty()).await;
+    assert_eq!(loads.refused_reports, 1);
+}
+
 /// A client that does not read responses is still heard, and told the newest interval when it reads.
 #[tokio::test]
 async fn a_client_that_does_not_read_costs_nothing() {
