@@ -82,6 +82,55 @@ fn an_endpoint_keeps_its_connection_under_every_policy() {
     }
 }
 
+/// gRFC A62: `pick_first` has one connection for all endpoints of its leaf. Those that the endpoints had of their own
+/// are released once it is in use, and are made again when another policy follows.
+#[test]
+fn connections_of_endpoints_go_when_only_pick_first_holds_them() {
+    let leaf = |policy, ports: &[Port]| {
+        Node::Leaf(Leaf {
+            policy,
+            endpoints: endpoints_at(ports),
+        })
+    };
+    let all = |ports: &[Port]| leaf(Policy::PickFirst { shuffle: false }, ports);
+    let each = |ports: &[Port]| leaf(Policy::RoundRobin, ports);
+    let children: [fn(Node) -> Node; 2] = [
+        |leaf| priority(&[("child0", leaf)]),
+        // It is another leaf, and the first one goes before it is made.
+        |leaf| match &leaf {
+            Node::Leaf(inner) if inner.policy == Policy::RoundRobin => {
+                priority(&[("child0", leaf)])
+            }
+            _ => priority(&[("child1", leaf)]),
+        },
+    ];
+    for root in [tree_of, in_cluster] {
+        for child in children {
+            let mut sim = Sim::new();
+            sim.plan(root(child(each(&[1, 2, 3]))));
+            sim.ready(&[1, 2]);
+            sim.failing(3, "refused");
+            sim.plan(root(child(all(&[1, 2, 3]))));
+            sim.ready_newest(1);
+            sim.releases.sort_unstable();
+            assert_eq!(sim.releases, [1, 2, 3]);
+            assert_eq!(sim.live.len(), 1, "the list");
+            assert_eq!(sim.pick_port(), 1);
+
+            sim.forget();
+            sim.plan(root(child(each(&[1, 2, 3]))));
+            assert_eq!(sim.connects, [1, 2, 3]);
+            for (id, port) in sim.live.clone() {
+                let state = ready_at(port);
+                sim.handle(BalancerEvent::Endpoint { id, state });
+            }
+            sim.flush();
+            assert_eq!(sim.releases, [1], "the list");
+            assert_eq!(sim.count(3), [(1, 1), (2, 1), (3, 1)].into());
+        }
+    }
+}
+
 /// gRFC A75: an endpoint that moves to a priority that is not needed is released, because nothing uses
 /// its connection. The cluster still knows it: it has the same id and counters when it is needed.
 #[test]

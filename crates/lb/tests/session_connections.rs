@@ -191,6 +191,29 @@ fn sessions_stick_under_pick_first() {
     assert_eq!(sim.releases, [1, 1, 2]);
 }
 
+/// gRFC A75: when `pick_first` takes over, the endpoints' own connections are kept for as long as sessions use them, and
+/// the others are released.
+#[test]
+fn connections_that_sessions_use_outlast_a_change_to_pick_first() {
+    let mut sim = open(tree_of(cluster(CLUSTER, zone(&[1, 2, 3]))));
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    sim.plan(tree_of(cluster(CLUSTER, pick_first(&[1, 2, 3]))));
+    sim.ready_newest(1);
+    sim.releases.sort_unstable();
+    assert_eq!(sim.releases, [1, 3]);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::On(2));
+    assert_eq!(sim.count(3), BTreeMap::from([(1, 3)]));
+    assert!(
+        sim.tree()
+            .contains("127.0.0.1:2 READY (kept for its sessions)")
+    );
+
+    sim.forget();
+    sim.advance(OverrideHost::default().idle_timeout);
+    assert_eq!(sim.releases, [2]);
+    assert_eq!(sim.live.len(), 1, "the list");
+}
+
 /// gRFC A75: a changed endpoint or state costs what changed, not the number of endpoints that sessions may stick to.
 #[test]
 fn a_change_costs_what_it_changes() {

@@ -104,16 +104,21 @@ impl<T> Pool<T> {
         }
     }
 
-    /// A list of a leaf no longer has the endpoint. If no leaf holds it now, [`sweep`](Self::sweep)
-    /// decides whether it is released or removed.
+    /// A list of a leaf no longer has the endpoint. If no leaf wants its connection now,
+    /// [`sweep`](Self::sweep) decides whether it is released or removed.
     pub(crate) fn let_go(&mut self, id: EndpointId, (leaf, locality): (LeafId, &LocalityId)) {
         let Some(record) = self.records.get_mut(id.0) else {
             return;
         };
         record.leave(leaf, locality);
+        let (roster, introduced) = (record.roster, record.introduced);
         if record.places.is_empty() {
-            let roster = record.roster;
             self.set_held(roster, id, false);
+        } else if introduced
+            && !self.is_wanted(id)
+            && let Some(roster) = self.rosters.get_mut(roster.0)
+        {
+            roster.loosen(id);
         }
     }
 

@@ -42,8 +42,10 @@ pub(super) struct Roster<T> {
     draining: Vec<EndpointId>,
     /// Endpoints that no leaf holds.
     pub(super) unheld: BTreeSet<EndpointId>,
-    /// False if some of the endpoints that no leaf holds may have to be released or removed. The
-    /// next [`sweep`](Pool::sweep) decides that.
+    /// Endpoints that a leaf or the plan has let go of. They may have to be kept, released or removed.
+    pub(super) loose: Vec<EndpointId>,
+    /// False if some of the endpoints that are loose, or that no leaf holds, may have to be released or
+    /// removed. The next [`sweep`](Pool::sweep) decides that.
     pub(super) is_swept: bool,
     /// The books of outlier detection (A50); `None` while it is off.
     pub(super) outliers: Option<Box<Outliers>>,
@@ -54,6 +56,12 @@ pub(super) struct Roster<T> {
 impl<T> Roster<T> {
     fn ejection(&self, id: EndpointId) -> Option<&Ejection> {
         self.outliers.as_ref()?.ejection(id)
+    }
+
+    /// No leaf wants the connection of the endpoint any more, or the plan no longer has it.
+    pub(super) fn loosen(&mut self, id: EndpointId) {
+        self.loose.push(id);
+        self.is_swept = false;
     }
 }
 
@@ -75,6 +83,7 @@ impl<T> Pool<T> {
             index: AddressIndex::default(),
             draining: Vec::new(),
             unheld: BTreeSet::new(),
+            loose: Vec::new(),
             is_swept: true,
             outliers: None,
         });
@@ -154,14 +163,12 @@ impl<T> Pool<T> {
             roster.unheld.remove(&endpoint);
         } else {
             roster.unheld.insert(endpoint);
-            roster.is_swept = false;
-            roster.sessions.loosen(endpoint);
+            roster.loosen(endpoint);
         }
     }
 
-    /// Has the driver release the endpoints that no leaf holds, and forgets those that the cluster's
-    /// plan does not have either. `each_listed` visits the endpoints of the plan that no leaf
-    /// holds.
+    /// Has the driver release the endpoints whose connection no leaf wants, and forgets those that neither a
+    /// leaf nor the cluster's plan has. `each_listed` visits the endpoints of the plan that no leaf holds.
     ///
     /// It comes after a batch of changes, because within one an endpoint may leave its leaf before
     /// it gets to the next.
@@ -204,6 +211,19 @@ impl<T> Pool<T> {
         }
         if let Some(roster) = self.rosters.get_mut(id.0) {
             roster.unheld = kept;
+            let loose = std::mem::take(&mut roster.loose);
+            self.release_unwanted(&loose);
+        }
+    }
+
+    /// Releases the endpoints that only `pick_first` leaves hold, because these have a connection for all of
+    /// their endpoints.
+    fn release_unwanted(&mut self, loose: &[EndpointId]) {
+        for &endpoint in loose {
+            self.visits += 1;
+            if self.is_introduced(endpoint) && !self.is_wanted(endpoint) {
+                self.release(endpoint);
+            }
         }
     }
 

@@ -58,8 +58,6 @@ struct Keeping<T> {
     listing: Vec<Listed>,
     /// Endpoints that are connected for sessions alone.
     kept: BTreeSet<EndpointId>,
-    /// Endpoints that may have to be kept, released or removed.
-    loose: Vec<EndpointId>,
     /// The time of the next look at the kept endpoints; `None` if it is to be found anew.
     sweep_at: Option<Instant>,
     swept_at: Option<Instant>,
@@ -101,13 +99,6 @@ impl<T> RosterSessions<T> {
         self.shared.close();
     }
 
-    /// No leaf holds the endpoint any more.
-    pub(super) fn loosen(&mut self, id: EndpointId) {
-        if let Some(keeping) = &mut self.keeping {
-            keeping.loose.push(id);
-        }
-    }
-
     /// The time until which an endpoint that no leaf wants is kept for its sessions; `None` if it is not.
     fn kept_until(&self, tie: &Tie<T>) -> Option<Instant> {
         let draining = HealthSet::of(Health::Draining);
@@ -143,7 +134,7 @@ impl<T> Pool<T> {
             keeping.sweep_at = None;
         }
         if is_other {
-            keeping.loose.extend(&keeping.kept);
+            roster.loose.extend(&keeping.kept);
             roster.is_swept = false;
             self.stir(id, true);
         }
@@ -173,7 +164,6 @@ impl<T> Pool<T> {
             entries: 0,
             listing: Vec::new(),
             kept: BTreeSet::new(),
-            loose: Vec::new(),
             sweep_at: None,
             swept_at: None,
         }));
@@ -277,8 +267,7 @@ impl<T> Pool<T> {
             let roster = record.roster;
             self.leave_map(id);
             if let Some(roster) = self.rosters.get_mut(roster.0) {
-                roster.sessions.loosen(id);
-                roster.is_swept = false;
+                roster.loosen(id);
             }
         }
     }

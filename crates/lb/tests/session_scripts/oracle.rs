@@ -108,6 +108,8 @@ impl Oracle {
             let cx = cx.with_session(&cookie, self.driver.now);
             match picker.expect("there is a plan").pick(&cx) {
                 Pick::Ready(call) => {
+                    // What was released while the call waited was not in use by it.
+                    self.check_released();
                     let number = backend(call.address());
                     assert!(self.driver.alive[number], "{number} is dead");
                     self.sessions[session] = call.session_addresses().collect();

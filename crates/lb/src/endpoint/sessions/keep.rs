@@ -5,16 +5,19 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
-use super::super::{EndpointId, Pool, RosterId, Wish, record::State};
+use super::super::{
+    EndpointId, Pool, RosterId, Wish,
+    record::{Kind, State},
+};
 use crate::{Health, Tree, TreeRole, plan::ClusterPlan, timing::SESSION_SWEEP_MIN};
 
 impl<T> Pool<T> {
     /// Returns whether a leaf wants the endpoint's own connection. A `pick_first` leaf does not, because it
-    /// has one for all of its endpoints.
+    /// has a list with one for all of its endpoints, and wants that.
     pub(in crate::endpoint) fn is_wanted(&self, id: EndpointId) -> bool {
         self.get(id).is_some_and(|record| {
-            let mut leaves = record.places.iter().map(|place| place.leaf);
-            record.tie.is_none() || leaves.any(|leaf| !self.flattened.contains(&leaf))
+            let is_list = matches!(record.kind, Kind::Flattened { .. });
+            is_list || record.leaves().any(|leaf| !self.flattened.contains(&leaf))
         })
     }
 
@@ -62,11 +65,10 @@ impl<T> Pool<T> {
 
     /// Decides about the endpoints that a leaf or the plan has let go of since the last time.
     pub(in crate::endpoint) fn sweep_loose(&mut self, id: RosterId, now: Instant) {
-        let roster = self.rosters.get_mut(id.0);
-        let Some(keeping) = roster.and_then(|roster| roster.sessions.keeping.as_mut()) else {
+        let Some(roster) = self.rosters.get_mut(id.0) else {
             return;
         };
-        for endpoint in std::mem::take(&mut keeping.loose) {
+        for endpoint in std::mem::take(&mut roster.loose) {
             self.visits += 1;
             let Some(record) = self.records.get_mut(endpoint.0) else {
                 continue;

@@ -118,8 +118,7 @@ impl<T> Pool<T> {
             self.show(owner);
         }
         if let Some(roster) = self.rosters.get_mut(roster.0) {
-            roster.sessions.loosen(owner);
-            roster.is_swept = false;
+            roster.loosen(owner);
         }
     }
 

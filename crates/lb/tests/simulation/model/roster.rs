@@ -9,7 +9,7 @@ use std::{
     rc::Rc,
 };
 
-use crowfly_lb::{ClusterPlan, Node};
+use crowfly_lb::{ClusterPlan, Node, Policy};
 
 use super::{Branch, Endpoint, Name, Position, name_of};
 use crate::plans::is_named;
@@ -72,7 +72,8 @@ impl Made {
 }
 
 /// A75: a cluster knows the endpoints of its plan that it has ever needed, in whatever priority and
-/// locality they are now. Those that no list has are not connected.
+/// locality they are now. Those that no list has are not connected, nor are those that only `pick_first` has,
+/// because it connects its own list of addresses (A62).
 pub(super) fn forget(root: &Position) {
     root.each(&mut |branch| {
         let Branch::Cluster {
@@ -83,20 +84,22 @@ pub(super) fn forget(root: &Position) {
         else {
             return;
         };
-        let mut in_lists = BTreeSet::new();
+        let (mut in_lists, mut wanted) = (BTreeSet::new(), BTreeSet::new());
         child.each(&mut |below| {
             if let Branch::Leaf(leaf) = below {
                 in_lists.extend(leaf.names());
+                if !matches!(leaf.policy, Policy::PickFirst { .. }) {
+                    wanted.extend(leaf.names());
+                }
             }
         });
         let mut in_plan: BTreeSet<_> = plan.draining.iter().map(name_of).collect();
         collect(&plan.child, &mut in_plan);
         roster.0.borrow_mut().retain(|name, endpoint| {
-            let is_listed = in_lists.contains(name);
-            if !is_listed {
+            if !wanted.contains(name) {
                 endpoint.borrow_mut().release();
             }
-            is_listed || in_plan.contains(name)
+            in_lists.contains(name) || in_plan.contains(name)
         });
     });
 }
