@@ -13,10 +13,10 @@ mod sim;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crowfly_lb::{
-    CallOutcome, ClusterPlan, FailurePercentageEjection, LoadPlan, LoadStore, LocalityId, Node,
-    OutlierDetection, OverrideHost,
+    CallOutcome, ClusterPlan, FailurePercentageEjection, Health, LoadPlan, LoadStore, LocalityId,
+    Node, OutlierDetection, OverrideHost,
 };
-use sessions::{ALL, Stuck, draining, open, pick_first, stick, with_timeout};
+use sessions::{ALL, Stuck, WELL, draining, open, pick_first, stick, with_timeout};
 use sim::{
     CLUSTER, Sim, address,
     plans::{cluster, gate, localities, priorities, priority, tree_of, zone},
@@ -212,6 +212,32 @@ fn connections_that_sessions_use_outlast_a_change_to_pick_first() {
     sim.advance(OverrideHost::default().idle_timeout);
     assert_eq!(sim.releases, [2]);
     assert_eq!(sim.live.len(), 1, "the list");
+}
+
+/// gRFC A75: other health for sessions makes what they keep be looked at in the same update, also where leaves hold
+/// every endpoint.
+#[test]
+fn other_health_for_sessions_is_acted_on_at_once() {
+    let plan = |health: &[Health]| {
+        tree_of(with(pick_first(&[1, 2]), |plan| {
+            plan.override_host = OverrideHost {
+                health: health.iter().copied().collect(),
+                idle_timeout: Duration::from_secs(1),
+            };
+        }))
+    };
+    let mut sim = open(plan(ALL));
+    for _ in 0..2 {
+        let wanted = stick(&mut sim, &[2]).demand();
+        sim.demand(wanted);
+        sim.ready(&[2]);
+        sim.forget();
+        // The second look is due 5 s after the first one.
+        sim.advance_secs(2);
+    }
+    assert!(sim.releases.is_empty());
+    sim.plan(plan(WELL));
+    assert_eq!(sim.releases, [2]);
 }
 
 /// gRFC A75: a changed endpoint or state costs what changed, not the number of endpoints that sessions may stick to.

@@ -129,7 +129,7 @@ impl<T> Pool<T> {
         let Some(roster) = self.rosters.get_mut(id.0) else {
             return;
         };
-        roster.is_swept = roster.unheld.is_empty();
+        roster.is_swept &= roster.unheld.is_empty();
         for before in std::mem::take(&mut roster.draining) {
             if let Some(record) = self.records.get_mut(before.0) {
                 record.set_draining(false);
