@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-pub use load::{ClusterLoad, LocalityLoad, MetricSum, MetricTotals};
+pub use load::{ClusterLoad, LocalityLoad, MAX_METRIC_NAMES, MetricSum, MetricTotals};
 
 /// The name of a cluster; cheap to clone.
 ///

@@ -71,19 +71,60 @@ pub struct MetricTotals {
     pub mem_utilization: MetricSum,
     /// The sum of `application_utilization`.
     pub application_utilization: MetricSum,
-    /// The sums of named metrics.
+    /// The sums of named metrics, [`MAX_METRIC_NAMES`] at most.
     pub named: BTreeMap<String, MetricSum>,
+    /// The values of named metrics that are in no sum, because there were too many names.
+    pub left_out: u64,
 }
 
+/// The most names of metrics that are summed up in one place. Backends choose the names, and must not be able to
+/// fill the memory of a client.
+pub const MAX_METRIC_NAMES: usize = 1024;
+
 impl MetricTotals {
-    /// Adds the totals of other calls.
+    /// Adds the totals of other calls. Sums of names over the limit are counted as left out.
     pub fn add(&mut self, other: Self) {
         self.cpu_utilization.add(other.cpu_utilization);
         self.mem_utilization.add(other.mem_utilization);
         self.application_utilization
             .add(other.application_utilization);
+        self.left_out += other.left_out;
         for (name, sum) in other.named {
-            self.named.entry(name).or_default().add(sum);
+            if let Some(known) = self.named.get_mut(&name) {
+                known.add(sum);
+            } else if self.named.len() < MAX_METRIC_NAMES {
+                self.named.insert(name, sum);
+            } else {
+                self.left_out += sum.calls;
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Many connections with names of their own do not fill the memory; what is left out is counted.
+    #[test]
+    fn names_over_the_limit_are_left_out_and_counted() {
+        let of_connection = |n: usize| {
+            let names = (0..MAX_METRIC_NAMES).map(|name| format!("{n}-{name}"));
+            let (calls, total) = (2, 1.0);
+            MetricTotals {
+                named: names
+                    .map(|name| (name, MetricSum { calls, total }))
+                    .collect(),
+                left_out: 1,
+                ..MetricTotals::default()
+            }
+        };
+        let mut totals = MetricTotals::default();
+        for n in [0, 0, 1, 2] {
+            totals.add(of_connection(n));
+        }
+        assert_eq!(totals.named.len(), MAX_METRIC_NAMES);
+        assert_eq!(totals.named["0-7"].calls, 4);
+        assert_eq!(totals.left_out, 4 + 2 * 2 * MAX_METRIC_NAMES as u64);
     }
 }

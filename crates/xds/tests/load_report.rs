@@ -8,6 +8,8 @@
 )]
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crowfly_names::{ClusterLoad, LocalityId, LocalityLoad, MetricSum};
@@ -19,6 +21,9 @@ use envoy_types::pb::envoy::config::endpoint::v3::ClusterStats;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use envoy_types::pb::google::protobuf;
 use proptest::prelude::*;
+use tracing::subscriber::{DefaultGuard, set_default};
+use tracing::{Dispatch, Level};
+use tracing_subscriber::fmt;
 
 const INTERVAL: Duration = Duration::from_secs(10);
 
@@ -405,6 +410,35 @@ fn a_report_has_the_fields_of_the_cluster() {
     );
 }
 
+/// gRFC A64: metrics under too many names are left out of the report. The totals count them, also if the report is
+/// put back once, and the log says it once.
+#[test]
+fn metrics_that_are_left_out_are_counted_and_said_once() {
+    let log = Log::default();
+    let _logged = log.listen();
+    let mut sim = Sim::open(&all(INTERVAL), &["a"]);
+    let leave_out = |sim: &mut Sim, left_out| {
+        let cluster = sim.source.clusters.get_mut("a").unwrap();
+        cluster.load.localities[0].metrics.left_out = left_out;
+    };
+    leave_out(&mut sim, 3);
+    sim.count("a", 1, 1, 0);
+    sim.takes_requests = false;
+    sim.advance(INTERVAL);
+    sim.input(LoadInput::Closed(StreamEnd::told("reset")));
+    assert_eq!(sim.reporter.totals().metrics_left_out, 0);
+    sim.takes_requests = true;
+    sim.reopen(&all(INTERVAL));
+    sim.advance(INTERVAL);
+    assert_eq!(sim.reporter.totals().metrics_left_out, 3);
+    leave_out(&mut sim, 4);
+    sim.advance(INTERVAL);
+    assert_eq!(sim.reporter.totals().metrics_left_out, 7);
+    let said = log.lines("too many names");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("WARN") && said[0].contains("limit=1024"));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Count(u64),
@@ -633,6 +667,38 @@ impl Sim {
     fn interval_of(&mut self, cluster: &str) -> Duration {
         let interval = self.last_stats(cluster).load_report_interval.unwrap();
         Duration::new(interval.seconds as u64, interval.nanos as u32)
+    }
+}
+
+/// The lines that are logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// With one subscriber in the process, `tracing` asks whichever thread comes first whether anybody listens, and
+    /// other tests do not. So there are two.
+    fn listen(&self) -> (DefaultGuard, Dispatch) {
+        let (log, second) = (self.clone(), Dispatch::new(fmt().finish()));
+        let subscriber = fmt().with_ansi(false).with_max_level(Level::INFO);
+        let subscriber = subscriber.with_writer(move || log.clone());
+        (set_default(subscriber.finish()), second)
+    }
+
+    fn lines(&self, text: &str) -> Vec<String> {
+        let bytes = self.0.lock().unwrap();
+        let all = String::from_utf8(bytes.clone()).unwrap();
+        let lines = all.lines().filter(|line| line.contains(text));
+        lines.map(ToOwned::to_owned).collect()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -2,11 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crowfly_names::{MetricSum, MetricTotals};
-
-/// The most names of metrics that are summed up for one connection between two reports. Names come from
-/// backends, and must not be able to fill the memory of a client that reports to nobody for a while.
-const MAX_NAMES: usize = 1024;
+use crowfly_names::{MAX_METRIC_NAMES, MetricSum, MetricTotals};
 
 /// The prefix of named metrics in load reports (A85).
 const PREFIX: &str = "named_metrics.";
@@ -82,6 +78,7 @@ pub(super) struct MetricSums {
     mem_utilization: MetricSum,
     application_utilization: MetricSum,
     named: BTreeMap<String, MetricSum>,
+    left_out: u64,
 }
 
 impl MetricSums {
@@ -100,9 +97,11 @@ impl MetricSums {
         for (name, value) in reported.named.iter().filter(|(name, _)| filter.takes(name)) {
             if let Some(sum) = self.named.get_mut(name) {
                 sum.record(*value);
-            } else if self.named.len() < MAX_NAMES {
+            } else if self.named.len() < MAX_METRIC_NAMES {
                 let (calls, total) = (1, *value);
                 self.named.insert(name.clone(), MetricSum { calls, total });
+            } else {
+                self.left_out += 1;
             }
         }
     }
@@ -116,6 +115,7 @@ impl MetricSums {
             named: named
                 .map(|(name, sum)| (filter.reported_name(name), sum))
                 .collect(),
+            left_out: self.left_out,
         }
     }
 }
@@ -202,7 +202,7 @@ mod tests {
             ..MetricFilter::default()
         };
         let mut sums = MetricSums::default();
-        for n in 0..3 * MAX_NAMES {
+        for n in 0..3 * MAX_METRIC_NAMES {
             let reported = BackendMetrics {
                 cpu_utilization: 0.0,
                 mem_utilization: 0.0,
@@ -211,6 +211,8 @@ mod tests {
             };
             sums.record(&all, &reported);
         }
-        assert_eq!(sums.into_totals(&all).named.len(), MAX_NAMES);
+        let totals = sums.into_totals(&all);
+        assert_eq!(totals.named.len(), MAX_METRIC_NAMES);
+        assert_eq!(totals.left_out, 2 * MAX_METRIC_NAMES as u64);
     }
 }

@@ -145,10 +145,15 @@ impl Entry {
         }
     }
 
+    /// Returns whether nobody can count in the tally any more. What is taken then is its last.
+    pub(super) fn is_over(&mut self) -> bool {
+        Arc::get_mut(&mut self.tally).is_some()
+    }
+
     /// Takes what is new; true if nobody can count in the tally any more.
     pub(super) fn take(&mut self) -> (Taken, bool) {
         // Before the totals are read: if nobody else has the tally, the totals are its last.
-        let is_over = Arc::get_mut(&mut self.tally).is_some();
+        let is_over = self.is_over();
         let now = self.tally.totals();
         let before = std::mem::replace(&mut self.taken, now);
         let taken = Taken {

@@ -24,10 +24,53 @@ pub(super) struct Books {
 
 #[derive(Debug, Default)]
 struct Inner {
-    localities: BTreeMap<LocalityId, Vec<Entry>>,
+    localities: BTreeMap<LocalityId, Tallies>,
     /// The counters of drop categories, and how much of them was taken.
     drops: BTreeMap<Arc<str>, (Arc<DropCounter>, u64)>,
     uncategorized_taken: u64,
+}
+
+/// The counts of one locality.
+#[derive(Debug, Default)]
+struct Tallies {
+    /// One per connection. Those of connections that are gone stay until they are taken or folded.
+    entries: Vec<Entry>,
+    /// The counts of connections that are gone, if they were folded before a report took them.
+    folded: LocalityLoad,
+    /// The number of entries at which the next look for connections that are gone is worth its cost.
+    fold_at: usize,
+}
+
+/// The least number of entries that are looked through for connections that are gone.
+const MIN_FOLD: usize = 16;
+
+impl Tallies {
+    /// Takes what is new, and forgets the connections that are gone.
+    fn take(&mut self) -> LocalityLoad {
+        let mut load = std::mem::take(&mut self.folded);
+        self.entries.retain_mut(|entry| {
+            let (taken, is_over) = entry.take();
+            add(&mut load, taken);
+            !is_over
+        });
+        load
+    }
+
+    /// Adds a connection. Nobody may take reports for a long time, while connections come and go. So it folds
+    /// those that are gone into one whenever the entries have doubled, which is a constant cost per connection.
+    fn push(&mut self, entry: Entry) {
+        if self.entries.len() >= self.fold_at.max(MIN_FOLD) {
+            self.entries.retain_mut(|entry| {
+                let is_over = entry.is_over();
+                if is_over {
+                    add(&mut self.folded, entry.take().0);
+                }
+                !is_over
+            });
+            self.fold_at = 2 * self.entries.len();
+        }
+        self.entries.push(entry);
+    }
 }
 
 /// Counts the calls that were dropped for one reason.
@@ -44,17 +87,11 @@ impl Books {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let mut localities = Vec::with_capacity(inner.localities.len());
         inner.localities.retain(|locality, tallies| {
-            let mut load = LocalityLoad {
+            localities.push(LocalityLoad {
                 locality: locality.clone(),
-                ..LocalityLoad::default()
-            };
-            tallies.retain_mut(|entry| {
-                let (taken, is_over) = entry.take();
-                add(&mut load, taken);
-                !is_over
+                ..tallies.take()
             });
-            localities.push(load);
-            !tallies.is_empty()
+            !tallies.entries.is_empty()
         });
         let mut drops = Vec::new();
         inner.drops.retain(|category, (counter, taken)| {
@@ -203,5 +240,55 @@ impl DropCounters {
     /// Counts a call that the limit of open calls dropped.
     pub(crate) fn count_uncategorized(&self) {
         self.uncategorized.add();
+    }
+}
+
+#[cfg(all(test, not(crowfly_loom)))]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::load::{MetricSum, NamedMetrics};
+
+    /// gRFC A27: connections that come and go while no server takes reports cost no memory, and all of their
+    /// counts are in the report that comes in the end.
+    #[test]
+    fn connections_that_are_gone_are_folded_while_nobody_takes_reports() {
+        const RECONNECTS: u64 = 10_000;
+        let books = Books::default();
+        let here = LocalityId::new("eu", "a", "");
+        let filter = Arc::new(MetricFilter {
+            named: NamedMetrics::All,
+            ..MetricFilter::default()
+        });
+        let lasting: Vec<_> = (0..40).map(|_| books.tally(&here, &filter)).collect();
+        lasting.iter().for_each(|tally| tally.start());
+        let named = HashMap::from([("queue".to_owned(), 1.0)]);
+        for _ in 0..RECONNECTS {
+            let tally = books.tally(&here, &filter);
+            tally.start();
+            tally.record(&BackendMetrics {
+                cpu_utilization: 0.0,
+                mem_utilization: 0.0,
+                application_utilization: 0.0,
+                named: &named,
+            });
+            tally.finish(Counted::Success);
+            let held = books.inner.lock().unwrap().localities[&here].entries.len();
+            assert!(held <= 2 * lasting.len() + 2, "{held}");
+        }
+        let load = books.take(&"payments".into(), None);
+        let [here] = &load.localities[..] else {
+            panic!("one locality: {load:?}");
+        };
+        let expected = (RECONNECTS + 40, RECONNECTS, 0, 40);
+        let counts = (here.issued, here.succeeded, here.errors, here.in_progress);
+        assert_eq!(counts, expected);
+        let (calls, total) = (RECONNECTS, 10_000.0);
+        let queue = here.metrics.named["named_metrics.queue"];
+        assert_eq!(queue, MetricSum { calls, total });
+
+        let again = books.take(&"payments".into(), None);
+        assert_eq!(again.localities[0].issued, 0, "taken once");
     }
 }

@@ -152,6 +152,11 @@ impl Counts {
         self.localities.values().map(|load| load.issued).sum()
     }
 
+    fn metrics_left_out(&self) -> u64 {
+        let localities = self.localities.values();
+        localities.map(|load| load.metrics.left_out).sum()
+    }
+
     fn is_zero(&self) -> bool {
         let is_zero = |load: &LocalityLoad| {
             [load.issued, load.succeeded, load.errors, load.in_progress] == [0; 4]
@@ -172,5 +177,11 @@ impl Report {
     /// The attempts that began.
     pub(super) fn calls(&self) -> u64 {
         self.clusters.values().map(|book| book.counts.calls()).sum()
+    }
+
+    /// The values of metrics that are not in the report, because there were too many names.
+    pub(super) fn metrics_left_out(&self) -> u64 {
+        let books = self.clusters.values();
+        books.map(|book| book.counts.metrics_left_out()).sum()
     }
 }

@@ -22,7 +22,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crowfly_names::ClusterLoad;
+use crowfly_names::{ClusterLoad, MAX_METRIC_NAMES};
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use tracing::{debug, info, warn};
@@ -123,6 +123,9 @@ pub struct LoadReportTotals {
     pub calls_in_doubt: u64,
     /// The attempts that were never reported, because the server could not be reached until the client gave up.
     pub calls_given_up: u64,
+    /// The values of metrics of backends that the reports left out, because a locality had over
+    /// [`MAX_METRIC_NAMES`] names.
+    pub metrics_left_out: u64,
 }
 
 /// The reports that a server asks for.
@@ -149,6 +152,7 @@ pub struct LoadReporter {
     /// The time at which the rest of the counts is given up, while no cluster is in use.
     linger: Option<Instant>,
     told_granularity: bool,
+    told_left_out: bool,
 }
 
 impl LoadReporter {
@@ -165,6 +169,7 @@ impl LoadReporter {
             last_end: None,
             linger: None,
             told_granularity: false,
+            told_left_out: false,
         }
     }
 
@@ -346,6 +351,16 @@ impl LoadReporter {
             self.totals.reports += 1;
             self.totals.calls += report.calls();
             open.note_sent(report.calls(), now);
+            let left_out = report.metrics_left_out();
+            self.totals.metrics_left_out += left_out;
+            if left_out > 0 && !std::mem::replace(&mut self.told_left_out, true) {
+                let (server, limit) = (&*self.server, MAX_METRIC_NAMES);
+                warn!(
+                    server,
+                    limit,
+                    "backends send metrics under too many names; load reports leave some out"
+                );
+            }
         }
         open.schedule(now);
     }
