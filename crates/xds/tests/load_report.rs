@@ -256,6 +256,7 @@ fn reports_into_a_silent_connection_are_in_doubt() {
     let end = StreamEnd {
         reason: "keep-alive timed out".into(),
         silence: Duration::from_secs(35),
+        is_refusal: false,
     };
     sim.input(LoadInput::Closed(end));
     let totals = sim.reporter.totals();
@@ -290,6 +291,65 @@ fn failed_streams_are_followed_by_a_backoff() {
         wait <= Duration::from_millis(1200),
         "answered, but in a loop: {wait:?}"
     );
+}
+
+/// gRFC A27 with a server that refuses every report: an answer alone does not end the backoff, and the log has one
+/// WARN with the status, until the reason changes or reports were taken for a while.
+#[test]
+fn a_server_that_refuses_reports_is_asked_ever_more_rarely() {
+    let log = Log::default();
+    let _logged = log.listen();
+    let mut sim = Sim::open(&all(MIN_INTERVAL), &["a"]);
+    let refuse = |sim: &mut Sim, reason: &str| {
+        sim.count("a", 1, 1, 0);
+        sim.advance(MIN_INTERVAL);
+        sim.input(LoadInput::Closed(StreamEnd::refused(reason)));
+        assert_eq!(sim.reporter.trouble().map(|why| &**why), Some(reason));
+        let wait = sim.reporter.next_timeout().unwrap() - sim.now;
+        sim.reopen(&all(MIN_INTERVAL));
+        wait
+    };
+    let waits: Vec<_> = (0..12).map(|_| refuse(&mut sim, "odd metric")).collect();
+    assert!(waits[0] <= Duration::from_millis(1200), "{waits:?}");
+    assert!(waits[11] > Duration::from_secs(90), "{waits:?}");
+    let said = log.lines("refuses load reports");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("WARN") && said[0].contains("odd metric"));
+
+    refuse(&mut sim, "another");
+    assert_eq!(log.lines("refuses load reports").len(), 2);
+    for _ in 0..700 {
+        sim.count("a", 1, 1, 0);
+        sim.advance(MIN_INTERVAL);
+    }
+    let wait = refuse(&mut sim, "another");
+    assert!(wait <= Duration::from_millis(1200), "{wait:?}");
+    assert_eq!(log.lines("refuses load reports").len(), 3);
+    assert_eq!(sim.reporter.totals().reports_in_doubt, 13 + 5);
+
+    // The answer to the last report counts as well.
+    sim.count("a", 1, 1, 0);
+    sim.stop_using("a");
+    assert_eq!(sim.finished, 1);
+    sim.input(LoadInput::Closed(StreamEnd::refused("the last one")));
+    assert_eq!(log.lines("refuses the last load report").len(), 1);
+}
+
+/// gRFC A27: a server that ends each stream after the first report, with whatever status, gets no stream per report.
+#[test]
+fn a_server_that_ends_each_stream_on_a_report_is_asked_ever_more_rarely() {
+    let mut sim = Sim::open(&all(MIN_INTERVAL), &["a"]);
+    let mut waits = Vec::new();
+    for _ in 0..12 {
+        sim.count("a", 1, 1, 0);
+        sim.advance(MIN_INTERVAL);
+        sim.input(LoadInput::Closed(StreamEnd::told("OK")));
+        let until = sim.reporter.next_timeout();
+        waits.push(until.map_or(Duration::ZERO, |at| at - sim.now));
+        sim.reopen(&all(MIN_INTERVAL));
+    }
+    assert_eq!(waits[0], Duration::ZERO, "the first may be a restart");
+    assert!(waits[11] > Duration::from_secs(60), "{waits:?}");
 }
 
 /// S13-08: the last counts of a cluster are in one report; then it is in none.

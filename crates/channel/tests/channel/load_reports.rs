@@ -439,6 +439,32 @@ async fn a_server_without_lrs_costs_nothing_but_reports() {
             .await
             .unwrap();
     }
+    let reason = reason_to_wait(&server).await;
+    assert!(reason.contains("Unimplemented"), "{reason}");
+}
+
+/// gRFC A27: a server that refuses reports gets no stream per report, and the client says why.
+#[tokio::test]
+async fn a_server_that_refuses_reports_is_not_hammered() {
+    let a = Backend::start("a").await;
+    let (server, mut lrs) = ResourceServer::start_with_lrs(&reported(&[&a]));
+    let channel = channel(&server);
+    for round in 1..=3 {
+        let mut stream = lrs.accept_and_ask(INTERVAL).await;
+        call(&channel).await.unwrap();
+        let mut sums = LoadSums::default();
+        row(&mut stream, &mut sums, ZONE, [1, 1, 0, 0]).await;
+        stream.fail(Status::invalid_argument(format!("odd metric {round}")));
+        let reason = reason_to_wait(&server).await;
+        let expected = format!("InvalidArgument: odd metric {round}");
+        assert!(reason.contains(&expected), "{reason}");
+        assert!(lrs.is_quiet());
+        pass(Duration::from_secs(4)).await;
+    }
+}
+
+/// Waits until the client waits before it opens the next stream to this server, and returns its reason.
+async fn reason_to_wait(server: &ResourceServer) -> String {
     let address = server.address().to_string();
     let waiting = async {
         loop {
@@ -452,6 +478,5 @@ async fn a_server_without_lrs_costs_nothing_but_reports() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let reason = timeout(Duration::from_secs(20), waiting).await.unwrap();
-    assert!(reason.contains("Unimplemented"), "{reason}");
+    timeout(Duration::from_secs(20), waiting).await.unwrap()
 }

@@ -173,5 +173,7 @@ fn end_of(uri: &str, status: &Status) -> StreamEnd {
     StreamEnd {
         reason: format!("{uri} ended the stream with {code:?}: {message}{cause}").into(),
         silence,
+        // A status with a cause was made here, from an error of the connection.
+        is_refusal: !matches!(code, Code::Ok | Code::Unavailable) && status.source().is_none(),
     }
 }

@@ -16,6 +16,7 @@
 
 mod books;
 mod encode;
+mod ending;
 mod stream;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -28,14 +29,11 @@ use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStat
 use tracing::{debug, info, warn};
 
 use self::books::{Books, Report};
+use self::ending::{Endings, Life, Next};
 use self::stream::{Open, Sending, Stream};
-use crate::backoff::Backoff;
 
 /// The shortest time between two reports, whatever the server asks for, as in gRPC C-core.
 pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
-
-/// A stream that ends sooner than this after the last one did is followed by a wait, even if the server answered.
-const SHORT_LIFE: Duration = Duration::from_secs(1);
 
 /// The time for which the rest of the counts is offered to the server once no cluster is in use.
 const LINGER: Duration = Duration::from_secs(10);
@@ -82,6 +80,9 @@ pub struct StreamEnd {
     /// The time for which the other side may have been silent before. It is not zero if the connection timed
     /// out: all reports of that time may be lost.
     pub silence: Duration,
+    /// True if the server ended the stream with a status other than OK and UNAVAILABLE. It may refuse the next
+    /// report for the same reason.
+    pub is_refusal: bool,
 }
 
 impl StreamEnd {
@@ -90,6 +91,15 @@ impl StreamEnd {
         Self {
             reason: reason.into(),
             silence: Duration::ZERO,
+            is_refusal: false,
+        }
+    }
+
+    /// An end by which the server refuses the stream or a report.
+    pub fn refused(reason: impl Into<Arc<str>>) -> Self {
+        Self {
+            is_refusal: true,
+            ..Self::told(reason)
         }
     }
 }
@@ -143,12 +153,11 @@ pub struct LoadReporter {
     node: Arc<Node>,
     /// The server's name in the log.
     server: Arc<str>,
-    backoff: Backoff,
+    endings: Endings,
     stream: Stream,
     books: Books,
     outputs: VecDeque<LoadOutput>,
     totals: LoadReportTotals,
-    last_end: Option<Instant>,
     /// The time at which the rest of the counts is given up, while no cluster is in use.
     linger: Option<Instant>,
     told_granularity: bool,
@@ -161,12 +170,11 @@ impl LoadReporter {
         Self {
             node: node.into(),
             server: server.into(),
-            backoff: Backoff::new(seed),
+            endings: Endings::new(seed),
             stream: Stream::Idle,
             books: Books::default(),
             outputs: VecDeque::new(),
             totals: LoadReportTotals::default(),
-            last_end: None,
             linger: None,
             told_granularity: false,
             told_left_out: false,
@@ -366,7 +374,7 @@ impl LoadReporter {
     }
 
     fn closed(&mut self, end: &StreamEnd, now: Instant) {
-        let (answered, is_closing) = match &mut self.stream {
+        let life = match &mut self.stream {
             Stream::Open(open) => {
                 // Not handed over, so it goes into the next report.
                 if let Some(Sending::Report(report)) = open.sending.take() {
@@ -375,34 +383,50 @@ impl LoadReporter {
                 let doubt = open.in_doubt(now, UNREAD.max(end.silence));
                 self.totals.reports_in_doubt += doubt.reports;
                 self.totals.calls_in_doubt += doubt.calls;
-                (open.asked.is_some(), false)
+                Life {
+                    answered: open.asked.is_some(),
+                    reports: open.remembered(),
+                    in_doubt: doubt.reports,
+                }
             }
-            Stream::Connecting => (false, false),
-            Stream::Closing { .. } => (true, true),
+            Stream::Connecting => Life::default(),
+            Stream::Closing { .. } => {
+                self.stream = Stream::Idle;
+                self.tell_last_end(end);
+                return;
+            }
             Stream::Idle | Stream::Waiting { .. } => return,
         };
-        if is_closing {
-            debug!(server = &*self.server, "load reports have ended");
-            self.stream = Stream::Idle;
-            return;
-        }
-        let last_end = self.last_end.replace(now);
-        let is_short = last_end.is_some_and(|last| now.duration_since(last) < SHORT_LIFE);
-        if answered {
-            self.backoff.reset();
-        }
         let (server, reason) = (&*self.server, &end.reason);
-        if answered && !is_short {
-            info!(server, %reason, "LRS stream ended; opening the next at once");
-            self.open();
-            return;
+        match self.endings.note(end, life, now) {
+            Next::AtOnce => {
+                info!(server, %reason, "LRS stream ended; opening the next at once");
+                self.open();
+            }
+            Next::Wait { wait, is_news } => {
+                match (is_news, end.is_refusal) {
+                    (true, true) => {
+                        warn!(server, %reason, ?wait, "the LRS server refuses load reports");
+                    }
+                    (true, false) => warn!(server, %reason, ?wait, "LRS stream failed"),
+                    (false, _) => debug!(server, %reason, ?wait, "LRS stream failed again"),
+                }
+                self.stream = Stream::Waiting {
+                    until: now + wait,
+                    reason: Arc::clone(reason),
+                };
+            }
         }
-        let wait = self.backoff.next_wait();
-        warn!(server, %reason, ?wait, "LRS stream failed");
-        self.stream = Stream::Waiting {
-            until: now + wait,
-            reason: Arc::clone(reason),
-        };
+    }
+
+    /// The end of a stream whose last report is sent.
+    fn tell_last_end(&mut self, end: &StreamEnd) {
+        let (server, reason) = (&*self.server, &end.reason);
+        if end.is_refusal && self.endings.is_news(end) {
+            warn!(server, %reason, "the LRS server refuses the last load report");
+        } else {
+            debug!(server, %reason, "load reports have ended");
+        }
     }
 
     /// Makes the report that is due, and sends it unless it and the one before say nothing.

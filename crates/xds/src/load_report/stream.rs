@@ -111,6 +111,11 @@ impl Open {
         self.taken.push_back((now, calls));
     }
 
+    /// The number of reports whose times are kept.
+    pub(super) fn remembered(&self) -> u64 {
+        self.taken.len() as u64
+    }
+
     /// The reports that the connection took in the last while.
     pub(super) fn in_doubt(&self, now: Instant, within: Duration) -> InDoubt {
         let newest = self.taken.iter().rev();
