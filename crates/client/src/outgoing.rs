@@ -6,8 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures_channel::mpsc;
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::{Method, Uri, Version};
 use http_body::Frame;
@@ -20,13 +19,17 @@ use crate::stream::error_chain;
 use crate::transports::Lease;
 
 /// The body of a request: messages that are encoded when the transport takes them.
-pub(crate) struct Outgoing<M, F> {
-    pub(crate) messages: mpsc::UnboundedReceiver<Box<M>>,
+pub(crate) struct Outgoing<S, F> {
+    pub(crate) messages: S,
     /// Encodes a message that the transport takes now.
     pub(crate) take: F,
 }
 
-impl<M, F: FnMut(&M) -> Bytes + Unpin> http_body::Body for Outgoing<M, F> {
+impl<M, S, F> http_body::Body for Outgoing<S, F>
+where
+    S: Stream<Item = Box<M>> + Unpin,
+    F: FnMut(&M) -> Bytes + Unpin,
+{
     type Data = Bytes;
     type Error = Infallible;
 

@@ -417,6 +417,22 @@ fn the_rest_is_given_up_if_no_server_takes_it() {
     assert_eq!(sim.reporter.totals().calls_given_up, 3);
 }
 
+/// S13-08: a report that no connection takes is given up with its stream, so that it cannot arrive after it was counted
+/// as never reported.
+#[test]
+fn a_report_that_is_given_up_does_not_go_out() {
+    let mut sim = Sim::open(&all(INTERVAL), &["a"]);
+    sim.takes_requests = false;
+    sim.count("a", 3, 3, 0);
+    sim.stop_using("a");
+    assert_eq!(sim.rows(), ["a: 3 3 0 0"]);
+    sim.advance(Duration::from_secs(10));
+    assert_eq!((sim.finished, sim.closed), (0, 1));
+    assert!(sim.reporter.is_idle());
+    let totals = sim.reporter.totals();
+    assert_eq!((totals.calls_given_up, totals.reports), (3, 0));
+}
+
 /// S9-08: an event that changes nothing about the clusters in use does not touch the stream.
 #[test]
 fn other_changes_leave_the_stream_alone() {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crowfly_xds::load_report::StreamEnd;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
-use futures_channel::mpsc;
+use futures_channel::{mpsc, oneshot};
+use futures_util::{Stream, StreamExt as _};
 use prost::Message as _;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -44,13 +45,32 @@ pub(super) struct LrsStream {
     requests: Option<mpsc::UnboundedSender<Box<LoadStatsRequest>>>,
     resume: Arc<Notify>,
     task: JoinHandle<()>,
+    /// Dropped with the stream, so that no request goes out that is still queued.
+    _alive: oneshot::Sender<Never>,
+}
+
+/// No message at all: the channel is there for its end.
+#[derive(Debug)]
+enum Never {}
+
+/// The requests that are queued. They end when the stream is dropped, because the connection holds them for longer.
+fn while_alive<M>(
+    queued: mpsc::UnboundedReceiver<M>,
+    dropped: oneshot::Receiver<Never>,
+) -> impl Stream<Item = M> + Send + Unpin
+where
+    M: Send,
+{
+    queued.take_until(dropped)
 }
 
 impl LrsStream {
     /// Opens a stream in the background. Its first event is `Opened` or `Closed`; after each response it reads
     /// no further until it is resumed.
     pub(super) fn open(server: &Server, id: u64, events: Events) -> Self {
-        let (requests, to_send) = mpsc::unbounded();
+        let (requests, queued) = mpsc::unbounded();
+        let (alive, dropped) = oneshot::channel();
+        let to_send = while_alive(queued, dropped);
         let resume = Arc::new(Notify::new());
         let run = Run {
             id,
@@ -67,6 +87,7 @@ impl LrsStream {
             requests: Some(requests),
             resume,
             task,
+            _alive: alive,
         }
     }
 
@@ -94,6 +115,11 @@ impl Drop for LrsStream {
     }
 }
 
+/// The requests of a stream, as its connection takes them.
+trait Requests: Stream<Item = Box<LoadStatsRequest>> + Send + Unpin + 'static {}
+
+impl<S: Stream<Item = Box<LoadStatsRequest>> + Send + Unpin + 'static> Requests for S {}
+
 /// A stream from its own side.
 struct Run {
     id: u64,
@@ -103,7 +129,7 @@ struct Run {
 }
 
 impl Run {
-    async fn to_end(&self, to_send: mpsc::UnboundedReceiver<Box<LoadStatsRequest>>) -> StreamEnd {
+    async fn to_end(&self, to_send: impl Requests) -> StreamEnd {
         let uri = &self.server.uri;
         let lease = match self.server.transports.lease().await {
             Ok(lease) => lease,
@@ -121,11 +147,7 @@ impl Run {
         }
     }
 
-    async fn converse(
-        &self,
-        lease: &Lease,
-        to_send: mpsc::UnboundedReceiver<Box<LoadStatsRequest>>,
-    ) -> Result<(), Status> {
+    async fn converse(&self, lease: &Lease, to_send: impl Requests) -> Result<(), Status> {
         let (id, events) = (self.id, self.events.clone());
         let request = Outgoing {
             messages: to_send,
@@ -175,5 +197,29 @@ fn end_of(uri: &str, status: &Status) -> StreamEnd {
         silence,
         // A status with a cause was made here, from an error of the connection.
         is_refusal: !matches!(code, Code::Ok | Code::Unavailable) && status.source().is_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S13-08: a report that was given up does not go out, although the connection still holds its queue.
+    #[tokio::test]
+    async fn a_stream_that_is_dropped_sends_nothing_more() {
+        let queue = || {
+            let (requests, queued) = mpsc::unbounded();
+            let (alive, dropped) = oneshot::channel();
+            requests.unbounded_send("report").unwrap();
+            (requests, alive, while_alive(queued, dropped))
+        };
+        let (requests, _alive, mut finished) = queue();
+        drop(requests);
+        assert_eq!(finished.next().await, Some("report"), "its end is awaited");
+        assert_eq!(finished.next().await, None);
+
+        let (_requests, alive, mut dropped) = queue();
+        drop(alive);
+        assert_eq!(dropped.next().await, None);
     }
 }

@@ -275,14 +275,16 @@ impl LoadReporter {
 
     /// Ends the stream. What could not be reported is given up.
     fn finish(&mut self, now: Instant) {
-        let calls =
-            self.books.clear() + self.stream.take_unsent().map_or(0, |report| report.calls());
+        let unsent = self.stream.take_unsent();
+        let calls = self.books.clear() + unsent.as_ref().map_or(0, Report::calls);
         if calls > 0 {
             self.totals.calls_given_up += calls;
             warn!(server = &*self.server, calls, "load was not reported");
         }
         self.linger = None;
         match &self.stream {
+            // The report that waits for the connection is given up, so it must not go out any more.
+            Stream::Open(_) if unsent.is_some() => self.drop_stream(),
             Stream::Open(_) => {
                 debug!(server = &*self.server, "the last load report is sent");
                 self.outputs.push_back(LoadOutput::Finish);
