@@ -80,18 +80,25 @@ fn unknown_metrics_are_ignored_and_said() {
     );
 }
 
-/// gRFC A64: with the variable of A85 off, all named metrics are propagated under their own names.
+/// gRFC A64: with the variable of A85 off, all named metrics are propagated under their own names. A list of metrics
+/// has no effect then, and the cluster says so.
 #[test]
 fn without_a85_all_named_metrics_are_propagated() {
     let features = Features {
         orca_lrs_propagation: false,
         ..Features::ALL
     };
-    let metrics = reporting(&reported(&["cpu_utilization"]), &features)
-        .unwrap()
-        .metrics;
+    let listed = reported(&["cpu_utilization"]);
+    let metrics = reporting(&listed, &features).unwrap().metrics;
     assert_eq!(metrics.named_metrics, NamedMetricPropagation::AllUnprefixed);
     assert!(!metrics.cpu_utilization);
+
+    let [said] = &parse(&listed, &features).unsupported[..] else {
+        panic!("the list has no effect");
+    };
+    let said = said.to_string();
+    assert!(said.starts_with("lrs_report_endpoint_metrics: no effect while GRPC_EXPERIMENTAL_"));
+    assert_eq!(parse(&reported(&[]), &features).unsupported.len(), 0);
 }
 
 fn reported(metrics: &[&str]) -> pb::Cluster {

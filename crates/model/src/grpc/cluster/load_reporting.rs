@@ -60,6 +60,11 @@ pub(super) fn parse(
     let metrics = if features.orca_lrs_propagation {
         metrics(&proto.lrs_report_endpoint_metrics, v)
     } else {
+        if !proto.lrs_report_endpoint_metrics.is_empty() {
+            let message = "no effect while GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION is off: \
+                           all named metrics are in load reports (gRFC A64)";
+            v.unsupported_at(METRICS, message);
+        }
         MetricPropagation {
             named_metrics: NamedMetricPropagation::AllUnprefixed,
             ..MetricPropagation::default()
