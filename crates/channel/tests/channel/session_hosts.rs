@@ -42,6 +42,24 @@ fn two_priorities(first: &[&Backend], second: &[&Backend]) -> EndpointsBuilder {
     members.priority(1).locality("eu/b", 1, addresses(second))
 }
 
+/// The cluster of `payments` with an idle timeout for the connections of sessions.
+fn idle_after(seconds: i64) -> ClusterBuilder {
+    cluster(TO).eds("payments-eds").edit(|cluster| {
+        let idle_timeout = Some(protobuf::Duration { seconds, nanos: 0 });
+        let options = HttpProtocolOptions {
+            common_http_protocol_options: Some(CommonOptions {
+                idle_timeout,
+                ..CommonOptions::default()
+            }),
+            ..HttpProtocolOptions::default()
+        };
+        cluster.upstream_config = Some(TypedExtensionConfig {
+            name: "http".to_owned(),
+            typed_config: Some(pack_any(options)),
+        });
+    })
+}
+
 /// The service `payments` with sessions, whose calls are split over clusters by weight.
 fn split(clusters: [(&str, u32, &[&Backend]); 2]) -> Resources {
     let weights = clusters.map(|(name, weight, _)| (name, weight));
@@ -272,25 +290,8 @@ async fn a_session_connects_a_host_that_nobody_uses() {
 async fn a_connection_is_kept_for_the_idle_timeout() {
     let (a, b) = (Backend::start("a").await, Backend::start("b").await);
     let timeout = Duration::from_secs(600);
-    let cluster = cluster(TO).eds("payments-eds").edit(|cluster| {
-        let idle_timeout = Some(protobuf::Duration {
-            seconds: 600,
-            nanos: 0,
-        });
-        let options = HttpProtocolOptions {
-            common_http_protocol_options: Some(CommonOptions {
-                idle_timeout,
-                ..CommonOptions::default()
-            }),
-            ..HttpProtocolOptions::default()
-        };
-        cluster.upstream_config = Some(TypedExtensionConfig {
-            name: "http".to_owned(),
-            typed_config: Some(pack_any(options)),
-        });
-    });
     let resources = with_hosts(&[]).with(two_priorities(&[&a], &[&b]));
-    let server = ResourceServer::start(&resources.with(cluster));
+    let server = ResourceServer::start(&resources.with(idle_after(600)));
     let channel = channel(&server);
     let cookie = cookie_of(&[b.address], TO);
     stays(&channel, &cookie, "b").await;
@@ -302,6 +303,24 @@ async fn a_connection_is_kept_for_the_idle_timeout() {
     pass(timeout).await;
     b.has_open(0).await;
     // The session comes back to its host all the same.
+    stays(&channel, &cookie, "b").await;
+    assert_eq!(b.connections(), 2);
+}
+
+/// S12-10: another idle timeout counts from the update on, also for a connection that is kept by the old one.
+#[tokio::test]
+async fn another_idle_timeout_counts_at_once() {
+    let (a, b) = (Backend::start("a").await, Backend::start("b").await);
+    let resources = || with_hosts(&[]).with(two_priorities(&[&a], &[&b]));
+    let server = ResourceServer::start(&resources().with(idle_after(600)));
+    let channel = channel(&server);
+    let cookie = cookie_of(&[b.address], TO);
+    stays(&channel, &cookie, "b").await;
+    pass(Duration::from_secs(60)).await;
+    // The look that was due after the old timeout would not come for nine minutes.
+    b.has_open(1).await;
+    server.set(&resources().with(idle_after(1)));
+    b.has_open(0).await;
     stays(&channel, &cookie, "b").await;
     assert_eq!(b.connections(), 2);
 }
