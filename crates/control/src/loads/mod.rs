@@ -4,7 +4,7 @@
 //! LoadStatsRequest -> Report (checked) -> LoadStore -> Loads (a value) -> JSON, metrics, a table
 //! ```
 //!
-//! Everything here is without I/O, and time is an argument. [`crate::lrs`] is the driver.
+//! Everything here is without I/O, and time is an argument. The module `lrs` is the driver.
 //!
 //! A count in a report is what happened since the report before it. A gauge, such as the calls in
 //! progress, is the state at the time of the report. A report lists every cluster and locality with
