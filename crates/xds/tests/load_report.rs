@@ -335,23 +335,6 @@ fn a_server_that_refuses_reports_is_asked_ever_more_rarely() {
     assert_eq!(log.lines("refuses the last load report").len(), 1);
 }
 
-/// gRFC A27: a server that ends each stream after the first report, with whatever status, gets no stream per report.
-#[test]
-fn a_server_that_ends_each_stream_on_a_report_is_asked_ever_more_rarely() {
-    let mut sim = Sim::open(&all(MIN_INTERVAL), &["a"]);
-    let mut waits = Vec::new();
-    for _ in 0..12 {
-        sim.count("a", 1, 1, 0);
-        sim.advance(MIN_INTERVAL);
-        sim.input(LoadInput::Closed(StreamEnd::told("OK")));
-        let until = sim.reporter.next_timeout();
-        waits.push(until.map_or(Duration::ZERO, |at| at - sim.now));
-        sim.reopen(&all(MIN_INTERVAL));
-    }
-    assert_eq!(waits[0], Duration::ZERO, "the first may be a restart");
-    assert!(waits[11] > Duration::from_secs(60), "{waits:?}");
-}
-
 /// S13-08: the last counts of a cluster are in one report; then it is in none.
 #[test]
 fn a_cluster_that_goes_is_reported_once_more() {

@@ -196,8 +196,24 @@ fn end_of(uri: &str, status: &Status) -> StreamEnd {
         reason: format!("{uri} ended the stream with {code:?}: {message}{cause}").into(),
         silence,
         // A status with a cause was made here, from an error of the connection.
-        is_refusal: !matches!(code, Code::Ok | Code::Unavailable) && status.source().is_none(),
+        is_refusal: is_refusal(code) && status.source().is_none(),
     }
+}
+
+/// Returns whether a server ends streams with this code because it does not want them. The other codes are of servers
+/// that restart or fail.
+fn is_refusal(code: Code) -> bool {
+    matches!(
+        code,
+        Code::FailedPrecondition
+            | Code::InvalidArgument
+            | Code::NotFound
+            | Code::OutOfRange
+            | Code::PermissionDenied
+            | Code::ResourceExhausted
+            | Code::Unauthenticated
+            | Code::Unimplemented
+    )
 }
 
 #[cfg(test)]

@@ -12,16 +12,11 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// After a time without an end that is longer than any wait, the next end is news.
 const LONG_LIFE: Duration = Duration::from_secs(600);
 
-/// The streams in a row that may end on their first reports before the next one waits.
-const CHANCES: u32 = 1;
-
 /// The ends of streams so far.
 #[derive(Debug)]
 pub(super) struct Endings {
     backoff: Backoff,
     last: Option<Instant>,
-    /// The streams in a row that ended soon after their first reports.
-    on_report: u32,
     /// The reason that the log told last.
     told: Option<Arc<str>>,
 }
@@ -51,7 +46,6 @@ impl Endings {
         Self {
             backoff: Backoff::new(seed),
             last: None,
-            on_report: 0,
             told: None,
         }
     }
@@ -61,14 +55,11 @@ impl Endings {
     pub(super) fn note(&mut self, end: &StreamEnd, life: Life, now: Instant) -> Next {
         let since_last = self.last.replace(now).map(|last| now.duration_since(last));
         let is_proven = life.reports > life.in_doubt;
-        let is_on_report = life.reports > 0 && !is_proven;
-        self.on_report = if is_on_report { self.on_report + 1 } else { 0 };
         if is_proven && !end.is_refusal || since_last.is_some_and(|time| time >= LONG_LIFE) {
             self.told = None;
         }
 
-        let is_refusing = end.is_refusal && !is_proven || self.on_report > CHANCES;
-        let is_good = life.answered && !is_refusing;
+        let is_good = life.answered && (is_proven || !end.is_refusal);
         if is_good {
             self.backoff.reset();
         }

@@ -80,8 +80,8 @@ pub struct StreamEnd {
     /// The time for which the other side may have been silent before. It is not zero if the connection timed
     /// out: all reports of that time may be lost.
     pub silence: Duration,
-    /// True if the server ended the stream with a status other than OK and UNAVAILABLE. It may refuse the next
-    /// report for the same reason.
+    /// True if the server ended the stream with a status that says that it does not want the reports, such as
+    /// INVALID_ARGUMENT. It may refuse the next report for the same reason.
     pub is_refusal: bool,
 }
 
@@ -448,6 +448,8 @@ impl LoadReporter {
         debug!(server = &*self.server, calls, "load report");
         let request = encode::request(&report, now);
         open.sending = Some(Sending::Report(report));
+        // The last report comes before its time. The time must not bring another while this one waits.
+        open.next_report = None;
         self.outputs.push_back(LoadOutput::Send(Box::new(request)));
     }
 }
