@@ -1,4 +1,4 @@
-//! What outlier detection did (gRFC A50), for the log and for metrics (gRFC A91).
+//! Ejections by outlier detection (gRFC A50), as the log and metrics (gRFC A91) tell them.
 
 use std::sync::Arc;
 

@@ -189,7 +189,7 @@ fn pick_many(picker: &Picker<Transport>, thread: u64) {
     }
 }
 
-/// Whether the backend of a session is known.
+/// The backend of a session: known, or gone.
 #[derive(Clone, Copy)]
 enum Known {
     No,

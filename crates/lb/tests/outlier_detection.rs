@@ -431,7 +431,7 @@ fn an_endpoint_that_left_is_not_ejected() {
     assert_eq!(send(&mut sim, 100, &[]), [1, 2, 3].into());
 }
 
-/// Whatever calls and plans come: no more endpoints are ejected than the limit allows, or one. Every ejected
+/// After any calls and plans no more endpoints are ejected than the limit allows, or one. Every ejected
 /// endpoint returns after its time if it does well, and none is ejected while outlier detection is off.
 #[test]
 fn ejections_keep_their_limits_whatever_happens() {

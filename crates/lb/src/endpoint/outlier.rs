@@ -166,7 +166,7 @@ pub(super) struct Outliers {
     books: BTreeMap<EndpointId, Book>,
 }
 
-/// What is known about one endpoint.
+/// The book of one endpoint.
 #[derive(Debug, Default)]
 struct Book {
     /// The ended calls at the last look.

@@ -70,7 +70,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever the script:
+    /// After any script:
     /// - A session whose backend is in the plan with an allowed health, and can be connected, stays on it, while
     ///   backends move between priorities, drain, die and change their policy (S12-03, S12-04, S12-06, S12-07,
     ///   S12-08, S12-11).

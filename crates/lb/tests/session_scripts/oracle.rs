@@ -1,4 +1,4 @@
-//! What must be so, from the plan and the servers alone.
+//! The rules of sessions, from the plan and the servers alone.
 
 use std::{
     net::SocketAddr,
@@ -181,7 +181,7 @@ impl Oracle {
         Duration::from_secs(plan.map_or(0, |plan| plan.idle_timeout))
     }
 
-    /// What sessions use is not released.
+    /// A backend that sessions use is not released.
     fn check_released(&mut self) {
         for number in std::mem::take(&mut self.driver.released) {
             let Some(Spot(_, health)) = self.spot(number) else {
@@ -194,7 +194,7 @@ impl Oracle {
         }
     }
 
-    /// What sessions have not used for a while is not kept for them.
+    /// A backend that sessions have not used for a while is not kept for them.
     fn check_kept(&self) {
         if !self.is_plain {
             return;

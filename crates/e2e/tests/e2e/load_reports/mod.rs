@@ -60,7 +60,7 @@ impl Fleet {
     }
 }
 
-/// What a caller knows of its calls.
+/// The calls of a caller, as it saw them.
 #[derive(Debug, Default)]
 struct Truth {
     /// Answers by the name of the backend, which is its zone.
