@@ -166,10 +166,12 @@ fn ids_in(comment: &str) -> impl Iterator<Item = &str> {
     words(comment).filter(|word| is_id(word))
 }
 
-/// `S1-02`, or `N-02` for the node agent.
+/// `S1-02` for a client; `N-02` for the node agent; for the control plane `P-02`, a rule of the protocol, or `H-02`,
+/// a scenario of the public suite.
 fn is_id(word: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    if let Some(number) = word.strip_prefix("N-") {
+    let prefixes = ["H-", "N-", "P-"];
+    if let Some(number) = prefixes.iter().find_map(|prefix| word.strip_prefix(prefix)) {
         return digits(number);
     }
     word.strip_prefix('S')

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use crowfly_source::Status;
 
 use crate::maps::{Counters, MapError, Maps, Pair};
+use crate::model::Place;
 use crate::reconcile::{Outcome, Reconciler};
 use crate::select::{Frontend, Without};
 use crate::services::{Change, ServiceEvent, Services};
@@ -40,6 +41,12 @@ impl<M: Maps> Agent<M> {
     /// Takes events of a source that belong together.
     pub fn handle(&mut self, source: usize, events: Vec<ServiceEvent>) -> Outcome {
         let changes = self.services.handle(source, events);
+        self.follow(changes)
+    }
+
+    /// Takes note that the node is elsewhere.
+    pub fn move_to(&mut self, place: Place) -> Outcome {
+        let changes = self.services.move_to(place);
         self.follow(changes)
     }
 

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowfly_names::LocalityId;
 use serde::Serialize;
 
 /// The timeout of session affinity unless a service gives one, as in Kubernetes.
@@ -95,13 +96,31 @@ pub struct Service {
     pub kind: ServiceKind,
     /// Its ports.
     pub ports: Vec<ServicePort>,
-    /// The rules of choosing among its backends.
-    pub policy: Policy,
     /// Its backends, in the order of the source.
     pub backends: Vec<Backend>,
+    /// The source that should route its ClusterIPs, although this one comes first. It is the annotation
+    /// `crowfly.io/source` of Kubernetes.
+    pub preferred_source: Option<Arc<str>>,
+    /// The use of backends that other clusters have under the same name.
+    pub remote: RemoteBackends,
+    /// True if its backends may be added to a service of the same name in another source.
+    pub shared: bool,
 }
 
 impl Service {
+    /// A service without ports and backends.
+    pub fn new(name: ServiceName, kind: ServiceKind) -> Self {
+        Self {
+            name,
+            kind,
+            ports: Vec::new(),
+            backends: Vec::new(),
+            preferred_source: None,
+            remote: RemoteBackends::default(),
+            shared: false,
+        }
+    }
+
     /// The ClusterIPs that it claims; none if it has no frontend that could be routed.
     pub fn cluster_ips(&self) -> &[IpAddr] {
         match &self.kind {
@@ -122,6 +141,21 @@ pub enum ServiceKind {
     ExternalName,
 }
 
+/// The use of backends that other clusters have for a service, as the annotations
+/// `service.cilium.io/global` and `service.cilium.io/affinity` say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RemoteBackends {
+    /// They are not used, because the service is not a global one.
+    #[default]
+    Ignored,
+    /// They are used as local ones are.
+    Added,
+    /// They are used while no local one can be used.
+    Fallback,
+    /// They are used, and local ones only while no remote one can be used.
+    Preferred,
+}
+
 /// A port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
@@ -131,9 +165,23 @@ pub struct ServicePort {
     pub port: u16,
     /// Its protocol.
     pub protocol: Protocol,
+    /// The rules of choosing among its backends. They belong to the port, because xDS says them for
+    /// each filter chain.
+    pub policy: Arc<Policy>,
+    /// The cluster that its connections are counted for in load reports, if a source names one.
+    pub reported_as: Option<ReportedAs>,
 }
 
-/// The rules of choosing among the backends of a service.
+/// A cluster in load reports.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReportedAs {
+    /// The name of the cluster.
+    pub cluster: Arc<str>,
+    /// The name of its endpoints (the EDS service name), if it is another one.
+    pub eds_service: Option<Arc<str>>,
+}
+
+/// The rules of choosing among the backends of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// If set, a client returns to the backend that it used last, unless it was away for so long.
@@ -180,6 +228,10 @@ pub struct Backend {
     pub node: Option<Arc<str>>,
     /// The zone that it is in.
     pub zone: Option<Arc<str>>,
+    /// The locality that its connections are counted for in load reports.
+    pub locality: LocalityId,
+    /// The cluster that it is in, if that is not the cluster of the agent.
+    pub remote_cluster: Option<Arc<str>>,
     /// The clients that it is meant for.
     pub hints: Hints,
     /// Its share of new connections, relative to others. 0 takes it out of use.

@@ -152,7 +152,7 @@ impl fmt::Display for Reason {
 /// Chooses the backends of a port of a service for the frontends of one IP family.
 pub fn select(service: &Service, port: &ServicePort, family: IpAddr, place: &Place) -> Selection {
     let mut choosing = Choosing::candidates(service, port, family, place);
-    let policy = &service.policy;
+    let policy = &port.policy;
     let is_local = policy.internal_traffic == InternalTraffic::Local;
     let mut without = Without::Refused;
     if is_local && !choosing.left.is_empty() {
@@ -212,6 +212,7 @@ struct Choosing<'a> {
 impl<'a> Choosing<'a> {
     /// Rules 1 and 2.
     fn candidates(service: &'a Service, port: &ServicePort, family: IpAddr, place: &Place) -> Self {
+        let policy = &port.policy;
         let key = PortName {
             name: Arc::clone(&port.name),
             protocol: port.protocol,
@@ -230,7 +231,7 @@ impl<'a> Choosing<'a> {
                     left_out.push(out(&address, Reason::OtherFamily));
                     continue;
                 }
-                let candidate = match usable(backend, &service.policy) {
+                let candidate = match usable(backend, policy) {
                     Ok((is_active, weight)) => Candidate {
                         backend,
                         address,

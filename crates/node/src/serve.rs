@@ -17,7 +17,7 @@ use tracing::{debug, error, info, warn};
 use crate::agent::Agent;
 use crate::file;
 use crate::maps::Maps;
-use crate::model::Service;
+use crate::model::{Place, Service};
 use crate::reconcile::Outcome;
 use crate::services::ServiceEvent;
 
@@ -134,8 +134,16 @@ fn listed(services: Vec<Service>) -> Vec<ServiceEvent> {
     begin.chain(services).chain([Event::InitDone]).collect()
 }
 
-/// Events of a source that belong together, with its rank.
-pub type Told = (usize, Vec<ServiceEvent>);
+/// A message of a source to the agent.
+///
+/// A source is a task that sends these. It is given its rank, and the agent knows nothing else of it.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// Events of the source of this rank. They belong together: none is visible without the others.
+    Services(usize, Vec<ServiceEvent>),
+    /// The node that the agent runs on is elsewhere now.
+    Place(Place),
+}
 
 /// Follows a file, in a task of its own: a file must be left alone for a while before it is read, and a
 /// question to the agent must not begin that time anew. Each message of `again` reads the file, even if
@@ -151,7 +159,7 @@ pub async fn follow(
             events = file.next() => events,
             Some(()) = again.recv() => file.list().await,
         };
-        if told.send((rank, events)).await.is_err() {
+        if told.send(Told::Services(rank, events)).await.is_err() {
             return;
         }
     }
@@ -171,7 +179,8 @@ pub async fn run<M: Maps>(
     loop {
         tokio::select! {
             told = sources.recv() => match told {
-                Some((source, events)) => report(&agent.handle(source, events)),
+                Some(Told::Services(source, events)) => report(&agent.handle(source, events)),
+                Some(Told::Place(place)) => report(&agent.move_to(place)),
                 None => return,
             },
             _ = sweep.tick(), if agent.has_garbage() => agent.sweep(),

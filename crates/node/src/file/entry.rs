@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowfly_names::LocalityId;
 use serde::Deserialize;
 
 use crate::model::{
@@ -198,7 +199,7 @@ impl ServiceEntry {
         let timeout = timeout.map_or(DEFAULT_AFFINITY_TIMEOUT, |seconds| {
             Duration::from_secs(seconds.into())
         });
-        let policy = Policy {
+        let policy = Arc::new(Policy {
             affinity: (self.session_affinity == AffinityEntry::ClientIp).then_some(timeout),
             internal_traffic: match self.internal_traffic_policy {
                 InternalTrafficEntry::Cluster => InternalTraffic::Cluster,
@@ -209,22 +210,23 @@ impl ServiceEntry {
                 DistributionEntry::PreferSameNode => Distribution::PreferSameNode,
             }),
             publish_not_ready: self.publish_not_ready_addresses,
-        };
+        });
         let ports = self.ports.iter().map(|entry| ServicePort {
             name: entry.name.as_str().into(),
             port: number(entry.port),
             protocol: entry.protocol.into(),
+            policy: Arc::clone(&policy),
+            reported_as: None,
         });
+        let kind = match self.kind {
+            KindEntry::ClusterIp => ServiceKind::ClusterIp(self.cluster_ips),
+            KindEntry::Headless => ServiceKind::Headless,
+            KindEntry::ExternalName => ServiceKind::ExternalName,
+        };
         Service {
-            name: ServiceName::new(&self.namespace, &self.name),
             ports: ports.collect(),
-            kind: match self.kind {
-                KindEntry::ClusterIp => ServiceKind::ClusterIp(self.cluster_ips),
-                KindEntry::Headless => ServiceKind::Headless,
-                KindEntry::ExternalName => ServiceKind::ExternalName,
-            },
-            policy,
             backends: self.endpoints.into_iter().map(Backend::from).collect(),
+            ..Service::new(ServiceName::new(&self.namespace, &self.name), kind)
         }
     }
 }
@@ -255,7 +257,10 @@ impl From<EndpointEntry> for Backend {
                 HealthEntry::Unhealthy => Health::Unhealthy,
             },
             node: entry.node.map(Arc::from),
+            // A file knows the zone of a backend alone.
+            locality: LocalityId::new("", entry.zone.as_deref().unwrap_or_default(), ""),
             zone: entry.zone.map(Arc::from),
+            remote_cluster: None,
             hints: Hints {
                 zones: shared(entry.hints.zones),
                 nodes: shared(entry.hints.nodes),
