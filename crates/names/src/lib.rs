@@ -16,7 +16,9 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-pub use load::{ClusterLoad, LocalityLoad, MAX_METRIC_NAMES, MetricSum, MetricTotals};
+pub use load::{
+    ClusterLoad, ConnectionLoad, LocalityLoad, MAX_METRIC_NAMES, MetricSum, MetricTotals,
+};
 
 /// The name of a cluster; cheap to clone.
 ///

@@ -20,6 +20,8 @@ pub struct ClusterLoad {
     pub uncategorized_drops: u64,
     /// The calls by locality, ordered by locality.
     pub localities: Vec<LocalityLoad>,
+    /// True if the cluster is left out while it has no load: then its counts may be as old as the last time.
+    pub is_sparse: bool,
 }
 
 /// The calls to the endpoints of one locality.
@@ -35,8 +37,21 @@ pub struct LocalityLoad {
     pub errors: u64,
     /// The attempts that are open now.
     pub in_progress: u64,
+    /// The connections, for a source that counts them.
+    pub connections: ConnectionLoad,
     /// The metrics of backends that came with attempts since the last time.
     pub metrics: MetricTotals,
+}
+
+/// The connections to the endpoints of one locality.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConnectionLoad {
+    /// The connections that began since the last time.
+    pub opened: u64,
+    /// The connections that could not be established since the last time.
+    pub failed: u64,
+    /// The connections that are open now.
+    pub active: u64,
 }
 
 /// The values of one metric in a number of calls.

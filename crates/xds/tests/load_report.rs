@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crowfly_names::{ClusterLoad, LocalityId, LocalityLoad, MetricSum};
+use crowfly_names::{ClusterLoad, ConnectionLoad, LocalityId, LocalityLoad, MetricSum};
 use crowfly_xds::load_report::{
     LoadInput, LoadOutput, LoadReporter, LoadSource, MIN_INTERVAL, StreamEnd,
 };
@@ -243,6 +243,80 @@ fn a_report_is_sent_at_most_once() {
     sim.reopen(&all(INTERVAL));
     sim.advance(INTERVAL);
     assert_eq!(sim.rows(), ["a: 1 0 0 4"], "not repeated");
+}
+
+/// N-71, N-73: a source stores what it has reported before each report goes out, takes that back if no connection
+/// takes the report, and holds the report back if it cannot store.
+#[test]
+fn a_source_knows_the_way_of_each_report() {
+    let mut sim = Sim::open(&all(INTERVAL), &["a"]);
+    let told = |sim: &mut Sim| std::mem::take(&mut sim.source.told);
+    sim.count("a", 1, 0, 0);
+    sim.takes_requests = false;
+    sim.advance(INTERVAL);
+    assert_eq!(told(&mut sim), ["sending"]);
+    sim.takes_requests = true;
+    sim.take_request();
+    assert_eq!(told(&mut sim), ["sent"]);
+    assert_eq!(sim.rows(), ["a: 1 0 0 1"]);
+
+    sim.count("a", 2, 0, 0);
+    sim.takes_requests = false;
+    sim.advance(INTERVAL);
+    sim.sent.clear();
+    sim.input(LoadInput::Closed(StreamEnd::told("reset")));
+    assert_eq!(told(&mut sim), ["sending", "unsent"]);
+
+    sim.takes_requests = true;
+    sim.reopen(&all(INTERVAL));
+    sim.source.cannot_store = true;
+    sim.advance(INTERVAL);
+    assert_eq!(told(&mut sim), ["sending"]);
+    assert!(sim.sent.is_empty(), "it would be repeated after a restart");
+    sim.source.cannot_store = false;
+    sim.advance(INTERVAL);
+    assert_eq!(told(&mut sim), ["sending", "sent"]);
+    assert_eq!(sim.rows(), ["a: 2 0 0 3"], "nothing is lost");
+}
+
+/// N-70: the connections of a source are in its report; the open ones are a gauge.
+#[test]
+fn connections_are_reported() {
+    let mut sim = Sim::open(&all(INTERVAL), &["a"]);
+    for (opened, failed, active) in [(5, 2, 3), (1, 0, 4), (0, 0, 1)] {
+        let a = sim.source.clusters.get_mut("a").unwrap();
+        a.load.localities[0].connections = ConnectionLoad {
+            opened,
+            failed,
+            active,
+        };
+        sim.advance(INTERVAL);
+        let stats = sim.last_stats("a");
+        let at = &stats.upstream_locality_stats[0];
+        let reported = [
+            at.total_new_connections,
+            at.total_fail_connections,
+            at.total_active_connections,
+        ];
+        assert_eq!(reported, [opened, failed, active]);
+    }
+}
+
+/// N-70: a cluster that is listed only while it has load is reported with the time since the last look at it.
+#[test]
+fn a_cluster_that_was_idle_is_reported_with_its_time() {
+    let mut sim = Sim::open(&all(INTERVAL), &["a"]);
+    sim.count("a", 1, 0, 0);
+    sim.advance(INTERVAL);
+    assert_eq!(sim.rows(), ["a: 1 0 0 1"]);
+    sim.source
+        .clusters
+        .insert("b".to_owned(), FakeCluster::new("b"));
+    sim.source.clusters.get_mut("b").unwrap().load.is_sparse = true;
+    sim.count("b", 3, 0, 0);
+    sim.advance(INTERVAL);
+    assert_eq!(sim.rows()[1], "b: 3 0 0 3");
+    assert_eq!(sim.interval_of("b"), INTERVAL);
 }
 
 /// S13-06: all reports of the time in which nothing came from the server may be lost.
@@ -764,6 +838,9 @@ impl Write for Log {
 #[derive(Default)]
 struct Fake {
     clusters: BTreeMap<String, FakeCluster>,
+    /// The ways of reports, as the source is told them.
+    told: Vec<&'static str>,
+    cannot_store: bool,
 }
 
 struct FakeCluster {
@@ -784,6 +861,7 @@ impl FakeCluster {
                     locality: LocalityId::new("eu", "z", ""),
                     ..LocalityLoad::default()
                 }],
+                is_sparse: false,
             },
             is_used: true,
             is_listed_twice: false,
@@ -819,6 +897,22 @@ impl LoadSource for Fake {
             cluster.is_used
         });
         loads
+    }
+
+    fn sending(&mut self) -> Result<(), Arc<str>> {
+        self.told.push("sending");
+        match self.cannot_store {
+            true => Err("the map is full".into()),
+            false => Ok(()),
+        }
+    }
+
+    fn sent(&mut self) {
+        self.told.push("sent");
+    }
+
+    fn unsent(&mut self) {
+        self.told.push("unsent");
     }
 }
 

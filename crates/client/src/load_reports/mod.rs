@@ -33,6 +33,20 @@ pub trait SharedLoadSource: Debug + Send + Sync + 'static {
 
     /// Takes the load since the last time. A cluster is in it once more after its last use.
     fn take(&self) -> Vec<ClusterLoad>;
+
+    /// As [`LoadSource::sending`]: all that was taken so far is about to be sent.
+    ///
+    /// # Errors
+    /// It cannot be stored: the report is not sent, and its counts are in the next one.
+    fn sending(&self) -> Result<(), Arc<str>> {
+        Ok(())
+    }
+
+    /// As [`LoadSource::sent`]: the connection has taken the report.
+    fn sent(&self) {}
+
+    /// As [`LoadSource::unsent`]: no connection has taken the report, and none will.
+    fn unsent(&self) {}
 }
 
 /// Tells the client that a cluster of a source is in use from now on, or no longer.
@@ -312,6 +326,25 @@ impl LoadSource for Sources {
             is_live
         });
         loads
+    }
+
+    fn sending(&mut self) -> Result<(), Arc<str>> {
+        for (at, it) in self.0.iter().enumerate() {
+            if let Err(reason) = it.source.sending() {
+                let told = self.0.iter().take(at);
+                told.for_each(|it| it.source.unsent());
+                return Err(reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn sent(&mut self) {
+        self.0.iter().for_each(|it| it.source.sent());
+    }
+
+    fn unsent(&mut self) {
+        self.0.iter().for_each(|it| it.source.unsent());
     }
 }
 

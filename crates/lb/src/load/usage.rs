@@ -108,6 +108,7 @@ impl Books {
             drops,
             uncategorized_drops: self.uncategorized.take(&mut inner.uncategorized_taken),
             localities,
+            is_sparse: false,
         }
     }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crowfly_names::{ClusterLoad, ClusterName, LocalityId, LocalityLoad, MetricTotals};
+use crowfly_names::{
+    ClusterLoad, ClusterName, ConnectionLoad, LocalityId, LocalityLoad, MetricTotals,
+};
 
 /// A cluster and the name of its endpoints, as the cluster gives it.
 pub(super) type ClusterKey = (ClusterName, Option<Arc<str>>);
@@ -13,6 +15,8 @@ pub(super) type ClusterKey = (ClusterName, Option<Arc<str>>);
 #[derive(Debug, Default)]
 pub(super) struct Books {
     clusters: BTreeMap<ClusterKey, Book>,
+    /// The last time that counts were added.
+    collected: Option<Instant>,
 }
 
 /// The counts of one cluster since a time.
@@ -40,16 +44,18 @@ pub(super) struct Report {
 }
 
 impl Books {
-    /// Adds counts, and takes over how many calls are in progress now.
+    /// Adds counts, and takes over how many calls are in progress and how many connections are open now.
     pub(super) fn collect(&mut self, loads: Vec<ClusterLoad>, now: Instant) {
         for book in self.clusters.values_mut() {
             book.is_live = false;
             let localities = book.counts.localities.values_mut();
-            localities.for_each(|locality| locality.in_progress = 0);
+            localities.for_each(clear_gauges);
         }
+        let before = self.collected.replace(now).unwrap_or(now);
         for load in loads {
+            let since = if load.is_sparse { before } else { now };
             let key = (load.cluster.clone(), load.eds_service_name.clone());
-            let book = self.clusters.entry(key).or_insert_with(|| Book::new(now));
+            let book = self.clusters.entry(key).or_insert_with(|| Book::new(since));
             book.is_live = true;
             book.counts.add(load);
         }
@@ -129,7 +135,7 @@ impl Counts {
             *self.drops.entry(category).or_default() += count;
         }
         for mut locality in other.localities.into_values() {
-            locality.in_progress = 0;
+            clear_gauges(&mut locality);
             self.add_locality(locality);
         }
     }
@@ -144,6 +150,9 @@ impl Counts {
         known.succeeded += load.succeeded;
         known.errors += load.errors;
         known.in_progress += load.in_progress;
+        known.connections.opened += load.connections.opened;
+        known.connections.failed += load.connections.failed;
+        known.connections.active += load.connections.active;
         known.metrics.add(load.metrics);
     }
 
@@ -160,12 +169,19 @@ impl Counts {
     fn is_zero(&self) -> bool {
         let is_zero = |load: &LocalityLoad| {
             [load.issued, load.succeeded, load.errors, load.in_progress] == [0; 4]
+                && load.connections == ConnectionLoad::default()
                 && load.metrics == MetricTotals::default()
         };
         self.uncategorized_drops == 0
             && self.drops.values().all(|count| *count == 0)
             && self.localities.values().all(is_zero)
     }
+}
+
+/// Gauges are asked for again, so they are no part of what is kept.
+fn clear_gauges(locality: &mut LocalityLoad) {
+    locality.in_progress = 0;
+    locality.connections.active = 0;
 }
 
 impl Report {

@@ -55,6 +55,22 @@ pub trait LoadSource {
     /// Takes the load since the last time. A cluster may be in it more than once, and is in it once more after
     /// its last use.
     fn take(&mut self) -> Vec<ClusterLoad>;
+
+    /// Notes that all that was taken so far is about to be sent. A source whose counts outlive this process stores
+    /// that here, so that no report is ever repeated. [`sent`](Self::sent) or [`unsent`](Self::unsent) follows.
+    ///
+    /// # Errors
+    /// It cannot be stored: the report is not sent, and its counts are in the next one.
+    fn sending(&mut self) -> Result<(), Arc<str>> {
+        Ok(())
+    }
+
+    /// Notes that the connection has taken the report.
+    fn sent(&mut self) {}
+
+    /// Notes that no connection has taken the report, and that none will. Its counts are in the next report, unless
+    /// this process ends before.
+    fn unsent(&mut self) {}
 }
 
 /// An event that the owner of a reporter tells it.
@@ -185,10 +201,10 @@ impl LoadReporter {
     pub fn handle(&mut self, input: LoadInput, source: &mut dyn LoadSource, now: Instant) {
         match input {
             LoadInput::Changed => self.books.collect(source.take(), now),
-            LoadInput::Closed(end) => self.closed(&end, now),
+            LoadInput::Closed(end) => self.closed(&end, source, now),
             LoadInput::Opened => self.opened(),
             LoadInput::Response(response) => self.response(response, now),
-            LoadInput::Sent => self.sent(now),
+            LoadInput::Sent => self.sent(source, now),
         }
         self.settle(source, now);
     }
@@ -267,15 +283,18 @@ impl LoadReporter {
         let is_told = !self.stream.has_unsent() && !self.books.has_counts();
         let until = *self.linger.get_or_insert(now + LINGER);
         if is_told || until <= now {
-            self.finish(now);
+            self.finish(source, now);
         } else if matches!(&self.stream, Stream::Open(open) if open.may_report()) {
             self.report(source, now);
         }
     }
 
     /// Ends the stream. What could not be reported is given up.
-    fn finish(&mut self, now: Instant) {
+    fn finish(&mut self, source: &mut dyn LoadSource, now: Instant) {
         let unsent = self.stream.take_unsent();
+        if unsent.is_some() {
+            source.unsent();
+        }
         let calls = self.books.clear() + unsent.as_ref().map_or(0, Report::calls);
         if calls > 0 {
             self.totals.calls_given_up += calls;
@@ -353,11 +372,12 @@ impl LoadReporter {
         }
     }
 
-    fn sent(&mut self, now: Instant) {
+    fn sent(&mut self, source: &mut dyn LoadSource, now: Instant) {
         let Stream::Open(open) = &mut self.stream else {
             return;
         };
         if let Some(Sending::Report(report)) = open.sending.take() {
+            source.sent();
             self.totals.reports += 1;
             self.totals.calls += report.calls();
             open.note_sent(report.calls(), now);
@@ -375,11 +395,12 @@ impl LoadReporter {
         open.schedule(now);
     }
 
-    fn closed(&mut self, end: &StreamEnd, now: Instant) {
+    fn closed(&mut self, end: &StreamEnd, source: &mut dyn LoadSource, now: Instant) {
         let life = match &mut self.stream {
             Stream::Open(open) => {
                 // Not handed over, so it goes into the next report.
                 if let Some(Sending::Report(report)) = open.sending.take() {
+                    source.unsent();
                     self.books.put_back(report);
                 }
                 let doubt = open.in_doubt(now, UNREAD.max(end.silence));
@@ -439,8 +460,16 @@ impl LoadReporter {
         };
         let Some(asked) = &open.asked else { return };
         let report: Report = self.books.report(|cluster| asked.includes(cluster), now);
+        if let Err(reason) = source.sending() {
+            warn!(server = &*self.server, %reason, "a load report is put off");
+            self.books.put_back(report);
+            open.schedule(now);
+            return;
+        }
         let was_zero = std::mem::replace(&mut open.last_was_zero, report.is_zero());
         if was_zero && open.last_was_zero {
+            // What was counted for clusters that nobody asks for is dropped as well.
+            source.sent();
             open.schedule(now);
             return;
         }
