@@ -60,5 +60,5 @@ mod table;
 pub mod yaml;
 
 pub use event::Event;
-pub use merged::{Claimant, Merged};
+pub use merged::{Claimant, Effect, Merged};
 pub use table::{Replaced, Status, Table};

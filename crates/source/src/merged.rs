@@ -45,6 +45,28 @@ pub struct Claimant<'a, K, V> {
     pub value: &'a V,
 }
 
+/// The effect of an event.
+///
+/// ```
+/// use crowfly_source::{Event, Merged};
+///
+/// let mut merged = Merged::new(2, |addresses: &Vec<u32>| addresses.clone());
+/// merged.handle(0, Event::Upsert("high", vec![1]));
+/// let effect = merged.apply(1, Event::Upsert("low", vec![1, 2]));
+/// assert_eq!(effect.keys, ["low"]);
+/// assert_eq!(Vec::from_iter(effect.winners), [2]);
+/// assert_eq!(Vec::from_iter(effect.shadowed), [1], "it waits for the address");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effect<K, C> {
+    /// The keys of the source whose value is another one now.
+    pub keys: Vec<K>,
+    /// The claims whose winner is another one now, or has another value.
+    pub winners: BTreeSet<C>,
+    /// The other claims that have other claimants now, or of which a claimant has another value.
+    pub shadowed: BTreeSet<C>,
+}
+
 impl<K, V, C, F> Merged<K, V, C, F>
 where
     K: Clone + Ord,
@@ -67,8 +89,22 @@ where
     /// # Panics
     /// If there is no such source.
     pub fn handle(&mut self, source: usize, event: Event<K, V>) -> Vec<C> {
-        let mut changed = BTreeSet::new();
+        self.apply(source, event).winners.into_iter().collect()
+    }
+
+    /// Takes an event of a source, as [`handle`](Self::handle) does. Returns all that it changed, for a
+    /// reader that cares about values that win nothing as well.
+    ///
+    /// # Panics
+    /// If there is no such source.
+    pub fn apply(&mut self, source: usize, event: Event<K, V>) -> Effect<K, C> {
+        let mut effect = Effect {
+            keys: Vec::new(),
+            winners: BTreeSet::new(),
+            shadowed: BTreeSet::new(),
+        };
         for replaced in self.sources[source].handle(event) {
+            effect.keys.push(replaced.key.clone());
             let after = self.sources[source].get(&replaced.key);
             let before = self.claims_of(replaced.before.as_ref());
             let after = self.claims_of(after);
@@ -82,11 +118,15 @@ where
                     self.withdraw(claim, &claimant);
                 }
                 if held || self.is_first(claim, &claimant) {
-                    changed.insert(claim.clone());
+                    effect.winners.insert(claim.clone());
+                } else {
+                    effect.shadowed.insert(claim.clone());
                 }
             }
         }
-        changed.into_iter().collect()
+        let winners = &effect.winners;
+        effect.shadowed.retain(|claim| !winners.contains(claim));
+        effect
     }
 
     fn claims_of(&self, value: Option<&V>) -> BTreeSet<C> {

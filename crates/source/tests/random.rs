@@ -99,6 +99,13 @@ fn winners(merged: &Claims) -> Winners {
         .collect()
 }
 
+/// All that claim a key, the winner first.
+fn claimants(merged: &Claims, claim: u8) -> Vec<(usize, Key, Value)> {
+    let all = merged.claimants(&claim);
+    all.map(|it| (it.source, *it.key, it.value.clone()))
+        .collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
@@ -120,6 +127,39 @@ proptest! {
             let expected = expected(&script[..=step]);
             prop_assert_eq!(&winners(&merged), &expected, "at {}", step);
             prop_assert_eq!(&follower, &expected, "at {}", step);
+        }
+    }
+
+    /// A reader that cares about shadowed values as well is up to date by the effects of events alone: of
+    /// the keys that were named, and of all claimants of the claims that were named. A claim is named as
+    /// shadowed only if its winner stayed.
+    #[test]
+    fn effects_name_all_that_changed(script in script()) {
+        let mut merged = merged();
+        let mut known: BTreeMap<u8, Vec<(usize, Key, Value)>> = BTreeMap::new();
+        let mut values = vec![BTreeMap::<Key, Value>::new(); SOURCES];
+        for (source, event) in script {
+            let effect = merged.apply(source, event);
+            for claim in effect.winners.union(&effect.shadowed) {
+                let now = claimants(&merged, *claim);
+                let before = known.insert(*claim, now.clone()).unwrap_or_default();
+                prop_assert_ne!(&before, &now, "claim {}", claim);
+                let is_winner = effect.winners.contains(claim);
+                prop_assert_eq!(before.first() != now.first(), is_winner, "claim {}", claim);
+            }
+            for key in effect.keys {
+                match merged.get(source, &key) {
+                    Some(value) => values[source].insert(key, value.clone()),
+                    None => values[source].remove(&key),
+                };
+            }
+            for claim in 0..6 {
+                let known = known.get(&claim).cloned().unwrap_or_default();
+                prop_assert_eq!(known, claimants(&merged, claim), "claim {}", claim);
+            }
+            for (source, values) in values.iter().enumerate() {
+                prop_assert!(merged.values(source).eq(values));
+            }
         }
     }
 
