@@ -13,7 +13,7 @@ use crate::model::Place;
 use crate::reconcile::{Outcome, Reconciler};
 use crate::select::{Frontend, Without};
 use crate::services::{Change, ServiceEvent, Services};
-use crate::view::{BackendView, FrontendView, LeftOutView, SourceView, View};
+use crate::view::{BackendView, FrontendView, LeftOutView, ShadowedView, SourceView, View};
 
 /// The services, and the maps that follow them.
 #[derive(Debug)]
@@ -65,6 +65,11 @@ impl<M: Maps> Agent<M> {
             }
         }
         self.reconciler.reconcile()
+    }
+
+    /// The warnings of the services since the last call.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        self.services.take_warnings()
     }
 
     /// Deletes what was left over before the last call.
@@ -147,11 +152,13 @@ impl<M: Maps> Agent<M> {
         let connections = self.reconciler.connections(frontend, counters);
         let targets = route.targets.iter();
         let total: u64 = targets.map(|target| u64::from(target.weight.get())).sum();
-        let backends = route.targets.iter().map(|target| {
+        let targets = route.targets.iter().zip(&selection.backends);
+        let backends = targets.map(|(target, backend)| {
             let counters = connections.get(&target.address).copied();
             let counters = counters.unwrap_or_default();
             BackendView {
                 address: target.address,
+                cluster: backend.remote_cluster.as_deref().map(str::to_owned),
                 weight: target.weight.get(),
                 share: f64::from(target.weight.get()) / total as f64,
                 opened: counters.opened,
@@ -160,13 +167,18 @@ impl<M: Maps> Agent<M> {
             }
         });
         let error = self.reconciler.failed().get(frontend);
-        let shadowed = owner.shadowed.iter();
+        let shadowed = owner.shadowed.iter().map(|shadowed| ShadowedView {
+            service: shadowed.service.to_string(),
+            source: shadowed.source.to_string(),
+            reason: shadowed.reason.to_string(),
+        });
         let without = match route.without {
             Without::Refused => "refused",
             Without::Unreachable => "unreachable",
         };
         let left_out = selection.left_out.iter().map(|left| LeftOutView {
             address: left.address.clone(),
+            cluster: left.cluster.as_deref().map(str::to_owned),
             reason: left.reason.to_string(),
         });
         Some(FrontendView {
@@ -175,9 +187,7 @@ impl<M: Maps> Agent<M> {
             service: owner.service.name.to_string(),
             port: owner.port.name.to_string(),
             source: owner.source.to_string(),
-            shadowed: shadowed
-                .map(|(name, source)| format!("{name} ({source})"))
-                .collect(),
+            shadowed: shadowed.collect(),
             affinity_seconds: route.affinity.map(|timeout| timeout.as_secs()),
             programmed: error.is_none() && self.reconciler.is_programmed(frontend),
             error: error.map(ToString::to_string),

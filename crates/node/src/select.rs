@@ -9,11 +9,12 @@
 //!    fallbacks, and so are degraded and draining ones.
 //! 3. `internalTrafficPolicy: Local` leaves the backends on this node.
 //! 4. Active backends are used, or else fallbacks.
-//! 5. The lowest priority is used.
-//! 6. Hints leave those for this node, or else for this zone, if every active backend has such hints
+//! 5. A global service may prefer the backends of its own cluster, or those of others.
+//! 6. The lowest priority is used.
+//! 7. Hints leave those for this node, or else for this zone, if every active backend has such hints
 //!    and one of them is for us. Fallbacks have no hints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -23,8 +24,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::model::{
-    Backend, Distribution, Health, InternalTraffic, Place, Policy, PortName, Protocol, Service,
-    ServicePort,
+    Backend, Distribution, Health, InternalTraffic, Place, Policy, PortName, Protocol,
+    RemoteBackends, Service, ServicePort,
 };
 
 /// An address that clients connect to: a ClusterIP with a port.
@@ -82,20 +83,33 @@ pub enum Without {
     Unreachable,
 }
 
+/// A service, and the backends that it may use beside its own.
+#[derive(Clone, Debug)]
+pub struct Pool<'a> {
+    /// The service, with its own backends.
+    pub service: &'a Service,
+    /// The backends that other clusters have for it. They are empty unless it is a global service.
+    pub remote: Vec<&'a Backend>,
+}
+
 /// A route, and the reasons for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selection {
+pub struct Selection<'a> {
     /// The route.
     pub route: Route,
+    /// The backend of each target, in the order of the targets.
+    pub backends: Vec<&'a Backend>,
     /// The backends that get no connections.
     pub left_out: Vec<LeftOut>,
 }
 
 /// A backend that gets no connections.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     /// Its address. The port is missing if it has none for the frontend.
     pub address: String,
+    /// The cluster that it is in, if that is not the cluster of the agent.
+    pub cluster: Option<Arc<str>>,
     /// The reason.
     pub reason: Reason,
 }
@@ -122,6 +136,10 @@ pub enum Reason {
     NotLocal,
     /// It is a fallback, and active backends are there.
     Fallback,
+    /// It is in another cluster, and the service prefers its own.
+    RemoteCluster,
+    /// It is in the service's own cluster, and the service prefers others.
+    OwnCluster,
     /// Backends of a lower priority number are there.
     LowerPriority,
     /// It is meant for clients on other nodes.
@@ -142,6 +160,8 @@ impl fmt::Display for Reason {
             Self::Duplicate => "another entry has this address",
             Self::NotLocal => "not on this node (internalTrafficPolicy: Local)",
             Self::Fallback => "a fallback (terminating, draining or degraded), not needed",
+            Self::RemoteCluster => "in another cluster, and the service prefers its own",
+            Self::OwnCluster => "in the own cluster, and the service prefers others",
             Self::LowerPriority => "backends of a better priority are there",
             Self::OtherNode => "meant for clients on other nodes",
             Self::OtherZone => "meant for clients in other zones",
@@ -150,8 +170,13 @@ impl fmt::Display for Reason {
 }
 
 /// Chooses the backends of a port of a service for the frontends of one IP family.
-pub fn select(service: &Service, port: &ServicePort, family: IpAddr, place: &Place) -> Selection {
-    let mut choosing = Choosing::candidates(service, port, family, place);
+pub fn select<'a>(
+    pool: &Pool<'a>,
+    port: &ServicePort,
+    family: IpAddr,
+    place: &Place,
+) -> Selection<'a> {
+    let mut choosing = Choosing::candidates(pool, port, family, place);
     let policy = &port.policy;
     let is_local = policy.internal_traffic == InternalTraffic::Local;
     let mut without = Without::Refused;
@@ -163,6 +188,7 @@ pub fn select(service: &Service, port: &ServicePort, family: IpAddr, place: &Pla
     if is_active {
         choosing.keep(Reason::Fallback, |candidate| candidate.is_active);
     }
+    choosing.prefer_cluster(pool.service.remote);
     let priorities = choosing.left.iter().map(|it| it.backend.priority);
     if let Some(lowest) = priorities.min() {
         choosing.keep(Reason::LowerPriority, |it| it.backend.priority == lowest);
@@ -170,12 +196,12 @@ pub fn select(service: &Service, port: &ServicePort, family: IpAddr, place: &Pla
     if is_active && !is_local {
         choosing.prefer_close(policy, place);
     }
+    // They are in the order of their addresses.
     let targets = choosing.left.iter().map(|candidate| Target {
         address: candidate.address,
         weight: candidate.weight,
     });
-    let mut targets: Vec<Target> = targets.collect();
-    targets.sort_unstable();
+    let targets: Vec<Target> = targets.collect();
     if !targets.is_empty() {
         without = Without::Refused;
     }
@@ -185,6 +211,7 @@ pub fn select(service: &Service, port: &ServicePort, family: IpAddr, place: &Pla
             affinity: policy.affinity,
             without,
         },
+        backends: choosing.left.iter().map(|it| it.backend).collect(),
         left_out: choosing.left_out,
     }
 }
@@ -196,6 +223,7 @@ struct Candidate<'a> {
     address: SocketAddr,
     weight: NonZeroU32,
     is_active: bool,
+    is_remote: bool,
 }
 
 impl Candidate<'_> {
@@ -211,43 +239,53 @@ struct Choosing<'a> {
 
 impl<'a> Choosing<'a> {
     /// Rules 1 and 2.
-    fn candidates(service: &'a Service, port: &ServicePort, family: IpAddr, place: &Place) -> Self {
-        let policy = &port.policy;
+    fn candidates(pool: &Pool<'a>, port: &ServicePort, family: IpAddr, place: &Place) -> Self {
         let key = PortName {
             name: Arc::clone(&port.name),
             protocol: port.protocol,
         };
         let mut found: BTreeMap<SocketAddr, Candidate<'a>> = BTreeMap::new();
         let mut left_out = Vec::new();
-        for backend in &service.backends {
-            let Some(&port) = backend.ports.get(&key) else {
+        let mut known = BTreeSet::new();
+        let own = pool.service.backends.iter().map(|backend| (backend, false));
+        let remote = pool.remote.iter().map(|backend| (*backend, true));
+        for (backend, is_remote) in own.chain(remote) {
+            let Some(&number) = backend.ports.get(&key) else {
                 let addresses = backend.addresses.iter();
-                left_out.extend(addresses.map(|ip| out(ip, Reason::NoSuchPort)));
+                left_out.extend(addresses.map(|ip| out(ip, backend, Reason::NoSuchPort)));
                 continue;
             };
             for &ip in &backend.addresses {
-                let address = SocketAddr::new(ip, port);
+                let address = SocketAddr::new(ip, number);
                 if ip.is_ipv4() != family.is_ipv4() {
-                    left_out.push(out(&address, Reason::OtherFamily));
+                    left_out.push(out(&address, backend, Reason::OtherFamily));
                     continue;
                 }
-                let candidate = match usable(backend, policy) {
+                // The service's own source knows a backend better than another cluster does.
+                if !is_remote && !pool.remote.is_empty() {
+                    known.insert(address);
+                } else if known.contains(&address) {
+                    left_out.push(out(&address, backend, Reason::Duplicate));
+                    continue;
+                }
+                let candidate = match usable(backend, &port.policy) {
                     Ok((is_active, weight)) => Candidate {
                         backend,
                         address,
                         weight,
                         is_active,
+                        is_remote,
                     },
                     Err(reason) => {
-                        left_out.push(out(&address, reason));
+                        left_out.push(out(&address, backend, reason));
                         continue;
                     }
                 };
-                if let Some(known) = found.get(&address) {
-                    left_out.push(out(&address, Reason::Duplicate));
+                if let Some(other) = found.get(&address) {
+                    left_out.push(out(&address, backend, Reason::Duplicate));
                     // The better one counts, and of equal ones the local one.
                     let rank = |it: &Candidate<'_>| (it.is_active, it.is_on(place));
-                    if rank(&candidate) <= rank(known) {
+                    if rank(&candidate) <= rank(other) {
                         continue;
                     }
                 }
@@ -266,13 +304,25 @@ impl<'a> Choosing<'a> {
         self.left.retain(|candidate| {
             let is_wanted = wanted(candidate);
             if !is_wanted {
-                left_out.push(out(&candidate.address, reason));
+                left_out.push(out(&candidate.address, candidate.backend, reason));
             }
             is_wanted
         });
     }
 
-    /// Rule 6.
+    /// Rule 5.
+    fn prefer_cluster(&mut self, remote: RemoteBackends) {
+        let (reason, wants_remote) = match remote {
+            RemoteBackends::Ignored | RemoteBackends::Added => return,
+            RemoteBackends::Fallback => (Reason::RemoteCluster, false),
+            RemoteBackends::Preferred => (Reason::OwnCluster, true),
+        };
+        if self.left.iter().any(|it| it.is_remote == wants_remote) {
+            self.keep(reason, |it| it.is_remote == wants_remote);
+        }
+    }
+
+    /// Rule 7.
     fn prefer_close(&mut self, policy: &Policy, place: &Place) {
         let wish = policy.distribution;
         for_hints(self, Reason::OtherNode, place.node.as_ref(), |backend| {
@@ -341,9 +391,10 @@ fn usable(backend: &Backend, policy: &Policy) -> Result<(bool, NonZeroU32), Reas
     Ok((is_active, weight))
 }
 
-fn out(address: &impl ToString, reason: Reason) -> LeftOut {
+fn out(address: &impl ToString, backend: &Backend, reason: Reason) -> LeftOut {
     LeftOut {
         address: address.to_string(),
+        cluster: backend.remote_cluster.clone(),
         reason,
     }
 }

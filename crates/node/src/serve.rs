@@ -179,7 +179,12 @@ pub async fn run<M: Maps>(
     loop {
         tokio::select! {
             told = sources.recv() => match told {
-                Some(Told::Services(source, events)) => report(&agent.handle(source, events)),
+                Some(Told::Services(source, events)) => {
+                    report(&agent.handle(source, events));
+                    for warning in agent.take_warnings() {
+                        warn!("{warning}");
+                    }
+                }
                 Some(Told::Place(place)) => report(&agent.move_to(place)),
                 None => return,
             },

@@ -2,16 +2,21 @@
 //!
 //! A ClusterIP belongs to the first source that has it, on every port, because half of a service from
 //! one source and half from another would be neither. Others that claim it are shadowed: they take over
-//! when the owner goes. Which sources there are is known to nobody behind this table.
+//! when the owner goes. A service may prefer another source than its own: it yields while that source has
+//! a service with the ClusterIP. Which sources there are is known to nobody behind this table.
+//!
+//! A global service also has the backends of services of the same name that other sources share. They are
+//! found by name at each change, so a change costs what it touches.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crowfly_source::{Event, Merged, Status};
+use crowfly_source::{Claimant, Event, Merged, Status};
 
-use crate::model::{Place, Protocol, Service, ServiceName, ServicePort};
-use crate::select::{Frontend, Route, Selection, select};
+use crate::model::{Place, Protocol, RemoteBackends, Service, ServiceName, ServicePort};
+use crate::select::{Frontend, Pool, Route, Selection, select};
 
 type Claims = fn(&Arc<Service>) -> Vec<IpAddr>;
 
@@ -28,6 +33,9 @@ pub struct Services {
     merged: Merged<ServiceName, Arc<Service>, IpAddr, Claims>,
     place: Place,
     routes: BTreeMap<Frontend, Arc<Route>>,
+    /// Services that prefer a source which does not exist, with its name.
+    misled: BTreeMap<(usize, ServiceName), Arc<str>>,
+    warnings: Vec<String>,
 }
 
 /// The service that a frontend belongs to.
@@ -39,8 +47,46 @@ pub struct Owner<'a> {
     pub port: &'a ServicePort,
     /// The name of its source.
     pub source: &'a Arc<str>,
-    /// Services that claim the ClusterIP in vain, with their sources.
-    pub shadowed: Vec<(&'a ServiceName, &'a Arc<str>)>,
+    /// Services that claim the ClusterIP in vain.
+    pub shadowed: Vec<Shadowed<'a>>,
+    rank: usize,
+}
+
+/// A service that claims a ClusterIP in vain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shadowed<'a> {
+    /// Its name.
+    pub service: &'a ServiceName,
+    /// The name of its source.
+    pub source: &'a Arc<str>,
+    /// The reason why another one has the ClusterIP.
+    pub reason: Shadow<'a>,
+}
+
+/// A reason why a service does not have its ClusterIP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shadow<'a> {
+    /// The owner's source comes before its own.
+    LaterSource,
+    /// The owner is of the same source, and comes first by name.
+    LaterName,
+    /// It prefers this source, which is the owner's.
+    Prefers(&'a Arc<str>),
+    /// The first of all that claim the ClusterIP prefers this source, which is the owner's.
+    FirstPrefers(&'a Arc<str>),
+}
+
+impl fmt::Display for Shadow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LaterSource => f.write_str("its source comes later"),
+            Self::LaterName => f.write_str("same source, and its name comes later"),
+            Self::Prefers(source) => write!(f, "it prefers the source {source}"),
+            Self::FirstPrefers(source) => {
+                write!(f, "the first claimant prefers the source {source}")
+            }
+        }
+    }
 }
 
 impl Services {
@@ -52,6 +98,8 @@ impl Services {
             sources,
             place,
             routes: BTreeMap::new(),
+            misled: BTreeMap::new(),
+            warnings: Vec::new(),
         }
     }
 
@@ -59,9 +107,67 @@ impl Services {
     pub fn handle(&mut self, source: usize, events: Vec<ServiceEvent>) -> Vec<Change> {
         let mut addresses = BTreeSet::new();
         for event in events {
-            addresses.extend(self.merged.handle(source, event));
+            let effect = self.merged.apply(source, event);
+            addresses.extend(effect.winners);
+            let shadowed = effect.shadowed.into_iter();
+            addresses.extend(shadowed.filter(|address| self.yielded_to(address) == Some(source)));
+            for name in effect.keys {
+                addresses.extend(self.dependents(source, &name));
+                self.check_preference(source, name);
+            }
         }
         self.follow(addresses)
+    }
+
+    /// The source that the first claimant of an address prefers, if there is such a source.
+    fn yielded_to(&self, address: &IpAddr) -> Option<usize> {
+        self.rank_of(
+            self.merged
+                .winner(address)?
+                .value
+                .preferred_source
+                .as_ref()?,
+        )
+    }
+
+    fn rank_of(&self, source: &Arc<str>) -> Option<usize> {
+        self.sources.iter().position(|name| name == source)
+    }
+
+    /// The ClusterIPs of global services that may have the backends of a service in this source.
+    fn dependents(&self, source: usize, name: &ServiceName) -> BTreeSet<IpAddr> {
+        let others = (0..self.sources.len()).filter(|rank| *rank != source);
+        let services = others.filter_map(|rank| self.merged.get(rank, name));
+        let global = services.filter(|service| service.remote != RemoteBackends::Ignored);
+        global
+            .flat_map(|service| service.cluster_ips())
+            .copied()
+            .collect()
+    }
+
+    /// A preference that cannot be followed is said aloud, once.
+    fn check_preference(&mut self, source: usize, name: ServiceName) {
+        let service = self.merged.get(source, &name);
+        let preferred = service.and_then(|service| service.preferred_source.as_ref());
+        let unknown = preferred.filter(|preferred| self.rank_of(preferred).is_none());
+        let Some(unknown) = unknown.cloned() else {
+            self.misled.remove(&(source, name));
+            return;
+        };
+        let warning = format!(
+            "{name} ({}) prefers the source {unknown:?}, which is none of {}; that is ignored",
+            self.sources[source],
+            self.sources.join(", ")
+        );
+        let told = self.misled.insert((source, name), Arc::clone(&unknown));
+        if told != Some(unknown) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// The warnings since the last call.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Takes note that the node is elsewhere, and returns the frontends that this changes.
@@ -94,19 +200,44 @@ impl Services {
     }
 
     fn routes_of(&self, address: IpAddr) -> BTreeMap<Frontend, Arc<Route>> {
-        let Some(winner) = self.merged.winner(&address) else {
+        let Some(owner) = self.claimant(&address) else {
             return BTreeMap::new();
         };
-        let ports = winner.value.ports.iter().map(|port| {
+        let pool = self.pool(owner.source, owner.value);
+        let ports = owner.value.ports.iter().map(|port| {
             let frontend = Frontend {
                 address,
                 port: port.port,
                 protocol: port.protocol,
             };
-            let selection = select(winner.value, port, address, &self.place);
+            let selection = select(&pool, port, address, &self.place);
             (frontend, Arc::new(selection.route))
         });
         ports.collect()
+    }
+
+    /// The service that has an address: the first that claims it, or one of the source that it prefers.
+    fn claimant(&self, address: &IpAddr) -> Option<Claimant<'_, ServiceName, Arc<Service>>> {
+        let preferred = self.yielded_to(address).and_then(|rank| {
+            let mut all = self.merged.claimants(address);
+            all.find(|claimant| claimant.source == rank)
+        });
+        preferred.or_else(|| self.merged.winner(address))
+    }
+
+    /// A service with the backends that other sources share under its name.
+    fn pool<'a>(&'a self, source: usize, service: &'a Service) -> Pool<'a> {
+        let sources = match service.remote {
+            RemoteBackends::Ignored => 0..0,
+            _ => 0..self.sources.len(),
+        };
+        let others = sources.filter(|rank| *rank != source);
+        let shared = others.filter_map(|rank| self.merged.get(rank, &service.name));
+        let shared = shared.filter(|other| other.shared);
+        Pool {
+            service,
+            remote: shared.flat_map(|other| &other.backends).collect(),
+        }
     }
 
     fn frontends_of(&self, address: IpAddr) -> impl Iterator<Item = Frontend> {
@@ -131,25 +262,45 @@ impl Services {
 
     /// The service behind a frontend.
     pub fn owner(&self, frontend: &Frontend) -> Option<Owner<'_>> {
-        let mut claimants = self.merged.claimants(&frontend.address);
-        let winner = claimants.next()?;
-        let mut ports = winner.value.ports.iter();
+        let address = &frontend.address;
+        let owner = self.claimant(address)?;
+        let mut ports = owner.value.ports.iter();
         let port =
             ports.find(|port| (port.port, port.protocol) == (frontend.port, frontend.protocol))?;
-        let shadowed = claimants.filter_map(|it| Some((it.key, self.sources.get(it.source)?)));
+        let source = self.sources.get(owner.source)?;
+        let mut is_before = true;
+        let mut shadowed = Vec::new();
+        for (nth, other) in self.merged.claimants(address).enumerate() {
+            if (other.source, other.key) == (owner.source, owner.key) {
+                is_before = false;
+                continue;
+            }
+            let reason = match (is_before, nth) {
+                (true, 0) => Shadow::Prefers(source),
+                (true, _) => Shadow::FirstPrefers(source),
+                (false, _) if other.source == owner.source => Shadow::LaterName,
+                (false, _) => Shadow::LaterSource,
+            };
+            shadowed.push(Shadowed {
+                service: other.key,
+                source: self.sources.get(other.source)?,
+                reason,
+            });
+        }
         Some(Owner {
-            service: winner.value,
+            service: owner.value,
             port,
-            source: self.sources.get(winner.source)?,
-            shadowed: shadowed.collect(),
+            source,
+            shadowed,
+            rank: owner.source,
         })
     }
 
     /// The choice for a frontend, with the backends that were left out.
-    pub fn selection(&self, frontend: &Frontend) -> Option<Selection> {
+    pub fn selection(&self, frontend: &Frontend) -> Option<Selection<'_>> {
         let owner = self.owner(frontend)?;
-        let address = frontend.address;
-        Some(select(owner.service, owner.port, address, &self.place))
+        let pool = self.pool(owner.rank, owner.service);
+        Some(select(&pool, owner.port, frontend.address, &self.place))
     }
 
     /// Every source with its state and the number of its services.

@@ -41,8 +41,8 @@ pub struct FrontendView {
     pub port: String,
     /// The source that it is from.
     pub source: String,
-    /// Services that claim the ClusterIP in vain, as `namespace/name (source)`.
-    pub shadowed: Vec<String>,
+    /// Services that claim the ClusterIP in vain.
+    pub shadowed: Vec<ShadowedView>,
     /// The timeout of session affinity, if there is affinity.
     pub affinity_seconds: Option<u64>,
     /// True if connections are routed as shown here.
@@ -57,11 +57,24 @@ pub struct FrontendView {
     pub left_out: Vec<LeftOutView>,
 }
 
+/// A service that claims a ClusterIP in vain.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShadowedView {
+    /// The service, as `namespace/name`.
+    pub service: String,
+    /// The source that it is from.
+    pub source: String,
+    /// The reason why another service has the ClusterIP.
+    pub reason: String,
+}
+
 /// A backend that gets connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BackendView {
     /// Its address.
     pub address: SocketAddr,
+    /// The cluster that it is in, if that is not the cluster of the agent.
+    pub cluster: Option<String>,
     /// Its weight.
     pub weight: u32,
     /// Its share of new connections, from 0 to 1.
@@ -79,6 +92,8 @@ pub struct BackendView {
 pub struct LeftOutView {
     /// Its address. The port is missing if it has none for the frontend.
     pub address: String,
+    /// The cluster that it is in, if that is not the cluster of the agent.
+    pub cluster: Option<String>,
     /// The reason.
     pub reason: String,
 }

@@ -6,11 +6,12 @@
     reason = "test code"
 )]
 
+mod golden;
+
 use std::fs;
 use std::sync::Arc;
 
 use crowfly_node::agent::Agent;
-use crowfly_node::file;
 use crowfly_node::maps::memory::MemoryMaps;
 use crowfly_node::model::Place;
 use crowfly_node::serve::FileSource;
@@ -32,12 +33,79 @@ fn a_cluster_ip_belongs_to_the_first_source() {
     assert_eq!(targets(&agent, 443), [""; 0], "on every port");
     let view = agent.view().unwrap();
     assert_eq!(view.frontends[0].source, "first");
-    assert_eq!(view.frontends[0].shadowed, ["default/web (second)"]);
+    let [shadowed] = view.frontends[0].shadowed.as_slice() else {
+        panic!("{view:?}");
+    };
+    assert_eq!(
+        (shadowed.service.as_str(), shadowed.source.as_str()),
+        ("default/web", "second")
+    );
 
     let gone = Event::Delete(crowfly_node::model::ServiceName::new("default", "other"));
     let outcome = agent.handle(FIRST, vec![gone]);
     assert_eq!((outcome.switched, outcome.removed), (2, 0));
     assert_eq!(targets(&agent, 80), ["10.244.2.1:80"]);
+}
+
+/// N-57: three sources have a ClusterIP. It goes down their order as they lose it, and back up as they
+/// have it again. Each step is one switch of the frontend, and nothing is ever removed.
+#[test]
+fn a_cluster_ip_goes_down_the_order_and_back() {
+    let mut agent = agent(&["kubernetes", "kvstore", "xds"]);
+    let all: Vec<_> = (0..3).map(|rank| of_source(rank, "")).collect();
+    for rank in [2, 0, 1] {
+        agent.handle(rank, all[rank].clone());
+    }
+    let none = vec![Event::Init, Event::InitDone];
+    for (rank, events, owner) in [
+        (0, &none, 1),
+        (1, &none, 2),
+        (1, &all[1], 1),
+        (0, &all[0], 0),
+        // A lower source changes nothing.
+        (2, &none, 0),
+        (2, &all[2], 0),
+    ] {
+        let before = targets(&agent, 80);
+        let outcome = agent.handle(rank, events.clone());
+        assert_eq!(targets(&agent, 80), [format!("10.244.{owner}.1:80")]);
+        let switched = usize::from(before != targets(&agent, 80));
+        assert_eq!((outcome.switched, outcome.removed), (switched, 0));
+    }
+}
+
+/// N-57: a service that prefers another source yields to it when that source has its ClusterIP, follows
+/// its changes, and serves itself when it loses it.
+#[test]
+fn a_service_yields_to_the_source_that_it_prefers() {
+    let mut agent = agent(&["kubernetes", "kvstore", "xds"]);
+    agent.handle(0, of_source(0, "  preferred_source: xds\n"));
+    agent.handle(1, of_source(1, ""));
+    assert_eq!(targets(&agent, 80), ["10.244.0.1:80"], "xds has none yet");
+    assert_eq!(agent.handle(2, of_source(2, "")).switched, 1);
+    assert_eq!(targets(&agent, 80), ["10.244.2.1:80"]);
+    let view = agent.view().unwrap();
+    let shadowed = view.frontends[0].shadowed.iter();
+    let shadowed: Vec<_> = shadowed.map(|it| (&*it.source, &*it.reason)).collect();
+    assert_eq!(
+        shadowed,
+        [
+            ("kubernetes", "it prefers the source xds"),
+            ("kvstore", "the first claimant prefers the source xds")
+        ]
+    );
+    agent.handle(2, listed("web", "10.96.0.1", &[80], "10.244.2.2"));
+    assert_eq!(targets(&agent, 80), ["10.244.2.2:80"], "its changes count");
+    agent.handle(1, vec![Event::Init, Event::InitDone]);
+    assert_eq!(targets(&agent, 80), ["10.244.2.2:80"]);
+    // The preference goes, and comes back.
+    assert_eq!(agent.handle(0, of_source(0, "")).switched, 1);
+    assert_eq!(targets(&agent, 80), ["10.244.0.1:80"]);
+    agent.handle(0, of_source(0, "  preferred_source: xds\n"));
+    assert_eq!(targets(&agent, 80), ["10.244.2.2:80"]);
+    let outcome = agent.handle(2, vec![Event::Init, Event::InitDone]);
+    assert_eq!((outcome.switched, outcome.removed), (1, 0));
+    assert_eq!(targets(&agent, 80), ["10.244.0.1:80"], "it serves itself");
 }
 
 /// N-26: a ClusterIP is used again by another service, whose creation is told before the deletion.
@@ -49,6 +117,9 @@ fn a_cluster_ip_is_used_again() {
         .try_into()
         .unwrap();
     agent.handle(FIRST, vec![upsert]);
+    let view = agent.view().unwrap();
+    let shadowed = &view.frontends[0].shadowed[0];
+    assert_eq!(shadowed.reason, "same source, and its name comes later");
     let b = crowfly_node::model::ServiceName::new("default", "b");
     agent.handle(FIRST, vec![Event::Delete(b)]);
     assert_eq!(targets(&agent, 80), ["10.244.1.2:80"]);
@@ -129,6 +200,12 @@ fn agent(sources: &[&str]) -> Agent<MemoryMaps> {
     .unwrap()
 }
 
+/// The service of a source, whose backend names the source.
+fn of_source(rank: usize, more: &str) -> Vec<ServiceEvent> {
+    let yaml = yaml("web", "10.96.0.1", &[80], &format!("10.244.{rank}.1"));
+    golden::listed(&format!("{yaml}{more}"))
+}
+
 fn yaml(name: &str, ip: &str, ports: &[u16], backend: &str) -> String {
     let ports = ports
         .iter()
@@ -141,13 +218,7 @@ fn yaml(name: &str, ip: &str, ports: &[u16], backend: &str) -> String {
 }
 
 fn listed(name: &str, ip: &str, ports: &[u16], backend: &str) -> Vec<ServiceEvent> {
-    let services = file::read("test.yaml".as_ref(), &yaml(name, ip, ports, backend)).unwrap();
-    let events = services.into_iter().map(|service| {
-        let name = service.name.clone();
-        Event::Upsert(name, Arc::new(service))
-    });
-    let events = [Event::Init].into_iter().chain(events);
-    events.chain([Event::InitDone]).collect()
+    golden::listed(&yaml(name, ip, ports, backend))
 }
 
 /// The backends of 10.96.0.1 on a port.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use crowfly_node::view::{FrontendView, View};
+use crowfly_node::view::{FrontendView, ShadowedView, View};
 
 use crate::output::printable;
 
@@ -83,18 +83,25 @@ fn frontend(frontend: &FrontendView, in_full: bool) -> String {
         let _ = writeln!(text, "  ! not in force: {}", printable(error));
     }
     for shadowed in &frontend.shadowed {
-        let _ = writeln!(text, "  shadows {}", printable(shadowed));
+        let ShadowedView {
+            service,
+            source,
+            reason,
+        } = shadowed;
+        let (service, reason) = (printable(service), printable(reason));
+        let _ = writeln!(text, "  shadows {service} ({source}): {reason}");
     }
     for backend in &frontend.backends {
         let _ = writeln!(
             text,
-            "  -> {:<24} weight {:<5} {:>5.1} %  {} opened, {} active, {} failed",
+            "  -> {:<24} weight {:<5} {:>5.1} %  {} opened, {} active, {} failed{}",
             backend.address.to_string(),
             backend.weight,
             100.0 * backend.share,
             backend.opened,
             backend.active,
-            backend.failed
+            backend.failed,
+            in_cluster(backend.cluster.as_deref())
         );
     }
     if let Some(without) = &frontend.without {
@@ -106,8 +113,15 @@ fn frontend(frontend: &FrontendView, in_full: bool) -> String {
     }
     if in_full {
         for left in &frontend.left_out {
-            let _ = writeln!(text, "  x  {:<24} {}", left.address, left.reason);
+            let cluster = in_cluster(left.cluster.as_deref());
+            let _ = writeln!(text, "  x  {:<24} {}{cluster}", left.address, left.reason);
         }
     }
     text
+}
+
+fn in_cluster(cluster: Option<&str>) -> String {
+    cluster.map_or_else(String::new, |name| {
+        format!("  (cluster {})", printable(name))
+    })
 }

@@ -10,8 +10,8 @@ use serde::Deserialize;
 
 use crate::model::{
     Backend, Conditions, DEFAULT_AFFINITY_TIMEOUT, Distribution, Health, Hints, InternalTraffic,
-    MAX_AFFINITY_TIMEOUT, Policy, PortName, Protocol, Service, ServiceKind, ServiceName,
-    ServicePort,
+    MAX_AFFINITY_TIMEOUT, Policy, PortName, Protocol, RemoteBackends, Service, ServiceKind,
+    ServiceName, ServicePort,
 };
 
 /// A service, as a file has it.
@@ -37,6 +37,11 @@ pub(super) struct ServiceEntry {
     publish_not_ready_addresses: bool,
     #[serde(default)]
     endpoints: Vec<EndpointEntry>,
+    preferred_source: Option<String>,
+    #[serde(default)]
+    remote_backends: RemoteEntry,
+    #[serde(default)]
+    shared: bool,
 }
 
 #[derive(Clone, Copy, Default, Deserialize, PartialEq)]
@@ -70,6 +75,15 @@ enum DistributionEntry {
     PreferSameNode,
 }
 
+#[derive(Clone, Copy, Default, Deserialize)]
+enum RemoteEntry {
+    #[default]
+    Ignored,
+    Added,
+    Fallback,
+    Preferred,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PortEntry {
@@ -99,6 +113,7 @@ struct EndpointEntry {
     terminating: Option<bool>,
     #[serde(default)]
     health: HealthEntry,
+    cluster: Option<String>,
     node: Option<String>,
     zone: Option<String>,
     #[serde(default)]
@@ -140,6 +155,8 @@ impl ServiceEntry {
             }
         }
         match (self.kind, self.cluster_ips.is_empty()) {
+            // Its backends may be for a service of another source.
+            (KindEntry::ClusterIp, true) if self.shared => {}
             (KindEntry::ClusterIp, true) => {
                 let expected = "expected an address, or `type: Headless` or `type: ExternalName`";
                 wrong("cluster_ips", expected.to_owned());
@@ -226,6 +243,14 @@ impl ServiceEntry {
         Service {
             ports: ports.collect(),
             backends: self.endpoints.into_iter().map(Backend::from).collect(),
+            preferred_source: self.preferred_source.map(Arc::from),
+            remote: match self.remote_backends {
+                RemoteEntry::Ignored => RemoteBackends::Ignored,
+                RemoteEntry::Added => RemoteBackends::Added,
+                RemoteEntry::Fallback => RemoteBackends::Fallback,
+                RemoteEntry::Preferred => RemoteBackends::Preferred,
+            },
+            shared: self.shared,
             ..Service::new(ServiceName::new(&self.namespace, &self.name), kind)
         }
     }
@@ -260,7 +285,7 @@ impl From<EndpointEntry> for Backend {
             // A file knows the zone of a backend alone.
             locality: LocalityId::new("", entry.zone.as_deref().unwrap_or_default(), ""),
             zone: entry.zone.map(Arc::from),
-            remote_cluster: None,
+            remote_cluster: entry.cluster.map(Arc::from),
             hints: Hints {
                 zones: shared(entry.hints.zones),
                 nodes: shared(entry.hints.nodes),
