@@ -13,7 +13,7 @@
 //!   lost: they take over when the winner goes.
 //!
 //! The state machines here do no I/O and need no other crate. The drivers that watch the outside world
-//! each have a feature: `files` is the first of them. The feature `yaml` reads documents whose errors
+//! each have a feature: `etcd`, `files`. The feature `yaml` reads documents whose errors
 //! name line and field.
 //!
 //! Two values of one claim are never added up here: whether the endpoints of two sources belong
@@ -40,10 +40,12 @@
 //! assert_eq!(merged.winner(&80).unwrap().value.0, "from etcd");
 //! ```
 
-// No clock, no sleep, no randomness of the process, no runtime, but in the driver for
-// files: clippy.toml says why.
+// No clock, no sleep, no randomness of the process, no runtime, but in the drivers for
+// etcd and files: clippy.toml says why.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod event;
 #[cfg(feature = "files")]
 #[cfg_attr(
