@@ -69,6 +69,11 @@ impl Extension {
     }
 }
 
+/// The message in `any`, which must be a `P`; `None` after an error.
+pub fn message<P: Message + Name + Default>(any: &Any, v: &mut Validator) -> Option<P> {
+    Extension::expect(any, v)
+}
+
 /// A message in JSON form, with the URL of its type.
 #[derive(Clone, PartialEq, prost::Message)]
 struct TypedStruct {
@@ -79,7 +84,7 @@ struct TypedStruct {
 }
 
 /// The content of a `TypedStruct`: the name of a type, and JSON. `None` if `any` is of another type.
-pub(super) fn typed_struct(any: &Any) -> Option<Result<(String, Struct), String>> {
+pub fn typed_struct(any: &Any) -> Option<Result<(String, Struct), String>> {
     let name = type_name(&any.type_url).ok()?;
     if !TYPED_STRUCTS.contains(&name) {
         return None;
@@ -93,7 +98,10 @@ pub(super) fn typed_struct(any: &Any) -> Option<Result<(String, Struct), String>
 }
 
 /// The message name in a type URL: what follows its last slash.
-pub(super) fn type_name(type_url: &str) -> Result<&str, String> {
+///
+/// # Errors
+/// There is no slash, or nothing after it.
+pub fn type_name(type_url: &str) -> Result<&str, String> {
     match type_url.rsplit_once('/') {
         Some((_, name)) if !name.is_empty() => Ok(name),
         _ => Err(format!(

@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::core::v3::{
 use crate::Validator;
 
 /// Records an error at `field` unless `source` is `ads` or `self`.
-pub(super) fn require_ads_or_self(source: Option<&ConfigSource>, field: &str, v: &mut Validator) {
+pub fn require_ads_or_self(source: Option<&ConfigSource>, field: &str, v: &mut Validator) {
     match source.and_then(|source| source.config_source_specifier.as_ref()) {
         Some(Specifier::Ads(_) | Specifier::Self_(_)) => {}
         other => v.error_at(field, format!("expected ads or self, got {}", noun(other))),
@@ -18,7 +18,7 @@ pub(super) fn require_ads_or_self(source: Option<&ConfigSource>, field: &str, v:
 }
 
 /// Records an error at `field` unless `source` is `self`.
-pub(super) fn require_self(source: &ConfigSource, field: &str, v: &mut Validator) {
+pub fn require_self(source: &ConfigSource, field: &str, v: &mut Validator) {
     match source.config_source_specifier.as_ref() {
         Some(Specifier::Self_(_)) => {}
         other => v.error_at(field, format!("expected self, got {}", noun(other))),

@@ -10,7 +10,7 @@ use crate::{Decoded, Errors, Validator, wire};
 ///
 /// The result has the name even if the rest is wrong, because an error must reach the watchers of that
 /// name (gRFC A46). `parse` returns `None` only after it recorded an error.
-pub(super) fn decode<P, T>(
+pub fn decode<P, T>(
     bytes: &[u8],
     name_field: &str,
     name: impl FnOnce(&P) -> &str,

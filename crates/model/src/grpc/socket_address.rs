@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::{
 use crate::Validator;
 
 /// Reads `address` of the current path, which must be a socket address, with `parse`.
-pub(super) fn field<T>(
+pub fn field<T>(
     proto: Option<&core::Address>,
     v: &mut Validator,
     parse: impl FnOnce(&SocketAddress, &mut Validator) -> Option<T>,
