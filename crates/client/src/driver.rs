@@ -70,8 +70,16 @@ struct Link {
 /// The subscribers of a resource: few, and each is listed once.
 type Watchers = Vec<SubscriberId>;
 
-/// The updates for each subscriber, gathered until the protocol has no more output.
-type Batches = BTreeMap<SubscriberId, Vec<Update>>;
+/// The news for each subscriber, gathered until the protocol has no more output.
+type Batches = BTreeMap<SubscriberId, News>;
+
+/// A batch in the making.
+#[derive(Default)]
+struct News {
+    updates: Vec<Update>,
+    answered: Vec<Kind>,
+    unreachable: Option<Arc<str>>,
+}
 
 impl Driver {
     pub(crate) fn new(
@@ -197,7 +205,7 @@ impl Driver {
     fn tell_known(&self, id: SubscriberId, key: Key, batches: &mut Batches) {
         let entry = self.discovery.cache().entry(&key);
         if let Some(entry) = entry.filter(|entry| entry.is_known()) {
-            batches.entry(id).or_default().push(Update {
+            batches.entry(id).or_default().updates.push(Update {
                 entry: entry.clone(),
                 changed: Changed::Data,
                 key,
@@ -263,7 +271,13 @@ impl Driver {
                     self.servers[server.0].stream = None;
                     self.is_now(server, Health::Unused);
                 }
-                DiscoveryOutput::Failed(server) => self.is_now(server, Health::Failing),
+                DiscoveryOutput::Failed(server, reason) => {
+                    self.is_now(server, Health::Failing);
+                    for id in self.whole_types.values().flatten() {
+                        let news = batches.entry(*id).or_default();
+                        news.unreachable = Some(Arc::clone(&reason));
+                    }
+                }
                 DiscoveryOutput::Open(server, protocol) => {
                     self.streams_opened += 1;
                     let id = (server, self.streams_opened);
@@ -281,6 +295,9 @@ impl Driver {
                     invalid,
                 } => {
                     self.is_now(server, Health::Working);
+                    for id in self.whole_types.get(&kind).into_iter().flatten() {
+                        batches.entry(*id).or_default().answered.push(kind);
+                    }
                     self.record(server, |recorder, labels| {
                         recorder.updates(labels, kind.type_url, valid as u64, invalid as u64);
                     });
@@ -304,7 +321,7 @@ impl Driver {
         let watchers = by_name.into_iter().chain(by_type);
         let ids: BTreeSet<SubscriberId> = watchers.flatten().copied().collect();
         for id in ids {
-            batches.entry(id).or_default().push(Update {
+            batches.entry(id).or_default().updates.push(Update {
                 key: key.clone(),
                 changed,
                 entry: entry.clone(),
@@ -317,11 +334,13 @@ impl Driver {
     fn deliver(&mut self, batches: Batches, spoke: Option<StreamId>) {
         let events = || self.to_events.clone();
         let unconsumed = spoke.map(|stream| Arc::new(Unconsumed::new(stream, events())));
-        for (id, updates) in batches {
+        for (id, news) in batches {
             if let Some(subscriber) = self.subscribers.get(&id) {
                 // A subscriber that is gone has a `Leave` on its way.
                 let _ = subscriber.unbounded_send(Batch {
-                    updates,
+                    updates: news.updates,
+                    answered: news.answered,
+                    unreachable: news.unreachable,
                     unconsumed: unconsumed.clone(),
                 });
             }

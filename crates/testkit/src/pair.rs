@@ -264,7 +264,7 @@ impl Pair {
         while let Some(output) = self.client.poll_output(self.now) {
             match output {
                 DiscoveryOutput::Changed { .. }
-                | DiscoveryOutput::Failed(_)
+                | DiscoveryOutput::Failed(..)
                 | DiscoveryOutput::Received { .. } => {}
                 DiscoveryOutput::Close(_) => {
                     self.opening = None;

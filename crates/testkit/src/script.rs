@@ -293,7 +293,7 @@ impl Script {
                     self.closes += 1;
                     self.opens = 0;
                 }
-                DiscoveryOutput::Failed(_) | DiscoveryOutput::Received { .. } => {}
+                DiscoveryOutput::Failed(..) | DiscoveryOutput::Received { .. } => {}
                 DiscoveryOutput::Open(_, protocol) => {
                     self.opens += 1;
                     self.protocol = Some(protocol);

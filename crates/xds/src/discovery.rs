@@ -45,8 +45,8 @@ pub enum DiscoveryOutput {
     },
     /// Drop the stream to this server.
     Close(ServerId),
-    /// A server could not be reached, or ended its stream without a response; for metrics.
-    Failed(ServerId),
+    /// A server could not be reached, or ended its stream without a response, for this reason.
+    Failed(ServerId, Arc<str>),
     /// Open a stream to this server.
     Open(ServerId, Protocol),
     /// The numbers of resources in a response, for metrics.
@@ -323,7 +323,8 @@ impl Discovery {
     /// Takes the failure of a server. The next server is asked if something is missing; otherwise
     /// the watchers are told.
     fn failed(&mut self, server: ServerId, reason: &Arc<str>, now: Instant) {
-        self.outputs.push_back(DiscoveryOutput::Failed(server));
+        let failed = DiscoveryOutput::Failed(server, Arc::clone(reason));
+        self.outputs.push_back(failed);
         let authorities = std::iter::once(&mut self.default).chain(self.named.values_mut());
         for authority in authorities {
             if authority.current() != Some(server) {
