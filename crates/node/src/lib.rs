@@ -12,6 +12,7 @@
 //! - [`mod@file`]: the local file as a source.
 //! - [`mod@select`]: which backends get connections from this node.
 //! - [`services`]: all sources as one table of frontends.
+//! - [`xds`]: an xDS server as a source.
 //! - [`reconcile`]: brings the maps to what the table says, and never shows half of a service.
 //! - [`maps`]: the maps in the kernel, in memory, and faulty ones for tests.
 //! - [`agent`]: all of them together; [`serve`] connects them with files, timers and a socket.
@@ -29,5 +30,6 @@ pub mod select;
 pub mod serve;
 pub mod services;
 pub mod view;
+pub mod xds;
 
 pub use crowfly_source::yaml::ConfigErrors;

@@ -1,0 +1,133 @@
+//! The entries of a service: its addresses, grouped by their ports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::super::chain::ClusterShare;
+use super::ports::{BackendAt, Port};
+use crate::model::{
+    Backend, Conditions, Hints, PortName, Protocol, Service, ServiceKind, ServiceName, ServicePort,
+};
+
+/// The entries of a service, by their names.
+pub(super) fn entries<'a>(
+    name: &ServiceName,
+    addresses: impl Iterator<Item = (IpAddr, &'a Vec<Arc<Port>>)>,
+) -> BTreeMap<ServiceName, Arc<Service>> {
+    let mut groups: Vec<(&Vec<Arc<Port>>, Vec<IpAddr>)> = Vec::new();
+    for (address, ports) in addresses {
+        match groups.iter_mut().find(|(known, _)| *known == ports) {
+            Some((_, addresses)) => addresses.push(address),
+            None => groups.push((ports, vec![address])),
+        }
+    }
+    let entries = groups.into_iter().enumerate();
+    entries
+        .map(|(nth, (ports, addresses))| {
+            let key = key(name, nth, addresses.first());
+            let service = service(key.clone(), addresses, ports);
+            (key, Arc::new(service))
+        })
+        .collect()
+}
+
+/// The name of an entry. Only the first has the name of the service, and only if that has no `@`. So the
+/// entries of different services have different names.
+fn key(name: &ServiceName, nth: usize, address: Option<&IpAddr>) -> ServiceName {
+    match address {
+        Some(address) if nth > 0 || name.name.contains('@') => ServiceName {
+            namespace: Arc::clone(&name.namespace),
+            name: format!("{}@{address}", name.name).into(),
+        },
+        _ => name.clone(),
+    }
+}
+
+fn service(name: ServiceName, addresses: Vec<IpAddr>, ports: &[Arc<Port>]) -> Service {
+    let names = names(ports);
+    // Backends of two ports that differ in nothing but the port are one.
+    let mut order: Vec<&BackendAt> = Vec::new();
+    let mut served: BTreeMap<&BackendAt, BTreeMap<PortName, u16>> = BTreeMap::new();
+    let mut more: Vec<Backend> = Vec::new();
+    for port in ports {
+        let name = &names[&(port.protocol, port.clusters.as_slice())];
+        let key = PortName {
+            name: Arc::clone(name),
+            protocol: port.protocol,
+        };
+        for backend in &port.backends {
+            let known = served.entry(&backend.at).or_insert_with(|| {
+                order.push(&backend.at);
+                BTreeMap::new()
+            });
+            match known.get(&key) {
+                None => {
+                    known.insert(key.clone(), backend.port);
+                }
+                Some(port) if *port == backend.port => {}
+                // The same address serves the port of the service by two ports of its own.
+                Some(_) => {
+                    let ports = BTreeMap::from([(key.clone(), backend.port)]);
+                    more.push(to_backend(&backend.at, ports));
+                }
+            }
+        }
+    }
+    let backends = order.into_iter().map(|at| {
+        let ports = served.remove(at).unwrap_or_default();
+        to_backend(at, ports)
+    });
+    let backends: Vec<Backend> = backends.collect();
+    let service_ports = ports.iter().map(|port| ServicePort {
+        name: Arc::clone(&names[&(port.protocol, port.clusters.as_slice())]),
+        port: port.port,
+        protocol: port.protocol,
+        policy: Arc::clone(&port.policy),
+        reported_as: port.reported_as.clone(),
+    });
+    Service {
+        ports: service_ports.collect(),
+        backends: backends.into_iter().chain(more).collect(),
+        ..Service::new(name, ServiceKind::ClusterIp(addresses))
+    }
+}
+
+fn to_backend(at: &BackendAt, ports: BTreeMap<PortName, u16>) -> Backend {
+    let zone = at.locality.zone();
+    Backend {
+        addresses: at.addresses.clone(),
+        ports,
+        conditions: Conditions::default(),
+        health: at.health(),
+        node: at.node.clone(),
+        zone: (!zone.is_empty()).then(|| zone.into()),
+        locality: at.locality.clone(),
+        remote_cluster: None,
+        hints: Hints::default(),
+        weight: at.weight,
+        priority: at.priority,
+    }
+}
+
+/// The names of ports, by protocol and clusters. Backends are found by them, so ports with other clusters need
+/// other names, although their clusters may give them the same.
+fn names(ports: &[Arc<Port>]) -> BTreeMap<(Protocol, &[ClusterShare]), Arc<str>> {
+    let mut names = BTreeMap::new();
+    let mut taken: BTreeSet<(Protocol, Arc<str>)> = BTreeSet::new();
+    for port in ports {
+        names
+            .entry((port.protocol, port.clusters.as_slice()))
+            .or_insert_with(|| {
+                let mut name = Arc::clone(&port.name);
+                while !taken.insert((port.protocol, Arc::clone(&name))) {
+                    name = match &*name {
+                        "" => port.port.to_string().into(),
+                        name => format!("{name}:{}", port.port).into(),
+                    };
+                }
+                name
+            });
+    }
+    names
+}

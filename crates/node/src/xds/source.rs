@@ -1,0 +1,219 @@
+//! The driver: an xDS client on one side, the agent on the other.
+
+use std::sync::Arc;
+
+use crowfly_client::{Batch, Subscriber, Update, XdsClient, XdsClientError};
+use crowfly_model::ResourceType;
+use crowfly_model::bootstrap::{Bootstrap, BootstrapError, Node, ServerBuilder, ServerConfig};
+use crowfly_xds::{Changed, Key, Kind, ReadingError, ResourceError, TroubleReason};
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use super::cluster::NodeCluster;
+use super::endpoints::NodeEndpoints;
+use super::join::Joiner;
+use super::listener::NodeListener;
+use super::mapping::Mapping;
+use crate::serve::Told;
+use crate::services::ServiceEvent;
+
+/// The name by which an agent introduces itself to servers. They may send it what others cannot use.
+const USER_AGENT: &str = "crowfly-node";
+
+/// The settings of an xDS server as a source.
+#[derive(Clone, Debug)]
+pub struct XdsOptions {
+    bootstrap: Arc<Bootstrap>,
+    /// The settings of the mapping.
+    pub mapping: Mapping,
+}
+
+impl XdsOptions {
+    /// The servers and the node of a bootstrap.
+    pub fn new(bootstrap: Bootstrap) -> Self {
+        let node = Node {
+            user_agent_name: USER_AGENT.to_owned(),
+            ..Node::clone(&bootstrap.node)
+        };
+        let bootstrap = Bootstrap {
+            node: Arc::new(node),
+            ..bootstrap
+        };
+        Self {
+            bootstrap: Arc::new(bootstrap),
+            mapping: Mapping::default(),
+        }
+    }
+
+    /// One server, and the id of the node.
+    ///
+    /// # Errors
+    /// The address of the server is wrong.
+    ///
+    /// ```
+    /// use crowfly_node::xds::XdsOptions;
+    ///
+    /// let options = XdsOptions::to_server("control:18000", "node-a")?;
+    /// assert_eq!(options.bootstrap().node.id, "node-a");
+    /// assert!(XdsOptions::to_server("", "node-a").is_err());
+    /// # Ok::<(), crowfly_model::bootstrap::BootstrapError>(())
+    /// ```
+    pub fn to_server(
+        server: impl Into<ServerBuilder>,
+        node_id: &str,
+    ) -> Result<Self, BootstrapError> {
+        let bootstrap = Bootstrap::builder(server)?.node_id(node_id).build();
+        Ok(Self::new(bootstrap))
+    }
+
+    /// Sets the mapping.
+    #[must_use]
+    pub fn mapping(mut self, mapping: Mapping) -> Self {
+        self.mapping = mapping;
+        self
+    }
+
+    /// The bootstrap, with the node as servers see it.
+    pub fn bootstrap(&self) -> &Arc<Bootstrap> {
+        &self.bootstrap
+    }
+}
+
+/// An xDS server as a source of services.
+#[derive(Debug)]
+pub struct XdsSource {
+    client: XdsClient,
+    bootstrap: Arc<Bootstrap>,
+    subscriber: Subscriber,
+    joiner: Joiner,
+}
+
+/// The reason why an xDS server cannot be a source.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum XdsSourceError {
+    /// No client can be made of the settings.
+    #[error(transparent)]
+    Client(#[from] XdsClientError),
+    /// The client reads resources by other rules.
+    #[error(transparent)]
+    Reading(#[from] ReadingError),
+}
+
+impl XdsSource {
+    /// Begins to ask for listeners and clusters. Must be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// The credentials of a server cannot be used.
+    pub fn new(options: XdsOptions) -> Result<Self, XdsSourceError> {
+        let XdsOptions { bootstrap, mapping } = options;
+        let mapping = Arc::new(mapping);
+        let client = XdsClient::builder(Arc::clone(&bootstrap))
+            .target(USER_AGENT)
+            .reading::<NodeListener>(Arc::clone(&mapping))
+            .reading::<NodeCluster>(Arc::clone(&mapping))
+            .reading::<NodeEndpoints>(mapping)
+            .build()?;
+        let subscriber = client.subscriber();
+        subscriber.watch_all(Kind::of::<NodeCluster>())?;
+        subscriber.watch_all(Kind::of::<NodeListener>())?;
+        Ok(Self {
+            client,
+            bootstrap,
+            subscriber,
+            joiner: Joiner::default(),
+        })
+    }
+
+    /// The client, for others that ask the same server.
+    pub fn client(&self) -> XdsClient {
+        self.client.clone()
+    }
+
+    /// The server that is asked first, to which load is reported.
+    pub fn server(&self) -> Option<&ServerConfig> {
+        self.bootstrap.servers.first()
+    }
+
+    /// Tells the agent what the server has, until one of both is gone.
+    pub async fn run(mut self, rank: usize, told: mpsc::Sender<Told>) {
+        while let Some(events) = self.next().await {
+            if !events.is_empty() && told.send(Told::Services(rank, events)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes the next changes of the server, and returns what follows from them. `None` once the client is
+    /// gone. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Vec<ServiceEvent>> {
+        let batch = self.subscriber.next().await?;
+        Some(self.take(&batch))
+    }
+
+    fn take(&mut self, batch: &Batch) -> Vec<ServiceEvent> {
+        for update in &batch.updates {
+            if update.changed == Changed::Data {
+                self.update(update);
+            }
+        }
+        for kind in &batch.answered {
+            match kind.type_url {
+                NodeListener::TYPE_URL => self.joiner.listeners_listed(),
+                NodeCluster::TYPE_URL => self.joiner.clusters_listed(),
+                _ => {}
+            }
+        }
+        let mut events = Vec::new();
+        if let Some(reason) = &batch.unreachable {
+            events = self.joiner.reach(Some(Arc::clone(reason)));
+        } else if !batch.answered.is_empty() {
+            events = self.joiner.reach(None);
+        }
+        let joined = self.joiner.poll();
+        for name in &joined.watch {
+            let watched = self.subscriber.watch(Key::of::<NodeEndpoints>(name));
+            if let Err(error) = watched {
+                warn!("{error}");
+            }
+        }
+        for name in &joined.unwatch {
+            self.subscriber.unwatch(Key::of::<NodeEndpoints>(name));
+        }
+        for problem in &joined.problems {
+            warn!("{problem}");
+        }
+        events.extend(joined.events);
+        events
+    }
+
+    fn update(&mut self, update: &Update) {
+        let name = &update.key.name;
+        let (entry, joiner) = (&update.entry, &mut self.joiner);
+        match update.key.kind.type_url {
+            NodeListener::TYPE_URL => {
+                let read = entry.read::<NodeListener>().and_then(usable);
+                joiner.listener(name, read.as_deref());
+            }
+            NodeCluster::TYPE_URL => {
+                joiner.cluster(name, entry.read::<NodeCluster>().and_then(usable));
+            }
+            _ => match entry.read::<NodeEndpoints>() {
+                Some(Ok(endpoints)) => joiner.endpoints(name, Ok(endpoints)),
+                // Endpoints that cannot be asked for now may exist.
+                Some(Err(error)) if matches!(error.reason, TroubleReason::Connectivity(_)) => {}
+                Some(Err(error)) => {
+                    let reason = error.reason.to_string();
+                    joiner.endpoints(name, Err(reason.into()));
+                }
+                None => {}
+            },
+        }
+    }
+}
+
+/// The resource, if there is one. The client has logged the reason if there is none.
+fn usable<T>(read: Result<Arc<T>, ResourceError>) -> Option<Arc<T>> {
+    read.inspect_err(|error| debug!("{error}")).ok()
+}
