@@ -10,6 +10,7 @@
 //!
 //! - [`model`]: services and backends, as every source tells them.
 //! - [`mod@file`]: the local file as a source.
+//! - [`kvstore`]: the etcd of a ClusterMesh as a source.
 //! - [`mod@select`]: which backends get connections from this node.
 //! - [`services`]: all sources as one table of frontends.
 //! - [`xds`]: an xDS server as a source.
@@ -23,6 +24,7 @@ pub mod agent;
 #[cfg(target_os = "linux")]
 pub mod check;
 pub mod file;
+pub mod kvstore;
 pub mod maps;
 pub mod model;
 pub mod reconcile;

@@ -293,8 +293,9 @@ impl Follower {
     }
 
     /// One prefix cannot be had for this reason, and is tried again after a while.
-    fn refuse(&mut self, prefix: &Bytes, reason: Arc<str>, now: Instant) {
-        self.tell(prefix, News::Event(Event::Failed(reason)));
+    fn refuse(&mut self, prefix: &Bytes, reason: &str, now: Instant) {
+        let reason = format!("{}: {reason}", String::from_utf8_lossy(prefix));
+        self.tell(prefix, News::Event(Event::Failed(reason.into())));
         self.list_later(prefix, Duration::ZERO, now);
     }
 

@@ -80,11 +80,11 @@ impl Follower {
         match answer {
             Ok(page) => match listing.check(&prefix, &page, &self.settings.limits) {
                 Ok(revision) => self.take_page(&prefix, listing, page, revision, now),
-                Err(reason) => self.refuse(&prefix, reason.into(), now),
+                Err(reason) => self.refuse(&prefix, &reason, now),
             },
             Err(RangeFailure::Compacted) => self.list_later(&prefix, Duration::ZERO, now),
             Err(RangeFailure::TooLarge) => self.ask_for_less(&prefix, listing, now),
-            Err(RangeFailure::Refused(reason)) => self.refuse(&prefix, reason, now),
+            Err(RangeFailure::Refused(reason)) => self.refuse(&prefix, &reason, now),
             Err(RangeFailure::Lost(reason)) => self.lost(&reason, now),
         }
     }
@@ -128,7 +128,7 @@ impl Follower {
         let after = String::from_utf8_lossy(&listing.from).into_owned();
         let limit = self.settings.limits.message;
         let reason = format!("the value at or after {after:?} has more than {limit} bytes");
-        self.refuse(prefix, reason.into(), now);
+        self.refuse(prefix, &reason, now);
     }
 }
 

@@ -362,7 +362,7 @@ fn a_refused_prefix_is_refused_alone() {
     let refused = RangeFailure::Refused("permission denied".into());
     world.follower.listed(ticket, Err(refused), world.now);
     world.perform();
-    assert_eq!(world.last_failure(), "permission denied");
+    assert_eq!(world.last_failure(), "secret/: permission denied");
     world.store.set("a/2", Some("1"));
     world.notify();
     assert_eq!(world.keys(), ["a/1", "a/2"]);
