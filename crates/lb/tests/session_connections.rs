@@ -214,6 +214,37 @@ fn connections_that_sessions_use_outlast_a_change_to_pick_first() {
     assert_eq!(sim.live.len(), 1, "the list");
 }
 
+/// gRFC A75: an endpoint's own connection goes with its leaf if no session has used the endpoint until then. A session
+/// that comes later uses the connection of the list, and makes none.
+#[test]
+fn a_use_after_a_change_to_pick_first_does_not_bring_the_own_connection_back() {
+    let mut sim = open(tree_of(cluster(CLUSTER, zone(&[1, 2]))));
+    sim.plan(tree_of(cluster(CLUSTER, pick_first(&[1, 2]))));
+    sim.ready_newest(1);
+    sim.releases.sort_unstable();
+    assert_eq!(sim.releases, [1, 2]);
+    sim.forget();
+    assert_eq!(stick(&mut sim, &[]), Stuck::On(1), "over the list");
+    sim.flush();
+    assert_eq!((&sim.connects[..], &sim.releases[..]), (&[][..], &[][..]));
+    assert_eq!(sim.live.len(), 1, "the list");
+}
+
+/// gRFC A75: a call that waits for its backend is a use of it, so its connection is not given up before it is there.
+#[test]
+fn a_connection_that_a_call_waits_for_is_kept() {
+    let mut sim = open(with_timeout(60, &draining(&[1, 3], &[2], ALL)));
+    let wanted = stick(&mut sim, &[2]).demand();
+    sim.demand(wanted);
+    sim.connecting(2);
+    sim.advance_secs(50);
+    assert_eq!(stick(&mut sim, &[2]), Stuck::Queue);
+    sim.advance_secs(50);
+    assert_eq!(sim.releases, [], "the call has waited for 50 s");
+    sim.advance_secs(10);
+    assert_eq!(sim.releases, [2], "no call has waited for 60 s");
+}
+
 /// gRFC A75: other health for sessions makes what they keep be looked at in the same update, also where leaves hold
 /// every endpoint.
 #[test]

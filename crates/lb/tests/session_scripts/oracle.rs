@@ -19,6 +19,8 @@ pub(crate) struct Oracle {
     sessions: [Vec<SocketAddr>; SESSIONS],
     /// When a session last used each backend.
     last_used: [Option<Instant>; BACKENDS],
+    /// When a call of a session last waited for each backend.
+    last_awaited: [Option<Instant>; BACKENDS],
     /// When a session last used each backend, or may have waited for it.
     last_wanted: [Option<Instant>; BACKENDS],
     /// True if every leaf so far was `round_robin`, which lets go of what left its list.
@@ -40,6 +42,7 @@ impl Oracle {
             plan: None,
             sessions: Default::default(),
             last_used: [None; BACKENDS],
+            last_awaited: [None; BACKENDS],
             last_wanted: [None; BACKENDS],
             is_plain: true,
             picks: 0,
@@ -55,8 +58,11 @@ impl Oracle {
                 self.plan = Some(spec.clone());
                 self.driver.plan(spec);
                 // A backend that leaves the plan is forgotten.
-                for (used, spot) in self.last_used.iter_mut().zip(spec.backends) {
-                    *used = used.filter(|_| spot.is_some());
+                for (number, spot) in spec.backends.iter().enumerate() {
+                    if spot.is_none() {
+                        self.last_used[number] = None;
+                        self.last_awaited[number] = None;
+                    }
                 }
             }
             Step::Kill(number) => self.driver.kill(*number),
@@ -101,6 +107,8 @@ impl Oracle {
 
     fn wait(&mut self, session: usize) -> Ended {
         for _ in 0..100 {
+            // By the uses before this pick: it may use a backend whose own connection is gone, over that of a list.
+            self.check_released();
             self.picks += 1;
             let (picker, published) = (self.driver.picker.clone(), self.driver.published);
             let cookie = self.sessions[session].clone();
@@ -108,8 +116,6 @@ impl Oracle {
             let cx = cx.with_session(&cookie, self.driver.now);
             match picker.expect("there is a plan").pick(&cx) {
                 Pick::Ready(call) => {
-                    // What was released while the call waited was not in use by it.
-                    self.check_released();
                     let number = backend(call.address());
                     assert!(self.driver.alive[number], "{number} is dead");
                     self.sessions[session] = call.session_addresses().collect();
@@ -123,8 +129,11 @@ impl Oracle {
                 }
                 Pick::Fail(_) => return Ended::Failed,
                 Pick::Drop(dropped) => panic!("{dropped}"),
-                Pick::Queue => {}
-                Pick::Wake(demand) => self.driver.demand(demand),
+                Pick::Queue => self.note_waiting(session),
+                Pick::Wake(demand) => {
+                    self.note_waiting(session);
+                    self.driver.demand(demand);
+                }
             }
             // It looks again when there is another picker, and not before.
             while self.driver.published == published {
@@ -136,6 +145,15 @@ impl Oracle {
             }
         }
         panic!("session {session} waits although connections are made");
+    }
+
+    /// A call waits for the backend of its session, unless that fails. This is a use of it.
+    fn note_waiting(&mut self, session: usize) {
+        for number in self.backends_of(session) {
+            if !self.own(number).any(|known| known.is_failing) {
+                self.last_awaited[number] = Some(self.driver.now);
+            }
+        }
     }
 
     /// The backends that a session may stick to.
@@ -181,14 +199,14 @@ impl Oracle {
         Duration::from_secs(plan.map_or(0, |plan| plan.idle_timeout))
     }
 
-    /// A backend that sessions use is not released.
+    /// A backend that sessions use, or wait for, is not released.
     fn check_released(&mut self) {
         for number in std::mem::take(&mut self.driver.released) {
             let Some(Spot(_, health)) = self.spot(number) else {
                 continue;
             };
             let is_kept = health != Health::Draining || self.is_allowed(number);
-            let used = self.last_used[number];
+            let used = self.last_used[number].max(self.last_awaited[number]);
             let is_recent = used.is_some_and(|at| at + self.timeout() > self.driver.now);
             assert!(!is_kept || !is_recent, "{number} was used a moment ago");
         }
