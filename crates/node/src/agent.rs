@@ -3,17 +3,21 @@
 //! It is given events and the time to clean up, and holds no clock and no task. The driver in
 //! `serve.rs` connects it with files, timers and a socket.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
 
-use crowfly_source::Status;
+use crowfly_source::{Event, Status};
 
 use crate::maps::{Counters, MapError, Maps, Pair};
 use crate::model::Place;
 use crate::reconcile::{Outcome, Reconciler};
 use crate::select::{Frontend, Without};
 use crate::services::{Change, ServiceEvent, Services};
-use crate::view::{BackendView, FrontendView, LeftOutView, ShadowedView, SourceView, View};
+use crate::view::{
+    BackendView, ErrorView, FrontendView, LeftOutView, ShadowedView, SourceView, View,
+};
 
 /// The services, and the maps that follow them.
 #[derive(Debug)]
@@ -22,20 +26,70 @@ pub struct Agent<M> {
     reconciler: Reconciler<M>,
     /// True once frontends that no source knows were taken out of the maps.
     is_pruned: bool,
+    /// Frontends of a former agent that are as it left them.
+    adopted: BTreeSet<Frontend>,
+    /// Those of them that are to be routed otherwise, unless a source that was not heard yet disagrees.
+    held: BTreeSet<Frontend>,
+    /// False once frontends are held no more.
+    may_hold: bool,
+    /// The number of sources that were heard when frontends were last looked at.
+    heard: usize,
+    /// The last failure of each source.
+    failures: Vec<Option<Failure>>,
+}
+
+/// A failure of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Failure {
+    reason: Arc<str>,
+    at: SystemTime,
 }
 
 impl<M: Maps> Agent<M> {
-    /// Takes over the maps as they are. What they hold stays until all sources have listed their
-    /// services.
+    /// Takes over the maps as they are.
+    ///
+    /// A frontend that they hold stays as it is until all sources that may have it were heard, because a
+    /// source that is heard early would take it from its owner for a moment. It is deleted only after all
+    /// sources were heard.
     ///
     /// # Errors
     /// The maps cannot be read.
     pub fn new(services: Services, maps: M) -> Result<Self, MapError> {
+        let reconciler = Reconciler::adopt(maps)?;
         Ok(Self {
+            adopted: reconciler.frontends().copied().collect(),
+            failures: vec![None; services.sources().count()],
             services,
-            reconciler: Reconciler::adopt(maps)?,
+            reconciler,
             is_pruned: false,
+            held: BTreeSet::new(),
+            may_hold: true,
+            heard: 0,
         })
+    }
+
+    /// Takes note of failures among the events of a source, with their time.
+    pub fn note_failures(&mut self, source: usize, events: &[ServiceEvent], now: SystemTime) {
+        for event in events {
+            if let (Event::Failed(reason), Some(last)) = (event, self.failures.get_mut(source)) {
+                *last = Some(Failure {
+                    reason: Arc::clone(reason),
+                    at: now,
+                });
+            }
+        }
+    }
+
+    /// Holds no frontend any more, for a source that stays silent too long. Frontends that no source
+    /// knows stay even then.
+    pub fn release(&mut self) -> Outcome {
+        self.may_hold = false;
+        self.follow(Vec::new())
+    }
+
+    /// True if frontends of a former agent wait for sources that were not heard yet.
+    pub fn is_holding(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// Takes events of a source that belong together.
@@ -51,8 +105,24 @@ impl<M: Maps> Agent<M> {
     }
 
     fn follow(&mut self, changes: Vec<Change>) -> Outcome {
-        for (frontend, route) in changes {
-            self.reconciler.want(frontend, route);
+        let mut frontends: BTreeSet<Frontend> = changes.into_iter().map(|it| it.0).collect();
+        // What is held may be free now.
+        let heard = self.services.heard();
+        if heard != self.heard || !self.may_hold {
+            self.heard = heard;
+            frontends.append(&mut self.held);
+        }
+        for frontend in frontends {
+            self.held.remove(&frontend);
+            if self.is_held(&frontend) {
+                self.held.insert(frontend);
+                continue;
+            }
+            let route = self.services.routes().get(&frontend).map(Arc::clone);
+            if route.is_some() || self.may_remove(&frontend) {
+                self.adopted.remove(&frontend);
+                self.reconciler.want(frontend, route);
+            }
         }
         if self.services.has_synced() && !self.is_pruned {
             self.is_pruned = true;
@@ -65,6 +135,17 @@ impl<M: Maps> Agent<M> {
             }
         }
         self.reconciler.reconcile()
+    }
+
+    fn is_held(&self, frontend: &Frontend) -> bool {
+        self.may_hold
+            && self.adopted.contains(frontend)
+            && !self.services.waits_for(frontend).is_empty()
+    }
+
+    /// A frontend of a former agent may be known to a source that was not heard yet.
+    fn may_remove(&self, frontend: &Frontend) -> bool {
+        self.services.has_synced() || !self.adopted.contains(frontend)
     }
 
     /// The warnings of the services since the last call.
@@ -116,7 +197,8 @@ impl<M: Maps> Agent<M> {
     /// The counters cannot be read.
     pub fn view(&self) -> Result<View, MapError> {
         let counters: HashMap<_, _> = self.reconciler.maps().counters()?.into_iter().collect();
-        let sources = self.services.sources().map(|(name, status, services)| {
+        let sources = self.services.sources().zip(&self.failures);
+        let sources = sources.map(|((name, status, services), failure)| {
             let status = match status {
                 Status::Silent => "silent".to_owned(),
                 Status::Listing => "listing".to_owned(),
@@ -127,6 +209,10 @@ impl<M: Maps> Agent<M> {
                 name: name.to_string(),
                 status,
                 services,
+                last_error: failure.as_ref().map(|failure| ErrorView {
+                    reason: failure.reason.to_string(),
+                    at: humantime::format_rfc3339_seconds(failure.at).to_string(),
+                }),
             }
         });
         let place = self.services.place();
@@ -181,6 +267,10 @@ impl<M: Maps> Agent<M> {
             cluster: left.cluster.as_deref().map(str::to_owned),
             reason: left.reason.to_string(),
         });
+        let waits_for = match self.held.contains(frontend) {
+            true => self.services.waits_for(frontend),
+            false => Vec::new(),
+        };
         Some(FrontendView {
             address: SocketAddr::new(frontend.address, frontend.port),
             protocol: frontend.protocol.to_string(),
@@ -189,7 +279,10 @@ impl<M: Maps> Agent<M> {
             source: owner.source.to_string(),
             shadowed: shadowed.collect(),
             affinity_seconds: route.affinity.map(|timeout| timeout.as_secs()),
-            programmed: error.is_none() && self.reconciler.is_programmed(frontend),
+            programmed: error.is_none()
+                && waits_for.is_empty()
+                && self.reconciler.is_programmed(frontend),
+            waits_for: waits_for.iter().map(ToString::to_string).collect(),
             error: error.map(ToString::to_string),
             without: route.targets.is_empty().then(|| without.to_owned()),
             backends: backends.collect(),

@@ -318,6 +318,33 @@ impl Services {
         self.merged.has_synced()
     }
 
+    /// The sources that have not listed their services yet, and that may change the route of a frontend
+    /// when they do: those that come before its owner's, the one that its owner prefers, and all of them
+    /// if the owner is a global service or there is no owner.
+    pub fn waits_for(&self, frontend: &Frontend) -> Vec<&Arc<str>> {
+        if self.has_synced() {
+            return Vec::new();
+        }
+        let address = &frontend.address;
+        let owner = self.claimant(address);
+        let preferred = self.yielded_to(address);
+        let matters = |rank: usize| match &owner {
+            Some(owner) if owner.value.remote == RemoteBackends::Ignored => {
+                rank < owner.source || Some(rank) == preferred
+            }
+            _ => true,
+        };
+        let sources = self.sources.iter().enumerate();
+        let sources = sources.filter(|(rank, _)| !self.merged.has_listed(*rank) && matters(*rank));
+        sources.map(|(_, name)| name).collect()
+    }
+
+    /// The number of sources that have listed their services.
+    pub fn heard(&self) -> usize {
+        let ranks = 0..self.sources.len();
+        ranks.filter(|rank| self.merged.has_listed(*rank)).count()
+    }
+
     /// The node.
     pub fn place(&self) -> &Place {
         &self.place

@@ -26,6 +26,17 @@ pub struct SourceView {
     pub status: String,
     /// The number of its services.
     pub services: usize,
+    /// Its last failure, even if it has recovered.
+    pub last_error: Option<ErrorView>,
+}
+
+/// A failure of a source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ErrorView {
+    /// The reason.
+    pub reason: String,
+    /// Its time (RFC 3339).
+    pub at: String,
 }
 
 /// A frontend with its backends.
@@ -49,6 +60,8 @@ pub struct FrontendView {
     pub programmed: bool,
     /// The reason why they are not.
     pub error: Option<String>,
+    /// Sources that were not heard yet. Until they are, the frontend is as a former agent left it.
+    pub waits_for: Vec<String>,
     /// The error of connections, if there is no backend: `refused` or `unreachable`.
     pub without: Option<String>,
     /// The backends that get connections.

@@ -152,6 +152,120 @@ fn nothing_is_pruned_before_all_sources_are_there() {
     assert_eq!(agent.reconciler().maps().services.len(), 1);
 }
 
+/// N-57, N-76: a source that is heard early takes no frontend that a former agent left, while a source
+/// before it may have it. New frontends are routed at once.
+#[test]
+fn a_restart_does_not_lend_a_cluster_ip_to_a_lower_source() {
+    let mut agent = restarted(&[]);
+    let outcome = agent.handle(1, of_source(1, ""));
+    assert_eq!(outcome.switched, 0);
+    assert_eq!(in_maps(&agent), ["10.244.0.1:80"], "as it was");
+    let view = agent.view().unwrap();
+    assert_eq!(view.frontends[0].waits_for, ["kubernetes"]);
+    assert!(!view.frontends[0].programmed);
+    let new = golden::listed(&yaml("new", "10.96.0.2", &[80], "10.244.1.2"));
+    let mut both = of_source(1, "");
+    both.extend(new);
+    both.retain(|event| matches!(event, Event::Upsert(..)));
+    assert_eq!(agent.handle(1, both).switched, 1, "nobody had that one");
+    // It is as before the restart, so nothing is to be done.
+    assert_eq!(agent.handle(0, of_source(0, "")).switched, 0);
+    assert_eq!(in_maps(&agent), ["10.244.0.1:80", "10.244.1.2:80"]);
+    assert!(agent.view().unwrap().frontends[0].programmed);
+}
+
+/// N-58: a source that stays silent is not waited for longer than a while. What no source knows stays
+/// even then.
+#[test]
+fn a_silent_source_is_not_waited_for_for_ever() {
+    let mut agent = restarted(&["other"]);
+    agent.handle(1, of_source(1, ""));
+    assert!(agent.is_holding());
+    assert_eq!(agent.release().switched, 1);
+    assert_eq!(
+        in_maps(&agent),
+        ["10.244.1.1:80", "10.244.9.1:80"],
+        "the other frontend may be one of the silent source"
+    );
+    let name = crowfly_node::model::ServiceName::new("default", "web");
+    agent.handle(1, vec![Event::Delete(name)]);
+    let none = vec![Event::Init, Event::InitDone];
+    agent.handle(0, none.clone());
+    assert_eq!(in_maps(&agent), [""; 0]);
+}
+
+/// N-60, N-76: a global service keeps its remote backends over a restart, although its own source is heard
+/// first.
+#[test]
+fn a_restart_does_not_take_remote_backends_away() {
+    let remote = "services: [{ name: web, shared: true, endpoints: \
+                  [{ addresses: [10.245.0.1], ports: [{ name: p80, port: 80 }], cluster: west }] }]";
+    let global = |rank| of_source(rank, "  remote_backends: Preferred\n");
+    let mut before = agent(&["kubernetes", "kvstore"]);
+    before.handle(0, global(0));
+    before.handle(1, golden::listed(remote));
+    assert_eq!(in_maps(&before), ["10.245.0.1:80"]);
+    let mut agent = restart(before, &["kubernetes", "kvstore"]);
+    assert_eq!(agent.handle(0, global(0)).switched, 0);
+    assert_eq!(in_maps(&agent), ["10.245.0.1:80"], "kvstore is silent");
+    assert_eq!(agent.handle(1, golden::listed(remote)).switched, 0);
+    assert_eq!(in_maps(&agent), ["10.245.0.1:80"]);
+    assert!(!agent.is_holding());
+}
+
+/// The time and the reason of a source's last failure are known after it has recovered.
+#[test]
+fn the_last_failure_of_a_source_is_known() {
+    let mut agent = agent(&["file"]);
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000);
+    let failed = vec![Event::Failed("connection refused".into())];
+    agent.note_failures(0, &failed, at);
+    agent.handle(0, failed);
+    agent.handle(0, of_source(0, ""));
+    let view = agent.view().unwrap();
+    assert_eq!(view.sources[0].status, "synced");
+    let error = view.sources[0].last_error.as_ref().unwrap();
+    assert_eq!(
+        (error.reason.as_str(), error.at.as_str()),
+        ("connection refused", "2027-01-15T08:00:00Z")
+    );
+}
+
+/// An agent after the restart of one whose first of two sources had services.
+fn restarted(more: &[&str]) -> Agent<MemoryMaps> {
+    let mut before = agent(&["kubernetes", "kvstore"]);
+    before.handle(0, of_source(0, ""));
+    for (index, name) in more.iter().enumerate() {
+        let ip = format!("10.96.9.{index}");
+        let listed = golden::listed(&yaml(name, &ip, &[80], "10.244.9.1"));
+        let upserts = listed
+            .into_iter()
+            .filter(|it| matches!(it, Event::Upsert(..)));
+        before.handle(0, upserts.collect());
+    }
+    restart(before, &["kubernetes", "kvstore"])
+}
+
+fn restart(before: Agent<MemoryMaps>, sources: &[&str]) -> Agent<MemoryMaps> {
+    let maps = before.reconciler().maps().clone();
+    let sources = sources.iter().map(|name| Arc::from(*name)).collect();
+    Agent::new(Services::new(sources, Place::default()), maps).unwrap()
+}
+
+/// The backends that the maps lead to, of all frontends.
+fn in_maps(agent: &Agent<MemoryMaps>) -> Vec<String> {
+    let maps = agent.reconciler().maps();
+    let slots = maps.services.values().flat_map(|entry| {
+        let slots = maps.slots.iter();
+        let own = slots
+            .filter(|(key, _)| (key.service, key.generation) == (entry.service, entry.generation));
+        own.map(|(_, slot)| maps.backends[&slot.first].to_string())
+    });
+    let mut found: Vec<String> = slots.collect();
+    found.sort();
+    found
+}
+
 /// A bad, empty or missing file leaves the last good services in force.
 #[tokio::test]
 async fn a_bad_file_changes_nothing() {

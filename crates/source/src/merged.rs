@@ -184,6 +184,11 @@ impl<K: Ord, V, C: Ord, F> Merged<K, V, C, F> {
         self.sources.iter().all(Table::has_synced)
     }
 
+    /// True once this source has completed a listing, whatever happened since.
+    pub fn has_listed(&self, source: usize) -> bool {
+        self.sources.get(source).is_some_and(Table::has_synced)
+    }
+
     fn is_first(&self, claim: &C, claimant: &(usize, K)) -> bool {
         let all = self.claimants.get(claim);
         all.and_then(BTreeSet::first) == Some(claimant)
