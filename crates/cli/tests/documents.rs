@@ -54,11 +54,10 @@ fn configurations_are_valid() {
 #[test]
 fn configurations_of_the_node_agent_are_valid() {
     let texts = blocks(NODE, "yaml");
-    assert_eq!(texts.len(), 2);
+    assert!(texts.len() >= 2, "{}", texts.len());
     for text in texts {
-        let read = crowfly_node::file::read(NODE.as_ref(), &text);
-        let services = read.unwrap_or_else(|errors| panic!("{errors}\n{text}"));
-        assert_eq!(services.len(), 1);
+        let checked = crowfly_cli::node::check_config(NODE.as_ref(), &text);
+        checked.unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     }
 }
 

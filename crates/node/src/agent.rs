@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crowfly_source::{Event, Status};
+use crowfly_source::Event;
 
 use crate::maps::{Counters, MapError, Maps, Pair};
 use crate::model::Place;
@@ -198,22 +198,14 @@ impl<M: Maps> Agent<M> {
     pub fn view(&self) -> Result<View, MapError> {
         let counters: HashMap<_, _> = self.reconciler.maps().counters()?.into_iter().collect();
         let sources = self.services.sources().zip(&self.failures);
-        let sources = sources.map(|((name, status, services), failure)| {
-            let status = match status {
-                Status::Silent => "silent".to_owned(),
-                Status::Listing => "listing".to_owned(),
-                Status::Synced => "synced".to_owned(),
-                Status::Failed(reason) => format!("failed: {reason}"),
-            };
-            SourceView {
-                name: name.to_string(),
-                status,
-                services,
-                last_error: failure.as_ref().map(|failure| ErrorView {
-                    reason: failure.reason.to_string(),
-                    at: humantime::format_rfc3339_seconds(failure.at).to_string(),
-                }),
-            }
+        let sources = sources.map(|((name, status, services), failure)| SourceView {
+            name: name.to_string(),
+            status: status.to_string(),
+            services,
+            last_error: failure.as_ref().map(|failure| ErrorView {
+                reason: failure.reason.to_string(),
+                at: humantime::format_rfc3339_seconds(failure.at).to_string(),
+            }),
         });
         let place = self.services.place();
         let frontends = self.services.routes().keys();

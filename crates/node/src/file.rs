@@ -1,25 +1,95 @@
-//! The local file as a source of services.
+//! The configuration file: the settings of the agent, and services.
 //!
-//! It needs no server, so it is what a first try and a test begin with. A file is taken whole or not at
+//! A file needs no server, so it is what a first try and a test begin with. It is taken whole or not at
 //! all: if one entry is wrong, the last good file serves on, and the errors name file, line and field.
+//! Services are followed as they change. Settings are sections that others understand: here they are
+//! found, checked by whoever understands them, and compared.
 
 mod entry;
+mod follow;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 
+use crowfly_source::Event;
 use crowfly_source::files::Document;
-use crowfly_source::yaml::{ConfigError, ConfigErrors, Node, Problem, Value, on_large_stack};
+use crowfly_source::yaml::{ConfigError, ConfigErrors, Key, Node, Problem, Value, on_large_stack};
 
 use crate::model::{Service, ServiceName};
+use crate::services::ServiceEvent;
 use entry::ServiceEntry;
+pub use follow::{FileSource, read_once};
 
 const EMPTY: &str =
     "expected `services`, got an empty file; `services: []` routes nothing on purpose";
+const NO_SERVICES: &str =
+    "expected `services`, got settings alone; `services: []` routes nothing on purpose";
 const NO_LIST: &str = "expected a list, got nothing; `[]` is a list without entries";
 
-/// Reads the services of a file.
+/// The contents of a file.
+#[derive(Clone, Debug)]
+pub struct Contents {
+    /// Its services, if it has a list of them.
+    pub services: Option<Vec<Service>>,
+    /// Its settings: every other field of the document.
+    pub settings: Vec<Section>,
+}
+
+/// A setting of a file, or a group of them.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// The name of the field.
+    pub key: Key,
+    /// Its value.
+    pub value: Node,
+}
+
+/// Tells what is wrong with the settings of a file.
+pub type CheckSettings = fn(&Path, &[Section]) -> Vec<ConfigError>;
+
+impl Contents {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Every problem of the file, each with its line and field. The values of settings are not checked.
+    pub fn read(file: &Path, text: &str) -> Result<Self, ConfigErrors> {
+        let read = on_large_stack(|| Reading::read(file, text));
+        read.unwrap_or_else(|error| {
+            let reason = format!("cannot be read: no thread for it: {error}");
+            Err(ConfigError::of_file(file, reason).into())
+        })
+    }
+
+    /// Reads a document that a driver found.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); or the file could not be read at all.
+    pub fn read_document(file: &Path, document: &Document) -> Result<Self, ConfigErrors> {
+        match document {
+            Document::Text(text) => Self::read(file, text),
+            Document::Unreadable(reason) => Err(ConfigError::of_file(file, reason.as_ref()).into()),
+        }
+    }
+
+    /// The services as a listing of a source.
+    ///
+    /// # Errors
+    /// The file has none.
+    pub fn listing(self, file: &Path) -> Result<Vec<ServiceEvent>, ConfigErrors> {
+        let services = self.services;
+        let services = services.ok_or_else(|| ConfigError::of_file(file, NO_SERVICES))?;
+        let services = services.into_iter().map(|service| {
+            let name = service.name.clone();
+            Event::Upsert(name, Arc::new(service))
+        });
+        let begin = [Event::Init].into_iter();
+        Ok(begin.chain(services).chain([Event::InitDone]).collect())
+    }
+}
+
+/// Reads the services of a file that has nothing else.
 ///
 /// # Errors
 /// Every problem of the file, each with its line and field.
@@ -36,27 +106,25 @@ const NO_LIST: &str = "expected a list, got nothing; `[]` is a list without entr
 /// assert_eq!(services[0].name.to_string(), "default/web");
 /// ```
 pub fn read(file: &Path, text: &str) -> Result<Vec<Service>, ConfigErrors> {
-    let read = on_large_stack(|| Reading::read(file, text));
-    read.unwrap_or_else(|error| {
-        let reason = format!("cannot be read: no thread for it: {error}");
-        Err(ConfigError::of_file(file, reason).into())
-    })
+    let Contents { services, settings } = Contents::read(file, text)?;
+    let errors = no_settings(file, &settings);
+    ConfigErrors::check(errors, services.unwrap_or_default())
 }
 
-/// Reads the services of a document that a driver found.
-///
-/// # Errors
-/// As [`read`]; or the file could not be read at all.
-pub fn read_document(file: &Path, document: &Document) -> Result<Vec<Service>, ConfigErrors> {
-    match document {
-        Document::Text(text) => read(file, text),
-        Document::Unreadable(reason) => Err(ConfigError::of_file(file, reason.as_ref()).into()),
-    }
+/// Refuses all settings.
+pub fn no_settings(file: &Path, settings: &[Section]) -> Vec<ConfigError> {
+    let errors = settings.iter().map(|section| ConfigError {
+        file: file.to_owned(),
+        at: Some(section.key.at),
+        path: section.key.text.clone(),
+        message: "unknown field, expected `services`".to_owned(),
+    });
+    errors.collect()
 }
 
 struct Reading<'a> {
     file: &'a Path,
-    services: Vec<Service>,
+    contents: Contents,
     names: BTreeSet<ServiceName>,
     /// The ClusterIPs that were given, each with its service.
     addresses: BTreeMap<IpAddr, ServiceName>,
@@ -64,58 +132,60 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn read(file: &'a Path, text: &str) -> Result<Vec<Service>, ConfigErrors> {
+    fn read(file: &'a Path, text: &str) -> Result<Contents, ConfigErrors> {
         let mut reading = Self {
             file,
-            services: Vec::new(),
+            contents: Contents {
+                services: None,
+                settings: Vec::new(),
+            },
             names: BTreeSet::new(),
             addresses: BTreeMap::new(),
             errors: Vec::new(),
         };
-        let mut has_services = false;
         match Node::parse(text) {
             Ok(documents) => {
-                for document in &documents {
-                    has_services |= reading.document(document);
+                for document in documents {
+                    reading.document(document);
                 }
             }
             Err(problem) => reading.problem(problem),
         }
-        if !has_services && reading.errors.is_empty() {
+        let Contents { services, settings } = &reading.contents;
+        if services.is_none() && settings.is_empty() && reading.errors.is_empty() {
             reading.errors.push(ConfigError::of_file(file, EMPTY));
         }
-        ConfigErrors::check(reading.errors, reading.services)
+        ConfigErrors::check(reading.errors, reading.contents)
     }
 
-    fn document(&mut self, document: &Node) -> bool {
-        let entries = match &document.value {
-            Value::Null => return false,
+    fn document(&mut self, document: Node) {
+        let entries = match document.value {
+            Value::Null => return,
             Value::Map(entries) => entries,
             _ => {
-                self.error(document, "", "expected a mapping with `services`");
-                return false;
+                self.error(&document, "", "expected a mapping with `services`");
+                return;
             }
         };
-        let mut has_services = false;
-        for (key, node) in entries {
-            match (key.text.as_str(), &node.value) {
+        for (key, value) in entries {
+            match (key.text.as_str(), &value.value) {
                 ("services", Value::List(items)) => {
-                    has_services = true;
+                    self.contents.services.get_or_insert_default();
                     for (index, item) in items.iter().enumerate() {
                         self.service(item, &format!("services[{index}]"));
                     }
                 }
-                ("services", Value::Null) => self.error(node, "services", NO_LIST),
-                ("services", _) => self.error(node, "services", "expected a list"),
-                (other, _) => self.errors.push(ConfigError {
-                    file: self.file.to_owned(),
-                    at: Some(key.at),
-                    path: other.to_owned(),
-                    message: "unknown field, expected `services`".to_owned(),
-                }),
+                ("services", Value::Null) => self.error(&value, "services", NO_LIST),
+                ("services", _) => self.error(&value, "services", "expected a list"),
+                (other, _) => {
+                    let mut known = self.contents.settings.iter();
+                    if known.any(|section| section.key.text == other) {
+                        self.error(&value, other, "it is given twice");
+                    }
+                    self.contents.settings.push(Section { key, value });
+                }
             }
         }
-        has_services
     }
 
     fn service(&mut self, node: &Node, path: &str) {
@@ -147,7 +217,7 @@ impl<'a> Reading<'a> {
             }
         }
         if self.errors.len() == before {
-            self.services.push(service);
+            self.contents.services.get_or_insert_default().push(service);
         }
     }
 

@@ -9,16 +9,16 @@
 //! ```
 //!
 //! - [`model`]: services and backends, as every source tells them.
-//! - [`mod@file`]: the local file as a source.
+//! - [`mod@file`]: the configuration file, which is a source of services as well.
 //! - [`kvstore`]: the etcd of a ClusterMesh as a source.
 //! - [`mod@select`]: which backends get connections from this node.
 //! - [`services`]: all sources as one table of frontends.
 //! - [`xds`]: an xDS server as a source.
 //! - [`reconcile`]: brings the maps to what the table says, and never shows half of a service.
 //! - [`maps`]: the maps in the kernel, in memory, and faulty ones for tests.
-//! - [`agent`]: all of them together; [`serve`] connects them with files, timers and a socket.
+//! - [`agent`]: all of them together; [`serve`] connects them with sources, timers and a socket.
 //!
-//! Everything but [`serve`] and the kernel's maps is free of I/O, and takes no clock.
+//! Everything but [`serve`], the drivers of sources and the kernel's maps is free of I/O, and takes no clock.
 
 pub mod agent;
 #[cfg(target_os = "linux")]

@@ -1,28 +1,21 @@
-//! The driver of an agent: files in, a socket for questions, and the time to clean up.
+//! The driver of an agent: sources in, a socket for questions, and the time to clean up.
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crowfly_source::Event;
-use crowfly_source::files::{Document, Files, read_now};
-use crowfly_source::yaml::{ConfigError, ConfigErrors};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, error, info, warn};
 
 use crate::agent::Agent;
-use crate::file;
 use crate::maps::Maps;
-use crate::model::{Place, Service};
+use crate::model::Place;
 use crate::reconcile::Outcome;
-use crate::services::ServiceEvent;
-
-/// The name of the source that is a file.
-pub const FILE_SOURCE: &str = "file";
+use crate::services::{ServiceEvent, Services};
 
 /// The time between sweeps: far more than a program in the kernel takes.
 const SWEEP: Duration = Duration::from_millis(100);
@@ -30,109 +23,6 @@ const SWEEP: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(1);
 
 const PRUNE: Duration = Duration::from_secs(60);
-
-/// A file of services that is followed.
-#[derive(Debug)]
-pub struct FileSource {
-    path: PathBuf,
-    files: Files,
-}
-
-impl FileSource {
-    /// Begins to follow a file.
-    pub fn new(path: PathBuf) -> Self {
-        Self {
-            files: Files::new(path.clone(), |_| true),
-            path,
-        }
-    }
-
-    /// The first listing.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is wrong. An agent does not begin with such a file.
-    pub async fn first(&mut self) -> Result<Vec<ServiceEvent>, ConfigErrors> {
-        let mut listing = Vec::new();
-        for event in self.files.next().await {
-            match event {
-                Event::Upsert(path, document) => {
-                    listing = listed(file::read_document(&path, &document)?);
-                }
-                Event::Failed(reason) => return Err(self.error(&reason)),
-                Event::Init | Event::InitDone | Event::Delete(_) => {}
-            }
-        }
-        if listing.is_empty() {
-            return Err(self.error("expected a file"));
-        }
-        Ok(listing)
-    }
-
-    /// Waits for a change of the file, and returns its services.
-    pub async fn next(&mut self) -> Vec<ServiceEvent> {
-        loop {
-            let events = self.files.next().await;
-            if let Some(events) = self.read(events) {
-                return events;
-            }
-        }
-    }
-
-    /// Reads the file now, although it did not change.
-    pub async fn list(&mut self) -> Vec<ServiceEvent> {
-        let events = self.files.list().await;
-        self.read(events).unwrap_or_default()
-    }
-
-    /// A file that is wrong or gone is a failure of the source: its last services stay.
-    fn read(&self, events: Vec<Event<PathBuf, Document>>) -> Option<Vec<ServiceEvent>> {
-        let mut read = None;
-        for event in events {
-            let result = match event {
-                Event::Upsert(path, document) => file::read_document(&path, &document),
-                Event::Delete(_) => Err(self.error("the file is gone")),
-                Event::Failed(reason) => Err(self.error(&reason)),
-                Event::Init | Event::InitDone => continue,
-            };
-            read = Some(result);
-        }
-        Some(match read? {
-            Ok(services) => listed(services),
-            Err(errors) => {
-                for error in errors.iter() {
-                    error!("{error}; the last good services stay");
-                }
-                vec![Event::Failed(errors.to_string().into())]
-            }
-        })
-    }
-
-    fn error(&self, reason: &str) -> ConfigErrors {
-        ConfigError::of_file(&self.path, reason).into()
-    }
-}
-
-/// Reads a file once, as it is now.
-///
-/// # Errors
-/// The file cannot be read, or is wrong.
-pub fn read_once(path: &Path) -> Result<Vec<ServiceEvent>, ConfigErrors> {
-    let files = read_now(path, |_| true);
-    let files = files.map_err(|reason| ConfigError::of_file(path, reason.as_ref()))?;
-    match files.as_slice() {
-        [(found, document)] if found == path => Ok(listed(file::read_document(found, document)?)),
-        _ => Err(ConfigError::of_file(path, "expected a file").into()),
-    }
-}
-
-fn listed(services: Vec<Service>) -> Vec<ServiceEvent> {
-    let services = services.into_iter().map(|service| {
-        let name = service.name.clone();
-        Event::Upsert(name, Arc::new(service))
-    });
-    let begin = [Event::Init].into_iter();
-    begin.chain(services).chain([Event::InitDone]).collect()
-}
 
 /// A message of a source to the agent.
 ///
@@ -145,24 +35,18 @@ pub enum Told {
     Place(Place),
 }
 
-/// Follows a file, in a task of its own: a file must be left alone for a while before it is read, and a
-/// question to the agent must not begin that time anew. Each message of `again` reads the file, even if
-/// it did not change.
-pub async fn follow(
-    rank: usize,
-    mut file: FileSource,
-    mut again: mpsc::Receiver<()>,
-    told: mpsc::Sender<Told>,
-) {
-    loop {
-        let events = tokio::select! {
-            events = file.next() => events,
-            Some(()) = again.recv() => file.list().await,
-        };
-        if told.send(Told::Services(rank, events)).await.is_err() {
-            return;
-        }
-    }
+/// The beginning of an agent's life.
+#[derive(Debug)]
+pub struct Start {
+    /// The longest time that frontends of a former agent wait for sources that were not heard yet.
+    pub patience: Duration,
+    /// It is told the number of frontends when all sources have listed their services.
+    pub ready: oneshot::Sender<usize>,
+}
+
+impl Start {
+    /// The longest wait for sources, unless one is given.
+    pub const PATIENCE: Duration = Duration::from_secs(30);
 }
 
 /// Runs an agent while there are sources.
@@ -170,24 +54,41 @@ pub async fn run<M: Maps>(
     mut agent: Agent<M>,
     mut sources: mpsc::Receiver<Told>,
     questions: UnixListener,
+    start: Start,
 ) {
     let [mut sweep, mut retry, mut prune] = [SWEEP, RETRY, PRUNE].map(|period| {
         let mut timer = interval(period);
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         timer
     });
+    let names = agent
+        .services()
+        .sources()
+        .map(|(name, ..)| Arc::clone(name));
+    let mut journal = Journal::new(names.collect());
+    let mut ready = Some(start.ready);
+    let mut is_patient = true;
+    let patience = sleep(start.patience);
+    tokio::pin!(patience);
     loop {
+        if agent.services().has_synced()
+            && let Some(ready) = ready.take()
+        {
+            // Nobody may wait for it.
+            let _ = ready.send(agent.services().routes().len());
+        }
         tokio::select! {
             told = sources.recv() => match told {
-                Some(Told::Services(source, events)) => {
-                    report(&agent.handle(source, events));
-                    for warning in agent.take_warnings() {
-                        warn!("{warning}");
-                    }
-                }
-                Some(Told::Place(place)) => report(&agent.move_to(place)),
+                Some(told) => obey(&mut agent, told, &mut journal),
                 None => return,
             },
+            () = &mut patience, if is_patient => {
+                is_patient = false;
+                if ready.is_some() {
+                    journal.report_silence(agent.services());
+                    report(&agent.release());
+                }
+            }
             _ = sweep.tick(), if agent.has_garbage() => agent.sweep(),
             _ = retry.tick(), if agent.has_failed() => {
                 // A failure that lasts was reported when it began.
@@ -205,6 +106,63 @@ pub async fn run<M: Maps>(
                 Ok((stream, _)) => answer(&agent, stream),
                 Err(error) => warn!("the socket for questions: {error}"),
             },
+        }
+    }
+}
+
+fn obey<M: Maps>(agent: &mut Agent<M>, told: Told, journal: &mut Journal) {
+    match told {
+        Told::Services(source, events) => {
+            journal.report(source, &events);
+            agent.note_failures(source, &events, SystemTime::now());
+            report(&agent.handle(source, events));
+            for warning in agent.take_warnings() {
+                warn!("{warning}");
+            }
+        }
+        Told::Place(place) => report(&agent.move_to(place)),
+    }
+}
+
+/// The log of what sources say of themselves. A failure that lasts is said once.
+#[derive(Debug)]
+struct Journal {
+    sources: Vec<(Arc<str>, Option<Arc<str>>)>,
+}
+
+impl Journal {
+    fn new(names: Vec<Arc<str>>) -> Self {
+        Self {
+            sources: names.into_iter().map(|name| (name, None)).collect(),
+        }
+    }
+
+    fn report(&mut self, source: usize, events: &[ServiceEvent]) {
+        let Some((name, failure)) = self.sources.get_mut(source) else {
+            return;
+        };
+        for event in events {
+            match event {
+                Event::Failed(reason) if failure.as_ref() != Some(reason) => {
+                    for line in reason.lines() {
+                        error!("source {name}: {line}; its last services stay");
+                    }
+                    *failure = Some(Arc::clone(reason));
+                }
+                Event::InitDone if failure.take().is_some() => {
+                    info!("source {name}: it works again");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn report_silence(&self, services: &Services) {
+        for (name, status) in services.silent() {
+            warn!(
+                "source {name} has not listed its services ({status}); nothing waits for it any more, \
+                 and frontends that no source knows stay until it has"
+            );
         }
     }
 }

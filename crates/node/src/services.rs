@@ -339,6 +339,13 @@ impl Services {
         sources.map(|(_, name)| name).collect()
     }
 
+    /// The sources that have not listed their services, with their state.
+    pub fn silent(&self) -> impl Iterator<Item = (&Arc<str>, &Status)> {
+        let sources = self.sources.iter().enumerate();
+        let silent = sources.filter(|(rank, _)| !self.merged.has_listed(*rank));
+        silent.map(|(rank, name)| (name, self.merged.status(rank)))
+    }
+
     /// The number of sources that have listed their services.
     pub fn heard(&self) -> usize {
         let ranks = 0..self.sources.len();

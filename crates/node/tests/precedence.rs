@@ -12,9 +12,9 @@ use std::fs;
 use std::sync::Arc;
 
 use crowfly_node::agent::Agent;
+use crowfly_node::file::{FileSource, no_settings};
 use crowfly_node::maps::memory::MemoryMaps;
 use crowfly_node::model::Place;
-use crowfly_node::serve::FileSource;
 use crowfly_node::services::{ServiceEvent, Services};
 use crowfly_source::Event;
 
@@ -190,7 +190,7 @@ fn a_silent_source_is_not_waited_for_for_ever() {
     let name = crowfly_node::model::ServiceName::new("default", "web");
     agent.handle(1, vec![Event::Delete(name)]);
     let none = vec![Event::Init, Event::InitDone];
-    agent.handle(0, none.clone());
+    agent.handle(0, none);
     assert_eq!(in_maps(&agent), [""; 0]);
 }
 
@@ -205,7 +205,7 @@ fn a_restart_does_not_take_remote_backends_away() {
     before.handle(0, global(0));
     before.handle(1, golden::listed(remote));
     assert_eq!(in_maps(&before), ["10.245.0.1:80"]);
-    let mut agent = restart(before, &["kubernetes", "kvstore"]);
+    let mut agent = restart(&before, &["kubernetes", "kvstore"]);
     assert_eq!(agent.handle(0, global(0)).switched, 0);
     assert_eq!(in_maps(&agent), ["10.245.0.1:80"], "kvstore is silent");
     assert_eq!(agent.handle(1, golden::listed(remote)).switched, 0);
@@ -243,10 +243,10 @@ fn restarted(more: &[&str]) -> Agent<MemoryMaps> {
             .filter(|it| matches!(it, Event::Upsert(..)));
         before.handle(0, upserts.collect());
     }
-    restart(before, &["kubernetes", "kvstore"])
+    restart(&before, &["kubernetes", "kvstore"])
 }
 
-fn restart(before: Agent<MemoryMaps>, sources: &[&str]) -> Agent<MemoryMaps> {
+fn restart(before: &Agent<MemoryMaps>, sources: &[&str]) -> Agent<MemoryMaps> {
     let maps = before.reconciler().maps().clone();
     let sources = sources.iter().map(|name| Arc::from(*name)).collect();
     Agent::new(Services::new(sources, Place::default()), maps).unwrap()
@@ -272,9 +272,10 @@ async fn a_bad_file_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.yaml");
     fs::write(&path, yaml("web", "10.96.0.1", &[80], "10.244.1.1")).unwrap();
-    let mut source = FileSource::new(path.clone());
+    let mut source = FileSource::new(path.clone(), no_settings);
     let mut agent = agent(&["file"]);
-    agent.handle(FIRST, source.first().await.unwrap());
+    let first = source.first().await.unwrap();
+    agent.handle(FIRST, first.listing(&path).unwrap());
     assert_eq!(targets(&agent, 80), ["10.244.1.1:80"]);
 
     for bad in ["", "services:\n- name: web\n  cluster_ip: 10.96.0.1\n"] {
@@ -298,10 +299,16 @@ async fn a_bad_file_changes_nothing() {
 async fn the_first_file_must_be_good() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.yaml");
-    let missing = FileSource::new(path.clone()).first().await.unwrap_err();
+    let missing = FileSource::new(path.clone(), no_settings)
+        .first()
+        .await
+        .unwrap_err();
     assert!(missing.to_string().contains("node.yaml"), "{missing}");
     fs::write(&path, "").unwrap();
-    let empty = FileSource::new(path).first().await.unwrap_err();
+    let empty = FileSource::new(path, no_settings)
+        .first()
+        .await
+        .unwrap_err();
     assert!(empty.to_string().contains("`services: []`"), "{empty}");
 }
 

@@ -11,14 +11,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use crowfly_node::agent::Agent;
+use crowfly_node::file::{FileSource, no_settings};
 use crowfly_node::maps::memory::MemoryMaps;
 use crowfly_node::model::Place;
-use crowfly_node::serve::{self, FileSource};
+use crowfly_node::serve::{self, Start};
 use crowfly_node::services::Services;
 use crowfly_node::view::View;
 use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -32,16 +33,22 @@ async fn questions_do_not_hold_up_a_change() {
         folder.path().join("socket"),
     );
     fs::write(&config, services("10.244.1.1")).unwrap();
-    let mut file = FileSource::new(config.clone());
-    let first = file.first().await.unwrap();
+    let mut file = FileSource::new(config.clone(), no_settings);
+    let first = file.first().await.unwrap().listing(&config).unwrap();
     let table = Services::new(vec!["file".into()], Place::default());
     let mut agent = Agent::new(table, MemoryMaps::default()).unwrap();
     agent.handle(0, first);
     let questions = UnixListener::bind(&socket).unwrap();
     let (again, reread) = mpsc::channel(1);
     let (told, sources) = mpsc::channel(1);
-    tokio::spawn(serve::follow(0, file, reread, told));
-    tokio::spawn(serve::run(agent, sources, questions));
+    let (ready, is_ready) = oneshot::channel();
+    let start = Start {
+        patience: Start::PATIENCE,
+        ready,
+    };
+    tokio::spawn(file.run(Some(0), reread, told));
+    tokio::spawn(serve::run(agent, sources, questions, start));
+    assert_eq!(is_ready.await, Ok(1));
 
     assert_eq!(backend(&ask(&socket).await), "10.244.1.1:8080");
     fs::write(&config, services("10.244.1.2")).unwrap();

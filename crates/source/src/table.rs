@@ -5,6 +5,7 @@
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::Event;
@@ -55,6 +56,17 @@ pub enum Status {
     Synced,
     /// It was cut off for this reason. Its last values are kept.
     Failed(Arc<str>),
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent => f.write_str("silent"),
+            Self::Listing => f.write_str("listing"),
+            Self::Synced => f.write_str("synced"),
+            Self::Failed(reason) => write!(f, "failed: {reason}"),
+        }
+    }
 }
 
 /// A key whose value is not what it was.

@@ -4,6 +4,8 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand};
 
+use super::settings::{MachineSettings, PINS, PlaceSettings, SOCKET, SourceName, Span};
+
 /// Route ClusterIPs on this machine: an eBPF program sends connections straight to a backend
 ///
 /// The programs of a cgroup connect to a ClusterIP, and the kernel replaces it by the address of a
@@ -11,9 +13,16 @@ use clap::{Args, Subcommand};
 /// check` says what is missing. It serves ClusterIPs over TCP and UDP, and no NodePort, LoadBalancer
 /// or externalIPs.
 ///
-/// Services come from a file, which is read again when it has changed and then stayed the same for
-/// 100 ms, or at SIGHUP. A bad or empty file changes nothing: the last good services stay, and the
-/// log names file, line and field. Connections are routed on while the agent is down.
+/// Services come from independent sources. A ClusterIP belongs to the first source that has it. A
+/// source that fails keeps its last services in force, and the others go on. Connections are routed on
+/// while the agent is down.
+///
+/// The file has settings and services. It is read again when it has changed and then stayed the same
+/// for 100 ms, or at SIGHUP. A bad or empty file changes nothing: the last good services stay, and the
+/// log names file, line and field. Settings are read at the start. A flag counts more than a variable
+/// of the environment, and that more than the file.
+///
+/// Prints `routing N frontends in CGROUP` once every source has listed its services.
 #[derive(Args, Clone, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -41,13 +50,8 @@ pub struct NodeArgs {
     #[command(subcommand)]
     pub command: Option<NodeCommand>,
 
-    /// A YAML or JSON file with the services
-    #[arg(
-        long,
-        value_name = "FILE",
-        required = true,
-        env = "CROWFLY_NODE_CONFIG"
-    )]
+    /// A YAML or JSON file with settings and services
+    #[arg(long, value_name = "FILE", env = "CROWFLY_NODE_CONFIG")]
     pub config: Option<PathBuf>,
 
     /// Print what would be programmed, and program nothing
@@ -58,41 +62,37 @@ pub struct NodeArgs {
     #[arg(long, requires = "dry_run")]
     pub json: bool,
 
-    /// The name of this node, for internalTrafficPolicy and PreferSameNode
-    #[arg(long, value_name = "NAME", env = "CROWFLY_NODE_NAME")]
-    pub node_name: Option<String>,
-
-    /// The zone of this node, for PreferSameZone
-    #[arg(long, value_name = "ZONE", env = "CROWFLY_NODE_ZONE")]
-    pub zone: Option<String>,
-
-    /// The kernel's side of the agent
-    #[command(flatten)]
-    pub machine: MachineArgs,
-
-    /// The room in the maps for frontends; maps that exist keep theirs
+    /// The longest time that a dry run waits for sources
     #[arg(
         long,
-        value_name = "N",
-        default_value_t = 65_536,
-        value_parser = clap::value_parser!(u32).range(1..=16_777_216),
-        env = "CROWFLY_NODE_MAX_FRONTENDS"
+        value_name = "DURATION",
+        requires = "dry_run",
+        default_value = "10s"
     )]
-    pub max_frontends: u32,
+    pub timeout: Span,
 
-    /// The room in the maps for backends, summed over all frontends; maps that exist keep theirs
+    /// The place of this machine
+    #[command(flatten)]
+    pub place: PlaceSettings,
+
+    /// The order of sources: a ClusterIP belongs to the first one that has it
+    /// [default: kubernetes,kvstore,xds,file]
     #[arg(
         long,
-        value_name = "N",
-        default_value_t = 524_288,
-        value_parser = clap::value_parser!(u32).range(1..=16_777_216),
-        env = "CROWFLY_NODE_MAX_BACKENDS"
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        env = "CROWFLY_NODE_SOURCES"
     )]
-    pub max_backends: u32,
+    pub sources: Option<Vec<SourceName>>,
 
-    /// The socket on which the agent answers `services` and `trace`
+    /// The longest time after a restart that routes wait for sources that were not heard yet
+    /// [default: 30s]
+    #[arg(long, value_name = "DURATION", env = "CROWFLY_NODE_START_TIMEOUT")]
+    pub start_timeout: Option<Span>,
+
+    /// The kernel's side of the agent, and its socket
     #[command(flatten)]
-    pub socket: SocketArgs,
+    pub machine: MachineSettings,
 }
 
 impl NodeArgs {
@@ -113,7 +113,7 @@ pub struct MachineArgs {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/sys/fs/bpf/crowfly",
+        default_value = PINS,
         env = "CROWFLY_NODE_PINS"
     )]
     pub pins: PathBuf,
@@ -126,7 +126,7 @@ pub struct SocketArgs {
     #[arg(
         long,
         value_name = "PATH",
-        default_value = "/run/crowfly/node.sock",
+        default_value = SOCKET,
         env = "CROWFLY_NODE_SOCKET"
     )]
     pub socket: PathBuf,

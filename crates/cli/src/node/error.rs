@@ -8,12 +8,18 @@ use crowfly_node::maps::MapError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// The file of services is bad.
+    /// The file is bad.
     #[error(transparent)]
     Config(#[from] crowfly_node::ConfigErrors),
-    /// The file of services was not given.
-    #[error("expected --config")]
-    NoConfig,
+    /// There is nothing to read services from.
+    #[error("no source of services: give a file with `services` by --config")]
+    NoSource,
+    /// The order of sources is wrong.
+    #[error("sources: {0}")]
+    Order(String),
+    /// A dry run did not hear all sources.
+    #[error("{0}")]
+    Silent(String),
     /// The kernel does not route.
     #[cfg(target_os = "linux")]
     #[error("cannot route; `crowfly node check` says what is missing")]

@@ -1,11 +1,9 @@
 //! `crowfly node check` and `crowfly node clean`: the machine, without an agent.
 
 #[cfg(target_os = "linux")]
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[cfg(target_os = "linux")]
-use super::command::MachineArgs;
 use super::{
     NodeError,
     command::{CheckArgs, CleanArgs},
@@ -23,9 +21,9 @@ pub(super) fn clean(_: &CleanArgs) -> Result<(), NodeError> {
 
 /// The cgroup whose programs are routed.
 #[cfg(target_os = "linux")]
-pub(super) fn cgroup(args: &MachineArgs) -> Result<PathBuf, NodeError> {
-    let given = args.cgroup.clone();
+pub(super) fn cgroup(given: Option<&Path>) -> Result<PathBuf, NodeError> {
     given
+        .map(Path::to_owned)
         .or_else(crowfly_node::check::default_cgroup)
         .ok_or(NodeError::NoCgroup)
 }
@@ -35,7 +33,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, NodeError> {
     use crate::output;
 
     // Without any, the finding names the usual place.
-    let cgroup = cgroup(&args.machine).unwrap_or_else(|_| "/sys/fs/cgroup".into());
+    let cgroup = cgroup(args.machine.cgroup.as_deref()).unwrap_or_else(|_| "/sys/fs/cgroup".into());
     let findings = crowfly_node::check::check(&cgroup, &args.machine.pins);
     if args.json {
         output::line(serde_json::to_string_pretty(&findings)?);

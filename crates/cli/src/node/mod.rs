@@ -1,18 +1,22 @@
 //! `crowfly node`: the node agent of the `crowfly-node` crate from the command line.
 //!
-//! The agent runs with `crowfly node --config FILE`. Its sub-commands ask it, or the machine.
+//! The agent runs with `crowfly node`. Its sub-commands ask it, or the machine.
 
 mod ask;
 mod command;
 mod error;
 mod machine;
 mod run;
+mod settings;
+mod sources;
 mod text;
 
 pub use command::{NodeArgs, NodeCommand};
 pub use error::NodeError;
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
+
+use crowfly_node::{ConfigErrors, file::Contents};
 
 /// Runs the agent, or one of its sub-commands.
 ///
@@ -20,11 +24,20 @@ use std::process::ExitCode;
 /// The agent cannot run, or there is none to ask.
 pub async fn run(args: NodeArgs) -> Result<ExitCode, NodeError> {
     match &args.command {
-        None => run::run(args).await?,
+        None => return run::run(args).await,
         Some(NodeCommand::Services(ask)) => ask::services(ask).await?,
         Some(NodeCommand::Trace(trace)) => return ask::trace(trace).await,
         Some(NodeCommand::Check(check)) => return machine::check(check),
         Some(NodeCommand::Clean(clean)) => machine::clean(clean)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a configuration file of the agent, and tells everything that is wrong with it.
+///
+/// # Errors
+/// Every problem of the file, each with its line and field.
+pub fn check_config(file: &Path, text: &str) -> Result<(), ConfigErrors> {
+    let contents = Contents::read(file, text)?;
+    ConfigErrors::check(settings::check(file, &contents.settings), ())
 }

@@ -1,46 +1,64 @@
-//! `crowfly node --config FILE`.
+//! `crowfly node`: the agent, or with `--dry-run` what it would do.
 
-use crowfly_node::{
-    agent::Agent,
-    maps::memory::MemoryMaps,
-    model::Place,
-    serve::{FILE_SOURCE, read_once},
-    services::Services,
-};
+use std::{process::ExitCode, time::SystemTime};
 
-use super::{NodeArgs, NodeError, text};
+use crowfly_node::{agent::Agent, maps::memory::MemoryMaps, serve::Told};
+use tokio::time::{Instant, timeout_at};
+
+use super::{NodeArgs, NodeError, sources::Configured, text};
 use crate::output;
 
-pub(super) async fn run(mut args: NodeArgs) -> Result<(), NodeError> {
-    let config = args.config.take().ok_or(NodeError::NoConfig)?;
-    let place = Place {
-        node: args.node_name.as_deref().map(Into::into),
-        zone: args.zone.as_deref().map(Into::into),
-    };
-    let services = Services::new(vec![FILE_SOURCE.into()], place);
-    if !args.dry_run {
-        return agent::run(&args, config, services).await;
+pub(super) async fn run(args: NodeArgs) -> Result<ExitCode, NodeError> {
+    let configured = Configured::read(&args).await?;
+    if args.dry_run {
+        return dry_run(&args, configured).await;
     }
-    let mut agent = Agent::new(services, MemoryMaps::default())?;
-    agent.handle(0, read_once(&config)?);
+    agent::run(configured).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Hears every source once, or as long as the user is willing to wait, and prints what follows.
+async fn dry_run(args: &NodeArgs, configured: Configured) -> Result<ExitCode, NodeError> {
+    let mut agent = Agent::new(configured.services(), MemoryMaps::default())?;
+    let (_sources, mut told) = configured.start();
+    let deadline = Instant::now() + args.timeout.0;
+    while !agent.services().has_synced() {
+        match timeout_at(deadline, told.recv()).await {
+            Ok(Some(Told::Services(source, events))) => {
+                agent.note_failures(source, &events, SystemTime::now());
+                agent.handle(source, events);
+            }
+            Ok(Some(Told::Place(place))) => drop(agent.move_to(place)),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    for warning in agent.take_warnings() {
+        tracing::warn!("{warning}");
+    }
     let view = agent.view()?;
     if args.json {
         output::line(serde_json::to_string_pretty(&view)?);
     } else {
         output::line(text::services(&view));
     }
-    Ok(())
+    let silent = agent.services().silent();
+    let silent: Vec<String> = silent
+        .map(|(name, status)| format!("{name} ({status})"))
+        .collect();
+    if silent.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (timeout, silent) = (args.timeout, silent.join(", "));
+    Err(NodeError::Silent(format!(
+        "this is not all: within {timeout} there was no listing of {silent}; --timeout waits longer"
+    )))
 }
 
 #[cfg(not(target_os = "linux"))]
 mod agent {
-    use std::path::PathBuf;
+    use super::super::{NodeError, sources::Configured};
 
-    use crowfly_node::services::Services;
-
-    use super::super::{NodeArgs, NodeError};
-
-    pub(super) async fn run(_: &NodeArgs, _: PathBuf, _: Services) -> Result<(), NodeError> {
+    pub(super) async fn run(_: Configured) -> Result<(), NodeError> {
         Err(NodeError::NotLinux)
     }
 }
@@ -51,65 +69,63 @@ mod agent {
         fs::{self, Permissions},
         io,
         os::unix::fs::PermissionsExt,
-        path::{Path, PathBuf},
+        path::Path,
     };
 
     use crowfly_node::{
         agent::Agent,
         maps::ebpf::{Capacity, EbpfMaps, Settings},
-        serve::{self, FileSource},
-        services::Services,
+        serve::{self, Start},
     };
     use tokio::net::{UnixListener, UnixStream};
-    use tokio::sync::mpsc;
+    use tokio::sync::oneshot;
     use tracing::info;
 
-    use super::super::{NodeArgs, NodeError, machine};
+    use super::super::{NodeError, machine, sources::Configured};
     use crate::{
         output,
         signal::{Termination, hangup},
     };
 
-    pub(super) async fn run(
-        args: &NodeArgs,
-        config: PathBuf,
-        services: Services,
-    ) -> Result<(), NodeError> {
+    pub(super) async fn run(configured: Configured) -> Result<(), NodeError> {
         let mut termination = Termination::listen().map_err(NodeError::Signals)?;
         let mut hangup = hangup().map_err(NodeError::Signals)?;
-        // A bad file must not touch the maps that a former agent left.
-        let mut file = FileSource::new(config);
-        let first = file.first().await?;
-        let socket = args.socket.socket.as_path();
-        let questions = listen(socket).await?;
-        let _removed = Removed(socket);
+        let machine = configured.settings.machine.clone();
+        let socket = machine.socket();
+        let questions = listen(&socket).await?;
+        let _removed = Removed(&socket);
+        let (frontends, slots) = machine.room();
         let settings = Settings {
-            cgroup: machine::cgroup(&args.machine)?,
-            pins: args.machine.pins.clone(),
-            capacity: Capacity {
-                frontends: args.max_frontends,
-                slots: args.max_backends,
-            },
+            cgroup: machine::cgroup(machine.cgroup.as_deref())?,
+            pins: machine.pins(),
+            capacity: Capacity { frontends, slots },
         };
-        let mut agent = Agent::new(services, EbpfMaps::install(&settings)?)?;
-        serve::report(&agent.handle(0, first));
-        let frontends = agent.services().routes().len();
-        let cgroup = settings.cgroup.display();
-        output::line(format_args!("routing {frontends} frontends in {cgroup}"));
+        let agent = Agent::new(configured.services(), EbpfMaps::install(&settings)?)?;
 
-        let (reread, again) = mpsc::channel(1);
-        let (told, sources) = mpsc::channel(1);
-        tokio::spawn(serve::follow(0, file, again, told));
-        let agent = serve::run(agent, sources, questions);
+        let patience = configured.settings.start_timeout;
+        let (ready, mut is_ready) = oneshot::channel();
+        let start = Start {
+            patience: patience.map_or(Start::PATIENCE, |patience| patience.0),
+            ready,
+        };
+        let (sources, told) = configured.start();
+        let agent = serve::run(agent, told, questions, start);
         tokio::pin!(agent);
+        let mut is_announced = false;
         loop {
             tokio::select! {
                 () = &mut agent => break,
                 () = termination.recv() => break,
+                frontends = &mut is_ready, if !is_announced => {
+                    is_announced = true;
+                    if let Ok(frontends) = frontends {
+                        let cgroup = settings.cgroup.display();
+                        output::line(format_args!("routing {frontends} frontends in {cgroup}"));
+                    }
+                }
                 _ = hangup.recv() => {
-                    info!("SIGHUP: reading the services again");
-                    // If one is waiting, the file is read after this signal anyway.
-                    let _ = reread.try_send(());
+                    info!("SIGHUP: reading the file again");
+                    sources.reread();
                 }
             }
         }

@@ -45,13 +45,18 @@ fn head(view: &View) -> String {
     let zone = view.zone.as_deref().unwrap_or("(none)");
     let _ = writeln!(text, "node {}, zone {}", printable(node), printable(zone));
     for source in &view.sources {
-        let status = printable(&source.status);
+        let (name, status) = (&source.name, printable(&source.status));
         let services = source.services;
-        let _ = writeln!(
-            text,
-            "source {}: {status}, {services} services",
-            source.name
-        );
+        let _ = write!(text, "source {name}: {status}, {services} services");
+        if let Some(error) = &source.last_error {
+            let (at, reason) = (printable(&error.at), printable(&error.reason));
+            // While it lasts, the status has the reason.
+            match source.status.starts_with("failed") {
+                true => drop(write!(text, ", since {at}")),
+                false => drop(write!(text, "; last error at {at}: {reason}")),
+            }
+        }
+        text.push('\n');
     }
     text
 }
@@ -81,6 +86,13 @@ fn frontend(frontend: &FrontendView, in_full: bool) -> String {
     text.push('\n');
     if let Some(error) = &frontend.error {
         let _ = writeln!(text, "  ! not in force: {}", printable(error));
+    }
+    if !frontend.waits_for.is_empty() {
+        let sources = frontend.waits_for.join(", ");
+        let _ = writeln!(
+            text,
+            "  ! not in force yet: as before the restart, until {sources} listed its services"
+        );
     }
     for shadowed in &frontend.shadowed {
         let ShadowedView {

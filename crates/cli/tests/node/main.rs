@@ -16,6 +16,7 @@ mod lab;
 mod lifecycle;
 mod probe;
 mod routing;
+mod settings;
 
 /// Not a test: the process that [`lab::Probe`] starts. Without its variable it does nothing.
 #[test]

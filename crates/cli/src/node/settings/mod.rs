@@ -1,0 +1,93 @@
+//! The settings of an agent: each by a flag, by a variable of the environment, or in the file, and the
+//! first of these counts.
+//!
+//! Each section is one type that clap and serde both read, so that no setting is missing in one of them.
+
+mod machine;
+mod order;
+mod place;
+mod value;
+
+use std::path::Path;
+
+use crowfly_node::{file::Section, model::Place};
+use crowfly_source::yaml::{ConfigError, Problem};
+use serde::Deserialize;
+
+pub(super) use machine::{MachineSettings, PINS, SOCKET};
+pub(super) use order::{SourceName, sort};
+pub(super) use place::PlaceSettings;
+pub(super) use value::Span;
+
+use super::NodeArgs;
+
+/// The settings that a file has.
+#[derive(Debug, Default)]
+pub(super) struct FileSettings {
+    node: PlaceSettings,
+    sources: Option<Vec<SourceName>>,
+    machine: MachineSettings,
+    start_timeout: Option<Span>,
+}
+
+const SECTIONS: &str = "services, node, sources, machine, start_timeout";
+
+impl FileSettings {
+    /// Reads the settings of a file, as far as they are right, and tells what is wrong with the others.
+    pub(super) fn read(file: &Path, sections: &[Section]) -> (Self, Vec<ConfigError>) {
+        let mut settings = Self::default();
+        let mut errors = Vec::new();
+        for section in sections {
+            let result = match section.key.text.as_str() {
+                "node" => take(&mut settings.node, section),
+                "sources" => take(&mut settings.sources, section),
+                "machine" => take(&mut settings.machine, section),
+                "start_timeout" => take(&mut settings.start_timeout, section),
+                _ => Err(Problem {
+                    at: Some(section.key.at),
+                    path: section.key.text.clone(),
+                    message: format!("unknown field, expected one of {SECTIONS}"),
+                }),
+            };
+            errors.extend(result.err().map(|problem| ConfigError {
+                file: file.to_owned(),
+                at: problem.at,
+                path: problem.path,
+                message: problem.message,
+            }));
+        }
+        (settings, errors)
+    }
+}
+
+/// Tells what is wrong with the settings of a file.
+pub(super) fn check(file: &Path, sections: &[Section]) -> Vec<ConfigError> {
+    FileSettings::read(file, sections).1
+}
+
+fn take<'a, T: Deserialize<'a>>(to: &mut T, section: &'a Section) -> Result<(), Problem> {
+    *to = section.value.read(&section.key.text)?;
+    Ok(())
+}
+
+/// The settings that are in force.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) place: Place,
+    /// The order of sources, if one is given.
+    pub(super) order: Option<Vec<SourceName>>,
+    pub(super) machine: MachineSettings,
+    pub(super) start_timeout: Option<Span>,
+}
+
+impl Settings {
+    /// The settings of flags and environment, and of a file where these say nothing.
+    pub(super) fn new(args: &NodeArgs, file: FileSettings) -> Self {
+        Self {
+            place: args.place.clone().or(file.node).into_place(),
+            order: args.sources.clone().or(file.sources),
+            machine: args.machine.clone().or(file.machine),
+            start_timeout: args.start_timeout.or(file.start_timeout),
+        }
+    }
+}

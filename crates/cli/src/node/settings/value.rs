@@ -1,0 +1,62 @@
+//! Values of settings, which flags and files write in the same way.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Deserializer, de};
+
+use crate::args;
+
+/// A time of more than zero, such as `30s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        args::positive_duration(text).map(Self)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// The room of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room(pub u32);
+
+impl Room {
+    const MOST: u32 = 1 << 24;
+
+    fn new(room: u32) -> Result<Self, String> {
+        match (1..=Self::MOST).contains(&room) {
+            true => Ok(Self(room)),
+            false => Err(format!("expected 1 to {}, got {room}", Self::MOST)),
+        }
+    }
+}
+
+impl FromStr for Room {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let room = text.parse().map_err(|_| "expected a number".to_owned())?;
+        Self::new(room)
+    }
+}
+
+impl<'de> Deserialize<'de> for Room {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(u32::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}

@@ -1,0 +1,161 @@
+//! The sources of an agent: which there are, in which order, and their tasks.
+
+use std::{path::PathBuf, sync::Arc};
+
+use crowfly_node::{
+    file::FileSource,
+    serve::Told,
+    services::{ServiceEvent, Services},
+};
+use crowfly_source::Event;
+use futures_util::future::BoxFuture;
+use tokio::{sync::mpsc, task::JoinSet};
+
+use super::{
+    NodeArgs, NodeError,
+    settings::{self, FileSettings, Settings, SourceName},
+};
+
+/// Events of sources that wait for the agent. A source waits if there are more.
+const ROOM: usize = 64;
+
+/// A task that tells services to the agent, made with the rank of its source.
+type Run = Box<dyn FnOnce(usize, mpsc::Sender<Told>) -> BoxFuture<'static, ()> + Send>;
+
+/// An agent that is configured, and does nothing yet.
+pub(super) struct Configured {
+    pub(super) settings: Settings,
+    /// The sources, the one that wins first.
+    sources: Vec<(SourceName, Run)>,
+    /// Reads the file again.
+    reread: mpsc::Sender<()>,
+    /// The task that looks for changed settings in a file that is no source.
+    watch: Option<Run>,
+}
+
+/// Sources at work. They end when this is dropped.
+pub(super) struct Sources {
+    reread: mpsc::Sender<()>,
+    _tasks: JoinSet<()>,
+}
+
+impl Configured {
+    /// Reads the settings. Nothing is changed on the machine.
+    ///
+    /// # Errors
+    /// A setting is wrong, or there is no source.
+    pub(super) async fn read(args: &NodeArgs) -> Result<Self, NodeError> {
+        let (reread, again) = mpsc::channel(1);
+        let mut sources: Vec<(SourceName, Run)> = Vec::new();
+        let mut watch = None;
+        let mut of_file = FileSettings::default();
+        if let Some(path) = &args.config {
+            let file = ConfigFile::read(path.clone(), again).await?;
+            of_file = file.settings;
+            match file.services {
+                true => sources.push((SourceName::File, file.run)),
+                false => watch = Some(file.run),
+            }
+        }
+        let settings = Settings::new(args, of_file);
+        settings::sort(&mut sources, settings.order.as_deref())?;
+        if sources.is_empty() {
+            return Err(NodeError::NoSource);
+        }
+        Ok(Self {
+            settings,
+            sources,
+            reread,
+            watch,
+        })
+    }
+
+    /// A table without services, of these sources.
+    pub(super) fn services(&self) -> Services {
+        let names = self.sources.iter().map(|(name, _)| name.as_str().into());
+        Services::new(names.collect(), self.settings.place.clone())
+    }
+
+    /// Starts the sources. The second value has what they tell.
+    pub(super) fn start(self) -> (Sources, mpsc::Receiver<Told>) {
+        let (tell, told) = mpsc::channel(ROOM);
+        let mut tasks = JoinSet::new();
+        for (rank, (_, run)) in self.sources.into_iter().enumerate() {
+            tasks.spawn(guarded(rank, run, tell.clone()));
+        }
+        if let Some(watch) = self.watch {
+            tasks.spawn(watch(usize::MAX, tell));
+        }
+        let sources = Sources {
+            reread: self.reread,
+            _tasks: tasks,
+        };
+        (sources, told)
+    }
+}
+
+impl Sources {
+    /// Reads the file again, although it did not change.
+    pub(super) fn reread(&self) {
+        // If one is waiting, the file is read after this call anyway.
+        let _ = self.reread.try_send(());
+    }
+}
+
+/// Runs a source. If it ends or panics, that is a failure of it: its last services stay.
+async fn guarded(rank: usize, run: Run, tell: mpsc::Sender<Told>) {
+    let mut task = JoinSet::new();
+    task.spawn(run(rank, tell.clone()));
+    let reason = match task.join_next().await {
+        Some(Err(error)) => format!("it ended: {error}"),
+        _ => "it ended".to_owned(),
+    };
+    let failed = Event::Failed(Arc::from(reason));
+    // If the agent is gone, nobody needs to know.
+    let _ = tell.send(Told::Services(rank, vec![failed])).await;
+}
+
+/// The configuration file.
+struct ConfigFile {
+    settings: FileSettings,
+    /// True if it has services.
+    services: bool,
+    run: Run,
+}
+
+impl ConfigFile {
+    async fn read(path: PathBuf, again: mpsc::Receiver<()>) -> Result<Self, NodeError> {
+        let mut file = FileSource::new(path.clone(), settings::check);
+        let contents = file.first().await?;
+        let (settings, _) = FileSettings::read(&path, &contents.settings);
+        let services = contents.services.is_some();
+        let first = match services {
+            true => contents.listing(&path)?,
+            false => Vec::new(),
+        };
+        let run: Run = Box::new(move |rank, tell| {
+            Box::pin(follow(file, services.then_some(rank), first, again, tell))
+        });
+        Ok(Self {
+            settings,
+            services,
+            run,
+        })
+    }
+}
+
+async fn follow(
+    file: FileSource,
+    rank: Option<usize>,
+    first: Vec<ServiceEvent>,
+    again: mpsc::Receiver<()>,
+    tell: mpsc::Sender<Told>,
+) {
+    if let Some(rank) = rank {
+        let told = tell.send(Told::Services(rank, first)).await;
+        if told.is_err() {
+            return;
+        }
+    }
+    file.run(rank, again, tell).await;
+}

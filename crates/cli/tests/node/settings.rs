@@ -1,0 +1,127 @@
+//! Settings by flag, environment and file. A dry run shows them, and needs neither root nor a kernel that
+//! routes.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const SERVICES: &str = "services: []\n";
+
+/// A flag counts more than a variable of the environment, and that more than the file.
+#[test]
+fn a_flag_counts_more_than_the_environment_and_that_more_than_the_file() {
+    let try_it = Try::new(&format!(
+        "node: {{ name: of-file, zone: of-file }}\n{SERVICES}"
+    ));
+    let place = |environment: &[(&str, &str)], flags: &[&str]| {
+        let json = try_it.json(environment, flags);
+        let text = |field: &str| json[field].as_str().unwrap().to_owned();
+        (text("node"), text("zone"))
+    };
+    let of = |node: &str, zone: &str| (node.to_owned(), zone.to_owned());
+    assert_eq!(place(&[], &[]), of("of-file", "of-file"));
+    let environment = [("CROWFLY_NODE_ZONE", "of-environment")];
+    assert_eq!(place(&environment, &[]), of("of-file", "of-environment"));
+    assert_eq!(
+        place(&environment, &["--zone", "of-flag"]),
+        of("of-file", "of-flag")
+    );
+}
+
+/// A wrong setting is refused with file, line and field; and so is one that is wrong in a flag.
+#[test]
+fn a_wrong_setting_is_named() {
+    for (config, flags, expected) in [
+        (
+            "node:\n  nam: a\nservices: []\n",
+            &[][..],
+            "node.yaml:2:3: node.nam: unknown field, expected one of name, zone",
+        ),
+        (
+            "services: []\nsources: [xds, etcd]\n",
+            &[],
+            "node.yaml:2:16: sources[1]: expected one of kubernetes, kvstore, xds, file, got \"etcd\"",
+        ),
+        (
+            "services: []\nmachine: { max_backends: 0 }\n",
+            &[],
+            "node.yaml:2:26: machine.max_backends: expected 1 to 16777216, got 0",
+        ),
+        (
+            "services: []\nstart_timeout: soon\n",
+            &[],
+            "node.yaml:2:16: start_timeout: ",
+        ),
+        (
+            "services: []\nnodes: {}\n",
+            &[],
+            "node.yaml:2:1: nodes: unknown field, expected one of services, node, ",
+        ),
+        (
+            "services: []\nnode: {}\n---\nnode: {}\n",
+            &[],
+            "node.yaml:4:7: node: it is given twice",
+        ),
+        (
+            "node: { zone: a }\n",
+            &[],
+            "no source of services: give a file with `services` by --config",
+        ),
+        (
+            SERVICES,
+            &["--sources", "file,file"],
+            "sources: expected each source once, got file twice",
+        ),
+        (
+            SERVICES,
+            &["--sources", "kubernetes"],
+            "sources: file is a source that is in use, and the order lacks it",
+        ),
+        (SERVICES, &["--max-frontends", "x"], "expected a number"),
+        (SERVICES, &["--timeout", "0s"], "expected more than zero"),
+    ] {
+        let (ok, text) = Try::new(config).run(&[], flags);
+        assert!(!ok && text.contains(expected), "{config}\n{text}");
+    }
+}
+
+/// All that is wrong is named at once.
+#[test]
+fn all_wrong_settings_are_named_at_once() {
+    let (ok, text) = Try::new("node: 7\nsources: x\nmachine: { pin: a }\n").run(&[], &[]);
+    assert!(!ok);
+    for field in ["1:7: node:", "2:10: sources:", "3:12: machine.pin:"] {
+        assert!(text.contains(field), "{text}");
+    }
+}
+
+/// A configuration file, and dry runs with it.
+struct Try {
+    folder: TempDir,
+}
+
+impl Try {
+    fn new(config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("node.yaml"), config).unwrap();
+        Self { folder }
+    }
+
+    fn run(&self, environment: &[(&str, &str)], flags: &[&str]) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crowfly"));
+        command.args(["node", "--dry-run", "--config"]);
+        command.arg(self.folder.path().join("node.yaml"));
+        command.args(flags).envs(environment.iter().copied());
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    }
+
+    fn json(&self, environment: &[(&str, &str)], flags: &[&str]) -> Value {
+        let (ok, text) = self.run(environment, &[flags, &["--json"]].concat());
+        assert!(ok, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+}
