@@ -96,6 +96,32 @@ pub struct ControlArgs {
         env = "CROWFLY_CONTROL_LOAD_REPORT_INTERVAL"
     )]
     pub load_report_interval: Duration,
+
+    /// A type of which a request without names asks for nothing: listeners, routes, clusters,
+    /// endpoints or a type URL; may be given several times. Of other types it asks for everything,
+    /// as Envoys mean it; gRPC clients never mean that
+    #[arg(
+        long,
+        value_name = "TYPE",
+        value_parser = type_url,
+        value_delimiter = ',',
+        env = "CROWFLY_CONTROL_NAMED_ONLY"
+    )]
+    pub named_only: Vec<String>,
+}
+
+fn type_url(text: &str) -> Result<String, String> {
+    let url = match text {
+        "clusters" => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+        "endpoints" => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+        "listeners" => "type.googleapis.com/envoy.config.listener.v3.Listener",
+        "routes" => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+        url if url.contains('/') => url,
+        _ => {
+            return Err("expected listeners, routes, clusters, endpoints or a type URL".to_owned());
+        }
+    };
+    Ok(url.to_owned())
 }
 
 fn load_report_interval(text: &str) -> Result<Duration, String> {
@@ -149,6 +175,7 @@ pub async fn run(args: ControlArgs) -> Result<(), ControlError> {
             AdminPort::Off => None,
         },
         load_report_interval: args.load_report_interval,
+        named_only: args.named_only.into_iter().collect(),
     };
     let plane = ControlPlane::start(options).await?;
     output::line(format_args!("listening on {}", plane.listen_addr()));

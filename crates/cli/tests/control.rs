@@ -300,3 +300,40 @@ async fn load_without_a_bootstrap_says_which_variables_it_looked_for() {
     assert!(said.contains("error: cannot make a channel: "), "{said}");
     assert!(said.contains("GRPC_XDS_BOOTSTRAP_CONFIG"), "{said}");
 }
+
+/// P-33: A response that most gRPC clients cannot take is logged with the client's name, once.
+#[tokio::test]
+async fn a_response_that_is_too_large_for_most_clients_is_said_aloud() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("big.yaml");
+    let long = "x".repeat(1 << 20);
+    let clusters = (0..5).map(|i| {
+        let url = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+        format!("- {{ \"@type\": {url}, name: c{i}, alt_stat_name: {long} }}\n")
+    });
+    let text = format!("resources:\n{}", clusters.collect::<String>());
+    fs::write(&file, text).unwrap();
+    let mut control = Control::start(&file, &["--admin", "off"]);
+    let address = control.listen_addr().await;
+    let mut client = AggregatedDiscoveryServiceClient::new(channel(address).await)
+        .max_decoding_message_size(64 << 20);
+    let (requests, receiver) = mpsc::channel(1);
+    let responses = client.stream_aggregated_resources(ReceiverStream::new(receiver));
+    let mut responses = responses.await.unwrap().into_inner();
+    let node = Node {
+        id: "big-eater".to_owned(),
+        ..Node::default()
+    };
+    let request = DiscoveryRequest {
+        node: Some(node),
+        type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned(),
+        ..DiscoveryRequest::default()
+    };
+    requests.send(request).await.unwrap();
+    let response = responses.message().await.unwrap().unwrap();
+    assert_eq!(response.resources.len(), 5);
+    let line = control.logged("gRPC clients take").await;
+    for part in ["WARN", "big-eater", "Cluster", "4194304"] {
+        assert!(line.contains(part), "{line}");
+    }
+}

@@ -2,9 +2,11 @@
 //! [`Subscription`] or a [`DeltaSubscription`]. Those two hold the rules of the protocol, so this
 //! module has only I/O.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
-use crowfly_xds::{DeltaSubscription, RequestOutcome, ServerHalf, Subscription};
+use crowfly_xds::{DeltaSubscription, RequestOutcome, ServerHalf, StreamSettings, Subscription};
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
@@ -18,6 +20,10 @@ use crate::clients::{ClientHandle, Clients, Protocol};
 use crate::ending::End;
 use crate::store::{Store, Views};
 
+/// The largest message that gRPC clients take if nothing else is set. A client that is sent more
+/// ends the stream, and would be sent the same again.
+const USUAL_LIMIT: usize = 4 << 20;
+
 /// The gRPC service.
 pub(crate) type AdsServer = AggregatedDiscoveryServiceServer<Ads>;
 
@@ -26,6 +32,7 @@ pub(crate) type AdsServer = AggregatedDiscoveryServiceServer<Ads>;
 pub(crate) struct Ads {
     store: Arc<Store>,
     clients: Clients,
+    settings: Arc<StreamSettings>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -33,11 +40,13 @@ impl Ads {
     pub(crate) fn new(
         store: Arc<Store>,
         clients: Clients,
+        settings: StreamSettings,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
             store,
             clients,
+            settings: Arc::new(settings),
             stopping,
         }
     }
@@ -54,7 +63,7 @@ impl Ads {
         // The channel holds one response. So a response for a slow client is made late, from the
         // newest snapshot.
         let (responses, receiver) = mpsc::channel(1);
-        let stream = Stream::<H>::new(client, self.store.views());
+        let stream = Stream::<H>::new(client, self.store.views(), self.settings.clone());
         let stopping = self.stopping.clone();
         tokio::spawn(stream.run(request.into_inner(), responses, stopping));
         Response::new(ReceiverStream::new(receiver))
@@ -91,16 +100,23 @@ struct Stream<H> {
     subscription: H,
     /// True if the subscription may have something to send.
     due: bool,
+    /// The types of which a response was too large for most clients.
+    too_large: BTreeSet<String>,
 }
 
 impl<H: ServerHalf> Stream<H> {
-    fn new(client: ClientHandle, mut views: watch::Receiver<Views>) -> Self {
+    fn new(
+        client: ClientHandle,
+        mut views: watch::Receiver<Views>,
+        settings: Arc<StreamSettings>,
+    ) -> Self {
         let snapshot = views.borrow_and_update().of(None);
         Self {
             client,
             views,
-            subscription: H::new(snapshot),
+            subscription: H::new(snapshot, settings),
             due: false,
+            too_large: BTreeSet::new(),
         }
     }
 
@@ -113,6 +129,7 @@ impl<H: ServerHalf> Stream<H> {
         mut stopping: watch::Receiver<bool>,
     ) {
         let end = loop {
+            let timeout = self.subscription.next_timeout();
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => {
@@ -129,6 +146,10 @@ impl<H: ServerHalf> Stream<H> {
                     Ok(()) => self.refresh(),
                     Err(_) => break End::gone(),
                 },
+                () = until(timeout) => {
+                    self.subscription.handle_time(Instant::now());
+                    self.due = true;
+                }
                 permit = responses.reserve(), if self.due => match permit {
                     Ok(permit) => if let Some(response) = self.next_response() {
                         permit.send(Ok(response));
@@ -177,12 +198,24 @@ impl<H: ServerHalf> Stream<H> {
     }
 
     fn next_response(&mut self) -> Option<H::Response> {
+        self.subscription.handle_time(Instant::now());
         let response = self.subscription.poll_response();
         self.due = response.is_some();
         if let Some(response) = &response {
             let (type_url, version) = H::type_and_version(response);
             debug!(stream = self.client.id(), type_url, version, "sent");
             self.client.sent(type_url, version);
+            let size = H::size(response);
+            if size > USUAL_LIMIT && self.too_large.insert(type_url.to_owned()) {
+                let (stream, node) = (self.client.id(), self.node_id());
+                warn!(
+                    stream,
+                    node,
+                    type_url,
+                    size,
+                    "more than the {USUAL_LIMIT} bytes that gRPC clients take if not told otherwise"
+                );
+            }
         }
         response
     }
@@ -204,5 +237,13 @@ impl<H: ServerHalf> Stream<H> {
             RequestOutcome::Stale { type_url } => debug!(stream, type_url, "stale"),
             RequestOutcome::Subscribed { type_url } => debug!(stream, type_url, "subscribed"),
         }
+    }
+}
+
+/// Waits for a time; without one, for ever.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
     }
 }

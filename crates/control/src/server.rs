@@ -2,6 +2,7 @@
 //!
 //! It is the only module that knows all parts, and starts and stops them in order.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowfly_source::yaml::ConfigErrors;
-use crowfly_xds::Snapshot;
+use crowfly_xds::{Snapshot, StreamSettings};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -58,6 +59,9 @@ pub struct Options {
     /// The time between two load reports of a client, at least a second;
     /// [`DEFAULT_LOAD_REPORT_INTERVAL`] if there is no reason for another.
     pub load_report_interval: Duration,
+    /// The type URLs for which a first request without names asks for nothing. For other types it
+    /// asks for all resources, as Envoys do. gRPC clients never mean that.
+    pub named_only: BTreeSet<String>,
 }
 
 /// The reason why a control plane could not be started.
@@ -92,6 +96,7 @@ pub enum StartError {
 ///     listen: "127.0.0.1:0".parse()?,
 ///     admin: None,
 ///     load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
+///     named_only: Default::default(),
 /// })
 /// .await?;
 /// println!("ADS on {}", plane.listen_addr());
@@ -121,7 +126,10 @@ impl ControlPlane {
     pub async fn start(options: Options) -> Result<Self, StartError> {
         let configuration = Configuration::new(options.config, options.allow_empty);
         let (reloader, snapshot) = Reloader::start(configuration).await?;
-        let mut plane = Self::with_snapshot(snapshot, options.listen, options.admin).await?;
+        let settings = StreamSettings {
+            named_only: options.named_only,
+        };
+        let mut plane = Self::serve(snapshot, options.listen, options.admin, settings).await?;
         plane.set_load_report_interval(options.load_report_interval);
         let (ask, asked) = mpsc::channel(1);
         plane.ask = Some(ask);
@@ -137,6 +145,15 @@ impl ControlPlane {
         listen: SocketAddr,
         admin: Option<SocketAddr>,
     ) -> Result<Self, StartError> {
+        Self::serve(snapshot, listen, admin, StreamSettings::default()).await
+    }
+
+    async fn serve(
+        snapshot: Snapshot,
+        listen: SocketAddr,
+        admin: Option<SocketAddr>,
+        settings: StreamSettings,
+    ) -> Result<Self, StartError> {
         let metrics = Metrics::default();
         let store = Arc::new(Store::new(snapshot, metrics.clone()));
         let clients = Clients::new(metrics.clone());
@@ -147,7 +164,12 @@ impl ControlPlane {
         let load_report_interval = watch::Sender::new(DEFAULT_LOAD_REPORT_INTERVAL);
         let loads = LoadBooks::new(store.clone(), load_report_interval.subscribe());
 
-        let ads = Ads::new(store.clone(), clients.clone(), stopping.subscribe());
+        let ads = Ads::new(
+            store.clone(),
+            clients.clone(),
+            settings,
+            stopping.subscribe(),
+        );
         let lrs = Lrs::new(store.clone(), loads.clone(), stopping.subscribe());
         let (router, health) = router(ads, lrs).await?;
         tasks.spawn(serve_grpc(router, listener, stopping.subscribe()));

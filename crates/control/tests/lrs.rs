@@ -143,8 +143,8 @@ async fn two_services() -> ControlPlane {
     plane(&services(&[("cart", 1), ("shop", 2)])).await
 }
 
-/// The server's half of the start: a client that introduces itself is told the interval, and to report
-/// all clusters.
+/// P-32: LRS is on the address of ADS. A client that introduces itself is told the interval, and to
+/// report all clusters.
 #[tokio::test]
 async fn a_client_is_asked_for_all_of_its_clusters() {
     let plane = two_services().await;

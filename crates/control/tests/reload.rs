@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crowfly_control::{ControlPlane, DEFAULT_LOAD_REPORT_INTERVAL, Options, Reload, StartError};
@@ -22,6 +23,7 @@ async fn try_start(config: &Path) -> Result<ControlPlane, StartError> {
         listen: any_port(),
         admin: Some(any_port()),
         load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
+        named_only: BTreeSet::new(),
     })
     .await
 }
@@ -226,6 +228,7 @@ async fn empty_files_are_served_if_that_is_allowed() {
         listen: any_port(),
         admin: None,
         load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
+        named_only: BTreeSet::new(),
     };
     let plane = ControlPlane::start(options).await.unwrap();
     assert_eq!(names(&plane), [""; 0]);
@@ -273,6 +276,7 @@ async fn a_port_in_use_is_an_error() {
         listen: taken.local_addr().unwrap(),
         admin: None,
         load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
+        named_only: BTreeSet::new(),
     };
     let error = ControlPlane::start(options).await.unwrap_err();
     assert!(matches!(error, StartError::Listen { .. }), "{error}");

@@ -39,7 +39,9 @@ pub use session::{Ending, EndingKind, Input, Protocol, Request, Session, Session
 pub use snapshot::{
     DuplicateName, NamedResources, Snapshot, SnapshotBuilder, SnapshotResource, TypeSnapshot,
 };
-pub use subscription::{DeltaSubscription, RequestOutcome, ServerHalf, Subscription};
+pub use subscription::{
+    DeltaSubscription, RequestOutcome, ServerHalf, StreamSettings, Subscription,
+};
 
 /// The type URL of the wrapper that names a resource whose message does not.
 pub const WRAPPER_TYPE_URL: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";

@@ -17,6 +17,7 @@
 mod fleet;
 mod stream;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -73,6 +74,7 @@ async fn from_file_to_stream(layout: Layout, kind: Kind) {
         listen: any_port(),
         admin: None,
         load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
+        named_only: BTreeSet::new(),
     });
     let plane = plane.await.unwrap();
     let mut stream = Stream::open(plane.listen_addr(), kind, &fleet.names()).await;

@@ -2,9 +2,11 @@
 //!
 //! A snapshot never changes once it is built, so all code that edits resources is in this module.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crowfly_model::names::canonical;
 use envoy_types::pb::google::protobuf::Any;
 use thiserror::Error;
 
@@ -63,13 +65,14 @@ impl SnapshotBuilder {
     /// ```
     pub fn put(&mut self, name: impl Into<Arc<str>>, resource: Arc<SnapshotResource>) {
         let draft = self.types.entry(resource.any.type_url.clone()).or_default();
-        draft.put(name.into(), resource);
+        draft.put(spelled(name.into()), resource);
     }
 
     /// Takes a resource away; `false` if there was none.
     pub fn remove(&mut self, type_url: &str, name: &str) -> bool {
         let draft = self.types.get_mut(type_url);
-        draft.is_some_and(|draft| draft.remove(name))
+        let name = canonical(name).unwrap_or(Cow::Borrowed(name));
+        draft.is_some_and(|draft| draft.remove(&name))
     }
 
     /// The finished snapshot.
@@ -84,6 +87,7 @@ impl SnapshotBuilder {
 
     fn insert(&mut self, name: Arc<str>, any: Any, wrapped: bool) -> Result<(), DuplicateName> {
         let draft = self.types.entry(any.type_url.clone()).or_default();
+        let name = spelled(name);
         if draft.contains(&name) {
             return Err(DuplicateName {
                 type_url: any.type_url,
@@ -155,6 +159,15 @@ impl Draft {
         }
         let changed = touched.into_iter().collect();
         Some(Arc::new(TypeSnapshot::after(&base, changed, edited)))
+    }
+}
+
+/// The one spelling of a name under which clients find it, whatever spelling they use (xRFC TP1). A
+/// malformed name stays as it is.
+fn spelled(name: Arc<str>) -> Arc<str> {
+    match canonical(&name) {
+        Ok(Cow::Owned(canonical)) => canonical.into(),
+        Ok(Cow::Borrowed(_)) | Err(_) => name,
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};
@@ -13,15 +14,14 @@ use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse,
 };
+use prost::Message;
 
 use super::interest::{Batch, Interest};
-use super::{EMPTY_VERSION, ORDER, RequestOutcome, ServerHalf, WILDCARD, endpoints_of};
+use super::{
+    EMPTY_VERSION, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, WILDCARD,
+    endpoints_of,
+};
 use crate::snapshot::{Snapshot, TypeSnapshot, changed_names};
-
-/// The types that routes or clusters may still refer to, so their removals are sent after
-/// everything else. Clusters are removed before the endpoints that they use (xDS protocol: Eventual
-/// consistency considerations).
-const REMOVED_LAST: [&str; 2] = [Cluster::TYPE_URL, Endpoints::TYPE_URL];
 
 /// The server half of one incremental ADS stream.
 ///
@@ -31,6 +31,7 @@ const REMOVED_LAST: [&str; 2] = [Cluster::TYPE_URL, Endpoints::TYPE_URL];
 #[derive(Debug)]
 pub struct DeltaSubscription {
     snapshot: Arc<Snapshot>,
+    settings: Arc<StreamSettings>,
     node: Option<Node>,
     types: BTreeMap<String, Interest>,
     /// The clusters that were sent before the first request of the client for endpoints.
@@ -41,8 +42,14 @@ pub struct DeltaSubscription {
 impl DeltaSubscription {
     /// A stream that has just been opened, to be served from `snapshot`.
     pub fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self::with_settings(snapshot, Arc::default())
+    }
+
+    /// A stream with settings of its own.
+    pub fn with_settings(snapshot: Arc<Snapshot>, settings: Arc<StreamSettings>) -> Self {
         Self {
             snapshot,
+            settings,
             node: None,
             types: BTreeMap::new(),
             early_clusters: BTreeSet::new(),
@@ -120,7 +127,8 @@ impl DeltaSubscription {
         if !first {
             return false;
         }
-        if subscribe.is_empty() && unsubscribe.is_empty() {
+        let legacy_wildcard = self.settings.has_legacy_wildcard(type_url);
+        if subscribe.is_empty() && unsubscribe.is_empty() && legacy_wildcard {
             // An empty first request is the old form of the wildcard, from before `*`. Only an
             // unsubscribe of `*` ends it.
             interest.subscribe(WILDCARD, available);
@@ -190,8 +198,8 @@ impl ServerHalf for DeltaSubscription {
     type Request = DeltaDiscoveryRequest;
     type Response = DeltaDiscoveryResponse;
 
-    fn new(snapshot: Arc<Snapshot>) -> Self {
-        Self::new(snapshot)
+    fn new(snapshot: Arc<Snapshot>, settings: Arc<StreamSettings>) -> Self {
+        Self::with_settings(snapshot, settings)
     }
 
     fn node(&self) -> Option<&Node> {
@@ -206,6 +214,12 @@ impl ServerHalf for DeltaSubscription {
         self.handle_snapshot(snapshot);
     }
 
+    fn handle_time(&mut self, _: Instant) {}
+
+    fn next_timeout(&self) -> Option<Instant> {
+        None
+    }
+
     fn poll_response(&mut self) -> Option<DeltaDiscoveryResponse> {
         self.poll_response()
     }
@@ -216,5 +230,9 @@ impl ServerHalf for DeltaSubscription {
 
     fn type_and_version(response: &DeltaDiscoveryResponse) -> (&str, &str) {
         (&response.type_url, &response.system_version_info)
+    }
+
+    fn size(response: &DeltaDiscoveryResponse) -> usize {
+        response.encoded_len()
     }
 }

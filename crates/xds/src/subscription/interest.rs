@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::service::discovery::v3::Resource;
 
-use super::{WILDCARD, wrapped};
+use super::{WILDCARD, same_spelling, wrapped};
 use crate::snapshot::{NamedResources, TypeSnapshot};
 
 /// The size at which a response is closed; the rest follows in the next one. It is well below the 4
@@ -66,10 +66,11 @@ impl Interest {
     /// stream may say so (xDS protocol: Incremental xDS).
     pub(super) fn continue_from(&mut self, versions: impl IntoIterator<Item = (String, String)>) {
         for (name, version) in versions {
+            let name = same_spelling(&name);
             if !self.wants(&name) {
                 continue;
             }
-            let name: Arc<str> = name.into();
+            let name: Arc<str> = Arc::from(&*name);
             // The reason is not `Asked`, because that would send a version that the client already
             // has.
             self.pending.insert(Arc::clone(&name), Reason::Changed);
@@ -93,8 +94,9 @@ impl Interest {
             }
             return;
         }
-        let shared = resources.and_then(|resources| resources.get_key_value(name));
-        let name = shared.map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
+        let name = same_spelling(name);
+        let shared = resources.and_then(|resources| resources.get_key_value(&name));
+        let name = shared.map_or_else(|| Arc::from(&*name), |(name, _)| Arc::clone(name));
         self.look_at(&name, Reason::Asked);
         self.names.insert(name);
     }
@@ -112,7 +114,7 @@ impl Interest {
             self.forget_unwanted();
             return;
         }
-        let Some(name) = self.names.take(name) else {
+        let Some(name) = self.names.take(&*same_spelling(name)) else {
             return;
         };
         if self.wildcard {

@@ -7,18 +7,24 @@
 
 mod delta;
 mod interest;
+mod missing;
+mod settings;
 mod sotw;
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
+use crowfly_model::names::canonical;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster as ClusterProto;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::Resource;
 use prost::Message;
 
 pub use delta::DeltaSubscription;
+pub use settings::StreamSettings;
 pub use sotw::Subscription;
 
 use crate::snapshot::{Snapshot, SnapshotResource};
@@ -33,6 +39,11 @@ const ORDER: [&str; 5] = [
     Listener::TYPE_URL,
     RouteConfig::TYPE_URL,
 ];
+
+/// The types that routes or clusters may still refer to, so their removals are sent after
+/// everything else. Clusters are removed before the endpoints that they use (xDS protocol: Eventual
+/// consistency considerations).
+const REMOVED_LAST: [&str; 2] = [Cluster::TYPE_URL, Endpoints::TYPE_URL];
 
 const WILDCARD: &str = "*";
 
@@ -49,13 +60,17 @@ pub trait ServerHalf {
     type Response;
 
     /// A stream that has just been opened, to be served from `snapshot`.
-    fn new(snapshot: Arc<Snapshot>) -> Self;
+    fn new(snapshot: Arc<Snapshot>, settings: Arc<StreamSettings>) -> Self;
     /// The identity of the client; `None` until its first request.
     fn node(&self) -> Option<&Node>;
     /// Takes a request, and returns its meaning.
     fn handle_request(&mut self, request: Self::Request) -> RequestOutcome;
     /// Serves from `snapshot` from now on.
     fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>);
+    /// Tells the time. Without it nothing is due by time alone.
+    fn handle_time(&mut self, now: Instant);
+    /// The next time at which a response may be due, if nothing else happens before.
+    fn next_timeout(&self) -> Option<Instant>;
     /// The next response that is due; `None` if there is none now.
     fn poll_response(&mut self) -> Option<Self::Response>;
 
@@ -63,6 +78,8 @@ pub trait ServerHalf {
     fn requested_type(request: &Self::Request) -> &str;
     /// The type and the version of a response.
     fn type_and_version(response: &Self::Response) -> (&str, &str);
+    /// The size of a response in bytes.
+    fn size(response: &Self::Response) -> usize;
 }
 
 /// The meaning of a request.
@@ -120,5 +137,11 @@ fn endpoints_of(snapshot: &Snapshot, cluster: &str) -> Option<String> {
         .and_then(|cluster| cluster.eds_cluster_config)
         .map(|eds| eds.service_name)
         .filter(|name| !name.is_empty());
-    Some(service_name.unwrap_or_else(|| cluster.to_owned()))
+    let name = service_name.unwrap_or_else(|| cluster.to_owned());
+    Some(same_spelling(&name).into_owned())
+}
+
+/// The spelling by which snapshots hold a name (xRFC TP1). A malformed name is held as it is.
+fn same_spelling(name: &str) -> Cow<'_, str> {
+    canonical(name).unwrap_or(Cow::Borrowed(name))
 }

@@ -3,9 +3,12 @@
 //! Listeners and clusters are sent all together in each response, other types only where they
 //! changed (gRFC A53).
 
-use std::collections::{BTreeMap, BTreeSet};
+mod interest;
+
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener};
@@ -14,30 +17,57 @@ use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, Discovery
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
-use super::{EMPTY_VERSION, ORDER, RequestOutcome, ServerHalf, WILDCARD, endpoints_of, wrapped};
+use super::missing::{self, not_found};
+use super::{
+    EMPTY_VERSION, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, endpoints_of,
+    wrapped,
+};
 use crate::snapshot::{Snapshot, SnapshotResource, TypeSnapshot, changed_names};
+use interest::{Context, Due, Interest};
 
-/// The server half of one state-of-the-world ADS stream.
+/// The time for which later types wait for the answer to an earlier one. A client that does not
+/// answer in this time may never do so, and must still be sent the other types.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The server half of one state-of-the-world stream.
 ///
-/// Inputs are [`handle_request`](Self::handle_request) and
-/// [`handle_snapshot`](Self::handle_snapshot); after either, call
-/// [`poll_response`](Self::poll_response) until it returns `None`.
+/// Inputs are [`handle_request`](Self::handle_request),
+/// [`handle_snapshot`](Self::handle_snapshot) and [`handle_time`](Self::handle_time); after each,
+/// call [`poll_response`](Self::poll_response) until it returns `None`.
 #[derive(Debug)]
 pub struct Subscription {
     snapshot: Arc<Snapshot>,
+    settings: Arc<StreamSettings>,
     node: Option<Node>,
     types: BTreeMap<String, Interest>,
     responses: u64,
+    /// The time that the driver told last; `None` without a clock.
+    now: Option<Instant>,
+}
+
+/// The part of a change that a response is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Changes,
+    /// The removal of what nothing refers to any more.
+    Removals,
 }
 
 impl Subscription {
     /// A stream that has just been opened, to be served from `snapshot`.
     pub fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self::with_settings(snapshot, Arc::default())
+    }
+
+    /// A stream with settings of its own.
+    pub fn with_settings(snapshot: Arc<Snapshot>, settings: Arc<StreamSettings>) -> Self {
         Self {
             snapshot,
+            settings,
             node: None,
             types: BTreeMap::new(),
             responses: 0,
+            now: None,
         }
     }
 
@@ -51,19 +81,22 @@ impl Subscription {
         if self.node.is_none() {
             self.node = request.node;
         }
+        let legacy_wildcard = self.settings.has_legacy_wildcard(&request.type_url);
         let interest = self.types.entry(request.type_url.clone()).or_default();
         if interest.is_stale(&request.response_nonce) {
             return RequestOutcome::Stale {
                 type_url: request.type_url,
             };
         }
-        if request.response_nonce.is_empty() {
-            interest.start_over();
+        let is_nack = request.error_detail.is_some();
+        // A NACK without a nonce must not make the server send the refused version again.
+        if request.response_nonce.is_empty() && !is_nack {
+            interest.start_over(request.version_info.clone());
         } else {
             interest.awaits_answer = false;
         }
         // A NACK may change the names too, so they are taken from every request.
-        interest.set_names(request.resource_names);
+        interest.set_names(request.resource_names, legacy_wildcard);
         match request.error_detail {
             Some(error) => RequestOutcome::Nack {
                 type_url: request.type_url,
@@ -84,55 +117,106 @@ impl Subscription {
     pub fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
         let old = mem::replace(&mut self.snapshot, snapshot);
         for (url, interest) in &mut self.types {
-            interest.changed(&changed_names(old.of(url), self.snapshot.of(url)));
+            let (old, new) = (old.of(url), self.snapshot.of(url));
+            interest.changed(url, &changed_names(old, new), old, new);
         }
+    }
+
+    /// Tells the time.
+    pub fn handle_time(&mut self, now: Instant) {
+        self.now = Some(now);
+    }
+
+    /// The next time at which a response may be due, if nothing else happens before.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let waiting = self.types.values().filter(|interest| {
+            interest.awaits_answer && interest.is_pending() && self.is_patient_with(interest)
+        });
+        let until = waiting.filter_map(|interest| Some(interest.sent_at? + PATIENCE));
+        until.min()
     }
 
     /// The next response that is due; `None` if there is none now.
     ///
     /// Only one response of a type is in flight at a time. Until the client has seen it, requests
     /// of the client are stale and ignored. If a second response were sent meanwhile, a name could
-    /// leave and return without the server noticing. The types that come later in the order wait
-    /// too.
+    /// leave and return without the server noticing.
     pub fn poll_response(&mut self) -> Option<DiscoveryResponse> {
-        let others = self.types.keys().map(String::as_str);
-        let urls: Vec<String> = ORDER
-            .into_iter()
-            .chain(others.filter(|url| !ORDER.contains(url)))
-            .map(str::to_owned)
-            .collect();
-        for url in &urls {
-            let Some(interest) = self.types.get(url) else {
-                continue;
-            };
-            if interest.awaits_answer && !interest.pending.is_empty() {
-                return None;
-            }
-            if let Some(response) = self.respond(url) {
-                return Some(response);
+        while let Some((type_url, stage)) = self.next_turn() {
+            let response = self.respond(type_url, stage);
+            if response.is_some() {
+                return response;
             }
         }
         None
     }
 
-    fn respond(&mut self, type_url: &str) -> Option<DiscoveryResponse> {
-        let interest = self.types.get_mut(type_url)?;
-        let due = interest.take_due(type_url, self.snapshot.of(type_url))?;
+    /// The type that may speak next.
+    ///
+    /// A type that waits for an answer makes those that come later in the order wait too, because
+    /// they may refer to what it has to say (xDS protocol: Eventual consistency considerations).
+    /// Types outside the order wait for nobody.
+    fn next_turn(&self) -> Option<(String, Stage)> {
+        let mut must_wait = false;
+        for url in ORDER {
+            let pending = self.types.get(url).filter(|interest| interest.is_pending());
+            match pending {
+                Some(interest) if interest.awaits_answer => {
+                    must_wait |= self.is_patient_with(interest);
+                }
+                Some(_) if !must_wait => return Some((url.to_owned(), Stage::Changes)),
+                _ => {}
+            }
+        }
+        let mut others = self.types.iter().filter(|(url, interest)| {
+            !ORDER.contains(&url.as_str()) && interest.is_pending() && !interest.awaits_answer
+        });
+        if let Some((url, _)) = others.next() {
+            return Some((url.clone(), Stage::Changes));
+        }
+        let removed = |url: &&str| {
+            let interest = self.types.get(*url);
+            interest.is_some_and(|of| of.has_leaving() && !of.awaits_answer)
+        };
+        let url = REMOVED_LAST.into_iter().find(removed);
+        Some((url.filter(|_| !must_wait)?.to_owned(), Stage::Removals))
+    }
+
+    /// True if others still wait for the answer to the newest response of a type.
+    fn is_patient_with(&self, interest: &Interest) -> bool {
+        match (interest.sent_at, self.now) {
+            (Some(sent_at), Some(now)) => now < sent_at + PATIENCE,
+            _ => true,
+        }
+    }
+
+    fn respond(&mut self, type_url: String, stage: Stage) -> Option<DiscoveryResponse> {
+        let tells_missing = missing::is_told(self.node.as_ref());
+        let interest = self.types.get_mut(&type_url)?;
+        let context = Context {
+            available: self.snapshot.of(&type_url),
+            full_state: all_in_one_response(&type_url),
+            tells_missing,
+        };
+        let due = match stage {
+            Stage::Changes => interest.take_due(context),
+            Stage::Removals => interest.take_leaving(context),
+        }?;
         self.responses += 1;
         interest.nonce = self.responses.to_string();
         interest.awaits_answer = true;
-        interest.version = self
-            .snapshot
-            .of(type_url)
-            .map_or_else(|| EMPTY_VERSION.to_owned(), |of| of.version().to_owned());
+        interest.sent_at = self.now;
+        interest.version = version_of(context.available, &due);
+        let errors = due.missing.iter().map(|name| not_found(&type_url, name));
         let response = DiscoveryResponse {
             version_info: interest.version.clone(),
-            resources: due.resources,
-            type_url: type_url.to_owned(),
+            resources: due.resources.iter().map(on_the_wire).collect(),
+            resource_errors: errors.collect(),
             nonce: interest.nonce.clone(),
+            type_url,
             ..DiscoveryResponse::default()
         };
-        if type_url == Cluster::TYPE_URL {
+        if response.type_url == Cluster::TYPE_URL {
             self.resend_endpoints_of(&due.changed);
         }
         Some(response)
@@ -154,8 +238,8 @@ impl ServerHalf for Subscription {
     type Request = DiscoveryRequest;
     type Response = DiscoveryResponse;
 
-    fn new(snapshot: Arc<Snapshot>) -> Self {
-        Self::new(snapshot)
+    fn new(snapshot: Arc<Snapshot>, settings: Arc<StreamSettings>) -> Self {
+        Self::with_settings(snapshot, settings)
     }
 
     fn node(&self) -> Option<&Node> {
@@ -170,6 +254,14 @@ impl ServerHalf for Subscription {
         self.handle_snapshot(snapshot);
     }
 
+    fn handle_time(&mut self, now: Instant) {
+        self.handle_time(now);
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.next_timeout()
+    }
+
     fn poll_response(&mut self) -> Option<DiscoveryResponse> {
         self.poll_response()
     }
@@ -181,166 +273,9 @@ impl ServerHalf for Subscription {
     fn type_and_version(response: &DiscoveryResponse) -> (&str, &str) {
         (&response.type_url, &response.version_info)
     }
-}
 
-/// The resources of one type that a client wants, and those that it was sent.
-#[derive(Debug, Default)]
-struct Interest {
-    wildcard: bool,
-    names: BTreeSet<String>,
-    /// True once a request had a name. An empty list of names means "everything" only before that.
-    has_named: bool,
-    /// The version of each resource that was sent and is still wanted. Refused versions are
-    /// included, so that they are not sent again.
-    sent: BTreeMap<Arc<str>, Arc<str>>,
-    /// True if a response of this type was sent on this stream, and no request without a nonce came
-    /// after it.
-    responded: bool,
-    /// True if the client has not yet accepted or refused the newest response.
-    awaits_answer: bool,
-    /// The nonce of the newest response.
-    nonce: String,
-    version: String,
-    pending: Pending,
-}
-
-/// The names to check for the next response. Only these are checked, so that the work is in
-/// proportion to what changed or was asked for.
-#[derive(Debug, Default)]
-enum Pending {
-    /// Every name that is wanted or was sent.
-    #[default]
-    All,
-    Names(BTreeSet<Arc<str>>),
-}
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Names(names) if names.is_empty())
-    }
-
-    fn add(&mut self, name: &Arc<str>) {
-        if let Self::Names(names) = self {
-            names.insert(Arc::clone(name));
-        }
-    }
-}
-
-/// The content of a response, and the names in it that changed.
-struct Due {
-    resources: Vec<Any>,
-    changed: Vec<Arc<str>>,
-}
-
-impl Interest {
-    /// True if the nonce is of an earlier response, because the client has not seen the newest one
-    /// yet. The client will repeat its names in the answer to the newest.
-    fn is_stale(&self, nonce: &str) -> bool {
-        !nonce.is_empty() && !self.nonce.is_empty() && nonce != self.nonce
-    }
-
-    /// Forgets what was sent. A request without a nonce comes from a client that has seen no
-    /// response, or has forgotten them all. So nothing is known about the resources that it holds.
-    fn start_over(&mut self) {
-        self.sent.clear();
-        self.responded = false;
-        self.pending = Pending::All;
-    }
-
-    fn set_names(&mut self, names: Vec<String>) {
-        let legacy_wildcard = names.is_empty() && !self.has_named;
-        self.has_named |= !names.is_empty();
-        let names: BTreeSet<String> = names.into_iter().collect();
-        let wildcard = legacy_wildcard || names.contains(WILDCARD);
-        if wildcard != self.wildcard || names != self.names {
-            self.pending = Pending::All;
-        }
-        self.wildcard = wildcard;
-        self.names = names;
-        let (wildcard, names) = (self.wildcard, &self.names);
-        // A name that is left out is forgotten, so that it is sent again if the client asks for it
-        // later.
-        self.sent
-            .retain(|name, _| wildcard || names.contains(&**name));
-    }
-
-    fn forget(&mut self, name: &str) {
-        if let Some((name, _)) = self.sent.remove_entry(name) {
-            self.pending.add(&name);
-        }
-    }
-
-    /// Notes that these resources changed in the snapshot.
-    fn changed(&mut self, names: &[Arc<str>]) {
-        for name in names {
-            if self.wants(name) {
-                self.pending.add(name);
-            }
-        }
-    }
-
-    fn take_due(&mut self, type_url: &str, available: Option<&TypeSnapshot>) -> Option<Due> {
-        let looked_at = match mem::replace(&mut self.pending, Pending::Names(BTreeSet::new())) {
-            Pending::All => self.wanted_or_sent(available),
-            Pending::Names(names) => names,
-        };
-        let found = |name: &str| available.and_then(|of| of.resources().get_key_value(name));
-        let mut changed = Vec::new();
-        let mut removed = false;
-        for name in looked_at {
-            match found(&name) {
-                None => removed |= self.sent.remove(&name).is_some(),
-                Some((_, now)) if self.sent.get(&name) == Some(&now.version) => {}
-                Some(due) => changed.push(due),
-            }
-        }
-        let full_state = all_in_one_response(type_url);
-        // Envoy's start waits for the first answer to a wildcard, even if that is empty. A client
-        // that comes from another stream may hold resources that were deleted in the meantime.
-        let first_answer = (self.wildcard || full_state) && !self.responded;
-        if changed.is_empty() && !first_answer && !(full_state && removed) {
-            return None;
-        }
-        for (name, resource) in &changed {
-            let version = Arc::clone(&resource.version);
-            self.sent.insert(Arc::clone(name), version);
-        }
-        self.responded = true;
-        let resources = if full_state {
-            let all = self.sent.keys().filter_map(|name| found(name));
-            all.map(|(name, resource)| on_the_wire(name, resource))
-                .collect()
-        } else {
-            let changed = changed.iter();
-            changed
-                .map(|(name, resource)| on_the_wire(name, resource))
-                .collect()
-        };
-        let changed = changed.into_iter().map(|(name, _)| Arc::clone(name));
-        Some(Due {
-            resources,
-            changed: changed.collect(),
-        })
-    }
-
-    fn wants(&self, name: &str) -> bool {
-        self.wildcard || self.names.contains(name)
-    }
-
-    /// The names that are wanted and exist, and those that were sent and may be deleted.
-    fn wanted_or_sent(&self, available: Option<&TypeSnapshot>) -> BTreeSet<Arc<str>> {
-        let mut names: BTreeSet<Arc<str>> = self.sent.keys().cloned().collect();
-        let Some(resources) = available.map(TypeSnapshot::resources) else {
-            return names;
-        };
-        if self.wildcard {
-            names.extend(resources.keys().cloned());
-            return names;
-        }
-        let named = self.names.iter();
-        let found = named.filter_map(|name| resources.get_key_value(name));
-        names.extend(found.map(|(name, _)| Arc::clone(name)));
-        names
+    fn size(response: &DiscoveryResponse) -> usize {
+        response.encoded_len()
     }
 }
 
@@ -350,7 +285,17 @@ fn all_in_one_response(type_url: &str) -> bool {
     type_url == Listener::TYPE_URL || type_url == Cluster::TYPE_URL
 }
 
-fn on_the_wire(name: &str, resource: &SnapshotResource) -> Any {
+/// The version of a response. With resources that the snapshot no longer has it is another one,
+/// because a client that comes back with it must be told that they are gone.
+fn version_of(available: Option<&TypeSnapshot>, due: &Due) -> String {
+    let version = available.map_or(EMPTY_VERSION, TypeSnapshot::version);
+    match due.kept {
+        0 => version.to_owned(),
+        kept => format!("{version}+{kept}"),
+    }
+}
+
+fn on_the_wire((name, resource): &(Arc<str>, Arc<SnapshotResource>)) -> Any {
     if !resource.wrapped {
         return resource.any.clone();
     }

@@ -25,8 +25,8 @@ fn subscribed() -> RequestOutcome {
     }
 }
 
-/// xDS protocol: Incremental xDS. The nonce pairs an answer with a response, and any number of them
-/// may be on their way.
+/// P-01, P-04: xDS protocol: Incremental xDS. The nonce pairs an answer with a response, and any
+/// number of them may be on their way.
 #[test]
 fn each_response_is_accepted_or_refused_by_its_own_nonce() {
     let mut stream = Stream::new(eds(&[("a", 1)]));
@@ -47,7 +47,7 @@ fn each_response_is_accepted_or_refused_by_its_own_nonce() {
     assert_eq!(stream.send(ack(&second)), stale(), "answered before");
 }
 
-/// xDS protocol: Incremental xDS. A nonce must not be used to reject a request.
+/// P-03: xDS protocol: Incremental xDS. A nonce must not be used to reject a request.
 #[test]
 fn a_stale_nonce_still_changes_the_names() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));
@@ -66,7 +66,7 @@ fn a_stale_nonce_still_changes_the_names() {
     assert_eq!(stream.set(changed), [said(EDS, &["a"], &[])]);
 }
 
-/// xDS protocol: NACK. An answer may change the names as well.
+/// P-06: xDS protocol: NACK. An answer may change the names as well.
 #[test]
 fn names_in_an_answer_count() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));
@@ -83,7 +83,8 @@ fn names_in_an_answer_count() {
     assert_eq!(stream.next().unwrap().resources[0].name, "b");
 }
 
-/// xDS protocol: When to send an update. A client that refuses a version is not sent it for ever.
+/// P-05: xDS protocol: When to send an update. A client that refuses a version is not sent it for
+/// ever.
 #[test]
 fn what_was_refused_is_not_sent_again_until_it_changes() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));
@@ -97,7 +98,7 @@ fn what_was_refused_is_not_sent_again_until_it_changes() {
     assert_eq!(stream.set(a_changed), [said(EDS, &["a"], &[])]);
 }
 
-/// xDS protocol: When to send an update.
+/// P-07: xDS protocol: When to send an update.
 #[test]
 fn an_answer_is_not_answered() {
     let mut stream = Stream::new(clusters(&[("a", 1)]).snapshot());
@@ -109,7 +110,7 @@ fn an_answer_is_not_answered() {
     }
 }
 
-/// xDS protocol: Basic Protocol Overview. Only the first request is sure to carry the node.
+/// P-08: xDS protocol: Basic Protocol Overview. Only the first request is sure to carry the node.
 #[test]
 fn the_first_request_introduces_the_client() {
     let mut stream = Stream::new(eds(&[]));

@@ -62,8 +62,8 @@ fn a_snapshot_that_changes_nothing_costs_nothing() {
     assert!(allocated.bytes_total < 256, "{allocated:?}");
 }
 
-/// gRPC clients refuse messages over 4 MiB unless told otherwise; the incremental protocol lets a
-/// server divide what it has to say as it likes.
+/// P-33: gRPC clients refuse messages over 4 MiB unless told otherwise; the incremental protocol
+/// lets a server divide what it has to say as it likes.
 #[test]
 fn a_large_answer_comes_in_parts() {
     let snapshot = Arc::new(big_snapshot());

@@ -4,7 +4,7 @@ use crowfly_testkit::builders::{Resources, cluster, endpoints};
 
 use crate::support::{CDS, EDS, LDS, RDS, Stream, clusters, request, said, service};
 
-/// xDS protocol: Eventual consistency considerations. Whatever the order of the requests.
+/// P-29: xDS protocol: Eventual consistency considerations. Whatever the order of the requests.
 #[test]
 fn clusters_come_before_endpoints_before_listeners_before_routes() {
     let mut stream = Stream::new(service("a").snapshot());
@@ -15,8 +15,8 @@ fn clusters_come_before_endpoints_before_listeners_before_routes() {
     assert_eq!(order, [CDS, EDS, LDS, RDS]);
 }
 
-/// xDS protocol: Eventual consistency considerations. Make before break: what is stale is removed
-/// once nothing points to it any more, a cluster before its endpoints.
+/// P-29: xDS protocol: Eventual consistency considerations. Make before break: what is stale is
+/// removed once nothing points to it any more, a cluster before its endpoints.
 #[test]
 fn clusters_and_endpoints_are_removed_last() {
     let mut stream = Stream::new(service("old").snapshot());
@@ -58,8 +58,8 @@ fn a_removal_that_has_not_been_sent_is_taken_back() {
     );
 }
 
-/// xDS protocol: Resource warming. Envoy waits for the endpoints of a changed cluster although it
-/// has them, and asks for nothing.
+/// P-30: xDS protocol: Resource warming. Envoy waits for the endpoints of a changed cluster
+/// although it has them, and asks for nothing.
 #[test]
 fn the_endpoints_of_a_changed_cluster_are_sent_again() {
     let mut stream = Stream::new(clusters(&[("a", 1), ("b", 1)]).snapshot());
@@ -70,8 +70,8 @@ fn the_endpoints_of_a_changed_cluster_are_sent_again() {
     assert_eq!(stream.set(changed), expected);
 }
 
-/// xDS protocol: Resource warming. Of two clusters with the same endpoints the second warms as well,
-/// and its endpoints are subscribed to already.
+/// P-30: xDS protocol: Resource warming. Of two clusters with the same endpoints the second warms
+/// as well, and its endpoints are subscribed to already.
 #[test]
 fn the_endpoints_of_a_new_cluster_are_sent_again_if_another_has_them_too() {
     let one = Resources::new()
@@ -85,8 +85,8 @@ fn the_endpoints_of_a_new_cluster_are_sent_again_if_another_has_them_too() {
     assert_eq!(stream.set(two), expected);
 }
 
-/// xDS protocol: Resource warming. Where there are no endpoints, to hear that again ends Envoy's
-/// wait as well.
+/// P-30: xDS protocol: Resource warming. Where there are no endpoints, to hear that again ends
+/// Envoy's wait as well.
 #[test]
 fn the_missing_endpoints_of_a_changed_cluster_are_reported_again() {
     let with = |number: u32| {

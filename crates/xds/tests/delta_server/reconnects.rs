@@ -4,7 +4,8 @@ use crowfly_testkit::builders::listener;
 
 use crate::support::{CDS, EDS, LDS, Stream, clusters, eds, said, service, version};
 
-/// xDS protocol: Incremental xDS. Only the differences are sent, and what has vanished is removed.
+/// P-25: xDS protocol: Incremental xDS. Only the differences are sent, and what has vanished is
+/// removed.
 #[test]
 fn a_reconnect_by_name_brings_only_the_differences() {
     let snapshot = eds(&[("same", 1), ("changed", 2), ("new", 1)]);
@@ -23,7 +24,7 @@ fn a_reconnect_by_name_brings_only_the_differences() {
     assert_eq!(stream.set(next), [said(EDS, &["same", "vanished"], &[])]);
 }
 
-/// xDS protocol: Incremental xDS. The same for a wildcard, in both of its forms.
+/// P-25: xDS protocol: Incremental xDS. The same for a wildcard, in both of its forms.
 #[test]
 fn a_reconnect_by_wildcard_brings_only_the_differences() {
     for wildcard in [&[][..], &["*"]] {
@@ -48,8 +49,8 @@ fn a_reconnect_without_differences_brings_no_resources() {
     assert_eq!(stream.resume(EDS, &["a"], &has(EDS)), []);
 }
 
-/// xDS protocol: Incremental xDS. Versions of what the client no longer asks for are of no interest,
-/// and neither are those in any request but the first.
+/// xDS protocol: Incremental xDS. Versions of what the client no longer asks for are of no
+/// interest, and neither are those in any request but the first.
 #[test]
 fn versions_count_in_the_first_request_and_for_names_that_are_asked_for() {
     let snapshot = eds(&[("a", 1), ("b", 1)]);
@@ -64,8 +65,8 @@ fn versions_count_in_the_first_request_and_for_names_that_are_asked_for() {
     assert_eq!(again, [said(EDS, &["a", "b"], &[])]);
 }
 
-/// xDS protocol: ACK/NACK and resource type instance version. A version belongs to the resource, so
-/// a client that goes to another replica is sent nothing it has.
+/// P-26: xDS protocol: ACK/NACK and resource type instance version. A version belongs to the
+/// resource, so a client that goes to another replica is sent nothing it has.
 #[test]
 fn another_replica_calls_the_same_resource_by_the_same_version() {
     // The same resource, but not the same company.
@@ -79,8 +80,23 @@ fn another_replica_calls_the_same_resource_by_the_same_version() {
     assert_eq!(Stream::new(there).resume(EDS, &["a"], &has), []);
 }
 
-/// xDS protocol: Resource warming. A cluster that changed while the client was away warms until its
-/// endpoints come, which the client says it has. The two requests come in either order.
+/// P-27: The version of the whole type is for people. It changes with the other resources, and a
+/// client that names it as the version of a resource is sent the resource.
+#[test]
+fn the_system_version_is_for_people_alone() {
+    let snapshot = eds(&[("a", 1), ("b", 1)]);
+    let system = snapshot.of(EDS).unwrap().version();
+    let mut stream = Stream::new(snapshot.clone());
+    let answer = stream.resume(EDS, &["a"], &[("a", system)]);
+    assert_eq!(answer, [said(EDS, &["a"], &[])]);
+
+    let b_changed = eds(&[("a", 1), ("b", 2)]);
+    assert_ne!(b_changed.of(EDS).unwrap().version(), system);
+    assert_eq!(stream.set(b_changed), []);
+}
+
+/// P-30: xDS protocol: Resource warming. A cluster that changed while the client was away warms
+/// until its endpoints come, which the client says it has. The two requests come in either order.
 #[test]
 fn endpoints_follow_a_cluster_that_changed_while_the_client_was_away() {
     let before = clusters(&[("a", 1), ("b", 1)]).snapshot();

@@ -2,7 +2,7 @@
 
 use crate::support::{CDS, EDS, LDS, Stream, ack, clusters, eds, request, said, service};
 
-/// xDS protocol: Subscribing to Resources. The client may have forgotten what it was sent.
+/// P-22: xDS protocol: Subscribing to Resources. The client may have forgotten what it was sent.
 #[test]
 fn a_name_that_is_subscribed_to_again_is_sent_again() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));
@@ -14,7 +14,7 @@ fn a_name_that_is_subscribed_to_again_is_sent_again() {
     assert_eq!(stream.subscribe(EDS, &["c"]), [said(EDS, &[], &["c"])]);
 }
 
-/// xDS protocol: Subscribing to Resources. The wildcard is no exception.
+/// P-22: xDS protocol: Subscribing to Resources. The wildcard is no exception.
 #[test]
 fn a_wildcard_that_is_subscribed_to_again_is_sent_again() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));
@@ -24,8 +24,8 @@ fn a_wildcard_that_is_subscribed_to_again_is_sent_again() {
     }
 }
 
-/// xDS protocol: Unsubscribing from Resources. A wildcard may still cover the name, and the client
-/// cannot know.
+/// P-23: xDS protocol: Unsubscribing from Resources. A wildcard may still cover the name, and the
+/// client cannot know.
 #[test]
 fn to_unsubscribe_a_name_under_a_wildcard_is_answered() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));
@@ -39,7 +39,7 @@ fn to_unsubscribe_a_name_under_a_wildcard_is_answered() {
     assert_eq!(stream.set(without_a), expected);
 }
 
-/// xDS protocol: Unsubscribing from Resources. Without a wildcard there is nothing to say.
+/// P-12: xDS protocol: Unsubscribing from Resources. Without a wildcard there is nothing to say.
 #[test]
 fn to_unsubscribe_is_not_answered_and_ends_the_updates() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));
@@ -50,8 +50,8 @@ fn to_unsubscribe_is_not_answered_and_ends_the_updates() {
     assert_eq!(stream.subscribe(EDS, &["a"]), [said(EDS, &["a"], &[])]);
 }
 
-/// xDS protocol: Unsubscribing from Resources. Phantom unsubscriptions are ignored, with a wildcard
-/// and without.
+/// P-24: xDS protocol: Unsubscribing from Resources. Phantom unsubscriptions are ignored, with a
+/// wildcard and without.
 #[test]
 fn superfluous_unsubscribes_are_ignored() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));
@@ -65,8 +65,8 @@ fn superfluous_unsubscribes_are_ignored() {
     assert_eq!(stream.set(clusters(&[("c", 1)]).snapshot())[..1], all);
 }
 
-/// xDS protocol: How the client specifies what resources to return. A request that only unsubscribes
-/// is not the legacy form of a wildcard, even if it is the first (Incremental xDS).
+/// xDS protocol: How the client specifies what resources to return. A request that only
+/// unsubscribes is not the legacy form of a wildcard, even if it is the first (Incremental xDS).
 #[test]
 fn a_first_request_that_only_unsubscribes_asks_for_nothing() {
     let mut stream = Stream::new(eds(&[("a", 1)]));
@@ -84,7 +84,7 @@ fn a_name_in_both_lists_is_subscribed_to() {
     assert_eq!(stream.set(eds(&[("a", 2)])), [said(EDS, &["a"], &[])]);
 }
 
-/// xDS protocol: Knowing When a Requested Resource Does Not Exist.
+/// P-19, P-20: xDS protocol: Knowing When a Requested Resource Does Not Exist.
 #[test]
 fn a_name_that_does_not_exist_is_reported_once_and_sent_when_it_appears() {
     let mut stream = Stream::new(eds(&[("a", 1)]));
@@ -110,7 +110,7 @@ fn a_wildcard_follows_what_appears_and_vanishes() {
     assert_eq!(stream.set(eds(&[("a", 1)])), [said(EDS, &["a"], &[])]);
 }
 
-/// Envoy's start waits for the first answer to a wildcard, even if there is nothing.
+/// P-28: Envoy's start waits for the first answer to a wildcard, even if there is nothing.
 #[test]
 fn the_first_wildcard_is_answered_even_with_nothing() {
     let nothing = [said(LDS, &[], &[])];
@@ -129,8 +129,8 @@ fn the_first_wildcard_is_answered_even_with_nothing() {
     assert_eq!(answer, [said(CDS, &[], &["x"])]);
 }
 
-/// xDS protocol: How the client specifies what resources to return, its incremental example step by
-/// step.
+/// P-16: xDS protocol: How the client specifies what resources to return, its incremental example
+/// step by step.
 #[test]
 fn a_legacy_wildcard_stays_beside_names_until_the_star_is_unsubscribed() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));
@@ -149,8 +149,8 @@ fn a_legacy_wildcard_stays_beside_names_until_the_star_is_unsubscribed() {
     assert_eq!(stream.set(eds(&[("a", 3), ("b", 4)])), []);
 }
 
-/// xDS protocol: How the client specifies what resources to return. Where names came first, an empty
-/// list is no wildcard.
+/// P-15: xDS protocol: How the client specifies what resources to return. Where names came first,
+/// an empty list is no wildcard.
 #[test]
 fn after_names_an_empty_list_is_no_wildcard() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));
@@ -160,7 +160,28 @@ fn after_names_an_empty_list_is_no_wildcard() {
     assert_eq!(stream.set(changed), []);
 }
 
-/// xDS protocol: Duplicate Resource Names.
+/// P-17: Where the old form of the wildcard is switched off, an empty first request asks for
+/// nothing.
+#[test]
+fn an_empty_request_asks_for_nothing_where_the_legacy_wildcard_is_off() {
+    let mut stream = Stream::named_only(EDS, eds(&[("a", 1)]));
+    assert_eq!(stream.subscribe(EDS, &[]), []);
+    assert_eq!(stream.set(eds(&[("a", 2)])), []);
+    assert_eq!(stream.subscribe(EDS, &["*"]), [said(EDS, &["a"], &[])]);
+}
+
+/// xRFC TP1: A client finds a new-style name in any spelling, and leaves it in any.
+#[test]
+fn new_style_names_are_found_in_any_spelling() {
+    let [one, other] = ["xdstp://a/t/x?b=1&c=2", "xdstp://a/t/x?c=2&b=1"];
+    let mut stream = Stream::new(eds(&[(other, 1)]));
+    assert_eq!(stream.subscribe(EDS, &[other]), [said(EDS, &[one], &[])]);
+    assert_eq!(stream.set(eds(&[])), [said(EDS, &[], &[one])]);
+    assert_eq!(stream.unsubscribe(EDS, &[other]), []);
+    assert_eq!(stream.set(eds(&[(one, 2)])), []);
+}
+
+/// P-18: xDS protocol: Duplicate Resource Names.
 #[test]
 fn a_name_under_a_wildcard_is_not_sent_twice() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
 use crowfly_testkit::builders::{Resources, cluster, endpoints, listener, routes};
-use crowfly_xds::{DeltaSubscription, RequestOutcome, Snapshot};
+use crowfly_xds::{DeltaSubscription, RequestOutcome, Snapshot, StreamSettings};
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse,
 };
@@ -71,6 +71,16 @@ impl Stream {
     pub(crate) fn new(snapshot: Arc<Snapshot>) -> Self {
         Self {
             server: DeltaSubscription::new(snapshot),
+        }
+    }
+
+    /// A stream on which an empty request asks for nothing of this type.
+    pub(crate) fn named_only(type_url: &str, snapshot: Arc<Snapshot>) -> Self {
+        let settings = StreamSettings {
+            named_only: [type_url.to_owned()].into(),
+        };
+        Self {
+            server: DeltaSubscription::with_settings(snapshot, settings.into()),
         }
     }
 

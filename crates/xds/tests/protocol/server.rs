@@ -1,10 +1,11 @@
 //! The server half in the hands of a test that plays the client.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crowfly_model::{Features, ResourceType};
 use crowfly_testkit::builders::Resources;
-use crowfly_xds::{RequestOutcome, Subscription};
+use crowfly_xds::{RequestOutcome, StreamSettings, Subscription};
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use envoy_types::pb::google::rpc::Status;
@@ -15,6 +16,25 @@ pub(crate) struct Server(Subscription);
 impl Server {
     pub(crate) fn new(resources: &Resources) -> Self {
         Self(Subscription::new(resources.snapshot()))
+    }
+
+    /// A stream on which a request without names asks for nothing of type `R`.
+    pub(crate) fn named_only<R: ResourceType>(resources: &Resources) -> Self {
+        let settings = StreamSettings {
+            named_only: [R::TYPE_URL.to_owned()].into(),
+        };
+        Self(Subscription::with_settings(
+            resources.snapshot(),
+            settings.into(),
+        ))
+    }
+
+    pub(crate) fn set_time(&mut self, now: Instant) {
+        self.0.handle_time(now);
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.0.next_timeout()
     }
 
     pub(crate) fn set(&mut self, resources: &Resources) {
@@ -46,6 +66,38 @@ impl Server {
             ..Status::default()
         });
         self.0.handle_request(request)
+    }
+
+    /// Asks for everything of a type.
+    pub(crate) fn ask_all(&mut self, type_url: &str) {
+        self.0.handle_request(DiscoveryRequest {
+            type_url: type_url.to_owned(),
+            ..DiscoveryRequest::default()
+        });
+    }
+
+    /// Asks on a new stream as a client that has `version`.
+    pub(crate) fn resume<R: ResourceType>(&mut self, names: &[&str], version: &str) {
+        let mut request = request::<R>(names, "");
+        version.clone_into(&mut request.version_info);
+        self.0.handle_request(request);
+    }
+
+    /// Asks for `names` as a client of this kind.
+    pub(crate) fn ask_with_agent<R: ResourceType>(&mut self, agent: &str, names: &[&str]) {
+        let mut request = request::<R>(names, "");
+        request.node = Some(Node {
+            user_agent_name: agent.to_owned(),
+            ..Node::default()
+        });
+        self.0.handle_request(request);
+    }
+
+    /// Refuses without saying what.
+    pub(crate) fn nack_without_nonce<R: ResourceType>(&mut self, names: &[&str]) {
+        let mut request = request::<R>(names, "");
+        request.error_detail = Some(Status::default());
+        self.0.handle_request(request);
     }
 
     /// Asks as a client with this node.

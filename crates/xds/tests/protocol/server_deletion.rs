@@ -6,7 +6,7 @@ use crowfly_testkit::builders::{Resources, cluster, endpoints, listener, routes}
 
 use crate::server::{Server, names};
 
-/// A change to one cluster sends all of them in one response.
+/// P-09: A change to one cluster sends all of them in one response.
 #[test]
 fn changed_cluster_is_sent_with_all_others() {
     let mut server = Server::new(&all());
@@ -20,7 +20,7 @@ fn changed_cluster_is_sent_with_all_others() {
     server.silent();
 }
 
-/// A change to one of several routes or endpoints sends that one.
+/// P-09: A change to one of several routes or endpoints sends that one.
 #[test]
 fn changed_endpoints_are_sent_alone() {
     let mut server = Server::new(&all());
@@ -34,7 +34,7 @@ fn changed_endpoints_are_sent_alone() {
     server.silent();
 }
 
-/// A listener is deleted by leaving it out.
+/// P-10: A listener is deleted by leaving it out.
 #[test]
 fn deleted_listener_is_left_out() {
     let mut server = Server::new(&all());
@@ -47,7 +47,7 @@ fn deleted_listener_is_left_out() {
     assert_eq!(names::<Listener>(&server.response()), ["b"]);
 }
 
-/// The last one is deleted by an empty response, under a wildcard and by name.
+/// P-10: The last one is deleted by an empty response, under a wildcard and by name.
 #[test]
 fn last_listener_is_deleted_by_an_empty_response() {
     for list in [&["*"][..], &["a", "b"]] {
@@ -80,8 +80,8 @@ fn client_from_another_stream_hears_that_everything_is_gone() {
     server.silent();
 }
 
-/// Routes and endpoints cannot be deleted by absence, so nothing is sent when they go; when they
-/// return they are sent.
+/// P-10: Routes and endpoints cannot be deleted by absence, so nothing is sent when they go; when
+/// they return they are sent.
 #[test]
 fn routes_and_endpoints_go_in_silence_and_return() {
     let mut server = Server::new(&all());

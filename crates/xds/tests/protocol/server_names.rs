@@ -6,7 +6,7 @@ use crowfly_testkit::builders::{Resources, cluster, endpoints, listener};
 
 use crate::server::{Server, names};
 
-/// A client that names some resources is served those alone, of every type.
+/// P-13: A client that names some resources is served those alone, of every type.
 #[test]
 fn named_subset_is_served_alone() {
     let mut server = Server::new(&three());
@@ -20,7 +20,7 @@ fn named_subset_is_served_alone() {
     server.silent();
 }
 
-/// A name that joins the list is sent, although version and nonce are those of an ACK.
+/// P-11: A name that joins the list is sent, although version and nonce are those of an ACK.
 #[test]
 fn added_name_is_sent_under_an_unchanged_version() {
     let mut server = Server::new(&three());
@@ -35,8 +35,8 @@ fn added_name_is_sent_under_an_unchanged_version() {
     server.silent();
 }
 
-/// A name that joins the list of a full-state type is sent together with the others (xDS protocol:
-/// "Grouping resources into responses").
+/// P-09, P-11: A name that joins the list of a full-state type is sent together with the others
+/// (xDS protocol: "Grouping resources into responses").
 #[test]
 fn added_cluster_is_sent_with_all_others() {
     let mut server = Server::new(&three());
@@ -48,7 +48,7 @@ fn added_cluster_is_sent_with_all_others() {
     assert_eq!(names::<Cluster>(&server.response()), ["a", "b"]);
 }
 
-/// A name that left the list and joins it again is sent again.
+/// P-12: A name that left the list and joins it again is sent again.
 #[test]
 fn name_that_left_and_returned_is_sent_again() {
     let mut server = Server::new(&three());
@@ -62,7 +62,7 @@ fn name_that_left_and_returned_is_sent_again() {
     assert_eq!(names::<Endpoints>(&server.response()), ["a"]);
 }
 
-/// A list that was empty from the start means everything.
+/// P-15: A list that was empty from the start means everything.
 #[test]
 fn empty_list_at_first_means_everything() {
     let mut server = Server::new(&three());
@@ -76,7 +76,7 @@ fn empty_list_at_first_means_everything() {
     assert_eq!(names::<Cluster>(&server.response()), ["a", "b", "c", "d"]);
 }
 
-/// After a name was given, an empty list means nothing.
+/// P-15: After a name was given, an empty list means nothing.
 #[test]
 fn empty_list_after_a_name_means_nothing() {
     let mut server = Server::new(&three());
@@ -90,7 +90,7 @@ fn empty_list_after_a_name_means_nothing() {
     server.silent();
 }
 
-/// `*` means everything, alone and among names, and each resource is sent once (xDS protocol:
+/// P-18: `*` means everything, alone and among names, and each resource is sent once (xDS protocol:
 /// "Duplicate resource names").
 #[test]
 fn star_among_names_means_everything_once() {
@@ -101,7 +101,7 @@ fn star_among_names_means_everything_once() {
     assert_eq!(names::<Cluster>(&server.response()), ["a", "b", "c"]);
 }
 
-/// A name given twice is sent once.
+/// P-18: A name given twice is sent once.
 #[test]
 fn name_given_twice_is_sent_once() {
     let mut server = Server::new(&three());
@@ -111,7 +111,7 @@ fn name_given_twice_is_sent_once() {
     assert_eq!(names::<Endpoints>(&server.response()), ["a"]);
 }
 
-/// A list without the `*` it had ends the wildcard, explicit or implied.
+/// P-16: A list without the `*` it had ends the wildcard, explicit or implied.
 #[test]
 fn wildcard_ends_when_the_list_no_longer_has_it() {
     for first_list in [&["*", "a"][..], &["*"], &[]] {
@@ -129,7 +129,7 @@ fn wildcard_ends_when_the_list_no_longer_has_it() {
     }
 }
 
-/// A wildcard is answered even when there is nothing: a client's start may wait for it.
+/// P-28: A wildcard is answered even when there is nothing: a client's start may wait for it.
 #[test]
 fn first_wildcard_is_answered_also_with_nothing() {
     let mut server = Server::new(&Resources::new());
@@ -142,8 +142,8 @@ fn first_wildcard_is_answered_also_with_nothing() {
     server.silent();
 }
 
-/// A name that does not exist is remembered, and sent when it does (xDS protocol: "Knowing when a
-/// requested resource does not exist").
+/// P-19: A name that does not exist is remembered, and sent when it does (xDS protocol: "Knowing
+/// when a requested resource does not exist").
 #[test]
 fn missing_name_is_sent_once_it_exists() {
     let mut server = Server::new(&three());
@@ -155,7 +155,8 @@ fn missing_name_is_sent_once_it_exists() {
     assert_eq!(names::<Endpoints>(&server.response()), ["later"]);
 }
 
-/// A named cluster that does not exist is left out of the answer, which tells nothing about it.
+/// P-19: A named cluster that does not exist is left out of the answer, which tells nothing about
+/// it.
 #[test]
 fn missing_cluster_is_left_out_and_sent_once_it_exists() {
     let mut server = Server::new(&three());
@@ -167,6 +168,41 @@ fn missing_cluster_is_left_out_and_sent_once_it_exists() {
     server.set(&three().with(cluster("later")));
 
     assert_eq!(names::<Cluster>(&server.response()), ["a", "later"]);
+}
+
+/// P-17: Where the old form of the wildcard is switched off, an empty list asks for nothing, and
+/// `*` for everything. Other types keep it.
+#[test]
+fn empty_list_asks_for_nothing_where_the_legacy_wildcard_is_off() {
+    let mut server = Server::named_only::<Endpoints>(&three());
+    server.ask::<Endpoints>(&[], "");
+    server.silent();
+    server.set(&three().with(endpoints("d")));
+    server.silent();
+    server.ask::<Endpoints>(&["*"], "");
+    assert_eq!(names::<Endpoints>(&server.response()), ["a", "b", "c", "d"]);
+
+    server.ask::<Listener>(&[], "");
+    assert_eq!(names::<Listener>(&server.response()), ["a", "b", "c"]);
+}
+
+/// xRFC TP1: A client finds a new-style name in any spelling of its parameters.
+#[test]
+fn new_style_names_are_found_in_any_spelling() {
+    let [one, other] = [
+        "xdstp://a/t/x?env=prod&zone=1",
+        "xdstp://a/t/x?zone=1&env=prod",
+    ];
+    for (served, asked) in [(one, other), (other, one), (one, one)] {
+        let mut server = Server::new(&Resources::new().with(endpoints(served)));
+        server.ask::<Endpoints>(&[asked], "");
+        let first = server.response();
+        assert_eq!(names::<Endpoints>(&first), [served]);
+        server.ack::<Endpoints>(&[asked], &first);
+        server.silent();
+        server.set(&Resources::new().with(endpoints(served).locality("z", 1, ["10.0.0.1:1"])));
+        assert_eq!(names::<Endpoints>(&server.response()), [served]);
+    }
 }
 
 /// Listeners, clusters and endpoints `a`, `b` and `c`.

@@ -1,6 +1,8 @@
 //! The order in which the server half speaks (xDS protocol: "Eventual consistency considerations",
 //! "Resource warming").
 
+use std::time::{Duration, Instant};
+
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
 use crowfly_testkit::builders::{Resources, cluster, endpoints, listener, routes};
@@ -14,8 +16,8 @@ const ORDER: [&str; 4] = [
     RouteConfig::TYPE_URL,
 ];
 
-/// Clusters and endpoints come before the listeners and routes that use them, in whichever order
-/// they were asked for.
+/// P-29: Clusters and endpoints come before the listeners and routes that use them, in whichever
+/// order they were asked for.
 #[test]
 fn clusters_and_endpoints_come_before_what_uses_them() {
     let mut server = Server::new(&service("c", 1));
@@ -27,7 +29,7 @@ fn clusters_and_endpoints_come_before_what_uses_them() {
     assert_eq!(server.types_due(), ORDER);
 }
 
-/// The same order holds for a change, although the client named a subset of what there is.
+/// P-14: The same order holds for a change, although the client named a subset of what there is.
 #[test]
 fn order_holds_for_a_change_of_a_named_subset() {
     let more = |resources: Resources| resources.with(cluster("other")).with(endpoints("other"));
@@ -38,8 +40,8 @@ fn order_holds_for_a_change_of_a_named_subset() {
     assert_eq!(server.types_due(), ORDER);
 }
 
-/// A changed cluster is followed by its endpoints although those are the same: Envoy keeps the
-/// cluster warming until they come.
+/// P-30: A changed cluster is followed by its endpoints although those are the same: Envoy keeps
+/// the cluster warming until they come.
 #[test]
 fn changed_cluster_is_followed_by_its_unchanged_endpoints() {
     let mut server = subscribed(&service("c", 1));
@@ -53,8 +55,8 @@ fn changed_cluster_is_followed_by_its_unchanged_endpoints() {
     server.silent();
 }
 
-/// That follows the name of the endpoints, which need not be that of the cluster, and leaves the
-/// endpoints of unchanged clusters alone.
+/// P-30: That follows the name of the endpoints, which need not be that of the cluster, and leaves
+/// the endpoints of unchanged clusters alone.
 #[test]
 fn only_the_endpoints_of_the_changed_cluster_follow() {
     let resources = Resources::new()
@@ -109,7 +111,7 @@ fn next_response_follows_a_nack() {
     assert_eq!(server.response().resources, [served("c", 2).any()]);
 }
 
-/// Routes to a new cluster wait while the cluster itself waits for the client.
+/// P-14, P-29: Routes to a new cluster wait while the cluster itself waits for the client.
 #[test]
 fn order_holds_while_a_client_has_not_answered() {
     let mut server = subscribed(&service("c", 1));
@@ -122,10 +124,84 @@ fn order_holds_while_a_client_has_not_answered() {
     server.silent();
 
     server.ack::<Cluster>(&["c", "d"], &clusters);
-    assert_eq!(names::<Cluster>(&server.response()), ["d"]);
+    assert_eq!(names::<Cluster>(&server.response()), ["c", "d"]);
     server.silent();
     server.ack::<Endpoints>(&["c", "d"], &endpoints);
     assert_eq!(server.types_due(), &ORDER[1..]);
+}
+
+/// P-29: A cluster that routes no longer use is left out once the routes are sent, and not before
+/// (make before break).
+#[test]
+fn clusters_are_removed_after_the_routes_that_used_them() {
+    let mut server = subscribed(&service("c", 1));
+
+    server.set(&service("d", 2));
+
+    let both = server.response();
+    assert_eq!(names::<Cluster>(&both), ["c", "d"]);
+    assert_eq!(server.types_due(), &ORDER[1..]);
+    server.ack::<Cluster>(&["c", "d"], &both);
+    let last = server.response();
+    assert_eq!(names::<Cluster>(&last), ["d"]);
+    assert_ne!(
+        both.version_info, last.version_info,
+        "a client that has the old cluster must not claim to have the newest version"
+    );
+    server.ack::<Cluster>(&["c", "d"], &last);
+    server.silent();
+}
+
+/// P-29: A cluster that returns before its removal was sent was never away.
+#[test]
+fn removal_that_was_not_sent_is_taken_back() {
+    let mut server = subscribed(&service("c", 1));
+    let routes_to_d = Resources::new().with(routes("r").host("*").route("/", "d"));
+    server.set(&routes_to_d);
+    assert_eq!(server.response().type_url, Listener::TYPE_URL);
+
+    server.set(&service("c", 1));
+
+    assert!(!server.types_due().contains(&Cluster::TYPE_URL.to_owned()));
+}
+
+/// P-14: A client that stops to answer for clusters is still sent the other types, after a while.
+#[test]
+fn client_that_stops_to_answer_for_one_type_is_sent_the_others() {
+    let mut server = subscribed(&service("c", 1));
+    let start = Instant::now();
+    server.set_time(start);
+    let changed = |number: &str| cluster("c").edit(|c| c.alt_stat_name = number.to_owned());
+    server.set(&service("c", 1).with(changed("1")));
+    assert_eq!(server.response().type_url, Cluster::TYPE_URL);
+    let endpoints = server.response();
+    server.ack::<Endpoints>(&["c", "d"], &endpoints);
+
+    server.set(&service("c", 2).with(changed("2")));
+    server.silent();
+    let wait = server.next_timeout().expect("it waits for an answer") - start;
+    assert!(wait <= Duration::from_secs(10), "{wait:?}");
+    server.set_time(start + wait);
+
+    assert_eq!(names::<Endpoints>(&server.response()), ["c"]);
+    assert_eq!(server.next_timeout(), None, "nothing else waits");
+    server.silent();
+}
+
+/// P-29: Types that no other type refers to do not wait for the answer to another type.
+#[test]
+fn types_outside_the_order_wait_for_nobody() {
+    let mut server = subscribed(&service("c", 1));
+    let changed = |number: &str| cluster("c").edit(|c| c.alt_stat_name = number.to_owned());
+    server.set(&service("c", 1).with(changed("1")));
+    assert_eq!(server.response().type_url, Cluster::TYPE_URL);
+    server.response();
+    server.set(&service("c", 1).with(changed("2")));
+    server.silent();
+
+    server.ask_all("type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret");
+
+    assert!(server.response().type_url.ends_with("Secret"));
 }
 
 /// A client that is slow to be served is sent the newest snapshot only.

@@ -7,7 +7,7 @@ use crowfly_xds::RequestOutcome;
 
 use crate::server::{Server, names};
 
-/// Every response has a new nonce (xDS protocol: "Basic protocol overview").
+/// P-01: Every response has a new nonce (xDS protocol: "Basic protocol overview").
 #[test]
 fn nonces_are_never_used_twice_on_a_stream() {
     let mut server = Server::new(&both(1));
@@ -28,8 +28,8 @@ fn nonces_are_never_used_twice_on_a_stream() {
     assert!(nonces.iter().all(|nonce| !nonce.is_empty()));
 }
 
-/// A nonce belongs to its type: a response of another type does not make it stale (xDS protocol:
-/// "Basic protocol overview").
+/// P-01: A nonce belongs to its type: a response of another type does not make it stale (xDS
+/// protocol: "Basic protocol overview").
 #[test]
 fn nonce_of_one_type_is_not_outdated_by_another_type() {
     let mut server = Server::new(&both(1));
@@ -43,8 +43,8 @@ fn nonce_of_one_type_is_not_outdated_by_another_type() {
     assert!(matches!(outcome, RequestOutcome::Ack { .. }), "{outcome:?}");
 }
 
-/// A request that answers an outdated response gets no answer and changes nothing (xDS protocol:
-/// "Resource updates").
+/// P-02: A request that answers an outdated response gets no answer and changes nothing (xDS
+/// protocol: "Resource updates").
 #[test]
 fn request_with_a_stale_nonce_is_void() {
     let mut server = Server::new(&both(1));
@@ -83,7 +83,7 @@ fn request_without_a_nonce_starts_over() {
     assert_eq!(names::<Endpoints>(&server.response()), ["a", "b"]);
 }
 
-/// A NACK is a request with an error, whatever version it has (xDS protocol: "ACK/NACK").
+/// P-04: A NACK is a request with an error, whatever version it has (xDS protocol: "ACK/NACK").
 #[test]
 fn nack_is_known_by_its_error_and_not_by_its_version() {
     let mut server = Server::new(&both(1));
@@ -107,7 +107,8 @@ fn nack_is_known_by_its_error_and_not_by_its_version() {
     );
 }
 
-/// A refused version is not sent again; the next one is (xDS protocol: "When to send an update").
+/// P-05: A refused version is not sent again; the next one is (xDS protocol: "When to send an
+/// update").
 #[test]
 fn refused_version_is_not_sent_again() {
     let mut server = Server::new(&both(1));
@@ -125,8 +126,47 @@ fn refused_version_is_not_sent_again() {
     assert_ne!(next.version_info, refused.version_info);
 }
 
-/// A NACK may also change the names, and they count (xDS protocol: "How the client specifies what
-/// resources to return").
+/// P-05: A refused version is not sent again because another type changes, nor to a client that
+/// refuses without a nonce.
+#[test]
+fn refused_version_stays_refused_while_other_types_change() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Cluster>(&["a"], "");
+    let refused = server.response();
+    server.nack::<Cluster>(&["a"], &refused);
+    server.ask::<Endpoints>(&["a"], "");
+    let accepted = server.response();
+    server.ack::<Endpoints>(&["a"], &accepted);
+
+    server.set(&both(2));
+    assert_eq!(names::<Endpoints>(&server.response()), ["a"]);
+    server.nack_without_nonce::<Cluster>(&["a"]);
+    server.silent();
+}
+
+/// P-30: A changed cluster is followed even by endpoints that were refused, once. Envoy would
+/// otherwise wait for them, and the old cluster may have been the reason.
+#[test]
+fn refused_endpoints_follow_a_changed_cluster_once() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Cluster>(&["a"], "");
+    let clusters = server.response();
+    server.ack::<Cluster>(&["a"], &clusters);
+    server.ask::<Endpoints>(&["a"], "");
+    let refused = server.response();
+    server.nack::<Endpoints>(&["a"], &refused);
+    server.silent();
+
+    server.set(&both(1).with(cluster("a").edit(|a| a.alt_stat_name = "new".to_owned())));
+    assert_eq!(names::<Cluster>(&server.response()), ["a"]);
+    let again = server.response();
+    assert_eq!(names::<Endpoints>(&again), ["a"]);
+    server.nack::<Endpoints>(&["a"], &again);
+    server.silent();
+}
+
+/// P-06: A NACK may also change the names, and they count (xDS protocol: "How the client specifies
+/// what resources to return").
 #[test]
 fn names_in_a_nack_are_taken() {
     let mut server = Server::new(&both(1));
@@ -138,7 +178,7 @@ fn names_in_a_nack_are_taken() {
     assert_eq!(names::<Endpoints>(&server.response()), ["b"]);
 }
 
-/// An ACK is not answered (xDS protocol: "When to send an update").
+/// P-07: An ACK is not answered (xDS protocol: "When to send an update").
 #[test]
 fn ack_is_not_answered() {
     let mut server = Server::new(&both(1));
@@ -164,7 +204,7 @@ fn unchanged_resources_are_not_sent() {
     server.silent();
 }
 
-/// The node is told once a stream (xDS protocol: "Basic protocol overview").
+/// P-08: The node is told once a stream (xDS protocol: "Basic protocol overview").
 #[test]
 fn node_is_remembered_from_the_first_request() {
     let mut server = Server::new(&both(1));
@@ -176,7 +216,7 @@ fn node_is_remembered_from_the_first_request() {
     assert_eq!(server.node().unwrap().id, "web-1");
 }
 
-/// Versions are those of the content: two servers with the same resources agree on them.
+/// P-26: Versions are those of the content: two servers with the same resources agree on them.
 #[test]
 fn servers_with_the_same_resources_agree_on_versions() {
     let mut first = Server::new(&both(1));
@@ -189,6 +229,45 @@ fn servers_with_the_same_resources_agree_on_versions() {
         first.response().version_info,
         second.response().version_info
     );
+}
+
+/// P-31: A client that comes back to a wildcard with the newest version is sent nothing; one that
+/// names resources is sent them, because it may not have named them before.
+#[test]
+fn version_of_an_earlier_stream_counts_for_a_wildcard_alone() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Cluster>(&["*"], "");
+    let version = server.response().version_info;
+
+    for wildcard in [&[][..], &["*"]] {
+        let mut server = Server::new(&both(1));
+        server.resume::<Cluster>(wildcard, &version);
+        server.silent();
+        server.set(&both(1).with(cluster("c")));
+        assert_eq!(names::<Cluster>(&server.response()), ["a", "b", "c"]);
+    }
+    for (list, version) in [
+        (&["*", "a"][..], &*version),
+        (&["a"], &version),
+        (&[], "old"),
+    ] {
+        let mut server = Server::new(&both(1));
+        server.resume::<Cluster>(list, version);
+        assert!(!names::<Cluster>(&server.response()).is_empty());
+    }
+}
+
+/// P-31: A version that is repeated later on the stream says nothing: the client asks anew.
+#[test]
+fn version_counts_in_the_first_request_alone() {
+    let mut server = Server::new(&both(1));
+    server.ask::<Cluster>(&["*"], "");
+    let first = server.response();
+    server.ack::<Cluster>(&["*"], &first);
+
+    server.resume::<Cluster>(&["*"], &first.version_info);
+
+    assert_eq!(names::<Cluster>(&server.response()), ["a", "b"]);
 }
 
 /// Clusters and endpoints `a` and `b`; `port` is that of the endpoints in `a`.

@@ -1,0 +1,305 @@
+//! The resources of one type that the client of a state-of-the-world stream wants, and those that
+//! it was sent.
+//!
+//! Only names that changed or were asked for are looked at, so that the work is in proportion to
+//! them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::{REMOVED_LAST, WILDCARD, same_spelling};
+use crate::snapshot::{NamedResources, SnapshotResource, TypeSnapshot};
+
+/// The resources of one type that a client wants, and those that it was sent.
+#[derive(Debug, Default)]
+pub(super) struct Interest {
+    wildcard: bool,
+    names: BTreeSet<Arc<str>>,
+    /// True once a request had a name. An empty list of names means "everything" only before that.
+    has_named: bool,
+    /// The version of each resource that was sent and is still wanted. Refused versions are
+    /// included, so that they are not sent again.
+    sent: BTreeMap<Arc<str>, Arc<str>>,
+    /// Resources that were sent and no longer exist, and whose removal waits for other types.
+    leaving: BTreeMap<Arc<str>, Arc<SnapshotResource>>,
+    /// Names that do not exist, and that the client was told of.
+    told_missing: BTreeSet<Arc<str>>,
+    /// The version that the first request on the stream says the client has.
+    claimed: Option<String>,
+    /// True if a response of this type was sent on this stream, and no request without a nonce came
+    /// after it.
+    responded: bool,
+    /// True if the client has not yet accepted or refused the newest response.
+    pub(super) awaits_answer: bool,
+    /// The time of the newest response, if the driver has a clock.
+    pub(super) sent_at: Option<Instant>,
+    /// The nonce of the newest response.
+    pub(super) nonce: String,
+    /// The version of the newest response.
+    pub(super) version: String,
+    pending: Pending,
+}
+
+/// The names to check for the next response.
+#[derive(Debug, Default)]
+enum Pending {
+    /// Every name that is wanted or was sent.
+    #[default]
+    All,
+    Names(BTreeSet<Arc<str>>),
+}
+
+impl Pending {
+    fn none() -> Self {
+        Self::Names(BTreeSet::new())
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Names(names) if names.is_empty())
+    }
+
+    fn add(&mut self, name: &Arc<str>) {
+        if let Self::Names(names) = self {
+            names.insert(Arc::clone(name));
+        }
+    }
+}
+
+/// The part of the stream that the content of a response depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context<'a> {
+    pub(super) available: Option<&'a TypeSnapshot>,
+    /// True if absence means deletion, so that each response lists all resources (gRFC A53).
+    pub(super) full_state: bool,
+    /// True if the client understands `resource_errors`.
+    pub(super) tells_missing: bool,
+}
+
+/// The content of a response.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    pub(super) resources: Vec<(Arc<str>, Arc<SnapshotResource>)>,
+    /// The names in `resources` that the client does not have in this version.
+    pub(super) changed: Vec<Arc<str>>,
+    /// Names that are subscribed to and do not exist.
+    pub(super) missing: Vec<Arc<str>>,
+    /// The number of resources in the response that the snapshot no longer has.
+    pub(super) kept: usize,
+}
+
+impl Interest {
+    /// True if the nonce is of an earlier response, because the client has not seen the newest one
+    /// yet. The client will repeat its names in the answer to the newest.
+    pub(super) fn is_stale(&self, nonce: &str) -> bool {
+        !nonce.is_empty() && !self.nonce.is_empty() && nonce != self.nonce
+    }
+
+    /// True if the next response has something to check.
+    pub(super) fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// True if the removal of resources waits for other types.
+    pub(super) fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Forgets what was sent. A request without a nonce comes from a client that has seen no
+    /// response, or has forgotten them all. So nothing is known about the resources that it holds,
+    /// except by the version that it `claimed`.
+    pub(super) fn start_over(&mut self, claimed: String) {
+        self.sent.clear();
+        self.leaving.clear();
+        self.told_missing.clear();
+        self.responded = false;
+        // Only the first request of a stream speaks for the stream before it.
+        let is_first = self.nonce.is_empty() && !claimed.is_empty();
+        self.claimed = is_first.then_some(claimed);
+        self.pending = Pending::All;
+    }
+
+    /// Takes the names of a request. An empty list is a wildcard only at first, and only if
+    /// `legacy_wildcard` allows it.
+    pub(super) fn set_names(&mut self, names: Vec<String>, legacy_wildcard: bool) {
+        let means_all = names.is_empty() && !self.has_named && legacy_wildcard;
+        self.has_named |= !names.is_empty();
+        let mut named = BTreeSet::new();
+        for name in names {
+            named.insert(self.shared(&name));
+        }
+        let wildcard = means_all || named.contains(WILDCARD);
+        if wildcard != self.wildcard || named != self.names {
+            self.pending = Pending::All;
+        }
+        self.wildcard = wildcard;
+        self.names = named;
+        let (wildcard, names) = (self.wildcard, &self.names);
+        // A name that is left out is forgotten, so that it is sent again if the client asks for it
+        // later.
+        self.sent.retain(|name, _| wildcard || names.contains(name));
+        self.leaving
+            .retain(|name, _| wildcard || names.contains(name));
+        self.told_missing.retain(|name| names.contains(name));
+    }
+
+    /// Sends `name` again although it has not changed, if it was sent.
+    pub(super) fn forget(&mut self, name: &str) {
+        if let Some((name, _)) = self.sent.remove_entry(name) {
+            self.pending.add(&name);
+        }
+    }
+
+    /// Notes that these resources changed, and became those of `new`.
+    pub(super) fn changed(
+        &mut self,
+        type_url: &str,
+        names: &[Arc<str>],
+        old: Option<&TypeSnapshot>,
+        new: Option<&TypeSnapshot>,
+    ) {
+        let removed_last = REMOVED_LAST.contains(&type_url);
+        for name in names {
+            if !self.wants(name) {
+                continue;
+            }
+            self.pending.add(name);
+            let is_gone = new.is_none_or(|of| !of.resources().contains_key(name));
+            if removed_last && is_gone && self.sent.contains_key(name) {
+                let before = old.and_then(|of| of.resources().get(name));
+                let before = before.map(|before| (Arc::clone(name), Arc::clone(before)));
+                self.leaving.extend(before);
+            }
+        }
+    }
+
+    /// The next response; `None` if the client has all of it.
+    pub(super) fn take_due(&mut self, context: Context<'_>) -> Option<Due> {
+        if self.has_what_it_claims(context.available) {
+            self.pending = Pending::none();
+            return None;
+        }
+        let looked_at = match mem::replace(&mut self.pending, Pending::none()) {
+            Pending::All => self.wanted_or_sent(context.available),
+            Pending::Names(names) => names,
+        };
+        let mut due = Due::default();
+        let mut removed = false;
+        for name in looked_at {
+            let found = context.available.and_then(|of| of.resources().get(&name));
+            let Some(resource) = found else {
+                if !self.leaving.contains_key(&name) {
+                    removed |= self.sent.remove(&name).is_some();
+                    self.tell_missing(name, context, &mut due);
+                }
+                continue;
+            };
+            self.leaving.remove(&name);
+            self.told_missing.remove(&name);
+            if self.sent.get(&name) != Some(&resource.version) {
+                due.changed.push(Arc::clone(&name));
+                due.resources.push((name, Arc::clone(resource)));
+            }
+        }
+        // Envoy's start waits for the first answer to a wildcard, even if that is empty. A client
+        // that comes from another stream may hold resources that were deleted in the meantime.
+        let first_answer = (self.wildcard || context.full_state) && !self.responded;
+        let deletes = context.full_state && removed;
+        if due.resources.is_empty() && due.missing.is_empty() && !first_answer && !deletes {
+            return None;
+        }
+        Some(self.complete(due, context))
+    }
+
+    /// The response that removes what other types no longer refer to; `None` if there is no way to
+    /// say that to this client.
+    pub(super) fn take_leaving(&mut self, context: Context<'_>) -> Option<Due> {
+        let mut due = Due::default();
+        for (name, _) in mem::take(&mut self.leaving) {
+            self.sent.remove(&name);
+            self.tell_missing(name, context, &mut due);
+        }
+        let is_said = context.full_state || !due.missing.is_empty();
+        is_said.then(|| self.complete(due, context))
+    }
+
+    /// Notes that a response is sent, and adds what a full state needs.
+    fn complete(&mut self, mut due: Due, context: Context<'_>) -> Due {
+        self.responded = true;
+        for (name, resource) in &due.resources {
+            let version = Arc::clone(&resource.version);
+            self.sent.insert(Arc::clone(name), version);
+        }
+        if !context.full_state {
+            return due;
+        }
+        let resources = context.available.map(TypeSnapshot::resources);
+        due.resources.clear();
+        for name in self.sent.keys() {
+            let found = resources.and_then(|resources| resources.get(name));
+            let found = found.or_else(|| {
+                due.kept += 1;
+                self.leaving.get(name)
+            });
+            due.resources
+                .extend(found.map(|found| (Arc::clone(name), Arc::clone(found))));
+        }
+        due
+    }
+
+    /// True if the client keeps the state of a stream before. That is known of a wildcard alone:
+    /// a client that names resources may name one that it did not name before.
+    fn has_what_it_claims(&mut self, available: Option<&TypeSnapshot>) -> bool {
+        let Some(claimed) = self.claimed.take() else {
+            return false;
+        };
+        let only_wildcard = self.wildcard && self.names.iter().all(|name| &**name == WILDCARD);
+        let Some(of) = available.filter(|of| only_wildcard && of.version() == claimed) else {
+            return false;
+        };
+        let all = of.resources().iter();
+        self.sent = all
+            .map(|(name, resource)| (Arc::clone(name), Arc::clone(&resource.version)))
+            .collect();
+        self.responded = true;
+        self.version = claimed;
+        true
+    }
+
+    fn tell_missing(&mut self, name: Arc<str>, context: Context<'_>, due: &mut Due) {
+        let is_named = self.names.contains(&name) && !name.is_empty() && &*name != WILDCARD;
+        if context.tells_missing && is_named && self.told_missing.insert(Arc::clone(&name)) {
+            due.missing.push(name);
+        }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.wildcard || self.names.contains(name)
+    }
+
+    /// A name, which shares its memory with that of the names before.
+    fn shared(&self, name: &str) -> Arc<str> {
+        let name = same_spelling(name);
+        let known = self.names.get(&*name).or_else(|| {
+            let sent = self.sent.get_key_value(&*name)?;
+            Some(sent.0)
+        });
+        known.map_or_else(|| Arc::from(&*name), Arc::clone)
+    }
+
+    /// The names that are wanted, and those that were sent and may be deleted.
+    fn wanted_or_sent(&self, available: Option<&TypeSnapshot>) -> BTreeSet<Arc<str>> {
+        let mut names: BTreeSet<Arc<str>> = self.sent.keys().cloned().collect();
+        let resources = available.map(TypeSnapshot::resources);
+        if self.wildcard {
+            let all = resources.into_iter().flat_map(NamedResources::keys);
+            names.extend(all.cloned());
+        }
+        for name in &self.names {
+            let found = resources.and_then(|resources| resources.get_key_value(name));
+            names.insert(found.map_or_else(|| Arc::clone(name), |(name, _)| Arc::clone(name)));
+        }
+        names
+    }
+}
