@@ -97,6 +97,9 @@ pub enum CliCommand {
     Load(LoadArgs),
     Loads(LoadsArgs),
     Node(NodeArgs),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Peer(crate::peer::PeerArgs),
 }
 
 impl CliCommand {
@@ -121,6 +124,8 @@ impl CliCommand {
             | Self::Load(_)
             | Self::Loads(_)
             | Self::Node(_) => "warn",
+            #[cfg(target_os = "linux")]
+            Self::Peer(_) => "warn",
             // An explanation shows problems itself.
             Self::Explain(_) => "error",
             // The demo breaks things on purpose, and prints that itself.

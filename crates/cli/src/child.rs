@@ -113,18 +113,36 @@ impl Child {
         &self.name
     }
 
+    /// The number of the process, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.process.id()
+    }
+
     /// Reads the child's standard output up to the line `WHAT ADDR`, and returns that address.
     ///
     /// # Errors
     /// The child ended before it wrote such a line.
     pub async fn announced(&mut self, what: &str) -> Result<SocketAddr, ChildError> {
+        self.read(what, |rest| rest.trim().parse().ok()).await
+    }
+
+    /// Reads the child's standard output up to a line that begins so, and returns its rest.
+    ///
+    /// # Errors
+    /// The child ended before it wrote such a line.
+    pub async fn said(&mut self, what: &str) -> Result<String, ChildError> {
+        self.read(what, |rest| Some(rest.to_owned())).await
+    }
+
+    async fn read<T>(
+        &mut self,
+        what: &str,
+        wanted: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, ChildError> {
         if let Some(stdout) = &mut self.stdout {
             while let Ok(Some(line)) = stdout.next_line().await {
-                let addr = line
-                    .strip_prefix(what)
-                    .and_then(|rest| rest.trim().parse().ok());
-                if let Some(addr) = addr {
-                    return Ok(addr);
+                if let Some(found) = line.strip_prefix(what).and_then(&wanted) {
+                    return Ok(found);
                 }
             }
         }

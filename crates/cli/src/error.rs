@@ -43,6 +43,10 @@ pub enum Error {
     /// The node agent could not run.
     #[error(transparent)]
     Node(#[from] NodeError),
+    /// A peer of the benchmark or the demo could not do its part.
+    #[cfg(target_os = "linux")]
+    #[error("a peer failed")]
+    Peer(#[from] std::io::Error),
 }
 
 /// Shows an error followed by its causes, on one line.

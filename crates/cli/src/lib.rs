@@ -23,6 +23,10 @@ pub mod loads;
 pub mod logging;
 pub mod node;
 mod output;
+#[cfg(target_os = "linux")]
+pub mod peer;
+#[cfg(target_os = "linux")]
+pub mod sandbox;
 mod screen;
 mod signal;
 pub mod testing;
@@ -45,6 +49,8 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
     match cli.command {
         CliCommand::Backend(args) => backend::run(args).await?,
         CliCommand::Bench(args) => match args.command {
+            #[cfg(target_os = "linux")]
+            BenchCommand::Node(args) => bench::run_node(args).await?,
             BenchCommand::Rpc(args) => bench::run(args).await?,
         },
         CliCommand::Certs(args) => certs::run(&args)?,
@@ -56,6 +62,8 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         CliCommand::Load(args) => return Ok(load::run(args).await?),
         CliCommand::Loads(args) => loads::run(args).await?,
         CliCommand::Node(args) => return Ok(node::run(args).await?),
+        #[cfg(target_os = "linux")]
+        CliCommand::Peer(args) => peer::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

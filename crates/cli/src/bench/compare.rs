@@ -176,6 +176,27 @@ pub enum BenchError {
     /// The configuration of the control plane cannot be written.
     #[error("cannot write the configuration")]
     Config(#[source] std::io::Error),
+    /// The command was ended by a signal.
+    #[error("ended by a signal; everything that it made is removed")]
+    Interrupted,
+    /// The kernel does not route.
+    #[cfg(target_os = "linux")]
+    #[error("cannot route; `crowfly node check` says what is missing")]
+    Install(#[source] crowfly_node::maps::ebpf::InstallError),
+    /// A process in a namespace failed.
+    #[cfg(target_os = "linux")]
+    #[error(transparent)]
+    Peer(#[from] crate::peer::PeerError),
+    /// Services cannot be programmed.
+    #[error("cannot program services: {0}")]
+    Programmed(String),
+    /// There are no namespaces.
+    #[cfg(target_os = "linux")]
+    #[error(transparent)]
+    Sandbox(#[from] crate::sandbox::SandboxError),
+    /// The process cannot listen to signals.
+    #[error("cannot listen to signals")]
+    Signals(#[source] std::io::Error),
     /// A caller's task panicked.
     #[error("a caller failed")]
     Task(#[source] tokio::task::JoinError),

@@ -5,11 +5,15 @@
 //! The result is the median of the ratios *within* the pairs, with its spread.
 
 mod compare;
+#[cfg(target_os = "linux")]
+mod node;
 mod quartiles;
 mod rig;
 mod rpc;
 
 pub use compare::{BenchError, Run, SamplingPlan, compare, warm_up};
+#[cfg(target_os = "linux")]
+pub use node::{NodeBenchArgs, run as run_node};
 pub use quartiles::Quartiles;
 pub use rig::{Rig, SERVICE, endpoint};
 pub use rpc::{RpcArgs, Table, run};
@@ -31,5 +35,7 @@ pub struct BenchArgs {
 )]
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchCommand {
+    #[cfg(target_os = "linux")]
+    Node(NodeBenchArgs),
     Rpc(RpcArgs),
 }

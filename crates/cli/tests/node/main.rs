@@ -10,6 +10,7 @@
 )]
 
 mod affinity;
+mod bench;
 mod commands;
 mod counters;
 mod lab;

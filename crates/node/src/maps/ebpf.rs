@@ -5,7 +5,10 @@
 //! because it may be another version: each link has a program at every moment.
 
 mod access;
+mod memory;
 mod sys;
+
+pub use memory::memory;
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};

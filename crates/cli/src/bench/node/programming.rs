@@ -1,0 +1,225 @@
+//! The time that changes of services take, and the memory that many of them need.
+
+use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use crowfly_node::{
+    agent::Agent,
+    file,
+    maps::ebpf::{self, Capacity, EbpfMaps, Settings},
+    model,
+    services::{ServiceEvent, Services},
+};
+use crowfly_source::Event;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{
+    BenchError, nft,
+    rig::{Rig, Way},
+    shape::{self, FRONTEND_PORT, Shape},
+};
+use crate::{
+    bench::Quartiles,
+    peer::{Order, Seen},
+    sandbox::Sandbox,
+};
+
+/// The source of the measured agents.
+const SOURCE: &str = "file";
+
+/// The time to program services from empty maps, and to change one of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Programming {
+    pub(super) services: u32,
+    pub(super) backends_each: u32,
+    /// From the sources' events to maps that are written, median.
+    pub(super) ours_ms: f64,
+    /// The slowest.
+    pub(super) ours_slowest_ms: f64,
+    /// A whole agent: programs loaded, file read, maps written.
+    pub(super) agent_start_ms: f64,
+    /// `nft -f` of the whole ruleset.
+    pub(super) nft_ms: f64,
+    /// One service gets another backend: from the event to maps that are written, median.
+    pub(super) change_p50_us: f64,
+    pub(super) change_p99_us: f64,
+    /// `nft -f` of such a change, median.
+    pub(super) nft_change_ms: f64,
+}
+
+/// The time from a change at a source to the first connection to the new backend.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Reaction {
+    pub(super) source: &'static str,
+    pub(super) median_ms: f64,
+    pub(super) slowest_ms: f64,
+    /// Connections that failed meanwhile.
+    pub(super) failed: u64,
+}
+
+/// The memory of an agent, and of its maps in the kernel.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Memory {
+    pub(super) services: u32,
+    pub(super) backends_each: u32,
+    pub(super) agent_mb: f64,
+    pub(super) agent_peak_mb: f64,
+    pub(super) maps_mb: f64,
+    pub(super) maps: BTreeMap<&'static str, u64>,
+}
+
+impl Programming {
+    pub(super) async fn measure(
+        rig: &mut Rig,
+        shape: &Shape,
+        rounds: usize,
+    ) -> Result<Self, BenchError> {
+        rig.rules(&nft::clear())?;
+        let nft_all = rig.rules(&nft::ruleset(shape))?;
+        let mut nft_changes = Vec::new();
+        for turn in 0..3 {
+            let (before, after) = (shape.backends_of(turn), Shape::spare_backends(turn));
+            nft_changes.push(millis(rig.rules(&nft::change(turn, &before, &after))?));
+        }
+        let agent_start = rig.route(shape).await?;
+        rig.stop_agent().await?;
+
+        let (mut all, mut changes) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let mut agent = empty_agent(&rig.sandbox)?;
+            let events = listing(&shape.file())?;
+            let begin = Instant::now();
+            let outcome = agent.handle(0, events);
+            all.push(millis(begin.elapsed()));
+            if let Some((frontend, error)) = outcome.failed.first() {
+                return Err(BenchError::Programmed(format!("{frontend}: {error}")));
+            }
+            changes.extend(change_some(&mut agent, shape)?);
+            drop(agent);
+            rig.stop_agent().await?;
+        }
+        changes.sort_by(f64::total_cmp);
+        let p99 = changes.get(changes.len() * 99 / 100).copied();
+        Ok(Self {
+            services: shape.services,
+            backends_each: shape.backends,
+            ours_ms: Quartiles::of(all.iter().copied()).median,
+            ours_slowest_ms: all.into_iter().fold(0.0, f64::max),
+            agent_start_ms: millis(agent_start),
+            nft_ms: millis(nft_all),
+            change_p50_us: Quartiles::of(changes).median,
+            change_p99_us: p99.unwrap_or_default(),
+            nft_change_ms: Quartiles::of(nft_changes).median,
+        })
+    }
+}
+
+/// An agent with maps of its own, which hold nothing yet.
+fn empty_agent(sandbox: &Sandbox) -> Result<Agent<EbpfMaps>, BenchError> {
+    let settings = Settings {
+        cgroup: sandbox.cgroup().to_owned(),
+        pins: sandbox.pins(),
+        capacity: Capacity::default(),
+    };
+    let maps = EbpfMaps::install(&settings).map_err(BenchError::Install)?;
+    let services = Services::new(vec![SOURCE.into()], model::Place::default());
+    Agent::new(services, maps).map_err(|error| BenchError::Programmed(error.to_string()))
+}
+
+fn listing(text: &str) -> Result<Vec<ServiceEvent>, BenchError> {
+    let services = file::read(Path::new("bench"), text);
+    let services = services.map_err(|errors| BenchError::Programmed(errors.to_string()))?;
+    let services = services
+        .into_iter()
+        .map(|service| Event::Upsert(service.name.clone(), Arc::new(service)));
+    let begin = [Event::Init].into_iter();
+    Ok(begin.chain(services).chain([Event::InitDone]).collect())
+}
+
+/// Gives some services another backend, one by one, and returns the microseconds that each took.
+fn change_some(agent: &mut Agent<EbpfMaps>, shape: &Shape) -> Result<Vec<f64>, BenchError> {
+    let mut times = Vec::new();
+    for turn in 0..shape.services.min(500) {
+        let service = turn * 7_919 % shape.services;
+        let entry = shape::entry(service, &Shape::spare_backends(turn));
+        let mut events = listing(&format!("services:\n{entry}"))?;
+        // A change, not a listing.
+        events.retain(|event| matches!(event, Event::Upsert(..)));
+        let begin = Instant::now();
+        agent.handle(0, events);
+        times.push(begin.elapsed().as_secs_f64() * 1e6);
+        if turn % 50 == 0 {
+            agent.sweep();
+        }
+    }
+    Ok(times)
+}
+
+impl Reaction {
+    /// Changes the agent's file, over and over, while a client connects.
+    pub(super) async fn to_file(rig: &mut Rig, rounds: usize) -> Result<Self, BenchError> {
+        // Small, because the time to read a large file is another figure.
+        let shape = Shape {
+            services: 10,
+            backends: 3,
+        };
+        rig.route(&shape).await?;
+        let target = SocketAddr::from((Shape::frontend(0), FRONTEND_PORT));
+        let (mut times, mut failed) = (Vec::new(), 0);
+        for turn in 0..u32::try_from(rounds).unwrap_or(u32::MAX) {
+            let backends = Shape::spare_backends(turn);
+            let names = backends
+                .iter()
+                .map(|backend| format!("{backend}:{}", shape::BACKEND_PORT));
+            let names = names.collect();
+            let text = shape.file_with(0, &backends);
+            let client = rig.client(Way::Ours);
+            client.order(&Order::Until { target, names }).await?;
+            let begin = Instant::now();
+            rig.write(&text)?;
+            let seen: Seen = rig.client(Way::Ours).answer().await?;
+            times.push(millis(begin.elapsed()));
+            failed += seen.failures.values().sum::<u64>();
+        }
+        rig.stop_agent().await?;
+        Ok(Self {
+            source: SOURCE,
+            median_ms: Quartiles::of(times.iter().copied()).median,
+            slowest_ms: times.into_iter().fold(0.0, f64::max),
+            failed,
+        })
+    }
+}
+
+impl Memory {
+    pub(super) async fn measure(rig: &mut Rig, shape: &Shape) -> Result<Self, BenchError> {
+        rig.route(shape).await?;
+        let agent = rig.agent().unwrap_or_default();
+        let status = fs::read_to_string(format!("/proc/{agent}/status"));
+        let status = status.map_err(BenchError::Config)?;
+        let maps = ebpf::memory(&rig.sandbox.pins()).map_err(BenchError::Config)?;
+        let total: u64 = maps.iter().map(|(_, bytes)| bytes).sum();
+        rig.stop_agent().await?;
+        Ok(Self {
+            services: shape.services,
+            backends_each: shape.backends,
+            agent_mb: field(&status, "VmRSS:") / 1e3,
+            agent_peak_mb: field(&status, "VmHWM:") / 1e3,
+            maps_mb: total as f64 / 1e6,
+            maps: maps.into_iter().collect(),
+        })
+    }
+}
+
+/// A number of kilobytes in `/proc/PID/status`.
+fn field(status: &str, name: &str) -> f64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    let number: f64 = number.and_then(|number| number.parse().ok()).unwrap_or(0.0);
+    // The kernel means 1,024 bytes.
+    number * 1.024
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

@@ -1,0 +1,268 @@
+//! A client that connects as it is told, and measures.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::{ASK, NAME, TAKE};
+use crate::output;
+
+/// The distance between targets that follow one another: a prime, so that all of them get their turn.
+const STRIDE: u32 = 7_919;
+
+/// The time between two reports of [`Order::Keep`].
+const REPORT: Duration = Duration::from_millis(100);
+
+/// The time that a server has to answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A thing to do. Each is answered by one line of JSON.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// Connect, ask, close, over and over; a [`Sample`].
+    Connects { targets: Targets, millis: u64 },
+    /// Ask over and over on one connection; a [`Sample`].
+    Requests { targets: Targets, millis: u64 },
+    /// Send bytes on one connection; a [`Sample`] of one.
+    Stream { targets: Targets, bytes: u64 },
+    /// Connect until one of these answers; a [`Seen`].
+    Until {
+        target: SocketAddr,
+        names: Vec<String>,
+    },
+    /// Connect at a steady rate, until the next line comes; a [`Seen`] every 100 ms, of that time.
+    Keep { target: SocketAddr, rps: u32 },
+}
+
+/// Addresses that follow one another.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Targets {
+    pub(crate) first: Ipv4Addr,
+    pub(crate) count: u32,
+    pub(crate) port: u16,
+}
+
+impl Targets {
+    fn at(&self, turn: u32) -> SocketAddr {
+        let index = turn.wrapping_mul(STRIDE) % self.count.max(1);
+        let address = Ipv4Addr::from_bits(self.first.to_bits() + index);
+        SocketAddr::from((address, self.port))
+    }
+}
+
+/// A measurement.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Sample {
+    /// Things done.
+    pub(crate) count: u64,
+    /// The time for all of them.
+    pub(crate) seconds: f64,
+    /// The time that half of them took at most, in microseconds.
+    pub(crate) p50: f64,
+    /// The time that 99 of 100 took at most, in microseconds.
+    pub(crate) p99: f64,
+}
+
+impl Sample {
+    /// The things done per second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.count as f64 / self.seconds
+    }
+}
+
+/// The answers of connections.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct Seen {
+    /// Answers by the name of the server.
+    pub(crate) answers: BTreeMap<String, u64>,
+    /// Failures by their error.
+    pub(crate) failures: BTreeMap<String, u64>,
+    /// True for the last report.
+    pub(crate) done: bool,
+}
+
+/// Obeys until standard input ends.
+pub(super) fn obey() -> io::Result<()> {
+    let (sender, orders) = channel();
+    thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    // One connection before the first sample, so that it starts as the others do.
+    while let Ok(line) = orders.recv() {
+        // An empty line ends an order that goes on until then.
+        if line.is_empty() {
+            continue;
+        }
+        match serde_json::from_str(&line)? {
+            Order::Connects { targets, millis } => say(&connects(targets, millis)?),
+            Order::Requests { targets, millis } => say(&requests(targets, millis)?),
+            Order::Stream { targets, bytes } => say(&stream(targets, bytes)?),
+            Order::Until { target, names } => say(&until(target, &names)),
+            Order::Keep { target, rps } => keep(target, rps, &orders),
+        }
+    }
+    Ok(())
+}
+
+fn say(answer: &impl Serialize) {
+    // The values hold text and numbers only, so JSON can express them.
+    output::line(serde_json::to_string(answer).unwrap_or_default());
+}
+
+fn connects(targets: Targets, millis: u64) -> io::Result<Sample> {
+    let mut answer = [0];
+    measure(millis, |turn| {
+        let mut stream = TcpStream::connect(targets.at(turn))?;
+        stream.write_all(&[ASK])?;
+        stream.read_exact(&mut answer)
+    })
+}
+
+fn requests(targets: Targets, millis: u64) -> io::Result<Sample> {
+    let mut stream = TcpStream::connect(targets.at(0))?;
+    stream.set_nodelay(true)?;
+    let mut answer = [0];
+    measure(millis, |_| {
+        stream.write_all(&[ASK])?;
+        stream.read_exact(&mut answer)
+    })
+}
+
+/// Does something over and over, for a time.
+fn measure(millis: u64, mut act: impl FnMut(u32) -> io::Result<()>) -> io::Result<Sample> {
+    let mut times = Histogram::<u64>::new(3).map_err(io::Error::other)?;
+    let begin = Instant::now();
+    let end = begin + Duration::from_millis(millis);
+    let mut last = begin;
+    let mut turn = 0;
+    while last < end {
+        act(turn)?;
+        turn += 1;
+        let now = Instant::now();
+        let nanos = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
+        times.record(nanos).map_err(io::Error::other)?;
+        last = now;
+    }
+    Ok(Sample {
+        count: u64::from(turn),
+        seconds: (last - begin).as_secs_f64(),
+        p50: times.value_at_quantile(0.5) as f64 / 1e3,
+        p99: times.value_at_quantile(0.99) as f64 / 1e3,
+    })
+}
+
+fn stream(targets: Targets, bytes: u64) -> io::Result<Sample> {
+    let mut stream = TcpStream::connect(targets.at(0))?;
+    let block = vec![0; 128 * 1024];
+    let begin = Instant::now();
+    stream.write_all(&[TAKE])?;
+    stream.write_all(&bytes.to_be_bytes())?;
+    let mut left = bytes;
+    while left > 0 {
+        let part = usize::try_from(left).unwrap_or(usize::MAX).min(block.len());
+        stream.write_all(&block[..part])?;
+        left -= part as u64;
+    }
+    stream.read_exact(&mut [0])?;
+    let seconds = begin.elapsed().as_secs_f64();
+    Ok(Sample {
+        count: bytes,
+        seconds,
+        p50: seconds * 1e6,
+        p99: seconds * 1e6,
+    })
+}
+
+fn until(target: SocketAddr, names: &[String]) -> Seen {
+    let mut seen = Seen::default();
+    loop {
+        let answer = ask_name(target);
+        let is_last = answer.as_ref().is_ok_and(|name| names.contains(name));
+        seen.add(answer);
+        if is_last {
+            seen.done = true;
+            return seen;
+        }
+    }
+}
+
+fn keep(target: SocketAddr, rps: u32, orders: &Receiver<String>) {
+    let pause = Duration::from_secs(1) / rps.max(1);
+    let mut next = Instant::now();
+    let mut report = next + REPORT;
+    let mut seen = Seen::default();
+    loop {
+        seen.add(ask_name(target));
+        next += pause;
+        if next >= report {
+            report += REPORT;
+            say(&std::mem::take(&mut seen));
+        }
+        let wait = next.saturating_duration_since(Instant::now());
+        match orders.recv_timeout(wait) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => {
+                seen.done = true;
+                return say(&seen);
+            }
+        }
+    }
+}
+
+impl Seen {
+    fn add(&mut self, answer: io::Result<String>) {
+        let count = match answer {
+            Ok(name) => self.answers.entry(name).or_default(),
+            Err(error) => self.failures.entry(error.to_string()).or_default(),
+        };
+        *count += 1;
+    }
+}
+
+fn ask_name(target: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.write_all(&[NAME])?;
+    let mut name = String::new();
+    BufReader::new(&stream).read_line(&mut name)?;
+    if name.pop().is_none() {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the server ended the connection",
+        ));
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_target_gets_its_turn() {
+        let targets = Targets {
+            first: Ipv4Addr::new(10, 96, 0, 250),
+            count: 1_000,
+            port: 80,
+        };
+        let visited: BTreeSet<_> = (0..1_000).map(|turn| targets.at(turn)).collect();
+        assert_eq!(visited.len(), 1_000);
+        let last = SocketAddr::from((Ipv4Addr::new(10, 96, 4, 225), 80));
+        assert_eq!(visited.last(), Some(&last));
+    }
+}
