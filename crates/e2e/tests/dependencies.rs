@@ -38,7 +38,12 @@ const LICENSES: &[&str] = &[
 /// Crates that the product has in two versions, and why.
 const TWO_VERSIONS: &[(&str, &str)] = &[
     ("base64", "serde-saphyr is ahead of tonic"),
+    (
+        "bitflags",
+        "defmt has 1; jiff (by kube) names it, and it is never built",
+    ),
     ("getrandom", "ring 0.17 stays with 0.2"),
+    ("hashbrown", "kube-runtime 5 stays with 0.16"),
     (
         "syn",
         "derive macros move to 3 one by one; no code of it is linked",

@@ -56,6 +56,15 @@ mod event;
     )
 )]
 pub mod files;
+#[cfg(feature = "kubernetes")]
+#[cfg_attr(
+    not(test),
+    expect(
+        clippy::disallowed_methods,
+        reason = "the driver: it has the network and the clock"
+    )
+)]
+pub mod kubernetes;
 mod merged;
 mod table;
 #[cfg(feature = "yaml")]

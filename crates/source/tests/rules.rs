@@ -8,6 +8,9 @@ use crowfly_source::{Event, Merged, Replaced, Status, Table};
 const HIGH: usize = 0;
 const LOW: usize = 1;
 
+/// No claim has changed hands.
+const NONE: [u32; 0] = [];
+
 type Value = (&'static str, Vec<u32>);
 type Claims = Merged<&'static str, Value, u32, fn(&Value) -> Vec<u32>>;
 
@@ -150,7 +153,7 @@ fn of_several_claimants_of_one_source_the_first_by_name_wins() {
     let mut merged = merged();
     assert_eq!(merged.handle(HIGH, Upsert("b", ("second", vec![7]))), [7]);
     assert_eq!(merged.handle(HIGH, Upsert("a", ("first", vec![7]))), [7]);
-    assert_eq!(merged.handle(HIGH, Upsert("c", ("third", vec![7]))), []);
+    assert_eq!(merged.handle(HIGH, Upsert("c", ("third", vec![7]))), NONE);
     assert_eq!(holder(&merged, 7), Some((HIGH, "a", "first")));
     let all: Vec<_> = merged.claimants(&7).map(|claimant| *claimant.key).collect();
     assert_eq!(all, ["a", "b", "c"]);
@@ -160,8 +163,8 @@ fn of_several_claimants_of_one_source_the_first_by_name_wins() {
 fn a_value_that_is_shadowed_takes_over_when_the_winner_goes() {
     let mut merged = merged();
     merged.handle(HIGH, Upsert("a", ("high", vec![7])));
-    assert_eq!(merged.handle(LOW, Upsert("b", ("low", vec![7]))), []);
-    assert_eq!(merged.handle(LOW, Upsert("b", ("lower", vec![7]))), []);
+    assert_eq!(merged.handle(LOW, Upsert("b", ("low", vec![7]))), NONE);
+    assert_eq!(merged.handle(LOW, Upsert("b", ("lower", vec![7]))), NONE);
     assert_eq!(merged.handle(HIGH, Delete("a")), [7]);
     assert_eq!(holder(&merged, 7), Some((LOW, "b", "lower")));
     assert_eq!(merged.handle(LOW, Delete("b")), [7]);
@@ -183,7 +186,7 @@ fn a_value_may_win_some_of_its_claims() {
 #[test]
 fn a_value_that_claims_nothing_is_kept() {
     let mut merged = merged();
-    assert_eq!(merged.handle(HIGH, Upsert("a", ("idle", vec![]))), []);
+    assert_eq!(merged.handle(HIGH, Upsert("a", ("idle", vec![]))), NONE);
     assert_eq!(merged.values(HIGH).count(), 1);
 }
 
@@ -192,7 +195,7 @@ fn a_source_that_fails_keeps_its_claims() {
     let mut merged = merged();
     merged.handle(HIGH, Upsert("a", ("high", vec![7])));
     merged.handle(LOW, Upsert("b", ("low", vec![7])));
-    assert_eq!(merged.handle(HIGH, Failed("cut off".into())), []);
+    assert_eq!(merged.handle(HIGH, Failed("cut off".into())), NONE);
     assert_eq!(holder(&merged, 7), Some((HIGH, "a", "high")));
     assert_eq!(*merged.status(HIGH), Status::Failed("cut off".into()));
     assert_eq!(*merged.status(LOW), Status::Silent);
