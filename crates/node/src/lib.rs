@@ -10,6 +10,7 @@
 //!
 //! - [`model`]: services and backends, as every source tells them.
 //! - [`mod@file`]: the configuration file, which is a source of services as well.
+//! - [`kubernetes`]: Services and EndpointSlices as a source.
 //! - [`kvstore`]: the etcd of a ClusterMesh as a source.
 //! - [`mod@select`]: which backends get connections from this node.
 //! - [`services`]: all sources as one table of frontends.
@@ -24,6 +25,7 @@ pub mod agent;
 #[cfg(target_os = "linux")]
 pub mod check;
 pub mod file;
+pub mod kubernetes;
 pub mod kvstore;
 pub mod maps;
 pub mod model;
