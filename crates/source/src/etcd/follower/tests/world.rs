@@ -111,7 +111,6 @@ pub(super) fn event(kind: EventType, key: &[u8], value: &[u8], at: i64) -> Watch
             key: Bytes::copy_from_slice(key),
             value: Bytes::copy_from_slice(value),
             mod_revision: at,
-            ..KeyValue::default()
         }),
     }
 }
