@@ -4,6 +4,8 @@
 //!
 //! - An Envoy takes all listeners, but has no use for the API listeners of gRPC. It logs a warning
 //!   for each of them at every update. So they are left out.
+//! - Listeners without an address are for node agents, and an Envoy refuses them. So they are left out,
+//!   with the clusters that are made for agents.
 //! - In an aggregate cluster gRPC accepts ROUND_ROBIN, and Envoy only CLUSTER_PROVIDED. So an
 //!   aggregate without a policy (which means ROUND_ROBIN) is sent with CLUSTER_PROVIDED.
 //! - Envoy does not support lists of clusters as resources (gRFC A99), and ignores an aggregate
@@ -39,6 +41,7 @@ use prost::Message;
 
 use crate::aggregate::Children;
 use crate::canonical;
+use crate::translate::cluster_ip;
 
 /// The snapshot that Envoys are served, and the indexes that are needed to follow the next change.
 #[derive(Debug, Default)]
@@ -249,10 +252,10 @@ fn replaced<R: ResourceType>(
     SnapshotResource::new(canonical::normalized(any), resource.wrapped)
 }
 
-/// Copies a resource unchanged, unless it is an API listener.
+/// Copies a resource unchanged, unless no Envoy can use it.
 fn copy(builder: &mut SnapshotBuilder, snapshot: &Snapshot, url: &str, name: &Arc<str>) {
     let resource = snapshot.of(url).and_then(|of| of.resources().get(name));
-    match resource.filter(|resource| !is_api_listener(url, resource)) {
+    match resource.filter(|resource| is_for_envoys(url, name, resource)) {
         Some(resource) => builder.put(Arc::clone(name), Arc::clone(resource)),
         None => {
             builder.remove(url, name);
@@ -298,10 +301,19 @@ impl Aggregate {
     }
 }
 
-fn is_api_listener(type_url: &str, resource: &SnapshotResource) -> bool {
-    type_url == Listener::TYPE_URL
-        && ListenerProto::decode(resource.any.value.as_slice())
-            .is_ok_and(|listener| listener.api_listener.is_some())
+/// False for API listeners, listeners without an address to listen at, and all that is made for node agents.
+fn is_for_envoys(type_url: &str, name: &str, resource: &SnapshotResource) -> bool {
+    if name.starts_with(cluster_ip::PREFIX) {
+        return false;
+    }
+    if type_url != Listener::TYPE_URL {
+        return true;
+    }
+    let listener = ListenerProto::decode(resource.any.value.as_slice());
+    listener.map_or(true, |listener| {
+        let has_place = listener.address.is_some() || listener.listener_specifier.is_some();
+        listener.api_listener.is_none() && has_place
+    })
 }
 
 #[cfg(test)]

@@ -89,6 +89,7 @@
 
 mod admin;
 mod ads;
+mod agents;
 mod aggregate;
 mod canonical;
 mod catalog;

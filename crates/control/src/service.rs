@@ -2,6 +2,7 @@
 //!
 //! It exists because raw xDS needs four resources for what most services say in a few lines.
 
+pub(crate) mod cluster_ip;
 pub(crate) mod drops;
 pub(crate) mod fault;
 pub(crate) mod hash;
@@ -19,7 +20,7 @@ pub(crate) mod text;
 pub(crate) mod tls;
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 
 use crowfly_model::{Errors, Validator};
@@ -27,6 +28,7 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use crate::fallback::{Fallback, ListForm};
+use cluster_ip::{ClientIpAffinity, InternalTrafficPolicy, ServicePort, TrafficDistribution};
 use drops::Drops;
 use fault::Fault;
 use hash::HashPart;
@@ -86,6 +88,19 @@ pub(crate) struct Service {
     fault: Setting<Fault>,
     #[serde(default)]
     hash: Setting<Vec<HashPart>>,
+    /// The addresses that node agents route, and their ports.
+    #[serde(default)]
+    cluster_ip: Option<IpAddr>,
+    #[serde(default)]
+    cluster_ips: Vec<IpAddr>,
+    #[serde(default)]
+    pub(crate) ports: Vec<ServicePort>,
+    #[serde(default)]
+    pub(crate) client_ip_affinity: Option<ClientIpAffinity>,
+    #[serde(default)]
+    pub(crate) internal_traffic_policy: Option<InternalTrafficPolicy>,
+    #[serde(default)]
+    pub(crate) traffic_distribution: Option<TrafficDistribution>,
 }
 
 /// All that is done to the calls of a route.
@@ -132,6 +147,9 @@ pub(crate) struct Endpoint {
     pub(crate) weight: NonZeroU32,
     #[serde(default)]
     pub(crate) health: Health,
+    /// The node that it is on, for node agents.
+    #[serde(default)]
+    pub(crate) node: Option<String>,
 }
 
 /// The health of a backend, as far as it is known. Clients use healthy and unknown backends.
@@ -251,6 +269,7 @@ impl Service {
             self.validate_routes(v);
             self.validate_cookies(v);
         });
+        self.validate_cluster_ips(&mut v);
         v.finish(())
     }
 

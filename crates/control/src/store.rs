@@ -12,6 +12,7 @@ use envoy_types::pb::envoy::config::core::v3::Node;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
+use crate::agents::{self, AgentView};
 use crate::changes::Changes;
 use crate::envoy::EnvoyView;
 use crate::metrics::Metrics;
@@ -29,9 +30,9 @@ pub struct Reload {
 #[derive(Debug)]
 pub(crate) struct Store {
     views: watch::Sender<Views>,
-    /// The view for Envoys. The lock is held while a snapshot is set, so that views are made in
+    /// The views for some kinds of clients. The lock is held while a snapshot is set, so that views are made in
     /// order.
-    envoy: Mutex<EnvoyView>,
+    made: Mutex<MadeViews>,
     reload: watch::Sender<Reload>,
     metrics: Metrics,
 }
@@ -41,7 +42,7 @@ impl Store {
         metrics.reload(true);
         let store = Self {
             views: watch::Sender::new(Views::default()),
-            envoy: Mutex::default(),
+            made: Mutex::default(),
             reload: watch::Sender::new(Reload {
                 at: SystemTime::now(),
                 result: Ok(Changes::default()),
@@ -55,11 +56,12 @@ impl Store {
     /// Serves `snapshot` from now on. The work is in proportion to the change, if `snapshot` was
     /// built from the one that is served.
     pub(crate) fn set(&self, snapshot: Snapshot) {
-        let mut envoy = self.envoy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         self.metrics.snapshot(&snapshot);
         let all = Arc::new(snapshot);
-        let envoy = envoy.follow(&all);
-        self.views.send_replace(Views { all, envoy });
+        let envoy = made.envoy.follow(&all);
+        let agent = made.agent.follow(&all);
+        self.views.send_replace(Views { all, envoy, agent });
     }
 
     /// Takes the outcome of a reload; a failed one changes nothing for the clients.
@@ -88,11 +90,19 @@ impl Store {
     }
 }
 
+/// The views that are worked out from the views before them.
+#[derive(Debug, Default)]
+struct MadeViews {
+    envoy: EnvoyView,
+    agent: AgentView,
+}
+
 /// One snapshot, with a view for each kind of client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Views {
     all: Arc<Snapshot>,
     envoy: Arc<Snapshot>,
+    agent: Arc<Snapshot>,
 }
 
 impl Views {
@@ -100,6 +110,7 @@ impl Views {
     pub(crate) fn of(&self, node: Option<&Node>) -> Arc<Snapshot> {
         match node {
             Some(node) if node.user_agent_name == "envoy" => self.envoy.clone(),
+            Some(node) if agents::is_agent(&node.user_agent_name) => self.agent.clone(),
             _ => self.all.clone(),
         }
     }

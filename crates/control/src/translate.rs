@@ -8,9 +8,12 @@
 //! endpoints of the service first and then its fallbacks. The endpoints belong to one more cluster,
 //! `NAME/endpoints`, and each DNS name is a cluster `dns:HOST:PORT`.
 //!
+//! With ClusterIPs, a service has resources for node agents as well ([`cluster_ip`]).
+//!
 //! The resources of a service depend on that service alone. So a change of one service costs the
 //! translation of that one, and the resources of the others stay.
 
+pub(crate) mod cluster_ip;
 mod clusters;
 mod faults;
 mod listener;
@@ -186,6 +189,17 @@ impl Made {
         }
     }
 
+    /// A resource for node agents, which gRPC does not ask for. Its maps are in the order of their keys.
+    fn for_agents(name: &str, message: &impl Name) -> Self {
+        let any = canonical::normalized(packed(message));
+        Self {
+            key: ResourceKey::new(&any.type_url, name.into()),
+            resource: Arc::new(SnapshotResource::new(any, false)),
+            is_shared: false,
+            refusal: None,
+        }
+    }
+
     /// A resource whose message has no name field, so that it is sent in a wrapper.
     fn wrapped<R: ResourceType<Context = Features>>(name: &str, message: &impl Message) -> Self {
         let mut made = Self::named::<R>(name, message);
@@ -245,6 +259,7 @@ fn resources_of(service: &Service) -> Vec<Made> {
             });
         }
     }
+    made.append(&mut cluster_ip::of_service(service));
     made
 }
 

@@ -55,8 +55,8 @@ servces: []
 "#;
     insta::assert_snapshot!(errors_of(&[("a.yaml", a), ("b.yaml", b)]), @r#"
     a.yaml:4:47: services[0].endpoints[0].health: expected one of draining, healthy, unhealthy, unknown, got "great"
-    a.yaml:6:3: services[1].endpoint: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, drops, outlier_detection, session_affinity, load_reports, tls, routes, timeout, retry, fault, hash
-    a.yaml:7:3: services[2].nam: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, drops, outlier_detection, session_affinity, load_reports, tls, routes, timeout, retry, fault, hash
+    a.yaml:6:3: services[1].endpoint: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, drops, outlier_detection, session_affinity, load_reports, tls, routes, timeout, retry, fault, hash, cluster_ip, cluster_ips, ports, client_ip_affinity, internal_traffic_policy, traffic_distribution
+    a.yaml:7:3: services[2].nam: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, drops, outlier_detection, session_affinity, load_reports, tls, routes, timeout, retry, fault, hash, cluster_ip, cluster_ips, ports, client_ip_affinity, internal_traffic_policy, traffic_distribution
     b.yaml:3:37: services[0].localities[0].weight: expected a number from 0 to 4294967295, got string "many"
     b.yaml:4:59: services[1].endpoints[0].weight: expected a number from 1 to 4294967295, got integer `0`
     b.yaml:5:26: services[2].endpoints[0]: expected a field `address`
@@ -245,7 +245,7 @@ services:
 "#;
     let b = "services: [{ name: b, routes: [{ to: b }] }]";
     insta::assert_snapshot!(errors_of(&[("a.yaml", a), ("b.yaml", b)]), @r#"
-    a.yaml:12:16: services[1].colour: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, drops, outlier_detection, session_affinity, load_reports, tls, routes, timeout, retry, fault, hash
+    a.yaml:12:16: services[1].colour: unknown field, expected one of name, localities, endpoints, fallback, fallback_as, policy, limits, drops, outlier_detection, session_affinity, load_reports, tls, routes, timeout, retry, fault, hash, cluster_ip, cluster_ips, ports, client_ip_affinity, internal_traffic_policy, traffic_distribution
     a.yaml:5:36: services[0].routes[0].to: expected the name of a service, got "lost": there is none
     a.yaml:10:7: services[0].routes[1].split: expected the name of a service, got "lost.too": there is none
     "#);

@@ -11,7 +11,7 @@ fn view(snapshot: &Snapshot) -> Arc<Snapshot> {
 
 /// The view by other means: no index, and every aggregate decoded again.
 pub(crate) fn naive_view(snapshot: &Snapshot) -> Snapshot {
-    let useful = snapshot.filter(|type_url, _, resource| !is_api_listener(type_url, resource));
+    let useful = snapshot.filter(is_for_envoys);
     let aggregates = aggregates_of(snapshot);
     let mut builder = useful.to_builder();
     for (name, aggregate) in &aggregates {

@@ -146,6 +146,7 @@ fn own_name(service: &Service) -> String {
 pub(crate) fn service_of_cluster(cluster: &str) -> Option<&str> {
     let own = cluster.strip_suffix("/endpoints");
     own.or_else(|| cluster.split_once("/dns:").map(|(service, _)| service))
+        .or_else(|| super::cluster_ip::service_of_cluster(cluster))
 }
 
 /// A cluster with endpoints; `service_name` is their name, if that differs from the cluster's.

@@ -97,6 +97,18 @@ pub fn typed_struct(any: &Any) -> Option<Result<(String, Struct), String>> {
     }))
 }
 
+/// A `TypedStruct` with JSON of the type of this URL.
+pub fn to_typed_struct(type_url: &str, value: Struct) -> Any {
+    let inner = TypedStruct {
+        type_url: type_url.to_owned(),
+        value: Some(value),
+    };
+    Any {
+        type_url: format!("type.googleapis.com/{}", TYPED_STRUCTS[0]),
+        value: inner.encode_to_vec(),
+    }
+}
+
 /// The message name in a type URL: what follows its last slash.
 ///
 /// # Errors

@@ -27,7 +27,7 @@ mod string_matcher;
 
 /// Steps that the readings of other data planes share with those of gRPC.
 pub mod steps {
-    pub use super::any::{message, type_name, typed_struct};
+    pub use super::any::{message, to_typed_struct, type_name, typed_struct};
     pub use super::config_source::{require_ads_or_self, require_self};
     pub use super::decode::decode;
     pub use super::socket_address::field as socket_address;
