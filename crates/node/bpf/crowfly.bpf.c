@@ -7,7 +7,8 @@
 // asked for. sock_release and sockops count how connections end.
 //
 // The agent writes svc, slots, backends and members; see src/maps/layout.rs for the same layouts in
-// Rust. The programs write affinity, reverse, conn and stats.
+// Rust. The programs write affinity, reverse, conn, stats and routed. The maps reported and labels are
+// the agent's own memory, which outlives it.
 //
 // Updates: a service has a generation of slots. The agent writes a whole new generation, then replaces
 // the service's one entry in svc, and deletes the old generation a while later. A program that was
@@ -123,6 +124,32 @@ struct stats {
 	__u64 closed;
 };
 
+// The counts of a pair that load reports have told, and the label that they are told under.
+struct reported {
+	__u32 label;
+	__u32 zero;
+	__u64 opened;
+	__u64 failed;
+	__u64 closed;
+};
+
+// A cluster and a locality in load reports: their names, each ended by a zero.
+struct label {
+	char text[512];
+};
+
+// A connected socket by its cookie, so that the agent can end it when its backend is gone.
+struct routed {
+	struct pair pair;
+	struct address backend;
+	__be16 port;
+	__u8 protocol;
+	__u8 zero;
+};
+
+// Set by the agent that loads the programs: TCP sockets are in routed as well.
+const volatile __u32 ends_tcp = 0;
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -186,6 +213,34 @@ struct {
 	__type(value, struct stats);
 } stats SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, struct pair);
+	__type(value, struct reported);
+} reported SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, struct label);
+} labels SEC(".maps");
+
+// Not an LRU: a socket that fell out of it would never be ended. One too many is routed all the same.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u64);
+	__type(value, struct routed);
+} routed SEC(".maps");
+
 // Freed with its socket: nothing to evict, nothing to size.
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -235,6 +290,11 @@ static __always_inline void end(struct conn *was, int failed)
 		add_one(&counters->failed);
 	else
 		add_one(&counters->closed);
+}
+
+static __always_inline int may_be_ended(__u32 protocol)
+{
+	return protocol == IPPROTO_UDP || ends_tcp;
 }
 
 static __always_inline int same(const struct address *a, const struct address *b)
@@ -374,6 +434,10 @@ static __always_inline enum verdict connect_to(struct bpf_sock_addr *ctx, struct
 		end(now, ctx->protocol == IPPROTO_TCP && now->state == OPENED);
 		if (verdict != CHOSEN) {
 			bpf_sk_storage_delete(&conn, sk);
+			if (may_be_ended(ctx->protocol)) {
+				__u64 socket = bpf_get_socket_cookie(ctx);
+				bpf_map_delete_elem(&routed, &socket);
+			}
 			return verdict;
 		}
 	}
@@ -390,6 +454,16 @@ static __always_inline enum verdict connect_to(struct bpf_sock_addr *ctx, struct
 	now->pair = choice->pair;
 	now->state = OPENED;
 	count_opened(&now->pair);
+	if (may_be_ended(ctx->protocol)) {
+		__u64 socket = bpf_get_socket_cookie(ctx);
+		struct routed to = {
+			.pair = choice->pair,
+			.backend = choice->backend.address,
+			.port = choice->backend.port,
+			.protocol = ctx->protocol,
+		};
+		bpf_map_update_elem(&routed, &socket, &to, BPF_ANY);
+	}
 	return verdict;
 }
 
@@ -594,8 +668,14 @@ int crowfly_sock_release(struct bpf_sock *ctx)
 {
 	struct conn *was = bpf_sk_storage_get(&conn, ctx, 0, 0);
 
-	if (was && was->state == OPENED)
+	if (!was)
+		return PROCEED;
+	if (was->state == OPENED)
 		end(was, ctx->protocol == IPPROTO_TCP);
+	if (may_be_ended(ctx->protocol)) {
+		__u64 socket = bpf_get_socket_cookie(ctx);
+		bpf_map_delete_elem(&routed, &socket);
+	}
 	return PROCEED;
 }
 
@@ -632,6 +712,10 @@ int crowfly_sockops(struct bpf_sock_ops *ctx)
 			add_one(&counters->established);
 	} else if (ctx->args[1] == BPF_TCP_CLOSE) {
 		end(is, is->state == CONNECTING);
+		if (ends_tcp) {
+			__u64 socket = bpf_get_socket_cookie(ctx);
+			bpf_map_delete_elem(&routed, &socket);
+		}
 	}
 	return 1;
 }

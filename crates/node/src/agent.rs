@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use crowfly_source::Event;
 
+use crate::loads::Loads;
 use crate::maps::{Counters, MapError, Maps, Pair};
 use crate::model::Place;
 use crate::reconcile::{Outcome, Reconciler};
@@ -36,6 +37,8 @@ pub struct Agent<M> {
     heard: usize,
     /// The last failure of each source.
     failures: Vec<Option<Failure>>,
+    /// The load reports, if there are any.
+    loads: Option<Loads>,
 }
 
 /// A failure of a source.
@@ -65,7 +68,14 @@ impl<M: Maps> Agent<M> {
             held: BTreeSet::new(),
             may_hold: true,
             heard: 0,
+            loads: None,
         })
+    }
+
+    /// Reports loads: every frontend from now on has its label in them.
+    pub fn report_loads(&mut self, loads: Loads) {
+        self.reconciler.found(&loads.pairs());
+        self.loads = Some(loads);
     }
 
     /// Takes note of failures among the events of a source, with their time.
@@ -134,7 +144,20 @@ impl<M: Maps> Agent<M> {
                 self.reconciler.want(frontend, None);
             }
         }
-        self.reconciler.reconcile()
+        self.reconcile()
+    }
+
+    fn reconcile(&mut self) -> Outcome {
+        let outcome = self.reconciler.reconcile();
+        let mut changed = self.reconciler.take_switched();
+        changed.extend(self.services.take_touched());
+        changed.retain(|frontend| !self.held.contains(frontend));
+        if let Some(loads) = &self.loads {
+            for frontend in &changed {
+                loads.label(&self.services, frontend, &self.reconciler.pairs(frontend));
+            }
+        }
+        outcome
     }
 
     fn is_held(&self, frontend: &Frontend) -> bool {
@@ -160,7 +183,7 @@ impl<M: Maps> Agent<M> {
 
     /// Tries again what failed.
     pub fn retry(&mut self) -> Outcome {
-        self.reconciler.reconcile()
+        self.reconcile()
     }
 
     /// Forgets counters that nothing refers to.
@@ -168,7 +191,12 @@ impl<M: Maps> Agent<M> {
     /// # Errors
     /// The counters cannot be read.
     pub fn prune_counters(&mut self) -> Result<(), MapError> {
-        self.reconciler.prune_counters()
+        let Some(loads) = &self.loads else {
+            return self.reconciler.prune_counters(|_, _| true).map(drop);
+        };
+        let is_told = |pair: &Pair, counters: &Counters| loads.is_told(pair, counters);
+        let kept = self.reconciler.prune_counters(is_told)?;
+        loads.retain(|pair| kept.contains(pair))
     }
 
     /// True if a sweep has something to delete.

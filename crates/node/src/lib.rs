@@ -17,6 +17,7 @@
 //! - [`xds`]: an xDS server as a source.
 //! - [`reconcile`]: brings the maps to what the table says, and never shows half of a service.
 //! - [`maps`]: the maps in the kernel, in memory, and faulty ones for tests.
+//! - [`loads`]: connections in load reports, each once, over restarts too.
 //! - [`agent`]: all of them together; [`serve`] connects them with sources, timers and a socket.
 //!
 //! Everything but [`serve`], the drivers of sources and the kernel's maps is free of I/O, and takes no clock.
@@ -27,6 +28,7 @@ pub mod check;
 pub mod file;
 pub mod kubernetes;
 pub mod kvstore;
+pub mod loads;
 pub mod maps;
 pub mod model;
 pub mod reconcile;

@@ -9,6 +9,7 @@ pub mod ebpf;
 pub mod faulty;
 pub mod layout;
 pub mod memory;
+pub mod reports;
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -37,6 +37,10 @@ pub struct Reconciler<M> {
     wanted: BTreeMap<Frontend, Option<Arc<Route>>>,
     failed: BTreeMap<Frontend, MapError>,
     garbage: Garbage,
+    /// Frontends that were switched since somebody asked.
+    switched: BTreeSet<Frontend>,
+    /// Pairs that the last look at the counters could have forgotten.
+    idle: HashSet<Pair>,
 }
 
 /// A frontend as the maps have it.
@@ -77,6 +81,8 @@ impl<M: Maps> Reconciler<M> {
             wanted: BTreeMap::new(),
             failed: BTreeMap::new(),
             garbage: Garbage::default(),
+            switched: BTreeSet::new(),
+            idle: HashSet::new(),
         };
         reconciler.take_over(dump);
         Ok(reconciler)
@@ -156,6 +162,14 @@ impl<M: Maps> Reconciler<M> {
         }
     }
 
+    /// Takes note of pairs that others refer to. Their numbers are in use until the counters are pruned.
+    pub fn found(&mut self, pairs: &[Pair]) {
+        for pair in pairs {
+            self.services.found(pair.service.0);
+            self.backends.ids.found(pair.backend.0);
+        }
+    }
+
     /// Says what a frontend should be; `None` ends its routing.
     pub fn want(&mut self, frontend: Frontend, route: Option<Arc<Route>>) {
         self.wanted.insert(frontend, route);
@@ -174,6 +188,28 @@ impl<M: Maps> Reconciler<M> {
     /// The frontends whose last change failed, with the reason. It is tried again.
     pub fn failed(&self) -> &BTreeMap<Frontend, MapError> {
         &self.failed
+    }
+
+    /// The frontends that were switched since the last call.
+    pub fn take_switched(&mut self) -> BTreeSet<Frontend> {
+        std::mem::take(&mut self.switched)
+    }
+
+    /// The pairs of a frontend, with the addresses of their backends.
+    pub fn pairs(&self, frontend: &Frontend) -> Vec<(Pair, SocketAddr)> {
+        let programmed = self.programmed.get(frontend).into_iter();
+        let pairs = programmed.flat_map(|programmed| {
+            let service = programmed.entry.service;
+            let backends = programmed.backends.iter();
+            backends.map(move |&backend| Pair { service, backend })
+        });
+        let address = |pair: Pair| Some((pair, self.backends.held.get(&pair.backend)?.address));
+        pairs.filter_map(address).collect()
+    }
+
+    /// The frontend of a number.
+    pub fn frontend_of(&self, service: ServiceId) -> Option<&Frontend> {
+        self.owners.get(&service)
     }
 
     /// True if something is to be deleted still.
@@ -256,10 +292,15 @@ impl<M: Maps> Reconciler<M> {
     }
 
     /// Forgets the counters of pairs that get no more connections and have none, and frees their numbers.
+    /// A pair must have been so at the last call as well, because a program under way may count for it.
+    /// Counters of which `is_told` is false stay. Returns the pairs that are there still.
     ///
     /// # Errors
     /// The counters cannot be read.
-    pub fn prune_counters(&mut self) -> Result<(), MapError> {
+    pub fn prune_counters(
+        &mut self,
+        is_told: impl Fn(&Pair, &Counters) -> bool,
+    ) -> Result<HashSet<Pair>, MapError> {
         let mut live: HashSet<Pair> = HashSet::new();
         for programmed in self.programmed.values() {
             let service = programmed.entry.service;
@@ -267,14 +308,19 @@ impl<M: Maps> Reconciler<M> {
             live.extend(backends.map(|&backend| Pair { service, backend }));
         }
         let mut kept = Vec::new();
+        let was_idle = std::mem::take(&mut self.idle);
         for (pair, counters) in self.maps.counters()? {
-            if live.contains(&pair) || counters.active() > 0 {
-                kept.push(pair);
+            let is_used = live.contains(&pair) || counters.active() > 0;
+            if !is_used && was_idle.contains(&pair) && is_told(&pair, &counters) {
+                if self.maps.apply(&Operation::DeleteCounters(pair)).is_err() {
+                    kept.push(pair);
+                }
                 continue;
             }
-            if self.maps.apply(&Operation::DeleteCounters(pair)).is_err() {
-                kept.push(pair);
+            if !is_used {
+                self.idle.insert(pair);
             }
+            kept.push(pair);
         }
         let in_use = self.programmed.values().map(|it| it.entry.service.0);
         let in_use = in_use.chain(self.garbage.services());
@@ -287,7 +333,8 @@ impl<M: Maps> Reconciler<M> {
         let in_use = self.programmed.values().map(|it| it.entry.generation.0);
         let in_use = in_use.chain(self.garbage.generations());
         self.generations.retain(in_use.collect());
-        Ok(())
+        live.extend(kept);
+        Ok(live)
     }
 
     /// The counters of each backend of a frontend.
@@ -353,6 +400,7 @@ impl<M: Maps> Reconciler<M> {
             return Err(error);
         }
         self.owners.insert(service, frontend);
+        self.switched.insert(frontend);
         self.backends.use_all(&after.backends);
         self.programmed.insert(frontend, after.clone());
         if let Some(before) = before {

@@ -36,6 +36,8 @@ pub struct Services {
     /// Services that prefer a source which does not exist, with its name.
     misled: BTreeMap<(usize, ServiceName), Arc<str>>,
     warnings: Vec<String>,
+    /// ClusterIPs whose services were told otherwise since somebody asked.
+    touched: BTreeSet<IpAddr>,
 }
 
 /// The service that a frontend belongs to.
@@ -100,6 +102,7 @@ impl Services {
             routes: BTreeMap::new(),
             misled: BTreeMap::new(),
             warnings: Vec::new(),
+            touched: BTreeSet::new(),
         }
     }
 
@@ -179,6 +182,7 @@ impl Services {
 
     fn follow(&mut self, addresses: BTreeSet<IpAddr>) -> Vec<Change> {
         let mut changes = Vec::new();
+        self.touched.extend(&addresses);
         for address in addresses {
             let mut routes = self.routes_of(address);
             let known: Vec<Frontend> = self.frontends_of(address).collect();
@@ -253,6 +257,14 @@ impl Services {
         };
         let routes = self.routes.range(from..=to);
         routes.map(|(frontend, _)| *frontend)
+    }
+
+    /// The frontends whose services were told otherwise since the last call, although their routes may be
+    /// the same.
+    pub fn take_touched(&mut self) -> Vec<Frontend> {
+        let touched = std::mem::take(&mut self.touched).into_iter();
+        let frontends = touched.flat_map(|address| self.frontends_of(address));
+        frontends.collect()
     }
 
     /// Every frontend with its route.

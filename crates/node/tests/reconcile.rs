@@ -205,12 +205,17 @@ fn counters_outlive_their_service_while_connections_are_open() {
     maps.reconcile();
     maps.sweep();
     maps.sweep();
-    maps.prune_counters().unwrap();
+    maps.prune_counters(|_, _| true).unwrap();
     assert_eq!(maps.maps().counters[&pair], counters);
     counters.closed = 2;
     maps.maps_mut().counters.insert(pair, counters);
-    maps.prune_counters().unwrap();
+    maps.prune_counters(|_, _| true).unwrap();
+    assert_eq!(maps.maps().counters[&pair], counters, "not at first sight");
+    maps.prune_counters(|_, _| false).unwrap();
+    assert_eq!(maps.maps().counters[&pair], counters, "not reported yet");
+    let kept = maps.prune_counters(|_, _| true).unwrap();
     assert!(maps.maps().counters.is_empty());
+    assert!(kept.is_empty());
 }
 
 proptest! {

@@ -4,7 +4,9 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::settings::{MachineSettings, PINS, PlaceSettings, SOCKET, SourceName, Span};
+use super::settings::{
+    LoadSettings, MachineSettings, PINS, PlaceSettings, SOCKET, SourceName, Span,
+};
 
 /// Route ClusterIPs on this machine: an eBPF program sends connections straight to a backend
 ///
@@ -89,6 +91,10 @@ pub struct NodeArgs {
     /// [default: 30s]
     #[arg(long, value_name = "DURATION", env = "CROWFLY_NODE_START_TIMEOUT")]
     pub start_timeout: Option<Span>,
+
+    /// Load reports
+    #[command(flatten)]
+    pub loads: LoadSettings,
 
     /// The kernel's side of the agent, and its socket
     #[command(flatten)]

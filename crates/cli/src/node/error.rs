@@ -30,6 +30,12 @@ pub enum NodeError {
     /// A map cannot be read.
     #[error(transparent)]
     Map(#[from] MapError),
+    /// No load is reported.
+    #[error(transparent)]
+    Loads(#[from] crowfly_node::loads::LoadsError),
+    /// The bootstrap of load reports is bad.
+    #[error("cannot report loads")]
+    Bootstrap(#[from] crowfly_model::bootstrap::BootstrapError),
     /// The socket for questions.
     #[error("{}: {what}", path.display())]
     Socket {

@@ -5,6 +5,8 @@
 mod ask;
 mod command;
 mod error;
+#[cfg(target_os = "linux")]
+mod loads;
 mod machine;
 mod run;
 mod settings;

@@ -81,7 +81,7 @@ mod agent {
     use tokio::sync::oneshot;
     use tracing::info;
 
-    use super::super::{NodeError, machine, sources::Configured};
+    use super::super::{NodeError, loads, machine, sources::Configured};
     use crate::{
         output,
         signal::{Termination, hangup},
@@ -100,7 +100,16 @@ mod agent {
             pins: machine.pins(),
             capacity: Capacity { frontends, slots },
         };
-        let agent = Agent::new(configured.services(), EbpfMaps::install(&settings)?)?;
+        let maps = EbpfMaps::install(&settings)?;
+        let reports = loads::start(
+            &configured.settings.loads,
+            &maps,
+            &configured.settings.place,
+        )?;
+        let mut agent = Agent::new(configured.services(), maps)?;
+        if let Some((loads, _)) = &reports {
+            agent.report_loads(loads.clone());
+        }
 
         let patience = configured.settings.start_timeout;
         let (ready, mut is_ready) = oneshot::channel();

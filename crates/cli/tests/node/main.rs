@@ -15,6 +15,8 @@ mod commands;
 mod counters;
 mod lab;
 mod lifecycle;
+mod loads;
+mod lrs;
 mod probe;
 mod routing;
 mod settings;

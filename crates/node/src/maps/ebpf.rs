@@ -6,9 +6,11 @@
 
 mod access;
 mod memory;
+mod reports;
 mod sys;
 
 pub use memory::memory;
+pub use reports::EbpfReports;
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -46,7 +48,7 @@ const PROGRAMS: [(&str, u32); 10] = [
 ];
 
 /// Each map with the size of its keys and values.
-const MAPS: [(&str, u32, u32); 8] = [
+const MAPS: [(&str, u32, u32); 11] = [
     ("svc", 20, 20),
     ("slots", 12, 12),
     ("backends", 4, 20),
@@ -55,6 +57,9 @@ const MAPS: [(&str, u32, u32); 8] = [
     ("reverse", 32, 28),
     ("stats", 8, 32),
     ("conn", 4, 48),
+    ("reported", 8, 32),
+    ("labels", 4, 512),
+    ("routed", 8, 28),
 ];
 
 /// Where programs are attached and maps are pinned.
@@ -91,6 +96,7 @@ impl Default for Capacity {
 pub struct EbpfMaps {
     /// Keeps other agents away from the pins.
     _lock: File,
+    directory: PathBuf,
     services: HashMap<MapData, [u8; 20], [u8; 20]>,
     slots: HashMap<MapData, [u8; 12], [u8; 12]>,
     backends: HashMap<MapData, u32, [u8; 20]>,
@@ -195,20 +201,31 @@ impl EbpfMaps {
             let program = fd_of(&ebpf, name)?;
             attach(cgroup, &settings.cgroup, &links.join(name), &program, hook)?;
         }
-        Self::take(&mut ebpf, lock)
+        Self::take(&mut ebpf, lock, directory)
     }
 
-    fn take(ebpf: &mut Ebpf, lock: File) -> Result<Self, InstallError> {
+    fn take(ebpf: &mut Ebpf, lock: File, directory: &Path) -> Result<Self, InstallError> {
         let mut map = |name| ebpf.take_map(name).ok_or(InstallError::Missing(name));
         let wrong = |name| move |source| InstallError::Map { name, source };
         Ok(Self {
             _lock: lock,
+            directory: directory.to_owned(),
             services: map("svc")?.try_into().map_err(wrong("svc"))?,
             slots: map("slots")?.try_into().map_err(wrong("slots"))?,
             backends: map("backends")?.try_into().map_err(wrong("backends"))?,
             members: map("members")?.try_into().map_err(wrong("members"))?,
             counters: map("stats")?.try_into().map_err(wrong("stats"))?,
         })
+    }
+}
+
+impl EbpfMaps {
+    /// The maps of load reports, to be used beside these.
+    ///
+    /// # Errors
+    /// A pin cannot be opened.
+    pub fn reports(&self) -> Result<EbpfReports, InstallError> {
+        EbpfReports::open(&self.directory)
     }
 }
 
@@ -268,6 +285,8 @@ fn load(directory: &Path, capacity: Capacity) -> Result<Ebpf, InstallError> {
         ("backends", capacity.slots),
         ("members", capacity.slots),
         ("stats", capacity.slots),
+        ("reported", capacity.slots),
+        ("labels", capacity.slots),
     ];
     let mut loader = EbpfLoader::new();
     loader.default_map_pin_directory(directory);

@@ -6,6 +6,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use super::reports::{LabelId, Reported};
 use super::{BackendId, Counters, Entry, Generation, Pair, ServiceId, Slot, SlotKey};
 use crate::model::Protocol;
 use crate::select::{Frontend, Without};
@@ -141,6 +142,33 @@ pub fn read_counters(values: &[u64; 4]) -> Counters {
     }
 }
 
+/// The bytes of a `struct reported`.
+pub fn reported(reported: &Reported) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes[..4].copy_from_slice(&reported.label.0.to_ne_bytes());
+    let counts = [reported.opened, reported.failed, reported.closed];
+    for (chunk, count) in bytes[8..].chunks_exact_mut(8).zip(counts) {
+        chunk.copy_from_slice(&count.to_ne_bytes());
+    }
+    bytes
+}
+
+/// The counts in a `struct reported`.
+pub fn read_reported(bytes: &[u8; 32]) -> Reported {
+    let [label, ..]: [u32; 8] = read_words(bytes);
+    let mut counts = [0; 4];
+    for (count, chunk) in counts.iter_mut().zip(bytes.chunks_exact(8)) {
+        *count = u64::from_ne_bytes(chunk.try_into().unwrap_or_default());
+    }
+    let [_, opened, failed, closed] = counts;
+    Reported {
+        label: LabelId(label),
+        opened,
+        failed,
+        closed,
+    }
+}
+
 fn words<const WORDS: usize, const BYTES: usize>(words: [u32; WORDS]) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     for (chunk, word) in bytes.chunks_exact_mut(4).zip(words) {
@@ -184,6 +212,17 @@ mod tests {
             assert_eq!(read_frontend(&bytes), Some(of));
             assert_eq!(read_address(&backend(address)), address);
         }
+    }
+
+    #[test]
+    fn what_was_reported_comes_back() {
+        let of = Reported {
+            label: LabelId(7),
+            opened: u64::MAX,
+            failed: 1,
+            closed: 2,
+        };
+        assert_eq!(read_reported(&reported(&of)), of);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! Each section is one type that clap and serde both read, so that no setting is missing in one of them.
 
+mod loads;
 mod machine;
 mod order;
 mod place;
@@ -14,6 +15,7 @@ use crowfly_node::{file::Section, model::Place};
 use crowfly_source::yaml::{ConfigError, Problem};
 use serde::Deserialize;
 
+pub(super) use loads::LoadSettings;
 pub(super) use machine::{MachineSettings, PINS, SOCKET};
 pub(super) use order::{SourceName, sort};
 pub(super) use place::PlaceSettings;
@@ -27,10 +29,11 @@ pub(super) struct FileSettings {
     node: PlaceSettings,
     sources: Option<Vec<SourceName>>,
     machine: MachineSettings,
+    loads: LoadSettings,
     start_timeout: Option<Span>,
 }
 
-const SECTIONS: &str = "services, node, sources, machine, start_timeout";
+const SECTIONS: &str = "services, node, sources, machine, load_reports, start_timeout";
 
 impl FileSettings {
     /// Reads the settings of a file, as far as they are right, and tells what is wrong with the others.
@@ -42,6 +45,7 @@ impl FileSettings {
                 "node" => take(&mut settings.node, section),
                 "sources" => take(&mut settings.sources, section),
                 "machine" => take(&mut settings.machine, section),
+                "load_reports" => take(&mut settings.loads, section),
                 "start_timeout" => take(&mut settings.start_timeout, section),
                 _ => Err(Problem {
                     at: Some(section.key.at),
@@ -77,6 +81,7 @@ pub(super) struct Settings {
     /// The order of sources, if one is given.
     pub(super) order: Option<Vec<SourceName>>,
     pub(super) machine: MachineSettings,
+    pub(super) loads: LoadSettings,
     pub(super) start_timeout: Option<Span>,
 }
 
@@ -87,6 +92,7 @@ impl Settings {
             place: args.place.clone().or(file.node).into_place(),
             order: args.sources.clone().or(file.sources),
             machine: args.machine.clone().or(file.machine),
+            loads: args.loads.clone().or(file.loads),
             start_timeout: args.start_timeout.or(file.start_timeout),
         }
     }

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use aya::maps::{MapData, PerCpuHashMap, PerCpuValues};
+
 use super::EbpfMaps;
 use crate::maps::{BackendId, Counters, Dump, MapError, Maps, Operation, Pair, layout};
 
@@ -27,10 +29,7 @@ impl Maps for EbpfMaps {
             Operation::DeleteService(frontend) => self.services.remove(&layout::frontend(frontend)),
             Operation::DeleteCounters(pair) => self.counters.remove(&layout::pair(pair)),
         };
-        match result.map_err(|error| map_error(map, &error)) {
-            Err(MapFailure::Missing) | Ok(()) => Ok(()),
-            Err(MapFailure::Failed(error)) => Err(error),
-        }
+        done(map, result)
     }
 
     fn dump(&self) -> Result<Dump, MapError> {
@@ -58,20 +57,30 @@ impl Maps for EbpfMaps {
     }
 
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError> {
-        let mut counters = Vec::new();
-        for (key, values) in entries("stats", self.counters.iter())? {
-            let mut sum = Counters::default();
-            for value in values.iter() {
-                sum += layout::read_counters(value);
-            }
-            counters.push((layout::read_pair(&key), sum));
-        }
-        Ok(counters)
+        read_counters(&self.counters)
     }
 }
 
+pub(super) type CounterMap = PerCpuHashMap<MapData, [u8; 8], [u64; 4]>;
+
+/// The counters of all pairs, summed over all processors.
+pub(super) fn read_counters(map: &CounterMap) -> Result<Vec<(Pair, Counters)>, MapError> {
+    let counters = entries("stats", map.iter())?.into_iter();
+    let counters = counters.map(|(key, values)| (layout::read_pair(&key), sum(&values)));
+    Ok(counters.collect())
+}
+
+/// The counters of all processors.
+pub(super) fn sum(values: &PerCpuValues<[u64; 4]>) -> Counters {
+    let mut sum = Counters::default();
+    for value in values.iter() {
+        sum += layout::read_counters(value);
+    }
+    sum
+}
+
 /// All entries of a map. One that vanishes meanwhile is left out.
-fn entries<K, V>(
+pub(super) fn entries<K, V>(
     map: &'static str,
     entries: impl Iterator<Item = Result<(K, V), aya::maps::MapError>>,
 ) -> Result<Vec<(K, V)>, MapError> {
@@ -86,13 +95,24 @@ fn entries<K, V>(
     Ok(found)
 }
 
-enum MapFailure {
+/// The result of a change. To delete what is not there is no error.
+pub(super) fn done(
+    map: &'static str,
+    result: Result<(), aya::maps::MapError>,
+) -> Result<(), MapError> {
+    match result.map_err(|error| map_error(map, &error)) {
+        Err(MapFailure::Missing) | Ok(()) => Ok(()),
+        Err(MapFailure::Failed(error)) => Err(error),
+    }
+}
+
+pub(super) enum MapFailure {
     /// There is no such entry.
     Missing,
     Failed(MapError),
 }
 
-fn map_error(map: &'static str, error: &aya::maps::MapError) -> MapFailure {
+pub(super) fn map_error(map: &'static str, error: &aya::maps::MapError) -> MapFailure {
     let number = match error {
         aya::maps::MapError::KeyNotFound | aya::maps::MapError::ElementNotFound => {
             return MapFailure::Missing;

@@ -1,0 +1,41 @@
+//! The start of load reports.
+
+use super::NodeError;
+use super::settings::LoadSettings;
+
+/// Begins to report, if that is asked for. If it is not, forgets what was reported before.
+pub(super) fn start(
+    settings: &LoadSettings,
+    maps: &crowfly_node::maps::ebpf::EbpfMaps,
+    place: &crowfly_node::model::Place,
+) -> Result<
+    Option<(
+        crowfly_node::loads::Loads,
+        crowfly_node::loads::Registration,
+    )>,
+    NodeError,
+> {
+    use crowfly_model::bootstrap::{Bootstrap, ChannelCredentials, ServerConfig};
+    use crowfly_model::grpc::endpoints::LocalityId;
+    use crowfly_node::loads::{Loads, forget_all};
+
+    let mut reports = maps.reports()?;
+    let bootstrap = match (&settings.server, &settings.bootstrap) {
+        (Some(server), _) => {
+            let server =
+                ServerConfig::builder(server).channel_credentials(ChannelCredentials::Insecure);
+            let node = place.node.as_deref().unwrap_or("crowfly-node");
+            let zone = place.zone.as_deref().unwrap_or_default();
+            let bootstrap = Bootstrap::builder(server)?.node_id(node);
+            bootstrap.locality(&LocalityId::new("", zone, "")).build()
+        }
+        (None, Some(file)) => Bootstrap::from_file(file)?,
+        (None, None) => {
+            forget_all(&mut reports)?;
+            return Ok(None);
+        }
+    };
+    let loads = Loads::adopt(Box::new(reports), settings.all.unwrap_or_default())?;
+    let registration = loads.report_to(&bootstrap)?;
+    Ok(Some((loads, registration)))
+}

@@ -1,0 +1,159 @@
+//! Load reports: what the kernel counts arrives at a server, each connection once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::lab::{Lab, counters};
+use crate::lrs::{Lrs, Told};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A service with TCP backends, each in a zone.
+pub(crate) fn zoned(name: &str, cluster_ip: &str, backends: &[(&str, &str)]) -> String {
+    let mut text =
+        format!("- name: {name}\n  cluster_ips: [{cluster_ip}]\n  ports: [{{ port: 80 }}]\n");
+    text.push_str(match backends {
+        [] => "  endpoints: []\n",
+        _ => "  endpoints:\n",
+    });
+    for (address, zone) in backends {
+        let (address, port) = address.rsplit_once(':').unwrap();
+        text.push_str(&format!(
+            "  - {{ addresses: [\"{address}\"], ports: [{{ port: {port} }}], zone: {zone} }}\n"
+        ));
+    }
+    text
+}
+
+fn told(opened: u64, failed: u64, closed: u64, active: u64) -> Told {
+    Told {
+        opened,
+        failed,
+        closed,
+        active,
+    }
+}
+
+const A: &str = "127.0.0.1:8080";
+const B: &str = "127.0.0.2:8080";
+
+/// N-70: opened, failed and open connections by locality, as the truth has it.
+#[test]
+fn reports_equal_the_truth_by_locality() {
+    let Some(lab) = Lab::new() else { return };
+    let lrs = Lrs::start();
+    lrs.ask(SECOND, None);
+    let mut probe = lab.probe();
+    probe.ask(&format!("serve-tcp {A} a"));
+    let services = format!(
+        "services:\n{}{}",
+        zoned("web", "10.96.0.10", &[(A, "a"), (B, "b")]),
+        zoned("silent", "10.96.0.11", &[(A, "a")])
+    );
+    let server = lrs.address.to_string();
+    let flags = ["--load-report-server", &server, "--load-report-all"];
+    let _agent = lab.agent(&services, &flags);
+    let counts: BTreeMap<_, _> = probe.counts("tcp 10.96.0.10:80 200").into_iter().collect();
+    // Nobody listens at the second backend.
+    let (good, bad) = (counts["a"] as u64, counts["ECONNREFUSED"] as u64);
+    assert_eq!(good + bad, 200);
+    let row = |zone: &str| ("default/web:80".to_owned(), zone.to_owned());
+    let expected = |active, closed| {
+        let good = told(good + active, 0, good + closed, active - closed);
+        BTreeMap::from([(row("a"), good), (row("b"), told(bad, bad, 0, 0))])
+    };
+    lrs.wait(|lrs| lrs.told() == expected(0, 0));
+    assert_eq!(lrs.nodes(), ["n1"]);
+
+    probe.ask("hold 127.0.0.1:8080 3");
+    for _ in 0..50 {
+        // Until five connections went to the backend that works.
+        if probe.ask("hold 10.96.0.10:80 1") == "ok" {
+            break;
+        }
+    }
+    lrs.wait(|lrs| lrs.sum("default/web:80").active == 1);
+    probe.ask("let-go 1");
+    lrs.wait(|lrs| {
+        let sum = lrs.sum("default/web:80");
+        sum.active == 0 && sum.opened == sum.failed + sum.closed
+    });
+}
+
+/// N-71: reports of an agent that is killed and restarted again and again have every connection once, also
+/// those of a service that went while it was down, and while nobody took reports.
+#[test]
+fn a_killed_agent_repeats_and_loses_no_count() {
+    let Some(lab) = Lab::new() else { return };
+    let lrs = Lrs::start();
+    lrs.ask(SECOND, None);
+    let mut probe = lab.probe();
+    probe.ask(&format!("serve-tcp {A} a"));
+    probe.ask(&format!("serve-tcp {B} b"));
+    let web = zoned("web", "10.96.0.10", &[(A, "a"), (B, "b")]);
+    let old = zoned("old", "10.96.0.11", &[(A, "a")]);
+    let both = format!("services:\n{web}{old}");
+    let server = lrs.address.to_string();
+    let flags = ["--load-report-server", &server, "--load-report-all"];
+    let mut agent = lab.agent(&both, &flags);
+    probe.ask("storm 10.96.0.10:80");
+    for _ in 0..3 {
+        // Right after a report, so that none is on its way.
+        lrs.wait_for_report();
+        agent.kill();
+        agent = lab.agent(&both, &flags);
+    }
+    lrs.wait_for_report();
+    lrs.be_silent();
+    lrs.break_streams();
+    assert_eq!(probe.ask("tcp 10.96.0.11:80 7"), "a=7");
+    agent.kill();
+    assert_eq!(probe.ask("tcp 10.96.0.11:80 5"), "a=5");
+    let agent = lab.agent(&format!("services:\n{web}"), &flags);
+    lrs.ask(SECOND, None);
+    let truth: u64 = probe.counts("calm").iter().map(|it| it.1 as u64).sum();
+    lrs.wait(|lrs| lrs.sum("default/web:80") == told(truth, 0, truth, 0));
+    lrs.wait(|lrs| lrs.sum("default/old:80") == told(12, 0, 12, 0));
+    agent.wait(|view| counters(&view.frontends[0]) == (truth, 0, 0));
+    // Nothing more is told by a report after the last one.
+    probe.ask("tcp 10.96.0.10:80 1");
+    lrs.wait(|lrs| lrs.sum("default/web:80") == told(truth + 1, 0, truth + 1, 0));
+}
+
+/// N-72, N-73: the server asks for other clusters and another interval, and breaks streams: what is reported
+/// is what was asked for, and nothing of it is lost.
+#[test]
+fn the_server_decides_and_its_streams_break() {
+    let Some(lab) = Lab::new() else { return };
+    let lrs = Lrs::start();
+    lrs.ask(SECOND, Some(&["default/web:80"]));
+    let mut probe = lab.probe();
+    probe.ask(&format!("serve-tcp {A} a"));
+    let services = format!(
+        "services:\n{}{}",
+        zoned("web", "10.96.0.10", &[(A, "a")]),
+        zoned("other", "10.96.0.11", &[(A, "a")])
+    );
+    let server = lrs.address.to_string();
+    let flags = ["--load-report-server", &server, "--load-report-all"];
+    let _agent = lab.agent(&services, &flags);
+    probe.ask("tcp 10.96.0.11:80 3");
+    probe.ask("tcp 10.96.0.10:80 4");
+    lrs.wait(|lrs| lrs.sum("default/web:80") == told(4, 0, 4, 0));
+    assert_eq!(
+        lrs.sum("default/other:80"),
+        Told::default(),
+        "not asked for"
+    );
+
+    lrs.ask(2 * SECOND, None);
+    probe.ask("tcp 10.96.0.11:80 2");
+    lrs.wait(|lrs| lrs.sum("default/other:80").closed >= 2);
+    probe.ask("storm 10.96.0.10:80");
+    for _ in 0..4 {
+        lrs.wait_for_report();
+        lrs.break_streams();
+    }
+    let truth: u64 = probe.counts("calm").iter().map(|it| it.1 as u64).sum();
+    lrs.wait(|lrs| lrs.sum("default/web:80") == told(truth + 4, 0, truth + 4, 0));
+}

@@ -1,0 +1,305 @@
+//! Counts in, loads out: each connection is told once.
+//!
+//! The kernel counts connections of pairs, which are numbers. The ledger knows under which label each pair
+//! is told, and how much of it was. A report is taken, stored, and then sent: an agent that is killed in
+//! between loses that report, and never tells it twice.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use crowfly_names::{ClusterLoad, ConnectionLoad, LocalityLoad};
+
+use super::label::{Label, Labels};
+use crate::maps::reports::{LabelId, ReportMaps, Reported};
+use crate::maps::{Counters, MapError, Pair};
+
+/// The counts of all pairs, as far as they were told.
+#[derive(Debug)]
+pub struct Ledger<M> {
+    maps: M,
+    pairs: HashMap<Pair, Told>,
+    labels: Labels,
+    /// Counts of pairs that have another label now. They are in the next take.
+    carried: BTreeMap<LabelId, Counters>,
+    /// Pairs whose counts are stored and not sent yet, with what was stored before.
+    on_the_way: Option<Vec<(Pair, Option<Reported>)>>,
+}
+
+/// The counts of a pair that were told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// In reports of this process: taken, and sent or waiting for it. It has the label of the rest.
+    taken: Reported,
+    /// In the map.
+    stored: Option<Reported>,
+}
+
+impl<M: ReportMaps> Ledger<M> {
+    /// Goes on where another agent ended. If none has reported, the counts of its time are not told.
+    ///
+    /// # Errors
+    /// The maps cannot be read.
+    pub fn adopt(maps: M) -> Result<Self, MapError> {
+        let counters: HashMap<Pair, Counters> = maps.counters()?.into_iter().collect();
+        let mut labels = Labels::default();
+        for (id, text) in maps.labels()? {
+            if let Some(label) = Label::from_bytes(&text) {
+                labels.found(id, label);
+            }
+        }
+        let mut pairs = HashMap::new();
+        for (pair, stored) in maps.reported()? {
+            let now = counters.get(&pair).copied().unwrap_or_default();
+            // Counters that are below what was told have begun anew.
+            let is_older = now.opened < stored.opened || now.closed < stored.closed;
+            let taken = if is_older {
+                Reported::all(stored.label, &Counters::default())
+            } else {
+                stored
+            };
+            let stored = Some(stored);
+            pairs.insert(pair, Told { taken, stored });
+        }
+        if pairs.is_empty() {
+            let untold = counters.iter().map(|(pair, counters)| {
+                let taken = Reported::all(LabelId::default(), counters);
+                let stored = None;
+                (*pair, Told { taken, stored })
+            });
+            pairs.extend(untold);
+        }
+        Ok(Self {
+            maps,
+            pairs,
+            labels,
+            carried: BTreeMap::new(),
+            on_the_way: None,
+        })
+    }
+
+    /// Says under which label the connections of a pair are told from now on; `None` tells them not at all.
+    ///
+    /// # Errors
+    /// It is not stored. It is in force all the same, until this process ends.
+    pub fn label(&mut self, pair: Pair, label: Option<&Label>) -> Result<(), MapError> {
+        let (label, added) = self.intern(label);
+        let known = self.pairs.get(&pair).copied();
+        if known.is_some_and(|known| known.taken.label == label && known.stored.is_some()) {
+            return added;
+        }
+        let mut told = known.unwrap_or_default();
+        if told.taken.label != label && known.is_some() {
+            let counters = self.maps.counters_of(pair)?;
+            if told.taken.label != LabelId::default() {
+                let carried = self.carried.entry(told.taken.label).or_default();
+                *carried += told.untold(&counters);
+            }
+            told.taken = Reported::all(label, &counters);
+        }
+        told.taken.label = label;
+        if told.stored.is_none() {
+            self.maps.set_reported(pair, Some(told.taken))?;
+            told.stored = Some(told.taken);
+        }
+        self.pairs.insert(pair, told);
+        added
+    }
+
+    /// The number of a label. A new one is stored.
+    fn intern(&mut self, label: Option<&Label>) -> (LabelId, Result<(), MapError>) {
+        let Some(label) = label else {
+            return (LabelId::default(), Ok(()));
+        };
+        if let Some(id) = self.labels.id(label) {
+            return (id, Ok(()));
+        }
+        let (id, bytes) = self.labels.add(label);
+        let stored = match bytes {
+            Some(bytes) => self.maps.set_label(id, Some(&bytes)),
+            None => Ok(()),
+        };
+        (id, stored)
+    }
+
+    /// Takes the loads since the last time. Clusters without any are left out.
+    ///
+    /// # Errors
+    /// The counters cannot be read. Nothing was taken.
+    pub fn take(&mut self) -> Result<Vec<ClusterLoad>, MapError> {
+        let counters = self.maps.counters()?;
+        let carried = std::mem::take(&mut self.carried);
+        let mut sums: BTreeMap<LabelId, (Counters, u64)> = BTreeMap::new();
+        for (label, counts) in carried {
+            sums.entry(label).or_default().0 += counts;
+        }
+        for (pair, counters) in counters {
+            let Some(told) = self.pairs.get_mut(&pair) else {
+                continue;
+            };
+            let (sum, active) = sums.entry(told.taken.label).or_default();
+            *sum += told.untold(&counters);
+            *active += counters.active();
+            told.taken = Reported::all(told.taken.label, &counters);
+        }
+        let busy = sums
+            .into_iter()
+            .filter(|(_, (sum, active))| *active > 0 || *sum != Counters::default());
+        let loads = busy.filter_map(|(label, (sum, active))| {
+            let label = self.labels.get(label)?;
+            Some(load(label, &sum, active))
+        });
+        Ok(loads.collect())
+    }
+
+    /// Stores that all that was taken is told.
+    ///
+    /// # Errors
+    /// It is stored in part or not at all. What was stored is taken back as far as possible.
+    pub fn sending(&mut self) -> Result<(), MapError> {
+        let mut before = Vec::new();
+        let mut failed = None;
+        for (pair, told) in &mut self.pairs {
+            if told.stored == Some(told.taken) {
+                continue;
+            }
+            if let Err(error) = self.maps.set_reported(*pair, Some(told.taken)) {
+                failed = Some(error);
+                break;
+            }
+            before.push((*pair, told.stored));
+            told.stored = Some(told.taken);
+        }
+        self.on_the_way = Some(before);
+        match failed {
+            None => Ok(()),
+            Some(error) => {
+                self.unsent();
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes note that the report is on the connection.
+    pub fn sent(&mut self) {
+        self.on_the_way = None;
+    }
+
+    /// Takes note that the report went nowhere: until it does, it is not told.
+    pub fn unsent(&mut self) {
+        for (pair, before) in self.on_the_way.take().unwrap_or_default() {
+            // What stays stored although it was not sent is lost if this process ends: once at most.
+            if let Some(told) = self.pairs.get_mut(&pair)
+                && self.maps.set_reported(pair, before).is_ok()
+            {
+                told.stored = before;
+            }
+        }
+    }
+
+    /// True if the counters of a pair are told as they are, so that they may be deleted.
+    pub fn is_told(&self, pair: &Pair, counters: &Counters) -> bool {
+        let Some(told) = self.pairs.get(pair) else {
+            return true;
+        };
+        let label = told.taken.label;
+        if label == LabelId::default() {
+            return true;
+        }
+        let stored = told.stored == Some(Reported::all(label, counters));
+        stored && self.on_the_way.is_none()
+    }
+
+    /// Forgets pairs whose counters were deleted, and the labels of which they were the last.
+    ///
+    /// # Errors
+    /// A map cannot be changed.
+    pub fn forget(&mut self, pairs: &[Pair]) -> Result<(), MapError> {
+        for pair in pairs {
+            if self.pairs.contains_key(pair) {
+                self.maps.set_reported(*pair, None)?;
+                self.pairs.remove(pair);
+            }
+        }
+        let used = self.pairs.values().flat_map(|told| {
+            let stored = told.stored.map(|stored| stored.label);
+            [Some(told.taken.label), stored]
+        });
+        let used: HashSet<_> = used.flatten().chain(self.carried.keys().copied()).collect();
+        for id in self.labels.retain(|id| used.contains(&id)) {
+            self.maps.set_label(id, None)?;
+        }
+        Ok(())
+    }
+
+    /// The pairs that the maps speak of: their numbers are in use.
+    pub fn pairs(&self) -> impl Iterator<Item = &Pair> {
+        self.pairs.keys()
+    }
+
+    /// The maps.
+    pub fn maps(&self) -> &M {
+        &self.maps
+    }
+
+    /// The maps, for tests that change them.
+    pub fn maps_mut(&mut self) -> &mut M {
+        &mut self.maps
+    }
+
+    /// The maps, as they are.
+    pub fn into_maps(self) -> M {
+        self.maps
+    }
+}
+
+impl Told {
+    /// The counts that were not taken yet.
+    fn untold(&self, now: &Counters) -> Counters {
+        Counters {
+            opened: now.opened.saturating_sub(self.taken.opened),
+            established: 0,
+            failed: now.failed.saturating_sub(self.taken.failed),
+            closed: now.closed.saturating_sub(self.taken.closed),
+        }
+    }
+}
+
+/// Forgets what any agent has reported, because an agent that does not report must not leave a state from
+/// which a later one would tell the connections in between.
+///
+/// # Errors
+/// A map cannot be read or changed.
+pub fn forget_all(maps: &mut impl ReportMaps) -> Result<(), MapError> {
+    for (pair, _) in maps.reported()? {
+        maps.set_reported(pair, None)?;
+    }
+    for (id, _) in maps.labels()? {
+        maps.set_label(id, None)?;
+    }
+    Ok(())
+}
+
+/// A connection counts as a call as well, because servers read those fields.
+fn load(label: &Arc<Label>, sum: &Counters, active: u64) -> ClusterLoad {
+    let connections = ConnectionLoad {
+        opened: sum.opened,
+        failed: sum.failed,
+        active,
+    };
+    ClusterLoad {
+        cluster: Arc::clone(&label.cluster.cluster).into(),
+        eds_service_name: label.cluster.eds_service.clone(),
+        drops: Vec::new(),
+        uncategorized_drops: 0,
+        localities: vec![LocalityLoad {
+            locality: label.locality.clone(),
+            issued: sum.opened,
+            succeeded: sum.closed,
+            errors: sum.failed,
+            in_progress: active,
+            connections,
+            ..LocalityLoad::default()
+        }],
+        is_sparse: true,
+    }
+}

@@ -1,0 +1,182 @@
+//! The ledger between the agent, which labels and prunes, and the xDS client, which reports.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crowfly_client::{LoadRegistration, SharedLoadSource, XdsClient, XdsClientError};
+use crowfly_model::bootstrap::{Bootstrap, ServerConfig};
+use crowfly_names::ClusterLoad;
+use tracing::warn;
+
+use super::{Label, Ledger};
+use crate::maps::reports::ReportMaps;
+use crate::maps::{Counters, MapError, Pair};
+use crate::model::ReportedAs;
+use crate::select::Frontend;
+use crate::services::Services;
+
+type Books = Ledger<Box<dyn ReportMaps>>;
+
+/// The loads of an agent; clones share them.
+#[derive(Clone, Debug)]
+pub struct Loads {
+    books: Arc<Mutex<Books>>,
+    /// True if services are reported for which no source names a cluster.
+    all: bool,
+}
+
+/// Keeps the reports going.
+#[derive(Debug)]
+pub struct Registration {
+    _reports: LoadRegistration,
+    client: XdsClient,
+}
+
+impl Registration {
+    /// The client that reports.
+    pub fn client(&self) -> &XdsClient {
+        &self.client
+    }
+}
+
+/// The reason why no load is reported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadsError {
+    /// A map cannot be read.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The client cannot be made.
+    #[error("cannot report loads")]
+    Client(#[from] XdsClientError),
+    /// The bootstrap has no server.
+    #[error("cannot report loads: the bootstrap names no xDS server")]
+    NoServer,
+}
+
+impl Loads {
+    /// Goes on where another agent ended.
+    ///
+    /// # Errors
+    /// The maps cannot be read.
+    pub fn adopt(maps: Box<dyn ReportMaps>, all: bool) -> Result<Self, MapError> {
+        Ok(Self {
+            books: Arc::new(Mutex::new(Ledger::adopt(maps)?)),
+            all,
+        })
+    }
+
+    /// Reports to the first server of a bootstrap, by a client of its own.
+    ///
+    /// # Errors
+    /// The bootstrap has no server, or one that the client cannot use.
+    pub fn report_to(&self, bootstrap: &Bootstrap) -> Result<Registration, LoadsError> {
+        let server = bootstrap.servers.first().ok_or(LoadsError::NoServer)?;
+        let client = XdsClient::new(bootstrap)?;
+        self.report_by(&client, server)
+    }
+
+    /// Reports to a server of a client.
+    ///
+    /// # Errors
+    /// The client cannot use the server.
+    pub fn report_by(
+        &self,
+        client: &XdsClient,
+        server: &ServerConfig,
+    ) -> Result<Registration, LoadsError> {
+        let (_, reports) = client.report_loads(server, |_| Arc::new(self.clone()))?;
+        Ok(Registration {
+            _reports: reports,
+            client: client.clone(),
+        })
+    }
+
+    /// Labels the pairs of a frontend as its service is now.
+    pub(crate) fn label(&self, services: &Services, frontend: &Frontend, pairs: &[Paired]) {
+        let Some(owner) = services.owner(frontend) else {
+            return;
+        };
+        let cluster = match &owner.port.reported_as {
+            Some(cluster) => Some(cluster.clone()),
+            None if self.all => Some(ReportedAs {
+                cluster: format!("{}:{}", owner.service.name, owner.port.port).into(),
+                eds_service: None,
+            }),
+            None => None,
+        };
+        let Some(selection) = services.selection(frontend) else {
+            return;
+        };
+        let targets = selection.route.targets.iter().zip(&selection.backends);
+        let localities: HashMap<_, _> = targets
+            .map(|(target, backend)| (target.address, &backend.locality))
+            .collect();
+        let mut books = self.lock();
+        for (pair, address) in pairs {
+            // One that the service does not have: a change failed, and the frontend is as it was.
+            let Some(&locality) = localities.get(address) else {
+                continue;
+            };
+            let label = cluster.clone().map(|cluster| Label {
+                cluster,
+                locality: locality.clone(),
+            });
+            if let Err(error) = books.label(*pair, label.as_ref()) {
+                warn!("the loads of {frontend} are not safe from a restart: {error}");
+            }
+        }
+    }
+
+    /// True if the counters of a pair were reported as they are.
+    pub(crate) fn is_told(&self, pair: &Pair, counters: &Counters) -> bool {
+        self.lock().is_told(pair, counters)
+    }
+
+    /// Forgets all pairs but those of which `is_kept` is true.
+    pub(crate) fn retain(&self, is_kept: impl Fn(&Pair) -> bool) -> Result<(), MapError> {
+        let mut books = self.lock();
+        let gone: Vec<Pair> = books.pairs().filter(|it| !is_kept(it)).copied().collect();
+        books.forget(&gone)
+    }
+
+    /// The pairs whose numbers are in use.
+    pub(crate) fn pairs(&self) -> Vec<Pair> {
+        self.lock().pairs().copied().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pair, and the address of its backend.
+pub(crate) type Paired = (Pair, SocketAddr);
+
+impl SharedLoadSource for Loads {
+    /// A stream is open while there is an agent, because connections may begin at any time.
+    fn is_in_use(&self) -> bool {
+        true
+    }
+
+    fn take(&self) -> Vec<ClusterLoad> {
+        self.lock().take().unwrap_or_else(|error| {
+            warn!("the loads cannot be read, and are in the next report: {error}");
+            Vec::new()
+        })
+    }
+
+    fn sending(&self) -> Result<(), Arc<str>> {
+        let stored = self.lock().sending();
+        stored.map_err(|error| error.to_string().into())
+    }
+
+    fn sent(&self) {
+        self.lock().sent();
+    }
+
+    fn unsent(&self) {
+        self.lock().unsent();
+    }
+}

@@ -1,0 +1,354 @@
+//! Every connection is reported once: over restarts, streams that break, and pairs that come and go.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code"
+)]
+
+use std::collections::BTreeMap;
+
+use crowfly_names::{ClusterLoad, LocalityId};
+use crowfly_node::loads::{Label, Ledger, forget_all};
+use crowfly_node::maps::reports::{LabelId, MemoryReports};
+use crowfly_node::maps::{BackendId, Counters, Pair, ServiceId};
+use crowfly_node::model::ReportedAs;
+use proptest::prelude::*;
+
+fn pair(number: u32) -> Pair {
+    Pair {
+        service: ServiceId(1),
+        backend: BackendId(number),
+    }
+}
+
+fn label(cluster: &str, zone: &str) -> Label {
+    Label {
+        cluster: ReportedAs {
+            cluster: cluster.into(),
+            eds_service: None,
+        },
+        locality: LocalityId::new("", zone, ""),
+    }
+}
+
+fn counters(opened: u64, failed: u64, closed: u64) -> Counters {
+    Counters {
+        opened,
+        established: opened - failed,
+        failed,
+        closed,
+    }
+}
+
+/// `cluster zone: issued succeeded errors in_progress`, and the same of connections.
+fn rows(loads: &[ClusterLoad]) -> Vec<String> {
+    let rows = loads.iter().map(|load| {
+        let at = &load.localities[0];
+        assert_eq!(at.connections.opened, at.issued);
+        assert_eq!(at.connections.failed, at.errors);
+        assert_eq!(at.connections.active, at.in_progress);
+        let (cluster, zone) = (&load.cluster, at.locality.zone());
+        format!(
+            "{cluster} {zone}: {} {} {} {}",
+            at.issued, at.succeeded, at.errors, at.in_progress
+        )
+    });
+    rows.collect()
+}
+
+/// N-70: connections of all backends in a locality are one figure; open ones are a gauge; a cluster without
+/// load is left out.
+#[test]
+fn connections_are_told_by_cluster_and_locality() {
+    let mut ledger = Ledger::adopt(MemoryReports::default()).unwrap();
+    for (number, cluster, zone) in [(1, "web", "a"), (2, "web", "a"), (3, "web", "b")] {
+        let label = label(cluster, zone);
+        ledger.label(pair(number), Some(&label)).unwrap();
+    }
+    ledger.label(pair(4), None).unwrap();
+    let counts = &mut ledger.maps_mut().counters;
+    counts.insert(pair(1), counters(5, 1, 2));
+    counts.insert(pair(2), counters(3, 0, 3));
+    counts.insert(pair(4), counters(9, 9, 0));
+    assert_eq!(rows(&ledger.take().unwrap()), ["web a: 8 5 1 2"]);
+    assert_eq!(rows(&ledger.take().unwrap()), ["web a: 0 0 0 2"]);
+    let counts = &mut ledger.maps_mut().counters;
+    counts.insert(pair(1), counters(5, 1, 4));
+    counts.insert(pair(3), counters(1, 1, 0));
+    let told = rows(&ledger.take().unwrap());
+    assert_eq!(told, ["web a: 0 2 0 0", "web b: 1 0 1 0"]);
+    assert!(ledger.take().unwrap().is_empty());
+}
+
+/// N-71: an agent that was killed is followed by one that knows the names of services that went meanwhile.
+#[test]
+fn a_service_that_goes_while_the_agent_is_down_is_told() {
+    let mut ledger = Ledger::adopt(MemoryReports::default()).unwrap();
+    ledger.label(pair(1), Some(&label("web", "a"))).unwrap();
+    let mut maps = ledger.into_maps();
+    maps.counters.insert(pair(1), counters(4, 0, 4));
+    let mut ledger = Ledger::adopt(maps).unwrap();
+    assert_eq!(rows(&ledger.take().unwrap()), ["web a: 4 4 0 0"]);
+    assert!(!ledger.is_told(&pair(1), &counters(4, 0, 4)));
+    ledger.sending().unwrap();
+    assert!(!ledger.is_told(&pair(1), &counters(4, 0, 4)), "on its way");
+    ledger.sent();
+    assert!(ledger.is_told(&pair(1), &counters(4, 0, 4)));
+    assert!(!ledger.is_told(&pair(1), &counters(5, 0, 4)));
+    ledger.maps_mut().counters.clear();
+    ledger.forget(&[pair(1)]).unwrap();
+    let maps = ledger.into_maps();
+    assert!(maps.reported.is_empty() && maps.labels.is_empty());
+}
+
+/// N-71: the first agent that reports does not tell the connections before its time, and one that does not
+/// report leaves nothing that a later one would tell.
+#[test]
+fn connections_before_reports_are_not_told() {
+    let mut maps = MemoryReports::default();
+    maps.counters.insert(pair(1), counters(100, 0, 90));
+    let mut ledger = Ledger::adopt(maps).unwrap();
+    ledger.label(pair(1), Some(&label("web", "a"))).unwrap();
+    assert_eq!(rows(&ledger.take().unwrap()), ["web a: 0 0 0 10"]);
+
+    let mut maps = ledger.into_maps();
+    forget_all(&mut maps).unwrap();
+    maps.counters.insert(pair(1), counters(120, 0, 100));
+    let mut ledger = Ledger::adopt(maps).unwrap();
+    ledger.label(pair(1), Some(&label("web", "a"))).unwrap();
+    assert_eq!(rows(&ledger.take().unwrap()), ["web a: 0 0 0 20"]);
+}
+
+/// N-71: a backend that moves to another cluster or locality takes its old connections not along.
+#[test]
+fn a_new_label_counts_from_its_beginning() {
+    let mut ledger = Ledger::adopt(MemoryReports::default()).unwrap();
+    ledger.label(pair(1), Some(&label("web", "a"))).unwrap();
+    let counts = &mut ledger.maps_mut().counters;
+    counts.insert(pair(1), counters(3, 0, 3));
+    ledger.label(pair(1), Some(&label("web", "b"))).unwrap();
+    let counts = &mut ledger.maps_mut().counters;
+    counts.insert(pair(1), counters(5, 0, 5));
+    let told = rows(&ledger.take().unwrap());
+    assert_eq!(told, ["web a: 3 3 0 0", "web b: 2 2 0 0"]);
+}
+
+/// N-71: a report that cannot be stored is not sent, and nothing of it is lost.
+#[test]
+fn a_report_that_cannot_be_stored_is_put_off() {
+    let mut ledger = Ledger::adopt(MemoryReports::default()).unwrap();
+    ledger.label(pair(1), Some(&label("web", "a"))).unwrap();
+    let maps = ledger.maps_mut();
+    maps.counters.insert(pair(1), counters(3, 0, 3));
+    maps.is_broken = true;
+    assert_eq!(rows(&ledger.take().unwrap()), ["web a: 3 3 0 0"]);
+    let error = ledger.sending().unwrap_err();
+    assert_eq!(error.to_string(), "the map `reported` is full");
+    let mut maps = ledger.into_maps();
+    assert_eq!(maps.reported[&pair(1)].opened, 0);
+    assert_ne!(maps.reported[&pair(1)].label, LabelId::default());
+    maps.is_broken = false;
+    let mut ledger = Ledger::adopt(maps).unwrap();
+    assert_eq!(rows(&ledger.take().unwrap()), ["web a: 3 3 0 0"]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A pair has connections: opened, of which failed, of which closed.
+    Connections(usize, u64, u64, u64),
+    /// A pair gets another label.
+    Label(usize, usize),
+    /// A pair is replaced by one of another number.
+    Replace(usize),
+    /// The counters of pairs that were replaced are pruned.
+    Prune,
+    /// The reporter looks, as it does when something changes.
+    Take,
+    /// A report is due. It is sent, or not, or the agent is killed before one knows.
+    Report(Way),
+    /// The agent is killed and another one starts.
+    Kill,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Sent,
+    Unsent,
+    Killed,
+}
+
+const PAIRS: usize = 3;
+const LABELS: [(&str, &str); 3] = [("web", "a"), ("web", "b"), ("api", "")];
+
+fn step() -> impl Strategy<Value = Step> {
+    let at = 0..PAIRS;
+    prop_oneof![
+        4 => (at.clone(), 0..5_u64, 0..2_u64, 0..4_u64)
+            .prop_map(|(at, opened, failed, closed)| Step::Connections(at, opened, failed, closed)),
+        1 => (at.clone(), 0..LABELS.len()).prop_map(|(at, label)| Step::Label(at, label)),
+        1 => at.prop_map(Step::Replace),
+        1 => Just(Step::Prune),
+        1 => Just(Step::Take),
+        2 => prop_oneof![3 => Just(Way::Sent), 1 => Just(Way::Unsent), 1 => Just(Way::Killed)]
+            .prop_map(Step::Report),
+        1 => Just(Step::Kill),
+    ]
+}
+
+/// Opened, failed and closed.
+type Sums = [u64; 3];
+
+fn add(sums: &mut Sums, loads: &[ClusterLoad]) {
+    for load in loads {
+        let at = &load.localities[0];
+        for (sum, count) in sums.iter_mut().zip([at.issued, at.errors, at.succeeded]) {
+            *sum += count;
+        }
+    }
+}
+
+/// An agent with its kernel.
+struct World {
+    ledger: Ledger<MemoryReports>,
+    pairs: [u32; PAIRS],
+    labels: [usize; PAIRS],
+    last: u32,
+    truth: Sums,
+    /// Taken by the reporter, not sent.
+    books: Sums,
+    told: Sums,
+    lost: Sums,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            ledger: Ledger::adopt(MemoryReports::default()).unwrap(),
+            pairs: [1, 2, 3],
+            labels: [0, 1, 2],
+            last: 3,
+            truth: [0; 3],
+            books: [0; 3],
+            told: [0; 3],
+            lost: [0; 3],
+        };
+        world.label();
+        world
+    }
+
+    fn label(&mut self) {
+        for (number, at) in self.pairs.into_iter().zip(self.labels) {
+            let (cluster, zone) = LABELS[at];
+            let label = label(cluster, zone);
+            self.ledger.label(pair(number), Some(&label)).unwrap();
+        }
+    }
+
+    fn take(&mut self) {
+        add(&mut self.books, &self.ledger.take().unwrap());
+    }
+
+    fn restart(&mut self) {
+        let ledger = Ledger::adopt(MemoryReports::default()).unwrap();
+        let maps = std::mem::replace(&mut self.ledger, ledger).into_maps();
+        self.ledger = Ledger::adopt(maps).unwrap();
+        self.books = [0; 3];
+        self.label();
+    }
+
+    fn report(&mut self, way: Way) {
+        self.take();
+        self.ledger.sending().unwrap();
+        match way {
+            Way::Sent => {
+                self.ledger.sent();
+                for (told, count) in self.told.iter_mut().zip(std::mem::take(&mut self.books)) {
+                    *told += count;
+                }
+            }
+            Way::Unsent => self.ledger.unsent(),
+            Way::Killed => {
+                for (lost, count) in self.lost.iter_mut().zip(self.books) {
+                    *lost += count;
+                }
+                self.restart();
+            }
+        }
+    }
+
+    fn prune(&mut self) {
+        let counters = self.ledger.maps().counters.clone();
+        let mut gone = Vec::new();
+        for (pair, counters) in counters {
+            let is_live = self.pairs.contains(&pair.backend.0);
+            if !is_live && counters.active() == 0 && self.ledger.is_told(&pair, &counters) {
+                self.ledger.maps_mut().counters.remove(&pair);
+                gone.push(pair);
+            }
+        }
+        self.ledger.forget(&gone).unwrap();
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Connections(at, opened, failed, closed) => {
+                let counters = &mut self.ledger.maps_mut().counters;
+                let counters = counters.entry(pair(self.pairs[at])).or_default();
+                let failed = failed.min(opened);
+                let closed = closed.min(counters.active() + opened - failed);
+                counters.opened += opened;
+                counters.failed += failed;
+                counters.closed += closed;
+                for (sum, count) in self.truth.iter_mut().zip([opened, failed, closed]) {
+                    *sum += count;
+                }
+            }
+            Step::Label(at, label) => {
+                self.labels[at] = label;
+                self.label();
+            }
+            Step::Replace(at) => {
+                self.last += 1;
+                self.pairs[at] = self.last;
+                self.label();
+            }
+            Step::Prune => self.prune(),
+            Step::Take => self.take(),
+            Step::Report(way) => self.report(way),
+            Step::Kill => self.restart(),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// N-71, N-73: whatever happens, each connection is in one report that was sent, or in one that was on
+    /// its way when the agent was killed. No more labels and pairs are stored than are in use.
+    #[test]
+    fn each_connection_is_told_once(steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = World::new();
+        for step in &steps {
+            world.step(step);
+            for (told, truth) in world.told.iter().zip(world.truth) {
+                prop_assert!(*told <= truth);
+            }
+        }
+        world.report(Way::Sent);
+        let mut sum = world.told;
+        for (sum, lost) in sum.iter_mut().zip(world.lost) {
+            *sum += lost;
+        }
+        prop_assert_eq!(sum, world.truth);
+        world.prune();
+        let open: BTreeMap<_, _> = world.ledger.maps().counters.clone();
+        let stored = world.ledger.maps().reported.keys().filter(|pair| {
+            !world.pairs.contains(&pair.backend.0) && !open.contains_key(pair)
+        });
+        // A pair that never had a connection goes when the agent sees that it is no frontend's.
+        let had_none = stored.filter(|pair| world.ledger.maps().reported[pair].opened > 0);
+        prop_assert_eq!(had_none.count(), 0);
+        prop_assert!(world.ledger.maps().labels.len() <= LABELS.len());
+    }
+}
