@@ -11,6 +11,7 @@
 //! * [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
 //! * [`Tap`] records the messages between a client and a control plane.
 //! * [`Reserved`] is a port that stays with its test while nobody listens there.
+//! * [`KubeApi`] is an API server of Kubernetes, and fails as a test tells it to.
 //! * [`DnsServer`] answers what a test tells it to.
 //! * [`fuzzing`] holds the bodies of the fuzz targets, so that a test can run them too.
 //! * [`recording`] records the messages of a foreign client, to compare ours with.
@@ -31,6 +32,7 @@ mod dns_server;
 mod either;
 pub mod fuzzing;
 mod half;
+mod kubernetes;
 mod lrs;
 mod pair;
 pub mod recording;
@@ -45,6 +47,7 @@ pub use delta::{delta, removed, report};
 pub use dns_server::{DnsAnswer, DnsQuery, DnsServer};
 pub use either::{Asked, PROTOCOLS, Said, over_both, over_both_on_sockets};
 pub use hickory_proto::rr::RecordType;
+pub use kubernetes::{Fault, KubeApi};
 pub use lrs::{LoadRow, LoadSums, LrsServer, LrsStream};
 pub use pair::Pair;
 pub use reserved::Reserved;
