@@ -218,8 +218,9 @@ pub enum Distribution {
 pub struct Backend {
     /// Its addresses, of either family. Each is an endpoint of its own.
     pub addresses: Vec<IpAddr>,
-    /// Its port for each port of the service that it serves.
-    pub ports: BTreeMap<PortName, u16>,
+    /// Its port for each port of the service that it serves. Backends that have the same share them,
+    /// because there are many of those.
+    pub ports: Arc<BTreeMap<PortName, u16>>,
     /// Its own state, as Kubernetes tells it.
     pub conditions: Conditions,
     /// Its health, as xDS tells it.

@@ -96,7 +96,7 @@ fn backend((number, ready): (u8, bool)) -> Backend {
     };
     Backend {
         addresses: vec![IpAddr::from([10, 244, 0, number])],
-        ports: BTreeMap::from([(port, 8080)]),
+        ports: Arc::new(BTreeMap::from([(port, 8080)])),
         conditions: Conditions {
             ready,
             ..Conditions::default()

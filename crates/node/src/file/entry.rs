@@ -267,7 +267,7 @@ impl From<EndpointEntry> for Backend {
         });
         let shared = |names: Vec<String>| names.into_iter().map(Arc::from).collect();
         Self {
-            ports: ports.collect(),
+            ports: Arc::new(ports.collect()),
             addresses: entry.addresses,
             // A condition that is not said counts as in an EndpointSlice.
             conditions: Conditions {

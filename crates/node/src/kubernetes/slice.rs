@@ -43,7 +43,7 @@ pub fn read_slice(
         _ => return Ok(None),
     };
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-    let ports = ports(object, names)?;
+    let ports = Arc::new(ports(object, names)?);
     let mut backends = Vec::with_capacity(object.endpoints.len());
     for (index, endpoint) in object.endpoints.iter().enumerate() {
         let backend = backend(endpoint, is_ipv4, &ports, names);
@@ -80,7 +80,7 @@ fn ports(
 fn backend(
     endpoint: &v1::Endpoint,
     is_ipv4: bool,
-    ports: &BTreeMap<PortName, u16>,
+    ports: &Arc<BTreeMap<PortName, u16>>,
     names: &mut SharedNames,
 ) -> Result<Backend, String> {
     // All addresses of an endpoint lead to the same place, and kube-proxy takes the first too.
@@ -107,7 +107,7 @@ fn backend(
     let zone = endpoint.zone.as_deref();
     Ok(Backend {
         addresses: vec![address],
-        ports: ports.clone(),
+        ports: Arc::clone(ports),
         conditions,
         health: Health::Healthy,
         node: endpoint.node_name.as_deref().map(|node| names.name(node)),

@@ -65,7 +65,7 @@ fn with_first_names(
         }
         let number = names.find_map(|name| backend.ports.get(&name).copied());
         if let Some(number) = number {
-            backend.ports.insert(first, number);
+            Arc::make_mut(&mut backend.ports).insert(first, number);
         }
     }
     backend

@@ -217,7 +217,7 @@ fn backend(
     let for_zones = zone.for_zones.unwrap_or_default().into_iter();
     Backend {
         addresses: vec![address],
-        ports,
+        ports: Arc::new(ports),
         conditions: Conditions::default(),
         health: Health::Healthy,
         node: None,

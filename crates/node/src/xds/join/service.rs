@@ -97,7 +97,7 @@ fn to_backend(at: &BackendAt, ports: BTreeMap<PortName, u16>) -> Backend {
     let zone = at.locality.zone();
     Backend {
         addresses: at.addresses.clone(),
-        ports,
+        ports: Arc::new(ports),
         conditions: Conditions::default(),
         health: at.health(),
         node: at.node.clone(),
