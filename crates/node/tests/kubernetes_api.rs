@@ -111,7 +111,7 @@ async fn a_version_that_is_gone_is_listed_anew() {
             .await;
         api.until("two watches", |it| watches(it) == 2).await;
         if is_status {
-            api.fail("services", Fault::WatchStatus(410));
+            api.say_gone_as_status();
         }
         api.lose("services", "shop", "orphan");
         api.disconnect();

@@ -54,15 +54,19 @@ pub(super) async fn answer(
         if asked.is("sendInitialEvents") && state.refuses_streams {
             return Some((422, None));
         }
+        let from = asked.get("resourceVersion").and_then(|it| it.parse().ok());
+        let is_gone = is_watch && from.is_some_and(|from: u64| from < state.oldest);
+        if is_gone && state.says_gone_as_status {
+            return Some((410, None));
+        }
         let fault = state.take_fault(resource, |fault| match fault {
             Fault::Status(..) => true,
             Fault::PageStatus(_) => asked.get("continue").is_some(),
-            Fault::WatchStatus(_) => is_watch,
             _ => false,
         });
         match fault? {
             Fault::Status(code, retry_after) => Some((code, retry_after)),
-            Fault::PageStatus(code) | Fault::WatchStatus(code) => Some((code, None)),
+            Fault::PageStatus(code) => Some((code, None)),
             _ => None,
         }
     });

@@ -30,8 +30,6 @@ pub enum Fault {
     Status(u16, Option<u64>),
     /// The second page of a listing, or a further one, is answered with this status.
     PageStatus(u16),
-    /// A watch is answered with this status.
-    WatchStatus(u16),
     /// A watch begins, tells this status as an event, and ends.
     ErrorEvent(u16),
     /// The connection ends in the middle of the next event of a watch.
@@ -142,7 +140,7 @@ impl KubeApi {
         self.shared.change(|state| state.delete(resource, &key));
     }
 
-    /// Deletes an object as if nobody had watched: no event tells it.
+    /// Deletes an object and forgets the past: no event tells it, and earlier versions are gone.
     pub fn lose(&self, resource: &str, namespace: &str, name: &str) {
         let key = format!("{namespace}/{name}");
         self.shared.change(|state| state.lose(resource, &key));
@@ -153,11 +151,6 @@ impl KubeApi {
         let resource = resource.to_owned();
         let change = |state: &mut State| state.faults.push_back((resource, fault));
         self.shared.change(change);
-    }
-
-    /// Forgets the past: a watch from an earlier version is told that it is gone.
-    pub fn compact(&self) {
-        self.shared.change(|state| state.oldest = state.version);
     }
 
     /// Ends all watches. They may come again.
@@ -178,6 +171,11 @@ impl KubeApi {
     pub fn require_token(&self, token: &str) {
         let change = |state: &mut State| state.token = Some(token.to_owned());
         self.shared.change(change);
+    }
+
+    /// Tells a watch from a forgotten version so by the status 410, and not by an event.
+    pub fn say_gone_as_status(&self) {
+        self.shared.change(|state| state.says_gone_as_status = true);
     }
 
     /// Refuses streaming lists, as old servers do.

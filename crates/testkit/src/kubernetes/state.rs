@@ -18,6 +18,7 @@ pub(super) struct State {
     pub(super) held: BTreeSet<String>,
     pub(super) token: Option<String>,
     pub(super) refuses_streams: bool,
+    pub(super) says_gone_as_status: bool,
     pub(super) requests: Vec<String>,
     /// A watch of an earlier generation ends.
     pub(super) generation: u64,
