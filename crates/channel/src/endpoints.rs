@@ -5,13 +5,14 @@
 //! endpoints may share an address. The [`Race`] of an endpoint decides when each address is tried
 //! and which one is used. Endpoints own the subchannels that their races want.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowfly_lb::{ClusterName, EndpointId, EndpointState, Race, RaceAction, RaceEvent};
 use crowfly_model::grpc::{self as model, Cluster};
+use crowfly_names::FewOrMany;
 use futures_channel::mpsc;
 
 use crate::health::HealthCheck;
@@ -28,7 +29,7 @@ pub(crate) type Change = (EndpointId, EndpointState<Sender>);
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     /// Boxed, because a table has room for more than there are.
-    endpoints: HashMap<EndpointId, Box<Endpoint>>,
+    endpoints: FewOrMany<EndpointId, Box<Endpoint>>,
     /// When the next address of an endpoint is to be tried.
     timers: BTreeSet<(Instant, EndpointId)>,
     subchannels: Subchannels,
@@ -66,7 +67,7 @@ impl Endpoints {
     ) -> (Self, mpsc::UnboundedReceiver<Report>) {
         let (reports, receiver) = mpsc::unbounded();
         let endpoints = Self {
-            endpoints: HashMap::new(),
+            endpoints: FewOrMany::default(),
             timers: BTreeSet::new(),
             subchannels: Subchannels::new(Dialling::new(timeout), health_check, reports),
             hostnames: Hostnames::default(),
@@ -169,7 +170,7 @@ impl Endpoints {
             // A connection by another profile cannot be kept.
             self.release(id);
         }
-        self.endpoints.entry(id).or_insert_with(|| {
+        self.endpoints.get_or_insert_with(id, || {
             Box::new(Endpoint {
                 cluster: cluster.clone(),
                 race: Race::default(),

@@ -6,7 +6,6 @@
 mod endpoints;
 mod names;
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use crowfly_lb::{
 use crowfly_model::bootstrap::is_switched_on;
 use crowfly_model::grpc::cluster::{self, ClusterKind, EndpointPolicy, EndpointSource, LbPolicy};
 use crowfly_model::grpc::endpoints as model;
+use crowfly_names::FewOrMany;
 use crowfly_xds::{ClusterResult, ClusterState, XdsConfig};
 
 use self::endpoints::{Weighing, draining, takes_calls};
@@ -42,7 +42,7 @@ pub(crate) struct Planner {
     weighing: Weighing,
     keep_priorities: Duration,
     loads: LoadStores,
-    leaves: HashMap<LeafKey, Box<Known>>,
+    leaves: FewOrMany<LeafKey, Box<Known>>,
 }
 
 /// The settings of a program for the choice of endpoints.
@@ -97,7 +97,7 @@ impl Planner {
             weighing: Weighing::from_env(),
             keep_priorities: if keep { RETENTION } else { Duration::ZERO },
             loads: LoadStores::default(),
-            leaves: HashMap::new(),
+            leaves: FewOrMany::default(),
         }
     }
 
@@ -210,7 +210,7 @@ impl Planner {
         };
         let localities = priorities.iter().map(|localities| {
             let ids = localities.iter().map(|locality| locality.id.clone());
-            ids.collect::<BTreeSet<_>>()
+            ids.collect::<Vec<_>>()
         });
         let numbers = names.assign(localities.collect());
         let from_eds = matches!(leaf.source, EndpointSource::Eds { .. });

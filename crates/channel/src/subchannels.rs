@@ -4,11 +4,11 @@
 //! connection with other credentials or another authority must not carry the calls of a cluster. A
 //! subchannel lives for as long as it has an owner.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crowfly_lb::{EndpointId, EndpointState};
+use crowfly_names::FewOrMany;
 use futures_channel::mpsc;
 use tracing::error;
 
@@ -38,7 +38,7 @@ pub(crate) struct Subchannels {
     health_check: Option<Box<HealthCheck>>,
     reports: mpsc::UnboundedSender<Report>,
     /// Boxed, because a table has room for more than there are.
-    owned: HashMap<SubchannelKey, Box<OwnedSubchannel>>,
+    owned: FewOrMany<SubchannelKey, Box<OwnedSubchannel>>,
     /// Numbers subchannels and health checks.
     next_serial: u64,
 }
@@ -88,7 +88,7 @@ impl Subchannels {
             dialling: Arc::new(dialling),
             health_check: health_check.map(Box::new),
             reports,
-            owned: HashMap::new(),
+            owned: FewOrMany::default(),
             next_serial: 0,
         }
     }
@@ -200,9 +200,9 @@ impl Subchannels {
     }
 
     fn find_or_start(&mut self, key: SubchannelKey) -> &mut OwnedSubchannel {
-        self.owned.entry(key).or_insert_with_key(|key| {
+        self.owned.get_or_insert_with(key.clone(), || {
             let id = SubchannelId {
-                key: key.clone(),
+                key,
                 serial: self.next_serial,
             };
             self.next_serial += 1;

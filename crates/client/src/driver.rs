@@ -3,11 +3,12 @@
 //!
 //! All state has one owner, so nothing is locked, and events are handled in one order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crowfly_names::FewOrMany;
 use crowfly_xds::discovery::{Discovery, DiscoveryOutput};
 use crowfly_xds::{CacheEntry, Changed, Input, Key, Kind, ServerId};
 use futures_channel::mpsc;
@@ -54,8 +55,8 @@ pub(crate) struct Driver {
     events: mpsc::UnboundedReceiver<(StreamId, StreamEvent)>,
     to_events: mpsc::UnboundedSender<(StreamId, StreamEvent)>,
     streams_opened: u64,
-    subscribers: HashMap<SubscriberId, mpsc::UnboundedSender<Batch>>,
-    watched: HashMap<Key, Watchers>,
+    subscribers: FewOrMany<SubscriberId, mpsc::UnboundedSender<Batch>>,
+    watched: FewOrMany<Key, Watchers>,
     whole_types: BTreeMap<Kind, Watchers>,
     recorder: Option<Arc<dyn MetricsRecorder>>,
     counts: BTreeMap<(String, &'static str, &'static str), u64>,
@@ -103,8 +104,8 @@ impl Driver {
             events,
             to_events,
             streams_opened: 0,
-            subscribers: HashMap::new(),
-            watched: HashMap::new(),
+            subscribers: FewOrMany::default(),
+            watched: FewOrMany::default(),
             whole_types: BTreeMap::new(),
             recorder,
             counts: BTreeMap::new(),
@@ -181,7 +182,8 @@ impl Driver {
             // A handle checks the reading before it sends the command.
             Err(error) => return warn!(%error, "not watched"),
         };
-        add(id, self.watched.entry(key.clone()).or_default());
+        let watchers = self.watched.get_or_insert_with(key.clone(), Vec::new);
+        add(id, watchers);
         self.tell_known(id, key, batches);
     }
 

@@ -10,12 +10,14 @@ mod patience;
 mod sessions;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashSet, VecDeque},
     fmt,
     net::SocketAddr,
     sync::Arc,
     time::Instant,
 };
+
+use crowfly_names::FewOrMany;
 
 use self::patience::Patience;
 use crate::{
@@ -89,7 +91,7 @@ pub enum Command<T> {
 ///   [`transport`](Self::transport).
 #[derive(Debug)]
 pub struct Balancer<T> {
-    clusters: HashMap<ClusterName, Box<Root<T>>>,
+    clusters: FewOrMany<ClusterName, Box<Root<T>>>,
     leaves: Leaves<T>,
     pool: Pool<T>,
     counters: Arc<CallCounters>,
@@ -115,7 +117,7 @@ impl<T> Balancer<T> {
         T: Clone,
     {
         Self {
-            clusters: HashMap::new(),
+            clusters: FewOrMany::default(),
             leaves: Leaves::new(),
             pool: Pool::new(T::clone),
             counters,
@@ -138,8 +140,8 @@ impl<T> Balancer<T> {
         match event {
             BalancerEvent::Plan(plan) => {
                 self.dirty_clusters.insert(plan.cluster.clone());
-                let cluster = self.clusters.entry(plan.cluster.clone());
-                let root = cluster.or_insert_with(|| {
+                let key = plan.cluster.clone();
+                let root = self.clusters.get_or_insert_with(key, || {
                     let (name, within) = (&plan.cluster, None);
                     let roster = self.pool.open_roster(name, within, name, None);
                     Box::new(Root::new(plan.clone(), roster))

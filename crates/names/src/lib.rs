@@ -2,12 +2,13 @@
 //!
 //! The model reads localities out of protos, and the balancer keeps state by them, but neither crate
 //! knows the other. So the names that both speak of live here, below both. A name is compared all the
-//! time and copied often: a clone counts a reference and allocates nothing.
+//! time and copied often: a clone counts a reference and allocates nothing. A map for a few of them is here, too.
 
 #![forbid(unsafe_code)]
 // No clock, no sleep, no randomness of the process, no runtime: clippy.toml says why.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod few;
 mod load;
 
 use std::{
@@ -16,6 +17,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+pub use few::FewOrMany;
 pub use load::{
     ClusterLoad, ConnectionLoad, LocalityLoad, MAX_METRIC_NAMES, MetricSum, MetricTotals,
 };

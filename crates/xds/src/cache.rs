@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use crowfly_model::{ResourceType, Unsupported};
+use crowfly_names::FewOrMany;
 
 use crate::error::{ResourceError, TroubleReason};
-use crate::few::FewOrMany;
 use crate::kind::{Erased, Key, Kind};
 
 /// The resources that one reader watches, each with its state.
@@ -37,7 +37,7 @@ impl Cache {
 
     /// Replaces the state of a resource.
     pub fn put(&mut self, key: Key, entry: CacheEntry) {
-        *self.entries.get_or_default(key) = entry;
+        self.entries.insert(key, entry);
     }
 
     /// Forgets a resource.
@@ -51,7 +51,8 @@ impl Cache {
     }
 
     pub(crate) fn entry_mut(&mut self, key: &Key) -> &mut CacheEntry {
-        self.entries.get_or_default(key.clone())
+        self.entries
+            .get_or_insert_with(key.clone(), CacheEntry::default)
     }
 
     pub(crate) fn has_value(&self, key: &Key) -> bool {

@@ -14,7 +14,6 @@ mod cache;
 mod data_errors;
 pub mod discovery;
 mod error;
-mod few;
 mod kind;
 pub mod load_report;
 mod readings;

@@ -10,17 +10,21 @@ use crowfly_lb::LocalityId;
 /// The numbers that the priorities of one cluster have, and the localities each of them stands for.
 #[derive(Debug, Default)]
 pub(super) struct ChildNames {
-    known: Vec<(u64, BTreeSet<LocalityId>)>,
+    /// The localities are sorted. They are no `BTreeSet`, because that has room for eleven at once.
+    known: Vec<(u64, Vec<LocalityId>)>,
     next: u64,
 }
 
 impl ChildNames {
     /// A number for each priority of the next update. One that shares a locality with a priority of
     /// the last update gets its number, preferably that in the same place; none is given twice.
-    pub(super) fn assign(&mut self, priorities: Vec<BTreeSet<LocalityId>>) -> Vec<u64> {
+    pub(super) fn assign(&mut self, mut priorities: Vec<Vec<LocalityId>>) -> Vec<u64> {
+        priorities.iter_mut().for_each(|ids| ids.sort_unstable());
         let mut taken = BTreeSet::new();
         let mut numbers: Vec<Option<u64>> = vec![None; priorities.len()];
-        let shares = |known: &BTreeSet<_>, next: &BTreeSet<_>| !known.is_disjoint(next);
+        let shares = |known: &[LocalityId], next: &[LocalityId]| {
+            next.iter().any(|id| known.binary_search(id).is_ok())
+        };
         for (index, priority) in priorities.iter().enumerate() {
             let there = self.known.get(index);
             if let Some((number, _)) = there.filter(|(_, known)| shares(known, priority)) {
@@ -91,7 +95,7 @@ mod tests {
         assert_eq!(names.assign(priorities(&[""])), [2]);
     }
 
-    fn priorities(zones: &[&str]) -> Vec<BTreeSet<LocalityId>> {
+    fn priorities(zones: &[&str]) -> Vec<Vec<LocalityId>> {
         let localities = |zones: &str| {
             let zones = zones.chars().map(|zone| zone.to_string());
             zones.map(|zone| LocalityId::new("us", &zone, "")).collect()
