@@ -59,14 +59,23 @@ const MIN_DURATION: Duration = Duration::from_secs(10);
 #[command(after_help = "\
 Examples:
   crowfly demo
-  crowfly demo --duration 20s --plain --json")]
+  crowfly demo --duration 20s --plain --json
+  sudo crowfly demo --node")]
 pub struct DemoArgs {
+    /// Show the node agent instead: connections to a ClusterIP, by eBPF; needs Linux and root
+    ///
+    /// It makes a network namespace and a cgroup, and removes them at the end. A backend is killed, the
+    /// weights of zones change, the agent is killed and returns, and a bad file is refused. It prints
+    /// lines, and exits with 0 if no connection failed but on the killed backend.
+    #[arg(long, env = "CROWFLY_DEMO_NODE")]
+    pub node: bool,
+
     /// The duration; at least 10s
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = demo_duration,
           env = "CROWFLY_DEMO_DURATION")]
     pub duration: Duration,
 
-    /// Calls per second
+    /// Calls per second; with --node, connections per second
     #[arg(long, value_name = "N", default_value = "300",
           value_parser = clap::value_parser!(u32).range(1..), env = "CROWFLY_DEMO_RPS")]
     pub rps: u32,
@@ -83,7 +92,7 @@ pub struct DemoArgs {
 impl DemoArgs {
     /// True if the demo draws a screen. Then nothing else may write on the terminal.
     pub(crate) fn draws(&self) -> bool {
-        !self.plain && io::stdout().is_terminal() && !screen::is_dumb()
+        !self.plain && !self.node && io::stdout().is_terminal() && !screen::is_dumb()
     }
 }
 
@@ -92,6 +101,12 @@ impl DemoArgs {
 /// # Errors
 /// The demo could not be set up, or a child failed. Calls that failed are no error, but exit code 1.
 pub async fn run(args: DemoArgs) -> Result<ExitCode, DemoError> {
+    if args.node {
+        #[cfg(target_os = "linux")]
+        return super::node::run(&args).await;
+        #[cfg(not(target_os = "linux"))]
+        return Err(DemoError::NotLinux);
+    }
     let termination = Termination::listen().map_err(DemoError::Signals)?;
     let directory = tempfile::tempdir().map_err(DemoError::Config)?;
     let setup = Setup::start(directory.path()).await?;

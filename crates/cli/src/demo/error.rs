@@ -8,6 +8,9 @@ use crate::child::ChildError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemoError {
+    /// The node agent does not answer on its socket.
+    #[error("cannot ask the node agent")]
+    Agent(#[source] io::Error),
     /// The control plane does not answer on its admin port.
     #[error("cannot ask the control plane")]
     Admin(#[source] io::Error),
@@ -26,6 +29,18 @@ pub enum DemoError {
     /// The port for `crowfly inspect` cannot be opened.
     #[error("cannot open a port for `crowfly inspect`")]
     Debug(#[source] io::Error),
+    /// The kernel is not Linux.
+    #[cfg(not(target_os = "linux"))]
+    #[error("the node agent needs Linux; the demo without --node runs anywhere")]
+    NotLinux,
+    /// A process in a network namespace failed.
+    #[cfg(target_os = "linux")]
+    #[error(transparent)]
+    Peer(#[from] crate::peer::PeerError),
+    /// There is no network namespace.
+    #[cfg(target_os = "linux")]
+    #[error(transparent)]
+    Sandbox(#[from] crate::sandbox::SandboxError),
     /// The process cannot listen to signals.
     #[error("cannot listen to signals")]
     Signals(#[source] io::Error),

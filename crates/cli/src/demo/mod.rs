@@ -16,6 +16,8 @@ mod admin;
 mod command;
 mod config;
 mod error;
+#[cfg(target_os = "linux")]
+mod node;
 mod processes;
 mod rates;
 mod runner;

@@ -121,6 +121,11 @@ impl Peer {
         Ok(self.stdin.write_all(format!("{line}\n").as_bytes()).await?)
     }
 
+    /// Ends an order that goes on until then.
+    pub(crate) async fn stop(&mut self) -> Result<(), PeerError> {
+        Ok(self.stdin.write_all(b"\n").await?)
+    }
+
     /// Waits for the next answer.
     pub(crate) async fn answer<T: DeserializeOwned>(&mut self) -> Result<T, PeerError> {
         Ok(serde_json::from_str(&self.line().await?)?)
@@ -130,6 +135,11 @@ impl Peer {
     pub(crate) async fn ask<T: DeserializeOwned>(&mut self, order: &Order) -> Result<T, PeerError> {
         self.order(order).await?;
         self.answer().await
+    }
+
+    /// Ends the process as a crash would, and waits until its sockets are closed.
+    pub(crate) async fn kill(mut self) -> Result<(), PeerError> {
+        Ok(self.process.kill().await?)
     }
 
     async fn line(&mut self) -> Result<String, PeerError> {

@@ -13,6 +13,7 @@ mod affinity;
 mod bench;
 mod commands;
 mod counters;
+mod demo;
 mod lab;
 mod lifecycle;
 mod loads;

@@ -1,0 +1,58 @@
+//! `crowfly demo --node` as a user runs it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::lab::Lab;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_crowfly");
+
+/// A backend is killed and returns, weights change, the agent is killed and returns, and a bad file is
+/// refused. Only connections to the killed backend fail, and nothing is left on the machine.
+#[test]
+fn the_demo_of_the_node_loses_no_connection_that_had_a_healthy_backend() {
+    let Some(_lab) = Lab::new() else { return };
+    let demo = Command::new(BINARY)
+        .args(["demo", "--node", "--duration", "10s", "--plain", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let process = demo.id();
+    let output = demo.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{error}");
+    for expected in [
+        "a2: SIGKILL; the file lists it still",
+        "a2: started again, and in the maps after",
+        "weights: zone a 1, zone b 9; in the maps after",
+        "the agent: SIGKILL; programs and maps are pinned, so connections are routed on",
+        "the agent refuses it, and routes on: failed:",
+        "no connection failed but on the backend that was killed, while it was listed",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is not in:\n{said}");
+    }
+    let report: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!(report["wrong"], serde_json::json!([]), "{report}");
+    assert!(report["ok_without_agent"].as_u64() > Some(0), "{report}");
+    assert!(
+        report["failed_on_killed_backend"].as_u64() > Some(0),
+        "{report}"
+    );
+    assert_eq!(
+        report["by_backend"].as_object().unwrap().len(),
+        4,
+        "{report}"
+    );
+
+    let name = format!("crowfly-demo-{process}");
+    let cgroups = crowfly_node::check::default_cgroup().unwrap();
+    for directory in [Path::new("/run/netns"), &cgroups, &std::env::temp_dir()] {
+        let entries = fs::read_dir(directory).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let left: Vec<_> = names.filter(|found| found.starts_with(&name)).collect();
+        assert_eq!(left, [""; 0], "in {}", directory.display());
+    }
+}
