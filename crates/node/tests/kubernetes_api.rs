@@ -190,6 +190,24 @@ async fn a_garbled_event_is_made_up_for_by_a_listing() {
         .await;
 }
 
+/// An event without an end is given up before it fills the memory, and the watch goes on.
+#[tokio::test]
+async fn an_event_without_an_end_is_given_up() {
+    let api = KubeApi::start().await;
+    web(&api);
+    let mut agent = Agent::start(options(&api));
+    agent
+        .until("the listing", |agent| agent.table() == WEB)
+        .await;
+    api.fail("services", Fault::Line("x".repeat(17 << 20)));
+    api.apply(&service("other", "10.96.0.2"));
+    agent
+        .until("the event", |agent| agent.table().contains("shop/other"))
+        .await;
+    let expected = "an event is longer than 16 MiB";
+    assert!(agent.failures[0].contains(expected), "{:?}", agent.failures);
+}
+
 /// N-58: an error in the stream is a failure that keeps all services; then the watch goes on.
 #[tokio::test]
 async fn an_error_in_the_stream_keeps_services() {

@@ -199,6 +199,9 @@ async fn watch(
         let is_fault = |fault: &Fault| matches!(fault, Fault::ErrorEvent(_) | Fault::End);
         let fault = shared.state().take_fault(resource, is_fault);
         let is_gone = version < shared.state().oldest;
+        if is_gone && shared.state().says_gone_as_status {
+            return Ok(());
+        }
         let error = match fault {
             Some(Fault::ErrorEvent(code)) => Some(code),
             Some(_) => return socket.write_all(b"0\r\n\r\n").await,
