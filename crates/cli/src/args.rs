@@ -96,7 +96,7 @@ pub enum CliCommand {
     Inspect(InspectArgs),
     Load(LoadArgs),
     Loads(LoadsArgs),
-    Node(NodeArgs),
+    Node(Box<NodeArgs>),
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
     Peer(crate::peer::PeerArgs),

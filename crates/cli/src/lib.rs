@@ -61,7 +61,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         CliCommand::Inspect(args) => inspect::run(args).await?,
         CliCommand::Load(args) => return Ok(load::run(args).await?),
         CliCommand::Loads(args) => loads::run(args).await?,
-        CliCommand::Node(args) => return Ok(node::run(args).await?),
+        CliCommand::Node(args) => return Ok(node::run(*args).await?),
         #[cfg(target_os = "linux")]
         CliCommand::Peer(args) => peer::run(args)?,
     }

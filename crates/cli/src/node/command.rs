@@ -5,7 +5,8 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Subcommand};
 
 use super::settings::{
-    LoadSettings, MachineSettings, PINS, PlaceSettings, SOCKET, SourceName, Span,
+    KubernetesSettings, KvstoreSettings, LoadSettings, MachineSettings, PINS, PlaceSettings,
+    SOCKET, SourceName, Span, XdsSettings,
 };
 
 /// Route ClusterIPs on this machine: an eBPF program sends connections straight to a backend
@@ -34,6 +35,8 @@ Examples:
   crowfly node check
   crowfly node --config node.yaml --dry-run
   crowfly node --config node.yaml --node-name worker-1 --zone eu-a
+  crowfly node --kubernetes --kubernetes-server https://10.0.0.1:6443 --node-name worker-1
+  crowfly node --xds-server control:18000 --xds-delta --node-name worker-1
   crowfly node services
   crowfly node trace 10.96.0.10:80
   crowfly node clean
@@ -99,6 +102,18 @@ pub struct NodeArgs {
     /// The kernel's side of the agent, and its socket
     #[command(flatten)]
     pub machine: MachineSettings,
+
+    /// The API server of Kubernetes
+    #[command(flatten)]
+    pub kubernetes: KubernetesSettings,
+
+    /// The etcd of a ClusterMesh
+    #[command(flatten)]
+    pub kvstore: KvstoreSettings,
+
+    /// An xDS server
+    #[command(flatten)]
+    pub xds: XdsSettings,
 }
 
 impl NodeArgs {

@@ -12,8 +12,14 @@ pub enum NodeError {
     #[error(transparent)]
     Config(#[from] crowfly_node::ConfigErrors),
     /// There is nothing to read services from.
-    #[error("no source of services: give a file with `services` by --config")]
+    #[error(
+        "no source of services: give a file with `services` by --config, or --kubernetes, \
+         --kvstore-endpoints or --xds-server"
+    )]
     NoSource,
+    /// A setting of a section is wrong.
+    #[error("{0}: {1}")]
+    Setting(&'static str, String),
     /// The order of sources is wrong.
     #[error("sources: {0}")]
     Order(String),

@@ -1,6 +1,6 @@
 //! The sources of an agent: which there are, in which order, and their tasks.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{mem, path::PathBuf, sync::Arc};
 
 use crowfly_node::{
     file::FileSource,
@@ -57,7 +57,8 @@ impl Configured {
                 false => watch = Some(file.run),
             }
         }
-        let settings = Settings::new(args, of_file);
+        let mut settings = Settings::new(args, of_file);
+        sources.extend(servers(&mut settings)?);
         settings::sort(&mut sources, settings.order.as_deref())?;
         if sources.is_empty() {
             return Err(NodeError::NoSource);
@@ -100,6 +101,26 @@ impl Sources {
         // If one is waiting, the file is read after this call anyway.
         let _ = self.reread.try_send(());
     }
+}
+
+/// The sources that are servers, as far as they are configured.
+fn servers(settings: &mut Settings) -> Result<Vec<(SourceName, Run)>, NodeError> {
+    let mut sources: Vec<(SourceName, Run)> = Vec::new();
+    let kubernetes = mem::take(&mut settings.kubernetes);
+    if let Some(source) = kubernetes.source(&settings.place)? {
+        let run: Run = Box::new(|rank, tell| Box::pin(source.run(rank, tell)));
+        sources.push((SourceName::Kubernetes, run));
+    }
+    if let Some(source) = mem::take(&mut settings.kvstore).source()? {
+        let run: Run = Box::new(|rank, tell| Box::pin(source.run(rank, tell)));
+        sources.push((SourceName::Kvstore, run));
+    }
+    let xds = mem::take(&mut settings.xds);
+    if let Some(source) = xds.source(&settings.place, &settings.pod_cidrs)? {
+        let run: Run = Box::new(|rank, tell| Box::pin(source.run(rank, tell)));
+        sources.push((SourceName::Xds, run));
+    }
+    Ok(sources)
 }
 
 /// Runs a source. If it ends or panics, that is a failure of it: its last services stay.

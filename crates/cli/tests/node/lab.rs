@@ -90,24 +90,39 @@ impl Lab {
         command
     }
 
-    /// Starts an agent with these services, and waits until they are routed.
+    /// Starts an agent with these services, and waits until all sources were heard.
     pub(crate) fn agent(&self, services: &str, flags: &[&str]) -> Agent<'_> {
+        let mut agent = self.start_piped(services, flags, Stdio::piped());
+        let mut line = String::new();
+        let mut stdout = BufReader::new(agent.process.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        assert!(line.starts_with("routing "), "{line}{}", agent.log());
+        agent
+    }
+
+    /// Starts an agent with these services, and waits until it answers.
+    pub(crate) fn start(&self, services: &str, flags: &[&str]) -> Agent<'_> {
+        let agent = self.start_piped(services, flags, Stdio::null());
+        let begin = Instant::now();
+        while UnixStream::connect(self.socket()).is_err() {
+            assert!(begin.elapsed() < PATIENCE, "{}", agent.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+        agent
+    }
+
+    fn start_piped(&self, services: &str, flags: &[&str], stdout: Stdio) -> Agent<'_> {
         fs::write(self.config(), services).unwrap();
         let config = self.config();
         let mut arguments = vec!["--config", config.to_str().unwrap()];
         arguments.extend(flags);
-        let mut process = self
+        let process = self
             .command(&arguments)
-            .stdout(Stdio::piped())
+            .stdout(stdout)
             .stderr(fs::File::create(self.folder.join("agent.log")).unwrap())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        let mut stdout = BufReader::new(process.stdout.take().unwrap());
-        stdout.read_line(&mut line).unwrap();
-        let agent = Agent { lab: self, process };
-        assert!(line.starts_with("routing "), "{line}{}", agent.log());
-        agent
+        Agent { lab: self, process }
     }
 
     /// A new network namespace with a process in it, whose sockets are in the lab's cgroup.

@@ -21,6 +21,7 @@ mod lrs;
 mod probe;
 mod routing;
 mod settings;
+mod sources;
 
 /// Not a test: the process that [`lab::Probe`] starts. Without its variable it does nothing.
 #[test]

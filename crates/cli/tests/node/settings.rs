@@ -37,7 +37,7 @@ fn a_wrong_setting_is_named() {
         (
             "node:\n  nam: a\nservices: []\n",
             &[][..],
-            "node.yaml:2:3: node.nam: unknown field, expected one of name, zone",
+            "node.yaml:2:3: node.nam: unknown field, expected one of name, zone, pod_cidrs",
         ),
         (
             "services: []\nsources: [xds, etcd]\n",
@@ -67,7 +67,46 @@ fn a_wrong_setting_is_named() {
         (
             "node: { zone: a }\n",
             &[],
-            "no source of services: give a file with `services` by --config",
+            "no source of services: give a file with `services` by --config, or ",
+        ),
+        (
+            "services: []\nnode: { pod_cidrs: [10.0.0.0/33] }\n",
+            &[],
+            "node.yaml:2:21: node.pod_cidrs[0]: expected a range of addresses such as 10.244.1.0/24",
+        ),
+    ] {
+        refused(config, flags, expected);
+    }
+}
+
+/// A wrong setting of a source is refused with the source and the setting.
+#[test]
+fn a_wrong_setting_of_a_source_is_named() {
+    for (config, flags, expected) in [
+        (
+            "services: []\nkvstore: { endpoints: [ftp://etcd] }\n",
+            &[][..],
+            "kvstore: endpoint \"ftp://etcd\": expected http://HOST:PORT",
+        ),
+        (
+            SERVICES,
+            &["--kvstore-own-cluster", "a"],
+            "kvstore: endpoints: expected at least one",
+        ),
+        (
+            "services: []\nxds: { server: \"a:1\", cert: a.pem }\n",
+            &[],
+            "xds: cert is given, expected key with it",
+        ),
+        (
+            "kubernetes: { kubeconfig: /nonexistent/config }\n",
+            &[],
+            "kubernetes: /nonexistent/config: ",
+        ),
+        (
+            SERVICES,
+            &["--xds-delta"],
+            "xds: expected `server` or `bootstrap`",
         ),
         (
             SERVICES,
@@ -82,9 +121,13 @@ fn a_wrong_setting_is_named() {
         (SERVICES, &["--max-frontends", "x"], "expected a number"),
         (SERVICES, &["--timeout", "0s"], "expected more than zero"),
     ] {
-        let (ok, text) = Try::new(config).run(&[], flags);
-        assert!(!ok && text.contains(expected), "{config}\n{text}");
+        refused(config, flags, expected);
     }
+}
+
+fn refused(config: &str, flags: &[&str], expected: &str) {
+    let (ok, text) = Try::new(config).run(&[], flags);
+    assert!(!ok && text.contains(expected), "{config}\n{text}");
 }
 
 /// All that is wrong is named at once.
@@ -94,6 +137,31 @@ fn all_wrong_settings_are_named_at_once() {
     assert!(!ok);
     for field in ["1:7: node:", "2:10: sources:", "3:12: machine.pin:"] {
         assert!(text.contains(field), "{text}");
+    }
+}
+
+/// N-58: a dry run names the sources that cannot be heard, and shows what the others have.
+#[test]
+fn a_dry_run_names_silent_sources() {
+    // A port that nobody listens on, because it is bound and not listened on.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    socket.bind(&any.into()).unwrap();
+    let closed = socket
+        .local_addr()
+        .unwrap()
+        .as_socket()
+        .unwrap()
+        .to_string();
+    let try_it = Try::new(&format!("xds: {{ server: \"{closed}\" }}\n{SERVICES}"));
+    let endpoint = format!("http://{closed}");
+    let flags = ["--timeout", "300ms", "--kvstore-endpoints", &endpoint];
+    let (ok, text) = try_it.run(&[], &flags);
+    assert!(!ok);
+    assert!(text.contains("source file: synced, 0 services"), "{text}");
+    let silent = text.lines().last().unwrap();
+    for expected in ["within 300ms there was no listing of kvstore (", ", xds ("] {
+        assert!(silent.contains(expected), "{text}");
     }
 }
 

@@ -3,23 +3,29 @@
 //!
 //! Each section is one type that clap and serde both read, so that no setting is missing in one of them.
 
+mod kubernetes;
+mod kvstore;
 mod loads;
 mod machine;
 mod order;
 mod place;
 mod value;
+mod xds;
 
 use std::path::Path;
 
-use crowfly_node::{file::Section, model::Place};
+use crowfly_node::{file::Section, model::Place, xds::Cidr};
 use crowfly_source::yaml::{ConfigError, Problem};
 use serde::Deserialize;
 
+pub(super) use kubernetes::KubernetesSettings;
+pub(super) use kvstore::KvstoreSettings;
 pub(super) use loads::LoadSettings;
 pub(super) use machine::{MachineSettings, PINS, SOCKET};
 pub(super) use order::{SourceName, sort};
 pub(super) use place::PlaceSettings;
 pub(super) use value::Span;
+pub(super) use xds::XdsSettings;
 
 use super::NodeArgs;
 
@@ -28,12 +34,16 @@ use super::NodeArgs;
 pub(super) struct FileSettings {
     node: PlaceSettings,
     sources: Option<Vec<SourceName>>,
+    kubernetes: Option<KubernetesSettings>,
+    kvstore: KvstoreSettings,
+    xds: XdsSettings,
     machine: MachineSettings,
     loads: LoadSettings,
     start_timeout: Option<Span>,
 }
 
-const SECTIONS: &str = "services, node, sources, machine, load_reports, start_timeout";
+const SECTIONS: &str =
+    "services, node, sources, kubernetes, kvstore, xds, machine, load_reports, start_timeout";
 
 impl FileSettings {
     /// Reads the settings of a file, as far as they are right, and tells what is wrong with the others.
@@ -44,6 +54,9 @@ impl FileSettings {
             let result = match section.key.text.as_str() {
                 "node" => take(&mut settings.node, section),
                 "sources" => take(&mut settings.sources, section),
+                "kubernetes" => take(&mut settings.kubernetes, section),
+                "kvstore" => take(&mut settings.kvstore, section),
+                "xds" => take(&mut settings.xds, section),
                 "machine" => take(&mut settings.machine, section),
                 "load_reports" => take(&mut settings.loads, section),
                 "start_timeout" => take(&mut settings.start_timeout, section),
@@ -78,8 +91,12 @@ fn take<'a, T: Deserialize<'a>>(to: &mut T, section: &'a Section) -> Result<(), 
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) place: Place,
+    pub(super) pod_cidrs: Vec<Cidr>,
     /// The order of sources, if one is given.
     pub(super) order: Option<Vec<SourceName>>,
+    pub(super) kubernetes: KubernetesSettings,
+    pub(super) kvstore: KvstoreSettings,
+    pub(super) xds: XdsSettings,
     pub(super) machine: MachineSettings,
     pub(super) loads: LoadSettings,
     pub(super) start_timeout: Option<Span>,
@@ -88,9 +105,15 @@ pub(super) struct Settings {
 impl Settings {
     /// The settings of flags and environment, and of a file where these say nothing.
     pub(super) fn new(args: &NodeArgs, file: FileSettings) -> Self {
+        let kubernetes = file.kubernetes.map(KubernetesSettings::switched_on);
+        let (place, pod_cidrs) = args.place.clone().or(file.node).into_place();
         Self {
-            place: args.place.clone().or(file.node).into_place(),
+            place,
+            pod_cidrs,
             order: args.sources.clone().or(file.sources),
+            kubernetes: args.kubernetes.clone().or(kubernetes.unwrap_or_default()),
+            kvstore: args.kvstore.clone().or(file.kvstore),
+            xds: args.xds.clone().or(file.xds),
             machine: args.machine.clone().or(file.machine),
             loads: args.loads.clone().or(file.loads),
             start_timeout: args.start_timeout.or(file.start_timeout),

@@ -60,3 +60,66 @@ impl<'de> Deserialize<'de> for Room {
         Self::new(u32::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
+
+/// A limit of time that can be off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(pub Option<Duration>);
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self(None)),
+            text => Ok(Self(Some(args::positive_duration(text)?))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// A value that is read from its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parsed<T>(pub T);
+
+impl<T: FromStr> FromStr for Parsed<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Parsed<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Two settings that are given together or not at all.
+///
+/// # Errors
+/// Only one of them is given.
+pub(super) fn pair<A, B>(
+    first: Option<A>,
+    second: Option<B>,
+    first_name: &str,
+    second_name: &str,
+) -> Result<Option<(A, B)>, String> {
+    match (first, second) {
+        (Some(first), Some(second)) => Ok(Some((first, second))),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(format!(
+            "{first_name} is given, expected {second_name} with it"
+        )),
+        (None, Some(_)) => Err(format!(
+            "{second_name} is given, expected {first_name} with it"
+        )),
+    }
+}
