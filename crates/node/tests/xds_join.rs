@@ -287,7 +287,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
 
     /// N-62, N-66: whatever the order and the delays, the end is that of an agent that is told everything at
     /// once. Until all is known, nothing is told.

@@ -168,7 +168,7 @@ impl XdsSource {
         let mut events = Vec::new();
         if let Some(reason) = &batch.unreachable {
             events = self.joiner.reach(Some(Arc::clone(reason)));
-        } else if !batch.answered.is_empty() {
+        } else if is_heard(batch) {
             events = self.joiner.reach(None);
         }
         let joined = self.joiner.poll();
@@ -211,6 +211,15 @@ impl XdsSource {
             },
         }
     }
+}
+
+/// True if a batch is the work of a server that can be reached. After a reconnect, a server sends only what changed,
+/// so the first news may be of endpoints.
+fn is_heard(batch: &Batch) -> bool {
+    let is_cut = |error: &ResourceError| matches!(error.reason, TroubleReason::Connectivity(_));
+    let mut entries = batch.updates.iter().map(|update| &update.entry);
+    let is_sound = entries.any(|entry| entry.has_value() && !entry.ambient().is_some_and(is_cut));
+    is_sound || !batch.answered.is_empty()
 }
 
 /// The resource, if there is one. The client has logged the reason if there is none.
