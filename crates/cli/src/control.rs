@@ -12,6 +12,7 @@ use std::{
 
 use clap::Args;
 use crowfly_control::{ConfigErrors, ControlPlane, Options, StartError};
+use crowfly_xds::Snapshot;
 use tracing::info;
 
 use crate::{
@@ -38,6 +39,7 @@ Examples:
   crowfly control --config mesh.yaml
   crowfly control --config /etc/crowfly/ --listen :18000 --admin off
   crowfly control --check mesh.yaml
+  crowfly control --conformance 127.0.0.1:17000 # for ii/xds-test-harness -A :17000 -T :18000
 
 A configuration:
   services:
@@ -52,7 +54,7 @@ pub struct ControlArgs {
     #[arg(
         long,
         value_name = "FILE|DIR",
-        required_unless_present = "check",
+        required_unless_present_any = ["check", "conformance"],
         env = "CROWFLY_CONTROL_CONFIG"
     )]
     pub config: Option<PathBuf>,
@@ -96,6 +98,16 @@ pub struct ControlArgs {
         env = "CROWFLY_CONTROL_LOAD_REPORT_INTERVAL"
     )]
     pub load_report_interval: Duration,
+
+    /// Serve the adapter of the conformance suite ii/xds-test-harness at this address; then --config
+    /// may be left out, and a node that the suite names is served what the suite says
+    #[arg(
+        long,
+        value_name = "ADDR",
+        value_parser = args::listen_address,
+        env = "CROWFLY_CONTROL_CONFORMANCE"
+    )]
+    pub conformance: Option<SocketAddr>,
 
     /// A type of which a request without names asks for nothing: listeners, routes, clusters,
     /// endpoints or a type URL; may be given several times. Of other types it asks for everything,
@@ -159,28 +171,19 @@ impl FromStr for AdminPort {
 /// # Errors
 /// The configuration is bad, or a port cannot be opened.
 pub async fn run(args: ControlArgs) -> Result<(), ControlError> {
-    let config = match (args.check, args.config) {
-        (Some(config), _) => return check(&config, args.allow_empty),
-        (None, Some(config)) => config,
-        (None, None) => return Err(ControlError::NoConfig),
-    };
+    if let Some(config) = args.check {
+        return check(&config, args.allow_empty);
+    }
     let mut termination = Termination::listen().map_err(ControlError::Signals)?;
     let mut hangup = hangup().map_err(ControlError::Signals)?;
-    let options = Options {
-        config,
-        allow_empty: args.allow_empty,
-        listen: args.listen,
-        admin: match args.admin {
-            AdminPort::At(address) => Some(address),
-            AdminPort::Off => None,
-        },
-        load_report_interval: args.load_report_interval,
-        named_only: args.named_only.into_iter().collect(),
-    };
-    let plane = ControlPlane::start(options).await?;
+    let mut plane = start(&args).await?;
     output::line(format_args!("listening on {}", plane.listen_addr()));
     if let Some(admin) = plane.admin_addr() {
         output::line(format_args!("admin on http://{admin}"));
+    }
+    if let Some(address) = args.conformance {
+        let address = plane.serve_conformance(address).await?;
+        output::line(format_args!("conformance adapter on {address}"));
     }
     loop {
         tokio::select! {
@@ -194,6 +197,32 @@ pub async fn run(args: ControlArgs) -> Result<(), ControlError> {
     info!("shutting down");
     plane.shutdown().await;
     Ok(())
+}
+
+/// Starts the control plane with its configuration. The conformance suite needs none.
+async fn start(args: &ControlArgs) -> Result<ControlPlane, ControlError> {
+    let admin = match args.admin {
+        AdminPort::At(address) => Some(address),
+        AdminPort::Off => None,
+    };
+    let plane = match &args.config {
+        Some(config) => {
+            let options = Options {
+                config: config.clone(),
+                allow_empty: args.allow_empty,
+                listen: args.listen,
+                admin,
+                load_report_interval: args.load_report_interval,
+                named_only: args.named_only.iter().cloned().collect(),
+            };
+            ControlPlane::start(options).await?
+        }
+        None if args.conformance.is_some() => {
+            ControlPlane::with_snapshot(Snapshot::default(), args.listen, admin).await?
+        }
+        None => return Err(ControlError::NoConfig),
+    };
+    Ok(plane)
 }
 
 fn check(config: &Path, allow_empty: bool) -> Result<(), ControlError> {
@@ -218,7 +247,7 @@ pub enum ControlError {
     #[error(transparent)]
     Check(ConfigErrors),
     /// The configuration cannot be served.
-    #[error("expected --config or --check")]
+    #[error("expected --config, --check or --conformance")]
     NoConfig,
     /// The process cannot listen to signals.
     #[error("cannot listen to signals")]

@@ -337,3 +337,32 @@ async fn a_response_that_is_too_large_for_most_clients_is_said_aloud() {
         assert!(line.contains(part), "{line}");
     }
 }
+
+/// `--conformance` needs no configuration, and says where the adapter is.
+#[tokio::test]
+async fn the_conformance_adapter_needs_no_configuration() {
+    let mut process = tokio::process::Command::new(BINARY)
+        .args([
+            "control",
+            "--listen",
+            ANY,
+            "--admin",
+            "off",
+            "--conformance",
+            ANY,
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut addresses = Vec::new();
+    for begin in ["listening on ", "conformance adapter on "] {
+        let line = stdout.next_line().await.unwrap().unwrap();
+        addresses.push(line.strip_prefix(begin).unwrap().parse().unwrap());
+    }
+    for address in addresses {
+        channel(address).await;
+    }
+}

@@ -93,7 +93,10 @@ impl EnvoyView {
             match self.aggregates.get(&name) {
                 Some(aggregate) => {
                     let leaves = self.leaves_of(&name, aggregate);
-                    builder.set(name, aggregate.for_envoy(leaves));
+                    let before = snapshot.resource(Cluster::TYPE_URL, &name);
+                    let mut resource = in_place_of(before, aggregate.for_envoy(leaves));
+                    resource.wrapped = false;
+                    builder.put(name, Arc::new(resource));
                 }
                 None => copy_cluster(&mut builder, snapshot, &name),
             }
@@ -249,7 +252,16 @@ fn replaced<R: ResourceType>(
         type_url: R::TYPE_URL.to_owned(),
         value: message.encode_to_vec(),
     };
-    SnapshotResource::new(canonical::normalized(any), resource.wrapped)
+    in_place_of(Some(resource), canonical::normalized(any))
+}
+
+/// The resource that Envoys are sent in place of another, with its time to live.
+fn in_place_of(before: Option<&SnapshotResource>, any: Any) -> SnapshotResource {
+    let resource = SnapshotResource::new(any, before.is_some_and(|before| before.wrapped));
+    match before.and_then(|before| before.ttl) {
+        Some(ttl) => resource.with_ttl(ttl),
+        None => resource,
+    }
 }
 
 /// Copies a resource unchanged, unless no Envoy can use it.

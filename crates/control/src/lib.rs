@@ -88,7 +88,6 @@
 //! fall back because it cannot connect.
 
 mod admin;
-mod ads;
 mod agents;
 mod aggregate;
 mod canonical;
@@ -96,7 +95,9 @@ mod catalog;
 mod changes;
 mod check;
 mod clients;
+mod conformance;
 mod descriptors;
+mod discovery;
 mod dump;
 mod ending;
 mod envoy;

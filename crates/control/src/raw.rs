@@ -2,7 +2,9 @@
 //!
 //! Most messages have a field for their name: `name`, or `cluster_name` for endpoints. A message
 //! without such a field is written `{name: N, resource: {"@type": ...}}`. It is sent in a
-//! `Resource` wrapper, which holds the name.
+//! `Resource` wrapper, which holds the name. The wrapper may have a time to live, `ttl: 30s`.
+
+use std::time::Duration;
 
 use crowfly_source::yaml::{Node, Problem};
 use envoy_types::pb::google::protobuf::Any;
@@ -11,9 +13,13 @@ use serde::de::Error;
 
 use crate::canonical;
 use crate::descriptors;
+use crate::service::text::Time;
 
 /// The fields that may hold the name of a resource. `ClusterLoadAssignment` has `cluster_name`.
 const NAME_FIELDS: [&str; 2] = ["name", "cluster_name"];
+
+/// The shortest time to live. Every client is sent a heartbeat after half of it.
+const MIN_TTL: Duration = Duration::from_secs(1);
 
 /// A resource as it will be served.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +27,8 @@ pub(crate) struct RawResource {
     pub(crate) name: String,
     pub(crate) any: Any,
     pub(crate) wrapped: bool,
+    /// The time after which clients remove the resource, if the control plane is silent.
+    pub(crate) ttl: Option<Duration>,
 }
 
 /// Reads the resource at `path` of its document.
@@ -52,19 +60,23 @@ fn read_named(node: &Node, path: &str) -> Result<RawResource, Problem> {
         any: to_any(&message),
         name,
         wrapped: false,
+        ttl: None,
     })
 }
 
 fn read_wrapped(node: &Node, path: &str) -> Result<RawResource, Problem> {
     let mut name = String::new();
     let mut message = None;
+    let mut ttl = None;
     for (key, value) in node.entries() {
         let path = format!("{path}.{}", key.text);
         match key.text.as_str() {
             "name" => name = value.read(&path)?,
+            "ttl" => ttl = Some(read_ttl(value, &path)?),
             "resource" => message = Some(read_message(value, &path)?),
             _ => {
-                let mut problem = problem(value, &path, "unknown field, expected name, resource");
+                let mut problem =
+                    problem(value, &path, "unknown field, expected name, ttl, resource");
                 problem.at = Some(key.at);
                 return Err(problem);
             }
@@ -76,7 +88,7 @@ fn read_wrapped(node: &Node, path: &str) -> Result<RawResource, Problem> {
     let Some(message) = message else {
         return Err(problem(node, path, "expected a field `resource`"));
     };
-    let inner = name_field(&message.descriptor()).map(|field| name_in(&message, field));
+    let inner = name_of(&message);
     if let Some(inner) = inner.filter(|inner| !inner.is_empty() && *inner != name) {
         let text = format!("expected the name of the resource itself, `{inner}`, got `{name}`");
         return Err(problem(node, &format!("{path}.name"), &text));
@@ -85,7 +97,18 @@ fn read_wrapped(node: &Node, path: &str) -> Result<RawResource, Problem> {
         any: to_any(&message),
         name,
         wrapped: true,
+        ttl,
     })
+}
+
+/// Reads a time to live. Less than a second would cost more than it helps.
+fn read_ttl(node: &Node, path: &str) -> Result<Duration, Problem> {
+    let ttl: Time = node.read(path)?;
+    if ttl.0 < MIN_TTL {
+        let message = format!("expected at least {MIN_TTL:?}, got {:?}", ttl.0);
+        return Err(problem(node, path, &message));
+    }
+    Ok(ttl.0)
 }
 
 /// Reads a message in the JSON form of `Any`.
@@ -98,8 +121,18 @@ fn read_message(node: &Node, path: &str) -> Result<DynamicMessage, Problem> {
 
 fn decode(any: &DynamicMessage) -> Result<DynamicMessage, String> {
     let any: Any = any.transcode_to().map_err(|error| error.to_string())?;
+    decode_any(&any)
+}
+
+/// Decodes a message by its type URL.
+pub(crate) fn decode_any(any: &Any) -> Result<DynamicMessage, String> {
     let descriptor = descriptors::of_type_url(&any.type_url)?;
     DynamicMessage::decode(descriptor, any.value.as_slice()).map_err(|error| error.to_string())
+}
+
+/// The name that a message has; `None` if it has no field for one.
+pub(crate) fn name_of(message: &DynamicMessage) -> Option<String> {
+    name_field(&message.descriptor()).map(|field| name_in(message, field))
 }
 
 fn name_field(descriptor: &MessageDescriptor) -> Option<&'static str> {

@@ -16,20 +16,33 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tonic::server::NamedService;
 use tonic::transport::Server;
 use tonic::transport::server::{Router, TcpIncoming};
+use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tracing::{error, info};
 
 use crate::admin::Admin;
-use crate::ads::{Ads, AdsServer};
 use crate::clients::Clients;
+use crate::conformance::{Conformance, ConformanceServer};
 use crate::descriptors;
+use crate::discovery::{Aggregated, Cds, Discovery, DiscoveryServer, Eds, Lds, Rds, Streams};
 use crate::loads::Loads;
 use crate::lrs::{LoadBooks, Lrs, LrsServer};
 use crate::metrics::Metrics;
 use crate::sources::{Configuration, Reloader};
 use crate::store::{Reload, Store};
+
+/// The services of xDS. Their health is that of the control plane.
+const SERVICES: [&str; 6] = [
+    Aggregated::SERVICE,
+    Lds::SERVICE,
+    Rds::SERVICE,
+    Cds::SERVICE,
+    Eds::SERVICE,
+    <LrsServer as NamedService>::NAME,
+];
 
 /// The time that clients have to close their streams when the control plane stops.
 const GRACE: Duration = Duration::from_secs(2);
@@ -164,14 +177,14 @@ impl ControlPlane {
         let load_report_interval = watch::Sender::new(DEFAULT_LOAD_REPORT_INTERVAL);
         let loads = LoadBooks::new(store.clone(), load_report_interval.subscribe());
 
-        let ads = Ads::new(
+        let streams = Streams::new(
             store.clone(),
             clients.clone(),
             settings,
             stopping.subscribe(),
         );
         let lrs = Lrs::new(store.clone(), loads.clone(), stopping.subscribe());
-        let (router, health) = router(ads, lrs).await?;
+        let (router, health) = router(streams, lrs).await?;
         tasks.spawn(serve_grpc(router, listener, stopping.subscribe()));
         let mut admin_addr = None;
         if let Some(address) = admin {
@@ -250,12 +263,32 @@ impl ControlPlane {
         self.store.reloads()
     }
 
+    /// Serves the adapter of the conformance suite `ii/xds-test-harness` at `address`, and returns
+    /// the address. A node that the suite names is served what the suite says, and nothing else.
+    ///
+    /// # Errors
+    /// If the port cannot be opened.
+    pub async fn serve_conformance(
+        &mut self,
+        address: SocketAddr,
+    ) -> Result<SocketAddr, StartError> {
+        let (listener, address) = bind(address).await?;
+        let adapter = Conformance::new(Arc::clone(&self.store));
+        let router = Server::builder().add_service(ConformanceServer::new(adapter));
+        let stopping = self.stopping.subscribe();
+        self.tasks.spawn(serve_grpc(router, listener, stopping));
+        info!(%address, "conformance adapter is up");
+        Ok(address)
+    }
+
     /// Ends every stream with UNAVAILABLE, so that clients connect to another server, and closes
     /// the ports.
     pub async fn shutdown(mut self) {
         self.reloads.abort_all();
-        self.health.set_not_serving::<AdsServer>().await;
-        self.health.set_not_serving::<LrsServer>().await;
+        for service in SERVICES {
+            let status = ServingStatus::NotServing;
+            self.health.set_service_status(service, status).await;
+        }
         self.stopping.send_replace(true);
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(GRACE, ended).await.is_err() {
@@ -289,14 +322,21 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartErr
     bound.await.map_err(failed)
 }
 
-async fn router(ads: Ads, lrs: Lrs) -> Result<(Router, HealthReporter), StartError> {
+async fn router(streams: Streams, lrs: Lrs) -> Result<(Router, HealthReporter), StartError> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    reporter.set_serving::<AdsServer>().await;
-    reporter.set_serving::<LrsServer>().await;
+    for service in SERVICES {
+        let status = ServingStatus::Serving;
+        reporter.set_service_status(service, status).await;
+    }
+    let streams = Arc::new(streams);
     let router = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
-        .add_service(AdsServer::new(ads))
+        .add_service(DiscoveryServer::<Aggregated>::new(&streams))
+        .add_service(DiscoveryServer::<Lds>::new(&streams))
+        .add_service(DiscoveryServer::<Rds>::new(&streams))
+        .add_service(DiscoveryServer::<Cds>::new(&streams))
+        .add_service(DiscoveryServer::<Eds>::new(&streams))
         .add_service(LrsServer::new(lrs))
         .add_service(health)
         .add_service(reflection().build_v1()?)
@@ -307,14 +347,16 @@ async fn router(ads: Ads, lrs: Lrs) -> Result<(Router, HealthReporter), StartErr
 /// The reflection service. It has all messages, so that a tool can show the contents of an `Any`.
 /// It lists only the services that are served.
 fn reflection() -> tonic_reflection::server::Builder<'static> {
-    tonic_reflection::server::Builder::configure()
+    let mut builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(descriptors::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .with_service_name("envoy.service.discovery.v3.AggregatedDiscoveryService")
-        .with_service_name("envoy.service.load_stats.v3.LoadReportingService")
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection")
-        .with_service_name("grpc.reflection.v1alpha.ServerReflection")
+        .with_service_name("grpc.reflection.v1alpha.ServerReflection");
+    for service in SERVICES {
+        builder = builder.with_service_name(service);
+    }
+    builder
 }
 
 async fn serve_grpc(router: Router, listener: TcpListener, stopping: watch::Receiver<bool>) {

@@ -3,6 +3,7 @@
 //! Each kind of client has a view of the snapshot. It is worked out once for all streams, from the
 //! view before and the changes.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -61,7 +62,18 @@ impl Store {
         let all = Arc::new(snapshot);
         let envoy = made.envoy.follow(&all);
         let agent = made.agent.follow(&all);
-        self.views.send_replace(Views { all, envoy, agent });
+        self.views.send_modify(|views| {
+            views.all = all;
+            views.envoy = envoy;
+            views.agent = agent;
+        });
+    }
+
+    /// Serves the node of this id a snapshot of its own from now on.
+    pub(crate) fn set_node(&self, id: &str, snapshot: Snapshot) {
+        self.views.send_modify(|views| {
+            views.nodes.insert(id.to_owned(), Arc::new(snapshot));
+        });
     }
 
     /// Takes the outcome of a reload; a failed one changes nothing for the clients.
@@ -103,11 +115,16 @@ pub(crate) struct Views {
     all: Arc<Snapshot>,
     envoy: Arc<Snapshot>,
     agent: Arc<Snapshot>,
+    /// Snapshots of single nodes, which take the place of all others.
+    nodes: BTreeMap<String, Arc<Snapshot>>,
 }
 
 impl Views {
     /// The view for a client with this node.
     pub(crate) fn of(&self, node: Option<&Node>) -> Arc<Snapshot> {
+        if let Some(own) = node.and_then(|node| self.nodes.get(&node.id)) {
+            return Arc::clone(own);
+        }
         match node {
             Some(node) if node.user_agent_name == "envoy" => self.envoy.clone(),
             Some(node) if agents::is_agent(&node.user_agent_name) => self.agent.clone(),

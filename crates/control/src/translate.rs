@@ -223,10 +223,19 @@ impl Made {
     }
 
     fn raw(resource: &RawResource) -> Self {
-        let RawResource { name, any, wrapped } = resource;
+        let RawResource {
+            name,
+            any,
+            wrapped,
+            ttl,
+        } = resource;
+        let mut made = SnapshotResource::new(any.clone(), *wrapped);
+        if let Some(ttl) = *ttl {
+            made = made.with_ttl(ttl);
+        }
         Self {
             key: ResourceKey::new(&any.type_url, name.as_str().into()),
-            resource: Arc::new(SnapshotResource::new(any.clone(), *wrapped)),
+            resource: Arc::new(made),
             is_shared: false,
             refusal: None,
         }
@@ -354,7 +363,7 @@ fn endpoint_of(source: &Endpoint) -> endpoint::LbEndpoint {
     }
 }
 
-fn ads() -> core::ConfigSource {
+pub(crate) fn ads() -> core::ConfigSource {
     core::ConfigSource {
         config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Ads(
             core::AggregatedConfigSource {},

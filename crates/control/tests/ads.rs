@@ -238,3 +238,33 @@ async fn shutdown_ends_the_streams() {
     assert_eq!(status.message(), "the control plane is shutting down");
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
 }
+
+/// A service of one type takes its own type alone, which a request may leave out.
+#[tokio::test]
+async fn a_service_of_one_type_refuses_other_types() {
+    use envoy_types::pb::envoy::service::cluster::v3::cluster_discovery_service_client::ClusterDiscoveryServiceClient;
+
+    let plane = plane(&service("payments", 1)).await;
+    let channel = support::channel(plane.listen_addr()).await;
+    let mut client = ClusterDiscoveryServiceClient::new(channel);
+    for (type_url, answered) in [("", true), (CLUSTER, true), (LISTENER, false)] {
+        let request = DiscoveryRequest {
+            type_url: type_url.to_owned(),
+            ..DiscoveryRequest::default()
+        };
+        let requests =
+            tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
+        let mut responses = client.stream_clusters(requests).await.unwrap().into_inner();
+        match soon(responses.message()).await {
+            Ok(response) => {
+                assert!(answered, "{type_url}");
+                assert_eq!(response.unwrap().type_url, CLUSTER);
+            }
+            Err(status) => {
+                assert!(!answered, "{status}");
+                assert_eq!(status.code(), Code::InvalidArgument);
+                assert!(status.message().contains(CLUSTER), "{status}");
+            }
+        }
+    }
+}

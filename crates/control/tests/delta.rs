@@ -1,6 +1,11 @@
 //! Incremental ADS over a real socket, as a client without a library would see it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "test code")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code"
+)]
 
 mod support;
 
@@ -230,4 +235,39 @@ async fn shutdown_ends_incremental_streams() {
     };
     let (status, ()) = tokio::join!(ended, soon(plane.shutdown()));
     assert_eq!(status.code(), Code::Unavailable);
+}
+
+/// A resource with a time to live reaches an Envoy with it, and is renewed without its body before
+/// the time is over (xDS protocol: TTL).
+#[tokio::test]
+async fn a_time_to_live_is_sent_and_renewed() {
+    let url = "type.googleapis.com/envoy.config.core.v3.RuntimeUInt32";
+    let resource = format!("{{ \"@type\": {url}, default_value: 7 }}");
+    let text = format!("resources: [{{ name: limits, ttl: 1s, resource: {resource} }}]");
+    let plane = plane(&text).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("envoy", url, &["limits"])).await;
+    let first = client.next().await;
+    client.send(answer(&first, None)).await;
+    let second = client.next().await;
+    for (response, has_body) in [(&first, true), (&second, false)] {
+        let [limits] = &response.resources[..] else {
+            panic!("one resource, got {response:?}");
+        };
+        assert_eq!(limits.ttl.unwrap().seconds, 1);
+        assert_eq!(limits.resource.is_some(), has_body);
+        assert_eq!(limits.version, first.resources[0].version);
+    }
+}
+
+/// A time to live that would flood clients with heartbeats is refused.
+#[test]
+fn a_time_to_live_is_at_least_a_second() {
+    let file = crowfly_control::ConfigFile {
+        path: "mesh.yaml".into(),
+        text: "resources: [{ name: a, ttl: 10ms, resource: {} }]".to_owned(),
+    };
+    let error = crowfly_control::Catalog::read(&[file]).unwrap_err();
+    let expected = "mesh.yaml:1:29: resources[0].ttl: expected at least 1s, got 10ms";
+    assert_eq!(error.to_string(), expected);
 }

@@ -40,8 +40,12 @@ impl EitherHalf {
 
     pub(crate) fn poll_response(&mut self) -> Option<Said> {
         match self {
-            Self::Delta(half) => half.poll_response().map(Said::Delta),
-            Self::Sotw(half) => half.poll_response().map(Said::Sotw),
+            Self::Delta(half) => half
+                .poll_response()
+                .map(|of| Said::Delta(of.to_message().unwrap())),
+            Self::Sotw(half) => half
+                .poll_response()
+                .map(|of| Said::Sotw(of.to_message().unwrap())),
         }
     }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crowfly_model::{Features, ResourceType};
 use crowfly_xds::discovery::DiscoveryOutput;
 use crowfly_xds::{
-    Authorities, Cache, DeltaSubscription, Discovery, Ending, Input, Key, Kind, Protocol, Readings,
-    Request, RequestOutcome, ServerHalf, ServerId, SessionConfig, Snapshot, Subscription,
+    Authorities, Cache, Discovery, Ending, Input, Key, Kind, Protocol, Readings, Request,
+    RequestOutcome, ServerId, SessionConfig, Snapshot,
 };
 use envoy_types::pb::envoy::config::core::v3::Node;
 
@@ -217,8 +217,8 @@ impl Pair {
         };
         self.messages += 1;
         let (type_url, version) = match &response {
-            Said::Delta(response) => DeltaSubscription::type_and_version(response),
-            Said::Sotw(response) => Subscription::type_and_version(response),
+            Said::Delta(response) => (&response.type_url, &response.system_version_info),
+            Said::Sotw(response) => (&response.type_url, &response.version_info),
         };
         self.refused.remove(type_url);
         self.versions

@@ -12,14 +12,18 @@ mod resources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use envoy_types::pb::google::protobuf::Any;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed, xxh3_128};
 
 pub use builder::{DuplicateName, SnapshotBuilder};
 use changes::Memo;
 pub(crate) use changes::changed_names;
 pub use resources::NamedResources;
+
+/// The version of a type that has no resources.
+const EMPTY_VERSION: &str = "empty";
 
 /// All resources at one instant; built whole and never edited.
 ///
@@ -36,6 +40,8 @@ pub use resources::NamedResources;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     types: BTreeMap<String, Arc<TypeSnapshot>>,
+    /// Versions of types that are not hashes of their content.
+    labels: BTreeMap<String, String>,
 }
 
 impl Snapshot {
@@ -69,6 +75,27 @@ impl Snapshot {
     /// The resources of one type, if there are any.
     pub fn of(&self, type_url: &str) -> Option<&TypeSnapshot> {
         self.types.get(type_url).map(AsRef::as_ref)
+    }
+
+    /// The version of a type in responses: a hash of its content, unless
+    /// [`with_versions`](Self::with_versions) gave it another.
+    pub fn version_of(&self, type_url: &str) -> &str {
+        let label = self.labels.get(type_url).map(String::as_str);
+        let version = || self.of(type_url).map(TypeSnapshot::version);
+        label.or_else(version).unwrap_or(EMPTY_VERSION)
+    }
+
+    /// True if the version of a type is not a hash of its content.
+    pub(crate) fn is_labelled(&self, type_url: &str) -> bool {
+        self.labels.contains_key(type_url)
+    }
+
+    /// The snapshot with versions of its own for these types, for a test suite that sets them.
+    /// Changes are found by content all the same. The next snapshot does not inherit the versions.
+    #[must_use]
+    pub fn with_versions(mut self, versions: BTreeMap<String, String>) -> Self {
+        self.labels = versions;
+        self
     }
 
     /// One resource.
@@ -163,6 +190,15 @@ impl TypeSnapshot {
     pub fn resources(&self) -> &NamedResources {
         &self.contents.resources
     }
+
+    /// The resources that have a time to live, with it.
+    pub fn mortal(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<SnapshotResource>, Duration)> {
+        let names = self.contents.mortal.iter();
+        names.filter_map(|name| {
+            let (name, resource) = self.contents.resources.get_key_value(name)?;
+            Some((name, resource, resource.ttl?))
+        })
+    }
 }
 
 /// Resources and the sum of their hashes. A sum does not depend on the order in which resources
@@ -171,17 +207,25 @@ impl TypeSnapshot {
 struct Contents {
     resources: NamedResources,
     sum: u128,
+    /// The names of the resources that have a time to live. They are few.
+    mortal: BTreeSet<Arc<str>>,
 }
 
 impl Contents {
     fn insert(&mut self, name: &Arc<str>, resource: Arc<SnapshotResource>) {
         self.sum = self.sum.wrapping_add(hash_of(name, &resource));
+        if resource.ttl.is_some() {
+            self.mortal.insert(Arc::clone(name));
+        } else {
+            self.mortal.remove(name);
+        }
         if let Some(before) = self.resources.insert(Arc::clone(name), resource) {
             self.sum = self.sum.wrapping_sub(hash_of(name, &before));
         }
     }
 
     fn remove(&mut self, name: &str) {
+        self.mortal.remove(name);
         if let Some(before) = self.resources.remove(name) {
             self.sum = self.sum.wrapping_sub(hash_of(name, &before));
         }
@@ -207,6 +251,8 @@ pub struct SnapshotResource {
     pub any: Any,
     /// True if the resource is sent in a `Resource` wrapper, because its message has no name field.
     pub wrapped: bool,
+    /// The time after which clients remove the resource, if the server is silent. Servers renew it.
+    pub ttl: Option<Duration>,
 }
 
 impl SnapshotResource {
@@ -216,7 +262,18 @@ impl SnapshotResource {
             version: version(xxh3_64(&any.value)),
             any,
             wrapped,
+            ttl: None,
         }
+    }
+
+    /// The resource with a time to live, and a version of its own: a client that has the resource
+    /// with another time to live is sent it again.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        let seed = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
+        self.version = version(xxh3_64_with_seed(&self.any.value, seed));
+        self.ttl = Some(ttl);
+        self
     }
 }
 

@@ -82,7 +82,10 @@ impl SnapshotBuilder {
             .into_iter()
             .filter_map(|(url, draft)| Some((url, draft.finish()?)))
             .collect();
-        Snapshot { types }
+        Snapshot {
+            types,
+            labels: BTreeMap::new(),
+        }
     }
 
     fn insert(&mut self, name: Arc<str>, any: Any, wrapped: bool) -> Result<(), DuplicateName> {

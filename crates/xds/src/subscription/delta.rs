@@ -1,7 +1,6 @@
 //! The server half of a delta stream.
 //!
-//! It remembers the version of each resource that the client has, because a delta response holds
-//! only resources that differ.
+//! A delta response holds only resources that differ from those that the client has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -11,17 +10,16 @@ use std::time::Instant;
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse,
-};
-use prost::Message;
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
 use super::interest::{Batch, Interest};
+use super::lifetime;
+use super::response::Response;
 use super::{
-    EMPTY_VERSION, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, WILDCARD,
-    endpoints_of,
+    ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, WILDCARD, endpoints_of,
 };
-use crate::snapshot::{Snapshot, TypeSnapshot, changed_names};
+use crate::session::Protocol;
+use crate::snapshot::{Snapshot, changed_names};
 
 /// The server half of one incremental ADS stream.
 ///
@@ -35,8 +33,10 @@ pub struct DeltaSubscription {
     node: Option<Node>,
     types: BTreeMap<String, Interest>,
     /// The clusters that were sent before the first request of the client for endpoints.
-    early_clusters: BTreeSet<String>,
+    early_clusters: BTreeSet<Arc<str>>,
     responses: u64,
+    /// The time that the driver told last; `None` without a clock.
+    now: Option<Instant>,
 }
 
 impl DeltaSubscription {
@@ -54,6 +54,7 @@ impl DeltaSubscription {
             types: BTreeMap::new(),
             early_clusters: BTreeSet::new(),
             responses: 0,
+            now: None,
         }
     }
 
@@ -91,22 +92,48 @@ impl DeltaSubscription {
     pub fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
         let old = mem::replace(&mut self.snapshot, snapshot);
         for (url, interest) in &mut self.types {
-            interest.changed(&changed_names(old.of(url), self.snapshot.of(url)));
+            let old = old.of(url);
+            interest.changed(&changed_names(old, self.snapshot.of(url)), old);
         }
     }
 
+    /// Tells the time.
+    pub fn handle_time(&mut self, now: Instant) {
+        self.now = Some(now);
+    }
+
+    /// The next time at which a response may be due, if nothing else happens before.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let beats = self.types.values().filter_map(|of| of.pulse.time());
+        beats.min()
+    }
+
     /// The next response that is due; `None` if there is none now.
-    pub fn poll_response(&mut self) -> Option<DeltaDiscoveryResponse> {
+    pub fn poll_response(&mut self) -> Option<Response> {
+        let with_ttl = lifetime::is_understood(self.node.as_ref());
         while let Some(url) = self.next_type(ORDER, Interest::may_be_due) {
             let interest = self.types.get_mut(&url)?;
             let removals_wait = REMOVED_LAST.contains(&url.as_str());
-            if let Some(batch) = interest.take(self.snapshot.of(&url), removals_wait) {
+            if let Some(batch) = interest.take(self.snapshot.of(&url), removals_wait, with_ttl) {
                 return Some(self.respond(url, batch));
             }
         }
-        let url = self.next_type(REMOVED_LAST, Interest::has_removals)?;
-        let batch = self.types.get_mut(&url)?.take_removals();
-        Some(self.respond(url, batch))
+        if let Some(url) = self.next_type(REMOVED_LAST, Interest::has_removals) {
+            let batch = self.types.get_mut(&url)?.take_removals();
+            return Some(self.respond(url, batch));
+        }
+        if with_ttl { self.heartbeat() } else { None }
+    }
+
+    fn heartbeat(&mut self) -> Option<Response> {
+        let now = self.now?;
+        while let Some(url) = self.next_type(ORDER, |of| of.pulse.is_due(Some(now))) {
+            let interest = self.types.get_mut(&url)?;
+            if let Some(batch) = interest.take_heartbeats(self.snapshot.of(&url), now) {
+                return Some(self.respond(url, batch));
+            }
+        }
+        None
     }
 
     /// Takes the names of a request. Returns true if it is the first of its type.
@@ -119,7 +146,7 @@ impl DeltaSubscription {
         // A name in both lists ends up subscribed to, because sending too much is safer than too
         // little.
         for name in unsubscribe {
-            interest.unsubscribe(name);
+            interest.unsubscribe(name, available);
         }
         for name in subscribe {
             interest.subscribe(name, available);
@@ -153,33 +180,35 @@ impl DeltaSubscription {
         Some(url.to_owned())
     }
 
-    fn respond(&mut self, type_url: String, batch: Batch) -> DeltaDiscoveryResponse {
+    fn respond(&mut self, type_url: String, batch: Batch) -> Response {
         self.responses += 1;
         let nonce = self.responses.to_string();
-        let of = self.snapshot.of(&type_url);
-        let version = of.map_or(EMPTY_VERSION, TypeSnapshot::version).to_owned();
+        let version = self.snapshot.version_of(&type_url).to_owned();
         if let Some(interest) = self.types.get_mut(&type_url) {
             interest.sent(nonce.clone(), version.clone());
+            interest.pulse.started(&batch.resources, self.now);
         }
         if type_url == Cluster::TYPE_URL {
-            let clusters = batch.resources.iter().map(|resource| resource.name.clone());
+            let sent = batch.resources.iter().filter(|sent| sent.has_body());
+            let clusters: Vec<_> = sent.map(|sent| Arc::clone(&sent.name)).collect();
             self.resend_endpoints_of(clusters);
         }
-        DeltaDiscoveryResponse {
+        Response {
+            protocol: Protocol::Delta,
             // This version is for debugging only; the versions that count are those of the
             // resources.
-            system_version_info: version,
+            version,
             resources: batch.resources,
             type_url,
-            removed_resources: batch.removed,
+            removed: batch.removed,
             nonce,
-            ..DeltaDiscoveryResponse::default()
+            errors: Vec::new(),
         }
     }
 
     /// Sends the endpoints of these clusters again. A refused version is sent again too, because
     /// the old cluster may have been the reason for the refusal.
-    fn resend_endpoints_of(&mut self, clusters: impl IntoIterator<Item = String>) {
+    fn resend_endpoints_of(&mut self, clusters: impl IntoIterator<Item = Arc<str>>) {
         // After a reconnect, a changed cluster may be sent before the first EDS request of the
         // client arrives. That request says which endpoints the client has.
         let Some(endpoints) = self.types.get_mut(Endpoints::TYPE_URL) else {
@@ -196,7 +225,6 @@ impl DeltaSubscription {
 
 impl ServerHalf for DeltaSubscription {
     type Request = DeltaDiscoveryRequest;
-    type Response = DeltaDiscoveryResponse;
 
     fn new(snapshot: Arc<Snapshot>, settings: Arc<StreamSettings>) -> Self {
         Self::with_settings(snapshot, settings)
@@ -214,25 +242,23 @@ impl ServerHalf for DeltaSubscription {
         self.handle_snapshot(snapshot);
     }
 
-    fn handle_time(&mut self, _: Instant) {}
-
-    fn next_timeout(&self) -> Option<Instant> {
-        None
+    fn handle_time(&mut self, now: Instant) {
+        self.handle_time(now);
     }
 
-    fn poll_response(&mut self) -> Option<DeltaDiscoveryResponse> {
+    fn next_timeout(&self) -> Option<Instant> {
+        self.next_timeout()
+    }
+
+    fn poll_response(&mut self) -> Option<Response> {
         self.poll_response()
     }
 
-    fn requested_type(request: &DeltaDiscoveryRequest) -> &str {
-        &request.type_url
+    fn node_in(request: &DeltaDiscoveryRequest) -> Option<&Node> {
+        request.node.as_ref()
     }
 
-    fn type_and_version(response: &DeltaDiscoveryResponse) -> (&str, &str) {
-        (&response.type_url, &response.system_version_info)
-    }
-
-    fn size(response: &DeltaDiscoveryResponse) -> usize {
-        response.encoded_len()
+    fn type_of(request: &mut DeltaDiscoveryRequest) -> &mut String {
+        &mut request.type_url
     }
 }

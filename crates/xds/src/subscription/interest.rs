@@ -1,15 +1,22 @@
-//! The resources of one type that the client of a delta stream wants, and the versions that it has.
+//! The resources of one type that the client of a delta stream wants, and where it differs from the
+//! snapshot.
+//!
+//! Nearly always a client has what the snapshot has. So only the names are kept of which it has
+//! something else, or nothing. The state of a stream is in proportion to them and to the names that
+//! it subscribed to, not to the size of the snapshot.
 //!
 //! Names wait in `pending` until the next response is made, and only then are looked up in the
 //! snapshot. So the work is in proportion to what changed or was asked for. A name that changed
 //! twice in the meantime is sent once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
 use std::sync::Arc;
+use std::time::Instant;
 
-use envoy_types::pb::envoy::service::discovery::v3::Resource;
-
-use super::{WILDCARD, same_spelling, wrapped};
+use super::lifetime::Pulse;
+use super::response::{Form, Sent};
+use super::{WILDCARD, same_spelling};
 use crate::snapshot::{NamedResources, TypeSnapshot};
 
 /// The size at which a response is closed; the rest follows in the next one. It is well below the 4
@@ -20,26 +27,27 @@ const RESPONSE_BYTES: usize = 1 << 20;
 /// because a client that never answers must not fill our memory.
 const MAX_IN_FLIGHT: usize = 256;
 
-/// The resources of one type that a client wants, and the versions that it has.
+/// The resources of one type that a client wants, and where it differs from the snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
     wildcard: bool,
     names: BTreeSet<Arc<str>>,
-    /// The version of each resource that the client was sent, or said it has. `None` means that the
-    /// client was told that there is no such resource. Refused versions are included, so that they
-    /// are not sent again.
-    known: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// The version that the client was sent or said it has, of each wanted name of which that is
+    /// not the version in the snapshot. `None` means that the client has no such resource. Refused
+    /// versions count as sent, so that they are not sent again.
+    differs: BTreeMap<Arc<str>, Option<Arc<str>>>,
     pending: BTreeMap<Arc<str>, Reason>,
     /// The names of resources that do not exist and that the client has not been told of yet.
     gone: BTreeSet<Arc<str>>,
     /// True if a wildcard was subscribed to and has not been answered yet.
     unanswered: bool,
-    /// True if `known` holds names that are no longer wanted but may be in a response in flight. If
-    /// the client asks for one again before that response arrives, it takes the response for the
-    /// answer.
-    lingering: bool,
+    /// Names that are no longer wanted but may be in a response in flight. If the client asks for
+    /// everything again before that response arrives, it takes the response for the answer.
+    lingering: BTreeSet<Arc<str>>,
     /// The nonce and version of each response that has not been answered, oldest first.
     in_flight: VecDeque<(String, String)>,
+    /// The time of the next heartbeat.
+    pub(super) pulse: Pulse,
 }
 
 /// The reason why a name is checked; the strongest one counts.
@@ -57,8 +65,8 @@ enum Reason {
 /// The content of one response.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    pub(super) resources: Vec<Resource>,
-    pub(super) removed: Vec<String>,
+    pub(super) resources: Vec<Sent>,
+    pub(super) removed: Vec<Arc<str>>,
 }
 
 impl Interest {
@@ -74,7 +82,8 @@ impl Interest {
             // The reason is not `Asked`, because that would send a version that the client already
             // has.
             self.pending.insert(Arc::clone(&name), Reason::Changed);
-            self.known.insert(name, Some(version.into()));
+            self.differs.insert(name, Some(version.into()));
+            self.pulse.beat_at_once();
         }
     }
 
@@ -83,36 +92,42 @@ impl Interest {
     pub(super) fn subscribe(&mut self, name: &str, available: Option<&TypeSnapshot>) {
         let resources = available.map(TypeSnapshot::resources);
         if name == WILDCARD {
-            self.wildcard = true;
-            self.unanswered = true;
-            let listed = resources.into_iter().flat_map(NamedResources::keys);
-            // Names that the client was sent are listed too, so that it is told which of them no
-            // longer exist.
-            let listed: Vec<_> = listed.chain(self.known.keys()).cloned().collect();
-            for name in &listed {
-                self.look_at(name, Reason::Listed);
-            }
-            return;
+            return self.subscribe_to_all(resources);
         }
         let name = same_spelling(name);
         let shared = resources.and_then(|resources| resources.get_key_value(&name));
         let name = shared.map_or_else(|| Arc::from(&*name), |(name, _)| Arc::clone(name));
         self.look_at(&name, Reason::Asked);
+        if !self.wants(&name) {
+            self.differs.insert(Arc::clone(&name), None);
+        }
         self.names.insert(name);
+    }
+
+    fn subscribe_to_all(&mut self, resources: Option<&NamedResources>) {
+        self.unanswered = true;
+        for name in resources.into_iter().flat_map(NamedResources::keys) {
+            if !self.wants(name) {
+                self.differs.insert(Arc::clone(name), None);
+            }
+            self.look_at(name, Reason::Listed);
+        }
+        // Of the names that the client was sent and that no longer exist it is told.
+        for name in mem::take(&mut self.lingering) {
+            if resources.is_none_or(|resources| !resources.contains_key(&name)) {
+                self.look_at(&name, Reason::Listed);
+                self.differs.insert(name, Some(Arc::default()));
+            }
+        }
+        self.wildcard = true;
     }
 
     /// Ends a subscription; a name that is not subscribed to is ignored. If a wildcard is still
     /// subscribed to, the client is sent the resource, or told that it does not exist. Otherwise it
     /// could not know whether to keep it (xDS protocol: Unsubscribing from Resources).
-    pub(super) fn unsubscribe(&mut self, name: &str) {
+    pub(super) fn unsubscribe(&mut self, name: &str, available: Option<&TypeSnapshot>) {
         if name == WILDCARD {
-            self.wildcard = false;
-            self.unanswered = false;
-            let names = &self.names;
-            self.pending.retain(|name, _| names.contains(name));
-            self.gone.retain(|name| names.contains(name));
-            self.forget_unwanted();
-            return;
+            return self.unsubscribe_from_all(available);
         }
         let Some(name) = self.names.take(&*same_spelling(name)) else {
             return;
@@ -123,19 +138,40 @@ impl Interest {
         }
         self.pending.remove(&name);
         self.gone.remove(&name);
-        if self.in_flight.is_empty() {
-            self.known.remove(&name);
-        } else {
-            self.lingering = true;
+        self.differs.remove(&name);
+        if !self.in_flight.is_empty() {
+            self.lingering.insert(name);
         }
     }
 
-    /// Notes that these resources changed in the snapshot.
-    pub(super) fn changed(&mut self, names: &[Arc<str>]) {
+    fn unsubscribe_from_all(&mut self, available: Option<&TypeSnapshot>) {
+        if self.wildcard && !self.in_flight.is_empty() {
+            let resources = available.map(TypeSnapshot::resources);
+            let existing = resources.into_iter().flat_map(NamedResources::keys);
+            let all = existing.chain(self.differs.keys());
+            let unwanted = all.filter(|name| !self.names.contains(*name));
+            self.lingering.extend(unwanted.cloned());
+        }
+        self.wildcard = false;
+        self.unanswered = false;
+        let names = &self.names;
+        self.pending.retain(|name, _| names.contains(name));
+        self.gone.retain(|name| names.contains(name));
+        self.differs.retain(|name, _| names.contains(name));
+    }
+
+    /// Notes that these resources are no longer those of `old`.
+    pub(super) fn changed(&mut self, names: &[Arc<str>], old: Option<&TypeSnapshot>) {
         for name in names {
-            if self.wants(name) {
-                self.look_at(name, Reason::Changed);
+            if !self.wants(name) {
+                continue;
             }
+            if !self.differs.contains_key(name) {
+                let before = old.and_then(|of| of.resources().get(name));
+                let before = before.map(|before| Arc::clone(&before.version));
+                self.differs.insert(Arc::clone(name), before);
+            }
+            self.look_at(name, Reason::Changed);
         }
     }
 
@@ -155,11 +191,13 @@ impl Interest {
     }
 
     /// The next response. It lists removed resources too, unless `removals_wait` leaves them to
-    /// [`take_removals`](Self::take_removals).
+    /// [`take_removals`](Self::take_removals). Resources have their time to live if the client
+    /// understands it.
     pub(super) fn take(
         &mut self,
         available: Option<&TypeSnapshot>,
         removals_wait: bool,
+        with_ttl: bool,
     ) -> Option<Batch> {
         let mut batch = Batch::default();
         let mut bytes = 0;
@@ -173,27 +211,28 @@ impl Interest {
             };
             // The client may have asked for the resource while it did not exist.
             let is_back = self.gone.remove(name);
-            let current = Some(Arc::clone(&resource.version));
-            let is_known = self.known.get(name) == Some(&current);
+            let has = self.differs.remove(name);
+            let is_known = has.is_none_or(|has| has.as_ref() == Some(&resource.version));
             if is_known && reason == Reason::Changed && !is_back {
                 continue;
             }
-            self.known.insert(Arc::clone(name), current);
             bytes += name.len() + resource.any.value.len();
-            batch.resources.push(wrapped(name, resource));
+            batch.resources.push(Sent {
+                name: Arc::clone(name),
+                resource: Arc::clone(resource),
+                form: Form::Wrapped {
+                    ttl: resource.ttl.filter(|_| with_ttl),
+                },
+            });
         }
         if !removals_wait {
             batch.removed = self.drain_gone();
         }
         // Envoy's start waits for the first answer to a wildcard, even if that is "nothing".
         let first_answer = self.unanswered && self.gone.is_empty();
-        if batch.is_empty() && !first_answer {
-            // The removals are sent later in a response of their own, which answers the wildcard.
-            self.unanswered = false;
-            return None;
-        }
+        // Otherwise the removals are sent later in a response of their own, which answers it.
         self.unanswered = false;
-        Some(batch)
+        (!batch.is_empty() || first_answer).then_some(batch)
     }
 
     /// True if [`take_removals`](Self::take_removals) has names to report.
@@ -209,6 +248,30 @@ impl Interest {
         }
     }
 
+    /// The response that renews the time to live of all resources that the client has; `None` if
+    /// there are none.
+    pub(super) fn take_heartbeats(
+        &mut self,
+        available: Option<&TypeSnapshot>,
+        now: Instant,
+    ) -> Option<Batch> {
+        let mut batch = Batch::default();
+        for (name, resource, ttl) in available.into_iter().flat_map(TypeSnapshot::mortal) {
+            if self.wants(name) && !self.differs.contains_key(name) {
+                batch.resources.push(Sent {
+                    name: Arc::clone(name),
+                    resource: Arc::clone(resource),
+                    form: Form::Heartbeat {
+                        ttl,
+                        version: Arc::clone(&resource.version),
+                    },
+                });
+            }
+        }
+        self.pulse.beaten(&batch.resources, now);
+        (!batch.is_empty()).then_some(batch)
+    }
+
     /// Notes that a response was sent.
     pub(super) fn sent(&mut self, nonce: String, version: String) {
         if self.in_flight.len() == MAX_IN_FLIGHT {
@@ -222,8 +285,9 @@ impl Interest {
     pub(super) fn answered(&mut self, nonce: &str) -> Option<String> {
         let position = self.in_flight.iter().position(|(sent, _)| sent == nonce)?;
         let (_, version) = self.in_flight.remove(position)?;
-        if self.lingering {
-            self.forget_unwanted();
+        if self.in_flight.is_empty() {
+            self.in_flight = VecDeque::new();
+            self.lingering.clear();
         }
         Some(version)
     }
@@ -232,39 +296,29 @@ impl Interest {
         self.wildcard || self.names.contains(name)
     }
 
-    fn forget_unwanted(&mut self) {
-        self.lingering = !self.in_flight.is_empty();
-        if !self.lingering && !self.wildcard {
-            let names = &self.names;
-            self.known.retain(|name, _| names.contains(name));
-        }
-    }
-
     fn look_at(&mut self, name: &Arc<str>, reason: Reason) {
         let pending = self.pending.entry(Arc::clone(name)).or_insert(reason);
         *pending = reason.max(*pending);
     }
 
     fn note_absence(&mut self, name: Arc<str>, reason: Reason) {
-        let has_it = matches!(self.known.get(&name), Some(Some(_)));
+        let has_it = matches!(self.differs.get(&name), Some(Some(_)));
         if has_it || reason == Reason::Asked {
             self.gone.insert(name);
+        } else {
+            self.differs.remove(&name);
         }
     }
 
-    fn drain_gone(&mut self) -> Vec<String> {
+    fn drain_gone(&mut self) -> Vec<Arc<str>> {
         let mut names = Vec::new();
         let mut bytes = 0;
         while bytes < RESPONSE_BYTES
             && let Some(name) = self.gone.pop_first()
         {
             bytes += name.len();
-            names.push(name.to_string());
-            if self.names.contains(&name) {
-                self.known.insert(name, None);
-            } else {
-                self.known.remove(&name);
-            }
+            self.differs.remove(&name);
+            names.push(name);
         }
         names
     }

@@ -7,7 +7,9 @@
 
 mod delta;
 mod interest;
+mod lifetime;
 mod missing;
+mod response;
 mod settings;
 mod sotw;
 
@@ -20,14 +22,14 @@ use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConf
 use crowfly_model::names::canonical;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster as ClusterProto;
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::Resource;
 use prost::Message;
 
 pub use delta::DeltaSubscription;
+pub use response::Response;
 pub use settings::StreamSettings;
 pub use sotw::Subscription;
 
-use crate::snapshot::{Snapshot, SnapshotResource};
+use crate::snapshot::Snapshot;
 
 /// The order in which types are sent. Clusters and endpoints come before the lists and routes that
 /// use them, because a route to a missing cluster would fail calls (xDS protocol: Eventual
@@ -47,17 +49,12 @@ const REMOVED_LAST: [&str; 2] = [Cluster::TYPE_URL, Endpoints::TYPE_URL];
 
 const WILDCARD: &str = "*";
 
-/// The version of a type that has no resources.
-const EMPTY_VERSION: &str = "empty";
-
 /// The server half of one ADS stream, of either variant of the protocol.
 ///
 /// After each input, call [`poll_response`](Self::poll_response) until it returns `None`.
 pub trait ServerHalf {
     /// A request of the client.
     type Request;
-    /// A response of the server.
-    type Response;
 
     /// A stream that has just been opened, to be served from `snapshot`.
     fn new(snapshot: Arc<Snapshot>, settings: Arc<StreamSettings>) -> Self;
@@ -72,14 +69,12 @@ pub trait ServerHalf {
     /// The next time at which a response may be due, if nothing else happens before.
     fn next_timeout(&self) -> Option<Instant>;
     /// The next response that is due; `None` if there is none now.
-    fn poll_response(&mut self) -> Option<Self::Response>;
+    fn poll_response(&mut self) -> Option<Response>;
 
+    /// The identity of the client, as a request has it.
+    fn node_in(request: &Self::Request) -> Option<&Node>;
     /// The type that a request is about.
-    fn requested_type(request: &Self::Request) -> &str;
-    /// The type and the version of a response.
-    fn type_and_version(response: &Self::Response) -> (&str, &str);
-    /// The size of a response in bytes.
-    fn size(response: &Self::Response) -> usize;
+    fn type_of(request: &mut Self::Request) -> &mut String;
 }
 
 /// The meaning of a request.
@@ -114,16 +109,6 @@ pub enum RequestOutcome {
         /// The type that the request is about.
         type_url: String,
     },
-}
-
-/// A resource in the wrapper that holds its name and version.
-fn wrapped(name: &str, resource: &SnapshotResource) -> Resource {
-    Resource {
-        name: name.to_owned(),
-        version: resource.version.to_string(),
-        resource: Some(resource.any.clone()),
-        ..Resource::default()
-    }
 }
 
 /// The name of the endpoints of a cluster that is in the snapshot.

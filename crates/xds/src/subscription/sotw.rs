@@ -13,17 +13,16 @@ use std::time::{Duration, Instant};
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener};
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use envoy_types::pb::google::protobuf::Any;
-use prost::Message;
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 
 use super::missing::{self, not_found};
+use super::response::{Form, Response, Sent};
 use super::{
-    EMPTY_VERSION, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, endpoints_of,
-    wrapped,
+    ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, endpoints_of, lifetime,
 };
-use crate::snapshot::{Snapshot, SnapshotResource, TypeSnapshot, changed_names};
-use interest::{Context, Due, Interest};
+use crate::session::Protocol;
+use crate::snapshot::{Snapshot, SnapshotResource, changed_names};
+use interest::{Context, Interest};
 
 /// The time for which later types wait for the answer to an earlier one. A client that does not
 /// answer in this time may never do so, and must still be sent the other types.
@@ -51,6 +50,8 @@ enum Stage {
     Changes,
     /// The removal of what nothing refers to any more.
     Removals,
+    /// The renewal of times to live.
+    Heartbeats,
 }
 
 impl Subscription {
@@ -133,7 +134,10 @@ impl Subscription {
             interest.awaits_answer && interest.is_pending() && self.is_patient_with(interest)
         });
         let until = waiting.filter_map(|interest| Some(interest.sent_at? + PATIENCE));
-        until.min()
+        // A heartbeat waits for the answer to the response before it, like every other response.
+        let beating = self.types.values().filter(|of| !of.awaits_answer);
+        let beats = beating.filter_map(|interest| interest.pulse.time());
+        until.chain(beats).min()
     }
 
     /// The next response that is due; `None` if there is none now.
@@ -141,7 +145,7 @@ impl Subscription {
     /// Only one response of a type is in flight at a time. Until the client has seen it, requests
     /// of the client are stale and ignored. If a second response were sent meanwhile, a name could
     /// leave and return without the server noticing.
-    pub fn poll_response(&mut self) -> Option<DiscoveryResponse> {
+    pub fn poll_response(&mut self) -> Option<Response> {
         while let Some((type_url, stage)) = self.next_turn() {
             let response = self.respond(type_url, stage);
             if response.is_some() {
@@ -179,7 +183,12 @@ impl Subscription {
             interest.is_some_and(|of| of.has_leaving() && !of.awaits_answer)
         };
         let url = REMOVED_LAST.into_iter().find(removed);
-        Some((url.filter(|_| !must_wait)?.to_owned(), Stage::Removals))
+        if let Some(url) = url.filter(|_| !must_wait) {
+            return Some((url.to_owned(), Stage::Removals));
+        }
+        let mut types = self.types.iter();
+        let beating = types.find(|(_, of)| of.pulse.is_due(self.now) && !of.awaits_answer);
+        beating.map(|(url, _)| (url.clone(), Stage::Heartbeats))
     }
 
     /// True if others still wait for the answer to the newest response of a type.
@@ -190,8 +199,9 @@ impl Subscription {
         }
     }
 
-    fn respond(&mut self, type_url: String, stage: Stage) -> Option<DiscoveryResponse> {
+    fn respond(&mut self, type_url: String, stage: Stage) -> Option<Response> {
         let tells_missing = missing::is_told(self.node.as_ref());
+        let with_ttl = lifetime::is_understood(self.node.as_ref());
         let interest = self.types.get_mut(&type_url)?;
         let context = Context {
             available: self.snapshot.of(&type_url),
@@ -201,20 +211,29 @@ impl Subscription {
         let due = match stage {
             Stage::Changes => interest.take_due(context),
             Stage::Removals => interest.take_leaving(context),
+            Stage::Heartbeats => interest.take_heartbeats(context),
         }?;
         self.responses += 1;
         interest.nonce = self.responses.to_string();
         interest.awaits_answer = true;
         interest.sent_at = self.now;
-        interest.version = version_of(context.available, &due);
+        let resources = if due.heartbeats {
+            interest.heartbeats(due.resources)
+        } else {
+            interest.version = version_of(&self.snapshot, &type_url, due.kept);
+            let resources = due.resources.into_iter();
+            resources.map(|of| on_the_wire(of, with_ttl)).collect()
+        };
+        interest.pulse.started(&resources, self.now);
         let errors = due.missing.iter().map(|name| not_found(&type_url, name));
-        let response = DiscoveryResponse {
-            version_info: interest.version.clone(),
-            resources: due.resources.iter().map(on_the_wire).collect(),
-            resource_errors: errors.collect(),
+        let response = Response {
+            protocol: Protocol::StateOfTheWorld,
+            version: interest.version.clone(),
             nonce: interest.nonce.clone(),
+            resources,
+            removed: Vec::new(),
+            errors: errors.collect(),
             type_url,
-            ..DiscoveryResponse::default()
         };
         if response.type_url == Cluster::TYPE_URL {
             self.resend_endpoints_of(&due.changed);
@@ -236,7 +255,6 @@ impl Subscription {
 
 impl ServerHalf for Subscription {
     type Request = DiscoveryRequest;
-    type Response = DiscoveryResponse;
 
     fn new(snapshot: Arc<Snapshot>, settings: Arc<StreamSettings>) -> Self {
         Self::with_settings(snapshot, settings)
@@ -262,20 +280,16 @@ impl ServerHalf for Subscription {
         self.next_timeout()
     }
 
-    fn poll_response(&mut self) -> Option<DiscoveryResponse> {
+    fn poll_response(&mut self) -> Option<Response> {
         self.poll_response()
     }
 
-    fn requested_type(request: &DiscoveryRequest) -> &str {
-        &request.type_url
+    fn node_in(request: &DiscoveryRequest) -> Option<&Node> {
+        request.node.as_ref()
     }
 
-    fn type_and_version(response: &DiscoveryResponse) -> (&str, &str) {
-        (&response.type_url, &response.version_info)
-    }
-
-    fn size(response: &DiscoveryResponse) -> usize {
-        response.encoded_len()
+    fn type_of(request: &mut DiscoveryRequest) -> &mut String {
+        &mut request.type_url
     }
 }
 
@@ -287,20 +301,26 @@ fn all_in_one_response(type_url: &str) -> bool {
 
 /// The version of a response. With resources that the snapshot no longer has it is another one,
 /// because a client that comes back with it must be told that they are gone.
-fn version_of(available: Option<&TypeSnapshot>, due: &Due) -> String {
-    let version = available.map_or(EMPTY_VERSION, TypeSnapshot::version);
-    match due.kept {
-        0 => version.to_owned(),
-        kept => format!("{version}+{kept}"),
+fn version_of(snapshot: &Snapshot, type_url: &str, kept: usize) -> String {
+    let version = snapshot.version_of(type_url);
+    if kept == 0 || snapshot.is_labelled(type_url) {
+        version.to_owned()
+    } else {
+        format!("{version}+{kept}")
     }
 }
 
-fn on_the_wire((name, resource): &(Arc<str>, Arc<SnapshotResource>)) -> Any {
-    if !resource.wrapped {
-        return resource.any.clone();
-    }
-    Any {
-        type_url: crate::WRAPPER_TYPE_URL.to_owned(),
-        value: wrapped(name, resource).encode_to_vec(),
+/// A resource as it is sent. Only a wrapper can hold a time to live.
+fn on_the_wire((name, resource): (Arc<str>, Arc<SnapshotResource>), with_ttl: bool) -> Sent {
+    let ttl = resource.ttl.filter(|_| with_ttl);
+    let form = if resource.wrapped || ttl.is_some() {
+        Form::Wrapped { ttl }
+    } else {
+        Form::Bare
+    };
+    Sent {
+        name,
+        resource,
+        form,
     }
 }

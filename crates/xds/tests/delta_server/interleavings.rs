@@ -141,6 +141,7 @@ impl World {
         let Some(response) = self.server.poll_response() else {
             return;
         };
+        let response: DeltaDiscoveryResponse = response.to_message().unwrap();
         self.responses += 1;
         assert!(self.responses <= self.allowed, "it does not end");
         let said = response.resources.iter().map(|resource| &resource.name);

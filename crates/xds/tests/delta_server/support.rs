@@ -130,7 +130,8 @@ impl Stream {
     }
 
     pub(crate) fn next(&mut self) -> Option<DeltaDiscoveryResponse> {
-        self.server.poll_response()
+        let response = self.server.poll_response()?;
+        Some(response.to_message().unwrap())
     }
 
     /// All responses that are due.

@@ -13,6 +13,7 @@ mod federation;
 mod server;
 mod server_cost;
 mod server_deletion;
+mod server_lifetimes;
 mod server_missing;
 mod server_names;
 mod server_order;

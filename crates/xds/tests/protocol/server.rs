@@ -116,7 +116,9 @@ impl Server {
 
     /// The next response, which there must be.
     pub(crate) fn response(&mut self) -> DiscoveryResponse {
-        self.0.poll_response().expect("the server owes a response")
+        let response = self.0.poll_response();
+        let response = response.expect("the server owes a response");
+        response.to_message().unwrap()
     }
 
     /// Asserts that the server has nothing to say.
@@ -127,7 +129,7 @@ impl Server {
     /// Every response that is due, each accepted for the names it was asked with.
     pub(crate) fn types_due(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.0.poll_response())
-            .map(|response| response.type_url)
+            .map(|response| response.type_url().to_owned())
             .collect()
     }
 }

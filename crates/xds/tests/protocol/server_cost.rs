@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::Endpoints;
 use crowfly_testkit::builders::endpoints;
-use crowfly_xds::{Snapshot, Subscription};
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use crowfly_xds::{Response, Snapshot, Subscription};
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 
 const RESOURCES: usize = 10_000;
 
@@ -22,10 +22,10 @@ fn first_request() -> DiscoveryRequest {
     }
 }
 
-fn ack(response: &DiscoveryResponse) -> DiscoveryRequest {
+fn ack(response: &Response) -> DiscoveryRequest {
     DiscoveryRequest {
-        version_info: response.version_info.clone(),
-        response_nonce: response.nonce.clone(),
+        version_info: response.version().to_owned(),
+        response_nonce: response.nonce().to_owned(),
         ..first_request()
     }
 }
@@ -43,7 +43,7 @@ fn one_change_among_ten_thousand_names_costs_one_resource() {
     let mut stream = Subscription::new(Arc::clone(&before));
     stream.handle_request(first_request());
     let response = stream.poll_response().unwrap();
-    assert_eq!(response.resources.len(), RESOURCES);
+    assert_eq!(response.names().count(), RESOURCES);
     stream.handle_request(ack(&response));
     assert_eq!(stream.poll_response(), None);
 
@@ -54,7 +54,7 @@ fn one_change_among_ten_thousand_names_costs_one_resource() {
         let after = Arc::new(builder.build());
         stream.handle_snapshot(Arc::clone(&after));
         let response = stream.poll_response().unwrap();
-        assert_eq!(response.resources.len(), 1);
+        assert_eq!(response.names().count(), 1);
         assert_eq!(stream.poll_response(), None);
     });
     // A list of 80 runs and one run of 128 entries are copied; ten thousand entries are 320 kB.

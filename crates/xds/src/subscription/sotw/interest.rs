@@ -9,6 +9,8 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::super::lifetime::Pulse;
+use super::super::response::{Form, Sent};
 use super::super::{REMOVED_LAST, WILDCARD, same_spelling};
 use crate::snapshot::{NamedResources, SnapshotResource, TypeSnapshot};
 
@@ -40,6 +42,8 @@ pub(super) struct Interest {
     /// The version of the newest response.
     pub(super) version: String,
     pending: Pending,
+    /// The time of the next heartbeat.
+    pub(super) pulse: Pulse,
 }
 
 /// The names to check for the next response.
@@ -87,6 +91,8 @@ pub(super) struct Due {
     pub(super) missing: Vec<Arc<str>>,
     /// The number of resources in the response that the snapshot no longer has.
     pub(super) kept: usize,
+    /// True if the resources are only to be renewed.
+    pub(super) heartbeats: bool,
 }
 
 impl Interest {
@@ -222,6 +228,53 @@ impl Interest {
         }
         let is_said = context.full_state || !due.missing.is_empty();
         is_said.then(|| self.complete(due, context))
+    }
+
+    /// The response that renews the time to live of all resources that the client has; `None` if
+    /// there are none.
+    ///
+    /// A full state is sent whole, because a client may take a response of heartbeats alone for one
+    /// that deletes everything.
+    pub(super) fn take_heartbeats(&mut self, context: Context<'_>) -> Option<Due> {
+        self.pulse = Pulse::None;
+        let mortal = context.available.into_iter().flat_map(TypeSnapshot::mortal);
+        let has = |name: &Arc<str>, of: &SnapshotResource| self.sent.get(name) == Some(&of.version);
+        let mortal = mortal.filter(|(name, of, _)| has(name, of));
+        let resources: Vec<_> = mortal
+            .map(|(name, of, _)| (Arc::clone(name), Arc::clone(of)))
+            .collect();
+        if resources.is_empty() {
+            return None;
+        }
+        if context.full_state {
+            return Some(self.complete(Due::default(), context));
+        }
+        Some(Due {
+            resources,
+            heartbeats: true,
+            ..Due::default()
+        })
+    }
+
+    /// The heartbeats of these resources. Envoy compares their version with that of the newest
+    /// response.
+    pub(super) fn heartbeats(
+        &self,
+        resources: Vec<(Arc<str>, Arc<SnapshotResource>)>,
+    ) -> Vec<Sent> {
+        let version: Arc<str> = self.version.as_str().into();
+        let heartbeat = |(name, resource): (Arc<str>, Arc<SnapshotResource>)| {
+            let form = Form::Heartbeat {
+                ttl: resource.ttl?,
+                version: Arc::clone(&version),
+            };
+            Some(Sent {
+                name,
+                resource,
+                form,
+            })
+        };
+        resources.into_iter().filter_map(heartbeat).collect()
     }
 
     /// Notes that a response is sent, and adds what a full state needs.

@@ -1,0 +1,219 @@
+//! Drives one stream: it moves messages between the socket and a server half, which holds the rules
+//! of the protocol.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crowfly_xds::{RequestOutcome, Response, ServerHalf, StreamSettings};
+use tokio::sync::{mpsc, watch};
+use tonic::{Status, Streaming};
+use tracing::{debug, info, warn};
+
+use crate::clients::ClientHandle;
+use crate::ending::End;
+use crate::store::Views;
+
+/// The largest message that gRPC clients take if nothing else is set. A client that is sent more
+/// ends the stream, and would be sent the same again.
+const USUAL_LIMIT: usize = 4 << 20;
+
+/// One stream of a client.
+pub(super) struct Stream<H> {
+    client: ClientHandle,
+    views: watch::Receiver<Views>,
+    settings: Arc<StreamSettings>,
+    /// The only type that the client may ask for; `None` on ADS.
+    only: Option<&'static str>,
+    /// The server half; `None` before the first request, which says what the client is served.
+    half: Option<H>,
+    /// True if the server half may have something to send.
+    due: bool,
+    /// The types of which a response was too large for most clients.
+    too_large: BTreeSet<String>,
+}
+
+impl<H: ServerHalf> Stream<H> {
+    pub(super) fn new(
+        client: ClientHandle,
+        views: watch::Receiver<Views>,
+        settings: Arc<StreamSettings>,
+        only: Option<&'static str>,
+    ) -> Self {
+        Self {
+            client,
+            views,
+            settings,
+            only,
+            half: None,
+            due: false,
+            too_large: BTreeSet::new(),
+        }
+    }
+
+    /// Serves the stream until one side ends it. The branches are tried in order: a request or a
+    /// newer snapshot comes before a response, because either may make the response unnecessary.
+    pub(super) async fn run(
+        mut self,
+        mut requests: Streaming<H::Request>,
+        responses: mpsc::Sender<Result<Response, Status>>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let end = loop {
+            let timeout = self.half.as_ref().and_then(ServerHalf::next_timeout);
+            tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => {
+                    break End::stopping();
+                }
+                request = requests.message() => match request {
+                    Ok(Some(request)) => if let Err(status) = self.handle(request) {
+                        break End::Ours(status);
+                    },
+                    Ok(None) => break End::Theirs("it ended the stream".to_owned()),
+                    Err(status) => break End::broken(&status),
+                },
+                changed = self.views.changed() => match changed {
+                    Ok(()) => self.refresh(),
+                    Err(_) => break End::gone(),
+                },
+                () = until(timeout), if !self.due => self.pass_time(),
+                permit = responses.reserve(), if self.due => match permit {
+                    Ok(permit) => if let Some(response) = self.next_response() {
+                        permit.send(Ok(response));
+                    },
+                    Err(_) => break End::Theirs("it closed the stream".to_owned()),
+                },
+            }
+        };
+        let (node, reason) = (self.node_id(), end.reason());
+        info!(stream = self.client.id(), node, reason, "client gone");
+        end.tell(&responses).await;
+    }
+
+    /// The node id of the client; empty before its first request.
+    fn node_id(&self) -> &str {
+        let node = self.half.as_ref().and_then(ServerHalf::node);
+        node.map_or("", |node| &node.id)
+    }
+
+    fn handle(&mut self, mut request: H::Request) -> Result<(), Status> {
+        self.check_type(H::type_of(&mut request))?;
+        if self.half.is_none() {
+            self.introduce(&request);
+        }
+        let Some(half) = &mut self.half else {
+            return Ok(());
+        };
+        half.handle_time(Instant::now());
+        let outcome = half.handle_request(request);
+        self.log(&outcome);
+        self.client.received(&outcome);
+        self.due = true;
+        Ok(())
+    }
+
+    /// Starts the server half with the snapshot for this client, which its first request names.
+    fn introduce(&mut self, request: &H::Request) {
+        let node = H::node_in(request);
+        let snapshot = self.views.borrow_and_update().of(node);
+        self.half = Some(H::new(snapshot, Arc::clone(&self.settings)));
+        let Some(node) = node else { return };
+        info!(
+            stream = self.client.id(),
+            node = node.id,
+            agent = node.user_agent_name,
+            "client"
+        );
+        self.client.introduced(node);
+    }
+
+    /// Checks the type of a request. On a service of one type it may be left out (xDS protocol:
+    /// DiscoveryRequest).
+    fn check_type(&self, type_url: &mut String) -> Result<(), Status> {
+        match self.only {
+            Some(only) if type_url.is_empty() => only.clone_into(type_url),
+            Some(only) if type_url != only => {
+                let message = format!("type_url: expected {only} on this service, got {type_url}");
+                return Err(Status::invalid_argument(message));
+            }
+            None if type_url.is_empty() => {
+                return Err(Status::invalid_argument("type_url: must be set"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes the newest snapshot, in the view for this client.
+    fn refresh(&mut self) {
+        let views = self.views.borrow_and_update();
+        if let Some(half) = &mut self.half {
+            let snapshot = views.of(half.node());
+            half.handle_snapshot(snapshot);
+            self.due = true;
+        }
+    }
+
+    fn pass_time(&mut self) {
+        if let Some(half) = &mut self.half {
+            half.handle_time(Instant::now());
+            self.due = true;
+        }
+    }
+
+    fn next_response(&mut self) -> Option<Response> {
+        let half = self.half.as_mut()?;
+        half.handle_time(Instant::now());
+        let response = half.poll_response();
+        self.due = response.is_some();
+        if let Some(response) = &response {
+            self.sent(response);
+        }
+        response
+    }
+
+    fn sent(&mut self, response: &Response) {
+        let (type_url, version) = (response.type_url(), response.version());
+        debug!(stream = self.client.id(), type_url, version, "sent");
+        self.client.sent(type_url, version);
+        let size = response.encoded_len();
+        if size > USUAL_LIMIT && self.too_large.insert(type_url.to_owned()) {
+            let (stream, node) = (self.client.id(), self.node_id());
+            warn!(
+                stream,
+                node,
+                type_url,
+                size,
+                "more than the {USUAL_LIMIT} bytes that gRPC clients take if not told otherwise"
+            );
+        }
+    }
+
+    fn log(&self, outcome: &RequestOutcome) {
+        let stream = self.client.id();
+        match outcome {
+            RequestOutcome::Nack {
+                type_url,
+                version,
+                message,
+            } => {
+                let node = self.node_id();
+                warn!(stream, node, type_url, version, "refused: {message}");
+            }
+            RequestOutcome::Ack { type_url, version } => {
+                debug!(stream, type_url, version, "accepted");
+            }
+            RequestOutcome::Stale { type_url } => debug!(stream, type_url, "stale"),
+            RequestOutcome::Subscribed { type_url } => debug!(stream, type_url, "subscribed"),
+        }
+    }
+}
+
+/// Waits for a time; without one, for ever.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,213 @@
+//! Times to live and heartbeats, as the server half sends them (xDS protocol: TTL).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crowfly_model::ResourceType;
+use crowfly_model::grpc::{Cluster, Endpoints};
+use crowfly_testkit::builders::{cluster, endpoints};
+use crowfly_xds::{
+    DeltaSubscription, Response, ServerHalf, Snapshot, SnapshotResource, StreamSettings,
+    Subscription, WRAPPER_TYPE_URL,
+};
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
+};
+use envoy_types::pb::google::protobuf::Any;
+use prost::Message;
+
+const TTL: Duration = Duration::from_secs(10);
+
+/// A client that understands the time to live is sent it with the resource, and a heartbeat after
+/// half of it, without the body: over and over, as long as it answers.
+#[test]
+fn resource_is_renewed_after_half_of_its_time() {
+    let start = Instant::now();
+    let mut sotw = Stream::<Subscription>::open("envoy", &served(), start);
+    sotw.ask(Endpoints::TYPE_URL);
+    let mut delta = Stream::<DeltaSubscription>::open("envoy", &served(), start);
+    delta.ask(Endpoints::TYPE_URL);
+
+    let first = sotw.wrappers();
+    assert_eq!(first.len(), 1, "the mortal one is wrapped");
+    check(&first[0], true);
+    let version = sotw.version.clone();
+    check(&delta.wrappers()[0], true);
+
+    for beat in 1..4 {
+        let due = start + TTL / 2 * beat;
+        assert_eq!(sotw.half.next_timeout(), Some(due));
+        assert_eq!(delta.half.next_timeout(), Some(due));
+        sotw.at(due - Duration::from_millis(1));
+        assert!(sotw.half.poll_response().is_none(), "not yet");
+        sotw.at(due);
+        delta.at(due);
+        let beats = sotw.wrappers();
+        check(&beats[0], false);
+        assert_eq!(
+            beats[0].version, version,
+            "the version of the response that it renews"
+        );
+        let beats = delta.wrappers();
+        check(&beats[0], false);
+        assert_eq!(*beats[0].version, *mortal().version);
+        assert!(delta.half.poll_response().is_none());
+    }
+}
+
+/// A client that does not understand it is sent the resource as any other, and no heartbeats.
+#[test]
+fn others_are_sent_no_time_and_no_heartbeats() {
+    let start = Instant::now();
+    let mut sotw = Stream::<Subscription>::open("gRPC C-core", &served(), start);
+    sotw.ask(Endpoints::TYPE_URL);
+    assert_eq!(sotw.wrappers(), []);
+    assert_eq!(sotw.half.next_timeout(), None);
+    let mut delta = Stream::<DeltaSubscription>::open("gRPC C-core", &served(), start);
+    delta.ask(Endpoints::TYPE_URL);
+    assert!(delta.wrappers().iter().all(|wrapper| wrapper.ttl.is_none()));
+    delta.at(start + TTL);
+    assert!(delta.half.poll_response().is_none());
+}
+
+/// Clusters are renewed by the whole state, because absence would delete them.
+#[test]
+fn full_state_is_renewed_whole() {
+    let start = Instant::now();
+    let mut sotw = Stream::<Subscription>::open("envoy", &served(), start);
+    sotw.ask(Cluster::TYPE_URL);
+    assert_eq!(sotw.next().resources.len(), 2);
+    sotw.at(start + TTL / 2);
+    let renewed = sotw.next();
+    assert_eq!(renewed.resources.len(), 2);
+    assert!(sotw.half.poll_response().is_none());
+}
+
+/// A client that comes back with the newest version is sent a heartbeat at once, because nobody
+/// knows how much of the time has passed.
+#[test]
+fn reconnect_renews_at_once() {
+    let start = Instant::now();
+    let mut delta = Stream::<DeltaSubscription>::open("envoy", &served(), start);
+    let has = ("mortal".to_owned(), mortal().version.to_string());
+    delta.half.handle_request(DeltaDiscoveryRequest {
+        node: node("envoy"),
+        type_url: Endpoints::TYPE_URL.to_owned(),
+        resource_names_subscribe: vec!["mortal".to_owned()],
+        initial_resource_versions: [has].into(),
+        ..DeltaDiscoveryRequest::default()
+    });
+    check(&delta.wrappers()[0], false);
+}
+
+/// Another time to live is a change: the resource is sent again.
+#[test]
+fn changed_time_is_sent() {
+    let again = SnapshotResource::new(mortal().any, false);
+    assert_ne!(again.version, mortal().version);
+    assert_ne!(again.with_ttl(TTL * 2).version, mortal().version);
+}
+
+fn check(wrapper: &Resource, has_body: bool) {
+    assert_eq!(wrapper.name, "mortal");
+    assert_eq!(wrapper.ttl.unwrap().seconds, 10);
+    assert_eq!(wrapper.resource.is_some(), has_body);
+}
+
+fn mortal() -> SnapshotResource {
+    let any = endpoints("mortal").locality("z", 1, ["10.0.0.1:1"]).any();
+    SnapshotResource::new(any, false).with_ttl(TTL)
+}
+
+/// Endpoints and clusters: one of each with a time to live, and one without.
+fn served() -> Arc<Snapshot> {
+    let mut builder = Snapshot::builder();
+    builder.put("mortal", Arc::new(mortal()));
+    builder.set("other", endpoints("other").any());
+    let mortal_cluster = SnapshotResource::new(cluster("mortal").any(), false).with_ttl(TTL);
+    builder.put("mortal", Arc::new(mortal_cluster));
+    builder.set("other", cluster("other").any());
+    Arc::new(builder.build())
+}
+
+fn node(agent: &str) -> Option<Node> {
+    Some(Node {
+        user_agent_name: agent.to_owned(),
+        ..Node::default()
+    })
+}
+
+struct Stream<H> {
+    half: H,
+    agent: String,
+    version: String,
+}
+
+impl<H: ServerHalf> Stream<H> {
+    fn open(agent: &str, snapshot: &Arc<Snapshot>, now: Instant) -> Self {
+        let settings = Arc::new(StreamSettings::default());
+        let mut half = H::new(Arc::clone(snapshot), settings);
+        half.handle_time(now);
+        Self {
+            half,
+            agent: agent.to_owned(),
+            version: String::new(),
+        }
+    }
+
+    fn at(&mut self, now: Instant) {
+        self.half.handle_time(now);
+    }
+
+    fn respond(&mut self) -> Response {
+        self.half.poll_response().expect("a response is due")
+    }
+}
+
+impl Stream<Subscription> {
+    fn ask(&mut self, type_url: &str) {
+        self.half.handle_request(DiscoveryRequest {
+            node: node(&self.agent),
+            type_url: type_url.to_owned(),
+            ..DiscoveryRequest::default()
+        });
+    }
+
+    fn next(&mut self) -> DiscoveryResponse {
+        let response: DiscoveryResponse = self.respond().to_message().unwrap();
+        self.version.clone_from(&response.version_info);
+        self.half.handle_request(DiscoveryRequest {
+            type_url: response.type_url.clone(),
+            version_info: response.version_info.clone(),
+            response_nonce: response.nonce.clone(),
+            ..DiscoveryRequest::default()
+        });
+        response
+    }
+
+    /// The wrapped resources of the next response.
+    fn wrappers(&mut self) -> Vec<Resource> {
+        let resources = self.next().resources;
+        let wrapped = |any: &&Any| any.type_url == WRAPPER_TYPE_URL;
+        let wrapped = resources.iter().filter(wrapped);
+        wrapped
+            .map(|any| Resource::decode(any.value.as_slice()).unwrap())
+            .collect()
+    }
+}
+
+impl Stream<DeltaSubscription> {
+    fn ask(&mut self, type_url: &str) {
+        self.half.handle_request(DeltaDiscoveryRequest {
+            node: node(&self.agent),
+            type_url: type_url.to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        });
+    }
+
+    fn wrappers(&mut self) -> Vec<Resource> {
+        let response: DeltaDiscoveryResponse = self.respond().to_message().unwrap();
+        response.resources
+    }
+}
