@@ -9,13 +9,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crowfly_source::Event;
+use tracing::warn;
 
 use crate::loads::Loads;
 use crate::maps::{Counters, MapError, Maps, Pair};
+use crate::metrics::Metrics;
 use crate::model::Place;
 use crate::reconcile::{Outcome, Reconciler};
 use crate::select::{Frontend, Without};
 use crate::services::{Change, ServiceEvent, Services};
+use crate::sockets::{self, Sockets};
 use crate::view::{
     BackendView, ErrorView, FrontendView, LeftOutView, ShadowedView, SourceView, View,
 };
@@ -39,6 +42,10 @@ pub struct Agent<M> {
     failures: Vec<Option<Failure>>,
     /// The load reports, if there are any.
     loads: Option<Loads>,
+    metrics: Metrics,
+    sockets: Option<Box<dyn Sockets>>,
+    /// True if backends may have gone since sockets were looked at.
+    may_end: bool,
 }
 
 /// A failure of a source.
@@ -69,6 +76,9 @@ impl<M: Maps> Agent<M> {
             may_hold: true,
             heard: 0,
             loads: None,
+            metrics: Metrics::default(),
+            sockets: None,
+            may_end: false,
         })
     }
 
@@ -102,8 +112,51 @@ impl<M: Maps> Agent<M> {
         !self.held.is_empty()
     }
 
+    /// Ends sockets from now on whose backends are gone.
+    pub fn watch_sockets(&mut self, sockets: Box<dyn Sockets>) {
+        self.sockets = Some(sockets);
+    }
+
+    /// Ends the sockets whose backends are gone, once all sources were heard.
+    pub fn end_sockets(&mut self) {
+        if !self.looks_at_sockets() {
+            return;
+        }
+        self.may_end = false;
+        let Some(sockets) = &mut self.sockets else {
+            return;
+        };
+        match sockets.routed() {
+            Ok(routed) => {
+                let gone = sockets::gone(routed, &self.services, &self.reconciler);
+                sockets.end(gone, &self.metrics);
+            }
+            Err(error) => warn!("sockets to backends that are gone are not ended: {error}"),
+        }
+    }
+
+    fn looks_at_sockets(&self) -> bool {
+        self.may_end && self.sockets.is_some() && self.services.has_synced()
+    }
+
+    /// The counters of this agent's work.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Counts inputs that a source refused.
+    pub fn note_refused(&self, source: usize, inputs: u64) {
+        if let Some(name) = self.services.source(source) {
+            self.metrics.refused(name, inputs);
+        }
+    }
+
     /// Takes events of a source that belong together.
     pub fn handle(&mut self, source: usize, events: Vec<ServiceEvent>) -> Outcome {
+        let has_failed = events.iter().any(|event| matches!(event, Event::Failed(_)));
+        if let Some(name) = self.services.source(source).filter(|_| has_failed) {
+            self.metrics.source_failed(name);
+        }
         let changes = self.services.handle(source, events);
         self.follow(changes)
     }
@@ -151,6 +204,8 @@ impl<M: Maps> Agent<M> {
         let outcome = self.reconciler.reconcile();
         let mut changed = self.reconciler.take_switched();
         changed.extend(self.services.take_touched());
+        // A backend may go that got no connections any more, without a change of the route.
+        self.may_end |= outcome.removed > 0 || !changed.is_empty();
         changed.retain(|frontend| !self.held.contains(frontend));
         if let Some(loads) = &self.loads {
             for frontend in &changed {
@@ -199,9 +254,9 @@ impl<M: Maps> Agent<M> {
         loads.retain(|pair| kept.contains(pair))
     }
 
-    /// True if a sweep has something to delete.
+    /// True if a sweep has something to delete, or sockets to look at.
     pub fn has_garbage(&self) -> bool {
-        self.reconciler.has_garbage()
+        self.reconciler.has_garbage() || self.looks_at_sockets()
     }
 
     /// True if a change failed that is to be tried again.

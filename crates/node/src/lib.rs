@@ -18,6 +18,8 @@
 //! - [`reconcile`]: brings the maps to what the table says, and never shows half of a service.
 //! - [`maps`]: the maps in the kernel, in memory, and faulty ones for tests.
 //! - [`loads`]: connections in load reports, each once, over restarts too.
+//! - [`sockets`]: the end of those whose backend is gone.
+//! - [`metrics`]: all of it for Prometheus.
 //! - [`agent`]: all of them together; [`serve`] connects them with sources, timers and a socket.
 //!
 //! Everything but [`serve`], the drivers of sources and the kernel's maps is free of I/O, and takes no clock.
@@ -30,11 +32,13 @@ pub mod kubernetes;
 pub mod kvstore;
 pub mod loads;
 pub mod maps;
+pub mod metrics;
 pub mod model;
 pub mod reconcile;
 pub mod select;
 pub mod serve;
 pub mod services;
+pub mod sockets;
 pub mod view;
 pub mod xds;
 

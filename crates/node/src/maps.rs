@@ -163,6 +163,11 @@ pub trait Maps {
     /// # Errors
     /// The map cannot be read.
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError>;
+
+    /// The room of each map, if there is a limit.
+    fn capacities(&self) -> Vec<(&'static str, u32)> {
+        Vec::new()
+    }
 }
 
 /// The reason why a map could not be read or changed.

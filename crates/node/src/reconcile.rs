@@ -207,6 +207,18 @@ impl<M: Maps> Reconciler<M> {
         pairs.filter_map(address).collect()
     }
 
+    /// The number of entries of each map that is written here.
+    pub fn entries(&self) -> Vec<(&'static str, usize)> {
+        let slots = self.programmed.values().map(|it| it.slots.len());
+        let members = self.programmed.values().map(|it| it.members.len());
+        vec![
+            ("svc", self.programmed.len()),
+            ("slots", slots.sum::<usize>() + self.garbage.slots()),
+            ("backends", self.backends.held.len()),
+            ("members", members.sum()),
+        ]
+    }
+
     /// The frontend of a number.
     pub fn frontend_of(&self, service: ServiceId) -> Option<&Frontend> {
         self.owners.get(&service)

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crowfly_source::Event;
 use tokio::io::AsyncWriteExt;
@@ -13,6 +13,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::agent::Agent;
 use crate::maps::Maps;
+use crate::metrics::{self, Scrape};
 use crate::model::Place;
 use crate::reconcile::Outcome;
 use crate::services::{ServiceEvent, Services};
@@ -33,6 +34,10 @@ pub enum Told {
     Services(usize, Vec<ServiceEvent>),
     /// The node that the agent runs on is elsewhere now.
     Place(Place),
+    /// The source of this rank refused so many inputs: resources, keys or objects.
+    Refused(usize, u64),
+    /// Somebody asks for the agent's metrics.
+    Scrape(mpsc::Sender<Box<Scrape>>),
 }
 
 /// The beginning of an agent's life.
@@ -89,7 +94,10 @@ pub async fn run<M: Maps>(
                     report(&agent.release());
                 }
             }
-            _ = sweep.tick(), if agent.has_garbage() => agent.sweep(),
+            _ = sweep.tick(), if agent.has_garbage() => {
+                agent.sweep();
+                agent.end_sockets();
+            }
             _ = retry.tick(), if agent.has_failed() => {
                 // A failure that lasts was reported when it began.
                 let outcome = agent.retry();
@@ -115,12 +123,21 @@ fn obey<M: Maps>(agent: &mut Agent<M>, told: Told, journal: &mut Journal) {
         Told::Services(source, events) => {
             journal.report(source, &events);
             agent.note_failures(source, &events, SystemTime::now());
-            report(&agent.handle(source, events));
+            let begun = Instant::now();
+            let outcome = agent.handle(source, events);
+            agent.metrics().reconciled(begun.elapsed(), &outcome);
+            report(&outcome);
             for warning in agent.take_warnings() {
                 warn!("{warning}");
             }
         }
         Told::Place(place) => report(&agent.move_to(place)),
+        Told::Refused(source, inputs) => agent.note_refused(source, inputs),
+        Told::Scrape(answer) => match metrics::read(agent) {
+            // Whoever asked may have gone.
+            Ok(scrape) => drop(answer.try_send(Box::new(scrape))),
+            Err(error) => warn!("the metrics cannot be read: {error}"),
+        },
     }
 }
 

@@ -315,6 +315,11 @@ impl Services {
         Some(select(&pool, owner.port, frontend.address, &self.place))
     }
 
+    /// The name of the source of a rank.
+    pub fn source(&self, rank: usize) -> Option<&Arc<str>> {
+        self.sources.get(rank)
+    }
+
     /// Every source with its state and the number of its services.
     pub fn sources(&self) -> impl Iterator<Item = (&Arc<str>, &Status, usize)> {
         let sources = self.sources.iter().enumerate();

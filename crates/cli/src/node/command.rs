@@ -5,8 +5,8 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Subcommand};
 
 use super::settings::{
-    KubernetesSettings, KvstoreSettings, LoadSettings, MachineSettings, PINS, PlaceSettings,
-    SOCKET, SourceName, Span, XdsSettings,
+    KubernetesSettings, KvstoreSettings, LoadSettings, MachineSettings, MetricsSettings, PINS,
+    PlaceSettings, SOCKET, SourceName, Span, XdsSettings,
 };
 
 /// Route ClusterIPs on this machine: an eBPF program sends connections straight to a backend
@@ -98,6 +98,10 @@ pub struct NodeArgs {
     /// Load reports
     #[command(flatten)]
     pub loads: LoadSettings,
+
+    /// Metrics for Prometheus
+    #[command(flatten)]
+    pub metrics: MetricsSettings,
 
     /// The kernel's side of the agent, and its socket
     #[command(flatten)]

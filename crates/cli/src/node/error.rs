@@ -36,6 +36,15 @@ pub enum NodeError {
     /// A map cannot be read.
     #[error(transparent)]
     Map(#[from] MapError),
+    /// The port for metrics.
+    #[error("cannot listen for metrics at {address}")]
+    Metrics {
+        /// The address that was asked for.
+        address: std::net::SocketAddr,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
     /// No load is reported.
     #[error(transparent)]
     Loads(#[from] crowfly_node::loads::LoadsError),

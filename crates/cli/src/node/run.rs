@@ -29,6 +29,7 @@ async fn dry_run(args: &NodeArgs, configured: Configured) -> Result<ExitCode, No
                 agent.handle(source, events);
             }
             Ok(Some(Told::Place(place))) => drop(agent.move_to(place)),
+            Ok(Some(Told::Refused(..) | Told::Scrape(_))) => {}
             Ok(None) | Err(_) => break,
         }
     }
@@ -68,6 +69,7 @@ mod agent {
     use std::{
         fs::{self, Permissions},
         io,
+        net::SocketAddr,
         os::unix::fs::PermissionsExt,
         path::Path,
     };
@@ -75,6 +77,7 @@ mod agent {
     use crowfly_node::{
         agent::Agent,
         maps::ebpf::{Capacity, EbpfMaps, Settings},
+        metrics,
         serve::{self, Start},
     };
     use tokio::net::{UnixListener, UnixStream};
@@ -99,8 +102,10 @@ mod agent {
             cgroup: machine::cgroup(machine.cgroup.as_deref())?,
             pins: machine.pins(),
             capacity: Capacity { frontends, slots },
+            ends_tcp: machine.end_tcp.unwrap_or_default(),
         };
         let maps = EbpfMaps::install(&settings)?;
+        let sockets = Box::new(maps.sockets(&settings.cgroup)?);
         let reports = loads::start(
             &configured.settings.loads,
             &maps,
@@ -110,6 +115,7 @@ mod agent {
         if let Some((loads, _)) = &reports {
             agent.report_loads(loads.clone());
         }
+        agent.watch_sockets(sockets);
 
         let patience = configured.settings.start_timeout;
         let (ready, mut is_ready) = oneshot::channel();
@@ -117,7 +123,14 @@ mod agent {
             patience: patience.map_or(Start::PATIENCE, |patience| patience.0),
             ready,
         };
+        let metrics = match configured.settings.metrics.listen {
+            Some(address) => Some(listen_for_metrics(address).await?),
+            None => None,
+        };
         let (sources, told) = configured.start();
+        if let Some(metrics) = metrics {
+            tokio::spawn(metrics.serve(sources.agent()));
+        }
         let agent = serve::run(agent, told, questions, start);
         tokio::pin!(agent);
         let mut is_announced = false;
@@ -140,6 +153,14 @@ mod agent {
         }
         info!("shutting down; connections are routed on, and `crowfly node clean` ends that");
         Ok(())
+    }
+
+    async fn listen_for_metrics(address: SocketAddr) -> Result<metrics::Listener, NodeError> {
+        let failed = |source| NodeError::Metrics { address, source };
+        let listener = metrics::listen(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        info!("metrics at http://{address}/metrics");
+        Ok(listener)
     }
 
     /// A file that is removed when this is dropped.

@@ -35,6 +35,7 @@ pub(super) struct Configured {
 
 /// Sources at work. They end when this is dropped.
 pub(super) struct Sources {
+    agent: mpsc::WeakSender<Told>,
     reread: mpsc::Sender<()>,
     _tasks: JoinSet<()>,
 }
@@ -80,6 +81,7 @@ impl Configured {
     /// Starts the sources. The second value has what they tell.
     pub(super) fn start(self) -> (Sources, mpsc::Receiver<Told>) {
         let (tell, told) = mpsc::channel(ROOM);
+        let agent = tell.downgrade();
         let mut tasks = JoinSet::new();
         for (rank, (_, run)) in self.sources.into_iter().enumerate() {
             tasks.spawn(guarded(rank, run, tell.clone()));
@@ -88,6 +90,7 @@ impl Configured {
             tasks.spawn(watch(usize::MAX, tell));
         }
         let sources = Sources {
+            agent,
             reread: self.reread,
             _tasks: tasks,
         };
@@ -96,6 +99,12 @@ impl Configured {
 }
 
 impl Sources {
+    /// The way to the agent, for as long as there are sources.
+    #[cfg(target_os = "linux")]
+    pub(super) fn agent(&self) -> mpsc::WeakSender<Told> {
+        self.agent.clone()
+    }
+
     /// Reads the file again, although it did not change.
     pub(super) fn reread(&self) {
         // If one is waiting, the file is read after this call anyway.

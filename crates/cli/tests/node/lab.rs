@@ -92,7 +92,13 @@ impl Lab {
 
     /// Starts an agent with these services, and waits until all sources were heard.
     pub(crate) fn agent(&self, services: &str, flags: &[&str]) -> Agent<'_> {
-        let mut agent = self.start_piped(services, flags, Stdio::piped());
+        fs::write(self.config(), services).unwrap();
+        self.adopt(flags)
+    }
+
+    /// Starts an agent with the services that are in the file, and waits until all sources were heard.
+    pub(crate) fn adopt(&self, flags: &[&str]) -> Agent<'_> {
+        let mut agent = self.start_piped(flags, Stdio::piped());
         let mut line = String::new();
         let mut stdout = BufReader::new(agent.process.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
@@ -102,7 +108,8 @@ impl Lab {
 
     /// Starts an agent with these services, and waits until it answers.
     pub(crate) fn start(&self, services: &str, flags: &[&str]) -> Agent<'_> {
-        let agent = self.start_piped(services, flags, Stdio::null());
+        fs::write(self.config(), services).unwrap();
+        let agent = self.start_piped(flags, Stdio::null());
         let begin = Instant::now();
         while UnixStream::connect(self.socket()).is_err() {
             assert!(begin.elapsed() < PATIENCE, "{}", agent.log());
@@ -111,8 +118,7 @@ impl Lab {
         agent
     }
 
-    fn start_piped(&self, services: &str, flags: &[&str], stdout: Stdio) -> Agent<'_> {
-        fs::write(self.config(), services).unwrap();
+    fn start_piped(&self, flags: &[&str], stdout: Stdio) -> Agent<'_> {
         let config = self.config();
         let mut arguments = vec!["--config", config.to_str().unwrap()];
         arguments.extend(flags);
@@ -258,10 +264,7 @@ pub(crate) struct Agent<'a> {
 impl Agent<'_> {
     /// Writes other services, and waits until they are routed.
     pub(crate) fn apply(&self, services: &str) {
-        // By a rename, as a careful program does it.
-        let new = self.lab.folder.join("new");
-        fs::write(&new, services).unwrap();
-        fs::rename(new, self.lab.config()).unwrap();
+        self.replace(services);
         let config = self.lab.config();
         let (ok, wanted) =
             self.lab
@@ -269,6 +272,14 @@ impl Agent<'_> {
         assert!(ok, "{wanted}");
         let wanted: View = serde_json::from_str(&wanted).unwrap();
         self.wait(|view| plain(view) == plain(&wanted));
+    }
+
+    /// Writes other services, without waiting for their effect.
+    pub(crate) fn replace(&self, services: &str) {
+        // By a rename, as a careful program does it.
+        let new = self.lab.folder.join("new");
+        fs::write(&new, services).unwrap();
+        fs::rename(new, self.lab.config()).unwrap();
     }
 
     /// Writes a file as it is, without waiting for its effect.

@@ -14,13 +14,16 @@ mod bench;
 mod commands;
 mod counters;
 mod demo;
+mod fire;
 mod lab;
 mod lifecycle;
 mod loads;
 mod lrs;
+mod metrics;
 mod probe;
 mod routing;
 mod settings;
+mod sockets;
 mod sources;
 
 /// Not a test: the process that [`lab::Probe`] starts. Without its variable it does nothing.

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -22,6 +22,9 @@ pub(crate) const CGROUP: &str = "CROWFLY_NODE_PROBE";
 pub(crate) const ANSWER: &str = "probe: ";
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The wait for an answer that may never come.
+const SHORT: Duration = Duration::from_millis(300);
 
 /// Obeys until standard input ends.
 pub(crate) fn run() {
@@ -39,6 +42,7 @@ pub(crate) fn run() {
 #[derive(Default)]
 struct Probe {
     held: Vec<TcpStream>,
+    held_udp: Vec<UdpSocket>,
     storm: Option<(Arc<AtomicBool>, JoinHandle<Counts>)>,
 }
 
@@ -91,6 +95,30 @@ impl Probe {
                 self.storm = Some((stop, storm));
                 Ok("ok".to_owned())
             }
+            ["fire", rate, addresses] => {
+                let stop = Arc::new(AtomicBool::new(false));
+                let (stopped, rate) = (Arc::clone(&stop), rate.parse().unwrap());
+                let addresses: Vec<String> = addresses.split(',').map(str::to_owned).collect();
+                let storm = thread::spawn(move || fire(rate, &addresses, &stopped));
+                self.storm = Some((stop, storm));
+                Ok("ok".to_owned())
+            }
+            ["hold-udp", address] => {
+                let address: SocketAddr = address.parse().unwrap();
+                let socket = udp_socket(address)?;
+                socket.set_read_timeout(Some(SHORT))?;
+                socket.connect(address)?;
+                self.held_udp.push(socket);
+                Ok("ok".to_owned())
+            }
+            ["use-held-udp"] => {
+                let answers = self.held_udp.iter().map(|socket| {
+                    let answer = exchange(socket);
+                    answer.unwrap_or_else(|error| name(&error))
+                });
+                Ok(answers.collect::<Vec<_>>().join(" "))
+            }
+            ["udp-until", address, wanted] => until(address.parse().unwrap(), wanted),
             ["calm"] => {
                 let (stop, storm) = self.storm.take().unwrap();
                 stop.store(true, Ordering::Relaxed);
@@ -99,6 +127,79 @@ impl Probe {
             _ => panic!("{words:?}"),
         }
     }
+}
+
+/// Connects so often a second, on four threads, to each address in turn.
+fn fire(rate: u32, addresses: &[String], stop: &AtomicBool) -> Counts {
+    const THREADS: usize = 4;
+    let pause = Duration::from_secs(1) * THREADS as u32 / rate;
+    let mut sum = Counts::new();
+    thread::scope(|scope| {
+        let visitors = (0..THREADS).map(|number| {
+            scope.spawn(move || {
+                let mut counts = Counts::new();
+                let mut next = Instant::now();
+                for address in addresses.iter().cycle().skip(number) {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    count(&mut counts, visit(address));
+                    next += pause;
+                    thread::sleep(next.saturating_duration_since(Instant::now()));
+                }
+                counts
+            })
+        });
+        let visitors: Vec<_> = visitors.collect();
+        for visitor in visitors {
+            for (what, count) in visitor.join().unwrap() {
+                *sum.entry(what).or_default() += count;
+            }
+        }
+    });
+    sum
+}
+
+/// Asks by a connected socket until a backend answers, as a program does that connects anew after an error
+/// and after nothing else.
+fn until(address: SocketAddr, wanted: &str) -> io::Result<String> {
+    let connect = || -> io::Result<UdpSocket> {
+        let socket = udp_socket(address)?;
+        socket.set_read_timeout(Some(SHORT))?;
+        socket.connect(address)?;
+        Ok(socket)
+    };
+    let begin = Instant::now();
+    let mut socket = None;
+    let mut last = String::new();
+    while begin.elapsed() < TIMEOUT {
+        let answer = match &socket {
+            Some(socket) => exchange(socket),
+            None => match connect() {
+                Ok(new) => exchange(socket.insert(new)),
+                Err(error) => Err(error),
+            },
+        };
+        match answer {
+            Ok(answer) if answer == wanted => return Ok(answer),
+            Ok(answer) => last = answer,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => last = "silence".to_owned(),
+            Err(error) => {
+                last = name(&error);
+                socket = None;
+            }
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(format!("at last: {last}"))
+}
+
+/// Sends by a connected socket, and returns the answer.
+fn exchange(socket: &UdpSocket) -> io::Result<String> {
+    socket.send(b"?")?;
+    let mut buffer = [0; 100];
+    let size = socket.recv(&mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..size]).into_owned())
 }
 
 fn repeat(times: &str, mut visit: impl FnMut() -> io::Result<String>) -> String {
@@ -121,7 +222,9 @@ fn show(counts: &Counts) -> String {
 
 fn name(error: &io::Error) -> String {
     match error.raw_os_error() {
+        Some(89) => "EDESTADDRREQ".to_owned(),
         Some(101) => "ENETUNREACH".to_owned(),
+        Some(103) => "ECONNABORTED".to_owned(),
         Some(111) => "ECONNREFUSED".to_owned(),
         Some(113) => "EHOSTUNREACH".to_owned(),
         _ => format!("{error}").replace(' ', "-"),

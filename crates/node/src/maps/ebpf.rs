@@ -7,10 +7,12 @@
 mod access;
 mod memory;
 mod reports;
+mod sockets;
 mod sys;
 
 pub use memory::memory;
 pub use reports::EbpfReports;
+pub use sockets::EbpfSockets;
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -71,6 +73,8 @@ pub struct Settings {
     pub pins: PathBuf,
     /// The room in the maps.
     pub capacity: Capacity,
+    /// True if TCP sockets are ended as well when their backend is gone. Those of UDP always are.
+    pub ends_tcp: bool,
 }
 
 /// The room in the maps. Maps that are pinned already keep theirs.
@@ -97,6 +101,8 @@ pub struct EbpfMaps {
     /// Keeps other agents away from the pins.
     _lock: File,
     directory: PathBuf,
+    /// The room of each map, which its pin may have from another agent.
+    capacities: Vec<(&'static str, u32)>,
     services: HashMap<MapData, [u8; 20], [u8; 20]>,
     slots: HashMap<MapData, [u8; 12], [u8; 12]>,
     backends: HashMap<MapData, u32, [u8; 20]>,
@@ -196,7 +202,7 @@ impl EbpfMaps {
         fs::create_dir_all(&links)
             .map_err(|source| failed(&links, "cannot make the directory", source))?;
         let lock = lock(directory)?;
-        let mut ebpf = load(directory, settings.capacity)?;
+        let mut ebpf = load(directory, settings.capacity, settings.ends_tcp)?;
         for (name, hook) in PROGRAMS {
             let program = fd_of(&ebpf, name)?;
             attach(cgroup, &settings.cgroup, &links.join(name), &program, hook)?;
@@ -210,6 +216,7 @@ impl EbpfMaps {
         Ok(Self {
             _lock: lock,
             directory: directory.to_owned(),
+            capacities: capacities(directory),
             services: map("svc")?.try_into().map_err(wrong("svc"))?,
             slots: map("slots")?.try_into().map_err(wrong("slots"))?,
             backends: map("backends")?.try_into().map_err(wrong("backends"))?,
@@ -227,6 +234,14 @@ impl EbpfMaps {
     pub fn reports(&self) -> Result<EbpfReports, InstallError> {
         EbpfReports::open(&self.directory)
     }
+
+    /// The sockets of a cgroup that were routed.
+    ///
+    /// # Errors
+    /// A pin cannot be opened.
+    pub fn sockets(&self, cgroup: &Path) -> Result<EbpfSockets, InstallError> {
+        EbpfSockets::open(&self.directory, cgroup)
+    }
 }
 
 /// Loads the programs into the kernel and removes them again.
@@ -237,7 +252,7 @@ pub fn try_load(pins: &Path) -> Result<(), InstallError> {
     // No dot: a bpffs takes none.
     let name = pins.file_name().unwrap_or_default().to_string_lossy();
     let directory = pins.with_file_name(format!("{name}-check-{}", std::process::id()));
-    let loaded = load(&directory, Capacity::default());
+    let loaded = load(&directory, Capacity::default(), false);
     let removed = remove_pins(&directory);
     loaded?;
     removed.map_err(|source| failed(&directory, "cannot remove the pins", source))?;
@@ -273,7 +288,7 @@ fn lock(directory: &Path) -> Result<File, InstallError> {
     }
 }
 
-fn load(directory: &Path, capacity: Capacity) -> Result<Ebpf, InstallError> {
+fn load(directory: &Path, capacity: Capacity, ends_tcp: bool) -> Result<Ebpf, InstallError> {
     fs::create_dir_all(directory)
         .map_err(|source| failed(directory, "cannot make the directory", source))?;
     for (name, key, value) in MAPS {
@@ -288,7 +303,9 @@ fn load(directory: &Path, capacity: Capacity) -> Result<Ebpf, InstallError> {
         ("reported", capacity.slots),
         ("labels", capacity.slots),
     ];
+    let ends_tcp = u32::from(ends_tcp);
     let mut loader = EbpfLoader::new();
+    loader.override_global("ends_tcp", &ends_tcp, true);
     loader.default_map_pin_directory(directory);
     for (name, entries) in room {
         loader.map_max_entries(name, entries);
@@ -314,6 +331,15 @@ fn load(directory: &Path, capacity: Capacity) -> Result<Ebpf, InstallError> {
         })?;
     }
     Ok(ebpf)
+}
+
+/// The room of each map that has any.
+fn capacities(directory: &Path) -> Vec<(&'static str, u32)> {
+    let found = MAPS.iter().filter_map(|(name, ..)| {
+        let info = MapInfo::from_pin(directory.join(name)).ok()?;
+        Some((*name, info.max_entries()))
+    });
+    found.filter(|(_, room)| *room > 0).collect()
 }
 
 fn fd_of(ebpf: &Ebpf, name: &'static str) -> Result<OwnedFd, InstallError> {

@@ -10,6 +10,7 @@ use super::reports::{LabelId, Reported};
 use super::{BackendId, Counters, Entry, Generation, Pair, ServiceId, Slot, SlotKey};
 use crate::model::Protocol;
 use crate::select::{Frontend, Without};
+use crate::sockets::Routed;
 
 /// `svc.flags`: a frontend without slots is unreachable.
 const UNREACHABLE: u32 = 1;
@@ -140,6 +141,19 @@ pub fn read_counters(values: &[u64; 4]) -> Counters {
         failed,
         closed,
     }
+}
+
+/// The socket in a `struct routed`; `None` if no program of ours wrote it.
+pub fn read_routed(cookie: u64, bytes: &[u8; 28]) -> Option<Routed> {
+    let (mut pair, mut address) = ([0; 8], [0; 20]);
+    pair.copy_from_slice(&bytes[..8]);
+    address[..18].copy_from_slice(&bytes[8..26]);
+    Some(Routed {
+        cookie,
+        pair: read_pair(&pair),
+        backend: read_address(&address),
+        protocol: Protocol::from_number(bytes[26])?,
+    })
 }
 
 /// The bytes of a `struct reported`.

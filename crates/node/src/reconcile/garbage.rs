@@ -48,6 +48,12 @@ impl Garbage {
         self.ripe.is_empty() && self.fresh.is_empty()
     }
 
+    /// The number of slots in it.
+    pub(super) fn slots(&self) -> usize {
+        let slots = self.all().filter(|waste| matches!(waste, Waste::Slot(_)));
+        slots.count()
+    }
+
     /// The numbers of services that it refers to.
     pub(super) fn services(&self) -> impl Iterator<Item = u32> {
         self.all().filter_map(|waste| match waste {

@@ -120,6 +120,7 @@ fn empty_agent(sandbox: &Sandbox) -> Result<Agent<EbpfMaps>, BenchError> {
         cgroup: sandbox.cgroup().to_owned(),
         pins: sandbox.pins(),
         capacity: Capacity::default(),
+        ends_tcp: false,
     };
     let maps = EbpfMaps::install(&settings).map_err(BenchError::Install)?;
     let services = Services::new(vec![SOURCE.into()], model::Place::default());

@@ -40,6 +40,17 @@ pub struct MachineSettings {
     /// [default: 524288]
     #[arg(long, value_name = "N", env = "CROWFLY_NODE_MAX_BACKENDS")]
     pub max_backends: Option<Room>,
+
+    /// End TCP connections too when their backend is gone; those of UDP always are [default: false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        require_equals = true,
+        env = "CROWFLY_NODE_END_TCP"
+    )]
+    pub end_tcp: Option<bool>,
 }
 
 impl MachineSettings {
@@ -51,6 +62,7 @@ impl MachineSettings {
             socket: self.socket.or(other.socket),
             max_frontends: self.max_frontends.or(other.max_frontends),
             max_backends: self.max_backends.or(other.max_backends),
+            end_tcp: self.end_tcp.or(other.end_tcp),
         }
     }
 

@@ -7,6 +7,7 @@ mod kubernetes;
 mod kvstore;
 mod loads;
 mod machine;
+mod metrics;
 mod order;
 mod place;
 mod value;
@@ -22,6 +23,7 @@ pub(super) use kubernetes::KubernetesSettings;
 pub(super) use kvstore::KvstoreSettings;
 pub(super) use loads::LoadSettings;
 pub(super) use machine::{MachineSettings, PINS, SOCKET};
+pub(super) use metrics::MetricsSettings;
 pub(super) use order::{SourceName, sort};
 pub(super) use place::PlaceSettings;
 pub(super) use value::Span;
@@ -39,11 +41,11 @@ pub(super) struct FileSettings {
     xds: XdsSettings,
     machine: MachineSettings,
     loads: LoadSettings,
+    metrics: MetricsSettings,
     start_timeout: Option<Span>,
 }
 
-const SECTIONS: &str =
-    "services, node, sources, kubernetes, kvstore, xds, machine, load_reports, start_timeout";
+const SECTIONS: &str = "services, node, sources, kubernetes, kvstore, xds, machine, load_reports, metrics, start_timeout";
 
 impl FileSettings {
     /// Reads the settings of a file, as far as they are right, and tells what is wrong with the others.
@@ -59,6 +61,7 @@ impl FileSettings {
                 "xds" => take(&mut settings.xds, section),
                 "machine" => take(&mut settings.machine, section),
                 "load_reports" => take(&mut settings.loads, section),
+                "metrics" => take(&mut settings.metrics, section),
                 "start_timeout" => take(&mut settings.start_timeout, section),
                 _ => Err(Problem {
                     at: Some(section.key.at),
@@ -99,6 +102,7 @@ pub(super) struct Settings {
     pub(super) xds: XdsSettings,
     pub(super) machine: MachineSettings,
     pub(super) loads: LoadSettings,
+    pub(super) metrics: MetricsSettings,
     pub(super) start_timeout: Option<Span>,
 }
 
@@ -116,6 +120,7 @@ impl Settings {
             xds: args.xds.clone().or(file.xds),
             machine: args.machine.clone().or(file.machine),
             loads: args.loads.clone().or(file.loads),
+            metrics: args.metrics.clone().or(file.metrics),
             start_timeout: args.start_timeout.or(file.start_timeout),
         }
     }

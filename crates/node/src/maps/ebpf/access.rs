@@ -59,6 +59,10 @@ impl Maps for EbpfMaps {
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError> {
         read_counters(&self.counters)
     }
+
+    fn capacities(&self) -> Vec<(&'static str, u32)> {
+        self.capacities.clone()
+    }
 }
 
 pub(super) type CounterMap = PerCpuHashMap<MapData, [u8; 8], [u64; 4]>;

@@ -1,0 +1,28 @@
+//! The section `metrics`: the port that Prometheus asks.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use serde::Deserialize;
+
+/// Metrics for Prometheus.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsSettings {
+    /// Serve metrics for Prometheus at http://ADDR:PORT/metrics [default: off]
+    #[arg(
+        long = "metrics-listen",
+        value_name = "ADDR:PORT",
+        env = "CROWFLY_NODE_METRICS_LISTEN"
+    )]
+    pub listen: Option<SocketAddr>,
+}
+
+impl MetricsSettings {
+    /// These settings, and others where these say nothing.
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            listen: self.listen.or(other.listen),
+        }
+    }
+}

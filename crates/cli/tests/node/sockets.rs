@@ -1,0 +1,119 @@
+//! Sockets whose backend is gone are ended, and no others.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::lab::{Lab, Probe};
+use crate::web;
+
+/// A service of UDP with backends at these addresses; those that end with `!` are not ready.
+fn dns(backends: &[&str]) -> String {
+    let endpoints = backends.iter().map(|backend| {
+        let ready = !backend.ends_with('!');
+        let address = backend.trim_end_matches('!');
+        format!(
+            "  - {{ addresses: [{address}], ports: [{{ port: 5353, protocol: UDP }}], ready: {ready} }}\n"
+        )
+    });
+    let endpoints: String = endpoints.collect();
+    let endpoints = match endpoints.as_str() {
+        "" => "  endpoints: []\n".to_owned(),
+        some => format!("  endpoints:\n{some}"),
+    };
+    format!(
+        "services:\n- name: dns\n  cluster_ips: [10.96.0.53]\n  ports: [{{ port: 53, protocol: UDP }}]\n{endpoints}"
+    )
+}
+
+/// A socket that is ended says so once, and has no peer from then on. A wait for an answer may have been told.
+fn ended(answer: &str) -> String {
+    let answer = answer.replace("ECONNABORTED", "ended");
+    answer.replace("EDESTADDRREQ", "ended")
+}
+
+/// Waits until a probe answers otherwise than `before`.
+fn changed(probe: &mut Probe, command: &str, before: &str) -> String {
+    let begin = Instant::now();
+    loop {
+        let answer = probe.ask(command);
+        if answer != before || begin.elapsed() > Duration::from_secs(20) {
+            return answer;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// N-79: connected UDP sockets to a backend that goes are ended in every network namespace. Sockets to the
+/// same address that were never routed, and those of a backend that is only not ready, go on.
+#[test]
+fn udp_sockets_end_with_their_backend() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probes = [lab.probe(), lab.probe()];
+    let agent = lab.agent(&dns(&["127.0.0.1"]), &[]);
+    for probe in &mut probes {
+        probe.ask("serve-udp 127.0.0.1:5353 a");
+        probe.ask("serve-udp 127.0.0.2:5353 b");
+        probe.ask("hold-udp 10.96.0.53:53");
+        probe.ask("hold-udp 127.0.0.1:5353");
+        assert_eq!(probe.ask("use-held-udp"), "a a");
+    }
+    agent.apply(&dns(&["127.0.0.1!", "127.0.0.2"]));
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(
+        probes[0].ask("use-held-udp"),
+        "a a",
+        "not ready is not gone"
+    );
+    agent.apply(&dns(&["127.0.0.2"]));
+    for probe in &mut probes {
+        let answer = changed(probe, "use-held-udp", "a a");
+        assert_eq!(ended(&answer), "ended a", "{}", agent.log());
+        assert_eq!(probe.ask("udp-connected 10.96.0.53:53 1"), "b=1");
+    }
+}
+
+/// N-79: TCP connections to a backend that goes are ended if that is asked for; a direct one goes on.
+#[test]
+fn tcp_sockets_end_with_their_backend_if_asked_for() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut routed, mut direct) = (lab.probe(), lab.probe());
+    let agent = lab.agent(&web("10.96.0.10", "", &["127.0.0.1:8080"]), &["--end-tcp"]);
+    for (probe, address) in [
+        (&mut routed, "10.96.0.10:80"),
+        (&mut direct, "127.0.0.1:8080"),
+    ] {
+        probe.ask("serve-tcp 127.0.0.1:8080 a");
+        probe.ask(&format!("hold {address} 1"));
+        assert_eq!(probe.ask("use-held"), "ok");
+    }
+    agent.apply(&web("10.96.0.10", "", &["127.0.0.2:8080"]));
+    let answer = changed(&mut routed, "use-held", "ok");
+    assert_eq!(answer, "ECONNABORTED", "{}", agent.log());
+    assert_eq!(direct.ask("use-held"), "ok");
+}
+
+/// N-80: a UDP client survives that its server is replaced, also when the first is not ready at first, and
+/// also when the agent was down meanwhile.
+#[test]
+fn a_udp_client_survives_the_replacement_of_its_server() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = lab.probe();
+    probe.ask("serve-udp 127.0.0.1:5353 a");
+    probe.ask("serve-udp 127.0.0.2:5353 b");
+    let agent = lab.agent(&dns(&["127.0.0.1!"]), &[]);
+    assert_eq!(probe.ask("udp-connected 10.96.0.53:53 1"), "ECONNREFUSED=1");
+    agent.apply(&dns(&["127.0.0.1"]));
+    assert_eq!(probe.ask("udp-until 10.96.0.53:53 a"), "a");
+    probe.ask("hold-udp 10.96.0.53:53");
+    agent.apply(&dns(&["127.0.0.2!"]));
+    agent.apply(&dns(&["127.0.0.2"]));
+    let answer = changed(&mut probe, "use-held-udp", "a");
+    assert_eq!(ended(&answer), "ended");
+    assert_eq!(probe.ask("udp-until 10.96.0.53:53 b"), "b");
+
+    probe.ask("hold-udp 10.96.0.53:53");
+    agent.kill();
+    let agent = lab.agent(&dns(&["127.0.0.1"]), &[]);
+    let answer = changed(&mut probe, "use-held-udp", "EDESTADDRREQ b");
+    assert_eq!(ended(&answer), "ended ended", "{}", agent.log());
+}
