@@ -10,8 +10,10 @@ use crate::maps::ebpf;
 /// The oldest kernel whose programs may set the error of `connect()` (`bpf_set_retval`).
 const OLDEST_KERNEL: (u32, u32) = (5, 18);
 
-/// The rights that loading and attaching need, with their bits in `CapEff`. `CAP_SYS_ADMIN` holds both.
-const RIGHTS: [(&str, u32); 2] = [("CAP_BPF", 39), ("CAP_NET_ADMIN", 12)];
+/// The rights that loading and attaching need, with their bits in `CapEff`. `CAP_SYS_ADMIN` holds all.
+/// `CAP_PERFMON` is one of them, because without it the verifier forbids arithmetic that a processor
+/// might speculate on.
+const RIGHTS: [(&str, u32); 3] = [("CAP_BPF", 39), ("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38)];
 const SYS_ADMIN: u32 = 21;
 
 /// One thing that routing needs.
@@ -40,6 +42,11 @@ pub fn check(cgroup: &Path, pins: &Path) -> Vec<Finding> {
         findings.push(programs(pins));
     }
     findings
+}
+
+/// The names of the capabilities that an agent needs.
+pub fn rights() -> impl Iterator<Item = &'static str> {
+    RIGHTS.iter().map(|(name, _)| *name)
 }
 
 /// The root of the first cgroup2 file system that is mounted.
@@ -125,7 +132,7 @@ fn privileges(status: &str) -> Finding {
         name: "privileges",
         ok: missing.is_empty(),
         found: match missing.is_empty() {
-            true => "CAP_BPF and CAP_NET_ADMIN".to_owned(),
+            true => rights().collect::<Vec<_>>().join(", "),
             false => format!("no {}", missing.join(" and no ")),
         },
         fix: Some("run as root, or give the process these capabilities".to_owned()),
@@ -219,10 +226,13 @@ mod tests {
     #[test]
     fn missing_rights_are_named() {
         let none = privileges("Name:\tx\nCapEff:\t0000000000000000\n");
-        assert_eq!(none.found, "no CAP_BPF and no CAP_NET_ADMIN");
-        let some = privileges("CapEff:\t0000000000001000\n");
+        assert_eq!(
+            none.found,
+            "no CAP_BPF and no CAP_NET_ADMIN and no CAP_PERFMON"
+        );
+        let some = privileges("CapEff:\t0000004000001000\n");
         assert_eq!(some.found, "no CAP_BPF");
-        assert!(privileges("CapEff:\t0000008000001000\n").ok);
+        assert!(privileges("CapEff:\t000000c000001000\n").ok);
         assert!(
             privileges("CapEff:\t0000000000200000\n").ok,
             "CAP_SYS_ADMIN"

@@ -21,6 +21,7 @@ mod loads;
 mod lrs;
 mod metrics;
 mod probe;
+mod rights;
 mod routing;
 mod settings;
 mod sockets;
