@@ -31,7 +31,8 @@ pub struct DeltaSubscription {
     snapshot: Arc<Snapshot>,
     settings: Arc<StreamSettings>,
     node: Option<Node>,
-    types: BTreeMap<String, Interest>,
+    /// The types that the client asked for. They are boxed, because a map reserves room for many.
+    types: BTreeMap<String, Box<Interest>>,
     /// The clusters that were sent before the first request of the client for endpoints.
     early_clusters: BTreeSet<Arc<str>>,
     responses: u64,
@@ -176,7 +177,7 @@ impl DeltaSubscription {
     ) -> Option<String> {
         let others = self.types.keys().map(String::as_str);
         let mut urls = order.into_iter().chain(others);
-        let url = urls.find(|url| self.types.get(*url).is_some_and(&due))?;
+        let url = urls.find(|url| self.types.get(*url).is_some_and(|of| due(of)))?;
         Some(url.to_owned())
     }
 

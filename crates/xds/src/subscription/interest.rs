@@ -138,8 +138,13 @@ impl Interest {
         }
         self.pending.remove(&name);
         self.gone.remove(&name);
-        self.differs.remove(&name);
-        if !self.in_flight.is_empty() {
+        let is_there = || available.is_some_and(|of| of.resources().contains_key(&name));
+        let was_sent = self
+            .differs
+            .remove(&name)
+            .map_or_else(is_there, |has| has.is_some());
+        // Names that never were resources are not kept, because the client could invent any number.
+        if was_sent && !self.in_flight.is_empty() {
             self.lingering.insert(name);
         }
     }

@@ -38,7 +38,8 @@ pub struct Subscription {
     snapshot: Arc<Snapshot>,
     settings: Arc<StreamSettings>,
     node: Option<Node>,
-    types: BTreeMap<String, Interest>,
+    /// The types that the client asked for. They are boxed, because a map reserves room for many.
+    types: BTreeMap<String, Box<Interest>>,
     responses: u64,
     /// The time that the driver told last; `None` without a clock.
     now: Option<Instant>,
@@ -206,6 +207,7 @@ impl Subscription {
         let context = Context {
             available: self.snapshot.of(&type_url),
             full_state: all_in_one_response(&type_url),
+            stays_wildcard: self.node.as_ref().is_some_and(is_envoy),
             tells_missing,
         };
         let due = match stage {
@@ -291,6 +293,11 @@ impl ServerHalf for Subscription {
     fn type_of(request: &mut DiscoveryRequest) -> &mut String {
         &mut request.type_url
     }
+}
+
+/// True for an Envoy. It asks for all listeners and clusters as long as it lives.
+fn is_envoy(node: &Node) -> bool {
+    node.user_agent_name == "envoy"
 }
 
 /// True for types where absence means deletion, so that each response lists all resources (gRFC

@@ -76,9 +76,13 @@ impl Server {
         });
     }
 
-    /// Asks on a new stream as a client that has `version`.
-    pub(crate) fn resume<R: ResourceType>(&mut self, names: &[&str], version: &str) {
+    /// Asks on a new stream as a client of this kind that has `version`.
+    pub(crate) fn resume<R: ResourceType>(&mut self, agent: &str, names: &[&str], version: &str) {
         let mut request = request::<R>(names, "");
+        request.node = Some(Node {
+            user_agent_name: agent.to_owned(),
+            ..Node::default()
+        });
         version.clone_into(&mut request.version_info);
         self.0.handle_request(request);
     }

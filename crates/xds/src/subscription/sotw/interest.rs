@@ -77,6 +77,8 @@ pub(super) struct Context<'a> {
     pub(super) available: Option<&'a TypeSnapshot>,
     /// True if absence means deletion, so that each response lists all resources (gRFC A53).
     pub(super) full_state: bool,
+    /// True if a client that asks for everything did so on the stream before, too.
+    pub(super) stays_wildcard: bool,
     /// True if the client understands `resource_errors`.
     pub(super) tells_missing: bool,
 }
@@ -182,7 +184,7 @@ impl Interest {
 
     /// The next response; `None` if the client has all of it.
     pub(super) fn take_due(&mut self, context: Context<'_>) -> Option<Due> {
-        if self.has_what_it_claims(context.available) {
+        if self.has_what_it_claims(context) {
             self.pending = Pending::none();
             return None;
         }
@@ -302,13 +304,17 @@ impl Interest {
     }
 
     /// True if the client keeps the state of a stream before. That is known of a wildcard alone:
-    /// a client that names resources may name one that it did not name before.
-    fn has_what_it_claims(&mut self, available: Option<&TypeSnapshot>) -> bool {
+    /// a client that names resources may name one that it did not name before, and so may one that
+    /// named some before and now asks for everything. It is also known of full states alone: of
+    /// other types, the client may have refused a part and accepted the next.
+    fn has_what_it_claims(&mut self, context: Context<'_>) -> bool {
         let Some(claimed) = self.claimed.take() else {
             return false;
         };
         let only_wildcard = self.wildcard && self.names.iter().all(|name| &**name == WILDCARD);
-        let Some(of) = available.filter(|of| only_wildcard && of.version() == claimed) else {
+        let is_known = only_wildcard && context.stays_wildcard && context.full_state;
+        let current = context.available.filter(|of| of.version() == claimed);
+        let Some(of) = current.filter(|_| is_known) else {
             return false;
         };
         let all = of.resources().iter();
