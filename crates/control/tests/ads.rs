@@ -98,7 +98,7 @@ async fn a_resource_that_appears_later_is_sent_then() {
 #[tokio::test]
 async fn envoys_are_not_sent_api_listeners() {
     let text = format!(
-        "{}resources: [{{ \"@type\": {LISTENER}, name: ingress }}]\n",
+        "{}resources: [{{ \"@type\": {LISTENER}, name: ingress, address: {{ pipe: {{ path: /in }} }} }}]\n",
         service("payments", 1)
     );
     let plane = plane(&text).await;

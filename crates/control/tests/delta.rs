@@ -143,7 +143,9 @@ async fn a_reconnect_brings_only_the_differences() {
 /// told that they are gone either.
 #[tokio::test]
 async fn envoys_are_not_sent_api_listeners() {
-    let ingress = format!("resources: [{{ \"@type\": {LISTENER}, name: ingress }}]\n");
+    let ingress = format!(
+        "resources: [{{ \"@type\": {LISTENER}, name: ingress, address: {{ pipe: {{ path: /in }} }} }}]\n"
+    );
     let plane = plane(&format!("{}{ingress}", service("payments", 1))).await;
     for (agent, expected) in [
         ("envoy", &["ingress"][..]),
