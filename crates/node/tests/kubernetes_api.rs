@@ -83,6 +83,24 @@ async fn objects_are_listed_and_watched() {
     }
 }
 
+/// More objects at once than are told together: none is lost between two messages.
+#[tokio::test]
+async fn a_listing_that_is_longer_than_a_message_is_told_whole() {
+    const SERVICES: usize = 5_000;
+    let api = KubeApi::start().await;
+    for number in 0..SERVICES {
+        let address = format!("10.97.{}.{}", number / 256, number % 256);
+        api.apply(&service(&format!("s{number}"), &address));
+    }
+    let mut options = options(&api);
+    options.watch.page_size = 10_000;
+    let mut agent = Agent::start(options);
+    agent
+        .until("the listing", |agent| agent.status() == Status::Synced)
+        .await;
+    assert_eq!(agent.services.routes().len(), SERVICES);
+}
+
 /// A server that knows no streaming lists is asked for pages.
 #[tokio::test]
 async fn an_old_server_is_asked_for_pages() {

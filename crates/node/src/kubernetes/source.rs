@@ -119,11 +119,14 @@ impl KubernetesSource {
             let mut place = None;
             let mut word = watches.next().await;
             let end = Instant::now() + self.options.batch;
-            for _ in 0..MOST {
+            for room in (0..MOST).rev() {
                 match word {
                     Word::Service(seen) => joiner.see_service(seen),
                     Word::Slice(seen) => joiner.see_slice(seen),
                     Word::Node(seen) => place = self.see_node(seen).or(place),
+                }
+                if room == 0 {
+                    break;
                 }
                 word = match timeout_at(end, watches.next()).await {
                     Ok(word) => word,
