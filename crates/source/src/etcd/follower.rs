@@ -338,6 +338,11 @@ impl Follower {
         self.last_number += 1;
         i64::try_from(self.last_number).unwrap_or(i64::MAX)
     }
+
+    /// True if this is a number that we gave. An etcd that numbers watches by itself begins with 0.
+    fn has_numbered(&self, id: i64) -> bool {
+        u64::try_from(id).is_ok_and(|id| (1..=self.last_number).contains(&id))
+    }
 }
 
 /// The first key behind all keys with this prefix. If there is none, it is etcd's sign for "to the end".

@@ -325,6 +325,28 @@ fn lies_about_revisions_do_not_silence_a_watch() {
     assert_eq!(world.keys(), ["a/1"]);
 }
 
+/// A prefix may be left before etcd has said that it is watched. The late answer is no reason to connect anew.
+#[test]
+fn an_answer_to_a_watch_that_was_cancelled_is_ignored() {
+    let mut world = world(&["a/1"]);
+    let (&id, _) = world.watches.first_key_value().unwrap();
+    let created = |watch_id| WatchResponse {
+        watch_id,
+        created: true,
+        ..WatchResponse::default()
+    };
+    world.follower.unfollow(&PREFIX);
+    world.perform();
+    world.follower.watched(created(id), world.now);
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.connects.len(), 1, "the connection is kept");
+
+    // An etcd that gives a number of its own is too old.
+    world.follower.watched(created(0), world.now);
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.connects.len(), 2);
+}
+
 /// N-59: an etcd that says "compacted" without end is asked less and less often.
 #[test]
 fn endless_compactions_are_paced() {

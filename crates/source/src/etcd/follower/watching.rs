@@ -55,7 +55,10 @@ impl Follower {
     /// Takes a response of the stream of watches.
     pub(in super::super) fn watched(&mut self, response: WatchResponse, now: Instant) {
         let Some(watch) = self.watches.get(&response.watch_id).cloned() else {
-            // Responses of watches that were cancelled may still come.
+            // Responses of watches that were cancelled may still come, the first one too.
+            if self.has_numbered(response.watch_id) {
+                return;
+            }
             if response.created && !response.canceled {
                 let reason = "it numbers watches by itself: etcd 3.4 or a newer one is needed";
                 self.lost(&Arc::from(reason), now);
