@@ -82,6 +82,8 @@ struct View {
     /// True if it ever named something on this stream: an empty list is then no wildcard.
     named: bool,
     names: BTreeSet<&'static str>,
+    /// True if the names changed since the last response, so that it may hold what it left.
+    is_doubtful: bool,
     has: BTreeMap<String, Vec<u8>>,
     refused: BTreeSet<(String, Vec<u8>)>,
     /// True if it refused the newest response.
@@ -129,6 +131,7 @@ impl World {
             Step::Ask(of, names) => {
                 let view = self.types.get_mut(of).unwrap();
                 view.names = names;
+                view.is_doubtful = true;
                 self.to_server.push_back(view.request(of, None));
             }
             Step::Serve(versions) => {
@@ -191,6 +194,7 @@ impl World {
         if is_full {
             view.has.clear();
         }
+        view.is_doubtful = false;
         view.has.extend(resources);
         view.version = response.version_info;
         self.to_server.push_back(view.request(of, None));
@@ -229,7 +233,8 @@ impl World {
                 let Some(current) = current.filter(|_| view.wants(name)) else {
                     // A deleted cluster is gone. Deleted endpoints go in silence.
                     let is_extra = *of == Cluster::TYPE_URL && view.wants(name) && has.is_some();
-                    assert!(!is_extra || view.is_refused, "{of}: {name} is gone");
+                    let may_be_extra = view.is_refused || view.is_doubtful;
+                    assert!(!is_extra || may_be_extra, "{of}: {name} is gone");
                     continue;
                 };
                 let value = &current.any.value;
