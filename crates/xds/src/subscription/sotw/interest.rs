@@ -291,14 +291,18 @@ impl Interest {
         }
         let resources = context.available.map(TypeSnapshot::resources);
         due.resources.clear();
-        for name in self.sent.keys() {
+        for (name, version) in &mut self.sent {
             let found = resources.and_then(|resources| resources.get(name));
-            let found = found.or_else(|| {
+            let Some(resource) = found.or_else(|| self.leaving.get(name)) else {
+                continue;
+            };
+            if found.is_none() {
                 due.kept += 1;
-                self.leaving.get(name)
-            });
-            due.resources
-                .extend(found.map(|found| (Arc::clone(name), Arc::clone(found))));
+                // It may have changed before it was removed.
+                *version = Arc::clone(&resource.version);
+            }
+            let resource = Arc::clone(resource);
+            due.resources.push((Arc::clone(name), resource));
         }
         due
     }
