@@ -32,12 +32,10 @@ fn configurations_are_valid() {
     let mut found = 0;
     for document in DOCUMENTS {
         let yaml = blocks(document, "yaml").into_iter();
-        // Some are for Envoy: crowfly-e2e starts one with them.
-        let is_envoys = |text: &String| {
-            let first = text.lines().next().unwrap_or_default();
-            first.starts_with('#') && first.ends_with("envoy.yaml")
-        };
-        for text in yaml.filter(|text| !is_envoys(text)) {
+        // Some are for Envoy: crowfly-e2e starts one with them. Others are the node agent's: see below.
+        let others = ["envoy.yaml", "node.yaml"];
+        let is_ours = |text: &String| !others.iter().any(|name| is_named(text, name));
+        for text in yaml.filter(is_ours) {
             let file = ConfigFile {
                 path: document.into(),
                 text: text.clone(),
@@ -53,8 +51,12 @@ fn configurations_are_valid() {
 /// Every configuration of the node agent is one that `crowfly node` routes.
 #[test]
 fn configurations_of_the_node_agent_are_valid() {
-    let texts = blocks(NODE, "yaml");
-    assert!(texts.len() >= 2, "{}", texts.len());
+    let mut texts = blocks(NODE, "yaml");
+    for document in DOCUMENTS {
+        let yaml = blocks(document, "yaml").into_iter();
+        texts.extend(yaml.filter(|text| is_named(text, "node.yaml")));
+    }
+    assert!(texts.len() >= 3, "{}", texts.len());
     for text in texts {
         let checked = crowfly_cli::node::check_config(NODE.as_ref(), &text);
         checked.unwrap_or_else(|errors| panic!("{errors}\n{text}"));
@@ -96,6 +98,12 @@ fn the_program_is_that_of_the_example() {
     let rust = blocks("README.md", "rust");
     let example = read("examples/hello/src/bin/hello-client.rs");
     assert_eq!(rust, [example]);
+}
+
+/// True if a block says in its first line that it is a file of this name.
+fn is_named(text: &str, file: &str) -> bool {
+    let first = text.lines().next().unwrap_or_default();
+    first.starts_with('#') && first.ends_with(file)
 }
 
 /// The texts of all code blocks in this language, without the indentation of a list.
