@@ -153,6 +153,41 @@ fn a_report_that_cannot_be_stored_is_put_off() {
     assert_eq!(rows(&ledger.take().unwrap()), ["web a: 3 3 0 0"]);
 }
 
+/// N-71: a label that cannot be stored, or whose counters cannot be read, is in force all the same: each
+/// connection is told once, and the label is stored with the next report.
+#[test]
+fn a_label_is_in_force_though_the_maps_fail() {
+    let mut ledger = Ledger::adopt(MemoryReports::default()).unwrap();
+    ledger.maps_mut().is_broken = true;
+    let error = ledger.label(pair(1), Some(&label("web", "a"))).unwrap_err();
+    assert_eq!(error.to_string(), "the map `reported` is full");
+    let maps = ledger.maps_mut();
+    maps.counters.insert(pair(1), counters(3, 0, 3));
+    assert_eq!(rows(&ledger.take().unwrap()), ["web a: 3 3 0 0"]);
+    assert!(ledger.sending().is_err());
+    assert!(!ledger.is_told(&pair(1), &counters(3, 0, 3)), "not stored");
+    ledger.maps_mut().is_broken = false;
+    ledger.sending().unwrap();
+    ledger.sent();
+    assert!(ledger.is_told(&pair(1), &counters(3, 0, 3)));
+
+    let maps = ledger.maps_mut();
+    maps.counters.insert(pair(1), counters(5, 0, 5));
+    maps.is_unreadable = true;
+    let error = ledger.label(pair(1), Some(&label("web", "b"))).unwrap_err();
+    assert!(error.to_string().contains("stats"), "{error}");
+    ledger.maps_mut().is_unreadable = false;
+    assert_eq!(rows(&ledger.take().unwrap()), ["web b: 2 2 0 0"]);
+    ledger.sending().unwrap();
+    ledger.sent();
+    let mut ledger = Ledger::adopt(ledger.into_maps()).unwrap();
+    ledger
+        .maps_mut()
+        .counters
+        .insert(pair(1), counters(6, 0, 5));
+    assert_eq!(rows(&ledger.take().unwrap()), ["web b: 1 0 0 1"]);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// A pair has connections: opened, of which failed, of which closed.

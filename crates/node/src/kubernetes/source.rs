@@ -115,6 +115,8 @@ impl KubernetesSource {
         };
         let proxy_name = self.options.service_proxy_name.as_deref();
         let mut joiner = Joiner::new(proxy_name.map(Arc::from));
+        let mut told_refused = 0;
+        let mut refused_nodes = 0;
         loop {
             let mut place = None;
             let mut word = watches.next().await;
@@ -123,7 +125,10 @@ impl KubernetesSource {
                 match word {
                     Word::Service(seen) => joiner.see_service(seen),
                     Word::Slice(seen) => joiner.see_slice(seen),
-                    Word::Node(seen) => place = self.see_node(seen).or(place),
+                    Word::Node(seen) => match self.see_node(seen) {
+                        Ok(moved) => place = moved.or(place),
+                        Err(Refused) => refused_nodes += 1,
+                    },
                 }
                 if room == 0 {
                     break;
@@ -135,7 +140,12 @@ impl KubernetesSource {
             }
             let services = joiner.take();
             let services = (!services.is_empty()).then_some(Told::Services(rank, services));
-            for message in place.into_iter().chain(services) {
+            let refused = joiner.refused();
+            let refused = refused.services + refused.slices + refused_nodes;
+            let more = refused - told_refused;
+            told_refused = refused;
+            let refused = (more > 0).then_some(Told::Refused(rank, more));
+            for message in refused.into_iter().chain(place).chain(services) {
                 if told.send(message).await.is_err() {
                     return;
                 }
@@ -144,9 +154,9 @@ impl KubernetesSource {
     }
 
     /// Takes a word about the node. A node that is gone, or cannot be read, is where it was.
-    fn see_node(&self, seen: Seen<Node>) -> Option<Told> {
+    fn see_node(&self, seen: Seen<Node>) -> Result<Option<Told>, Refused> {
         let Seen::Event(Event::Upsert(key, object)) = seen else {
-            return None;
+            return Ok(None);
         };
         let read = match object {
             Object::Valid(node) => read_node(&node).map_err(|refusal| refusal.to_string()),
@@ -156,7 +166,7 @@ impl KubernetesSource {
             Ok(facts) => facts,
             Err(reason) => {
                 error!("Node {key} is refused: {reason}; its last good version stays");
-                return None;
+                return Err(Refused);
             }
         };
         if facts.place.zone.is_none() {
@@ -169,9 +179,12 @@ impl KubernetesSource {
             *known = facts;
             is_new
         });
-        place
+        Ok(place)
     }
 }
+
+/// A Node cannot be read, which was logged.
+struct Refused;
 
 enum Word {
     Service(Seen<Service>),

@@ -73,17 +73,19 @@ impl KvstoreSource {
                 () = told.closed() => return,
             };
             self.follow(&step);
-            self.count(&mesh, &step);
+            let refused = self.count(&mesh, &step);
             for note in step.notes {
                 match note {
                     Note::Info(text) => info!("KVStore: {text}"),
                     Note::Warn(text) => warn!("KVStore: {text}"),
                 }
             }
-            if !step.events.is_empty()
-                && told.send(Told::Services(rank, step.events)).await.is_err()
-            {
-                return;
+            let refused = (refused > 0).then_some(Told::Refused(rank, refused));
+            let services = (!step.events.is_empty()).then_some(Told::Services(rank, step.events));
+            for message in refused.into_iter().chain(services) {
+                if told.send(message).await.is_err() {
+                    return;
+                }
             }
         }
     }
@@ -97,7 +99,8 @@ impl KvstoreSource {
         }
     }
 
-    fn count(&self, mesh: &Mesh, step: &Step) {
+    /// Brings the counts up to date, and returns the number of new refusals.
+    fn count(&self, mesh: &Mesh, step: &Step) -> u64 {
         let set = |count: &AtomicU64, number: usize| {
             count.store(u64::try_from(number).unwrap_or(u64::MAX), Ordering::Relaxed);
         };
@@ -105,10 +108,11 @@ impl KvstoreSource {
         set(&self.counts.services, mesh.services());
         set(&self.counts.refused, mesh.refused());
         let refusals = mesh.refusals();
-        self.counts.refusals.store(refusals, Ordering::Relaxed);
+        let before = self.counts.refusals.swap(refusals, Ordering::Relaxed);
         if step.is_failure() {
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
         }
+        refusals.saturating_sub(before)
     }
 }
 

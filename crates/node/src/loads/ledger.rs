@@ -80,29 +80,36 @@ impl<M: ReportMaps> Ledger<M> {
     /// Says under which label the connections of a pair are told from now on; `None` tells them not at all.
     ///
     /// # Errors
-    /// It is not stored. It is in force all the same, until this process ends.
+    /// It is not stored, and the next call or report tries again. It is in force all the same. If the
+    /// counters cannot be read, connections that were not told yet are told under the new label.
     pub fn label(&mut self, pair: Pair, label: Option<&Label>) -> Result<(), MapError> {
-        let (label, added) = self.intern(label);
+        let (label, mut result) = self.intern(label);
         let known = self.pairs.get(&pair).copied();
         if known.is_some_and(|known| known.taken.label == label && known.stored.is_some()) {
-            return added;
+            return result;
         }
         let mut told = known.unwrap_or_default();
         if told.taken.label != label && known.is_some() {
-            let counters = self.maps.counters_of(pair)?;
-            if told.taken.label != LabelId::default() {
-                let carried = self.carried.entry(told.taken.label).or_default();
-                *carried += told.untold(&counters);
+            match self.maps.counters_of(pair) {
+                Ok(counters) => {
+                    if told.taken.label != LabelId::default() {
+                        let carried = self.carried.entry(told.taken.label).or_default();
+                        *carried += told.untold(&counters);
+                    }
+                    told.taken = Reported::all(label, &counters);
+                }
+                Err(error) => result = Err(error),
             }
-            told.taken = Reported::all(label, &counters);
         }
         told.taken.label = label;
         if told.stored.is_none() {
-            self.maps.set_reported(pair, Some(told.taken))?;
-            told.stored = Some(told.taken);
+            match self.maps.set_reported(pair, Some(told.taken)) {
+                Ok(()) => told.stored = Some(told.taken),
+                Err(error) => result = Err(error),
+            }
         }
         self.pairs.insert(pair, told);
-        added
+        result
     }
 
     /// The number of a label. A new one is stored.

@@ -116,27 +116,28 @@ pub struct MemoryReports {
     pub labels: BTreeMap<LabelId, Vec<u8>>,
     /// True if no change is to succeed.
     pub is_broken: bool,
+    /// True if the counters cannot be read.
+    pub is_unreadable: bool,
 }
 
 impl MemoryReports {
     fn may_change(&self) -> Result<(), MapError> {
-        if !self.is_broken {
-            return Ok(());
-        }
-        Err(MapError {
-            map: "reported",
-            is_full: true,
-            reason: "a fault of the test".to_owned(),
-        })
+        fault("reported", self.is_broken, true)
+    }
+
+    fn may_read(&self) -> Result<(), MapError> {
+        fault("stats", self.is_unreadable, false)
     }
 }
 
 impl ReportMaps for MemoryReports {
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError> {
+        self.may_read()?;
         Ok(self.counters.clone().into_iter().collect())
     }
 
     fn counters_of(&self, pair: Pair) -> Result<Counters, MapError> {
+        self.may_read()?;
         Ok(self.counters.get(&pair).copied().unwrap_or_default())
     }
 
@@ -165,4 +166,15 @@ impl ReportMaps for MemoryReports {
         };
         Ok(())
     }
+}
+
+fn fault(map: &'static str, is_now: bool, is_full: bool) -> Result<(), MapError> {
+    if !is_now {
+        return Ok(());
+    }
+    Err(MapError {
+        map,
+        is_full,
+        reason: "a fault of the test".to_owned(),
+    })
 }

@@ -87,6 +87,8 @@ pub struct XdsSource {
     bootstrap: Arc<Bootstrap>,
     subscriber: Subscriber,
     joiner: Joiner,
+    /// Resources that were refused and not told yet.
+    refused: u64,
 }
 
 /// The reason why an xDS server cannot be a source.
@@ -123,6 +125,7 @@ impl XdsSource {
             bootstrap,
             subscriber,
             joiner: Joiner::default(),
+            refused: 0,
         })
     }
 
@@ -139,8 +142,13 @@ impl XdsSource {
     /// Tells the agent what the server has, until one of both is gone.
     pub async fn run(mut self, rank: usize, told: mpsc::Sender<Told>) {
         while let Some(events) = self.next().await {
-            if !events.is_empty() && told.send(Told::Services(rank, events)).await.is_err() {
-                return;
+            let refused = std::mem::take(&mut self.refused);
+            let refused = (refused > 0).then_some(Told::Refused(rank, refused));
+            let services = (!events.is_empty()).then_some(Told::Services(rank, events));
+            for message in refused.into_iter().chain(services) {
+                if told.send(message).await.is_err() {
+                    return;
+                }
             }
         }
     }
@@ -154,6 +162,9 @@ impl XdsSource {
 
     fn take(&mut self, batch: &Batch) -> Vec<ServiceEvent> {
         for update in &batch.updates {
+            if is_refused(update) {
+                self.refused += 1;
+            }
             if update.changed == Changed::Data {
                 self.update(update);
             }
@@ -220,6 +231,20 @@ fn is_heard(batch: &Batch) -> bool {
     let mut entries = batch.updates.iter().map(|update| &update.entry);
     let is_sound = entries.any(|entry| entry.has_value() && !entry.ambient().is_some_and(is_cut));
     is_sound || !batch.answered.is_empty()
+}
+
+/// True if an update says that the server sent a resource that is not valid.
+fn is_refused(update: &Update) -> bool {
+    let is_invalid = |error: &ResourceError| matches!(error.reason, TroubleReason::Invalid(_));
+    let entry = &update.entry;
+    match (update.changed, entry.has_value()) {
+        (Changed::Nothing, _) => false,
+        (_, true) => entry.ambient().is_some_and(is_invalid),
+        // Without a value, the error is the same for every type.
+        (_, false) => {
+            matches!(entry.read::<NodeListener>(), Some(Err(error)) if is_invalid(&error))
+        }
+    }
 }
 
 /// The resource, if there is one. The client has logged the reason if there is none.
