@@ -238,6 +238,9 @@ impl<M: Maps> Agent<M> {
 
     /// Tries again what failed.
     pub fn retry(&mut self) -> Outcome {
+        if let Some(sockets) = &mut self.sockets {
+            self.may_end |= sockets.must_try_again();
+        }
         self.reconcile()
     }
 
@@ -259,9 +262,10 @@ impl<M: Maps> Agent<M> {
         self.reconciler.has_garbage() || self.looks_at_sockets()
     }
 
-    /// True if a change failed that is to be tried again.
+    /// True if a change failed that is to be tried again, or the end of a socket may have.
     pub fn has_failed(&self) -> bool {
-        !self.reconciler.failed().is_empty()
+        let sockets = self.sockets.as_ref();
+        !self.reconciler.failed().is_empty() || sockets.is_some_and(|sockets| sockets.is_ending())
     }
 
     /// The services.

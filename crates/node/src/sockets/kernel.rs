@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -24,88 +24,155 @@ const NETLINK: (i32, i32) = (16, 4);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Ends sockets in every network namespace that a process of the cgroup is in. A thread of its own enters
-/// them one by one, and ends with that.
-pub(crate) fn end(cgroup: PathBuf, sockets: Vec<Routed>, metrics: Metrics) {
-    let begun = thread::Builder::new().spawn(move || {
-        let mut left: HashMap<u64, Routed> = HashMap::new();
-        left.extend(sockets.into_iter().map(|socket| (socket.cookie, socket)));
-        let all = left.len();
-        for namespace in namespaces(&cgroup) {
-            if left.is_empty() {
+/// them one by one, and returns the sockets that could not be ended.
+///
+/// # Errors
+/// There is no such thread.
+pub(crate) fn end(
+    cgroup: PathBuf,
+    sockets: Vec<Routed>,
+    metrics: Metrics,
+) -> io::Result<JoinHandle<Vec<Routed>>> {
+    thread::Builder::new().spawn(move || {
+        let sockets = sockets.into_iter().map(|socket| (socket.cookie, socket));
+        let mut work = Work {
+            left: sockets.collect(),
+            failed: Vec::new(),
+            problem: None,
+            is_blind: false,
+            metrics,
+        };
+        let all = work.left.len();
+        for namespace in work.namespaces(&cgroup) {
+            if work.left.is_empty() {
                 break;
             }
-            if let Err(error) = end_in(&namespace, &mut left, &metrics) {
-                warn!("sockets to backends that are gone cannot be ended: {error}");
+            if let Err(error) = work.end_in(&namespace) {
+                work.is_blind = true;
+                work.problem = Some(error);
             }
         }
-        info!(
-            "{} sockets were ended, because their backends are gone",
-            all - left.len()
-        );
-    });
-    if let Err(error) = begun {
-        warn!("sockets to backends that are gone cannot be ended: {error}");
-    }
+        work.report(all)
+    })
 }
 
-/// The network namespaces of the processes of a cgroup and of those below it.
-fn namespaces(cgroup: &Path) -> Vec<File> {
-    let mut found = Vec::new();
-    let mut known = HashSet::new();
-    let mut folders = vec![cgroup.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-        for process in processes.lines() {
-            // A process that has ended meanwhile has no sockets.
-            let namespace = File::open(format!("/proc/{process}/ns/net"));
-            if let Ok(namespace) = namespace
-                && let Ok(metadata) = namespace.metadata()
-                && known.insert((metadata.dev(), metadata.ino()))
-            {
-                found.push(namespace);
-            }
-        }
-        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-        let below = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
-        folders.extend(below.map(|entry| entry.path()));
-    }
-    found
+/// Sockets that are being ended.
+struct Work {
+    /// The sockets that were not found yet, by cookie.
+    left: HashMap<u64, Routed>,
+    /// The sockets that the kernel did not end.
+    failed: Vec<Routed>,
+    /// The last reason for that.
+    problem: Option<io::Error>,
+    /// True if not all sockets were seen, so those that are left may be among them.
+    is_blind: bool,
+    metrics: Metrics,
 }
 
-fn end_in(namespace: &File, left: &mut HashMap<u64, Routed>, metrics: &Metrics) -> io::Result<()> {
-    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-    let socket = Socket::new(
-        Domain::from(NETLINK.0),
-        Type::DGRAM,
-        Some(Number::from(NETLINK.1)),
-    )?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    for protocol in [Protocol::Udp, Protocol::Tcp] {
-        if !left.values().any(|it| it.protocol == protocol) {
-            continue;
-        }
-        for family in FAMILIES {
-            let (found, end) = ask(&socket, &diag::list(family, protocol.number()))?;
-            if end != 0 {
-                return Err(io::Error::from_raw_os_error(end));
-            }
-            for (family, id) in found {
-                let cookie = diag::cookie(&id);
-                if left.get(&cookie).is_none_or(|it| it.protocol != protocol) {
-                    continue;
+impl Work {
+    /// The network namespaces of the processes of a cgroup and of those below it.
+    fn namespaces(&mut self, cgroup: &Path) -> Vec<File> {
+        let mut found = Vec::new();
+        let mut known = HashSet::new();
+        let mut folders = vec![cgroup.to_owned()];
+        while let Some(folder) = folders.pop() {
+            let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            for process in processes.lines() {
+                let namespace = File::open(format!("/proc/{process}/ns/net"));
+                match namespace.and_then(|namespace| Ok((namespace.metadata()?, namespace))) {
+                    Ok((metadata, namespace)) => {
+                        if known.insert((metadata.dev(), metadata.ino())) {
+                            found.push(namespace);
+                        }
+                    }
+                    // A process that has ended meanwhile has no sockets.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => {
+                        self.is_blind = true;
+                        self.problem = Some(error);
+                    }
                 }
-                let destroy = diag::destroy(family, protocol.number(), &id);
-                match ask(&socket, &destroy)?.1 {
-                    0 => metrics.sockets_ended(protocol, 1),
-                    // It has ended by itself.
-                    libc::ENOENT => {}
-                    error => return Err(io::Error::from_raw_os_error(error)),
-                }
-                left.remove(&cookie);
             }
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let below = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
+            folders.extend(below.map(|entry| entry.path()));
         }
+        found
     }
-    Ok(())
+
+    /// Ends the sockets of a namespace. It goes on after a list or a socket that the kernel refuses.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or the kernel does not answer.
+    fn end_in(&mut self, namespace: &File) -> io::Result<()> {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        let socket = Socket::new(
+            Domain::from(NETLINK.0),
+            Type::DGRAM,
+            Some(Number::from(NETLINK.1)),
+        )?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        for protocol in [Protocol::Udp, Protocol::Tcp] {
+            for family in FAMILIES {
+                if !self.left.values().any(|it| it.protocol == protocol) {
+                    break;
+                }
+                let (found, end) = ask(&socket, &diag::list(family, protocol.number()))?;
+                if end != 0 {
+                    self.is_blind = true;
+                    self.problem = Some(io::Error::from_raw_os_error(end));
+                }
+                for (family, id) in found {
+                    self.end_one(&socket, family, protocol, &id)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_one(
+        &mut self,
+        socket: &Socket,
+        family: u8,
+        protocol: Protocol,
+        id: &SocketId,
+    ) -> io::Result<()> {
+        let cookie = diag::cookie(id);
+        let Some(found) = self.left.get(&cookie).copied() else {
+            return Ok(());
+        };
+        if found.protocol != protocol {
+            return Ok(());
+        }
+        let destroy = diag::destroy(family, protocol.number(), id);
+        match ask(socket, &destroy)?.1 {
+            0 => self.metrics.sockets_ended(protocol, 1),
+            // It has ended by itself.
+            libc::ENOENT => {}
+            error => {
+                self.failed.push(found);
+                self.problem = Some(io::Error::from_raw_os_error(error));
+            }
+        }
+        self.left.remove(&cookie);
+        Ok(())
+    }
+
+    /// Says what was done, and returns the sockets that could not be ended.
+    fn report(mut self, all: usize) -> Vec<Routed> {
+        let ended = all - self.left.len() - self.failed.len();
+        if ended > 0 {
+            info!("{ended} sockets were ended, because their backends are gone");
+        }
+        if self.is_blind {
+            self.failed.extend(self.left.into_values());
+        }
+        if let Some(problem) = self.problem.filter(|_| !self.failed.is_empty()) {
+            let failed = self.failed.len();
+            warn!("{failed} sockets to backends that are gone cannot be ended: {problem}");
+        }
+        self.failed
+    }
 }
 
 /// Sends a request, and reads to the end of its answer.

@@ -4,6 +4,8 @@
 //! So the agent ends such sockets, and programs connect anew. Only sockets that it has routed are ended: they
 //! are known by their cookie. A backend that is still told, ready or not, is not gone.
 
+#[cfg(any(target_os = "linux", test))]
+pub(crate) mod attempts;
 mod diag;
 #[cfg(target_os = "linux")]
 pub(crate) mod kernel;
@@ -41,6 +43,13 @@ pub trait Sockets: fmt::Debug + Send {
 
     /// Ends sockets, some time from now.
     fn end(&mut self, sockets: Vec<Routed>, metrics: &Metrics);
+
+    /// True while sockets are being ended, and while some are to be tried again.
+    fn is_ending(&self) -> bool;
+
+    /// True if sockets could not be ended and are to be tried again: by another look, because their
+    /// programs may have connected them elsewhere meanwhile.
+    fn must_try_again(&mut self) -> bool;
 }
 
 /// The sockets whose backends are gone.

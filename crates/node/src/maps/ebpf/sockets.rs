@@ -1,24 +1,27 @@
 //! The map of sockets that were routed and may be ended.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use aya::maps::{HashMap, MapData};
+use tracing::warn;
 
 use super::InstallError;
 use super::access::entries;
 use super::reports::open;
 use crate::maps::{MapError, layout};
 use crate::metrics::Metrics;
+use crate::sockets::attempts::Attempts;
 use crate::sockets::{Routed, Sockets, kernel};
 
 /// The sockets of a cgroup.
 pub struct EbpfSockets {
     routed: HashMap<MapData, u64, [u8; 28]>,
     cgroup: PathBuf,
-    /// Sockets that were ended. The map has them until their programs close them.
-    ended: HashSet<Routed>,
+    attempts: Attempts,
+    /// The threads that end sockets.
+    ending: Vec<JoinHandle<Vec<Routed>>>,
 }
 
 impl fmt::Debug for EbpfSockets {
@@ -32,8 +35,18 @@ impl EbpfSockets {
         Ok(Self {
             routed: open(directory, "routed")?,
             cgroup: cgroup.to_owned(),
-            ended: HashSet::new(),
+            attempts: Attempts::default(),
+            ending: Vec::new(),
         })
+    }
+
+    fn note_failed(&mut self, sockets: Vec<Routed>) {
+        let given_up = self.attempts.failed(sockets);
+        if given_up > 0 {
+            warn!(
+                "{given_up} sockets to backends that are gone stay, because no attempt ended them"
+            );
+        }
     }
 }
 
@@ -46,11 +59,32 @@ impl Sockets for EbpfSockets {
     }
 
     fn end(&mut self, sockets: Vec<Routed>, metrics: &Metrics) {
-        let all: HashSet<Routed> = sockets.into_iter().collect();
-        let new: Vec<Routed> = all.difference(&self.ended).copied().collect();
-        self.ended = all;
-        if !new.is_empty() {
-            kernel::end(self.cgroup.clone(), new, metrics.clone());
+        let now = self.attempts.begin(sockets);
+        if now.is_empty() {
+            return;
         }
+        match kernel::end(self.cgroup.clone(), now.clone(), metrics.clone()) {
+            Ok(thread) => self.ending.push(thread),
+            Err(error) => {
+                warn!("sockets to backends that are gone cannot be ended: {error}");
+                self.note_failed(now);
+            }
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        !self.ending.is_empty() || self.attempts.is_due()
+    }
+
+    fn must_try_again(&mut self) -> bool {
+        for thread in self
+            .ending
+            .extract_if(.., |thread| thread.is_finished())
+            .collect::<Vec<_>>()
+        {
+            // A thread that panicked has said so.
+            self.note_failed(thread.join().unwrap_or_default());
+        }
+        self.attempts.is_due()
     }
 }
