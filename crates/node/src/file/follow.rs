@@ -24,6 +24,8 @@ pub struct FileSource {
     in_force: Settings,
     /// The settings of the last file.
     seen: Settings,
+    /// The last warning about a file that is no source.
+    warned: Option<String>,
 }
 
 /// Settings without their places in a file.
@@ -38,6 +40,7 @@ impl FileSource {
             check,
             in_force: Settings::new(),
             seen: Settings::new(),
+            warned: None,
         }
     }
 
@@ -64,23 +67,18 @@ impl FileSource {
     pub async fn next(&mut self) -> Vec<ServiceEvent> {
         loop {
             let events = self.files.next().await;
-            if let Some(events) = self.read(events) {
-                return events;
+            if let Some(read) = self.read(events) {
+                return self.listing(read);
             }
         }
-    }
-
-    /// Reads the file now, although it did not change.
-    pub async fn list(&mut self) -> Vec<ServiceEvent> {
-        let events = self.files.list().await;
-        self.read(events).unwrap_or_default()
     }
 
     /// Follows the file, in a task of its own: a file must be left alone for a while before it is read,
     /// and a question to the agent must not begin that time anew. Each message of `again` reads the file,
     /// even if it did not change.
     ///
-    /// Without a rank the file is no source: only changes of its settings are looked for.
+    /// Without a rank the file is no source: a mistake in it, new services, and changes of its settings are
+    /// said aloud, because nobody asks for its status.
     pub async fn run(
         mut self,
         rank: Option<usize>,
@@ -89,19 +87,31 @@ impl FileSource {
     ) {
         loop {
             let events = tokio::select! {
-                events = self.next() => events,
-                Some(()) = again.recv() => self.list().await,
+                events = self.files.next() => events,
+                Some(()) = again.recv() => self.files.list().await,
                 () = told.closed() => return,
             };
-            let Some(rank) = rank else { continue };
-            if told.send(Told::Services(rank, events)).await.is_err() {
+            let Some(read) = self.read(events) else {
+                continue;
+            };
+            let Some(rank) = rank else {
+                if let Some(warning) = self.warning(&read) {
+                    warn!("{warning}");
+                }
+                continue;
+            };
+            let told = told.send(Told::Services(rank, self.listing(read)));
+            if told.await.is_err() {
                 return;
             }
         }
     }
 
-    /// A file that is wrong or gone is a failure of the source: its last services stay.
-    fn read(&mut self, events: Vec<Event<PathBuf, Document>>) -> Option<Vec<ServiceEvent>> {
+    /// Reads the file, if the events say that there is something to read.
+    fn read(
+        &mut self,
+        events: Vec<Event<PathBuf, Document>>,
+    ) -> Option<Result<Contents, ConfigErrors>> {
         let mut read = None;
         for event in events {
             let result = match event {
@@ -112,11 +122,33 @@ impl FileSource {
             };
             read = Some(result);
         }
-        let listing = read?.and_then(|contents| {
+        let read = read?;
+        if let Ok(contents) = &read {
             self.compare(&contents.settings);
-            contents.listing(&self.path)
-        });
-        Some(listing.unwrap_or_else(|errors| vec![Event::Failed(errors.to_string().into())]))
+        }
+        Some(read)
+    }
+
+    /// A file that is wrong or gone is a failure of the source: its last services stay.
+    fn listing(&self, read: Result<Contents, ConfigErrors>) -> Vec<ServiceEvent> {
+        let listing = read.and_then(|contents| contents.listing(&self.path));
+        listing.unwrap_or_else(|errors| vec![Event::Failed(errors.to_string().into())])
+    }
+
+    /// The warning that a file deserves which had settings alone at the start. The same is said once in a row.
+    fn warning(&mut self, read: &Result<Contents, ConfigErrors>) -> Option<String> {
+        let path = self.path.display();
+        let warning = match read {
+            Err(errors) => Some(format!("{errors}; the settings of the start stay in force")),
+            Ok(contents) if contents.services.is_some() => Some(format!(
+                "{path}: services were added: restart the agent, because a file that began without `services` \
+                 is no source"
+            )),
+            Ok(_) => None,
+        };
+        let is_new = warning != self.warned;
+        self.warned.clone_from(&warning);
+        warning.filter(|_| is_new)
     }
 
     fn checked(&self, path: &Path, document: &Document) -> Result<Contents, ConfigErrors> {
@@ -175,4 +207,47 @@ fn plain(settings: &[Section]) -> Settings {
         (name, value)
     });
     settings.collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "test code")]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A file of settings alone is no source. Services that it gets later, and mistakes, are said aloud, each once.
+    #[tokio::test]
+    async fn later_services_and_mistakes_of_a_settings_file_are_warned_of() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("node.yaml");
+        fs::write(&path, "kubernetes: {}\n").unwrap();
+        let mut file = FileSource::new(path.clone(), |_, _| Vec::new());
+        file.first().await.unwrap();
+        assert_eq!(reread(&mut file).await, None);
+
+        fs::write(&path, "kubernetes: {}\nservices: []\n").unwrap();
+        let warning = reread(&mut file).await.unwrap();
+        let expected = "node.yaml: services were added: restart the agent";
+        assert!(warning.contains(expected), "{warning}");
+        assert_eq!(reread(&mut file).await, None, "it was said");
+
+        fs::write(&path, "kubernetes: [\n").unwrap();
+        let warning = reread(&mut file).await.unwrap();
+        assert!(warning.contains("node.yaml:1:13: "), "{warning}");
+        assert!(warning.ends_with("the settings of the start stay in force"));
+
+        fs::remove_file(&path).unwrap();
+        let warning = reread(&mut file).await.unwrap();
+        assert!(warning.contains("node.yaml: cannot be read"), "{warning}");
+
+        fs::write(&path, "kubernetes: {}\n").unwrap();
+        assert_eq!(reread(&mut file).await, None);
+    }
+
+    async fn reread(file: &mut FileSource) -> Option<String> {
+        let events = file.files.list().await;
+        let read = file.read(events)?;
+        file.warning(&read)
+    }
 }
