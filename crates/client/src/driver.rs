@@ -273,13 +273,7 @@ impl Driver {
                     self.servers[server.0].stream = None;
                     self.is_now(server, Health::Unused);
                 }
-                DiscoveryOutput::Failed(server, reason) => {
-                    self.is_now(server, Health::Failing);
-                    for id in self.whole_types.values().flatten() {
-                        let news = batches.entry(*id).or_default();
-                        news.unreachable = Some(Arc::clone(&reason));
-                    }
-                }
+                DiscoveryOutput::Failed(server) => self.is_now(server, Health::Failing),
                 DiscoveryOutput::Open(server, protocol) => {
                     self.streams_opened += 1;
                     let id = (server, self.streams_opened);
@@ -307,6 +301,12 @@ impl Driver {
                 DiscoveryOutput::Send(server, request) => {
                     if let Some(stream) = &self.servers[server.0].stream {
                         stream.send(request);
+                    }
+                }
+                DiscoveryOutput::Unreachable(reason) => {
+                    for id in self.whole_types.values().flatten() {
+                        let news = batches.entry(*id).or_default();
+                        news.unreachable = Some(Arc::clone(&reason));
                     }
                 }
             }

@@ -35,7 +35,7 @@ pub struct Batch {
     /// The types that the subscriber watches as a whole and that the server answered for, even if it has
     /// nothing of them. So a reader knows when it has all resources of a type.
     pub answered: Vec<Kind>,
-    /// The reason if a server could not be reached. Only subscribers of whole types are told, because others
+    /// The reason if no server of the list could be reached. Only subscribers of whole types are told, because others
     /// are told by the errors of their resources.
     pub unreachable: Option<Arc<str>>,
     pub(crate) unconsumed: Option<Arc<Unconsumed>>,

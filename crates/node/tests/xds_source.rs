@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crowfly_control::{Catalog, ConfigFile, ControlPlane, translate};
 use crowfly_model::ResourceType;
-use crowfly_model::bootstrap::{ServerConfig, ServerFeature};
+use crowfly_model::bootstrap::{Bootstrap, ServerConfig, ServerFeature};
 use crowfly_node::model::Place;
 use crowfly_node::services::{Change, Services};
 use crowfly_node::xds::{NodeCluster, NodeEndpoints, NodeListener, XdsOptions, XdsSource};
@@ -41,7 +41,10 @@ impl Agent {
             Protocol::Delta => server.feature(ServerFeature::Delta),
             Protocol::StateOfTheWorld => server,
         };
-        let options = XdsOptions::to_server(server, "node-a").unwrap();
+        Self::with(XdsOptions::to_server(server, "node-a").unwrap())
+    }
+
+    fn with(options: XdsOptions) -> Self {
         let place = Place {
             node: Some("node-a".into()),
             zone: Some("a".into()),
@@ -280,6 +283,32 @@ async fn a_server_out_of_reach_is_said() {
         .until_status(|status| matches!(status, Status::Failed(_)))
         .await;
     assert!(!agent.services.has_synced());
+}
+
+/// N-58, gRFC A71: the first server of a list is dead and the second one serves. The source is synced, and the
+/// further attempts at the first server do not make it a failed one.
+#[tokio::test]
+async fn a_dead_server_is_no_failure_while_a_fallback_serves() {
+    let dead = crowfly_testkit::Reserved::new();
+    let plane = serve(&web([1, 1])).await;
+    let bootstrap = Bootstrap::builder(dead.address.to_string().as_str()).unwrap();
+    let bootstrap = bootstrap
+        .server(plane.listen_addr().to_string().as_str())
+        .unwrap();
+    let mut agent = Agent::with(XdsOptions::new(bootstrap.node_id("node-a").build()));
+    agent.until(&web_table([1, 1])).await;
+    assert_eq!(agent.status(), Status::Synced);
+    // The first pause of a client is about a second, so the dead server is tried again within this time.
+    let failed = agent.until_status(|status| *status != Status::Synced);
+    let failed = timeout(Duration::from_secs(3), failed).await;
+    assert!(failed.is_err(), "{:?}", agent.status());
+    plane.shutdown().await;
+    let failed = agent.until_status(|status| matches!(status, Status::Failed(_)));
+    assert_eq!(
+        failed.await,
+        [],
+        "without any server, the last state serves on"
+    );
 }
 
 fn any<R: ResourceType>(snapshot: &Snapshot, name: &str) -> Any {

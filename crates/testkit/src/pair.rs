@@ -264,7 +264,8 @@ impl Pair {
         while let Some(output) = self.client.poll_output(self.now) {
             match output {
                 DiscoveryOutput::Changed { .. }
-                | DiscoveryOutput::Failed(..)
+                | DiscoveryOutput::Failed(_)
+                | DiscoveryOutput::Unreachable(_)
                 | DiscoveryOutput::Received { .. } => {}
                 DiscoveryOutput::Close(_) => {
                     self.opening = None;

@@ -293,7 +293,9 @@ impl Script {
                     self.closes += 1;
                     self.opens = 0;
                 }
-                DiscoveryOutput::Failed(..) | DiscoveryOutput::Received { .. } => {}
+                DiscoveryOutput::Failed(_)
+                | DiscoveryOutput::Received { .. }
+                | DiscoveryOutput::Unreachable(_) => {}
                 DiscoveryOutput::Open(_, protocol) => {
                     self.opens += 1;
                     self.protocol = Some(protocol);

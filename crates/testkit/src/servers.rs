@@ -201,7 +201,9 @@ impl Servers {
             match output {
                 DiscoveryOutput::Changed { key, changed } => self.changes.push((key, changed)),
                 DiscoveryOutput::Close(ServerId(server)) => self.links[server] = Link::default(),
-                DiscoveryOutput::Failed(..) | DiscoveryOutput::Received { .. } => {}
+                DiscoveryOutput::Failed(_)
+                | DiscoveryOutput::Received { .. }
+                | DiscoveryOutput::Unreachable(_) => {}
                 DiscoveryOutput::Open(ServerId(server), protocol) => {
                     assert_eq!(protocol, self.protocol);
                     let link = &mut self.links[server];

@@ -45,8 +45,8 @@ pub enum DiscoveryOutput {
     },
     /// Drop the stream to this server.
     Close(ServerId),
-    /// A server could not be reached, or ended its stream without a response, for this reason.
-    Failed(ServerId, Arc<str>),
+    /// A server could not be reached, or ended its stream without a response.
+    Failed(ServerId),
     /// Open a stream to this server.
     Open(ServerId, Protocol),
     /// The numbers of resources in a response, for metrics.
@@ -62,6 +62,9 @@ pub enum DiscoveryOutput {
     },
     /// Send this to that server.
     Send(ServerId, Box<Request>),
+    /// Tell the watchers of whole types that no server is left to ask, for this reason. It is said of
+    /// each attempt that fails, but not while a fallback is asked.
+    Unreachable(Arc<str>),
 }
 
 /// An xDS client without the I/O: its sessions, its watches and its cache.
@@ -323,8 +326,7 @@ impl Discovery {
     /// Takes the failure of a server. The next server is asked if something is missing; otherwise
     /// the watchers are told.
     fn failed(&mut self, server: ServerId, reason: &Arc<str>, now: Instant) {
-        let failed = DiscoveryOutput::Failed(server, Arc::clone(reason));
-        self.outputs.push_back(failed);
+        self.outputs.push_back(DiscoveryOutput::Failed(server));
         let authorities = std::iter::once(&mut self.default).chain(self.named.values_mut());
         for authority in authorities {
             if authority.current() != Some(server) {
@@ -486,6 +488,9 @@ impl Authority {
         cache: &mut Cache,
         outputs: &mut VecDeque<DiscoveryOutput>,
     ) {
+        if !self.whole_types.is_empty() {
+            outputs.push_back(DiscoveryOutput::Unreachable(Arc::clone(reason)));
+        }
         for key in self.keys(cache) {
             let error = unreachable(&key, reason, node);
             let changed = cache.entry_mut(&key).disconnected(error);
