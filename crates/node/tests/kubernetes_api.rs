@@ -251,6 +251,32 @@ async fn an_error_in_the_stream_keeps_services() {
     assert_eq!(listings, 2, "it went on without a listing");
 }
 
+/// N-58: a stream that goes on after an error proves with its next event that the source is well again.
+#[tokio::test]
+async fn a_stream_that_goes_on_after_an_error_ends_the_failure() {
+    let api = KubeApi::start().await;
+    web(&api);
+    let mut agent = Agent::start(options(&api));
+    agent
+        .until("the listing", |agent| agent.table() == WEB)
+        .await;
+    api.until("both watches", |requests| watches(requests) == 2)
+        .await;
+    api.fail("endpointslices", Fault::ErrorAndOn(500));
+    agent
+        .until("a failure", |agent| !agent.failures.is_empty())
+        .await;
+    assert_eq!(agent.table(), WEB);
+    api.apply(&slice("web-1", "web", &["10.244.0.2"]));
+    let moved = WEB.replace("10.244.0.1", "10.244.0.2");
+    agent
+        .until("the change and health", |agent| {
+            agent.table() == moved && agent.status() == Status::Synced
+        })
+        .await;
+    assert_eq!(watches(&api.requests()), 2, "the streams went on");
+}
+
 /// A server that is too busy says for how long it wants to be left alone.
 #[tokio::test]
 async fn a_busy_server_gets_the_pause_that_it_asks_for() {

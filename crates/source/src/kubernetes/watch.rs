@@ -75,6 +75,8 @@ pub struct Watch<K> {
     give_up: Option<Instant>,
     /// Nothing is asked for before.
     pause: Option<Instant>,
+    /// A word that comes after another.
+    held: Option<Seen<K>>,
 }
 
 impl<K> Watch<K>
@@ -105,6 +107,7 @@ where
             is_failed: false,
             give_up: None,
             pause: None,
+            held: None,
         })
     }
 
@@ -112,6 +115,9 @@ where
     ///
     /// Nothing is lost if the future is dropped.
     pub async fn next(&mut self) -> Seen<K> {
+        if let Some(seen) = self.held.take() {
+            return seen;
+        }
         loop {
             if let Some(pause) = self.pause {
                 sleep_until(pause).await;
@@ -123,9 +129,7 @@ where
                 biased;
                 event = self.events.next() => event,
                 Ok(()) = self.opened.changed(), if is_cut_off => {
-                    self.is_failed = false;
-                    info!("Kubernetes: {}: the watch goes on", self.resource);
-                    return Seen::Resumed;
+                    return self.resume();
                 }
                 () = until(give_up) => {
                     if let Some(seen) = self.give_up() {
@@ -156,6 +160,23 @@ where
         if self.give_up.is_some() {
             self.give_up = Some(Instant::now() + LISTING);
         }
+        // An error need not be the end of a watch (only 410 is), so the proof that it goes on may be an event of it.
+        let is_change = matches!(event, watcher::Event::Apply(_) | watcher::Event::Delete(_));
+        let seen = self.seen(event);
+        if is_change && self.is_failed {
+            self.held = Some(seen);
+            return self.resume();
+        }
+        seen
+    }
+
+    fn resume(&mut self) -> Seen<K> {
+        self.is_failed = false;
+        info!("Kubernetes: {}: the watch goes on", self.resource);
+        Seen::Resumed
+    }
+
+    fn seen(&mut self, event: watcher::Event<Tolerant<K>>) -> Seen<K> {
         Seen::Event(match event {
             watcher::Event::Init => {
                 self.give_up = Some(Instant::now() + LISTING);

@@ -196,6 +196,12 @@ async fn watch(
         }
     }
     loop {
+        let is_passing = |fault: &Fault| matches!(fault, Fault::ErrorAndOn(_));
+        let passing = shared.state().take_fault(resource, is_passing);
+        if let Some(Fault::ErrorAndOn(code)) = passing {
+            let error = json!({ "type": "ERROR", "object": status(code) });
+            chunk(socket, &format!("{error}\n")).await?;
+        }
         let is_fault = |fault: &Fault| matches!(fault, Fault::ErrorEvent(_) | Fault::End);
         let fault = shared.state().take_fault(resource, is_fault);
         let is_gone = version < shared.state().oldest;

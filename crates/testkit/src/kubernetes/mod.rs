@@ -32,6 +32,8 @@ pub enum Fault {
     PageStatus(u16),
     /// A watch begins, tells this status as an event, and ends.
     ErrorEvent(u16),
+    /// A watch tells this status as an event, and goes on.
+    ErrorAndOn(u16),
     /// The connection ends in the middle of the next event of a watch.
     Cut,
     /// The next event of a watch is this line.
