@@ -182,15 +182,8 @@ async fn watch(
     let generation = shared.state().generation;
     let mut version: u64 = asked.get("resourceVersion").unwrap_or("0").parse().unwrap();
     if asked.is("sendInitialEvents") {
-        let lines = {
-            let state = shared.state();
-            version = state.version;
-            let objects = state.list(resource, &selector);
-            let added = objects.map(|(_, object)| json!({ "type": "ADDED", "object": object }));
-            let mut lines: Vec<Value> = added.collect();
-            lines.push(bookmark(version, true));
-            lines
-        };
+        let lines;
+        (version, lines) = initial_events(shared, resource, &selector);
         for line in lines {
             chunk(socket, &format!("{line}\n")).await?;
         }
@@ -199,8 +192,7 @@ async fn watch(
         let is_passing = |fault: &Fault| matches!(fault, Fault::ErrorAndOn(_));
         let passing = shared.state().take_fault(resource, is_passing);
         if let Some(Fault::ErrorAndOn(code)) = passing {
-            let error = json!({ "type": "ERROR", "object": status(code) });
-            chunk(socket, &format!("{error}\n")).await?;
+            chunk(socket, &error_event(code)).await?;
         }
         let is_fault = |fault: &Fault| matches!(fault, Fault::ErrorEvent(_) | Fault::End);
         let fault = shared.state().take_fault(resource, is_fault);
@@ -214,8 +206,7 @@ async fn watch(
             None => is_gone.then_some(410),
         };
         if let Some(code) = error {
-            let error = json!({ "type": "ERROR", "object": status(code) });
-            chunk(socket, &format!("{error}\n")).await?;
+            chunk(socket, &error_event(code)).await?;
             return socket.write_all(b"0\r\n\r\n").await;
         }
         let (events, now) = {
@@ -254,6 +245,21 @@ async fn watch(
             return Ok(());
         }
     }
+}
+
+/// The listing as a part of a watch, and its version.
+fn initial_events(shared: &Shared, resource: &str, selector: &Selector) -> (u64, Vec<Value>) {
+    let state = shared.state();
+    let objects = state.list(resource, selector);
+    let added = objects.map(|(_, object)| json!({ "type": "ADDED", "object": object }));
+    let mut lines: Vec<Value> = added.collect();
+    lines.push(bookmark(state.version, true));
+    (state.version, lines)
+}
+
+fn error_event(code: u16) -> String {
+    let error = json!({ "type": "ERROR", "object": status(code) });
+    format!("{error}\n")
 }
 
 fn bookmark(version: u64, is_end_of_list: bool) -> Value {
