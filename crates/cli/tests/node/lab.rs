@@ -137,8 +137,11 @@ impl Lab {
         let namespace = format!("{}-{number}", self.name);
         run(Command::new("ip").args(["netns", "add", &namespace]));
         run(Command::new("ip").args(["-n", &namespace, "link", "set", "lo", "up"]));
-        for address in ["fd44::1/128", "fd44::2/128"] {
-            run(Command::new("ip").args(["-n", &namespace, "addr", "add", address, "dev", "lo"]));
+        // Two sources refuse backends on loopback addresses.
+        let of_backends = (1..=3).map(|number| format!("198.51.100.{number}/32"));
+        let addresses = ["fd44::1/128", "fd44::2/128"].map(str::to_owned);
+        for address in addresses.into_iter().chain(of_backends) {
+            run(Command::new("ip").args(["-n", &namespace, "addr", "add", &address, "dev", "lo"]));
         }
         // Not `ip netns exec`: it would hide cgroup2.
         let mut process = Command::new("nsenter")

@@ -12,9 +12,11 @@
 mod affinity;
 mod bench;
 mod commands;
+mod control;
 mod counters;
 mod demo;
 mod fire;
+mod kubernetes;
 mod lab;
 mod lifecycle;
 mod loads;

@@ -2,8 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::lab::Lab;
+use crowfly_testkit::KubeApi;
+
+use crate::control::Control;
+use crate::kubernetes::service;
+use crate::lab::{Agent, Lab};
 use crate::loads::zoned;
 
 /// The metrics, as a program asks for them.
@@ -19,6 +25,21 @@ pub(crate) fn scrape(address: &str) -> String {
     text
 }
 
+/// The address of an agent's metrics, from its log.
+pub(crate) fn metrics_of(agent: &Agent<'_>) -> String {
+    let log = agent.log();
+    let (_, rest) = log.split_once("metrics at http://").unwrap();
+    let (address, _) = rest.split_once("/metrics").unwrap();
+    address.to_owned()
+}
+
+/// The value of a metric; 0 if there is none.
+pub(crate) fn value_of(text: &str, metric: &str) -> u64 {
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix(metric));
+    value.map_or(0, |value| value.trim().parse().unwrap())
+}
+
 /// N-70: connections by service, backend and locality; sources, changes and the room in maps. A bad file is
 /// counted.
 #[test]
@@ -31,9 +52,7 @@ fn metrics_have_connections_sources_and_maps() {
         &format!("services:\n{web}"),
         &["--metrics-listen", "127.0.0.1:0"],
     );
-    let log = agent.log();
-    let (_, rest) = log.split_once("metrics at http://").unwrap();
-    let (address, _) = rest.split_once("/metrics").unwrap();
+    let address = &metrics_of(&agent);
     probe.ask("hold 10.96.0.10:80 3");
     probe.ask("let-go 1");
     agent.wait(|view| view.frontends[0].backends[0].active == 2);
@@ -70,5 +89,55 @@ fn metrics_have_connections_sources_and_maps() {
         "crowfly_node_source_state{source=\"file\",state=\"synced\"} 0",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+/// N-24, N-61: inputs that a source refuses are counted by source: an object of Kubernetes, and a resource of xDS.
+#[test]
+fn refused_inputs_are_counted() {
+    let Some(lab) = Lab::new() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let api = runtime.block_on(KubeApi::start());
+    api.apply(&service("bad", "10.96.0.300"));
+    api.apply(&service("good", "10.96.0.10"));
+    let control = Control::start(
+        &lab,
+        r#"
+resources:
+- "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+  name: web
+  filter_chains:
+  - filter_chain_match:
+      prefix_ranges: [{ address_prefix: 10.96.0.0, prefix_len: 24 }]
+      destination_port: 80
+    filters:
+    - name: tcp
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy
+        stat_prefix: web
+        cluster: web
+"#,
+    );
+    let url = api.url();
+    let flags = [
+        "--kubernetes-server",
+        &url,
+        "--xds-server",
+        &control.address,
+        "--metrics-listen",
+        "127.0.0.1:0",
+    ];
+    let agent = lab.start("services: []\n", &flags);
+    agent.wait(|view| view.frontends.len() == 1);
+    let address = metrics_of(&agent);
+    let refused = |source: &str| {
+        let metric = format!("crowfly_node_inputs_refused_total{{source=\"{source}\"}}");
+        value_of(&scrape(&address), &metric)
+    };
+    let begin = Instant::now();
+    while (refused("kubernetes"), refused("xds")) != (1, 1) {
+        let text = scrape(&address);
+        assert!(begin.elapsed() < Duration::from_secs(20), "{text}");
+        thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,10 +1,6 @@
 //! Two sources against the kernel: the file, and an xDS server that is `crowfly control`.
 
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-
+use crate::control::Control;
 use crate::lab::Lab;
 use crate::web;
 
@@ -19,7 +15,7 @@ fn a_cluster_ip_changes_its_source_under_load() {
     let mut probe = lab.probe();
     probe.ask(&format!("serve-tcp {OF_FILE} of-file"));
     probe.ask(&format!("serve-tcp {OF_XDS} of-xds"));
-    let control = Control::start(&lab, true);
+    let control = Control::start(&lab, &resources(true));
     let plain = web("10.96.0.10", "", &[OF_FILE]);
     let yielding = web("10.96.0.10", "  preferred_source: xds\n", &[OF_FILE]);
 
@@ -30,9 +26,9 @@ fn a_cluster_ip_changes_its_source_under_load() {
     assert_eq!(shadowed.source, "file");
     probe.ask("storm 10.96.0.10:80");
     for _ in 0..5 {
-        control.serve(false);
+        control.serve(&resources(false));
         from("file");
-        control.serve(true);
+        control.serve(&resources(true));
         from("xds");
     }
     let counts = probe.counts("calm");
@@ -51,9 +47,9 @@ fn a_cluster_ip_changes_its_source_under_load() {
         from("file");
         agent.write(&yielding);
         from("xds");
-        control.serve(false);
+        control.serve(&resources(false));
         from("file");
-        control.serve(true);
+        control.serve(&resources(true));
         from("xds");
     }
     let counts = probe.counts("calm");
@@ -69,7 +65,7 @@ fn a_server_that_is_gone_is_not_missed() {
     let mut probe = lab.probe();
     probe.ask(&format!("serve-tcp {OF_FILE} of-file"));
     probe.ask(&format!("serve-tcp {OF_XDS} of-xds"));
-    let control = Control::start(&lab, true);
+    let control = Control::start(&lab, &resources(true));
     let flags = ["--xds-server", &control.address.clone()];
     let agent = lab.agent("services: []\n", &flags);
     assert_eq!(probe.ask("tcp 10.96.0.10:80 20"), "of-xds=20");
@@ -114,50 +110,6 @@ fn a_changed_setting_needs_a_restart() {
             .reason
             .contains("node.yaml:1:12: machine.max_backend: unknown field")
     );
-}
-
-/// A running `crowfly control`.
-struct Control {
-    process: Child,
-    config: PathBuf,
-    address: String,
-}
-
-impl Control {
-    fn start(lab: &Lab, has_service: bool) -> Self {
-        let config = lab.config().with_file_name("control.yaml");
-        fs::write(&config, resources(has_service)).unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_crowfly"))
-            .args(["control", "--listen", "127.0.0.1:0", "--admin", "off"])
-            .arg("--config")
-            .arg(&config)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut stdout = BufReader::new(process.stdout.take().unwrap());
-        stdout.read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on ").unwrap();
-        Self {
-            address: address.to_owned(),
-            process,
-            config,
-        }
-    }
-
-    fn serve(&self, has_service: bool) {
-        let new = self.config.with_extension("new");
-        fs::write(&new, resources(has_service)).unwrap();
-        fs::rename(new, &self.config).unwrap();
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// The service as xDS resources, or one that is elsewhere.

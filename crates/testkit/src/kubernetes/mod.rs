@@ -7,7 +7,6 @@
 mod http;
 mod state;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::Ca;
+use crate::{Ca, Reserved};
 use state::State;
 
 /// Something that goes wrong with the next request for a resource.
@@ -43,12 +42,20 @@ pub enum Fault {
 }
 
 /// A running API server. It stops when it is dropped.
-#[derive(Debug)]
 pub struct KubeApi {
-    address: SocketAddr,
-    is_tls: bool,
+    /// The port stays with it while it is stopped.
+    port: Reserved,
+    tls: Option<TlsAcceptor>,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for KubeApi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubeApi")
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -92,43 +99,37 @@ impl KubeApi {
     }
 
     async fn serve(tls: Option<TlsAcceptor>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let port = Reserved::new();
         let shared = Arc::new(Shared {
             state: Mutex::new(State::default()),
             changed: watch::Sender::new(0),
         });
-        let is_tls = tls.is_some();
-        let served = Arc::clone(&shared);
-        let task = tokio::spawn(async move {
-            // The connections end with the server.
-            let mut connections = tokio::task::JoinSet::new();
-            while let Ok((socket, _)) = listener.accept().await {
-                let (shared, tls) = (Arc::clone(&served), tls.clone());
-                connections.spawn(async move {
-                    socket.set_nodelay(true).unwrap();
-                    match tls {
-                        None => http::answer(socket, &shared).await,
-                        Some(tls) => match tls.accept(socket).await {
-                            Ok(socket) => http::answer(socket, &shared).await,
-                            Err(_) => Ok(()),
-                        },
-                    }
-                });
-            }
-        });
+        let task = accept(port.listen(), Arc::clone(&shared), tls.clone());
         Self {
-            address,
-            is_tls,
+            port,
+            tls,
             shared,
             task,
         }
     }
 
+    /// Ends it and all its connections, as a crash would. Its objects stay, and can be changed.
+    pub async fn stop(&mut self) {
+        self.task.abort();
+        // It was told to end, so that is no failure.
+        let _ = (&mut self.task).await;
+    }
+
+    /// Starts it again, at the same address.
+    pub fn resume(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        self.task = accept(self.port.listen(), shared, self.tls.clone());
+    }
+
     /// Its address.
     pub fn url(&self) -> String {
-        let scheme = if self.is_tls { "https" } else { "http" };
-        format!("{scheme}://{}", self.address)
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.port.address)
     }
 
     /// Creates an object, or replaces it.
@@ -207,4 +208,24 @@ impl Drop for KubeApi {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// Answers connections. They end with the task.
+fn accept(listener: TcpListener, shared: Arc<Shared>, tls: Option<TlsAcceptor>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut connections = tokio::task::JoinSet::new();
+        while let Ok((socket, _)) = listener.accept().await {
+            let (shared, tls) = (Arc::clone(&shared), tls.clone());
+            connections.spawn(async move {
+                socket.set_nodelay(true).unwrap();
+                match tls {
+                    None => http::answer(socket, &shared).await,
+                    Some(tls) => match tls.accept(socket).await {
+                        Ok(socket) => http::answer(socket, &shared).await,
+                        Err(_) => Ok(()),
+                    },
+                }
+            });
+        }
+    })
 }
