@@ -13,7 +13,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::agent::Agent;
 use crate::maps::Maps;
-use crate::metrics::{self, Scrape};
+use crate::metrics::{self, MAX_CONNECTION_ROWS, Scrape};
 use crate::model::Place;
 use crate::reconcile::Outcome;
 use crate::services::{ServiceEvent, Services};
@@ -134,8 +134,11 @@ fn obey<M: Maps>(agent: &mut Agent<M>, told: Told, journal: &mut Journal) {
         Told::Place(place) => report(&agent.move_to(place)),
         Told::Refused(source, inputs) => agent.note_refused(source, inputs),
         Told::Scrape(answer) => match metrics::read(agent) {
-            // Whoever asked may have gone.
-            Ok(scrape) => drop(answer.try_send(Box::new(scrape))),
+            Ok(scrape) => {
+                journal.report_left_out(scrape.left_out);
+                // Whoever asked may have gone.
+                drop(answer.try_send(Box::new(scrape)));
+            }
             Err(error) => warn!("the metrics cannot be read: {error}"),
         },
     }
@@ -145,12 +148,14 @@ fn obey<M: Maps>(agent: &mut Agent<M>, told: Told, journal: &mut Journal) {
 #[derive(Debug)]
 struct Journal {
     sources: Vec<(Arc<str>, Option<Arc<str>>)>,
+    has_left_out: bool,
 }
 
 impl Journal {
     fn new(names: Vec<Arc<str>>) -> Self {
         Self {
             sources: names.into_iter().map(|name| (name, None)).collect(),
+            has_left_out: false,
         }
     }
 
@@ -171,6 +176,16 @@ impl Journal {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Says once that the metrics do not show all connections.
+    fn report_left_out(&mut self, left_out: usize) {
+        if left_out > 0 && !std::mem::replace(&mut self.has_left_out, true) {
+            warn!(
+                "the metrics show the connections of {MAX_CONNECTION_ROWS} backends of frontends, and leave out \
+                 {left_out}: see crowfly_node_connections_left_out"
+            );
         }
     }
 

@@ -3,11 +3,13 @@
 use super::NodeError;
 use super::settings::LoadSettings;
 
-/// Begins to report, if that is asked for. If it is not, forgets what was reported before.
+/// Begins to report to the server of the settings, or else to the xDS server that is a source, for clusters with
+/// `lrs_server`. If there is neither, forgets what was reported before.
 pub(super) fn start(
     settings: &LoadSettings,
     maps: &crowfly_node::maps::ebpf::EbpfMaps,
     place: &crowfly_node::model::Place,
+    xds: Option<&crowfly_node::loads::LoadServer>,
 ) -> Result<
     Option<(
         crowfly_node::loads::Loads,
@@ -20,6 +22,7 @@ pub(super) fn start(
     use crowfly_node::loads::{Loads, forget_all};
 
     let mut reports = maps.reports()?;
+    let all = settings.all.unwrap_or_default();
     let bootstrap = match (&settings.server, &settings.bootstrap) {
         (Some(server), _) => {
             let server =
@@ -31,11 +34,16 @@ pub(super) fn start(
         }
         (None, Some(file)) => Bootstrap::from_file(file)?,
         (None, None) => {
-            forget_all(&mut reports)?;
-            return Ok(None);
+            let Some(xds) = xds else {
+                forget_all(&mut reports)?;
+                return Ok(None);
+            };
+            let loads = Loads::adopt(Box::new(reports), all)?;
+            let registration = loads.report_on_demand(xds)?;
+            return Ok(Some((loads, registration)));
         }
     };
-    let loads = Loads::adopt(Box::new(reports), settings.all.unwrap_or_default())?;
+    let loads = Loads::adopt(Box::new(reports), all)?;
     let registration = loads.report_to(&bootstrap)?;
     Ok(Some((loads, registration)))
 }

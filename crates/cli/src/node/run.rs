@@ -110,6 +110,7 @@ mod agent {
             &configured.settings.loads,
             &maps,
             &configured.settings.place,
+            configured.xds.as_ref(),
         )?;
         let mut agent = Agent::new(configured.services(), maps)?;
         if let Some((loads, _)) = &reports {

@@ -4,6 +4,7 @@ use std::{mem, path::PathBuf, sync::Arc};
 
 use crowfly_node::{
     file::FileSource,
+    loads::LoadServer,
     serve::Told,
     services::{ServiceEvent, Services},
 };
@@ -22,11 +23,17 @@ const ROOM: usize = 64;
 /// A task that tells services to the agent, made with the rank of its source.
 type Run = Box<dyn FnOnce(usize, mpsc::Sender<Told>) -> BoxFuture<'static, ()> + Send>;
 
+/// The sources that are servers, and the one of them that may take load reports.
+type Servers = (Vec<(SourceName, Run)>, Option<LoadServer>);
+
 /// An agent that is configured, and does nothing yet.
 pub(super) struct Configured {
     pub(super) settings: Settings,
     /// The sources, the one that wins first.
     sources: Vec<(SourceName, Run)>,
+    /// The xDS server that is a source. It may ask for load reports.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no agent runs"))]
+    pub(super) xds: Option<LoadServer>,
     /// Reads the file again.
     reread: mpsc::Sender<()>,
     /// The task that looks for changed settings in a file that is no source.
@@ -59,7 +66,8 @@ impl Configured {
             }
         }
         let mut settings = Settings::new(args, of_file);
-        sources.extend(servers(&mut settings)?);
+        let (servers, xds) = servers(&mut settings)?;
+        sources.extend(servers);
         settings::sort(&mut sources, settings.order.as_deref())?;
         if sources.is_empty() {
             return Err(NodeError::NoSource);
@@ -67,6 +75,7 @@ impl Configured {
         Ok(Self {
             settings,
             sources,
+            xds,
             reread,
             watch,
         })
@@ -113,7 +122,7 @@ impl Sources {
 }
 
 /// The sources that are servers, as far as they are configured.
-fn servers(settings: &mut Settings) -> Result<Vec<(SourceName, Run)>, NodeError> {
+fn servers(settings: &mut Settings) -> Result<Servers, NodeError> {
     let mut sources: Vec<(SourceName, Run)> = Vec::new();
     let kubernetes = mem::take(&mut settings.kubernetes);
     if let Some(source) = kubernetes.source(&settings.place)? {
@@ -125,11 +134,13 @@ fn servers(settings: &mut Settings) -> Result<Vec<(SourceName, Run)>, NodeError>
         sources.push((SourceName::Kvstore, run));
     }
     let xds = mem::take(&mut settings.xds);
+    let mut server = None;
     if let Some(source) = xds.source(&settings.place, &settings.pod_cidrs)? {
+        server = source.load_server();
         let run: Run = Box::new(|rank, tell| Box::pin(source.run(rank, tell)));
         sources.push((SourceName::Xds, run));
     }
-    Ok(sources)
+    Ok((sources, server))
 }
 
 /// Runs a source. If it ends or panics, that is a failure of it: its last services stay.

@@ -1,8 +1,13 @@
 //! Load reports: what the kernel counts arrives at a server, each connection once.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
+use crate::control::Control;
 use crate::lab::{Lab, counters};
 use crate::lrs::{Lrs, Told};
 
@@ -156,4 +161,46 @@ fn the_server_decides_and_its_streams_break() {
     }
     let truth: u64 = probe.counts("calm").iter().map(|it| it.1 as u64).sum();
     lrs.wait(|lrs| lrs.sum("default/web:80") == told(truth + 4, 0, truth + 4, 0));
+}
+
+/// N-70, N-72: the loop of the CFP: the control plane serves a service and asks for its load in the cluster, the
+/// agent routes it, and `crowfly loads` shows the connections. Nothing else says that they are to be reported.
+#[test]
+fn a_cluster_that_asks_for_its_load_gets_it() {
+    let Some(lab) = Lab::new() else { return };
+    let service = |name: &str, address: &str, more: &str| {
+        format!(
+            "- name: shop/{name}\n  cluster_ip: {address}\n  ports: [{{ port: 80, target_port: 8080 }}]\n{more}  \
+             endpoints: [{{ address: '{A}' }}]\n"
+        )
+    };
+    let web = service("web", "10.96.0.10", "  load_reports: true\n");
+    let quiet = service("quiet", "10.96.0.11", "");
+    let control = Control::start(&lab, &format!("services:\n{quiet}"));
+    let mut probe = lab.probe();
+    probe.ask(&format!("serve-tcp {A} a"));
+    let agent = lab.agent("services: []\n", &["--xds-server", &control.address]);
+    assert_eq!(probe.ask("tcp 10.96.0.11:80 3"), "a=3");
+    control.serve(&format!("services:\n{quiet}{web}"));
+    agent.wait(|view| view.frontends.len() == 2 && view.frontends.iter().all(|it| it.programmed));
+    assert_eq!(probe.ask("tcp 10.96.0.10:80 7"), "a=7");
+    let begin = Instant::now();
+    loop {
+        let output = Command::new(env!("CARGO_BIN_EXE_crowfly"))
+            .args(["loads", "--json", "--admin", &control.admin])
+            .output()
+            .unwrap();
+        let loads: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = loads["rows"].as_array().unwrap();
+        let rows = rows.iter().map(|row| {
+            let connections = &row["connections"]["opened"];
+            (row["cluster"].as_str().unwrap(), connections.as_u64())
+        });
+        let rows: Vec<_> = rows.collect();
+        if rows == [("cluster_ip:shop/web:80/TCP", Some(7))] {
+            break;
+        }
+        assert!(begin.elapsed() < 20 * SECOND, "{loads:#}\n{}", agent.log());
+        thread::sleep(Duration::from_millis(50));
+    }
 }

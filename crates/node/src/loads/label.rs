@@ -73,6 +73,10 @@ impl Labels {
         self.labels.insert(id, label);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
     pub(super) fn get(&self, id: LabelId) -> Option<&Arc<Label>> {
         self.labels.get(&id)
     }

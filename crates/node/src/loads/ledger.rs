@@ -243,6 +243,11 @@ impl<M: ReportMaps> Ledger<M> {
         self.pairs.keys()
     }
 
+    /// True if there is a label that connections are told under.
+    pub fn has_labels(&self) -> bool {
+        !self.labels.is_empty()
+    }
+
     /// The maps.
     pub fn maps(&self) -> &M {
         &self.maps

@@ -10,4 +10,4 @@ mod report;
 
 pub use label::Label;
 pub use ledger::{Ledger, forget_all};
-pub use report::{Loads, LoadsError, Registration};
+pub use report::{LoadServer, Loads, LoadsError, Registration};

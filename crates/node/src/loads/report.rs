@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crowfly_client::{LoadRegistration, SharedLoadSource, XdsClient, XdsClientError};
+use crowfly_client::{LoadRegistration, LoadWake, SharedLoadSource, XdsClient, XdsClientError};
 use crowfly_model::bootstrap::{Bootstrap, ServerConfig};
 use crowfly_names::ClusterLoad;
 use tracing::warn;
@@ -24,6 +24,17 @@ pub struct Loads {
     books: Arc<Mutex<Books>>,
     /// True if services are reported for which no source names a cluster.
     all: bool,
+    /// Wakes the client that has no stream while there is nothing to report.
+    on_demand: Arc<OnceLock<LoadWake>>,
+}
+
+/// A server that takes reports, and the client that asks it for resources too.
+#[derive(Clone, Debug)]
+pub struct LoadServer {
+    /// The client.
+    pub client: XdsClient,
+    /// The server, which is one of the client's.
+    pub server: ServerConfig,
 }
 
 /// Keeps the reports going.
@@ -64,6 +75,7 @@ impl Loads {
         Ok(Self {
             books: Arc::new(Mutex::new(Ledger::adopt(maps)?)),
             all,
+            on_demand: Arc::default(),
         })
     }
 
@@ -74,19 +86,25 @@ impl Loads {
     pub fn report_to(&self, bootstrap: &Bootstrap) -> Result<Registration, LoadsError> {
         let server = bootstrap.servers.first().ok_or(LoadsError::NoServer)?;
         let client = XdsClient::new(bootstrap)?;
-        self.report_by(&client, server)
+        let (_, reports) = client.report_loads(server, |_| Arc::new(self.clone()))?;
+        Ok(Registration {
+            _reports: reports,
+            client,
+        })
     }
 
-    /// Reports to a server of a client.
+    /// Reports to a server of a client. There is a stream only while a cluster is reported, because nobody has
+    /// said that the server takes reports until it sends one with `lrs_server`.
     ///
     /// # Errors
     /// The client cannot use the server.
-    pub fn report_by(
-        &self,
-        client: &XdsClient,
-        server: &ServerConfig,
-    ) -> Result<Registration, LoadsError> {
-        let (_, reports) = client.report_loads(server, |_| Arc::new(self.clone()))?;
+    pub fn report_on_demand(&self, to: &LoadServer) -> Result<Registration, LoadsError> {
+        let LoadServer { client, server } = to;
+        let (_, reports) = client.report_loads(server, |wake| {
+            // A second client would be told by the first.
+            let _ = self.on_demand.set(wake);
+            Arc::new(self.clone())
+        })?;
         Ok(Registration {
             _reports: reports,
             client: client.clone(),
@@ -114,6 +132,7 @@ impl Loads {
             .map(|(target, backend)| (target.address, &backend.locality))
             .collect();
         let mut books = self.lock();
+        let had_labels = books.has_labels();
         for (pair, address) in pairs {
             // One that the service does not have: a change failed, and the frontend is as it was.
             let Some(&locality) = localities.get(address) else {
@@ -127,6 +146,13 @@ impl Loads {
                 warn!("the loads of {frontend} are not safe from a restart: {error}");
             }
         }
+        self.wake_if(had_labels != books.has_labels());
+    }
+
+    fn wake_if(&self, is_changed: bool) {
+        if let Some(client) = self.on_demand.get().filter(|_| is_changed) {
+            client.wake();
+        }
     }
 
     /// True if the counters of a pair were reported as they are.
@@ -138,7 +164,10 @@ impl Loads {
     pub(crate) fn retain(&self, is_kept: impl Fn(&Pair) -> bool) -> Result<(), MapError> {
         let mut books = self.lock();
         let gone: Vec<Pair> = books.pairs().filter(|it| !is_kept(it)).copied().collect();
-        books.forget(&gone)
+        let had_labels = books.has_labels();
+        let forgotten = books.forget(&gone);
+        self.wake_if(had_labels != books.has_labels());
+        forgotten
     }
 
     /// The pairs whose numbers are in use.
@@ -155,9 +184,9 @@ impl Loads {
 pub(crate) type Paired = (Pair, SocketAddr);
 
 impl SharedLoadSource for Loads {
-    /// A stream is open while there is an agent, because connections may begin at any time.
+    /// A stream is open while a connection that is to be reported may begin.
     fn is_in_use(&self) -> bool {
-        true
+        self.on_demand.get().is_none() || self.lock().has_labels()
     }
 
     fn take(&self) -> Vec<ClusterLoad> {

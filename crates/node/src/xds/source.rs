@@ -15,6 +15,7 @@ use super::endpoints::NodeEndpoints;
 use super::join::Joiner;
 use super::listener::NodeListener;
 use super::mapping::Mapping;
+use crate::loads::LoadServer;
 use crate::serve::Told;
 use crate::services::ServiceEvent;
 
@@ -137,6 +138,13 @@ impl XdsSource {
     /// The server that is asked first, to which load is reported.
     pub fn server(&self) -> Option<&ServerConfig> {
         self.bootstrap.servers.first()
+    }
+
+    /// The client and that server.
+    pub fn load_server(&self) -> Option<LoadServer> {
+        let server = self.server()?.clone();
+        let client = self.client();
+        Some(LoadServer { client, server })
     }
 
     /// Tells the agent what the server has, until one of both is gone.

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Deserialize;
 
 /// Metrics for Prometheus.
-#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[derive(Args, Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsSettings {
     /// Serve metrics for Prometheus at http://ADDR:PORT/metrics [default: off]

@@ -120,7 +120,7 @@ impl Settings {
             xds: args.xds.clone().or(file.xds),
             machine: args.machine.clone().or(file.machine),
             loads: args.loads.clone().or(file.loads),
-            metrics: args.metrics.clone().or(file.metrics),
+            metrics: args.metrics.or(file.metrics),
             start_timeout: args.start_timeout.or(file.start_timeout),
         }
     }
