@@ -18,7 +18,7 @@ use crate::model::Place;
 use crate::reconcile::{Outcome, Reconciler};
 use crate::select::{Frontend, Without};
 use crate::services::{Change, ServiceEvent, Services};
-use crate::sockets::{self, Sockets};
+use crate::sockets::{Leaving, Sockets};
 use crate::view::{
     BackendView, ErrorView, FrontendView, LeftOutView, ShadowedView, SourceView, View,
 };
@@ -44,8 +44,11 @@ pub struct Agent<M> {
     loads: Option<Loads>,
     metrics: Metrics,
     sockets: Option<Box<dyn Sockets>>,
-    /// True if backends may have gone since sockets were looked at.
+    /// True if backends have gone since sockets were looked at.
     may_end: bool,
+    /// True if the last look at sockets was broken off.
+    looks_again: bool,
+    leaving: Leaving,
 }
 
 /// A failure of a source.
@@ -78,7 +81,10 @@ impl<M: Maps> Agent<M> {
             loads: None,
             metrics: Metrics::default(),
             sockets: None,
-            may_end: false,
+            // Backends may have gone while there was no agent.
+            may_end: true,
+            looks_again: false,
+            leaving: Leaving::default(),
         })
     }
 
@@ -117,26 +123,52 @@ impl<M: Maps> Agent<M> {
         self.sockets = Some(sockets);
     }
 
-    /// Ends the sockets whose backends are gone, once all sources were heard.
+    /// Ends the sockets whose backends are gone, once all sources were heard. A call begins to look for
+    /// them, and a later one ends those that were found.
     pub fn end_sockets(&mut self) {
-        if !self.looks_at_sockets() {
-            return;
-        }
-        self.may_end = false;
+        let must_look = self.must_look();
         let Some(sockets) = &mut self.sockets else {
             return;
         };
-        match sockets.routed() {
-            Ok(routed) => {
-                let gone = sockets::gone(routed, &self.services, &self.reconciler);
+        if must_look && !sockets.is_looking() {
+            self.may_end = false;
+            return sockets.look();
+        }
+        match sockets.found() {
+            Ok(None) => {}
+            Ok(Some(found)) => {
+                self.looks_again |= !found.is_whole;
+                let leaving = &mut self.leaving;
+                let gone = leaving.gone(found.sockets, &self.services, &self.reconciler);
                 sockets.end(gone, &self.metrics);
             }
             Err(error) => warn!("sockets to backends that are gone are not ended: {error}"),
         }
     }
 
-    fn looks_at_sockets(&self) -> bool {
+    fn must_look(&self) -> bool {
         self.may_end && self.sockets.is_some() && self.services.has_synced()
+    }
+
+    /// Takes note of backends that went, among them those that got no connections before.
+    fn note_gone(&mut self, removed: usize, changed: &BTreeSet<Frontend>) {
+        let left = self.reconciler.take_left();
+        if self.sockets.is_none() {
+            return;
+        }
+        for (frontend, backend) in left {
+            self.leaving.add(frontend, backend);
+        }
+        for frontend in changed {
+            let (services, reconciler) = (&self.services, &self.reconciler);
+            self.may_end |= self.leaving.settle(frontend, services, reconciler);
+        }
+        if removed > 0 {
+            self.may_end = true;
+            let reconciler = &self.reconciler;
+            self.leaving
+                .retain(|frontend| reconciler.is_programmed(frontend));
+        }
     }
 
     /// The counters of this agent's work.
@@ -204,8 +236,7 @@ impl<M: Maps> Agent<M> {
         let outcome = self.reconciler.reconcile();
         let mut changed = self.reconciler.take_switched();
         changed.extend(self.services.take_touched());
-        // A backend may go that got no connections any more, without a change of the route.
-        self.may_end |= outcome.removed > 0 || !changed.is_empty();
+        self.note_gone(outcome.removed, &changed);
         changed.retain(|frontend| !self.held.contains(frontend));
         if let Some(loads) = &self.loads {
             for frontend in &changed {
@@ -239,7 +270,8 @@ impl<M: Maps> Agent<M> {
     /// Tries again what failed.
     pub fn retry(&mut self) -> Outcome {
         if let Some(sockets) = &mut self.sockets {
-            self.may_end |= sockets.must_try_again();
+            self.may_end |= sockets.must_try_again() || self.looks_again;
+            self.looks_again = false;
         }
         self.reconcile()
     }
@@ -259,13 +291,18 @@ impl<M: Maps> Agent<M> {
 
     /// True if a sweep has something to delete, or sockets to look at.
     pub fn has_garbage(&self) -> bool {
-        self.reconciler.has_garbage() || self.looks_at_sockets()
+        let sockets = self.sockets.as_ref();
+        self.reconciler.has_garbage()
+            || self.must_look()
+            || sockets.is_some_and(|sockets| sockets.is_looking())
     }
 
     /// True if a change failed that is to be tried again, or the end of a socket may have.
     pub fn has_failed(&self) -> bool {
         let sockets = self.sockets.as_ref();
-        !self.reconciler.failed().is_empty() || sockets.is_some_and(|sockets| sockets.is_ending())
+        !self.reconciler.failed().is_empty()
+            || self.looks_again
+            || sockets.is_some_and(|sockets| sockets.is_ending())
     }
 
     /// The services.

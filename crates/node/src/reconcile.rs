@@ -39,6 +39,8 @@ pub struct Reconciler<M> {
     garbage: Garbage,
     /// Frontends that were switched since somebody asked.
     switched: BTreeSet<Frontend>,
+    /// Backends that frontends lead to no more, since somebody asked.
+    left: Vec<(Frontend, SocketAddr)>,
     /// Pairs that the last look at the counters could have forgotten.
     idle: HashSet<Pair>,
 }
@@ -82,6 +84,7 @@ impl<M: Maps> Reconciler<M> {
             failed: BTreeMap::new(),
             garbage: Garbage::default(),
             switched: BTreeSet::new(),
+            left: Vec::new(),
             idle: HashSet::new(),
         };
         reconciler.take_over(dump);
@@ -193,6 +196,12 @@ impl<M: Maps> Reconciler<M> {
     /// The frontends that were switched since the last call.
     pub fn take_switched(&mut self) -> BTreeSet<Frontend> {
         std::mem::take(&mut self.switched)
+    }
+
+    /// The backends that frontends lead to no more, since the last call. Frontends that were removed are not
+    /// among them.
+    pub fn take_left(&mut self) -> Vec<(Frontend, SocketAddr)> {
+        std::mem::take(&mut self.left)
     }
 
     /// The pairs of a frontend, with the addresses of their backends.
@@ -416,6 +425,9 @@ impl<M: Maps> Reconciler<M> {
         self.backends.use_all(&after.backends);
         self.programmed.insert(frontend, after.clone());
         if let Some(before) = before {
+            let left = before.backends.difference(&after.backends);
+            let left = left.filter_map(|id| self.backends.held.get(id));
+            self.left.extend(left.map(|held| (frontend, held.address)));
             self.leave(&before, Some(&after), keeps_slots);
         }
         Ok(true)

@@ -24,25 +24,28 @@ const NETLINK: (i32, i32) = (16, 4);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Ends sockets in every network namespace that a process of the cgroup is in. A thread of its own enters
-/// them one by one, and returns the sockets that could not be ended.
+/// them one by one, and returns the sockets that could not be ended. A socket of which `is_same` is false is
+/// left alone, because its program has connected it elsewhere.
 ///
 /// # Errors
 /// There is no such thread.
 pub(crate) fn end(
     cgroup: PathBuf,
     sockets: Vec<Routed>,
+    is_same: impl Fn(&Routed) -> bool + Send + 'static,
     metrics: Metrics,
 ) -> io::Result<JoinHandle<Vec<Routed>>> {
     thread::Builder::new().spawn(move || {
         let sockets = sockets.into_iter().map(|socket| (socket.cookie, socket));
         let mut work = Work {
             left: sockets.collect(),
+            ended: 0,
             failed: Vec::new(),
             problem: None,
             is_blind: false,
+            is_same,
             metrics,
         };
-        let all = work.left.len();
         for namespace in work.namespaces(&cgroup) {
             if work.left.is_empty() {
                 break;
@@ -52,24 +55,27 @@ pub(crate) fn end(
                 work.problem = Some(error);
             }
         }
-        work.report(all)
+        work.report()
     })
 }
 
 /// Sockets that are being ended.
-struct Work {
+struct Work<F> {
     /// The sockets that were not found yet, by cookie.
     left: HashMap<u64, Routed>,
+    /// The number of sockets that were ended.
+    ended: usize,
     /// The sockets that the kernel did not end.
     failed: Vec<Routed>,
     /// The last reason for that.
     problem: Option<io::Error>,
     /// True if not all sockets were seen, so those that are left may be among them.
     is_blind: bool,
+    is_same: F,
     metrics: Metrics,
 }
 
-impl Work {
+impl<F: Fn(&Routed) -> bool> Work<F> {
     /// The network namespaces of the processes of a cgroup and of those below it.
     fn namespaces(&mut self, cgroup: &Path) -> Vec<File> {
         let mut found = Vec::new();
@@ -144,9 +150,16 @@ impl Work {
         if found.protocol != protocol {
             return Ok(());
         }
+        if !(self.is_same)(&found) {
+            self.left.remove(&cookie);
+            return Ok(());
+        }
         let destroy = diag::destroy(family, protocol.number(), id);
         match ask(socket, &destroy)?.1 {
-            0 => self.metrics.sockets_ended(protocol, 1),
+            0 => {
+                self.ended += 1;
+                self.metrics.sockets_ended(protocol, 1);
+            }
             // It has ended by itself.
             libc::ENOENT => {}
             error => {
@@ -159,9 +172,9 @@ impl Work {
     }
 
     /// Says what was done, and returns the sockets that could not be ended.
-    fn report(mut self, all: usize) -> Vec<Routed> {
-        let ended = all - self.left.len() - self.failed.len();
-        if ended > 0 {
+    fn report(mut self) -> Vec<Routed> {
+        if self.ended > 0 {
+            let ended = self.ended;
             info!("{ended} sockets were ended, because their backends are gone");
         }
         if self.is_blind {

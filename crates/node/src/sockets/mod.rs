@@ -10,14 +10,15 @@ mod diag;
 #[cfg(target_os = "linux")]
 pub(crate) mod kernel;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::net::SocketAddr;
 
-use crate::maps::{MapError, Maps, Pair};
+use crate::maps::{MapError, Maps, Pair, ServiceId};
 use crate::metrics::Metrics;
 use crate::model::Protocol;
 use crate::reconcile::Reconciler;
+use crate::select::Frontend;
 use crate::services::Services;
 
 /// A connected socket that was routed.
@@ -33,13 +34,29 @@ pub struct Routed {
     pub protocol: Protocol,
 }
 
+/// The result of a look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The sockets of each pair.
+    pub sockets: BTreeMap<Pair, Vec<Routed>>,
+    /// False if sockets were closed so fast that the look was broken off. Then some may be missing.
+    pub is_whole: bool,
+}
+
 /// The sockets of the kernel.
 pub trait Sockets: fmt::Debug + Send {
-    /// The sockets that were routed and may be ended.
+    /// Begins to look for the sockets that were routed and may be ended, unless it does already. It does so
+    /// elsewhere, because there may be hundreds of thousands.
+    fn look(&mut self);
+
+    /// True from the beginning of a look until its result was taken.
+    fn is_looking(&self) -> bool;
+
+    /// The result of a look that has ended.
     ///
     /// # Errors
     /// The map cannot be read.
-    fn routed(&self) -> Result<Vec<Routed>, MapError>;
+    fn found(&mut self) -> Result<Option<Found>, MapError>;
 
     /// Ends sockets, some time from now.
     fn end(&mut self, sockets: Vec<Routed>, metrics: &Metrics);
@@ -52,39 +69,119 @@ pub trait Sockets: fmt::Debug + Send {
     fn must_try_again(&mut self) -> bool;
 }
 
-/// The sockets whose backends are gone.
-pub(crate) fn gone<M: Maps>(
-    sockets: Vec<Routed>,
-    services: &Services,
-    reconciler: &Reconciler<M>,
-) -> Vec<Routed> {
-    let mut known: HashMap<Pair, bool> = HashMap::new();
-    let mut gone = sockets;
-    gone.retain(|socket| {
-        let is_gone = || is_gone(socket, services, reconciler);
-        *known.entry(socket.pair).or_insert_with(is_gone)
-    });
-    gone
+/// Backends that get no connections any more. Most are told for a while still, because they are not ready.
+#[derive(Debug, Default)]
+pub(crate) struct Leaving(HashMap<Frontend, HashSet<SocketAddr>>);
+
+impl Leaving {
+    /// Takes note of a backend that a frontend does not lead to any more.
+    pub(crate) fn add(&mut self, frontend: Frontend, backend: SocketAddr) {
+        self.0.entry(frontend).or_default().insert(backend);
+    }
+
+    /// Looks at a frontend that has changed. Returns true if a backend of it is gone now.
+    pub(crate) fn settle<M: Maps>(
+        &mut self,
+        frontend: &Frontend,
+        services: &Services,
+        reconciler: &Reconciler<M>,
+    ) -> bool {
+        let Some(mut backends) = self.0.remove(frontend) else {
+            return false;
+        };
+        let fates = Fates::new(frontend, services, reconciler);
+        let mut is_any_gone = false;
+        backends.retain(|backend| {
+            let fate = fates.of(backend);
+            is_any_gone |= fate == Fate::Gone;
+            fate == Fate::Leaving
+        });
+        if !backends.is_empty() {
+            self.0.insert(*frontend, backends);
+        }
+        is_any_gone
+    }
+
+    /// The sockets whose backends are gone. Backends of others may be leaving since before this process.
+    pub(crate) fn gone<M: Maps>(
+        &mut self,
+        sockets: BTreeMap<Pair, Vec<Routed>>,
+        services: &Services,
+        reconciler: &Reconciler<M>,
+    ) -> Vec<Routed> {
+        let mut gone = Vec::new();
+        // Pairs are in the order of their services.
+        let mut last: Option<(ServiceId, Option<(Frontend, Fates)>)> = None;
+        for (pair, sockets) in sockets {
+            if last.as_ref().is_none_or(|last| last.0 != pair.service) {
+                let frontend = reconciler.frontend_of(pair.service).copied();
+                let fates = frontend.map(|it| (it, Fates::new(&it, services, reconciler)));
+                last = Some((pair.service, fates));
+            }
+            let known = last.as_ref().and_then(|last| last.1.as_ref());
+            for socket in sockets {
+                let fate = known.map(|(_, fates)| fates.of(&socket.backend));
+                match (fate, known) {
+                    (Some(Fate::Routed), _) => {}
+                    (Some(Fate::Leaving), Some((frontend, _))) => {
+                        self.add(*frontend, socket.backend);
+                    }
+                    _ => gone.push(socket),
+                }
+            }
+        }
+        gone
+    }
+
+    /// Forgets frontends that are gone.
+    pub(crate) fn retain(&mut self, is_known: impl Fn(&Frontend) -> bool) {
+        self.0.retain(|frontend, _| is_known(frontend));
+    }
 }
 
-fn is_gone<M: Maps>(socket: &Routed, services: &Services, reconciler: &Reconciler<M>) -> bool {
-    let Some(frontend) = reconciler.frontend_of(socket.pair.service) else {
-        return true;
-    };
-    if reconciler
-        .pairs(frontend)
-        .iter()
-        .any(|(pair, _)| *pair == socket.pair)
-    {
-        return false;
+/// The state of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It gets connections.
+    Routed,
+    /// It gets none, and is told still.
+    Leaving,
+    Gone,
+}
+
+/// The backends of a frontend.
+struct Fates {
+    routed: HashSet<SocketAddr>,
+    targets: HashSet<SocketAddr>,
+    left_out: HashSet<String>,
+}
+
+impl Fates {
+    fn new<M: Maps>(frontend: &Frontend, services: &Services, reconciler: &Reconciler<M>) -> Self {
+        let pairs = reconciler.pairs(frontend).into_iter();
+        let selection = services.selection(frontend).into_iter();
+        let mut fates = Self {
+            routed: pairs.map(|(_, address)| address).collect(),
+            targets: HashSet::new(),
+            left_out: HashSet::new(),
+        };
+        for selection in selection {
+            let targets = selection.route.targets.iter();
+            fates.targets.extend(targets.map(|target| target.address));
+            let left_out = selection.left_out.iter();
+            fates
+                .left_out
+                .extend(left_out.map(|left| left.address.clone()));
+        }
+        fates
     }
-    let Some(selection) = services.selection(frontend) else {
-        return true;
-    };
-    let address = socket.backend.to_string();
-    let mut targets = selection.route.targets.iter();
-    let mut left_out = selection.left_out.iter();
-    let is_told = targets.any(|target| target.address == socket.backend)
-        || left_out.any(|left| left.address == address);
-    !is_told
+
+    fn of(&self, backend: &SocketAddr) -> Fate {
+        if self.routed.contains(backend) {
+            return Fate::Routed;
+        }
+        let is_told =
+            self.targets.contains(backend) || self.left_out.contains(&backend.to_string());
+        if is_told { Fate::Leaving } else { Fate::Gone }
+    }
 }

@@ -1,10 +1,12 @@
 //! The map of sockets that were routed and may be ended.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
-use aya::maps::{HashMap, MapData};
+use aya::maps::{HashMap, MapData, MapInfo};
 use tracing::warn;
 
 use super::InstallError;
@@ -13,11 +15,16 @@ use super::reports::open;
 use crate::maps::{MapError, layout};
 use crate::metrics::Metrics;
 use crate::sockets::attempts::Attempts;
-use crate::sockets::{Routed, Sockets, kernel};
+use crate::sockets::{Found, Routed, Sockets, kernel};
+
+type RoutedMap = HashMap<MapData, u64, [u8; 28]>;
 
 /// The sockets of a cgroup.
 pub struct EbpfSockets {
-    routed: HashMap<MapData, u64, [u8; 28]>,
+    routed: Arc<RoutedMap>,
+    /// The most entries of the map.
+    room: usize,
+    looking: Option<JoinHandle<Result<Found, MapError>>>,
     cgroup: PathBuf,
     attempts: Attempts,
     /// The threads that end sockets.
@@ -32,8 +39,13 @@ impl fmt::Debug for EbpfSockets {
 
 impl EbpfSockets {
     pub(super) fn open(directory: &Path, cgroup: &Path) -> Result<Self, InstallError> {
+        let name = "routed";
+        let info = MapInfo::from_pin(directory.join(name));
+        let info = info.map_err(|source| InstallError::Map { name, source })?;
         Ok(Self {
-            routed: open(directory, "routed")?,
+            routed: Arc::new(open(directory, name)?),
+            room: info.max_entries() as usize,
+            looking: None,
             cgroup: cgroup.to_owned(),
             attempts: Attempts::default(),
             ending: Vec::new(),
@@ -51,11 +63,30 @@ impl EbpfSockets {
 }
 
 impl Sockets for EbpfSockets {
-    fn routed(&self) -> Result<Vec<Routed>, MapError> {
-        let entries = entries("routed", self.routed.iter())?.into_iter();
-        Ok(entries
-            .filter_map(|(cookie, value)| layout::read_routed(cookie, &value))
-            .collect())
+    fn look(&mut self) {
+        if self.is_looking() {
+            return;
+        }
+        let (routed, room) = (Arc::clone(&self.routed), self.room);
+        match thread::Builder::new().spawn(move || read(&routed, room)) {
+            Ok(thread) => self.looking = Some(thread),
+            Err(error) => warn!("sockets to backends that are gone are not ended: {error}"),
+        }
+    }
+
+    fn is_looking(&self) -> bool {
+        self.looking.is_some()
+    }
+
+    fn found(&mut self) -> Result<Option<Found>, MapError> {
+        match self.looking.take_if(|thread| thread.is_finished()) {
+            // A thread that panicked has said so.
+            Some(thread) => thread
+                .join()
+                .unwrap_or_else(|_| Ok(Found::default()))
+                .map(Some),
+            None => Ok(None),
+        }
     }
 
     fn end(&mut self, sockets: Vec<Routed>, metrics: &Metrics) {
@@ -63,7 +94,13 @@ impl Sockets for EbpfSockets {
         if now.is_empty() {
             return;
         }
-        match kernel::end(self.cgroup.clone(), now.clone(), metrics.clone()) {
+        let routed = Arc::clone(&self.routed);
+        let is_same = move |socket: &Routed| {
+            let now = routed.get(&socket.cookie, 0);
+            now.is_ok_and(|now| layout::read_routed(socket.cookie, &now) == Some(*socket))
+        };
+        let (cgroup, metrics) = (self.cgroup.clone(), metrics.clone());
+        match kernel::end(cgroup, now.clone(), is_same, metrics) {
             Ok(thread) => self.ending.push(thread),
             Err(error) => {
                 warn!("sockets to backends that are gone cannot be ended: {error}");
@@ -87,4 +124,21 @@ impl Sockets for EbpfSockets {
         }
         self.attempts.is_due()
     }
+}
+
+/// Reads the map. A socket that is closed meanwhile may make the kernel begin anew, so there is a bound.
+fn read(routed: &RoutedMap, room: usize) -> Result<Found, MapError> {
+    let mut steps = 0;
+    let all = routed.iter().take(room + 1).inspect(|_| steps += 1);
+    let all: BTreeMap<u64, [u8; 28]> = entries("routed", all)?.into_iter().collect();
+    let mut found = Found {
+        is_whole: steps <= room,
+        ..Found::default()
+    };
+    for (cookie, value) in all {
+        if let Some(socket) = layout::read_routed(cookie, &value) {
+            found.sockets.entry(socket.pair).or_default().push(socket);
+        }
+    }
+    Ok(found)
 }
