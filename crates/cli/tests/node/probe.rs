@@ -106,7 +106,8 @@ impl Probe {
             ["hold-udp", address] => {
                 let address: SocketAddr = address.parse().unwrap();
                 let socket = udp_socket(address)?;
-                socket.set_read_timeout(Some(SHORT))?;
+                // A server answers, or the socket is ended: silence is neither, however busy the machine is.
+                socket.set_read_timeout(Some(TIMEOUT))?;
                 socket.connect(address)?;
                 self.held_udp.push(socket);
                 Ok("ok".to_owned())
