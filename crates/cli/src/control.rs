@@ -49,6 +49,8 @@ A configuration:
     - { region: eu, zone: b, weight: 1, endpoints: [{ address: \"10.0.1.1:50051\" }] }
   resources:                            # anything else that xDS can say, as proto JSON
   - { \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: other }")]
+// The adapter of the conformance suite alone has no use for `--named-only`.
+#[command(group(clap::ArgGroup::new("files").args(["config", "check"]).multiple(true)))]
 pub struct ControlArgs {
     /// A YAML or JSON file, or a directory of such files
     #[arg(
@@ -117,6 +119,7 @@ pub struct ControlArgs {
         value_name = "TYPE",
         value_parser = type_url,
         value_delimiter = ',',
+        requires = "files",
         env = "CROWFLY_CONTROL_NAMED_ONLY"
     )]
     pub named_only: Vec<String>,
