@@ -22,7 +22,7 @@ fn long_name(index: usize) -> String {
     format!("{index:08}-{}", "x".repeat(1 << 20))
 }
 
-/// Ten thousand changes of names of a megabyte, all refused, each other one with a stale nonce: the
+/// A thousand changes of names of a megabyte, all refused, each other one with a stale nonce: the
 /// stream holds the newest names alone.
 #[test]
 fn changes_of_long_names_leave_nothing_behind_in_state_of_the_world() {
