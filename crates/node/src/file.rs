@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use crowfly_source::Event;
 use crowfly_source::files::Document;
-use crowfly_source::yaml::{ConfigError, ConfigErrors, Key, Node, Problem, Value, on_large_stack};
+use crowfly_source::yaml::{
+    ConfigError, ConfigErrors, Key, Node, Position, Problem, Value, on_large_stack,
+};
 
 use crate::model::{Service, ServiceName};
 use crate::services::ServiceEvent;
@@ -163,29 +165,35 @@ impl<'a> Reading<'a> {
             Value::Null => return,
             Value::Map(entries) => entries,
             _ => {
-                self.error(&document, "", "expected a mapping with `services`");
+                self.error(document.at, "", "expected a mapping with `services`");
                 return;
             }
         };
         for (key, value) in entries {
-            match (key.text.as_str(), &value.value) {
-                ("services", Value::List(items)) => {
+            if key.text != "services" {
+                self.setting(key, value);
+                continue;
+            }
+            match value.value {
+                Value::List(items) => {
                     self.contents.services.get_or_insert_default();
-                    for (index, item) in items.iter().enumerate() {
-                        self.service(item, &format!("services[{index}]"));
+                    // Each is dropped once it is read, so that the memory of one serves the next.
+                    for (index, item) in items.into_iter().enumerate() {
+                        self.service(&item, &format!("services[{index}]"));
                     }
                 }
-                ("services", Value::Null) => self.error(&value, "services", NO_LIST),
-                ("services", _) => self.error(&value, "services", "expected a list"),
-                (other, _) => {
-                    let mut known = self.contents.settings.iter();
-                    if known.any(|section| section.key.text == other) {
-                        self.error(&value, other, "it is given twice");
-                    }
-                    self.contents.settings.push(Section { key, value });
-                }
+                Value::Null => self.error(value.at, "services", NO_LIST),
+                _ => self.error(value.at, "services", "expected a list"),
             }
         }
+    }
+
+    fn setting(&mut self, key: Key, value: Node) {
+        let mut known = self.contents.settings.iter();
+        if known.any(|section| section.key.text == key.text) {
+            self.error(value.at, &key.text, "it is given twice");
+        }
+        self.contents.settings.push(Section { key, value });
     }
 
     fn service(&mut self, node: &Node, path: &str) {
@@ -230,10 +238,10 @@ impl<'a> Reading<'a> {
         });
     }
 
-    fn error(&mut self, node: &Node, path: &str, message: &str) {
+    fn error(&mut self, at: Position, path: &str, message: &str) {
         self.errors.push(ConfigError {
             file: self.file.to_owned(),
-            at: Some(node.at),
+            at: Some(at),
             path: path.to_owned(),
             message: message.to_owned(),
         });

@@ -242,7 +242,7 @@ impl ServiceEntry {
         };
         Service {
             ports: ports.collect(),
-            backends: self.endpoints.into_iter().map(Backend::from).collect(),
+            backends: backends(self.endpoints),
             preferred_source: self.preferred_source.map(Arc::from),
             remote: match self.remote_backends {
                 RemoteEntry::Ignored => RemoteBackends::Ignored,
@@ -256,8 +256,33 @@ impl ServiceEntry {
     }
 }
 
+/// The backends of a service. What is equal to that of the one before is shared, because a large file
+/// says the same ports and places for very many.
+fn backends(entries: Vec<EndpointEntry>) -> Vec<Backend> {
+    let mut backends: Vec<Backend> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let mut backend = Backend::from(entry);
+        if let Some(last) = backends.last() {
+            share(&mut backend.ports, &last.ports);
+            share(&mut backend.locality, &last.locality);
+            share(&mut backend.node, &last.node);
+            share(&mut backend.zone, &last.zone);
+            share(&mut backend.remote_cluster, &last.remote_cluster);
+        }
+        backends.push(backend);
+    }
+    backends
+}
+
+fn share<T: Clone + PartialEq>(value: &mut T, other: &T) {
+    if value == other {
+        value.clone_from(other);
+    }
+}
+
 impl From<EndpointEntry> for Backend {
-    fn from(entry: EndpointEntry) -> Self {
+    fn from(mut entry: EndpointEntry) -> Self {
+        entry.addresses.shrink_to_fit();
         let ports = entry.ports.iter().map(|port| {
             let name = PortName {
                 name: port.name.as_str().into(),
@@ -283,7 +308,10 @@ impl From<EndpointEntry> for Backend {
             },
             node: entry.node.map(Arc::from),
             // A file knows the zone of a backend alone.
-            locality: LocalityId::new("", entry.zone.as_deref().unwrap_or_default(), ""),
+            locality: match &entry.zone {
+                Some(zone) => LocalityId::new("", zone, ""),
+                None => LocalityId::default(),
+            },
             zone: entry.zone.map(Arc::from),
             remote_cluster: entry.cluster.map(Arc::from),
             hints: Hints {

@@ -182,6 +182,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
         while let Some(item) = seq.next_element()? {
             items.push(item);
         }
+        // Most lists and mappings are short, and a large file has very many of them.
+        items.shrink_to_fit();
         Ok(Value::List(items))
     }
 
@@ -194,6 +196,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
             };
             entries.push((key, value));
         }
+        entries.shrink_to_fit();
         Ok(Value::Map(entries))
     }
 }
