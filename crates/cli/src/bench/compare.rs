@@ -176,6 +176,10 @@ pub enum BenchError {
     /// The configuration of the control plane cannot be written.
     #[error("cannot write the configuration")]
     Config(#[source] std::io::Error),
+    /// The benchmark's own etcd failed.
+    #[cfg(target_os = "linux")]
+    #[error("cannot use etcd: {0}")]
+    Etcd(String),
     /// The command was ended by a signal.
     #[error("ended by a signal; everything that it made is removed")]
     Interrupted,

@@ -40,11 +40,21 @@ fn a_quick_benchmark_of_the_node_reports_every_figure_and_leaves_nothing() {
     }
     assert!(report["stream"]["ours_to_direct"]["median"].as_f64() > Some(0.0));
     assert!(report["programming"]["change_p50_us"].as_f64() > Some(0.0));
-    let file = &report["reactions"][0];
-    assert_eq!(file["source"], "file", "{report}");
-    assert_eq!(file["failed"], 0, "{report}");
-    // Files settle for 100 ms.
-    assert!(file["median_ms"].as_f64() > Some(100.0), "{report}");
+    let reactions = report["reactions"].as_array().unwrap();
+    let sources: Vec<_> = reactions.iter().map(|it| it["source"].as_str()).collect();
+    let mut expected = vec![Some("file"), Some("xds")];
+    expected.extend(has("etcd").then_some(Some("kvstore")));
+    assert_eq!(sources, expected, "{report}");
+    for reaction in reactions {
+        assert_eq!(reaction["failed"], 0, "{report}");
+    }
+    // Files settle for 100 ms. A push has no reason to wait.
+    assert!(reactions[0]["median_ms"].as_f64() > Some(100.0), "{report}");
+    assert!(reactions[1]["median_ms"].as_f64() < Some(100.0), "{report}");
+    // Never silent about a source that is missing.
+    let left_out = report["left_out"].as_array().unwrap();
+    assert_eq!(left_out.last().unwrap()["source"], "kubernetes", "{report}");
+    assert_eq!(reactions.len() + left_out.len(), 4, "{report}");
     assert!(
         report["memory"]["maps"]["svc"].as_u64() > Some(0),
         "{report}"
@@ -129,8 +139,12 @@ fn left_by(process: u32) -> Vec<String> {
 
 /// Without nft there is nothing to compare with. `CROWFLY_NODE=require` makes that a failure.
 fn has_nft() -> bool {
-    let is_there = Command::new("nft").arg("--version").output().is_ok();
+    let is_there = has("nft");
     let is_required = std::env::var("CROWFLY_NODE").is_ok_and(|value| value == "require");
     assert!(is_there || !is_required, "this test needs the program nft");
     is_there
+}
+
+fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
 }

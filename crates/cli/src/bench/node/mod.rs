@@ -4,20 +4,23 @@
 //! The three ways run in turn, in short samples, because the speed of a shared machine changes by the
 //! second. Ratios are of samples in the same round.
 
+mod etcd;
 mod nft;
 mod programming;
+mod reaction;
 mod report;
 mod rig;
 mod rounds;
 mod shape;
 
-use std::{fs, num::NonZeroUsize, thread};
+use std::{fs, num::NonZeroUsize, path::PathBuf, thread};
 
 use clap::Args;
 
 use super::BenchError;
 use crate::{output, peer::Order, sandbox, signal::Termination};
-use programming::{Memory, Programming, Reaction};
+use programming::{Memory, Programming};
+use reaction::Reactions;
 use report::{Machine, Report};
 use rig::Rig;
 use rounds::Compared;
@@ -26,7 +29,7 @@ use shape::Shape;
 /// Connections to ClusterIPs: by crowfly, by nftables as kube-proxy writes it, and direct ones
 ///
 /// Makes network namespaces and a cgroup of its own, and removes them at the end, also after Ctrl-C. It
-/// needs root and the programs ip and nft. Samples of the three ways alternate, and ratios are of
+/// needs root and the programs ip and nft; with etcd, it measures that source too. Samples of the three ways alternate, and ratios are of
 /// samples in the same round: 1.10 means a tenth slower than a direct connection.
 ///
 /// On a machine that others use, run it as `chrt -f 50 crowfly bench node`. Then its processes come
@@ -62,6 +65,10 @@ pub struct NodeBenchArgs {
     #[arg(long, env = "CROWFLY_BENCH_QUICK")]
     pub quick: bool,
 
+    /// The program etcd, for the time from a changed key to a connection [default: etcd, if it is there]
+    #[arg(long, value_name = "PROGRAM", env = "CROWFLY_BENCH_ETCD")]
+    pub etcd: Option<PathBuf>,
+
     /// Report as one JSON object
     #[arg(long, env = "CROWFLY_BENCH_JSON")]
     pub json: bool,
@@ -78,6 +85,7 @@ struct Plan {
     bytes: u64,
     /// The rounds of programming, and of changes at a source.
     repeats: usize,
+    etcd: Option<PathBuf>,
 }
 
 impl Plan {
@@ -92,6 +100,7 @@ impl Plan {
                 millis: 50,
                 bytes: 16 << 20,
                 repeats: 2,
+                etcd: args.etcd.clone(),
             };
         }
         Self {
@@ -100,6 +109,7 @@ impl Plan {
             millis: 300,
             bytes: 256 << 20,
             repeats: 5,
+            etcd: args.etcd.clone(),
         }
     }
 
@@ -172,9 +182,10 @@ async fn measure(plan: &Plan, is_quiet: bool) -> Result<Report, BenchError> {
         bytes,
     });
     let stream = stream.await?;
-    say("programming from empty, and changes ...".to_owned());
+    say("programming from empty ...".to_owned());
     let programming = Programming::measure(&mut rig, &shape, plan.repeats).await?;
-    let reactions = vec![Reaction::to_file(&mut rig, 2 * plan.repeats).await?];
+    say("changes at the sources ...".to_owned());
+    let reactions = Reactions::measure(&mut rig, 2 * plan.repeats, plan.etcd.as_deref()).await?;
     let memory = Memory::measure(&mut rig, &plan.most(10)).await?;
     let mut report = Report {
         machine,
@@ -183,7 +194,8 @@ async fn measure(plan: &Plan, is_quiet: bool) -> Result<Report, BenchError> {
         requests,
         stream,
         programming,
-        reactions,
+        reactions: reactions.measured,
+        left_out: reactions.left_out,
         memory,
     };
     report.judge();

@@ -1,6 +1,6 @@
-//! The time that changes of services take, and the memory that many of them need.
+//! The time that programming takes, and the memory that many services need.
 
-use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
 use crowfly_node::{
     agent::Agent,
@@ -15,14 +15,10 @@ use tokio::time::Instant;
 
 use super::{
     BenchError, nft,
-    rig::{Rig, Way},
-    shape::{self, FRONTEND_PORT, Shape},
+    rig::Rig,
+    shape::{self, Shape},
 };
-use crate::{
-    bench::Quartiles,
-    peer::{Order, Seen},
-    sandbox::Sandbox,
-};
+use crate::{bench::Quartiles, sandbox::Sandbox};
 
 /// The source of the measured agents.
 const SOURCE: &str = "file";
@@ -45,16 +41,6 @@ pub(super) struct Programming {
     pub(super) change_p99_us: f64,
     /// `nft -f` of such a change, median.
     pub(super) nft_change_ms: f64,
-}
-
-/// The time from a change at a source to the first connection to the new backend.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Reaction {
-    pub(super) source: &'static str,
-    pub(super) median_ms: f64,
-    pub(super) slowest_ms: f64,
-    /// Connections that failed meanwhile.
-    pub(super) failed: u64,
 }
 
 /// The memory of an agent, and of its maps in the kernel.
@@ -156,42 +142,6 @@ fn change_some(agent: &mut Agent<EbpfMaps>, shape: &Shape) -> Result<Vec<f64>, B
     Ok(times)
 }
 
-impl Reaction {
-    /// Changes the agent's file, over and over, while a client connects.
-    pub(super) async fn to_file(rig: &mut Rig, rounds: usize) -> Result<Self, BenchError> {
-        // Small, because the time to read a large file is another figure.
-        let shape = Shape {
-            services: 10,
-            backends: 3,
-        };
-        rig.route(&shape).await?;
-        let target = SocketAddr::from((Shape::frontend(0), FRONTEND_PORT));
-        let (mut times, mut failed) = (Vec::new(), 0);
-        for turn in 0..u32::try_from(rounds).unwrap_or(u32::MAX) {
-            let backends = Shape::spare_backends(turn);
-            let names = backends
-                .iter()
-                .map(|backend| format!("{backend}:{}", shape::BACKEND_PORT));
-            let names = names.collect();
-            let text = shape.file_with(0, &backends);
-            let client = rig.client(Way::Ours);
-            client.order(&Order::Until { target, names }).await?;
-            let begin = Instant::now();
-            rig.write(&text)?;
-            let seen: Seen = rig.client(Way::Ours).answer().await?;
-            times.push(millis(begin.elapsed()));
-            failed += seen.failures.values().sum::<u64>();
-        }
-        rig.stop_agent().await?;
-        Ok(Self {
-            source: SOURCE,
-            median_ms: Quartiles::of(times.iter().copied()).median,
-            slowest_ms: times.into_iter().fold(0.0, f64::max),
-            failed,
-        })
-    }
-}
-
 impl Memory {
     pub(super) async fn measure(rig: &mut Rig, shape: &Shape) -> Result<Self, BenchError> {
         rig.route(shape).await?;
@@ -221,6 +171,6 @@ fn field(status: &str, name: &str) -> f64 {
     number * 1.024
 }
 
-fn millis(duration: Duration) -> f64 {
+pub(super) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::{
-    programming::{Memory, Programming, Reaction},
+    programming::{Memory, Programming},
+    reaction::{LeftOut, Reaction},
     rounds::{Compared, Side},
 };
 
@@ -19,6 +20,8 @@ pub(super) struct Report {
     pub(super) stream: Compared,
     pub(super) programming: Programming,
     pub(super) reactions: Vec<Reaction>,
+    /// The sources whose reaction was not measured.
+    pub(super) left_out: Vec<LeftOut>,
     pub(super) memory: Memory,
 }
 
@@ -220,19 +223,7 @@ impl Report {
              one endpoint change: p50 {change_p50_us:.0} µs, p99 {change_p99_us:.0} µs; \
              nft -f {nft_change_ms:.0} ms"
         );
-        for reaction in &self.reactions {
-            let Reaction {
-                source,
-                median_ms,
-                slowest_ms,
-                failed,
-            } = reaction;
-            let _ = writeln!(
-                text,
-                "from a change of the {source} to the first connection on the new backend: \
-                 {median_ms:.1} ms (slowest {slowest_ms:.1} ms), {failed} failed connections"
-            );
-        }
+        self.write_reactions(text);
         let Memory {
             services,
             backends_each,
@@ -246,5 +237,25 @@ impl Report {
             "memory at {services} services x {backends_each} backends: agent {agent_mb:.0} MB \
              (peak {agent_peak_mb:.0} MB), maps in the kernel {maps_mb:.0} MB"
         );
+    }
+
+    fn write_reactions(&self, text: &mut String) {
+        for reaction in &self.reactions {
+            let Reaction {
+                median_ms,
+                slowest_ms,
+                failed,
+                ..
+            } = reaction;
+            let _ = writeln!(
+                text,
+                "from {} to the first connection on the new backend: {median_ms:.1} ms \
+                 (slowest {slowest_ms:.1} ms), {failed} failed connections",
+                reaction.change()
+            );
+        }
+        for LeftOut { source, reason } in &self.left_out {
+            let _ = writeln!(text, "left out: the source {source}, because {reason}");
+        }
     }
 }

@@ -126,11 +126,20 @@ impl Rig {
     /// Starts an agent with these services on empty maps. Returns the time until they are routed, which
     /// is for a whole process: programs are loaded, and the file is read.
     pub(super) async fn route(&mut self, shape: &Shape) -> Result<Duration, BenchError> {
-        self.stop_agent().await?;
         self.write(&shape.file())?;
+        self.start_agent("--config", self.config()).await
+    }
+
+    /// Starts an agent with one source on empty maps, and returns the time until it routes.
+    pub(super) async fn start_agent(
+        &mut self,
+        flag: &str,
+        source: impl Into<PathBuf>,
+    ) -> Result<Duration, BenchError> {
+        self.stop_agent().await?;
         let begin = Instant::now();
         let log = self.sandbox.folder().join("agent.log");
-        let mut words = vec!["node".into(), "--config".into(), self.config()];
+        let mut words = vec!["node".into(), flag.into(), source.into()];
         words.extend(["--cgroup".into(), self.sandbox.cgroup().to_owned()]);
         words.extend(["--pins".into(), self.sandbox.pins()]);
         words.extend(["--socket".into(), self.sandbox.socket()]);

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
+use serde_json::json;
+
 use crate::peer::Targets;
 
 /// The first ClusterIP.
@@ -11,6 +13,9 @@ const FRONTENDS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 const BACKENDS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// A backend that is in no service at first.
 const SPARE: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 1);
+
+/// The cluster whose services are in the etcd.
+pub(super) const CLUSTER: &str = "bench";
 
 pub(super) const FRONTEND_PORT: u16 = 80;
 pub(super) const BACKEND_PORT: u16 = 8080;
@@ -71,6 +76,34 @@ impl Shape {
         }
         text
     }
+}
+
+/// A service in the control plane's file.
+pub(super) fn mesh_entry(service: u32, backends: &[Ipv4Addr]) -> String {
+    let address = Shape::frontend(service);
+    let endpoint = |backend| format!("{{ address: \"{backend}:{BACKEND_PORT}\" }}");
+    let endpoints: Vec<_> = backends.iter().map(endpoint).collect();
+    format!(
+        "- name: s{service}\n  cluster_ip: {address}\n  ports: [{{ port: {FRONTEND_PORT} }}]\n  \
+         endpoints: [{}]\n",
+        endpoints.join(", ")
+    )
+}
+
+/// A service in the etcd of a ClusterMesh: its key, and its value.
+pub(super) fn mesh_key(service: u32, backends: &[Ipv4Addr]) -> (String, String) {
+    let name = format!("s{service}");
+    let at = |port: u16| json!({ "http": { "Protocol": "TCP", "Port": port } });
+    let backends = backends.iter();
+    let backends = backends.map(|backend| (backend.to_string(), at(BACKEND_PORT)));
+    let value = json!({
+        "cluster": CLUSTER, "namespace": "bench", "name": name, "clusterID": 1, "shared": true,
+        "includeExternal": true, "labels": {}, "selector": null,
+        "frontends": { Shape::frontend(service).to_string(): at(FRONTEND_PORT) },
+        "backends": backends.collect::<serde_json::Map<_, _>>(),
+    });
+    let key = format!("cilium/state/services/v1/{CLUSTER}/bench/{name}");
+    (key, value.to_string())
 }
 
 /// A service in the agent's file.
