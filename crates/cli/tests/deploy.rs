@@ -17,6 +17,7 @@ use crowfly_cli::args::Cli;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -102,12 +103,6 @@ fn the_agents_role_reads_three_kinds_and_writes_none() {
 #[test]
 fn arguments_and_variables_of_the_manifests_are_those_of_the_command() {
     let container = container(&daemon_set());
-    let probes = [container.readiness_probe, container.liveness_probe];
-    let probes = probes.map(|probe| probe.unwrap().exec.unwrap().command.unwrap());
-    for probe in probes {
-        assert_eq!(probe[0], "crowfly");
-        Cli::try_parse_from(probe).unwrap();
-    }
     let arguments = container.args.unwrap();
     let program = ["crowfly".to_owned()].into_iter();
     Cli::try_parse_from(program.chain(arguments)).unwrap();
@@ -123,6 +118,24 @@ fn arguments_and_variables_of_the_manifests_are_those_of_the_command() {
     let config: ConfigMap = typed(&manifest("configmap.yaml"));
     for variable in own.chain(config.data.unwrap().into_keys()) {
         assert!(known.contains(&variable), "{variable} is none of {known:?}");
+    }
+}
+
+/// The probes ask where the agent listens, for a page that it has: `metrics.rs` of the tests against the
+/// kernel asks for it.
+#[test]
+fn the_probes_ask_the_port_that_the_agent_is_told() {
+    let container = container(&daemon_set());
+    let mut words = container.args.unwrap().into_iter();
+    words.find(|word| word == "--metrics-listen").unwrap();
+    let listen = words.next().unwrap();
+    for probe in [container.readiness_probe, container.liveness_probe] {
+        let asked = probe.unwrap().http_get.unwrap();
+        let IntOrString::Int(port) = asked.port else {
+            panic!("a port without a number");
+        };
+        assert_eq!(format!("{}:{port}", asked.host.unwrap()), listen);
+        assert_eq!(asked.path.as_deref(), Some("/healthz"));
     }
 }
 

@@ -14,10 +14,14 @@ use crate::loads::zoned;
 
 /// The metrics, as a program asks for them.
 pub(crate) fn scrape(address: &str) -> String {
+    get(address, "/metrics")
+}
+
+fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
     )
     .unwrap();
     let mut text = String::new();
@@ -56,6 +60,8 @@ fn metrics_have_connections_sources_and_maps() {
     probe.ask("hold 10.96.0.10:80 3");
     probe.ask("let-go 1");
     agent.wait(|view| view.frontends[0].backends[0].active == 2);
+    // The page that the probes of the DaemonSet ask for.
+    assert!(get(address, "/healthz").starts_with("HTTP/1.1 200 OK"));
     let text = scrape(address);
     let labels = "service=\"default/web\",frontend=\"10.96.0.10:80/TCP\",source=\"file\",\
                   backend=\"127.0.0.1:8080\",locality=\"/a\"";
