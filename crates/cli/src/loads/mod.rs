@@ -11,3 +11,9 @@ mod view;
 
 pub use command::{LoadsArgs, run};
 pub use error::LoadsError;
+
+/// The loads as `crowfly loads --once` prints them.
+#[cfg(target_os = "linux")]
+pub(crate) fn shown(loads: &crowfly_control::loads::Loads) -> impl std::fmt::Display {
+    table::Table::new(loads, &[])
+}

@@ -6,7 +6,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpStream},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use hdrhistogram::Histogram;
@@ -86,8 +86,24 @@ pub(crate) struct Seen {
     pub(crate) answers: BTreeMap<String, u64>,
     /// Failures by their error.
     pub(crate) failures: BTreeMap<String, u64>,
+    /// The time of each failure, of [`Order::Keep`] only.
+    pub(crate) failed: Vec<Failure>,
     /// True for the last report.
     pub(crate) done: bool,
+}
+
+/// A connection that failed: when it began, and when that was known. See [`micros`].
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct Failure {
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+}
+
+/// The time in microseconds since 1970, which all processes of a machine share.
+pub(crate) fn micros() -> u64 {
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let micros = time.unwrap_or_default().as_micros();
+    u64::try_from(micros).unwrap_or(u64::MAX)
 }
 
 /// Obeys until standard input ends.
@@ -205,7 +221,13 @@ fn keep(target: SocketAddr, rps: u32, orders: &Receiver<String>) {
     let mut report = next + REPORT;
     let mut seen = Seen::default();
     loop {
-        seen.add(ask_name(target));
+        let began = micros();
+        let answer = ask_name(target);
+        if answer.is_err() {
+            let ended = micros();
+            seen.failed.push(Failure { began, ended });
+        }
+        seen.add(answer);
         next += pause;
         if next >= report {
             report += REPORT;

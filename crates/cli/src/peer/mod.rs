@@ -12,7 +12,7 @@ mod server;
 
 pub use handle::PeerError;
 
-pub(crate) use client::{Order, Sample, Seen, Targets};
+pub(crate) use client::{Failure, Order, Sample, Seen, Targets, micros};
 pub(crate) use handle::{Peer, Place};
 
 use std::{fs, fs::File, io, net::SocketAddr, path::PathBuf, thread};

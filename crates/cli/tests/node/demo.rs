@@ -8,8 +8,9 @@ use crate::lab::Lab;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_crowfly");
 
-/// A backend is killed and returns, weights change, the agent is killed and returns, and a bad file is
-/// refused. Only connections to the killed backend fail, and nothing is left on the machine.
+/// N-58, N-71: over xDS, a backend is killed and returns, weights of zones change, and the agent and the
+/// control plane are killed and return. Only connections to the killed backend fail, before it is taken
+/// out. The loads that the control planes were told are all connections, and nothing is left on the machine.
 #[test]
 fn the_demo_of_the_node_loses_no_connection_that_had_a_healthy_backend() {
     let Some(_lab) = Lab::new() else { return };
@@ -25,18 +26,24 @@ fn the_demo_of_the_node_loses_no_connection_that_had_a_healthy_backend() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{error}");
     for expected in [
-        "a2: SIGKILL; the file lists it still",
+        "a2: SIGKILL; the control plane lists it still",
         "a2: started again, and in the maps after",
         "weights: zone a 1, zone b 9; in the maps after",
+        "90 % were expected, give or take",
         "the agent: SIGKILL; programs and maps are pinned, so connections are routed on",
-        "the agent refuses it, and routes on: failed:",
+        "the control plane: SIGKILL; the agent keeps what it was told",
+        "the control plane: started again, with equal weights; in the maps after",
+        "1 client reports loads, every 1s",
         "no connection failed but on the backend that was killed, while it was listed",
     ] {
         assert!(said.contains(expected), "{expected:?} is not in:\n{said}");
     }
     let report: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     assert_eq!(report["wrong"], serde_json::json!([]), "{report}");
-    assert!(report["ok_without_agent"].as_u64() > Some(0), "{report}");
+    for counted in ["ok_without_agent", "ok_without_control_plane", "reported"] {
+        assert!(report[counted].as_u64() > Some(0), "{report}");
+    }
+    assert_eq!(report["failed"], report["failed_on_killed_backend"]);
     assert!(
         report["failed_on_killed_backend"].as_u64() > Some(0),
         "{report}"

@@ -1,8 +1,9 @@
-//! The processes of the demo: backends, the agent, the client.
+//! The processes of the demo: the control plane, backends, the agent, the client.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use crowfly_node::view::View;
+use crowfly_control::loads::Loads;
+use crowfly_node::view::{BackendView, View};
 use tokio::{
     io::AsyncReadExt,
     net::UnixStream,
@@ -11,12 +12,13 @@ use tokio::{
 };
 
 use super::{
-    services::{self, CLUSTER_IP, Endpoint},
+    services::{CLUSTER_IP, Endpoint, Service},
     tally::Tally,
 };
 use crate::{
     child::{Child, Program},
     demo::DemoError,
+    http,
     peer::{Order, Peer, PeerError, Place, Seen},
     sandbox::Sandbox,
 };
@@ -34,7 +36,10 @@ pub(super) struct Stage {
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     backends: Vec<Option<Peer>>,
     agent: Option<Child>,
-    pub(super) endpoints: Vec<Endpoint>,
+    control: Option<Child>,
+    /// The address of the control plane, and that of its admin pages. It keeps them over a restart.
+    control_at: [SocketAddr; 2],
+    pub(super) service: Service,
     program: Program,
     sandbox: Sandbox,
 }
@@ -49,21 +54,24 @@ impl Stage {
             stop: None,
             backends: Vec::new(),
             agent: None,
-            endpoints: services::endpoints(),
+            control: None,
+            control_at: [SocketAddr::from(([127, 0, 0, 1], 0)); 2],
+            service: Service::new(),
             program: Program::current()?,
             sandbox,
         };
-        for number in 0..stage.endpoints.len() {
+        for number in 0..stage.service.endpoints.len() {
             let backend = stage.backend(number).await?;
             stage.backends.push(Some(backend));
         }
-        stage.write(&services::file(&stage.endpoints))?;
+        stage.write()?;
+        stage.start_control().await?;
         stage.start_agent().await?;
         Ok(stage)
     }
 
     async fn backend(&self, number: usize) -> Result<Peer, DemoError> {
-        let Endpoint { name, address, .. } = &self.endpoints[number];
+        let Endpoint { name, address, .. } = &self.service.endpoints[number];
         let place = Place::of(self.sandbox.path_of(NAMESPACE));
         let (peer, _) = Peer::serve(&place, *address, Some(name), 4).await?;
         Ok(peer)
@@ -135,7 +143,13 @@ impl Stage {
     /// Starts the agent, and waits until it routes.
     pub(super) async fn start_agent(&mut self) -> Result<(), DemoError> {
         let log = self.sandbox.folder().join("agent.log");
-        let mut words = vec!["node".into(), "--config".into(), self.config()];
+        let control = self.control_at[0].to_string();
+        let mut words = vec![
+            "node".into(),
+            "--xds-server".into(),
+            PathBuf::from(&control),
+        ];
+        words.extend(["--load-report-server".into(), control.into()]);
         words.extend(["--cgroup".into(), self.sandbox.cgroup().to_owned()]);
         words.extend(["--pins".into(), self.sandbox.pins()]);
         words.extend(["--socket".into(), self.sandbox.socket()]);
@@ -145,37 +159,73 @@ impl Stage {
         Ok(())
     }
 
-    fn config(&self) -> PathBuf {
-        self.sandbox.folder().join("node.yaml")
+    /// Ends the control plane as a crash would.
+    pub(super) async fn kill_control(&mut self) -> Result<(), DemoError> {
+        match self.control.take() {
+            Some(mut control) => Ok(control.kill().await?),
+            None => Ok(()),
+        }
     }
 
-    /// Replaces the agent's file by a rename.
-    pub(super) fn write(&self, text: &str) -> Result<(), DemoError> {
+    /// Starts the control plane, at the addresses that it had.
+    pub(super) async fn start_control(&mut self) -> Result<(), DemoError> {
+        let log = self.sandbox.folder().join("control.log");
+        let [listen, admin] = self.control_at.map(|address| address.to_string());
+        let mut words = vec!["control".into(), "--config".into(), self.config()];
+        words.extend(["--listen".into(), listen.into()]);
+        words.extend(["--admin".into(), admin.into()]);
+        words.extend(["--load-report-interval".into(), "1s".into()]);
+        let mut control = self.program.spawn("control", words, Some(&log))?;
+        let listen = control.announced("listening on").await?;
+        let admin = control.announced("admin on http://").await?;
+        self.control_at = [listen, admin];
+        self.control = Some(control);
+        Ok(())
+    }
+
+    /// The loads that the control plane was told.
+    pub(super) async fn loads(&self) -> Result<Loads, DemoError> {
+        let page = http::get(&self.control_at[1], "/loads").await;
+        let page = page.map_err(|error| DemoError::Admin(io::Error::other(error)))?;
+        serde_json::from_slice(&page).map_err(|error| DemoError::Admin(error.into()))
+    }
+
+    fn config(&self) -> PathBuf {
+        self.sandbox.folder().join("mesh.yaml")
+    }
+
+    /// Replaces the control plane's file by a rename.
+    pub(super) fn write(&self) -> Result<(), DemoError> {
         let new = self.sandbox.folder().join("new");
+        let text = self.service.file();
         let written = fs::write(&new, text).and_then(|()| fs::rename(new, self.config()));
         written.map_err(DemoError::Config)
     }
 
-    /// Writes the endpoints as they are, and waits until the agent routes so. Returns the time, or
-    /// `None` if that took too long.
+    /// Writes the service as it is, and waits until the agent routes so. Returns the time, or `None` if
+    /// that took too long.
     pub(super) async fn apply(&self) -> Result<Option<Duration>, DemoError> {
-        self.write(&services::file(&self.endpoints))?;
-        let listed = self.endpoints.iter().filter(|endpoint| endpoint.is_listed);
-        let wanted: Vec<_> = listed.map(|it| (it.address, it.weight)).collect();
+        self.write()?;
+        self.routed().await
+    }
+
+    /// Waits until the agent routes as the file says.
+    pub(super) async fn routed(&self) -> Result<Option<Duration>, DemoError> {
+        let wanted = self.service.shares();
         self.until(|view| {
-            let frontends = view.frontends.iter();
-            let backends = frontends.flat_map(|frontend| &frontend.backends);
             let is_synced = view.sources.iter().all(|source| source.status == "synced");
-            is_synced
-                && backends
-                    .map(|it| (it.address, it.weight))
-                    .eq(wanted.iter().copied())
+            let found: Vec<_> = backends(view).collect();
+            let is_so = |&(address, share): &(SocketAddr, f64)| {
+                let mut found = found.iter();
+                found.any(|it| it.address == address && (it.share - share).abs() < 1e-3)
+            };
+            is_synced && found.len() == wanted.len() && wanted.iter().all(is_so)
         })
         .await
     }
 
     /// Waits until the agent's state is as wanted.
-    pub(super) async fn until(
+    async fn until(
         &self,
         is_wanted: impl Fn(&View) -> bool,
     ) -> Result<Option<Duration>, DemoError> {
@@ -207,4 +257,10 @@ impl Stage {
         let socket = self.sandbox.socket();
         format!("crowfly node services --socket {}", socket.display())
     }
+}
+
+/// The backends that get connections.
+pub(super) fn backends(view: &View) -> impl Iterator<Item = &BackendView> {
+    let frontends = view.frontends.iter();
+    frontends.flat_map(|frontend| &frontend.backends)
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::peer::Seen;
+use crate::peer::{Failure, Seen};
 
 /// The counts, which the client's reports add to.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,8 @@ pub(super) struct Tally {
 pub(super) struct Counts {
     pub(super) by_backend: BTreeMap<String, u64>,
     pub(super) failures: BTreeMap<String, u64>,
+    /// The same failures, each with its time.
+    pub(super) failed: Vec<Failure>,
 }
 
 impl Tally {
@@ -29,6 +31,7 @@ impl Tally {
         for (error, count) in seen.failures {
             *counts.failures.entry(error).or_default() += count;
         }
+        counts.failed.extend(seen.failed);
     }
 
     pub(super) fn now(&self) -> Counts {
@@ -44,6 +47,10 @@ impl Counts {
 
     pub(super) fn failed(&self) -> u64 {
         self.failures.values().sum()
+    }
+
+    pub(super) fn sent(&self) -> u64 {
+        self.ok() + self.failed()
     }
 
     pub(super) fn of(&self, backend: &str) -> u64 {
