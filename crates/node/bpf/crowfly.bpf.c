@@ -297,6 +297,12 @@ static __always_inline int may_be_ended(__u32 protocol)
 	return protocol == IPPROTO_UDP || ends_tcp;
 }
 
+// Whatever ends_tcp says, because programs with another value may have added the socket.
+static __always_inline void forget(__u64 socket)
+{
+	bpf_map_delete_elem(&routed, &socket);
+}
+
 static __always_inline int same(const struct address *a, const struct address *b)
 {
 	// Not memcmp: clang would call a function that does not exist here.
@@ -434,10 +440,7 @@ static __always_inline enum verdict connect_to(struct bpf_sock_addr *ctx, struct
 		end(now, ctx->protocol == IPPROTO_TCP && now->state == OPENED);
 		if (verdict != CHOSEN) {
 			bpf_sk_storage_delete(&conn, sk);
-			if (may_be_ended(ctx->protocol)) {
-				__u64 socket = bpf_get_socket_cookie(ctx);
-				bpf_map_delete_elem(&routed, &socket);
-			}
+			forget(bpf_get_socket_cookie(ctx));
 			return verdict;
 		}
 	}
@@ -672,10 +675,7 @@ int crowfly_sock_release(struct bpf_sock *ctx)
 		return PROCEED;
 	if (was->state == OPENED)
 		end(was, ctx->protocol == IPPROTO_TCP);
-	if (may_be_ended(ctx->protocol)) {
-		__u64 socket = bpf_get_socket_cookie(ctx);
-		bpf_map_delete_elem(&routed, &socket);
-	}
+	forget(bpf_get_socket_cookie(ctx));
 	return PROCEED;
 }
 
@@ -712,10 +712,7 @@ int crowfly_sockops(struct bpf_sock_ops *ctx)
 			add_one(&counters->established);
 	} else if (ctx->args[1] == BPF_TCP_CLOSE) {
 		end(is, is->state == CONNECTING);
-		if (ends_tcp) {
-			__u64 socket = bpf_get_socket_cookie(ctx);
-			bpf_map_delete_elem(&routed, &socket);
-		}
+		forget(bpf_get_socket_cookie(ctx));
 	}
 	return 1;
 }
