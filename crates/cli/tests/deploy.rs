@@ -159,6 +159,11 @@ fn the_agent_is_given_the_rights_that_the_check_asks_for() {
     let added: BTreeSet<_> = added.map(|name| format!("CAP_{name}")).collect();
     let needed = crowfly_node::check::rights().map(str::to_owned).collect();
     assert_eq!(added, needed);
+    // The manifest says what it does without.
+    let text = fs::read_to_string(root().join("deploy/kubernetes/daemonset.yaml")).unwrap();
+    for right in crowfly_node::check::socket_rights() {
+        assert!(text.contains(right), "{right}");
+    }
 }
 
 /// The image is built with a Rust that the command supports, from files that are in the context.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::maps::ebpf;
+use crate::sockets::kernel::hides_processes;
 
 /// The oldest kernel whose programs may set the error of `connect()` (`bpf_set_retval`).
 const OLDEST_KERNEL: (u32, u32) = (5, 18);
@@ -16,11 +17,17 @@ const OLDEST_KERNEL: (u32, u32) = (5, 18);
 const RIGHTS: [(&str, u32); 3] = [("CAP_BPF", 39), ("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38)];
 const SYS_ADMIN: u32 = 21;
 
-/// One thing that routing needs.
+/// The rights that the end of sockets in other network namespaces needs besides: to enter them (`setns`), and
+/// to open those of other users' processes (`/proc/PID/ns/net`).
+const SOCKET_RIGHTS: [(&str, u32); 2] = [("CAP_SYS_ADMIN", SYS_ADMIN), ("CAP_SYS_PTRACE", 19)];
+
+/// One thing that routing needs, or a part of the agent that routing does not need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Its name: `kernel`, `cgroup`, `bpffs`, `privileges` or `programs`.
+    /// Its name: `kernel`, `cgroup`, `bpffs`, `privileges`, `programs` or `sockets`.
     pub name: &'static str,
+    /// True if nothing is routed without it.
+    pub needed: bool,
     /// True if it is as it should be.
     pub ok: bool,
     /// The state that was found.
@@ -41,12 +48,23 @@ pub fn check(cgroup: &Path, pins: &Path) -> Vec<Finding> {
     if findings.iter().all(|finding| finding.ok) {
         findings.push(programs(pins));
     }
+    findings.push(sockets(cgroup));
     findings
+}
+
+/// Finds out if sockets whose backend is gone can be ended in all network namespaces of a cgroup.
+pub fn sockets(cgroup: &Path) -> Finding {
+    ends_sockets(&read("/proc/self/status"), hides_processes(cgroup))
 }
 
 /// The names of the capabilities that an agent needs.
 pub fn rights() -> impl Iterator<Item = &'static str> {
     RIGHTS.iter().map(|(name, _)| *name)
+}
+
+/// The names of the capabilities that the end of sockets in other network namespaces needs besides.
+pub fn socket_rights() -> impl Iterator<Item = &'static str> {
+    SOCKET_RIGHTS.iter().map(|(name, _)| *name)
 }
 
 /// The root of the first cgroup2 file system that is mounted.
@@ -71,6 +89,7 @@ fn kernel(release: &str) -> Finding {
     let (major, minor) = OLDEST_KERNEL;
     Finding {
         name: "kernel",
+        needed: true,
         ok: version.is_some_and(|version| version >= OLDEST_KERNEL),
         found: release.to_owned(),
         fix: Some(format!("run Linux {major}.{minor} or newer")),
@@ -114,6 +133,7 @@ fn in_file_system(
     };
     Finding {
         name,
+        needed: true,
         ok,
         found,
         fix: Some(fix),
@@ -121,15 +141,21 @@ fn in_file_system(
     .unless_ok()
 }
 
-fn privileges(status: &str) -> Finding {
+/// The bits of the capabilities in a `/proc/PID/status`.
+fn capabilities(status: &str) -> u64 {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    let bits = effective.unwrap_or_default();
+    effective.unwrap_or_default()
+}
+
+fn privileges(status: &str) -> Finding {
+    let bits = capabilities(status);
     let has = |bit: u32| bits >> bit & 1 == 1 || bits >> SYS_ADMIN & 1 == 1;
     let missing = RIGHTS.iter().filter(|(_, bit)| !has(*bit));
     let missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
     Finding {
         name: "privileges",
+        needed: true,
         ok: missing.is_empty(),
         found: match missing.is_empty() {
             true => rights().collect::<Vec<_>>().join(", "),
@@ -140,10 +166,36 @@ fn privileges(status: &str) -> Finding {
     .unless_ok()
 }
 
+fn ends_sockets(status: &str, hides_processes: bool) -> Finding {
+    let bits = capabilities(status);
+    let missing = SOCKET_RIGHTS.iter().filter(|(_, bit)| bits >> bit & 1 == 0);
+    let mut missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
+    if hides_processes {
+        missing.push("sight of all processes (hostPID)");
+    }
+    Finding {
+        name: "sockets",
+        needed: false,
+        ok: missing.is_empty(),
+        found: match missing.is_empty() {
+            true => "those of gone backends are ended in all network namespaces".to_owned(),
+            false => format!(
+                "those of gone backends are not ended in other network namespaces: no {}",
+                missing.join(" and no ")
+            ),
+        },
+        fix: Some(
+            "routing works without; to end them, give the agent these rights as well".to_owned(),
+        ),
+    }
+    .unless_ok()
+}
+
 fn programs(pins: &Path) -> Finding {
     let loaded = ebpf::try_load(pins);
     Finding {
         name: "programs",
+        needed: true,
         ok: loaded.is_ok(),
         found: match &loaded {
             Ok(()) => "the kernel takes them".to_owned(),
@@ -237,6 +289,21 @@ mod tests {
             privileges("CapEff:\t0000000000200000\n").ok,
             "CAP_SYS_ADMIN"
         );
+    }
+
+    #[test]
+    fn rights_to_end_sockets_are_named_and_not_needed() {
+        let none = ends_sockets("CapEff:\t000000c000001000\n", true);
+        assert_eq!((none.ok, none.needed), (false, false));
+        let all = "no CAP_SYS_ADMIN and no CAP_SYS_PTRACE and no sight of all processes (hostPID)";
+        assert!(none.found.ends_with(all), "{}", none.found);
+        let hidden = ends_sockets("CapEff:\t0000000000280000\n", true);
+        assert!(
+            hidden
+                .found
+                .ends_with("no sight of all processes (hostPID)")
+        );
+        assert!(ends_sockets("CapEff:\t0000000000280000\n", false).ok);
     }
 
     #[test]

@@ -39,7 +39,11 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, NodeError> {
         output::line(serde_json::to_string_pretty(&findings)?);
     } else {
         for finding in &findings {
-            let mark = if finding.ok { "ok  " } else { "FAIL" };
+            let mark = match (finding.ok, finding.needed) {
+                (true, _) => "ok  ",
+                (false, true) => "FAIL",
+                (false, false) => "WARN",
+            };
             output::line(format_args!(
                 "{mark} {:<10} {}",
                 finding.name,
@@ -50,10 +54,12 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, NodeError> {
             }
         }
     }
-    Ok(match findings.iter().all(|finding| finding.ok) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    Ok(
+        match findings.iter().all(|finding| finding.ok || !finding.needed) {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        },
+    )
 }
 
 #[cfg(target_os = "linux")]

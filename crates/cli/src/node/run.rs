@@ -82,7 +82,7 @@ mod agent {
     };
     use tokio::net::{UnixListener, UnixStream};
     use tokio::sync::oneshot;
-    use tracing::info;
+    use tracing::{info, warn};
 
     use super::super::{NodeError, loads, machine, sources::Configured};
     use crate::{
@@ -117,6 +117,10 @@ mod agent {
             agent.report_loads(loads.clone());
         }
         agent.watch_sockets(sockets);
+        let ending = crowfly_node::check::sockets(&settings.cgroup);
+        if !ending.ok {
+            warn!("sockets: {}", ending.found);
+        }
 
         let patience = configured.settings.start_timeout;
         let (ready, mut is_ready) = oneshot::channel();

@@ -21,6 +21,9 @@ use crate::model::Protocol;
 /// `AF_NETLINK`, and its protocol `NETLINK_SOCK_DIAG`.
 const NETLINK: (i32, i32) = (16, 4);
 
+/// The number that `cgroup.procs` has for a process that the reader does not see.
+const HIDDEN: &str = "0";
+
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Ends sockets in every network namespace that a process of the cgroup is in. A thread of its own enters
@@ -80,28 +83,26 @@ impl<F: Fn(&Routed) -> bool> Work<F> {
     fn namespaces(&mut self, cgroup: &Path) -> Vec<File> {
         let mut found = Vec::new();
         let mut known = HashSet::new();
-        let mut folders = vec![cgroup.to_owned()];
-        while let Some(folder) = folders.pop() {
-            let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-            for process in processes.lines() {
-                let namespace = File::open(format!("/proc/{process}/ns/net"));
-                match namespace.and_then(|namespace| Ok((namespace.metadata()?, namespace))) {
-                    Ok((metadata, namespace)) => {
-                        if known.insert((metadata.dev(), metadata.ino())) {
-                            found.push(namespace);
-                        }
-                    }
-                    // A process that has ended meanwhile has no sockets.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => {
-                        self.is_blind = true;
-                        self.problem = Some(error);
+        for process in processes(cgroup) {
+            if process == HIDDEN {
+                self.is_blind = true;
+                self.problem = Some(io::Error::other("not all processes are visible (hostPID)"));
+                continue;
+            }
+            let namespace = File::open(format!("/proc/{process}/ns/net"));
+            match namespace.and_then(|namespace| Ok((identity(&namespace)?, namespace))) {
+                Ok((identity, namespace)) => {
+                    if known.insert(identity) {
+                        found.push(namespace);
                     }
                 }
+                // A process that has ended meanwhile has no sockets.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    self.is_blind = true;
+                    self.problem = Some(error);
+                }
             }
-            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-            let below = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
-            folders.extend(below.map(|entry| entry.path()));
         }
         found
     }
@@ -111,7 +112,11 @@ impl<F: Fn(&Routed) -> bool> Work<F> {
     /// # Errors
     /// The namespace cannot be entered, or the kernel does not answer.
     fn end_in(&mut self, namespace: &File) -> io::Result<()> {
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        let own = File::open("/proc/thread-self/ns/net")?;
+        // The right to enter is not needed where this thread is already.
+        if identity(&own)? != identity(namespace)? {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        }
         let socket = Socket::new(
             Domain::from(NETLINK.0),
             Type::DGRAM,
@@ -186,6 +191,31 @@ impl<F: Fn(&Routed) -> bool> Work<F> {
         }
         self.failed
     }
+}
+
+/// The processes of a cgroup and of those below it.
+fn processes(cgroup: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![cgroup.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        found.extend(processes.lines().map(str::to_owned));
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let below = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
+        folders.extend(below.map(|entry| entry.path()));
+    }
+    found
+}
+
+/// True if processes of a cgroup are in PID namespaces that this process does not see.
+pub(crate) fn hides_processes(cgroup: &Path) -> bool {
+    processes(cgroup).iter().any(|process| process == HIDDEN)
+}
+
+/// The numbers by which a namespace is known.
+fn identity(namespace: &File) -> io::Result<(u64, u64)> {
+    let metadata = namespace.metadata()?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// Sends a request, and reads to the end of its answer.
