@@ -65,9 +65,15 @@ pub(super) struct Labels {
 }
 
 impl Labels {
+    /// Takes note of a number that stands for a label. The label may be lost, because long names are not
+    /// stored; another label must not get its number all the same.
+    pub(super) fn in_use(&mut self, id: LabelId) {
+        self.last = self.last.max(id.0);
+    }
+
     /// Takes note of a label that the map has.
     pub(super) fn found(&mut self, id: LabelId, label: Label) {
-        self.last = self.last.max(id.0);
+        self.in_use(id);
         let label = Arc::new(label);
         self.ids.insert(Arc::clone(&label), id);
         self.labels.insert(id, label);
@@ -143,5 +149,14 @@ mod tests {
         assert_eq!(label(&"x".repeat(MAX_LABEL), None).to_bytes(), None);
         assert_eq!(label("a\0b", None).to_bytes(), None);
         assert_eq!(Label::from_bytes(b"\xff\0\0\0\0\0"), None);
+    }
+
+    /// N-72: a number of a label that is lost is not given to another one.
+    #[test]
+    fn a_number_in_use_is_not_given_again() {
+        let mut labels = Labels::default();
+        labels.found(LabelId(6), label("web", None));
+        labels.in_use(LabelId(7));
+        assert_eq!(labels.add(&label("other", None)).0, LabelId(8));
     }
 }

@@ -49,6 +49,7 @@ impl<M: ReportMaps> Ledger<M> {
         }
         let mut pairs = HashMap::new();
         for (pair, stored) in maps.reported()? {
+            labels.in_use(stored.label);
             let now = counters.get(&pair).copied().unwrap_or_default();
             // Counters that are below what was told have begun anew.
             let is_older = now.opened < stored.opened || now.closed < stored.closed;
