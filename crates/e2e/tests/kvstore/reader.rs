@@ -47,6 +47,7 @@ impl Reader {
             while !is_so(&self.services) {
                 match self.told.recv().await.expect("the source runs") {
                     Told::Services(rank, events) => drop(self.services.handle(rank, events)),
+                    Told::Refused(rank, _) => assert_eq!(rank, KVSTORE),
                     other => panic!("{other:?}"),
                 }
             }

@@ -106,14 +106,17 @@ impl Interest {
 
     fn subscribe_to_all(&mut self, resources: Option<&NamedResources>) {
         self.unanswered = true;
+        let lingering = mem::take(&mut self.lingering);
         for name in resources.into_iter().flat_map(NamedResources::keys) {
             if !self.wants(name) {
-                self.differs.insert(Arc::clone(name), None);
+                // A response in flight may give it to the client. It is then told if the resource goes.
+                let has = lingering.contains(name).then(Arc::default);
+                self.differs.insert(Arc::clone(name), has);
             }
             self.look_at(name, Reason::Listed);
         }
         // Of the names that the client was sent and that no longer exist it is told.
-        for name in mem::take(&mut self.lingering) {
+        for name in lingering {
             if resources.is_none_or(|resources| !resources.contains_key(&name)) {
                 self.look_at(&name, Reason::Listed);
                 self.differs.insert(name, Some(Arc::default()));

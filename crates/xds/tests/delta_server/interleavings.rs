@@ -66,6 +66,24 @@ proptest! {
     }
 }
 
+/// A name is left and comes back by a wildcard while its resource is in flight. If the resource goes before the
+/// answer to the wildcard, the client has it and must be told.
+#[test]
+fn a_resource_in_flight_that_goes_after_a_wildcard_is_told() {
+    let mut world = World::new();
+    world.take(Step::Serve([[0; 4], [0, 0, 0, 1]]));
+    world.take(Step::Subscribe(EDS, "d"));
+    world.take(Step::ToServer);
+    world.take(Step::Respond);
+    world.take(Step::Unsubscribe(EDS, "d"));
+    world.take(Step::Subscribe(EDS, "*"));
+    world.take(Step::ToServer);
+    world.take(Step::ToServer);
+    world.take(Step::Serve([[0; 4], [0; 4]]));
+    world.settle();
+    world.check();
+}
+
 struct World {
     snapshot: Arc<Snapshot>,
     server: DeltaSubscription,
