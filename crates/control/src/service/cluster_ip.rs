@@ -63,7 +63,7 @@ pub(crate) enum TrafficDistribution {
     PreferSameNode,
 }
 
-/// Whether a client returns to the endpoint that it used last, and for how long.
+/// The affinity of clients: a client returns to the endpoint that it used last, for a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientIpAffinity {
     Off,

@@ -10,7 +10,7 @@ use crate::model::Place;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// What the cluster knows about the node.
+/// The facts about the node that the cluster knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// Its name and zone.

@@ -1,4 +1,4 @@
-//! What objects ask for and this agent does not do. It is said, because silence would look like consent.
+//! Wishes of objects that this agent does not follow. They are said, because silence would look like consent.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -27,7 +27,7 @@ const AFFINITY: &str = "service.cilium.io/affinity";
 pub struct ReadService {
     /// The service. Its slices have its backends.
     pub service: Service,
-    /// What it asks for in vain.
+    /// The wishes of the service that are not followed.
     pub notes: Vec<Note>,
 }
 

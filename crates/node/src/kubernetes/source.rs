@@ -97,7 +97,7 @@ impl KubernetesSource {
         self.server.address()
     }
 
-    /// What the cluster knows about the node, as it changes.
+    /// The facts about the node that the cluster knows, as they change.
     pub fn node_facts(&self) -> watch::Receiver<NodeFacts> {
         self.facts.subscribe()
     }

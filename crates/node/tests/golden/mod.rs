@@ -24,7 +24,7 @@ use crowfly_source::Event;
 const TABLE: &str = "\n--- table\n";
 const SOURCE: &str = "--- source ";
 
-/// What a file says.
+/// A situation, as a golden file describes it.
 pub(crate) struct Situation {
     place: Place,
     /// The name and the services of each source.

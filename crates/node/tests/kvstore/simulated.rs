@@ -14,7 +14,7 @@ pub(crate) struct Simulated {
     mesh: Mesh,
     now: Instant,
     followed: BTreeSet<Bytes>,
-    /// What happened while there is no connection, in order.
+    /// The changes while there is no connection, in order.
     missed: Option<Vec<(Bytes, News)>>,
     /// Prefixes that were never listed, because there was no connection.
     unlisted: BTreeSet<Bytes>,
@@ -97,7 +97,7 @@ impl Simulated {
         }
     }
 
-    /// What was said since the last time.
+    /// The lines for the log since the last time.
     pub(crate) fn take(&mut self) -> (Vec<Note>, Vec<ServiceEvent>) {
         (
             std::mem::take(&mut self.notes),

@@ -176,7 +176,7 @@ impl Follower {
         self.actions.pop_front()
     }
 
-    /// What there is to tell, by prefix.
+    /// The news that were not told yet, by prefix.
     pub(super) fn take_news(&mut self) -> Vec<(Bytes, News)> {
         std::mem::take(&mut self.news)
     }

@@ -69,7 +69,7 @@ pub enum Object<K> {
 /// A word about the objects of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen<K> {
-    /// What every source says.
+    /// An event, as every source has them.
     Event(Event<ObjectKey, Object<K>>),
     /// The watch that had failed goes on where it was cut off. Nothing was missed, so that no listing
     /// follows.

@@ -22,7 +22,7 @@ use crate::Event;
 /// The time that a listing may go without an object.
 const LISTING: Duration = Duration::from_secs(60);
 
-/// What to watch, and how.
+/// The selection and the settings of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchOptions {
     /// Objects with these labels alone, in the words of `kubectl get --selector`.
