@@ -38,6 +38,8 @@ const MAX_BDP: u32 = 16 * 1024 * 1024;
 /// The size of the table for the server's headers. It is the default of HPACK, and our SETTINGS do not
 /// change it.
 const HEADER_TABLE_SIZE: usize = 4096;
+/// The room for a header block, so that that of a usual request is allocated once.
+const USUAL_BLOCK: usize = 256;
 
 /// The state of a connection.
 #[derive(Debug)]
@@ -152,7 +154,7 @@ impl Core {
             has_sender: true,
             has_receiver: true,
         };
-        let mut block = BytesMut::new();
+        let mut block = BytesMut::with_capacity(USUAL_BLOCK);
         head::encode_request(request, &mut self.encoder, &mut block);
         put_header_block(self.output.frames(), id, is_ended, &block);
         self.begins_stream = true;

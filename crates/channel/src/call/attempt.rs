@@ -106,7 +106,7 @@ impl Attempt {
         let transport = self.token.transport();
         let request = || {
             let head = decision.head_for(transport.hostname(), previous_attempts);
-            head.map(|()| self.record.metered(body.attempt()))
+            (head, self.record.metered(body.attempt()))
         };
         let response = transport.send_with(request);
         let what = || format!("a response from {}", self.address());

@@ -3,9 +3,11 @@
 //! It is made from one configuration and kept for all attempts. A call that was routed stays with its
 //! cluster, its filters and its retry policy even if the routes change (gRFC A31).
 
+use std::borrow::Cow;
+
 use http::request::Parts;
 use http::uri::{PathAndQuery, Scheme, Uri};
-use http::{HeaderMap, HeaderValue, Method, Request, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Version, header};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -75,24 +77,26 @@ impl Decision {
     }
 
     /// The head of an attempt that is sent now to an endpoint of this host name: it tells the server how
-    /// much time is left, and how many attempts were made before this one (gRFC A6).
+    /// much time is left, and how many attempts were made before this one (gRFC A6). A first attempt without
+    /// a deadline borrows the head of the call, because a copy would cost several allocations.
     pub(super) fn head_for(
         &self,
         hostname: Option<&CallAuthority>,
         previous_attempts: u32,
-    ) -> Request<()> {
-        let mut head = self.head.clone();
+    ) -> Cow<'_, Request<()>> {
+        let mut head = Cow::Borrowed(&self.head);
         if self.routed.forward.auto_host_rewrite
             && let Some(hostname) = hostname
         {
-            hostname.rewrite(&mut head);
+            hostname.rewrite(head.to_mut());
         }
         if previous_attempts > 0 {
-            head.headers_mut()
-                .insert(PREVIOUS_ATTEMPTS, previous_attempts.into());
+            let headers = head.to_mut().headers_mut();
+            headers.insert(PREVIOUS_ATTEMPTS, previous_attempts.into());
         }
         if let Some(left) = self.deadline.header() {
-            head.headers_mut().insert(deadline::HEADER, left);
+            let headers = head.to_mut().headers_mut();
+            headers.insert(deadline::HEADER, left);
         }
         head
     }
@@ -122,6 +126,7 @@ fn head(channel: &ChannelContext, mut request: Parts) -> Result<Request<()>, Sta
         .or_insert(USER_AGENT);
     let mut head = Request::new(());
     *head.method_mut() = Method::POST;
+    *head.version_mut() = Version::HTTP_2;
     *head.uri_mut() = uri;
     *head.headers_mut() = request.headers;
     // It may be that of a call to this program, whose metadata the program hands on.

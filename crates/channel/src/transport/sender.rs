@@ -2,6 +2,7 @@
 //!
 //! A call does this from its own task, so that a unary call needs neither a queue nor a task of its own.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -78,14 +79,15 @@ impl Sender {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.send_with(|| request).await
+        self.send_with(|| owned(request)).await
     }
 
-    /// Sends a request as [`send`](Self::send) does. The request is made when its turn has come, so that
-    /// it can say how much time is left.
-    pub async fn send_with<B>(
+    /// Sends a request as [`send`](Self::send) does. Head and body are made when the request's turn has come,
+    /// so that the head can say how much time is left. The head may be borrowed, because it is only read: a
+    /// call keeps its own for further attempts.
+    pub async fn send_with<'a, B>(
         &self,
-        request: impl FnOnce() -> Request<B>,
+        request: impl FnOnce() -> (Cow<'a, Request<()>>, B),
     ) -> Result<Response<ResponseBody>, SendError>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -104,13 +106,13 @@ impl Sender {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.send_for(Purpose::HealthCheck, || request).await
+        self.send_for(Purpose::HealthCheck, || owned(request)).await
     }
 
-    async fn send_for<B>(
+    async fn send_for<'a, B>(
         &self,
         purpose: Purpose,
-        request: impl FnOnce() -> Request<B>,
+        request: impl FnOnce() -> (Cow<'a, Request<()>>, B),
     ) -> Result<Response<ResponseBody>, SendError>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -118,11 +120,9 @@ impl Sender {
     {
         let state = &self.inner.state;
         let permit = state.permit(purpose).await?;
-        let (mut head, body) = request().into_parts();
-        head.version = Version::HTTP_2;
-        head.uri = with_scheme(head.uri, &self.inner.scheme);
+        let (head, body) = request();
         let is_bodiless = body.is_end_stream();
-        let (response, stream) = self.open(&Request::from_parts(head, ()), is_bodiless)?;
+        let (response, stream) = self.open(head, is_bodiless)?;
         let mut pump = if is_bodiless {
             None
         } else {
@@ -164,11 +164,21 @@ impl Sender {
 
     fn open(
         &self,
-        head: &Request<()>,
+        mut head: Cow<'_, Request<()>>,
         end_of_stream: bool,
     ) -> Result<(HeadFuture, SendStream), SendError> {
-        let Inner { client, state, .. } = &*self.inner;
-        client.open(head, end_of_stream).map_err(|error| {
+        let Inner {
+            client,
+            state,
+            scheme,
+        } = &*self.inner;
+        if head.version() != Version::HTTP_2 {
+            *head.to_mut().version_mut() = Version::HTTP_2;
+        }
+        if let Some(uri) = with_scheme(head.uri(), scheme) {
+            *head.to_mut().uri_mut() = uri;
+        }
+        client.open(&head, end_of_stream).map_err(|error| {
             if matches!(error, OpenError::IdsExhausted) {
                 state.handle_ids_exhausted();
             }
@@ -198,15 +208,20 @@ impl Sender {
     }
 }
 
-/// A URI with this scheme. A URI that has it already, or none at all, stays as it is.
-fn with_scheme(uri: Uri, scheme: &Scheme) -> Uri {
+fn owned<'a, B>(request: Request<B>) -> (Cow<'a, Request<()>>, B) {
+    let (head, body) = request.into_parts();
+    (Cow::Owned(Request::from_parts(head, ())), body)
+}
+
+/// The URI with this scheme; `None` if it has it already, or has none at all.
+fn with_scheme(uri: &Uri, scheme: &Scheme) -> Option<Uri> {
     if uri.scheme().is_none_or(|present| present == scheme) {
-        return uri;
+        return None;
     }
     let mut parts = uri.clone().into_parts();
     parts.scheme = Some(scheme.clone());
     // It fails for URIs without an authority or a path, which are left to the check of the request.
-    Uri::from_parts(parts).unwrap_or(uri)
+    Uri::from_parts(parts).ok()
 }
 
 impl fmt::Debug for Sender {
@@ -255,9 +270,10 @@ mod tests {
         let sender = Sender::new(client, state.clone(), Scheme::HTTP);
 
         let head = Request::get("http://payments/").body(()).unwrap();
-        let _last = sender.open(&head, true).unwrap();
+        let head = Cow::Borrowed(&head);
+        let _last = sender.open(head.clone(), true).unwrap();
         assert!(sender.is_open());
-        let error = sender.open(&head, true).unwrap_err();
+        let error = sender.open(head, true).unwrap_err();
         assert_eq!(error.kind(), SendErrorKind::NeverSent);
         assert_eq!(*state.closing(), Some(Closing::Draining(None)));
         assert!(!sender.is_open());
