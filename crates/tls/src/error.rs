@@ -33,6 +33,9 @@ pub enum TlsError {
         /// The reason.
         source: rustls::Error,
     },
+    /// CAs with which certificates of clients cannot be verified.
+    #[error("CA certificates of clients: {0}")]
+    ClientVerifier(#[source] rustls::server::VerifierBuilderError),
     /// Settings that rustls does not accept.
     #[error("TLS settings: {0}")]
     Config(#[source] rustls::Error),

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{ClientConfig, Error};
 
 use crate::reason::{reason, rustls_error};
 
-const ALPN_H2: &[u8] = b"h2";
+pub(crate) const ALPN_H2: &[u8] = b"h2";
 
 /// Makes settings offer HTTP/2, and nothing else, by ALPN. If they do so already, the same object is
 /// returned, without a copy.

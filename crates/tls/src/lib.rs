@@ -1,4 +1,4 @@
-//! The TLS client of all parts of Crowfly.
+//! The TLS of all parts of Crowfly.
 //!
 //! The xDS client and the channel make TLS connections for different reasons, but by the same rules.
 //! The rules are here once, because a rule in two places can be forgotten in one of them:
@@ -7,7 +7,8 @@
 //! - roots are the system's or given ones, and no roots at all are an error ([`Roots`]);
 //! - certificates on disk may change while connections use them ([`FileSource`]);
 //! - a server proves its host name, or one of the names that xDS expects ([`ServerCheck`]);
-//! - a server that does not choose HTTP/2 by ALPN is refused ([`connect`]).
+//! - a server that does not choose HTTP/2 by ALPN is refused ([`connect`]);
+//! - a server that knows the CA of its clients refuses those without a certificate ([`ServerFiles`]).
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -36,6 +37,7 @@ mod provider;
 mod reason;
 mod roots;
 mod san;
+mod server;
 mod server_name;
 
 pub use error::TlsError;
@@ -46,4 +48,5 @@ pub use provider::{install_default_provider, provider};
 pub use reason::{is_told_by_server, reason};
 pub use roots::Roots;
 pub use san::{SanMatcher, sans_of};
+pub use server::{ServerFiles, ServerSource, accept, client_names};
 pub use server_name::{host, server_name};

@@ -123,6 +123,10 @@ impl Identity {
         })?;
         Ok(Self(Arc::new(certified)))
     }
+
+    pub(crate) fn certified_key(&self) -> &Arc<CertifiedKey> {
+        &self.0
+    }
 }
 
 impl PartialEq for Identity {

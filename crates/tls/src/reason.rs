@@ -25,6 +25,27 @@ pub fn reason(error: &io::Error) -> String {
     }
 }
 
+/// The reason why the handshake with a client failed, in words for the operator of the server.
+pub(crate) fn client_reason(error: &io::Error) -> String {
+    match rustls_error(error) {
+        Some(Error::AlertReceived(alert)) => {
+            format!("the client refuses our certificate or settings (alert {alert:?})")
+        }
+        Some(Error::InvalidCertificate(error)) => invalid(error),
+        Some(Error::InvalidMessage(_)) => {
+            "the client does not speak TLS: does it speak plaintext?".to_owned()
+        }
+        Some(Error::NoApplicationProtocol) => "the client does not offer h2 by ALPN".to_owned(),
+        Some(Error::NoCertificatesPresented) => {
+            "the client presented no certificate, and one is required".to_owned()
+        }
+        None if error.kind() == ErrorKind::UnexpectedEof => {
+            "the client closed the connection during the handshake".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
 const CLOSED: &str = "the server closed the connection";
 
 /// True if the server itself said what is wrong, by an alert.
