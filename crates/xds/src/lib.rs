@@ -39,7 +39,7 @@ pub use snapshot::{
     DuplicateName, NamedResources, Snapshot, SnapshotBuilder, SnapshotResource, TypeSnapshot,
 };
 pub use subscription::{
-    DeltaSubscription, RequestOutcome, Response, ServerHalf, StreamSettings, Subscription,
+    DeltaSubscription, Held, RequestOutcome, Response, ServerHalf, StreamSettings, Subscription,
 };
 
 /// The type URL of the wrapper that names a resource whose message does not.

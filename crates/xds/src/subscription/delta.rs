@@ -16,7 +16,7 @@ use super::interest::{Batch, Interest};
 use super::lifetime;
 use super::response::Response;
 use super::{
-    ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, WILDCARD, endpoints_of,
+    Held, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, WILDCARD, endpoints_of,
 };
 use crate::session::Protocol;
 use crate::snapshot::{Snapshot, changed_names};
@@ -36,6 +36,7 @@ pub struct DeltaSubscription {
     /// The clusters that were sent before the first request of the client for endpoints.
     early_clusters: BTreeSet<Arc<str>>,
     responses: u64,
+    was_answer_alone: bool,
     /// The time that the driver told last; `None` without a clock.
     now: Option<Instant>,
 }
@@ -55,6 +56,7 @@ impl DeltaSubscription {
             types: BTreeMap::new(),
             early_clusters: BTreeSet::new(),
             responses: 0,
+            was_answer_alone: false,
             now: None,
         }
     }
@@ -75,9 +77,13 @@ impl DeltaSubscription {
         let type_url = mem::take(&mut request.type_url);
         let nonce = mem::take(&mut request.response_nonce);
         let error = request.error_detail.take();
+        let names_nothing = request.resource_names_subscribe.is_empty()
+            && request.resource_names_unsubscribe.is_empty();
         let first = self.take_names(&type_url, request);
         let interest = self.types.entry(type_url.clone()).or_default();
-        match (interest.answered(&nonce), error) {
+        let answered = interest.answered(&nonce);
+        self.was_answer_alone = answered.is_some() && names_nothing;
+        match (answered, error) {
             (Some(version), None) => RequestOutcome::Ack { type_url, version },
             (Some(version), Some(error)) => RequestOutcome::Nack {
                 type_url,
@@ -237,6 +243,14 @@ impl ServerHalf for DeltaSubscription {
 
     fn handle_request(&mut self, request: DeltaDiscoveryRequest) -> RequestOutcome {
         self.handle_request(request)
+    }
+
+    fn was_answer_alone(&self) -> bool {
+        self.was_answer_alone
+    }
+
+    fn held(&self) -> Held {
+        Held::of(self.types.values().map(|of| of.held()))
     }
 
     fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {

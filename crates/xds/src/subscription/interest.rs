@@ -32,6 +32,11 @@ const MAX_IN_FLIGHT: usize = 256;
 pub(super) struct Interest {
     wildcard: bool,
     names: BTreeSet<Arc<str>>,
+    /// The bytes of `names`.
+    name_bytes: usize,
+    /// The bytes that the client says it has from a stream before. They count until it was told
+    /// what became of them, because the names may be inventions.
+    claimed_bytes: usize,
     /// The version that the client was sent or said it has, of each wanted name of which that is
     /// not the version in the snapshot. `None` means that the client has no such resource. Refused
     /// versions count as sent, so that they are not sent again.
@@ -70,6 +75,11 @@ pub(super) struct Batch {
 }
 
 impl Interest {
+    /// The number of names that the client asked for, and the bytes that are held for it.
+    pub(super) fn held(&self) -> (usize, usize) {
+        (self.names.len(), self.name_bytes + self.claimed_bytes)
+    }
+
     /// Takes the versions that the client says it has. Only the first request for a type on a
     /// stream may say so (xDS protocol: Incremental xDS).
     pub(super) fn continue_from(&mut self, versions: impl IntoIterator<Item = (String, String)>) {
@@ -78,6 +88,7 @@ impl Interest {
             if !self.wants(&name) {
                 continue;
             }
+            self.claimed_bytes += name.len() + version.len();
             let name: Arc<str> = Arc::from(&*name);
             // The reason is not `Asked`, because that would send a version that the client already
             // has.
@@ -101,7 +112,10 @@ impl Interest {
         if !self.wants(&name) {
             self.differs.insert(Arc::clone(&name), None);
         }
-        self.names.insert(name);
+        let bytes = name.len();
+        if self.names.insert(name) {
+            self.name_bytes += bytes;
+        }
     }
 
     fn subscribe_to_all(&mut self, resources: Option<&NamedResources>) {
@@ -135,6 +149,7 @@ impl Interest {
         let Some(name) = self.names.take(&*same_spelling(name)) else {
             return;
         };
+        self.name_bytes -= name.len();
         if self.wildcard {
             self.look_at(&name, Reason::Asked);
             return;
@@ -236,6 +251,7 @@ impl Interest {
         if !removals_wait {
             batch.removed = self.drain_gone();
         }
+        self.settle_claims();
         // Envoy's start waits for the first answer to a wildcard, even if that is "nothing".
         let first_answer = self.unanswered && self.gone.is_empty();
         // Otherwise the removals are sent later in a response of their own, which answers it.
@@ -328,7 +344,15 @@ impl Interest {
             self.differs.remove(&name);
             names.push(name);
         }
+        self.settle_claims();
         names
+    }
+
+    /// Forgets the claims of the client once it was told of all of them.
+    fn settle_claims(&mut self) {
+        if self.pending.is_empty() && self.gone.is_empty() {
+            self.claimed_bytes = 0;
+        }
     }
 }
 

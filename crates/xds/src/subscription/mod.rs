@@ -62,6 +62,11 @@ pub trait ServerHalf {
     fn node(&self) -> Option<&Node>;
     /// Takes a request, and returns its meaning.
     fn handle_request(&mut self, request: Self::Request) -> RequestOutcome;
+    /// True if the last request did nothing but answer a response, and was the first to answer it.
+    /// There are no more of these than responses, so a server need not limit them.
+    fn was_answer_alone(&self) -> bool;
+    /// The amount that the stream holds because the client asked for it.
+    fn held(&self) -> Held;
     /// Serves from `snapshot` from now on.
     fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>);
     /// Tells the time. Without it nothing is due by time alone.
@@ -75,6 +80,43 @@ pub trait ServerHalf {
     fn node_in(request: &Self::Request) -> Option<&Node>;
     /// The type that a request is about.
     fn type_of(request: &mut Self::Request) -> &mut String;
+}
+
+/// The amount that a stream holds because its client asked for it. A server compares it with its
+/// limits after each request.
+///
+/// ```
+/// use std::sync::Arc;
+/// use crowfly_xds::{Held, ServerHalf, Snapshot, Subscription};
+/// use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+///
+/// let mut stream = Subscription::new(Arc::new(Snapshot::default()));
+/// stream.handle_request(DiscoveryRequest {
+///     type_url: "type.googleapis.com/x.Y".into(),
+///     resource_names: vec!["ab".into(), "c".into()],
+///     ..Default::default()
+/// });
+/// assert_eq!(stream.held(), Held { types: 1, names: 2, bytes: 3 });
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// The number of types.
+    pub types: usize,
+    /// The number of names of the type that has most of them.
+    pub names: usize,
+    /// The bytes of the names of all types.
+    pub bytes: usize,
+}
+
+impl Held {
+    /// The sum over all types, each with its number of names and their bytes.
+    fn of(types: impl Iterator<Item = (usize, usize)>) -> Self {
+        types.fold(Self::default(), |held, (names, bytes)| Self {
+            types: held.types + 1,
+            names: held.names.max(names),
+            bytes: held.bytes + bytes,
+        })
+    }
 }
 
 /// The meaning of a request.

@@ -18,7 +18,7 @@ use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use super::missing::{self, not_found};
 use super::response::{Form, Response, Sent};
 use super::{
-    ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, endpoints_of, lifetime,
+    Held, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, endpoints_of, lifetime,
 };
 use crate::session::Protocol;
 use crate::snapshot::{Snapshot, SnapshotResource, changed_names};
@@ -41,6 +41,7 @@ pub struct Subscription {
     /// The types that the client asked for. They are boxed, because a map reserves room for many.
     types: BTreeMap<String, Box<Interest>>,
     responses: u64,
+    was_answer_alone: bool,
     /// The time that the driver told last; `None` without a clock.
     now: Option<Instant>,
 }
@@ -69,6 +70,7 @@ impl Subscription {
             node: None,
             types: BTreeMap::new(),
             responses: 0,
+            was_answer_alone: false,
             now: None,
         }
     }
@@ -83,6 +85,7 @@ impl Subscription {
         if self.node.is_none() {
             self.node = request.node;
         }
+        self.was_answer_alone = false;
         let legacy_wildcard = self.settings.has_legacy_wildcard(&request.type_url);
         let interest = self.types.entry(request.type_url.clone()).or_default();
         if interest.is_stale(&request.response_nonce) {
@@ -91,6 +94,7 @@ impl Subscription {
             };
         }
         let is_nack = request.error_detail.is_some();
+        let is_first_answer = interest.awaits_answer && !request.response_nonce.is_empty();
         // A NACK without a nonce must not make the server send the refused version again.
         if request.response_nonce.is_empty() && !is_nack {
             interest.start_over(request.version_info.clone());
@@ -98,7 +102,8 @@ impl Subscription {
             interest.awaits_answer = false;
         }
         // A NACK may change the names too, so they are taken from every request.
-        interest.set_names(request.resource_names, legacy_wildcard);
+        let has_changed = interest.set_names(request.resource_names, legacy_wildcard);
+        self.was_answer_alone = is_first_answer && !has_changed;
         match request.error_detail {
             Some(error) => RequestOutcome::Nack {
                 type_url: request.type_url,
@@ -268,6 +273,14 @@ impl ServerHalf for Subscription {
 
     fn handle_request(&mut self, request: DiscoveryRequest) -> RequestOutcome {
         self.handle_request(request)
+    }
+
+    fn was_answer_alone(&self) -> bool {
+        self.was_answer_alone
+    }
+
+    fn held(&self) -> Held {
+        Held::of(self.types.values().map(|of| of.held()))
     }
 
     fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {

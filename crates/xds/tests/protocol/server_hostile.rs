@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::Endpoints;
 use crowfly_testkit::builders::{Resources, endpoints};
-use crowfly_xds::{DeltaSubscription, Snapshot, Subscription};
+use crowfly_xds::{DeltaSubscription, Held, ServerHalf, Snapshot, Subscription};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use envoy_types::pb::google::rpc::Status;
 
@@ -119,4 +119,81 @@ fn wildcard_in_delta_holds_no_state_for_what_it_was_sent() {
     });
     assert!(held.bytes_current < 2_048, "{held:?}");
     drop(stream);
+}
+
+/// The account of a delta stream follows its names: those that are subscribed to, and those that the
+/// client says it has until it was told what became of them.
+#[test]
+fn what_a_delta_stream_holds_is_counted() {
+    let mut server = DeltaSubscription::new(served());
+    let request = |subscribe: &[&str], unsubscribe: &[&str]| DeltaDiscoveryRequest {
+        type_url: Endpoints::TYPE_URL.to_owned(),
+        resource_names_subscribe: subscribe.iter().map(ToString::to_string).collect(),
+        resource_names_unsubscribe: unsubscribe.iter().map(ToString::to_string).collect(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let held = |types, names, bytes| Held {
+        types,
+        names,
+        bytes,
+    };
+    let mut first = request(&["*", "abc", "abc", "de"], &["no"]);
+    first.initial_resource_versions = [("invented".to_owned(), "12".to_owned())].into();
+    server.handle_request(first);
+    assert_eq!(server.held(), held(1, 2, 5 + 10));
+    while server.poll_response().is_some() {}
+    assert_eq!(server.held(), held(1, 2, 5));
+    server.handle_request(request(&[], &["abc", "abc"]));
+    assert_eq!(server.held(), held(1, 1, 2));
+    server.handle_request(DeltaDiscoveryRequest {
+        type_url: "type.googleapis.com/x.Y".to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    });
+    assert_eq!(server.held(), held(2, 1, 2));
+}
+
+/// A request that does nothing but answer a response is known, once for each response. All others
+/// are the client's own doing.
+#[test]
+fn answers_are_told_from_requests_of_the_clients_own() {
+    let mut sotw = Subscription::new(served());
+    let ask = |names: &[&str], nonce: &str| DiscoveryRequest {
+        type_url: Endpoints::TYPE_URL.to_owned(),
+        resource_names: names.iter().map(ToString::to_string).collect(),
+        response_nonce: nonce.to_owned(),
+        ..DiscoveryRequest::default()
+    };
+    sotw.handle_request(ask(&["a"], ""));
+    assert!(!sotw.was_answer_alone());
+    let nonce = sotw.poll_response().unwrap().nonce().to_owned();
+    for (names, nonce, expected) in [
+        (&["a"][..], "stale", false),
+        (&["a"][..], &*nonce, true),
+        (&["a"][..], &*nonce, false),
+        (&["a", "b"][..], &*nonce, false),
+    ] {
+        sotw.handle_request(ask(names, nonce));
+        assert_eq!(sotw.was_answer_alone(), expected, "{names:?} {nonce}");
+    }
+
+    let mut delta = DeltaSubscription::new(served());
+    let ask = |subscribe: &[&str], nonce: &str| DeltaDiscoveryRequest {
+        type_url: Endpoints::TYPE_URL.to_owned(),
+        resource_names_subscribe: subscribe.iter().map(ToString::to_string).collect(),
+        response_nonce: nonce.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    delta.handle_request(ask(&["a"], ""));
+    assert!(!delta.was_answer_alone());
+    let first = delta.poll_response().unwrap().nonce().to_owned();
+    delta.handle_request(ask(&[], "stale"));
+    assert!(!delta.was_answer_alone());
+    delta.handle_request(ask(&[], &first));
+    assert!(delta.was_answer_alone());
+    delta.handle_request(ask(&[], &first));
+    assert!(!delta.was_answer_alone());
+    delta.handle_request(ask(&["a"], ""));
+    let second = delta.poll_response().unwrap().nonce().to_owned();
+    delta.handle_request(ask(&["b"], &second));
+    assert!(!delta.was_answer_alone());
 }

@@ -19,6 +19,8 @@ use crate::snapshot::{NamedResources, SnapshotResource, TypeSnapshot};
 pub(super) struct Interest {
     wildcard: bool,
     names: BTreeSet<Arc<str>>,
+    /// The bytes of `names`.
+    name_bytes: usize,
     /// True once a request had a name. An empty list of names means "everything" only before that.
     has_named: bool,
     /// The version of each resource that was sent and is still wanted. Refused versions are
@@ -128,9 +130,14 @@ impl Interest {
         self.pending = Pending::All;
     }
 
-    /// Takes the names of a request. An empty list is a wildcard only at first, and only if
-    /// `legacy_wildcard` allows it.
-    pub(super) fn set_names(&mut self, names: Vec<String>, legacy_wildcard: bool) {
+    /// The number of names that the client asked for, and their bytes.
+    pub(super) fn held(&self) -> (usize, usize) {
+        (self.names.len(), self.name_bytes)
+    }
+
+    /// Takes the names of a request, and returns true if they changed. An empty list is a wildcard
+    /// only at first, and only if `legacy_wildcard` allows it.
+    pub(super) fn set_names(&mut self, names: Vec<String>, legacy_wildcard: bool) -> bool {
         let means_all = names.is_empty() && !self.has_named && legacy_wildcard;
         self.has_named |= !names.is_empty();
         let mut named = BTreeSet::new();
@@ -138,8 +145,10 @@ impl Interest {
             named.insert(self.shared(&name));
         }
         let wildcard = means_all || named.contains(WILDCARD);
-        if wildcard != self.wildcard || named != self.names {
+        let has_changed = wildcard != self.wildcard || named != self.names;
+        if has_changed {
             self.pending = Pending::All;
+            self.name_bytes = named.iter().map(|name| name.len()).sum();
         }
         self.wildcard = wildcard;
         self.names = named;
@@ -150,6 +159,7 @@ impl Interest {
         self.leaving
             .retain(|name, _| wildcard || names.contains(name));
         self.told_missing.retain(|name| names.contains(name));
+        has_changed
     }
 
     /// Sends `name` again although it has not changed, if it was sent.
