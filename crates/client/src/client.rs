@@ -62,6 +62,8 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) bootstrap: Arc<Bootstrap>,
+    /// The node of the bootstrap, with the features that the settings add.
+    node: Arc<Node>,
     settings: Settings,
     pub(crate) readings: Readings,
     /// The readings of the resources of each server, which know the server.
@@ -93,6 +95,7 @@ impl Common {
         }
         Self {
             readings: settings.read(settings.features.clone()),
+            node: settings.features.announced_by(&bootstrap.node),
             bootstrap,
             settings,
             by_server,
@@ -192,7 +195,7 @@ impl XdsClient {
             };
             let identity = Identity {
                 target: Arc::clone(&inner.target),
-                node: Arc::clone(&inner.common.bootstrap.node),
+                node: Arc::clone(&inner.common.node),
                 recorder: inner.recorder.clone(),
             };
             Ok((link, identity))
@@ -212,7 +215,7 @@ impl XdsClient {
 
     /// The node that the client sends to its servers.
     pub fn node(&self) -> &Node {
-        &self.inner.common.bootstrap.node
+        &self.inner.common.node
     }
 
     /// The client's cache: every watched resource with its state, ordered by type and name.
@@ -381,7 +384,7 @@ impl XdsClientBuilder {
         let (configs, authorities) = self.servers()?;
         let uniform = common.settings.data_error_handling;
         let session = |config: &&ServerConfig| SessionConfig {
-            node: Arc::clone(&common.bootstrap.node),
+            node: Arc::clone(&common.node),
             protocol: protocol(config),
             data_errors: data_errors(config, uniform),
             readings: common.readings_of(config),

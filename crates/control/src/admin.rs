@@ -30,7 +30,7 @@ crowfly control plane
 /healthz   200 while it serves
 /metrics   for Prometheus
 /snapshot  what is served, and what came of the last reload (JSON; secrets are left out)
-           ?type=Cluster&name=payments shows a part of it
+           ?type=Cluster&name=payments shows a part of it, and ?view=canary what the clients of a view get
 /clients   who is connected, and what they accepted and refused (JSON)
 /loads     the calls, errors and drops that clients report, by service and locality (JSON)
 ";
@@ -91,7 +91,19 @@ async fn snapshot(
     let Query(filter) = filter.map_err(|error| (error.status(), format!("{error}\n")))?;
     let absent = (StatusCode::NOT_FOUND, format!("{filter}\n"));
     let last_reload = last_reload(&admin.store);
-    let dump = Dump::new(admin.store.snapshot(), filter, last_reload).ok_or(absent)?;
+    let snapshot = match &filter.view {
+        Some(view) => {
+            let no_view = || {
+                (
+                    StatusCode::NOT_FOUND,
+                    format!("there is no view {view:?}\n"),
+                )
+            };
+            admin.store.snapshot_of_view(view).ok_or_else(no_view)?
+        }
+        None => admin.store.snapshot(),
+    };
+    let dump = Dump::new(snapshot, filter, last_reload).ok_or(absent)?;
     let (sender, pieces) = mpsc::channel(1);
     tokio::spawn(send(dump, sender));
     Ok((JSON, Body::from_stream(ReceiverStream::new(pieces))))

@@ -18,16 +18,8 @@ use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::udp_proxy_c
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 
-/// The names by which agents introduce themselves: ours, and that of Cilium's xDS client.
-const USER_AGENTS: [&str; 2] = ["crowfly-node", "cilium-agent"];
-
-/// True if a client that introduces itself by this name is a node agent.
-pub(crate) fn is_agent(user_agent: &str) -> bool {
-    USER_AGENTS.contains(&user_agent)
-}
-
 /// The snapshot that agents are served, and the indexes that are needed to follow the next change.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct AgentView {
     /// The snapshot that the view was made from.
     of: Arc<Snapshot>,

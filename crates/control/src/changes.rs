@@ -3,14 +3,17 @@
 //! Clients lose the resources that are removed, and all endpoints of a service that has none left.
 //! An operator must be told of both, even if the file asks for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_xds::{Snapshot, SnapshotResource};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use prost::Message;
+
+use crate::views::ServedView;
 
 /// The largest number of names that a log line lists.
 const SHOWN: usize = 10;
@@ -42,6 +45,8 @@ pub struct Changes {
     /// Services that lost all endpoints, as a whole or in a locality; with the number of endpoints
     /// lost.
     emptied: BTreeMap<String, usize>,
+    /// The names of the views that are new, gone or different.
+    views: Vec<String>,
 }
 
 impl Changes {
@@ -61,6 +66,25 @@ impl Changes {
             }
         }
         changes
+    }
+
+    /// The changes, with those from the views `before` to the views `after`.
+    pub(crate) fn with_views(mut self, before: &[ServedView], after: &[ServedView]) -> Self {
+        let of =
+            |views: &[ServedView], name: &str| views.iter().position(|view| &*view.name == name);
+        let names: BTreeSet<&Arc<str>> = [before, after]
+            .into_iter()
+            .flatten()
+            .map(|view| &view.name)
+            .collect();
+        let differs = |name: &&Arc<str>| {
+            let [old, new] =
+                [before, after].map(|views| of(views, name).map(|at| (at, &views[at])));
+            old != new
+        };
+        let changed = names.into_iter().filter(differs);
+        self.views = changed.map(ToString::to_string).collect();
+        self
     }
 
     /// True if the two snapshots are equal.
@@ -103,6 +127,10 @@ impl fmt::Display for Changes {
             let had = |(name, count): (&String, &usize)| format!("{name} (had {count})");
             let names = some(self.emptied.iter().map(had), self.emptied.len());
             write!(f, ", without endpoints {}: {names}", self.emptied.len())?;
+        }
+        if !self.views.is_empty() {
+            let names = some(self.views.iter().cloned(), self.views.len());
+            write!(f, ", views changed {}: {names}", self.views.len())?;
         }
         Ok(())
     }

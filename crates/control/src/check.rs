@@ -33,6 +33,6 @@ pub fn check(config: &Path, allow_empty: bool) -> Result<(Snapshot, Vec<String>)
             .collect(),
         Err(reason) => vec![Event::Failed(reason)],
     };
-    let snapshot = configuration.follow(events)?;
-    Ok((snapshot, configuration.warnings()))
+    let desired = configuration.follow(events)?;
+    Ok((desired.snapshot, configuration.warnings()))
 }

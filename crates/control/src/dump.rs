@@ -21,6 +21,8 @@ const PIECE: usize = 64 << 10;
 pub(crate) struct Filter {
     r#type: Option<String>,
     name: Option<String>,
+    /// The view to show; the base without it.
+    pub(crate) view: Option<String>,
 }
 
 impl Filter {
@@ -186,6 +188,7 @@ mod tests {
         Filter {
             r#type: r#type.map(str::to_owned),
             name: name.map(str::to_owned),
+            view: None,
         }
     }
 

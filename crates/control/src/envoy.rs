@@ -44,7 +44,7 @@ use crate::canonical;
 use crate::translate::cluster_ip;
 
 /// The snapshot that Envoys are served, and the indexes that are needed to follow the next change.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct EnvoyView {
     /// The snapshot that the view was made from.
     of: Arc<Snapshot>,
@@ -67,10 +67,15 @@ impl EnvoyView {
         self.looked_at
     }
 
-    /// Updates the view to the next snapshot, and returns it.
-    pub(crate) fn follow(&mut self, snapshot: &Arc<Snapshot>) -> Arc<Snapshot> {
+    /// Updates the view to the next snapshot, and returns it. A resource that is made for Envoys is that of `twin`, if
+    /// they are equal.
+    pub(crate) fn follow(&mut self, snapshot: &Arc<Snapshot>, twin: &Snapshot) -> Arc<Snapshot> {
         let before = std::mem::replace(&mut self.of, Arc::clone(snapshot));
-        let mut builder = self.view.to_builder();
+        let mut draft = Draft {
+            builder: self.view.to_builder(),
+            snapshot,
+            twin,
+        };
         let mut clusters = BTreeSet::new();
         for (url, names) in snapshot.changes_since(&before) {
             self.looked_at += names.len();
@@ -81,10 +86,10 @@ impl EnvoyView {
                     }
                     ClusterConfig::TYPE_URL => {
                         clusters.extend(self.readers.get(&**name).into_iter().flatten().cloned());
-                        copy(&mut builder, snapshot, url, name);
+                        draft.copy(url, name);
                     }
-                    Endpoints::TYPE_URL => copy_endpoints(&mut builder, snapshot, name),
-                    _ => copy(&mut builder, snapshot, url, name),
+                    Endpoints::TYPE_URL => draft.copy_endpoints(name),
+                    _ => draft.copy(url, name),
                 }
             }
         }
@@ -96,12 +101,12 @@ impl EnvoyView {
                     let before = snapshot.resource(Cluster::TYPE_URL, &name);
                     let mut resource = in_place_of(before, aggregate.for_envoy(leaves));
                     resource.wrapped = false;
-                    builder.put(name, Arc::new(resource));
+                    draft.put(&name, resource);
                 }
-                None => copy_cluster(&mut builder, snapshot, &name),
+                None => draft.copy_cluster(&name),
             }
         }
-        self.view = Arc::new(builder.build());
+        self.view = Arc::new(draft.builder.build());
         Arc::clone(&self.view)
     }
 
@@ -212,12 +217,52 @@ fn list_of(children: Children, snapshot: &Snapshot) -> Option<ListProto> {
     }
 }
 
-/// Copies a cluster that is not an aggregate, in Envoy's form.
-fn copy_cluster(builder: &mut SnapshotBuilder, snapshot: &Snapshot, name: &Arc<str>) {
-    let resource = snapshot.resource(Cluster::TYPE_URL, name);
-    match resource.and_then(adapted_cluster) {
-        Some(resource) => builder.put(Arc::clone(name), Arc::new(resource)),
-        None => copy(builder, snapshot, Cluster::TYPE_URL, name),
+/// The next snapshot for Envoys, while it is made.
+struct Draft<'a> {
+    builder: SnapshotBuilder,
+    /// The snapshot that it is made from.
+    snapshot: &'a Snapshot,
+    /// Another snapshot for Envoys, whose resources it shares.
+    twin: &'a Snapshot,
+}
+
+impl Draft<'_> {
+    /// Puts a resource that was made for Envoys.
+    fn put(&mut self, name: &Arc<str>, resource: SnapshotResource) {
+        let twins = self.twin.of(&resource.any.type_url);
+        let twin = twins.and_then(|of| of.resources().get(name));
+        let twin = twin.filter(|twin| ***twin == resource).cloned();
+        let resource = twin.unwrap_or_else(|| Arc::new(resource));
+        self.builder.put(Arc::clone(name), resource);
+    }
+
+    /// Copies a cluster that is not an aggregate, in Envoy's form.
+    fn copy_cluster(&mut self, name: &Arc<str>) {
+        let resource = self.snapshot.resource(Cluster::TYPE_URL, name);
+        match resource.and_then(adapted_cluster) {
+            Some(resource) => self.put(name, resource),
+            None => self.copy(Cluster::TYPE_URL, name),
+        }
+    }
+
+    fn copy_endpoints(&mut self, name: &Arc<str>) {
+        let resource = self.snapshot.resource(Endpoints::TYPE_URL, name);
+        match resource.and_then(adapted_endpoints) {
+            Some(resource) => self.put(name, resource),
+            None => self.copy(Endpoints::TYPE_URL, name),
+        }
+    }
+
+    /// Copies a resource unchanged, unless no Envoy can use it.
+    fn copy(&mut self, url: &str, name: &Arc<str>) {
+        let resource = self.snapshot.of(url);
+        let resource = resource.and_then(|of| of.resources().get(name));
+        match resource.filter(|resource| is_for_envoys(url, name, resource)) {
+            Some(resource) => self.builder.put(Arc::clone(name), Arc::clone(resource)),
+            None => {
+                self.builder.remove(url, name);
+            }
+        }
     }
 }
 
@@ -227,14 +272,6 @@ fn adapted_cluster(resource: &SnapshotResource) -> Option<SnapshotResource> {
     let has_changed = [tls::adapt(&mut cluster), upstream::adapt(&mut cluster)];
     let is_changed = has_changed.contains(&true);
     is_changed.then(|| replaced::<Cluster>(resource, &cluster))
-}
-
-fn copy_endpoints(builder: &mut SnapshotBuilder, snapshot: &Snapshot, name: &Arc<str>) {
-    let resource = snapshot.resource(Endpoints::TYPE_URL, name);
-    match resource.and_then(adapted_endpoints) {
-        Some(resource) => builder.put(Arc::clone(name), Arc::new(resource)),
-        None => copy(builder, snapshot, Endpoints::TYPE_URL, name),
-    }
 }
 
 /// Endpoints in Envoy's form; `None` if they need no change.
@@ -264,17 +301,6 @@ fn in_place_of(before: Option<&SnapshotResource>, any: Any) -> SnapshotResource 
     }
 }
 
-/// Copies a resource unchanged, unless no Envoy can use it.
-fn copy(builder: &mut SnapshotBuilder, snapshot: &Snapshot, url: &str, name: &Arc<str>) {
-    let resource = snapshot.of(url).and_then(|of| of.resources().get(name));
-    match resource.filter(|resource| is_for_envoys(url, name, resource)) {
-        Some(resource) => builder.put(Arc::clone(name), Arc::clone(resource)),
-        None => {
-            builder.remove(url, name);
-        }
-    }
-}
-
 fn unlink(index: &mut BTreeMap<String, BTreeSet<Arc<str>>>, to: &str, from: &Arc<str>) {
     if let Some(all) = index.get_mut(to) {
         all.remove(from);
@@ -285,7 +311,7 @@ fn unlink(index: &mut BTreeMap<String, BTreeSet<Arc<str>>>, to: &str, from: &Arc
 }
 
 /// An aggregate whose list is known.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Aggregate {
     cluster: ClusterProto,
     children: Vec<String>,

@@ -55,6 +55,8 @@
 //!   resource: { "@type": type.googleapis.com/envoy.config.core.v3.RuntimeUInt32, default_value: 7 }
 //! ```
 //!
+//! With `views`, clients that match conditions are served other services: docs/config.md has all keys.
+//!
 //! A service becomes a Listener, a RouteConfiguration, a Cluster and a ClusterLoadAssignment, all
 //! four with its name. A raw resource must not use one of these names again. All files of a
 //! directory count as one.
@@ -79,8 +81,8 @@
 //!
 //! With `fallback_as: resource` the list is a resource of its own, a `ClusterConfig` named `NAME`
 //! (gRFC A99). The cluster then stays the same when the list changes, even if the list is empty at
-//! first. gRPC clients must support that. Crowfly's do if
-//! `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` is `true`.
+//! first. Clients that announce the feature `crowfly.aggregate_cluster_resource` are sent it. Crowfly's do if
+//! `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` is `true`. All others are sent the list inside the cluster.
 //!
 //! Envoys are sent aggregates in the only form that they accept: with CLUSTER_PROVIDED as the
 //! policy, and all clusters in one inline list. An Envoy falls back when there are no healthy
@@ -94,6 +96,7 @@ mod canonical;
 mod catalog;
 mod changes;
 mod check;
+mod client_kind;
 mod clients;
 mod conformance;
 mod descriptors;
@@ -102,12 +105,15 @@ mod dump;
 mod ending;
 mod envoy;
 mod fallback;
+mod forms;
+mod inline;
 pub mod loads;
 mod lrs;
 mod metrics;
 mod raw;
 mod redact;
 mod references;
+mod seat;
 mod server;
 mod service;
 mod sources;
@@ -115,6 +121,7 @@ mod store;
 mod targets;
 mod translate;
 mod translator;
+mod views;
 
 pub use catalog::{Catalog, ConfigFile, DefinitionKey, DefinitionKind};
 pub use changes::Changes;

@@ -25,7 +25,8 @@ use tracing::{debug, info, warn};
 use crate::clients::NodeView;
 use crate::ending::End;
 use crate::loads::{LoadStore, Loads, Pace, Report, Reporter, ReporterId, client_locality};
-use crate::store::{Store, Views};
+use crate::seat::Seat;
+use crate::store::Store;
 use crate::translate;
 
 pub(crate) use self::server::LrsServer;
@@ -103,7 +104,7 @@ impl LoadReportingService for Lrs {
         let stream = Stream {
             peer: request.remote_addr(),
             store: self.store.clone(),
-            views: self.store.views(),
+            seat: Seat::new(&self.store),
             interval: self.books.interval.clone(),
             books: self.books.clone(),
             client: None,
@@ -118,7 +119,7 @@ impl LoadReportingService for Lrs {
 struct Stream {
     peer: Option<std::net::SocketAddr>,
     store: Arc<Store>,
-    views: watch::Receiver<Views>,
+    seat: Seat,
     interval: watch::Receiver<Duration>,
     books: LoadBooks,
     /// The client, once it has introduced itself.
@@ -166,7 +167,7 @@ impl Stream {
                     Ok(None) => break End::Theirs("it ended the stream".to_owned()),
                     Err(status) => break self.unread(&status),
                 },
-                changed = self.views.changed() => match changed {
+                changed = self.seat.changed() => match changed {
                     Ok(()) => self.refresh(),
                     Err(_) => break End::gone(),
                 },
@@ -245,7 +246,7 @@ impl Stream {
         let supports_all = node.client_features.iter().any(|of| of == SUPPORTS_ALL);
         let asked = match supports_all {
             true => Asked::All,
-            false => Asked::Listed(clusters(&self.views.borrow_and_update().of(Some(&node)))),
+            false => Asked::Listed(clusters(&self.seat.snapshot(Some(&node)))),
         };
         self.client = Some(Client {
             id,
@@ -262,12 +263,11 @@ impl Stream {
 
     /// Looks for changes in the names of the clusters.
     fn refresh(&mut self) {
-        let views = self.views.borrow_and_update();
         let Some(client) = &mut self.client else {
             return;
         };
         if let Asked::Listed(listed) = &mut client.asked {
-            let now = clusters(&views.of(Some(&client.node)));
+            let now = clusters(&self.seat.snapshot(Some(&client.node)));
             if now != *listed {
                 *listed = now;
                 self.due = true;

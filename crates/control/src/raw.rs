@@ -14,6 +14,7 @@ use serde::de::Error;
 use crate::canonical;
 use crate::descriptors;
 use crate::service::text::Time;
+use crate::translate::ResourceKey;
 
 /// The fields that may hold the name of a resource. `ClusterLoadAssignment` has `cluster_name`.
 const NAME_FIELDS: [&str; 2] = ["name", "cluster_name"];
@@ -29,6 +30,13 @@ pub(crate) struct RawResource {
     pub(crate) wrapped: bool,
     /// The time after which clients remove the resource, if the control plane is silent.
     pub(crate) ttl: Option<Duration>,
+}
+
+impl RawResource {
+    /// The type and the name.
+    pub(crate) fn key(&self) -> ResourceKey {
+        ResourceKey::new(&self.any.type_url, self.name.as_str().into())
+    }
 }
 
 /// Reads the resource at `path` of its document.

@@ -24,6 +24,7 @@ use route::route_action::ClusterSpecifier;
 
 use crate::aggregate::Children;
 use crate::translate::ResourceKey;
+use crate::views::Overlay;
 
 /// A resource that refers to one that the snapshot does not have. The order is the one in which a
 /// client follows references, from listeners down.
@@ -89,6 +90,28 @@ impl References {
         all.into_iter()
     }
 
+    /// The references that a view has in addition to those of `base`, to resources that it does not have.
+    pub(crate) fn dangling_with(&self, overlay: &Overlay, base: &Snapshot) -> BTreeSet<Dangling> {
+        let exists = |key: &ResourceKey| match overlay.get(key) {
+            Some(laid) => laid.is_some(),
+            None => base.resource(&key.type_url, &key.name).is_some(),
+        };
+        let mut lost = BTreeSet::new();
+        for (key, laid) in overlay {
+            if let Some(resource) = laid {
+                let own = references_of(&resource.any);
+                lost.extend(lost_of(key, &own, exists));
+            } else {
+                let users = self.users.get(key).into_iter().flatten();
+                for user in users.filter(|user| !overlay.contains_key(*user)) {
+                    let references = self.of.get(user).map_or(&[][..], Vec::as_slice);
+                    lost.extend(lost_of(user, references, exists));
+                }
+            }
+        }
+        lost
+    }
+
     fn replace(&mut self, key: &ResourceKey, snapshot: &Snapshot) {
         for reference in self.of.remove(key).into_iter().flatten() {
             if let Some(users) = self.users.get_mut(&reference.to) {
@@ -112,26 +135,32 @@ impl References {
     }
 
     fn look_at(&mut self, key: ResourceKey, snapshot: &Snapshot) {
-        let references = self.of.get(&key).into_iter().flatten().enumerate();
-        let lost = references.filter(|(_, reference)| {
-            let to = &reference.to;
-            snapshot.resource(&to.type_url, &to.name).is_none()
-        });
-        let lost: Vec<_> = lost
-            .map(|(nth, reference)| Dangling {
-                rank: reference.rank,
-                name: Arc::clone(&key.name),
-                from: reference.from,
-                nth,
-                to: format!("{} `{}`", reference.noun, reference.to.name),
-            })
-            .collect();
+        let references = self.of.get(&key).map_or(&[][..], Vec::as_slice);
+        let exists = |to: &ResourceKey| snapshot.resource(&to.type_url, &to.name).is_some();
+        let lost: Vec<_> = lost_of(&key, references, exists).collect();
         if lost.is_empty() {
             self.dangling.remove(&key);
         } else {
             self.dangling.insert(key, lost);
         }
     }
+}
+
+/// The references of a resource to those that do not exist.
+fn lost_of(
+    key: &ResourceKey,
+    references: &[Reference],
+    exists: impl Fn(&ResourceKey) -> bool,
+) -> impl Iterator<Item = Dangling> {
+    let lost = references.iter().enumerate();
+    let lost = lost.filter(move |(_, reference)| !exists(&reference.to));
+    lost.map(|(nth, reference)| Dangling {
+        rank: reference.rank,
+        name: Arc::clone(&key.name),
+        from: reference.from,
+        nth,
+        to: format!("{} `{}`", reference.noun, reference.to.name),
+    })
 }
 
 /// The references of one resource. A message that cannot be read has none.

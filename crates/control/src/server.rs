@@ -32,7 +32,7 @@ use crate::loads::Loads;
 use crate::lrs::{LoadBooks, Lrs, LrsServer};
 use crate::metrics::Metrics;
 use crate::sources::{Configuration, Reloader};
-use crate::store::{Reload, Store};
+use crate::store::{Desired, Reload, Store};
 
 /// The services of xDS. Their health is that of the control plane.
 const SERVICES: [&str; 6] = [
@@ -138,11 +138,11 @@ impl ControlPlane {
     /// and the last good one is served.
     pub async fn start(options: Options) -> Result<Self, StartError> {
         let configuration = Configuration::new(options.config, options.allow_empty);
-        let (reloader, snapshot) = Reloader::start(configuration).await?;
+        let (reloader, desired) = Reloader::start(configuration).await?;
         let settings = StreamSettings {
             named_only: options.named_only,
         };
-        let mut plane = Self::serve(snapshot, options.listen, options.admin, settings).await?;
+        let mut plane = Self::serve(desired, options.listen, options.admin, settings).await?;
         plane.set_load_report_interval(options.load_report_interval);
         let (ask, asked) = mpsc::channel(1);
         plane.ask = Some(ask);
@@ -158,17 +158,17 @@ impl ControlPlane {
         listen: SocketAddr,
         admin: Option<SocketAddr>,
     ) -> Result<Self, StartError> {
-        Self::serve(snapshot, listen, admin, StreamSettings::default()).await
+        Self::serve(snapshot.into(), listen, admin, StreamSettings::default()).await
     }
 
     async fn serve(
-        snapshot: Snapshot,
+        desired: Desired,
         listen: SocketAddr,
         admin: Option<SocketAddr>,
         settings: StreamSettings,
     ) -> Result<Self, StartError> {
         let metrics = Metrics::default();
-        let store = Arc::new(Store::new(snapshot, metrics.clone()));
+        let store = Arc::new(Store::new(desired, metrics.clone()));
         let clients = Clients::new(metrics.clone());
         let (listener, listen) = bind(listen).await?;
         let stopping = watch::Sender::new(false);
@@ -231,7 +231,7 @@ impl ControlPlane {
 
     /// Serves `snapshot` from now on, until a file changes.
     pub fn set_snapshot(&self, snapshot: Snapshot) {
-        self.store.set(snapshot);
+        self.store.set(snapshot.into());
     }
 
     /// Asks all clients for a load report per `interval` from now on. Less than a second is taken

@@ -10,6 +10,7 @@ pub(crate) mod limits;
 pub(crate) mod load_reports;
 pub(crate) mod matching;
 pub(crate) mod outlier;
+pub(crate) mod patch;
 pub(crate) mod pattern;
 pub(crate) mod policy;
 pub(crate) mod retry;

@@ -1,10 +1,9 @@
 //! The snapshot that is served now; streams wait here for the next one.
 //!
-//! Each kind of client has a view of the snapshot. It is worked out once for all streams, from the
-//! view before and the changes.
+//! Each view and each kind of client has a snapshot of its own ([`crate::forms`]).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use crowfly_source::yaml::ConfigErrors;
@@ -13,10 +12,11 @@ use envoy_types::pb::envoy::config::core::v3::Node;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use crate::agents::{self, AgentView};
 use crate::changes::Changes;
-use crate::envoy::EnvoyView;
+use crate::forms::{FormKey, Forms, Rules};
 use crate::metrics::Metrics;
+use crate::seat::Place;
+use crate::views::ServedView;
 
 /// The outcome of reading the configuration.
 #[derive(Clone, Debug)]
@@ -27,61 +27,80 @@ pub struct Reload {
     pub result: Result<Changes, ConfigErrors>,
 }
 
+/// A snapshot, and the views of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Desired {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) views: Arc<[ServedView]>,
+}
+
+impl From<Snapshot> for Desired {
+    fn from(snapshot: Snapshot) -> Self {
+        Self {
+            snapshot,
+            views: Arc::default(),
+        }
+    }
+}
+
 /// Holds the current snapshot and notifies streams of changes.
 #[derive(Debug)]
 pub(crate) struct Store {
-    views: watch::Sender<Views>,
-    /// The views for some kinds of clients. The lock is held while a snapshot is set, so that views are made in
-    /// order.
-    made: Mutex<MadeViews>,
+    published: watch::Sender<Published>,
+    /// The snapshots in use. The lock is held while one is set or made, so that they are made in order.
+    forms: Mutex<Forms>,
     reload: watch::Sender<Reload>,
     metrics: Metrics,
 }
 
 impl Store {
-    pub(crate) fn new(snapshot: Snapshot, metrics: Metrics) -> Self {
+    pub(crate) fn new(desired: Desired, metrics: Metrics) -> Self {
         metrics.reload(true);
         let store = Self {
-            views: watch::Sender::new(Views::default()),
-            made: Mutex::default(),
+            published: watch::Sender::new(Published::default()),
+            forms: Mutex::default(),
             reload: watch::Sender::new(Reload {
                 at: SystemTime::now(),
                 result: Ok(Changes::default()),
             }),
             metrics,
         };
-        store.set(snapshot);
+        store.set(desired);
         store
     }
 
-    /// Serves `snapshot` from now on. The work is in proportion to the change, if `snapshot` was
-    /// built from the one that is served.
-    pub(crate) fn set(&self, snapshot: Snapshot) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        self.metrics.snapshot(&snapshot);
-        let all = Arc::new(snapshot);
-        let envoy = made.envoy.follow(&all);
-        let agent = made.agent.follow(&all);
-        self.views.send_modify(|views| {
-            views.all = all;
-            views.envoy = envoy;
-            views.agent = agent;
+    /// Serves this from now on. The work is in proportion to the change, if the snapshot was built from the one
+    /// that is served.
+    pub(crate) fn set(&self, desired: Desired) {
+        let mut forms = self.lock();
+        self.metrics.snapshot(&desired.snapshot);
+        let base = Arc::new(desired.snapshot);
+        forms.follow(&base, &desired.views);
+        let rules = Rules::of(&desired.views);
+        self.published.send_modify(|published| {
+            published.base = base;
+            published.forms = forms.all();
+            if *published.rules != rules {
+                published.rules = Arc::new(rules);
+            }
         });
     }
 
     /// Serves the node of this id a snapshot of its own from now on.
     pub(crate) fn set_node(&self, id: &str, snapshot: Snapshot) {
-        self.views.send_modify(|views| {
-            views.nodes.insert(id.to_owned(), Arc::new(snapshot));
+        self.published.send_modify(|published| {
+            published.nodes.insert(id.to_owned(), Arc::new(snapshot));
         });
     }
 
     /// Takes the outcome of a reload; a failed one changes nothing for the clients.
-    pub(crate) fn reloaded(&self, result: Result<Snapshot, ConfigErrors>) {
+    pub(crate) fn reloaded(&self, result: Result<Desired, ConfigErrors>) {
         self.metrics.reload(result.is_ok());
-        let result = result.map(|snapshot| {
-            let changes = Changes::between(&self.snapshot(), &snapshot);
-            self.set(snapshot);
+        let result = result.map(|desired| {
+            let before = self.lock().served();
+            let changes = Changes::between(&self.snapshot(), &desired.snapshot)
+                .with_views(&before, &desired.views);
+            self.set(desired);
             changes
         });
         log(&result);
@@ -89,47 +108,70 @@ impl Store {
         self.reload.send_replace(Reload { at, result });
     }
 
-    pub(crate) fn views(&self) -> watch::Receiver<Views> {
-        self.views.subscribe()
+    /// Chooses the snapshot for a client, and makes it if nobody uses it yet. Nobody is notified, because nothing
+    /// changes for the others.
+    pub(crate) fn place(&self, node: Option<&Node>) -> (Place, Arc<Snapshot>) {
+        let mut forms = self.lock();
+        let rules = Arc::clone(&self.published.borrow().rules);
+        let key = rules.key_for(node);
+        let (snapshot, in_use) = forms.of(&key);
+        self.published.send_if_modified(|published| {
+            if !published.forms.contains_key(&key) {
+                published.forms = forms.all();
+            }
+            false
+        });
+        let place = Place {
+            rules,
+            key,
+            _in_use: in_use,
+        };
+        (place, snapshot)
     }
 
+    pub(crate) fn published(&self) -> watch::Receiver<Published> {
+        self.published.subscribe()
+    }
+
+    /// The snapshot of the base.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
-        self.views.borrow().all.clone()
+        self.published.borrow().base.clone()
+    }
+
+    /// The snapshot of a view; `None` if there is no such view.
+    pub(crate) fn snapshot_of_view(&self, name: &str) -> Option<Arc<Snapshot>> {
+        self.lock().of_view(name)
     }
 
     pub(crate) fn reloads(&self) -> watch::Receiver<Reload> {
         self.reload.subscribe()
     }
+
+    fn lock(&self) -> MutexGuard<'_, Forms> {
+        self.forms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// The views that are worked out from the views before them.
-#[derive(Debug, Default)]
-struct MadeViews {
-    envoy: EnvoyView,
-    agent: AgentView,
-}
-
-/// One snapshot, with a view for each kind of client.
+/// The snapshots of one instant, for all clients.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Views {
-    all: Arc<Snapshot>,
-    envoy: Arc<Snapshot>,
-    agent: Arc<Snapshot>,
+pub(crate) struct Published {
+    base: Arc<Snapshot>,
+    rules: Arc<Rules>,
+    forms: BTreeMap<FormKey, Arc<Snapshot>>,
     /// Snapshots of single nodes, which take the place of all others.
     nodes: BTreeMap<String, Arc<Snapshot>>,
 }
 
-impl Views {
-    /// The view for a client with this node.
-    pub(crate) fn of(&self, node: Option<&Node>) -> Arc<Snapshot> {
-        if let Some(own) = node.and_then(|node| self.nodes.get(&node.id)) {
-            return Arc::clone(own);
-        }
-        match node {
-            Some(node) if node.user_agent_name == "envoy" => self.envoy.clone(),
-            Some(node) if agents::is_agent(&node.user_agent_name) => self.agent.clone(),
-            _ => self.all.clone(),
-        }
+impl Published {
+    /// The snapshot that a node has for itself.
+    pub(crate) fn of_node(&self, node: Option<&Node>) -> Option<Arc<Snapshot>> {
+        self.nodes.get(&node?.id).cloned()
+    }
+
+    /// The snapshot that was chosen for a client, unless it must be chosen again.
+    pub(crate) fn of(&self, place: &Place) -> Option<Arc<Snapshot>> {
+        let snapshot = self.forms.get(&place.key)?;
+        Arc::ptr_eq(&place.rules, &self.rules).then(|| Arc::clone(snapshot))
     }
 }
 

@@ -13,8 +13,8 @@ use crate::service::Service;
 pub(crate) struct Targets {
     /// For each service, the services that its routes lead to.
     of: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// For each name, the number of services whose routes lead to it.
-    users: BTreeMap<Arc<str>, usize>,
+    /// For each name, the services whose routes lead to it.
+    users: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// The names that routes lead to and that no service has.
     lost: BTreeSet<Arc<str>>,
 }
@@ -25,8 +25,8 @@ impl Targets {
         let mut touched = BTreeSet::from([Arc::clone(name)]);
         for old in self.of.remove(name).into_iter().flatten() {
             if let Some(users) = self.users.get_mut(&old) {
-                *users -= 1;
-                if *users == 0 {
+                users.remove(name);
+                if users.is_empty() {
                     self.users.remove(&old);
                 }
             }
@@ -36,7 +36,8 @@ impl Targets {
             let routes = service.routes.iter().flat_map(|route| route.targets());
             let targets: BTreeSet<Arc<str>> = routes.map(|(_, to)| to.as_str().into()).collect();
             for target in &targets {
-                *self.users.entry(Arc::clone(target)).or_default() += 1;
+                let users = self.users.entry(Arc::clone(target)).or_default();
+                users.insert(Arc::clone(name));
                 touched.insert(Arc::clone(target));
             }
             self.of.insert(Arc::clone(name), targets);
@@ -48,6 +49,11 @@ impl Targets {
                 self.lost.remove(&name);
             }
         }
+    }
+
+    /// The services whose routes lead to `name`.
+    pub(crate) fn users_of(&self, name: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.users.get(name).into_iter().flatten()
     }
 
     /// True if every route leads to a service.

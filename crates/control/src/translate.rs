@@ -151,6 +151,11 @@ impl Translated {
                 service: None,
                 resources: vec![Made::raw(resource)],
             },
+            // A view is laid over the others, which its own module does.
+            Definition::View(_) => Self {
+                service: None,
+                resources: Vec::new(),
+            },
         }
     }
 
@@ -224,17 +229,14 @@ impl Made {
 
     fn raw(resource: &RawResource) -> Self {
         let RawResource {
-            name,
-            any,
-            wrapped,
-            ttl,
+            any, wrapped, ttl, ..
         } = resource;
         let mut made = SnapshotResource::new(any.clone(), *wrapped);
         if let Some(ttl) = *ttl {
             made = made.with_ttl(ttl);
         }
         Self {
-            key: ResourceKey::new(&any.type_url, name.as_str().into()),
+            key: resource.key(),
             resource: Arc::new(made),
             is_shared: false,
             refusal: None,

@@ -14,16 +14,20 @@ use crowfly_source::yaml::ConfigErrors;
 use crowfly_source::{Event, Merged, files};
 use crowfly_xds::Snapshot;
 
-use crate::catalog::{Catalog, DefinitionKey};
+use crate::catalog::{Catalog, DefinitionKey, DefinitionKind};
 use crate::fallback::{Levels, Shape};
 use crate::references::References;
 use crate::targets::Targets;
 use crate::translate::{self, Made, ResourceKey, Translated};
+use crate::views::{BaseOfViews, Layers, ServedView};
 
 /// The rank of the files, which are the only source so far.
 const FILES: usize = 0;
 
 type Claims = fn(&Arc<Translated>) -> Vec<ResourceKey>;
+
+/// The resources of all definitions, by definition and by resource.
+pub(crate) type MadeByKey = Merged<Arc<DefinitionKey>, Arc<Translated>, ResourceKey, Claims>;
 
 /// Translates the events of a source of files, change by change.
 ///
@@ -51,7 +55,7 @@ type Claims = fn(&Arc<Translated>) -> Vec<ResourceKey>;
 #[derive(Debug)]
 pub struct Translator {
     catalog: Catalog,
-    made: Merged<Arc<DefinitionKey>, Arc<Translated>, ResourceKey, Claims>,
+    made: MadeByKey,
     levels: Levels,
     targets: Targets,
     /// Definitions that gRPC would refuse, or that define one resource twice.
@@ -62,6 +66,9 @@ pub struct Translator {
     due: BTreeSet<ResourceKey>,
     snapshot: Snapshot,
     references: References,
+    layers: Layers,
+    /// The warnings about views.
+    view_warnings: Vec<String>,
     work: Work,
 }
 
@@ -94,6 +101,8 @@ impl Translator {
             due: BTreeSet::new(),
             snapshot: Snapshot::default(),
             references: References::default(),
+            layers: Layers::default(),
+            view_warnings: Vec::new(),
             work: Work::default(),
         }
     }
@@ -107,6 +116,7 @@ impl Translator {
     pub fn work(&self) -> Work {
         Work {
             files: self.catalog.files_read(),
+            definitions: self.work.definitions + self.layers.translated(),
             ..self.work
         }
     }
@@ -114,7 +124,17 @@ impl Translator {
     /// Takes the events of a source of files. It reads the files that changed, and translates the
     /// definitions in them that changed.
     pub fn handle(&mut self, events: impl IntoIterator<Item = Event<PathBuf, files::Document>>) {
-        for key in self.catalog.handle(events) {
+        let changed = self.catalog.handle(events);
+        if changed
+            .iter()
+            .any(|key| *key.kind() == DefinitionKind::View)
+        {
+            self.layers.set(&self.catalog.views());
+        }
+        for key in changed {
+            if *key.kind() == DefinitionKind::View {
+                continue;
+            }
             let translated = self.catalog.definition(&key).map(Translated::new);
             if let Some(translated) = &translated {
                 self.work.definitions += 1;
@@ -132,6 +152,12 @@ impl Translator {
         if !self.is_sound() {
             self.check()?;
         }
+        let base = BaseOfViews {
+            made: &self.made,
+            levels: &self.levels,
+            targets: &self.targets,
+        };
+        ConfigErrors::check(self.layers.follow(base), ())?;
         let mut builder = self.snapshot.to_builder();
         for key in std::mem::take(&mut self.due) {
             self.work.replaced += 1;
@@ -144,16 +170,21 @@ impl Translator {
         }
         let before = std::mem::replace(&mut self.snapshot, builder.build());
         self.references.update(&before, &self.snapshot);
+        self.view_warnings = self.layers.warnings(&self.snapshot, &self.references);
         Ok(self.snapshot.clone())
     }
 
+    /// The views of the last snapshot that was translated.
+    pub(crate) fn views(&self) -> Arc<[ServedView]> {
+        self.layers.served()
+    }
+
     /// The references of the last snapshot to resources that do not exist, as sentences. They are
-    /// not errors, because another server may have the resource, or the next change may add it.
+    /// not errors, because another server may have the resource, or the next change may add it. Services that a view
+    /// adds to the others are told, too, because a wrong name would do the same.
     pub fn warnings(&self) -> Vec<String> {
-        self.references
-            .dangling()
-            .map(|of| of.to_string())
-            .collect()
+        let dangling = self.references.dangling().map(|of| of.to_string());
+        dangling.chain(self.view_warnings.iter().cloned()).collect()
     }
 
     fn replace(&mut self, key: &Arc<DefinitionKey>, translated: Option<&Arc<Translated>>) {
@@ -176,6 +207,8 @@ impl Translator {
         {
             self.contest(&made.key);
         }
+        self.layers
+            .touch(key.shared_name(), !lead_alike(before, translated));
         let mut sides = before.into_iter().chain(translated);
         if sides.any(|side| side.service.is_some()) {
             self.reshape(key.name());
@@ -230,6 +263,24 @@ impl Translator {
         let winner = self.made.winner(key)?;
         winner.value.made(key)
     }
+}
+
+/// True if both definitions exist, make the same resources, and lead to the same services.
+fn lead_alike(one: Option<&Arc<Translated>>, other: Option<&Arc<Translated>>) -> bool {
+    let (Some(one), Some(other)) = (one, other) else {
+        return false;
+    };
+    let keys = |of: &Translated| {
+        let keys = of.resources.iter().map(|made| made.key.clone());
+        keys.collect::<Vec<_>>()
+    };
+    let leads = |of: &Translated| {
+        let service = of.service.as_ref()?;
+        let routes = service.routes.iter().flat_map(|route| route.targets());
+        let targets: BTreeSet<String> = routes.map(|(_, to)| to.clone()).collect();
+        Some((Shape::of(service), targets))
+    };
+    keys(one) == keys(other) && leads(one) == leads(other)
 }
 
 /// The resources of `one` that `other` does not have.

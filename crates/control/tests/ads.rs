@@ -15,8 +15,8 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 use support::{
-    AdsClient, CLUSTER, CLUSTER_CONFIG, ENDPOINTS, LISTENER, cluster_lists, plane, service,
-    snapshot, soon,
+    AdsClient, CLUSTER, CLUSTER_CONFIG, CROWFLY, ENDPOINTS, LISTENER, cluster_lists, plane,
+    service, snapshot, soon,
 };
 use tonic::Code;
 
@@ -136,7 +136,7 @@ async fn lists_of_clusters_are_named_by_their_wrappers() {
     let plane = plane(&cluster_lists()).await;
     let mut client = AdsClient::open(plane.listen_addr()).await;
     let names = ["payments", "raw"];
-    client.subscribe(GRPC, CLUSTER_CONFIG, &names).await;
+    client.subscribe(CROWFLY, CLUSTER_CONFIG, &names).await;
     let first = client.next().await;
     assert_eq!(first.type_url, CLUSTER_CONFIG);
     let lists: Vec<_> = first.resources.iter().map(list).collect();
@@ -147,7 +147,7 @@ async fn lists_of_clusters_are_named_by_their_wrappers() {
     let expected = expected.map(|(name, list)| (name.to_owned(), list.map(str::to_owned).to_vec()));
     assert_eq!(lists, expected);
     client.ack(&first, &names).await;
-    client.subscribe(GRPC, CLUSTER, &["payments"]).await;
+    client.subscribe(CROWFLY, CLUSTER, &["payments"]).await;
     let clusters = client.next().await;
     client.ack(&clusters, &["payments"]).await;
 
@@ -187,7 +187,7 @@ fn list(resource: &Any) -> (String, Vec<String>) {
     (wrapper.name, list.clusters)
 }
 
-/// Each kind of client is sent aggregates in the form that it accepts.
+/// V-08: each kind of client is sent aggregates in the form that it accepts. C-core and Node refuse gRFC A99.
 #[tokio::test]
 async fn aggregates_differ_by_the_kind_of_client() {
     let text =
@@ -195,7 +195,10 @@ async fn aggregates_differ_by_the_kind_of_client() {
     let plane = plane(text).await;
     for (agent, policy, config) in [
         ("envoy", LbPolicy::ClusterProvided, "ClusterConfig"),
-        (GRPC, LbPolicy::RoundRobin, "AggregateClusterResource"),
+        (GRPC, LbPolicy::RoundRobin, "ClusterConfig"),
+        ("gRPC Go", LbPolicy::RoundRobin, "ClusterConfig"),
+        ("gRPC Node Pure JS", LbPolicy::RoundRobin, "ClusterConfig"),
+        (CROWFLY, LbPolicy::RoundRobin, "AggregateClusterResource"),
     ] {
         let mut client = AdsClient::open(plane.listen_addr()).await;
         client.subscribe(agent, CLUSTER, &["payments"]).await;

@@ -62,7 +62,7 @@ servces: []
     b.yaml:5:26: services[2].endpoints[0]: expected a field `address`
     b.yaml:6:26: services[3].endpoints[0]: expected an endpoint, such as {address: "10.0.0.1:80"}, got string "10.0.0.1:80"
     b.yaml:7:3: services[4]: expected a service, got integer `7`
-    b.yaml:8:1: servces: unknown field, expected `services` or `resources`
+    b.yaml:8:1: servces: unknown field, expected `services`, `resources` or `views`
     "#);
 }
 
@@ -360,7 +360,7 @@ fn bad_yaml() {
     insta::assert_snapshot!(errors("services:\n- name: [payments\n"), @"control.yaml:2:9: unclosed bracket '['");
     insta::assert_snapshot!(errors("services:\n\t- name: payments\n"), @"control.yaml:2:2: tabs disallowed within this context (block indentation)");
     insta::assert_snapshot!(errors("services: []\nservices: []\n"), @"control.yaml:2:1: duplicate mapping key: services not allowed here");
-    insta::assert_snapshot!(errors("- services\n"), @"control.yaml:1:1: expected a mapping with `services` and `resources`");
+    insta::assert_snapshot!(errors("- services\n"), @"control.yaml:1:1: expected a mapping with `services`, `resources` and `views`");
     insta::assert_snapshot!(errors("services: { name: payments }\n"), @"control.yaml:1:11: services: expected a list");
 }
 

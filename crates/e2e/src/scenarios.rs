@@ -170,7 +170,7 @@ fn ids_in(comment: &str) -> impl Iterator<Item = &str> {
 /// a scenario of the public suite.
 fn is_id(word: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let prefixes = ["H-", "N-", "P-"];
+    let prefixes = ["H-", "N-", "P-", "V-"];
     if let Some(number) = prefixes.iter().find_map(|prefix| word.strip_prefix(prefix)) {
         return digits(number);
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::{
-    bootstrap::{ServerConfig, ServerFeature, is_switched_off, is_switched_on},
+    bootstrap::{Node, ServerConfig, ServerFeature, is_switched_off, is_switched_on},
     grpc::{
         cluster::{CustomPolicies, ProviderNames},
         filter::CustomFilters,
@@ -56,6 +56,31 @@ impl Features {
         orca_lrs_propagation: true,
         server: None,
     };
+
+    /// The client feature by which a node says that it reads the lists of aggregates as resources (gRFC A99). No
+    /// gRFC names one, and clients that do not know such lists refuse the cluster.
+    pub const AGGREGATE_CLUSTER_RESOURCE: &str = "crowfly.aggregate_cluster_resource";
+
+    /// The node that a client with these features sends to its servers.
+    ///
+    /// ```
+    /// # use crowfly_model::{Bootstrap, Features};
+    /// let node = Bootstrap::builder("127.0.0.1:80")?.build().node;
+    /// let announced = Features::ALL.announced_by(&node);
+    /// assert!(announced.client_features.iter().any(|of| of == Features::AGGREGATE_CLUSTER_RESOURCE));
+    /// assert_eq!(Features::default().announced_by(&node), node);
+    /// # Ok::<(), crowfly_model::bootstrap::BootstrapError>(())
+    /// ```
+    #[must_use]
+    pub fn announced_by(&self, node: &Arc<Node>) -> Arc<Node> {
+        if !self.aggregate_cluster_resource {
+            return Arc::clone(node);
+        }
+        let mut node = Node::clone(node);
+        let feature = Self::AGGREGATE_CLUSTER_RESOURCE.to_owned();
+        node.client_features.push(feature);
+        Arc::new(node)
+    }
 
     /// The features that the environment variables of the gRFCs leave on; no policy and no filter is added, and
     /// there is no certificate provider.

@@ -58,7 +58,7 @@ fn agents_get_what_is_for_them_alone() {
         "RouteConfiguration shop/web",
     ];
     assert_eq!(names(&agents), expected);
-    let envoys = EnvoyView::default().follow(&both);
+    let envoys = EnvoyView::default().follow(&both, &Snapshot::default());
     assert!(
         names(&envoys)
             .iter()
@@ -85,7 +85,7 @@ fn raw_listeners_with_a_proxy_are_for_agents() {
     let raw = snapshot(RAW);
     let agents = AgentView::default().follow(&raw);
     assert_eq!(names(&agents), ["Cluster raw", "Listener raw"]);
-    let envoys = EnvoyView::default().follow(&raw);
+    let envoys = EnvoyView::default().follow(&raw, &Snapshot::default());
     assert_eq!(names(&envoys), ["Cluster other", "Cluster raw"]);
 }
 

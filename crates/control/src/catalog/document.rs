@@ -1,7 +1,8 @@
 //! One configuration file, as it was read.
 //!
-//! A file has two kinds of content. `services` is a short form for what most fleets need.
-//! `resources` is raw xDS in proto JSON form, so that everything in xDS can be served.
+//! A file has three kinds of content. `services` is a short form for what most fleets need.
+//! `resources` is raw xDS in proto JSON form, so that everything in xDS can be served. `views` says which
+//! clients are served something else.
 //!
 //! A file is read without regard to the others, so that a change of one file costs the reading of
 //! that file alone. References from one file to another are checked later, by the catalog.
@@ -17,6 +18,7 @@ use super::{Definition, DefinitionKey, DefinitionKind};
 use crate::fallback::{Fallback, Reference};
 use crate::raw::{self, RawResource};
 use crate::service::Service;
+use crate::views::{self, View};
 
 const EMPTY: &str = "expected `services` or `resources`, got an empty file; \
     `services: []` or --allow-empty serves nothing on purpose";
@@ -30,6 +32,7 @@ const NO_LIST: &str = "expected a list, got nothing; `[]` is a list without entr
 pub(super) struct Document {
     pub(super) services: Vec<Written<Arc<Service>>>,
     pub(super) resources: Vec<Written<Arc<RawResource>>>,
+    pub(super) views: Vec<Written<Arc<View>>>,
     /// The fallbacks from one service to another, each with the index of the service that has it.
     pub(super) references: Vec<(usize, Reference)>,
     /// The references of routes to services.
@@ -77,18 +80,24 @@ impl Document {
     pub(super) fn definitions(&self) -> impl Iterator<Item = (DefinitionKey, Definition)> {
         let services = self.services.iter().map(|Written { value, origin }| {
             let definition = Definition::Service(Arc::clone(value));
-            (origin, DefinitionKind::Service, &value.name, definition)
+            let name = value.name.as_str();
+            (origin, DefinitionKind::Service, name, definition)
         });
         let resources = self.resources.iter().map(|Written { value, origin }| {
             let kind = DefinitionKind::Resource(value.any.type_url.as_str().into());
             let definition = Definition::Resource(Arc::clone(value));
-            (origin, kind, &value.name, definition)
+            (origin, kind, value.name.as_str(), definition)
+        });
+        let views = self.views.iter().map(|Written { value, origin }| {
+            let definition = Definition::View(Arc::clone(value));
+            (origin, DefinitionKind::View, &*value.name, definition)
         });
         let mut seen = HashMap::new();
         services
             .chain(resources)
+            .chain(views)
             .map(move |(origin, kind, name, definition)| {
-                let name: Arc<str> = name.as_str().into();
+                let name: Arc<str> = name.into();
                 let nth: &mut usize = seen.entry((kind.clone(), Arc::clone(&name))).or_default();
                 let key = DefinitionKey {
                     name,
@@ -103,14 +112,14 @@ impl Document {
 }
 
 /// A value and the place where it was written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Written<T> {
     pub(crate) value: T,
     pub(crate) origin: Origin,
 }
 
 /// The place in a file where a value was written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) file: Arc<PathBuf>,
     pub(crate) at: Position,
@@ -135,9 +144,17 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// True if a document has `services` or `resources`, even if they are empty.
+/// The place of the name of a service in `node`, below `path`: that of the key, if the name is one.
+pub(crate) fn position_of_target(node: &Node, path: &str, to: &str) -> Position {
+    let written = node.nearest(path);
+    let mut keys = written.entries().iter().map(|(key, _)| key);
+    let key = keys.find(|key| key.text == to);
+    key.map_or(written.at, |key| key.at)
+}
+
+/// True if a document has `services`, `resources` or `views`, even if they are empty.
 fn has_content(document: &Node) -> bool {
-    ["services", "resources"]
+    ["services", "resources", "views"]
         .iter()
         .any(|key| document.get(key).is_some())
 }
@@ -191,7 +208,7 @@ impl<'a> Reading<'a> {
             Value::Null => return,
             Value::Map(entries) => entries,
             _ => {
-                let message = "expected a mapping with `services` and `resources`";
+                let message = "expected a mapping with `services`, `resources` and `views`";
                 return self.error(document.at, "", message);
             }
         };
@@ -199,8 +216,9 @@ impl<'a> Reading<'a> {
             match key.text.as_str() {
                 "services" => self.list("services", node, Self::service),
                 "resources" => self.list("resources", node, Self::resource),
+                "views" => self.list("views", node, Self::view),
                 other => {
-                    let message = "unknown field, expected `services` or `resources`";
+                    let message = "unknown field, expected `services`, `resources` or `views`";
                     self.error(key.at, other, message);
                 }
             }
@@ -262,11 +280,7 @@ impl<'a> Reading<'a> {
         for (index, route) in service.routes.iter().enumerate() {
             for (key, to) in route.targets() {
                 let path = format!("routes[{index}].{key}");
-                let written = node.nearest(&path);
-                let mut keys = written.entries().iter().map(|(key, _)| key);
-                let at = keys
-                    .find(|key| key.text == *to)
-                    .map_or(written.at, |key| key.at);
+                let at = position_of_target(node, &path, to);
                 let reference = reference(to, origin, (&path, at));
                 self.result.targets.push(reference);
             }
@@ -280,6 +294,15 @@ impl<'a> Reading<'a> {
                 origin,
             }),
             Err(problem) => self.problem(problem),
+        }
+    }
+
+    fn view(&mut self, origin: Origin, node: &Node) {
+        if let Some(view) = views::read(node, &origin, &mut self.result.errors) {
+            self.result.views.push(Written {
+                value: Arc::new(view),
+                origin,
+            });
         }
     }
 

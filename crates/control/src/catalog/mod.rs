@@ -18,8 +18,9 @@ use crowfly_source::{Event, Table, files};
 use crate::fallback::{self, Reference};
 use crate::raw::RawResource;
 use crate::service::Service;
+use crate::views::View;
 use document::Document;
-pub(crate) use document::{Origin, Written};
+pub(crate) use document::{Origin, Written, position_of_target};
 
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +84,8 @@ pub enum DefinitionKind {
     Service,
     /// An entry of `resources`, of this type URL.
     Resource(Arc<str>),
+    /// An entry of `views`.
+    View,
 }
 
 /// The value of a definition.
@@ -90,11 +93,17 @@ pub enum DefinitionKind {
 pub(crate) enum Definition {
     Service(Arc<Service>),
     Resource(Arc<RawResource>),
+    View(Arc<View>),
 }
 
 impl DefinitionKey {
     /// The name that the file gives it.
     pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name, shared with the key.
+    pub(crate) fn shared_name(&self) -> &Arc<str> {
         &self.name
     }
 
@@ -115,6 +124,7 @@ impl fmt::Display for DefinitionKey {
         match &self.kind {
             DefinitionKind::Service => write!(f, "service `{}` of {file}", self.name),
             DefinitionKind::Resource(url) => write!(f, "{url} `{}` of {file}", self.name),
+            DefinitionKind::View => write!(f, "view `{}` of {file}", self.name),
         }
     }
 }
@@ -250,7 +260,13 @@ impl Catalog {
         file.definitions.get(key)
     }
 
-    /// Every definition with its key and its place. All services come first, in the order of the
+    /// All views, in the order of the files.
+    pub(crate) fn views(&self) -> Vec<&Written<Arc<View>>> {
+        let files = self.files.values();
+        files.flat_map(|file| &file.document.views).collect()
+    }
+
+    /// Every service and every resource with its key and its place. All services come first, in the order of the
     /// files, then all resources.
     pub(crate) fn written(&self) -> Vec<(DefinitionKey, Definition, &Origin)> {
         let mut services = Vec::new();
@@ -262,6 +278,7 @@ impl Catalog {
                 let list = match definition {
                     Definition::Service(_) => &mut services,
                     Definition::Resource(_) => &mut resources,
+                    Definition::View(_) => continue,
                 };
                 list.push((key, definition, origin));
             }

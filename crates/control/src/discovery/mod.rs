@@ -26,6 +26,7 @@ use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::clients::{Clients, Protocol};
+use crate::seat::Seat;
 use crate::store::Store;
 use codec::SharedCodec;
 use stream::Stream;
@@ -114,7 +115,7 @@ impl Streams {
         // The channel holds one response. So a response for a slow client is made late, from the
         // newest snapshot.
         let (responses, receiver) = mpsc::channel(1);
-        let stream = Stream::<H>::new(client, self.store.views(), self.settings.clone(), only);
+        let stream = Stream::<H>::new(client, Seat::new(&self.store), self.settings.clone(), only);
         let stopping = self.stopping.clone();
         tokio::spawn(stream.run(request.into_inner(), responses, stopping));
         Response::new(ReceiverStream::new(receiver))

@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 
 use crate::clients::ClientHandle;
 use crate::ending::End;
-use crate::store::Views;
+use crate::seat::Seat;
 
 /// The largest message that gRPC clients take if nothing else is set. A client that is sent more
 /// ends the stream, and would be sent the same again.
@@ -21,7 +21,7 @@ const USUAL_LIMIT: usize = 4 << 20;
 /// One stream of a client.
 pub(super) struct Stream<H> {
     client: ClientHandle,
-    views: watch::Receiver<Views>,
+    seat: Seat,
     settings: Arc<StreamSettings>,
     /// The only type that the client may ask for; `None` on ADS.
     only: Option<&'static str>,
@@ -36,13 +36,13 @@ pub(super) struct Stream<H> {
 impl<H: ServerHalf> Stream<H> {
     pub(super) fn new(
         client: ClientHandle,
-        views: watch::Receiver<Views>,
+        seat: Seat,
         settings: Arc<StreamSettings>,
         only: Option<&'static str>,
     ) -> Self {
         Self {
             client,
-            views,
+            seat,
             settings,
             only,
             half: None,
@@ -73,7 +73,7 @@ impl<H: ServerHalf> Stream<H> {
                     Ok(None) => break End::Theirs("it ended the stream".to_owned()),
                     Err(status) => break End::broken(&status),
                 },
-                changed = self.views.changed() => match changed {
+                changed = self.seat.changed() => match changed {
                     Ok(()) => self.refresh(),
                     Err(_) => break End::gone(),
                 },
@@ -116,13 +116,14 @@ impl<H: ServerHalf> Stream<H> {
     /// Starts the server half with the snapshot for this client, which its first request names.
     fn introduce(&mut self, request: &H::Request) {
         let node = H::node_in(request);
-        let snapshot = self.views.borrow_and_update().of(node);
+        let snapshot = self.seat.snapshot(node);
         self.half = Some(H::new(snapshot, Arc::clone(&self.settings)));
         let Some(node) = node else { return };
         info!(
             stream = self.client.id(),
             node = node.id,
             agent = node.user_agent_name,
+            view = self.seat.view(),
             "client"
         );
         self.client.introduced(node);
@@ -147,9 +148,8 @@ impl<H: ServerHalf> Stream<H> {
 
     /// Takes the newest snapshot, in the view for this client.
     fn refresh(&mut self) {
-        let views = self.views.borrow_and_update();
         if let Some(half) = &mut self.half {
-            let snapshot = views.of(half.node());
+            let snapshot = self.seat.snapshot(half.node());
             half.handle_snapshot(snapshot);
             self.due = true;
         }

@@ -6,7 +6,7 @@ use crate::{Catalog, ConfigFile, translate};
 
 /// The view of a snapshot, worked out whole.
 fn view(snapshot: &Snapshot) -> Arc<Snapshot> {
-    EnvoyView::default().follow(&Arc::new(snapshot.clone()))
+    EnvoyView::default().follow(&Arc::new(snapshot.clone()), &Snapshot::default())
 }
 
 /// The view by other means: no index, and every aggregate decoded again.

@@ -101,10 +101,59 @@ impl Levels {
         is_sound
     }
 
+    /// The services that fall back to `name`.
+    pub(crate) fn users_of(&self, name: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.users.get(name).into_iter().flatten()
+    }
+
+    /// The services in `shapes` that make a circle or too long a chain, if these take the place of those of the same
+    /// name. The work is in proportion to `shapes` and what leads there.
+    pub(crate) fn unsound_with(&self, shapes: &BTreeMap<Arc<str>, Shape>) -> BTreeSet<Arc<str>> {
+        let is_unsound = |name: &&Arc<str>| {
+            let above = self.with_users([Arc::clone(name)]);
+            let mut known = BTreeMap::new();
+            let mut all = above.iter();
+            all.any(|name| self.level_with(shapes, name, 1, &mut known).is_err())
+        };
+        shapes.keys().filter(is_unsound).cloned().collect()
+    }
+
+    /// The level of a service with other shapes, as [`level`](Self::level) gives it.
+    fn level_with(
+        &self,
+        shapes: &BTreeMap<Arc<str>, Shape>,
+        name: &Arc<str>,
+        depth: usize,
+        known: &mut BTreeMap<Arc<str>, usize>,
+    ) -> Result<usize, Unsound> {
+        if depth > MAX_DEPTH {
+            return Err(Unsound);
+        }
+        if let Some(level) = known.get(name) {
+            return Ok(*level);
+        }
+        let shape = shapes.get(name).or_else(|| self.shapes.get(name));
+        let shape = shape.ok_or(Unsound)?;
+        let mut below = usize::from(shape.is_aggregate);
+        for used in &shape.uses {
+            below = below.max(self.level_with(shapes, used, depth + 1, known)?);
+        }
+        if below + 1 > MAX_DEPTH {
+            return Err(Unsound);
+        }
+        known.insert(Arc::clone(name), below + 1);
+        Ok(below + 1)
+    }
+
     /// The services that changed, and all that fall back to one of them, directly or not.
     fn affected(&self) -> BTreeSet<Arc<str>> {
+        self.with_users(self.changed.iter().cloned())
+    }
+
+    /// Some services, and all that fall back to one of them, directly or not.
+    fn with_users(&self, names: impl IntoIterator<Item = Arc<str>>) -> BTreeSet<Arc<str>> {
         let mut affected = BTreeSet::new();
-        let mut open: Vec<_> = self.changed.iter().cloned().collect();
+        let mut open: Vec<_> = names.into_iter().collect();
         while let Some(name) = open.pop() {
             if affected.insert(Arc::clone(&name)) {
                 let users = self.users.get(&name).into_iter().flatten();

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crowfly_source::Event;
 use crowfly_source::files::{self, Document, Files};
 use crowfly_source::yaml::{ConfigError, ConfigErrors};
-use crowfly_xds::Snapshot;
 
+use crate::store::Desired;
 use crate::translator::Translator;
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
@@ -54,11 +54,11 @@ impl Configuration {
         files::read_now(&self.path, is_config)
     }
 
-    /// Takes events of the driver, and returns the snapshot of all files.
+    /// Takes events of the driver, and returns what all files say.
     pub(crate) fn follow(
         &mut self,
         events: Vec<Event<PathBuf, Document>>,
-    ) -> Result<Snapshot, ConfigErrors> {
+    ) -> Result<Desired, ConfigErrors> {
         for event in &events {
             match event {
                 Event::Failed(reason) => self.failure = Some(Arc::clone(reason)),
@@ -72,7 +72,9 @@ impl Configuration {
         if self.translator.catalog().is_empty() && !self.allow_empty {
             return Err(self.error(NO_FILES));
         }
-        self.translator.translate()
+        let snapshot = self.translator.translate()?;
+        let views = self.translator.views();
+        Ok(Desired { snapshot, views })
     }
 
     /// The warnings about the last snapshot.

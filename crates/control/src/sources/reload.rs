@@ -9,12 +9,11 @@ use std::sync::Arc;
 use crowfly_source::Event;
 use crowfly_source::files::{Document, Files};
 use crowfly_source::yaml::ConfigErrors;
-use crowfly_xds::Snapshot;
 use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::Configuration;
-use crate::store::Store;
+use crate::store::{Desired, Store};
 
 /// Follows the files of a configuration and publishes their snapshots.
 pub(crate) struct Reloader {
@@ -26,15 +25,15 @@ impl Reloader {
     /// Starts to watch before it reads, so that a change between the two is not lost.
     pub(crate) async fn start(
         configuration: Configuration,
-    ) -> Result<(Self, Snapshot), ConfigErrors> {
+    ) -> Result<(Self, Desired), ConfigErrors> {
         let mut files = configuration.driver();
         let events = files.next().await;
         let mut reloader = Self {
             files,
             configuration,
         };
-        let snapshot = reloader.translate(events, |result| result).await?;
-        Ok((reloader, snapshot))
+        let desired = reloader.translate(events, |result| result).await?;
+        Ok((reloader, desired))
     }
 
     /// Publishes every change to `store`, without end. When `asked`, it reads and publishes even if
@@ -61,7 +60,7 @@ impl Reloader {
     async fn translate<T: Send + 'static>(
         &mut self,
         events: Vec<Event<PathBuf, Document>>,
-        then: impl FnOnce(Result<Snapshot, ConfigErrors>) -> Result<T, ConfigErrors> + Send + 'static,
+        then: impl FnOnce(Result<Desired, ConfigErrors>) -> Result<T, ConfigErrors> + Send + 'static,
     ) -> Result<T, ConfigErrors> {
         let afresh = self.configuration.afresh();
         let mut configuration = std::mem::replace(&mut self.configuration, afresh);

@@ -302,7 +302,7 @@ proptest! {
             let told = crate::Changes::between(&last_good, &snapshot);
             let compared = crate::Changes::between(&last_good, &disk.read_from_scratch()?);
             prop_assert_eq!(told, compared);
-            prop_assert_eq!(&*envoy.follow(&Arc::new(snapshot.clone())), &naive_view(&snapshot));
+            prop_assert_eq!(&*envoy.follow(&Arc::new(snapshot.clone()), &Snapshot::default()), &naive_view(&snapshot));
             let mut warned: Vec<_> = crate::references::dangling(&snapshot);
             warned.sort();
             let warned: Vec<_> = warned.iter().map(ToString::to_string).collect();
@@ -334,7 +334,7 @@ fn work_of(batches: [Events; 2]) -> (Work, usize) {
     for events in batches {
         translator.handle(events);
         let snapshot = translator.translate().unwrap();
-        envoy.follow(&Arc::new(snapshot));
+        envoy.follow(&Arc::new(snapshot), &Snapshot::default());
         counts.push((translator.work(), envoy.looked_at()));
     }
     let [(before, seen_before), (after, seen_after)] = counts[..] else {

@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crowfly_control::{Catalog, ConfigFile, ControlPlane, translate};
+use crowfly_model::Features;
 use crowfly_xds::Snapshot;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
@@ -31,6 +32,9 @@ pub const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listene
 pub const CLUSTER_CONFIG: &str =
     "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig";
 pub const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+
+/// The name of our own client, which reads the lists of aggregates as resources (gRFC A99) and says so.
+pub const CROWFLY: &str = "crowfly";
 
 /// Everything here happens within milliseconds; this is for a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -115,9 +119,11 @@ impl AdsClient {
 
     /// Asks as a client of the given kind.
     pub async fn subscribe(&self, agent: &str, type_url: &str, names: &[&str]) {
+        let feature = Features::AGGREGATE_CLUSTER_RESOURCE.to_owned();
         let node = Node {
             id: "node-1".to_owned(),
             user_agent_name: agent.to_owned(),
+            client_features: Vec::from_iter((agent == CROWFLY).then_some(feature)),
             ..Node::default()
         };
         self.send(DiscoveryRequest {

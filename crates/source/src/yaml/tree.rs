@@ -14,7 +14,7 @@ use super::error::Position;
 use super::reader::{self, Problem};
 
 /// A value and the place where it begins.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// The place.
     pub at: Position,
@@ -23,7 +23,7 @@ pub struct Node {
 }
 
 /// The value of a node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Nothing, or `null`.
     Null,
@@ -44,7 +44,7 @@ pub enum Value {
 }
 
 /// The key of a mapping's entry.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Key {
     /// The place where it begins.
     pub at: Position,

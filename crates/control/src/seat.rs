@@ -1,0 +1,69 @@
+//! The place of one stream among the snapshots: it gives the stream the newest one that is for its client.
+
+use std::sync::Arc;
+
+use crowfly_xds::Snapshot;
+use envoy_types::pb::envoy::config::core::v3::Node;
+use tokio::sync::watch;
+
+use crate::forms::{FormKey, InUse, Rules};
+use crate::store::{Published, Store};
+
+/// The place of a stream. While it exists, the snapshot of its client is kept up to date.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    store: Arc<Store>,
+    published: watch::Receiver<Published>,
+    /// The snapshot that was chosen for the client; `None` before the first one.
+    place: Option<Place>,
+}
+
+/// A snapshot that was chosen for a client.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The rules by which it was chosen. Other rules may choose another one.
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) key: FormKey,
+    /// Keeps the snapshot from being dropped.
+    pub(crate) _in_use: InUse,
+}
+
+impl Seat {
+    pub(crate) fn new(store: &Arc<Store>) -> Self {
+        Self {
+            published: store.published(),
+            store: Arc::clone(store),
+            place: None,
+        }
+    }
+
+    /// Waits for a snapshot that was not taken yet.
+    ///
+    /// # Errors
+    /// The control plane is gone.
+    pub(crate) async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        self.published.changed().await
+    }
+
+    /// Takes the newest snapshot for a client with this node. The view is chosen once, and again if the rules change.
+    pub(crate) fn snapshot(&mut self, node: Option<&Node>) -> Arc<Snapshot> {
+        let published = self.published.borrow_and_update();
+        if let Some(own) = published.of_node(node) {
+            return own;
+        }
+        if let Some(place) = &self.place
+            && let Some(snapshot) = published.of(place)
+        {
+            return snapshot;
+        }
+        drop(published);
+        let (place, snapshot) = self.store.place(node);
+        self.place = Some(place);
+        snapshot
+    }
+
+    /// The name of the view that the client has; `None` if it has the base.
+    pub(crate) fn view(&self) -> Option<&str> {
+        self.place.as_ref()?.key.view.as_deref()
+    }
+}
