@@ -3,6 +3,8 @@
 //! An operator notices NACKs and failed reloads by them, because clients go on with their last
 //! configuration.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crowfly_xds::Snapshot;
@@ -26,6 +28,18 @@ pub(crate) struct Metrics {
     reloads: Family<ResultLabel, Counter>,
     resources: Family<TypeLabel, Gauge>,
     last_success: Gauge,
+    /// The counters of each type that was asked for.
+    types: Arc<RwLock<BTreeMap<String, Arc<TypeMetrics>>>>,
+}
+
+/// The counters of one type. A stream keeps them, because to look them up takes a lock that all
+/// streams share.
+#[derive(Debug)]
+pub(crate) struct TypeMetrics {
+    pub(crate) responses: Counter,
+    pub(crate) acks: Counter,
+    pub(crate) nacks: Counter,
+    pub(crate) stale: Counter,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -57,20 +71,22 @@ impl Metrics {
         self.streams.dec();
     }
 
-    pub(crate) fn response(&self, type_url: &str) {
-        self.responses.get_or_create(&label(type_url)).inc();
-    }
-
-    pub(crate) fn ack(&self, type_url: &str) {
-        self.acks.get_or_create(&label(type_url)).inc();
-    }
-
-    pub(crate) fn nack(&self, type_url: &str) {
-        self.nacks.get_or_create(&label(type_url)).inc();
-    }
-
-    pub(crate) fn stale(&self, type_url: &str) {
-        self.stale.get_or_create(&label(type_url)).inc();
+    /// The counters of a type. All types that are not known share theirs.
+    pub(crate) fn of_type(&self, type_url: &str) -> Arc<TypeMetrics> {
+        let label = label(type_url);
+        let known = self.types.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(&label.r#type) {
+            return Arc::clone(known);
+        }
+        drop(known);
+        let made = TypeMetrics {
+            responses: self.responses.get_or_create_owned(&label),
+            acks: self.acks.get_or_create_owned(&label),
+            nacks: self.nacks.get_or_create_owned(&label),
+            stale: self.stale.get_or_create_owned(&label),
+        };
+        let mut types = self.types.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(types.entry(label.r#type).or_insert_with(|| Arc::new(made)))
     }
 
     pub(crate) fn reload(&self, ok: bool) {

@@ -111,7 +111,7 @@ impl Streams {
     where
         H: ServerHalf<Request: Send> + Send + 'static,
     {
-        let client = self.clients.open(protocol, request.remote_addr());
+        let client = self.clients.open::<H>(protocol, request.remote_addr());
         // The channel holds one response. So a response for a slow client is made late, from the
         // newest snapshot.
         let (responses, receiver) = mpsc::channel(1);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crowfly_xds::{RequestOutcome, Response, ServerHalf, StreamSettings};
+use envoy_types::pb::envoy::config::core::v3::Node;
 use tokio::sync::{mpsc, watch};
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
@@ -20,13 +21,11 @@ const USUAL_LIMIT: usize = 4 << 20;
 
 /// One stream of a client.
 pub(super) struct Stream<H> {
-    client: ClientHandle,
+    client: ClientHandle<H>,
     seat: Seat,
     settings: Arc<StreamSettings>,
     /// The only type that the client may ask for; `None` on ADS.
     only: Option<&'static str>,
-    /// The server half; `None` before the first request, which says what the client is served.
-    half: Option<H>,
     /// True if the server half may have something to send.
     due: bool,
     /// The types of which a response was too large for most clients.
@@ -35,7 +34,7 @@ pub(super) struct Stream<H> {
 
 impl<H: ServerHalf> Stream<H> {
     pub(super) fn new(
-        client: ClientHandle,
+        client: ClientHandle<H>,
         seat: Seat,
         settings: Arc<StreamSettings>,
         only: Option<&'static str>,
@@ -45,7 +44,6 @@ impl<H: ServerHalf> Stream<H> {
             seat,
             settings,
             only,
-            half: None,
             due: false,
             too_large: BTreeSet::new(),
         }
@@ -60,7 +58,7 @@ impl<H: ServerHalf> Stream<H> {
         mut stopping: watch::Receiver<bool>,
     ) {
         let end = loop {
-            let timeout = self.half.as_ref().and_then(ServerHalf::next_timeout);
+            let timeout = self.next_timeout();
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => {
@@ -92,41 +90,36 @@ impl<H: ServerHalf> Stream<H> {
     }
 
     /// The node id of the client; empty before its first request.
-    fn node_id(&self) -> &str {
-        let node = self.half.as_ref().and_then(ServerHalf::node);
-        node.map_or("", |node| &node.id)
+    fn node_id(&self) -> String {
+        let talk = self.client.talk();
+        let node = talk.half.as_ref().and_then(ServerHalf::node);
+        node.map(|node| node.id.clone()).unwrap_or_default()
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let talk = self.client.talk();
+        talk.half.as_ref().and_then(ServerHalf::next_timeout)
     }
 
     fn handle(&mut self, mut request: H::Request) -> Result<(), Status> {
         self.check_type(H::type_of(&mut request))?;
-        if self.half.is_none() {
-            self.introduce(&request);
+        let mut talk = self.client.talk();
+        if talk.half.is_none() {
+            let node = H::node_in(&request);
+            let snapshot = self.seat.snapshot(node);
+            talk.half = Some(H::new(snapshot, Arc::clone(&self.settings)));
+            log_introduction(self.client.id(), node, self.seat.view());
         }
-        let Some(half) = &mut self.half else {
+        let Some(half) = &mut talk.half else {
             return Ok(());
         };
         half.handle_time(Instant::now());
         let outcome = half.handle_request(request);
+        talk.ledger.received(&outcome);
+        drop(talk);
         self.log(&outcome);
-        self.client.received(&outcome);
         self.due = true;
         Ok(())
-    }
-
-    /// Starts the server half with the snapshot for this client, which its first request names.
-    fn introduce(&mut self, request: &H::Request) {
-        let node = H::node_in(request);
-        let snapshot = self.seat.snapshot(node);
-        self.half = Some(H::new(snapshot, Arc::clone(&self.settings)));
-        let Some(node) = node else { return };
-        info!(
-            stream = self.client.id(),
-            node = node.id,
-            agent = node.user_agent_name,
-            view = self.seat.view(),
-            "client"
-        );
-        self.client.introduced(node);
     }
 
     /// Checks the type of a request. On a service of one type it may be left out (xDS protocol:
@@ -148,7 +141,7 @@ impl<H: ServerHalf> Stream<H> {
 
     /// Takes the newest snapshot, in the view for this client.
     fn refresh(&mut self) {
-        if let Some(half) = &mut self.half {
+        if let Some(half) = &mut self.client.talk().half {
             let snapshot = self.seat.snapshot(half.node());
             half.handle_snapshot(snapshot);
             self.due = true;
@@ -156,27 +149,31 @@ impl<H: ServerHalf> Stream<H> {
     }
 
     fn pass_time(&mut self) {
-        if let Some(half) = &mut self.half {
+        if let Some(half) = &mut self.client.talk().half {
             half.handle_time(Instant::now());
             self.due = true;
         }
     }
 
     fn next_response(&mut self) -> Option<Response> {
-        let half = self.half.as_mut()?;
+        let mut talk = self.client.talk();
+        let half = talk.half.as_mut()?;
         half.handle_time(Instant::now());
         let response = half.poll_response();
+        if let Some(response) = &response {
+            talk.ledger.sent(response);
+        }
+        drop(talk);
         self.due = response.is_some();
         if let Some(response) = &response {
-            self.sent(response);
+            self.log_sent(response);
         }
         response
     }
 
-    fn sent(&mut self, response: &Response) {
+    fn log_sent(&mut self, response: &Response) {
         let (type_url, version) = (response.type_url(), response.version());
         debug!(stream = self.client.id(), type_url, version, "sent");
-        self.client.sent(type_url, version);
         let size = response.encoded_len();
         if size > USUAL_LIMIT && self.too_large.insert(type_url.to_owned()) {
             let (stream, node) = (self.client.id(), self.node_id());
@@ -208,6 +205,12 @@ impl<H: ServerHalf> Stream<H> {
             RequestOutcome::Subscribed { type_url } => debug!(stream, type_url, "subscribed"),
         }
     }
+}
+
+fn log_introduction(stream: u64, node: Option<&Node>, view: Option<&str>) {
+    let Some(node) = node else { return };
+    let (agent, node) = (&node.user_agent_name, &node.id);
+    info!(stream, node, agent, view, "client");
 }
 
 /// Waits for a time; without one, for ever.
