@@ -13,6 +13,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -32,6 +33,7 @@ crowfly control plane
 /snapshot  what is served, and what came of the last reload (JSON; secrets are left out)
            ?type=Cluster&name=payments shows a part of it, and ?view=canary what the clients of a view get
 /clients   who is connected, and what they accepted and refused (JSON)
+           ?node=web-1 shows each resource of the clients with that node id
 /loads     the calls, errors and drops that clients report, by service and locality (JSON)
 ";
 
@@ -69,11 +71,43 @@ async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Status
     Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], text))
 }
 
+/// The clients to show.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    /// The id of a node; all clients without it.
+    node: Option<String>,
+}
+
 /// Lists the clients, on a thread of its own, because thousands of clients take a while.
-async fn clients(State(admin): State<Admin>) -> Result<impl IntoResponse, StatusCode> {
-    let text = spawn_blocking(move || json!({ "clients": admin.clients.list() }).to_string());
-    let text = text.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+async fn clients(
+    State(admin): State<Admin>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<impl IntoResponse, (StatusCode, String)> {
+    let Query(wanted) = wanted.map_err(|error| (error.status(), format!("{error}\n")))?;
+    let failed = |error: String| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"));
+    let text = spawn_blocking(move || {
+        let list = match &wanted.node {
+            Some(id) => admin
+                .clients
+                .of_node(id)
+                .map_err(|near| absent(id, &near))?,
+            None => admin.clients.list(),
+        };
+        serde_json::to_string(&list).map_err(|error| failed(error.to_string()))
+    });
+    let text = text.await.map_err(|error| failed(error.to_string()))??;
     Ok((JSON, text))
+}
+
+/// The answer for a node that is not connected.
+fn absent(id: &str, near: &[String]) -> (StatusCode, String) {
+    let mut text = format!("no client with the node id {id:?} is connected");
+    if !near.is_empty() {
+        let near: Vec<_> = near.iter().map(|id| format!("{id:?}")).collect();
+        text = format!("{text}; did you mean {}?", near.join(" or "));
+    }
+    (StatusCode::NOT_FOUND, text + "\n")
 }
 
 /// Shows the loads, on a thread of its own, because thousands of them take a while.

@@ -22,6 +22,15 @@ pub(crate) enum Family {
 }
 
 impl Family {
+    /// The name by which views and pages call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Envoy => "envoy",
+            Self::Grpc => "grpc",
+            Self::Node => "node",
+        }
+    }
+
     /// The family of a client; `None` if its name is not known.
     pub(crate) fn of(node: &Node) -> Option<Self> {
         match node.user_agent_name.as_str() {

@@ -97,7 +97,7 @@ mod catalog;
 mod changes;
 mod check;
 mod client_kind;
-mod clients;
+pub mod clients;
 mod conformance;
 mod descriptors;
 mod discovery;

@@ -1,6 +1,7 @@
 //! The place of one stream among the snapshots: it gives the stream the newest one that is for its client.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crowfly_xds::Snapshot;
 use envoy_types::pb::envoy::config::core::v3::Node;
@@ -62,8 +63,13 @@ impl Seat {
         snapshot
     }
 
+    /// The time at which the newest snapshot was published.
+    pub(crate) fn published_at(&self) -> Option<Instant> {
+        self.published.borrow().at
+    }
+
     /// The name of the view that the client has; `None` if it has the base.
-    pub(crate) fn view(&self) -> Option<&str> {
-        self.place.as_ref()?.key.view.as_deref()
+    pub(crate) fn view(&self) -> Option<&Arc<str>> {
+        self.place.as_ref()?.key.view.as_ref()
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use crowfly_source::yaml::ConfigErrors;
 use crowfly_xds::Snapshot;
@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 
 use crate::changes::Changes;
 use crate::forms::{FormKey, Forms, Rules};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Trigger};
 use crate::seat::Place;
 use crate::views::ServedView;
 
@@ -79,6 +79,7 @@ impl Store {
         let rules = Rules::of(&desired.views);
         self.published.send_modify(|published| {
             published.base = base;
+            published.at = Some(Instant::now());
             published.forms = forms.all();
             if *published.rules != rules {
                 published.rules = Arc::new(rules);
@@ -90,7 +91,13 @@ impl Store {
     pub(crate) fn set_node(&self, id: &str, snapshot: Snapshot) {
         self.published.send_modify(|published| {
             published.nodes.insert(id.to_owned(), Arc::new(snapshot));
+            published.at = Some(Instant::now());
         });
+    }
+
+    /// Notes why the configuration is read again.
+    pub(crate) fn triggered(&self, trigger: Trigger) {
+        self.metrics.triggered(trigger);
     }
 
     /// Takes the outcome of a reload; a failed one changes nothing for the clients.
@@ -156,6 +163,8 @@ impl Store {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Published {
     base: Arc<Snapshot>,
+    /// The time at which they were published.
+    pub(crate) at: Option<Instant>,
     rules: Arc<Rules>,
     forms: BTreeMap<FormKey, Arc<Snapshot>>,
     /// Snapshots of single nodes, which take the place of all others.

@@ -109,6 +109,87 @@ async fn clients_are_shown_with_what_they_accepted_and_refused() {
     .await;
 }
 
+/// F-06: the page of a node has each resource, refused ones first.
+#[tokio::test]
+async fn the_resources_of_a_client_are_shown() {
+    let plane = plane(&services(&[("a", 1), ("b", 1), ("c", 1)])).await;
+    let admin = plane.admin_addr().unwrap();
+    let mut client = AdsClient::open(plane.listen_addr()).await;
+    let names = ["a", "b", "gone"];
+    client.subscribe("gRPC Test", ENDPOINTS, &names).await;
+    let first = client.next().await;
+    client.ack(&first, &names).await;
+    plane.set_snapshot(snapshot(&services(&[("a", 1), ("b", 2), ("c", 1)])));
+    let second = client.next().await;
+    client.nack(&second, &names, "b: no such port").await;
+
+    let is_refused = |shown: &Value| shown["clients"][0]["resources"][0]["state"] == "nacked";
+    let shown = until(admin, "/clients?node=node-1", is_refused).await;
+    assert_eq!(shown["clients"].as_array().unwrap().len(), 1);
+    let client = &shown["clients"][0];
+    let kind = &client["node"]["kind"];
+    assert_eq!(
+        (kind, &client["view"]),
+        (&Value::from("grpc"), &Value::Null)
+    );
+    let of = &client["types"][ENDPOINTS];
+    assert_eq!(
+        (&of["state"], &of["refused"]),
+        (&"nacked".into(), &1.into())
+    );
+    let resources = client["resources"].as_array().unwrap();
+    let states: Vec<_> = resources
+        .iter()
+        .map(|row| format!("{} {}", row["name"], row["state"]))
+        .collect();
+    assert_eq!(
+        states,
+        [r#""b" "nacked""#, r#""gone" "missing""#, r#""a" "acked""#]
+    );
+    let b = &resources[0];
+    let served = &plane
+        .snapshot()
+        .resource(ENDPOINTS, "b")
+        .unwrap()
+        .version
+        .clone();
+    assert_eq!(b["nack"]["message"], "b: no such port");
+    assert_eq!(b["nack"]["version"], **served);
+    assert_eq!(
+        (&b["version"], &b["sent_version"]),
+        (&Value::from(&**served), &Value::from(&**served))
+    );
+    assert!(
+        b["acked_version"].is_string() && b["acked_version"] != b["version"],
+        "{b}"
+    );
+    assert!(b["lag_seconds"].as_f64().unwrap() >= 0.0, "{b}");
+    assert_eq!(resources[2]["acked_version"], resources[2]["version"]);
+}
+
+/// F-06: a node id that nobody has is an error, with the ids that are nearly the same.
+#[tokio::test]
+async fn a_node_that_is_not_there_is_told() {
+    let plane = plane(&service("payments", 1)).await;
+    let admin = plane.admin_addr().unwrap();
+    let client = AdsClient::open(plane.listen_addr()).await;
+    client.subscribe("x", ENDPOINTS, &["payments"]).await;
+    until(admin, "/clients", |shown| {
+        shown["clients"][0]["node"]["id"] == "node-1"
+    })
+    .await;
+    let (status, told) = get(admin, "/clients?node=nod-1").await;
+    let expected = "no client with the node id \"nod-1\" is connected; did you mean \"node-1\"?\n";
+    assert_eq!((status, told.as_str()), (404, expected));
+    let (status, told) = get(admin, "/clients?node=zebra").await;
+    let expected = "no client with the node id \"zebra\" is connected\n";
+    assert_eq!((status, told.as_str()), (404, expected));
+    let (status, told) = get(admin, "/clients?nod=x").await;
+    assert_eq!(status, 400);
+    assert!(told.contains("nod"), "{told}");
+}
+
+/// F-07: the metrics that operators watch, by type; a client does not make labels.
 #[tokio::test]
 async fn metrics_count_what_happens() {
     let plane = plane(&service("payments", 1)).await;
@@ -132,6 +213,9 @@ async fn metrics_count_what_happens() {
         format!("crowfly_control_responses_total{{{label}}} 1"),
         format!("crowfly_control_nacks_total{{{label}}} 1"),
         format!("crowfly_control_resources{{{label}}} 1"),
+        format!("crowfly_control_clients_refusing{{{label}}} 1"),
+        format!("crowfly_control_response_bytes_count{{{label}}} 1"),
+        "crowfly_control_snapshots_total 1".to_owned(),
     ] {
         assert!(text.lines().any(|l| l == line), "no `{line}` in\n{text}");
     }
@@ -182,10 +266,10 @@ macro_rules! reflection_test {
             else {
                 return assert!(false, "{services:?}");
             };
-            assert!(
-                list.service.iter().any(|service| service.name == ADS),
-                "{list:?}"
-            );
+            for name in [ADS] {
+                let mut services = list.service.iter();
+                assert!(services.any(|service| service.name == name), "{list:?}");
+            }
             let file = soon(answers.message()).await.unwrap().unwrap();
             let found = file.message_response.unwrap();
             assert!(

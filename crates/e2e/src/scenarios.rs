@@ -166,11 +166,11 @@ fn ids_in(comment: &str) -> impl Iterator<Item = &str> {
     words(comment).filter(|word| is_id(word))
 }
 
-/// `S1-02` for a client; `N-02` for the node agent; for the control plane `P-02`, a rule of the protocol, or `H-02`,
-/// a scenario of the public suite.
+/// `S1-02` for a client; `N-02` for the node agent; for the control plane `P-02`, a rule of the protocol, `H-02`,
+/// a scenario of the public suite, `V-02`, a view, or `F-02`, the feedback of its clients.
 fn is_id(word: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let prefixes = ["H-", "N-", "P-", "V-"];
+    let prefixes = ["F-", "H-", "N-", "P-", "V-"];
     if let Some(number) = prefixes.iter().find_map(|prefix| word.strip_prefix(prefix)) {
         return digits(number);
     }

@@ -39,7 +39,8 @@ pub use snapshot::{
     DuplicateName, NamedResources, Snapshot, SnapshotBuilder, SnapshotResource, TypeSnapshot,
 };
 pub use subscription::{
-    DeltaSubscription, Held, RequestOutcome, Response, ServerHalf, StreamSettings, Subscription,
+    Delivery, DeltaSubscription, Held, RequestOutcome, Response, ServerHalf, StreamSettings,
+    Subscription, Wanted, Wish,
 };
 
 /// The type URL of the wrapper that names a resource whose message does not.

@@ -1,53 +1,19 @@
-//! The answers of one client: what it was sent, and whether it accepted it.
+//! The books about one stream: when its client was sent something, and how it answered.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::time::Instant;
 
-use crowfly_xds::{RequestOutcome, Response};
-use serde::Serialize;
+use crowfly_xds::{RequestOutcome, Response, ServerHalf};
 
-use super::unix_now;
-use crate::metrics::{Metrics, TypeMetrics};
+use super::answers::{Answers, Since};
+use crate::metrics::Metrics;
 
-/// The answers of the client of one stream, by type.
+/// The books about one stream, by type.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     metrics: Metrics,
-    types: BTreeMap<String, TypeLedger>,
-}
-
-#[derive(Debug)]
-struct TypeLedger {
-    metrics: Arc<TypeMetrics>,
-    view: TypeView,
-}
-
-/// The state of one type on a stream: the version that was sent, and whether the client accepted
-/// it.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct TypeView {
-    state: State,
-    sent_version: Option<String>,
-    acked_version: Option<String>,
-    last_nack: Option<NackView>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum State {
-    /// The client asked for the type, and was sent nothing yet.
-    #[default]
-    Subscribed,
-    Sent,
-    Acked,
-    Nacked,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct NackView {
-    version: String,
-    message: String,
-    at: u64,
+    /// They are boxed, because a map reserves room for many.
+    types: BTreeMap<Box<str>, Box<Answers>>,
 }
 
 impl Ledger {
@@ -58,74 +24,64 @@ impl Ledger {
         }
     }
 
-    /// Notes that a response was sent.
-    pub(crate) fn sent(&mut self, response: &Response) {
-        let of = self.of(response.type_url());
-        of.metrics.responses.inc();
-        of.view.sent_version = Some(response.version().to_owned());
-        of.view.state = State::Sent;
-    }
-
-    /// Notes the meaning of a request.
-    pub(crate) fn received(&mut self, outcome: &RequestOutcome) {
+    /// Notes a request, which `half` has taken, and its meaning.
+    pub(crate) fn received(
+        &mut self,
+        outcome: &RequestOutcome,
+        nonce: &str,
+        half: &impl ServerHalf,
+        now: Instant,
+    ) {
         match outcome {
             RequestOutcome::Subscribed { type_url } => {
                 self.of(type_url);
             }
-            RequestOutcome::Stale { type_url } => {
-                self.of(type_url).metrics.stale.inc();
-            }
+            RequestOutcome::Stale { type_url } => self.of(type_url).stale(),
             RequestOutcome::Ack { type_url, version } => {
-                let of = self.of(type_url);
-                of.metrics.acks.inc();
-                of.view.acked(version);
+                self.of(type_url).acked(nonce, version, now);
             }
             RequestOutcome::Nack {
                 type_url,
                 version,
                 message,
-            } => {
-                let of = self.of(type_url);
-                of.metrics.nacks.inc();
-                of.view.nacked(version, message);
+            } => self.of(type_url).nacked(nonce, version, message, now),
+        }
+        self.look(half, Since::Request(now));
+    }
+
+    /// Looks at what `half` has to send, after something else may have become due.
+    pub(crate) fn look(&mut self, half: &impl ServerHalf, since: Since) {
+        for (type_url, answers) in &mut self.types {
+            answers.look(is_waiting(half, type_url), since);
+            if answers.is_refusing() {
+                answers.keep(|name| half.serves(type_url, name));
             }
         }
     }
 
-    pub(super) fn types(&self) -> BTreeMap<String, TypeView> {
-        let types = self.types.iter();
-        types
-            .map(|(url, of)| (url.clone(), of.view.clone()))
-            .collect()
+    /// Notes a response, which `half` has made, and its size in bytes.
+    pub(crate) fn sent(
+        &mut self,
+        response: &Response,
+        size: usize,
+        half: &impl ServerHalf,
+        now: Instant,
+    ) {
+        let more = is_waiting(half, response.type_url());
+        self.of(response.type_url()).sent(response, size, more, now);
     }
 
-    fn of(&mut self, type_url: &str) -> &mut TypeLedger {
+    pub(super) fn types(&self) -> impl Iterator<Item = (&str, &Answers)> {
+        self.types.iter().map(|(url, of)| (&**url, &**of))
+    }
+
+    fn of(&mut self, type_url: &str) -> &mut Answers {
         let metrics = &self.metrics;
-        self.types
-            .entry(type_url.to_owned())
-            .or_insert_with(|| TypeLedger {
-                metrics: metrics.of_type(type_url),
-                view: TypeView::default(),
-            })
+        let made = || Box::new(Answers::new(metrics.of_type(type_url)));
+        self.types.entry(type_url.into()).or_insert_with(made)
     }
 }
 
-impl TypeView {
-    /// Notes an ACK. After a NACK a client may repeat the version that it holds, which does not
-    /// accept the newest.
-    fn acked(&mut self, version: &str) {
-        self.acked_version = Some(version.to_owned());
-        if self.sent_version.as_deref() == Some(version) {
-            self.state = State::Acked;
-        }
-    }
-
-    fn nacked(&mut self, version: &str, message: &str) {
-        self.state = State::Nacked;
-        self.last_nack = Some(NackView {
-            version: version.to_owned(),
-            message: message.to_owned(),
-            at: unix_now(),
-        });
-    }
+fn is_waiting(half: &impl ServerHalf, type_url: &str) -> bool {
+    half.wish(type_url).is_some_and(|wish| wish.waiting > 0)
 }

@@ -1,12 +1,24 @@
 //! The connected clients, and whether they accepted what they were sent. The admin port shows them,
 //! because a client that refuses its configuration tells nobody else.
 //!
-//! Each stream has a lock of its own ([`open`]). So a change that goes to all clients takes no lock
-//! that they share.
+//! ```text
+//! a stream's task --> Talk { ServerHalf, Ledger } <-- /clients, CSDS: rows, worked out when asked
+//! ```
+//!
+//! Each stream has a lock of its own. So a change that goes to all clients takes no lock that they
+//! share.
 
+mod answers;
+mod blame;
 mod ledger;
+mod near;
 mod node;
 mod open;
+mod recent;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod view;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,12 +26,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crowfly_xds::ServerHalf;
-use serde::Serialize;
 
 use crate::metrics::Metrics;
-pub(crate) use node::NodeView;
-pub(crate) use open::{Client, ClientHandle};
-use open::{Head, Inspect, OpenStream};
+pub(crate) use answers::Since;
+pub(crate) use open::{ClientHandle, Inspect, Talk};
+use open::{Head, OpenStream};
+pub(crate) use rows::Clock;
+pub use view::{
+    ClientList, ClientView, NackView, NodeView, Protocol, ResourceView, State, TypeView,
+};
 
 /// All open streams.
 #[derive(Clone, Debug, Default)]
@@ -32,14 +47,6 @@ pub(crate) struct Clients {
 struct Streams {
     opened: u64,
     open: BTreeMap<u64, Arc<dyn Inspect>>,
-}
-
-/// The variant of xDS that a stream speaks.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Protocol {
-    StateOfTheWorld,
-    Delta,
 }
 
 impl Clients {
@@ -62,7 +69,7 @@ impl Clients {
             stream: streams.opened,
             protocol,
             peer,
-            connected_at: unix_now(),
+            connected_at: SystemTime::now(),
         };
         let stream = Arc::new(OpenStream::new(head, self.metrics.clone()));
         streams.open.insert(head.stream, stream.clone());
@@ -70,10 +77,34 @@ impl Clients {
         ClientHandle::new(self.clone(), stream)
     }
 
-    /// All clients, the oldest stream first. Each stream is locked for a moment, one after the other.
-    pub(crate) fn list(&self) -> Vec<Client> {
-        let streams: Vec<_> = self.lock().open.values().cloned().collect();
-        streams.iter().map(|stream| stream.client()).collect()
+    /// All clients, without their resources.
+    pub(crate) fn list(&self) -> ClientList {
+        let clock = Clock::now();
+        let streams = self.streams();
+        ClientList {
+            clients: streams.iter().map(|stream| stream.view(clock)).collect(),
+        }
+    }
+
+    /// The clients with this node id, with their resources: refused ones first, then those that lag.
+    ///
+    /// # Errors
+    /// There are none. The error has the ids that are spelled nearly alike.
+    pub(crate) fn of_node(&self, id: &str) -> Result<ClientList, Vec<String>> {
+        let clock = Clock::now();
+        let streams = self.streams();
+        let found = streams.iter().filter(|stream| stream.has_id(id));
+        let clients: Vec<_> = found.map(|stream| detailed(&**stream, clock)).collect();
+        if clients.is_empty() {
+            let nodes = streams.iter().filter_map(|stream| stream.node());
+            return Err(near::names(id, nodes.map(|node| node.id)));
+        }
+        Ok(ClientList { clients })
+    }
+
+    /// All streams, the oldest first. Each is locked while it is looked at, and only then.
+    pub(crate) fn streams(&self) -> Vec<Arc<dyn Inspect>> {
+        self.lock().open.values().cloned().collect()
     }
 
     fn close(&self, stream: u64) {
@@ -86,9 +117,19 @@ impl Clients {
     }
 }
 
-/// Now, in seconds since 1970.
-pub(crate) fn unix_now() -> u64 {
-    unix(SystemTime::now())
+fn detailed(stream: &dyn Inspect, clock: Clock) -> ClientView {
+    let mut resources = Vec::new();
+    for (type_url, rows) in stream.rows(clock) {
+        resources.extend(rows.iter().map(|row| row.view(&type_url)));
+    }
+    resources.sort_by_key(|row| {
+        let is_refused = row.nack.is_some();
+        std::cmp::Reverse((is_refused, row.state))
+    });
+    ClientView {
+        resources: Some(resources),
+        ..stream.view(clock)
+    }
 }
 
 /// A time in seconds since 1970.

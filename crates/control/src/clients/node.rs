@@ -1,17 +1,11 @@
 //! The node of a client, as an operator sees it.
 
+use crowfly_model::grpc::endpoints::LocalityId;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::config::core::v3::node::UserAgentVersionType;
-use serde::Serialize;
 
-/// The identity that a client gave in its first request.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct NodeView {
-    pub(crate) id: String,
-    pub(crate) cluster: String,
-    pub(crate) user_agent: String,
-    locality: Option<[String; 3]>,
-}
+use super::view::NodeView;
+use crate::client_kind::Family;
 
 impl NodeView {
     pub(crate) fn new(node: &Node) -> Self {
@@ -24,13 +18,16 @@ impl NodeView {
             None => String::new(),
         };
         let locality = node.locality.as_ref();
+        let locality = locality.map(|of| LocalityId::new(&of.region, &of.zone, &of.sub_zone));
+        let locality = locality.filter(|of| *of != LocalityId::default());
         Self {
             id: node.id.clone(),
             cluster: node.cluster.clone(),
+            kind: Family::of(node).map(|family| family.name().to_owned()),
             user_agent: format!("{} {version}", node.user_agent_name)
                 .trim()
                 .to_owned(),
-            locality: locality.map(|l| [l.region.clone(), l.zone.clone(), l.sub_zone.clone()]),
+            locality: locality.map(|of| of.to_string()).unwrap_or_default(),
         }
     }
 }

@@ -1,33 +1,25 @@
 //! One open stream: its task works on it, and pages look at it, each for a moment under its lock.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crowfly_xds::ServerHalf;
-use serde::Serialize;
+use envoy_types::pb::envoy::config::core::v3::Node;
 
-use super::ledger::{Ledger, TypeView};
-use super::{Clients, NodeView, Protocol};
+use super::ledger::Ledger;
+use super::rows::{self, Clock, Row};
+use super::view::{ClientView, NodeView, Protocol};
+use super::{Clients, unix};
 use crate::metrics::Metrics;
 
 /// The part of a stream that never changes.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Head {
-    pub(super) stream: u64,
-    pub(super) protocol: Protocol,
-    pub(super) peer: Option<SocketAddr>,
-    pub(super) connected_at: u64,
-}
-
-/// One stream, as an operator sees it.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Client {
-    #[serde(flatten)]
-    head: Head,
-    node: Option<NodeView>,
-    types: BTreeMap<String, TypeView>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub(crate) stream: u64,
+    pub(crate) protocol: Protocol,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) connected_at: std::time::SystemTime,
 }
 
 /// One open stream.
@@ -41,6 +33,8 @@ pub(super) struct OpenStream<H> {
 pub(crate) struct Talk<H> {
     /// The server half; `None` before the first request, which says what the client is served.
     pub(crate) half: Option<H>,
+    /// The view that the client is served; `None` for the base.
+    pub(crate) view: Option<Arc<str>>,
     pub(crate) ledger: Ledger,
 }
 
@@ -50,6 +44,7 @@ impl<H> OpenStream<H> {
             head,
             talk: Mutex::new(Talk {
                 half: None,
+                view: None,
                 ledger: Ledger::new(metrics),
             }),
         }
@@ -61,20 +56,58 @@ impl<H> OpenStream<H> {
 }
 
 /// An open stream of either variant of the protocol.
-pub(super) trait Inspect: fmt::Debug + Send + Sync {
-    /// The stream as it is now.
-    fn client(&self) -> Client;
+pub(crate) trait Inspect: fmt::Debug + Send + Sync {
+    /// The identity of the client; `None` before its first request.
+    fn node(&self) -> Option<Node>;
+    /// True if the client has this node id.
+    fn has_id(&self, id: &str) -> bool;
+    /// The stream as it is now, without its resources.
+    fn view(&self, clock: Clock) -> ClientView;
+    /// The resources that the client wants, by type.
+    fn rows(&self, clock: Clock) -> Vec<(String, Vec<Row>)>;
 }
 
 impl<H: ServerHalf + Send> Inspect for OpenStream<H> {
-    fn client(&self) -> Client {
+    fn node(&self) -> Option<Node> {
+        self.talk().node().cloned()
+    }
+
+    fn has_id(&self, id: &str) -> bool {
+        self.talk().node().is_some_and(|node| node.id == id)
+    }
+
+    fn view(&self, clock: Clock) -> ClientView {
         let talk = self.talk();
-        let node = talk.half.as_ref().and_then(ServerHalf::node);
-        Client {
-            head: self.head,
-            node: node.map(NodeView::new),
-            types: talk.ledger.types(),
+        let types = talk.half.iter().flat_map(|half| {
+            let types = talk.ledger.types();
+            types.map(move |(url, of)| (url.to_owned(), rows::of_type(half, url, of, clock)))
+        });
+        ClientView {
+            stream: self.head.stream,
+            protocol: self.head.protocol,
+            peer: self.head.peer,
+            connected_at: unix(self.head.connected_at),
+            node: talk.node().map(NodeView::new),
+            view: talk.view.as_deref().map(str::to_owned),
+            types: types.collect(),
+            resources: None,
         }
+    }
+
+    fn rows(&self, clock: Clock) -> Vec<(String, Vec<Row>)> {
+        let talk = self.talk();
+        let rows = talk.half.iter().flat_map(|half| {
+            let types = talk.ledger.types();
+            types.map(move |(url, of)| (url.to_owned(), rows::of_resources(half, url, of, clock)))
+        });
+        rows.collect()
+    }
+}
+
+impl<H: ServerHalf> Talk<H> {
+    /// The identity of the client; `None` before its first request.
+    pub(crate) fn node(&self) -> Option<&Node> {
+        self.half.as_ref().and_then(ServerHalf::node)
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
-use crate::clients::ClientHandle;
+use crate::clients::{ClientHandle, Since, Talk};
 use crate::ending::End;
 use crate::seat::Seat;
 
@@ -92,8 +92,7 @@ impl<H: ServerHalf> Stream<H> {
     /// The node id of the client; empty before its first request.
     fn node_id(&self) -> String {
         let talk = self.client.talk();
-        let node = talk.half.as_ref().and_then(ServerHalf::node);
-        node.map(|node| node.id.clone()).unwrap_or_default()
+        talk.node().map(|node| node.id.clone()).unwrap_or_default()
     }
 
     fn next_timeout(&self) -> Option<Instant> {
@@ -108,14 +107,18 @@ impl<H: ServerHalf> Stream<H> {
             let node = H::node_in(&request);
             let snapshot = self.seat.snapshot(node);
             talk.half = Some(H::new(snapshot, Arc::clone(&self.settings)));
-            log_introduction(self.client.id(), node, self.seat.view());
+            talk.view = self.seat.view().cloned();
+            log_introduction(self.client.id(), node, talk.view.as_deref());
         }
-        let Some(half) = &mut talk.half else {
+        let Talk { half, ledger, .. } = &mut *talk;
+        let Some(half) = half else {
             return Ok(());
         };
-        half.handle_time(Instant::now());
+        let now = Instant::now();
+        half.handle_time(now);
+        let nonce = H::nonce_in(&request).to_owned();
         let outcome = half.handle_request(request);
-        talk.ledger.received(&outcome);
+        ledger.received(&outcome, &nonce, half, now);
         drop(talk);
         self.log(&outcome);
         self.due = true;
@@ -141,9 +144,15 @@ impl<H: ServerHalf> Stream<H> {
 
     /// Takes the newest snapshot, in the view for this client.
     fn refresh(&mut self) {
-        if let Some(half) = &mut self.client.talk().half {
+        let mut talk = self.client.talk();
+        let Talk { half, view, ledger } = &mut *talk;
+        if let Some(half) = half {
             let snapshot = self.seat.snapshot(half.node());
             half.handle_snapshot(snapshot);
+            *view = self.seat.view().cloned();
+            let published = self.seat.published_at();
+            let published = published.unwrap_or_else(Instant::now);
+            ledger.look(half, Since::Change(published));
             self.due = true;
         }
     }
@@ -156,25 +165,27 @@ impl<H: ServerHalf> Stream<H> {
     }
 
     fn next_response(&mut self) -> Option<Response> {
+        let now = Instant::now();
         let mut talk = self.client.talk();
-        let half = talk.half.as_mut()?;
-        half.handle_time(Instant::now());
+        let Talk { half, ledger, .. } = &mut *talk;
+        let half = half.as_mut()?;
+        half.handle_time(now);
         let response = half.poll_response();
-        if let Some(response) = &response {
-            talk.ledger.sent(response);
-        }
-        drop(talk);
         self.due = response.is_some();
-        if let Some(response) = &response {
-            self.log_sent(response);
-        }
-        response
+        let Some(response) = response else {
+            ledger.look(half, Since::Request(now));
+            return None;
+        };
+        let size = response.encoded_len();
+        ledger.sent(&response, size, half, now);
+        drop(talk);
+        self.log_sent(&response, size);
+        Some(response)
     }
 
-    fn log_sent(&mut self, response: &Response) {
+    fn log_sent(&mut self, response: &Response, size: usize) {
         let (type_url, version) = (response.type_url(), response.version());
         debug!(stream = self.client.id(), type_url, version, "sent");
-        let size = response.encoded_len();
         if size > USUAL_LIMIT && self.too_large.insert(type_url.to_owned()) {
             let (stream, node) = (self.client.id(), self.node_id());
             warn!(

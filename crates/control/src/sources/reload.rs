@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::Configuration;
+use crate::metrics::Trigger;
 use crate::store::{Desired, Store};
 
 /// Follows the files of a configuration and publishes their snapshots.
@@ -40,10 +41,11 @@ impl Reloader {
     /// nothing changed.
     pub(crate) async fn run(mut self, store: Arc<Store>, mut asked: mpsc::Receiver<()>) {
         loop {
-            let events = tokio::select! {
-                events = self.files.next() => events,
-                Some(()) = asked.recv() => self.files.list().await,
+            let (trigger, events) = tokio::select! {
+                events = self.files.next() => (Trigger::File, events),
+                Some(()) = asked.recv() => (Trigger::Request, self.files.list().await),
             };
+            store.triggered(trigger);
             let publisher = Arc::clone(&store);
             let published = self.translate(events, move |result| {
                 publisher.reloaded(result);

@@ -16,7 +16,8 @@ use super::interest::{Batch, Interest};
 use super::lifetime;
 use super::response::Response;
 use super::{
-    Held, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, WILDCARD, endpoints_of,
+    Held, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, WILDCARD, Wanted, Wish,
+    endpoints_of,
 };
 use crate::session::Protocol;
 use crate::snapshot::{Snapshot, changed_names};
@@ -253,6 +254,22 @@ impl ServerHalf for DeltaSubscription {
         Held::of(self.types.values().map(|of| of.held()))
     }
 
+    fn wish(&self, type_url: &str) -> Option<Wish> {
+        let interest = self.types.get(type_url)?;
+        Some(interest.wish(self.snapshot.of(type_url)))
+    }
+
+    fn wanted(&self, type_url: &str) -> Vec<Wanted> {
+        let interest = self.types.get(type_url);
+        interest.map_or_else(Vec::new, |of| of.wanted(self.snapshot.of(type_url)))
+    }
+
+    fn serves(&self, type_url: &str, name: &str) -> bool {
+        let interest = self.types.get(type_url);
+        interest.is_some_and(|of| of.wants(name))
+            && self.snapshot.resource(type_url, name).is_some()
+    }
+
     fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
         self.handle_snapshot(snapshot);
     }
@@ -271,6 +288,10 @@ impl ServerHalf for DeltaSubscription {
 
     fn node_in(request: &DeltaDiscoveryRequest) -> Option<&Node> {
         request.node.as_ref()
+    }
+
+    fn nonce_in(request: &DeltaDiscoveryRequest) -> &str {
+        &request.response_nonce
     }
 
     fn type_of(request: &mut DeltaDiscoveryRequest) -> &mut String {

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use super::lifetime::Pulse;
 use super::response::{Form, Sent};
+use super::wish::{self, Wanted, Wish};
 use super::{WILDCARD, same_spelling};
 use crate::snapshot::{NamedResources, TypeSnapshot};
 
@@ -78,6 +79,31 @@ impl Interest {
     /// The number of names that the client asked for, and the bytes that are held for it.
     pub(super) fn held(&self) -> (usize, usize) {
         (self.names.len(), self.name_bytes + self.claimed_bytes)
+    }
+
+    pub(super) fn wish(&self, available: Option<&TypeSnapshot>) -> Wish {
+        Wish {
+            wildcard: self.wildcard,
+            resources: wish::count(self.wildcard, &self.names, available),
+            waiting: self.pending.len() + self.gone.len(),
+        }
+    }
+
+    /// Each resource that the client wants or has.
+    pub(super) fn wanted(&self, available: Option<&TypeSnapshot>) -> Vec<Wanted> {
+        let names = wish::names(self.wildcard, &self.names, self.differs.keys(), available);
+        let wanted = names.into_iter().map(|name| {
+            let resource = available.and_then(|of| of.resources().get(name)).cloned();
+            let in_snapshot = || resource.as_ref().map(|of| Arc::clone(&of.version));
+            let differs = self.differs.get(name).cloned();
+            Wanted {
+                name: Arc::clone(name),
+                sent: differs.unwrap_or_else(in_snapshot),
+                waiting: self.pending.contains_key(name) || self.gone.contains(name),
+                resource,
+            }
+        });
+        wanted.collect()
     }
 
     /// Takes the versions that the client says it has. Only the first request for a type on a
@@ -235,7 +261,8 @@ impl Interest {
             // The client may have asked for the resource while it did not exist.
             let is_back = self.gone.remove(name);
             let has = self.differs.remove(name);
-            let is_known = has.is_none_or(|has| has.as_ref() == Some(&resource.version));
+            let before = has.unwrap_or_else(|| Some(Arc::clone(&resource.version)));
+            let is_known = before.as_ref() == Some(&resource.version);
             if is_known && reason == Reason::Changed && !is_back {
                 continue;
             }
@@ -246,6 +273,7 @@ impl Interest {
                 form: Form::Wrapped {
                     ttl: resource.ttl.filter(|_| with_ttl),
                 },
+                before,
             });
         }
         if !removals_wait {
@@ -289,6 +317,7 @@ impl Interest {
                         ttl,
                         version: Arc::clone(&resource.version),
                     },
+                    before: None,
                 });
             }
         }
@@ -316,7 +345,7 @@ impl Interest {
         Some(version)
     }
 
-    fn wants(&self, name: &str) -> bool {
+    pub(super) fn wants(&self, name: &str) -> bool {
         self.wildcard || self.names.contains(name)
     }
 

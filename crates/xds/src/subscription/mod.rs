@@ -12,6 +12,7 @@ mod missing;
 mod response;
 mod settings;
 mod sotw;
+mod wish;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub use delta::DeltaSubscription;
 pub use response::Response;
 pub use settings::StreamSettings;
 pub use sotw::Subscription;
+pub use wish::{Delivery, Wanted, Wish};
 
 use crate::snapshot::Snapshot;
 
@@ -67,6 +69,12 @@ pub trait ServerHalf {
     fn was_answer_alone(&self) -> bool;
     /// The amount that the stream holds because the client asked for it.
     fn held(&self) -> Held;
+    /// The wish of the client for a type; `None` if it did not ask for the type.
+    fn wish(&self, type_url: &str) -> Option<Wish>;
+    /// Each resource of a type that the client wants, ordered by name.
+    fn wanted(&self, type_url: &str) -> Vec<Wanted>;
+    /// True if the client wants a resource that exists.
+    fn serves(&self, type_url: &str, name: &str) -> bool;
     /// Serves from `snapshot` from now on.
     fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>);
     /// Tells the time. Without it nothing is due by time alone.
@@ -78,6 +86,8 @@ pub trait ServerHalf {
 
     /// The identity of the client, as a request has it.
     fn node_in(request: &Self::Request) -> Option<&Node>;
+    /// The nonce of the response that a request answers; empty if it answers none.
+    fn nonce_in(request: &Self::Request) -> &str;
     /// The type that a request is about.
     fn type_of(request: &mut Self::Request) -> &mut String;
 }
@@ -166,6 +176,12 @@ fn endpoints_of(snapshot: &Snapshot, cluster: &str) -> Option<String> {
         .filter(|name| !name.is_empty());
     let name = service_name.unwrap_or_else(|| cluster.to_owned());
     Some(same_spelling(&name).into_owned())
+}
+
+/// True for types where absence means deletion, so that each response lists all resources (gRFC
+/// A53).
+fn all_in_one_response(type_url: &str) -> bool {
+    type_url == Listener::TYPE_URL || type_url == Cluster::TYPE_URL
 }
 
 /// The spelling by which snapshots hold a name (xRFC TP1). A malformed name is held as it is.

@@ -13,6 +13,8 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
+use super::all_in_one_response;
+use super::wish::Delivery;
 use crate::WRAPPER_TYPE_URL;
 use crate::session::Protocol;
 use crate::snapshot::SnapshotResource;
@@ -54,6 +56,8 @@ pub(super) struct Sent {
     pub(super) name: Arc<str>,
     pub(super) resource: Arc<SnapshotResource>,
     pub(super) form: Form,
+    /// The version that the client was sent before, or said it has.
+    pub(super) before: Option<Arc<str>>,
 }
 
 /// The form in which a resource is sent.
@@ -86,6 +90,27 @@ impl Response {
     /// The name of each resource in the response.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.resources.iter().map(|sent| &sent.name)
+    }
+
+    /// Each resource in the response, with the version that the client was sent before. Those that are
+    /// only renewed are left out.
+    pub fn deliveries(&self) -> impl Iterator<Item = Delivery<'_>> {
+        let sent = self.resources.iter().filter(|sent| sent.has_body());
+        sent.map(|sent| Delivery {
+            name: &sent.name,
+            version: &sent.resource.version,
+            before: sent.before.as_ref(),
+        })
+    }
+
+    /// The name of each resource that the response says is gone.
+    pub fn removed(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.removed.iter()
+    }
+
+    /// True if the response has all resources of its type, so that a missing one is deleted.
+    pub fn is_whole(&self) -> bool {
+        self.protocol == Protocol::StateOfTheWorld && all_in_one_response(&self.type_url)
     }
 
     /// The response as a message: a `DiscoveryResponse`, or a `DeltaDiscoveryResponse` on a delta
@@ -325,6 +350,7 @@ mod tests {
                     name: name.as_str().into(),
                     resource: Arc::new(SnapshotResource::new(any, false)),
                     form: form(kind, Duration::from_millis(ttl)),
+                    before: None,
                 }
             }).collect();
             let mut response = Response {

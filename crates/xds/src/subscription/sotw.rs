@@ -11,14 +11,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowfly_model::ResourceType;
-use crowfly_model::grpc::{Cluster, Endpoints, Listener};
+use crowfly_model::grpc::{Cluster, Endpoints};
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 
 use super::missing::{self, not_found};
 use super::response::{Form, Response, Sent};
 use super::{
-    Held, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, endpoints_of, lifetime,
+    Held, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, Wanted, Wish,
+    all_in_one_response, endpoints_of, lifetime,
 };
 use crate::session::Protocol;
 use crate::snapshot::{Snapshot, SnapshotResource, changed_names};
@@ -228,8 +229,10 @@ impl Subscription {
             interest.heartbeats(due.resources)
         } else {
             interest.version = version_of(&self.snapshot, &type_url, due.kept);
-            let resources = due.resources.into_iter();
-            resources.map(|of| on_the_wire(of, with_ttl)).collect()
+            let (resources, before) = (due.resources.into_iter(), &due.before);
+            resources
+                .map(|of| on_the_wire(of, before, with_ttl))
+                .collect()
         };
         interest.pulse.started(&resources, self.now);
         let errors = due.missing.iter().map(|name| not_found(&type_url, name));
@@ -283,6 +286,22 @@ impl ServerHalf for Subscription {
         Held::of(self.types.values().map(|of| of.held()))
     }
 
+    fn wish(&self, type_url: &str) -> Option<Wish> {
+        let interest = self.types.get(type_url)?;
+        Some(interest.wish(self.snapshot.of(type_url)))
+    }
+
+    fn wanted(&self, type_url: &str) -> Vec<Wanted> {
+        let interest = self.types.get(type_url);
+        interest.map_or_else(Vec::new, |of| of.wanted(self.snapshot.of(type_url)))
+    }
+
+    fn serves(&self, type_url: &str, name: &str) -> bool {
+        let interest = self.types.get(type_url);
+        interest.is_some_and(|of| of.wants(name))
+            && self.snapshot.resource(type_url, name).is_some()
+    }
+
     fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
         self.handle_snapshot(snapshot);
     }
@@ -303,6 +322,10 @@ impl ServerHalf for Subscription {
         request.node.as_ref()
     }
 
+    fn nonce_in(request: &DiscoveryRequest) -> &str {
+        &request.response_nonce
+    }
+
     fn type_of(request: &mut DiscoveryRequest) -> &mut String {
         &mut request.type_url
     }
@@ -311,12 +334,6 @@ impl ServerHalf for Subscription {
 /// True for an Envoy. It asks for all listeners and clusters as long as it lives.
 fn is_envoy(node: &Node) -> bool {
     node.user_agent_name == "envoy"
-}
-
-/// True for types where absence means deletion, so that each response lists all resources (gRFC
-/// A53).
-fn all_in_one_response(type_url: &str) -> bool {
-    type_url == Listener::TYPE_URL || type_url == Cluster::TYPE_URL
 }
 
 /// The version of a response. With resources that the snapshot no longer has it is another one,
@@ -330,17 +347,28 @@ fn version_of(snapshot: &Snapshot, type_url: &str, kept: usize) -> String {
     }
 }
 
-/// A resource as it is sent. Only a wrapper can hold a time to live.
-fn on_the_wire((name, resource): (Arc<str>, Arc<SnapshotResource>), with_ttl: bool) -> Sent {
+/// A resource as it is sent. Only a wrapper can hold a time to live. `before` has the version before
+/// of each resource that the client does not have in this version, by name.
+fn on_the_wire(
+    (name, resource): (Arc<str>, Arc<SnapshotResource>),
+    before: &[(Arc<str>, Option<Arc<str>>)],
+    with_ttl: bool,
+) -> Sent {
     let ttl = resource.ttl.filter(|_| with_ttl);
     let form = if resource.wrapped || ttl.is_some() {
         Form::Wrapped { ttl }
     } else {
         Form::Bare
     };
+    let changed = before.binary_search_by(|(changed, _)| changed.cmp(&name));
+    let before = match changed {
+        Ok(at) => before.get(at).and_then(|(_, before)| before.clone()),
+        Err(_) => Some(Arc::clone(&resource.version)),
+    };
     Sent {
         name,
         resource,
         form,
+        before,
     }
 }

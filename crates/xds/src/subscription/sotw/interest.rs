@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use super::super::lifetime::Pulse;
 use super::super::response::{Form, Sent};
+use super::super::wish::{self, Wanted, Wish};
 use super::super::{REMOVED_LAST, WILDCARD, same_spelling};
 use crate::snapshot::{NamedResources, SnapshotResource, TypeSnapshot};
 
@@ -91,6 +92,8 @@ pub(super) struct Due {
     pub(super) resources: Vec<(Arc<str>, Arc<SnapshotResource>)>,
     /// The names in `resources` that the client does not have in this version.
     pub(super) changed: Vec<Arc<str>>,
+    /// The version before of each name in `changed`, by name.
+    pub(super) before: Vec<(Arc<str>, Option<Arc<str>>)>,
     /// Names that are subscribed to and do not exist.
     pub(super) missing: Vec<Arc<str>>,
     /// The number of resources in the response that the snapshot no longer has.
@@ -284,6 +287,7 @@ impl Interest {
                 name,
                 resource,
                 form,
+                before: None,
             })
         };
         resources.into_iter().filter_map(heartbeat).collect()
@@ -294,7 +298,8 @@ impl Interest {
         self.responded = true;
         for (name, resource) in &due.resources {
             let version = Arc::clone(&resource.version);
-            self.sent.insert(Arc::clone(name), version);
+            let before = self.sent.insert(Arc::clone(name), version);
+            due.before.push((Arc::clone(name), before));
         }
         if !context.full_state {
             return due;
@@ -347,7 +352,38 @@ impl Interest {
         }
     }
 
-    fn wants(&self, name: &str) -> bool {
+    pub(super) fn wish(&self, available: Option<&TypeSnapshot>) -> Wish {
+        let resources = wish::count(self.wildcard, &self.names, available);
+        let pending = match &self.pending {
+            Pending::All => resources.max(1),
+            Pending::Names(names) => names.len(),
+        };
+        Wish {
+            wildcard: self.wildcard,
+            resources,
+            waiting: pending + self.leaving.len(),
+        }
+    }
+
+    /// Each resource that the client wants or has.
+    pub(super) fn wanted(&self, available: Option<&TypeSnapshot>) -> Vec<Wanted> {
+        let names = wish::names(self.wildcard, &self.names, self.sent.keys(), available);
+        let wanted = names.into_iter().map(|name| {
+            let is_pending = match &self.pending {
+                Pending::All => true,
+                Pending::Names(names) => names.contains(name),
+            };
+            Wanted {
+                name: Arc::clone(name),
+                sent: self.sent.get(name).cloned(),
+                resource: available.and_then(|of| of.resources().get(name)).cloned(),
+                waiting: is_pending || self.leaving.contains_key(name),
+            }
+        });
+        wanted.collect()
+    }
+
+    pub(super) fn wants(&self, name: &str) -> bool {
         self.wildcard || self.names.contains(name)
     }
 

@@ -3,6 +3,8 @@
 //! An operator notices NACKs and failed reloads by them, because clients go on with their last
 //! configuration.
 
+mod histogram;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,20 +18,71 @@ use prometheus_client::registry::Registry;
 
 use crate::descriptors;
 use crate::loads::{self, Loads};
+use histogram::Histogram;
+
+/// The upper bounds of times, in seconds: from a change that a client takes at once to one that it
+/// takes after a restart.
+const SECONDS: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+];
+
+/// The upper bounds of sizes, in bytes. gRPC clients take up to 4 MiB if not told otherwise.
+const BYTES: &[f64] = &[
+    256.0,
+    1024.0,
+    4096.0,
+    16384.0,
+    65536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+];
 
 /// The counters of one control plane; clones share them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     streams: Gauge,
     responses: Family<TypeLabel, Counter>,
     acks: Family<TypeLabel, Counter>,
     nacks: Family<TypeLabel, Counter>,
     stale: Family<TypeLabel, Counter>,
+    refusing: Family<TypeLabel, Gauge>,
+    push: Histograms,
+    convergence: Histograms,
+    bytes: Histograms,
+    snapshots: Counter,
+    triggers: Family<TriggerLabel, Counter>,
     reloads: Family<ResultLabel, Counter>,
     resources: Family<TypeLabel, Gauge>,
     last_success: Gauge,
     /// The counters of each type that was asked for.
     types: Arc<RwLock<BTreeMap<String, Arc<TypeMetrics>>>>,
+}
+
+type Histograms = Family<TypeLabel, Histogram, fn() -> Histogram>;
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let seconds = || Histograms::new_with_constructor(|| Histogram::new(SECONDS));
+        Self {
+            streams: Gauge::default(),
+            responses: Family::default(),
+            acks: Family::default(),
+            nacks: Family::default(),
+            stale: Family::default(),
+            refusing: Family::default(),
+            push: seconds(),
+            convergence: seconds(),
+            bytes: Histograms::new_with_constructor(|| Histogram::new(BYTES)),
+            snapshots: Counter::default(),
+            triggers: Family::default(),
+            reloads: Family::default(),
+            resources: Family::default(),
+            last_success: Gauge::default(),
+            types: Arc::default(),
+        }
+    }
 }
 
 /// The counters of one type. A stream keeps them, because to look them up takes a lock that all
@@ -40,6 +93,10 @@ pub(crate) struct TypeMetrics {
     pub(crate) acks: Counter,
     pub(crate) nacks: Counter,
     pub(crate) stale: Counter,
+    pub(crate) refusing: Gauge,
+    pub(crate) push: Histogram,
+    pub(crate) convergence: Histogram,
+    pub(crate) bytes: Histogram,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -50,6 +107,20 @@ struct TypeLabel {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ResultLabel {
     result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct TriggerLabel {
+    trigger: &'static str,
+}
+
+/// The reason why the configuration is read again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trigger {
+    /// A file changed.
+    File,
+    /// Somebody asked for it.
+    Request,
 }
 
 impl Metrics {
@@ -84,9 +155,21 @@ impl Metrics {
             acks: self.acks.get_or_create_owned(&label),
             nacks: self.nacks.get_or_create_owned(&label),
             stale: self.stale.get_or_create_owned(&label),
+            refusing: self.refusing.get_or_create_owned(&label),
+            push: self.push.get_or_create_owned(&label),
+            convergence: self.convergence.get_or_create_owned(&label),
+            bytes: self.bytes.get_or_create_owned(&label),
         };
         let mut types = self.types.write().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(types.entry(label.r#type).or_insert_with(|| Arc::new(made)))
+    }
+
+    pub(crate) fn triggered(&self, trigger: Trigger) {
+        let trigger = match trigger {
+            Trigger::File => "file",
+            Trigger::Request => "request",
+        };
+        self.triggers.get_or_create(&TriggerLabel { trigger }).inc();
     }
 
     pub(crate) fn reload(&self, ok: bool) {
@@ -101,6 +184,7 @@ impl Metrics {
     }
 
     pub(crate) fn snapshot(&self, snapshot: &Snapshot) {
+        self.snapshots.inc();
         self.resources.clear();
         for (type_url, of) in snapshot.types() {
             let count = of.resources().len().try_into().unwrap_or(i64::MAX);
@@ -115,6 +199,18 @@ impl Metrics {
         registry.register("nacks", "Responses that were refused", self.nacks.clone());
         let help = "Requests that answered a response which was not the newest";
         registry.register("stale_requests", help, self.stale.clone());
+        let help = "Clients that refuse a resource now";
+        registry.register("clients_refusing", help, self.refusing.clone());
+        let help = "Time from a change until it was given to the connection of a client";
+        registry.register("push_seconds", help, self.push.clone());
+        let help = "Time from a change until a client accepted it";
+        registry.register("convergence_seconds", help, self.convergence.clone());
+        let help = "Size of a response";
+        registry.register("response_bytes", help, self.bytes.clone());
+        let help = "Snapshots that were served";
+        registry.register("snapshots", help, self.snapshots.clone());
+        let help = "Reasons for which the configuration was read again";
+        registry.register("reload_triggers", help, self.triggers.clone());
         let help = "Times the configuration was read, and what came of it";
         registry.register("reloads", help, self.reloads.clone());
         let help = "Resources in the current snapshot";

@@ -1,0 +1,338 @@
+//! The answers of one client to the responses of one type.
+//!
+//! What a client has is known to the server half. Only the exceptions are kept here: responses that
+//! are not answered, and resources that were refused. So an idle stream holds next to nothing, even
+//! if its client has all resources.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crowfly_xds::Response;
+
+use super::blame;
+use super::recent::Recent;
+use crate::metrics::TypeMetrics;
+
+/// The largest number of responses that may wait for an answer. Beyond it the oldest is forgotten,
+/// because a client that never answers must not fill our memory.
+const MAX_IN_FLIGHT: usize = 256;
+
+/// The largest number of names in all responses that wait for an answer.
+const MAX_NAMES_IN_FLIGHT: usize = 1 << 16;
+
+/// The largest number of resources that one refusal marks, if it does not say which of them is bad.
+const MAX_SUSPECTS: usize = 1 << 10;
+
+/// The longest reason that is kept, in bytes.
+const MAX_REASON: usize = 4 << 10;
+
+/// The answers to the responses of one type.
+#[derive(Debug)]
+pub(super) struct Answers {
+    metrics: Arc<TypeMetrics>,
+    /// The oldest change that is not sent yet.
+    pub(super) waiting: Option<Since>,
+    pub(super) in_flight: VecDeque<InFlight>,
+    pub(super) refusals: BTreeMap<Arc<str>, Refusal>,
+    /// The refusal of a response with so many resources that they are not marked one by one.
+    pub(super) crowd: Option<Box<Crowd>>,
+    pub(super) sent: Option<(Box<str>, Instant)>,
+    pub(super) acked: Option<(Box<str>, Instant)>,
+    pub(super) last_nack: Option<Arc<Nack>>,
+    pub(super) recent: Recent,
+    /// True if the stream counts among those that refuse the type.
+    counts_as_refusing: bool,
+}
+
+/// The reason why something is to be sent, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// A snapshot with a newer version was published.
+    Change(Instant),
+    /// The client asked for it.
+    Request(Instant),
+}
+
+/// A response that is not answered.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    nonce: Box<str>,
+    version: Box<str>,
+    pub(super) sent_at: Instant,
+    since: Option<Since>,
+    /// True if the response has all resources of the type.
+    is_whole: bool,
+    pub(super) items: Vec<Item>,
+}
+
+/// A resource in a response that is not answered.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) name: Arc<str>,
+    version: Arc<str>,
+    /// The version that the client accepted before.
+    pub(super) accepted: Option<Arc<str>>,
+    is_new: bool,
+}
+
+/// A resource that was refused.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    pub(super) nack: Arc<Nack>,
+    /// The version that was refused.
+    pub(super) version: Arc<str>,
+    /// The version that the client accepted before.
+    pub(super) accepted: Option<Arc<str>>,
+    /// The time since when the client should have another version.
+    pub(super) since: Instant,
+}
+
+/// Many resources of which one was refused.
+#[derive(Clone, Debug)]
+pub(super) struct Crowd {
+    pub(super) nack: Arc<Nack>,
+    /// The time since when the client should have other versions.
+    pub(super) since: Instant,
+}
+
+/// The refusal of a response.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Nack {
+    pub(super) version: Box<str>,
+    pub(super) reason: Box<str>,
+    pub(super) at: Instant,
+    /// The number of resources that it may be about; 1 if it names them.
+    pub(super) one_of: usize,
+}
+
+impl Since {
+    pub(super) fn time(self) -> Instant {
+        match self {
+            Self::Change(at) | Self::Request(at) => at,
+        }
+    }
+}
+
+impl InFlight {
+    /// The time since when the client should have this.
+    pub(super) fn due_since(&self) -> Instant {
+        self.since.map_or(self.sent_at, Since::time)
+    }
+}
+
+impl Answers {
+    pub(super) fn new(metrics: Arc<TypeMetrics>) -> Self {
+        Self {
+            metrics,
+            waiting: None,
+            in_flight: VecDeque::new(),
+            refusals: BTreeMap::new(),
+            crowd: None,
+            sent: None,
+            acked: None,
+            last_nack: None,
+            recent: Recent::default(),
+            counts_as_refusing: false,
+        }
+    }
+
+    /// Notes whether there is something to send.
+    pub(super) fn look(&mut self, is_waiting: bool, since: Since) {
+        if is_waiting {
+            self.waiting.get_or_insert(since);
+        } else {
+            self.waiting = None;
+        }
+    }
+
+    /// Notes that a response of `size` bytes was sent, and whether there is more to send.
+    pub(super) fn sent(&mut self, response: &Response, size: usize, more: bool, now: Instant) {
+        let since = if more {
+            self.waiting
+        } else {
+            self.waiting.take()
+        };
+        self.metrics.responses.inc();
+        self.metrics.bytes.observe(size as f64);
+        if let Some(Since::Change(at)) = since {
+            self.metrics.push.observe_time(now, at);
+        }
+        for name in response.removed() {
+            self.refusals.remove(name);
+        }
+        let items = self.items(response);
+        let sent = items.iter().map(|item| &item.name);
+        self.recent.sent(sent, now);
+        if self.in_flight.len() == MAX_IN_FLIGHT {
+            self.in_flight.pop_front();
+        }
+        self.in_flight.push_back(InFlight {
+            nonce: response.nonce().into(),
+            version: response.version().into(),
+            sent_at: now,
+            since,
+            is_whole: response.is_whole(),
+            items,
+        });
+        self.sent = Some((response.version().into(), now));
+        self.count_refusing();
+    }
+
+    /// Notes that a request came that answers no response of late.
+    pub(super) fn stale(&self) {
+        self.metrics.stale.inc();
+    }
+
+    /// Notes that the client accepted a response.
+    pub(super) fn acked(&mut self, nonce: &str, version: &str, now: Instant) {
+        // After a refusal a client may repeat the version that it holds, which accepts nothing.
+        let Some(response) = self.take(nonce, Some(version)) else {
+            return;
+        };
+        self.metrics.acks.inc();
+        if let Some(Since::Change(at)) = response.since {
+            self.metrics.convergence.observe_time(now, at);
+        }
+        if response.is_whole {
+            self.refusals.clear();
+        }
+        if response.is_whole || response.items.len() > MAX_SUSPECTS {
+            self.crowd = None;
+        }
+        for item in &response.items {
+            self.refusals.remove(&item.name);
+        }
+        self.acked = Some((version.into(), now));
+        self.count_refusing();
+    }
+
+    /// Notes that the client refused a response. Resources that its reason names are refused, and the
+    /// others accepted, as gRPC clients and Envoys do. If it names none, any new one may be bad.
+    pub(super) fn nacked(&mut self, nonce: &str, version: &str, reason: &str, now: Instant) {
+        self.metrics.nacks.inc();
+        let reason = cut(reason);
+        let response = self.take(nonce, None);
+        let items: &[Item] = response.as_ref().map_or(&[], |of| &of.items);
+        let due_since = response.as_ref().map_or(now, InFlight::due_since);
+        let named = blame::named(&reason, items.iter().map(|item| &*item.name));
+        let is_named = named.contains(&true);
+        let has_new = items.iter().any(|item| item.is_new);
+        let is_suspect = |item: &Item, named: bool| match is_named {
+            true => named,
+            false => item.is_new || !has_new,
+        };
+        let pairs = || items.iter().zip(named.iter().copied());
+        let suspects = pairs().filter(|(item, named)| is_suspect(item, *named));
+        let suspects = suspects.count();
+        let nack = Arc::new(Nack {
+            version: version.into(),
+            one_of: if is_named { 1 } else { suspects.max(1) },
+            reason: reason.into(),
+            at: now,
+        });
+        self.last_nack = Some(Arc::clone(&nack));
+        let refusal = |item: &Item| Refusal {
+            nack: Arc::clone(&nack),
+            version: Arc::clone(&item.version),
+            accepted: item.accepted.clone(),
+            since: due_since,
+        };
+        if suspects > MAX_SUSPECTS {
+            let since = due_since;
+            self.crowd = Some(Box::new(Crowd { nack, since }));
+        } else {
+            for (item, named) in pairs() {
+                if is_suspect(item, named) {
+                    self.refusals.insert(Arc::clone(&item.name), refusal(item));
+                } else {
+                    self.refusals.remove(&item.name);
+                }
+            }
+        }
+        self.count_refusing();
+    }
+
+    /// Forgets refusals of resources that are no longer served to the client.
+    pub(super) fn keep(&mut self, is_served: impl Fn(&str) -> bool) {
+        self.refusals.retain(|name, _| is_served(name));
+        self.count_refusing();
+    }
+
+    pub(super) fn is_refusing(&self) -> bool {
+        !self.refusals.is_empty() || self.crowd.is_some()
+    }
+
+    /// The resources of a response to note. Of a whole one only the new ones are, because its answer
+    /// is about all others too.
+    fn items(&self, response: &Response) -> Vec<Item> {
+        let room = MAX_NAMES_IN_FLIGHT.saturating_sub(self.names_in_flight());
+        let is_whole = response.is_whole();
+        let deliveries = response.deliveries();
+        let noted = deliveries.filter(|of| !is_whole || of.is_new()).take(room);
+        let items = noted.map(|of| Item {
+            name: Arc::clone(of.name),
+            version: Arc::clone(of.version),
+            accepted: self.accepted(of.name, of.before),
+            is_new: of.is_new(),
+        });
+        items.collect()
+    }
+
+    /// The version of a resource that the client accepted last. The version before may be refused or
+    /// not answered.
+    fn accepted(&self, name: &str, before: Option<&Arc<str>>) -> Option<Arc<str>> {
+        if let Some(refusal) = self.refusals.get(name) {
+            return refusal.accepted.clone();
+        }
+        let mut unanswered = self.in_flight.iter().flat_map(|of| &of.items);
+        let unanswered = unanswered.find(|item| &*item.name == name);
+        unanswered.map_or_else(|| before.cloned(), |item| item.accepted.clone())
+    }
+
+    pub(super) fn names_in_flight(&self) -> usize {
+        self.in_flight.iter().map(|of| of.items.len()).sum()
+    }
+
+    /// Takes the response that a client answers. An acceptance must have its version too.
+    fn take(&mut self, nonce: &str, version: Option<&str>) -> Option<InFlight> {
+        let is_it = |of: &InFlight| {
+            *of.nonce == *nonce && version.is_none_or(|version| *of.version == *version)
+        };
+        let position = self.in_flight.iter().position(is_it)?;
+        let response = self.in_flight.remove(position);
+        if self.in_flight.is_empty() {
+            self.in_flight = VecDeque::new();
+        }
+        response
+    }
+
+    fn count_refusing(&mut self) {
+        match (self.counts_as_refusing, self.is_refusing()) {
+            (false, true) => self.metrics.refusing.inc(),
+            (true, false) => self.metrics.refusing.dec(),
+            _ => return,
+        };
+        self.counts_as_refusing = !self.counts_as_refusing;
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        if self.counts_as_refusing {
+            self.metrics.refusing.dec();
+        }
+    }
+}
+
+/// A reason, cut if it is too long.
+fn cut(reason: &str) -> String {
+    if reason.len() <= MAX_REASON {
+        return reason.to_owned();
+    }
+    let mut ends = (0..=MAX_REASON).rev();
+    let end = ends.find(|end| reason.is_char_boundary(*end));
+    let end = end.unwrap_or_default();
+    let more = reason.len() - end;
+    format!("{} [{more} more bytes]", &reason[..end])
+}
