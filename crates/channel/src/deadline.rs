@@ -8,12 +8,12 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
-/// The name of the header.
-pub(crate) const HEADER: &str = "grpc-timeout";
+/// The name of the header. It is parsed here and not for each call, as all names that calls look for.
+pub(crate) static HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// The units of the header's value in nanoseconds, from the finest.
 const UNITS: [(u128, char); 6] = [
@@ -57,7 +57,7 @@ impl Deadline {
     /// Reads the header of a call that began at `start`, as tonic clients set it. A malformed one is an
     /// error of the caller.
     pub(crate) fn of(headers: &HeaderMap, start: Instant) -> Result<Self, Status> {
-        let Some(value) = headers.get(HEADER) else {
+        let Some(value) = headers.get(&HEADER) else {
             return Ok(Self(None));
         };
         let time = value.to_str().ok().and_then(parse).ok_or_else(|| {

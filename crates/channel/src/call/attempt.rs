@@ -115,7 +115,7 @@ impl Attempt {
             Ok(Ok(mut response)) => {
                 let headers = response.headers_mut();
                 if previous_attempts > 0 {
-                    headers.insert(PREVIOUS_ATTEMPTS, previous_attempts.into());
+                    headers.insert(&PREVIOUS_ATTEMPTS, previous_attempts.into());
                 }
                 if let Some(session) = &decision.session {
                     session.answered(&decision.routed.cluster.name, &self.token, headers);

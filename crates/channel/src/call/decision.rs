@@ -92,11 +92,11 @@ impl Decision {
         }
         if previous_attempts > 0 {
             let headers = head.to_mut().headers_mut();
-            headers.insert(PREVIOUS_ATTEMPTS, previous_attempts.into());
+            headers.insert(&PREVIOUS_ATTEMPTS, previous_attempts.into());
         }
         if let Some(left) = self.deadline.header() {
             let headers = head.to_mut().headers_mut();
-            headers.insert(deadline::HEADER, left);
+            headers.insert(&deadline::HEADER, left);
         }
         head
     }
@@ -130,7 +130,7 @@ fn head(channel: &ChannelContext, mut request: Parts) -> Result<Request<()>, Sta
     *head.uri_mut() = uri;
     *head.headers_mut() = request.headers;
     // It may be that of a call to this program, whose metadata the program hands on.
-    head.headers_mut().remove(PREVIOUS_ATTEMPTS);
+    head.headers_mut().remove(&PREVIOUS_ATTEMPTS);
     channel.authority.tell(head.extensions_mut());
     Ok(head)
 }

@@ -16,7 +16,7 @@ mod throttle;
 
 use std::sync::Arc;
 
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tonic::body::Body;
@@ -37,7 +37,7 @@ use crate::named::named;
 use crate::transport::{ReplayBody, ResponseBody};
 
 /// The metadata with the number of attempts before the present one, for servers and callers (gRFC A6).
-const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
+static PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");
 
 /// A request extension: makes a call wait for a usable backend, and for a configuration, where it
 /// would otherwise fail at once.

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use http_body::{Body, Frame};
 use pin_project_lite::pin_project;
 use tonic::Status;
@@ -17,6 +17,8 @@ use super::connection_state::StreamPermit;
 use super::error::{SendError, SendErrorKind};
 use super::http2::{ReceiveStream, StreamError};
 use super::pump::PumpHandle;
+
+static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 pin_project! {
     /// The body of a response, and with it the open stream.
@@ -165,7 +167,7 @@ pub trait Guard {
 
 /// The gRPC status in the headers or the trailers of a response.
 pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<i32> {
-    headers.get("grpc-status")?.to_str().ok()?.parse().ok()
+    headers.get(&GRPC_STATUS)?.to_str().ok()?.parse().ok()
 }
 
 impl Guard for () {}
