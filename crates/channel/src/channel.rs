@@ -157,8 +157,8 @@ impl Service<Request<Body>> for Channel {
     }
 
     fn call(&mut self, request: Request<Body>) -> ResponseFuture {
-        let call = call::run(Arc::clone(&self.context), request);
-        ResponseFuture(Box::pin(call))
+        let context = Arc::clone(&self.context);
+        ResponseFuture(Box::pin(call::run(context, request)))
     }
 }
 

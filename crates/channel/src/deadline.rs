@@ -6,10 +6,13 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tokio::time::{Instant, timeout_at};
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
 /// The name of the header. It is parsed here and not for each call, as all names that calls look for.
@@ -94,13 +97,30 @@ impl Deadline {
     pub(crate) async fn bound<F: Future>(
         &self,
         step: F,
-        what: impl FnOnce() -> String,
+        what: impl Fn() -> String,
     ) -> Result<F::Output, Status> {
-        match self.at() {
-            None => Ok(step.await),
-            Some(at) => timeout_at(at, step)
-                .await
-                .map_err(|_| self.exceeded(&what())),
+        let mut timer = self.timer();
+        self.bound_by(timer.as_mut(), step, what).await
+    }
+
+    /// The timer for [`bound_by`](Self::bound_by); `None` without a deadline. It serves one wait after the other.
+    pub(crate) fn timer(&self) -> Option<Timer> {
+        self.at().map(|at| Box::pin(sleep_until(at)))
+    }
+
+    /// Runs `step` as [`bound`](Self::bound) does, with a timer that its caller keeps. It is not an `async fn`,
+    /// because that would move the step, which may be large.
+    pub(crate) fn bound_by<F: Future, W: Fn() -> String>(
+        &self,
+        timer: Option<&mut Timer>,
+        step: F,
+        what: W,
+    ) -> impl Future<Output = Result<F::Output, Status>> {
+        Bound {
+            step,
+            timer,
+            what,
+            deadline: *self,
         }
     }
 
@@ -108,6 +128,36 @@ impl Deadline {
     pub(crate) fn exceeded(&self, what: &str) -> Status {
         let limit = self.0.map(|end| end.limit.to_string()).unwrap_or_default();
         Status::deadline_exceeded(format!("{limit} ended while waiting for {what}"))
+    }
+}
+
+/// The timer of a deadline. It is boxed, because most calls have none and should not be larger for it.
+pub(crate) type Timer = Pin<Box<Sleep>>;
+
+pin_project! {
+    /// A step that ends at its deadline at the latest.
+    struct Bound<'t, F, W> {
+        #[pin]
+        step: F,
+        timer: Option<&'t mut Timer>,
+        deadline: Deadline,
+        what: W,
+    }
+}
+
+impl<F: Future, W: Fn() -> String> Future for Bound<'_, F, W> {
+    type Output = Result<F::Output, Status>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.step.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        match this.timer {
+            Some(timer) => ready!(timer.as_mut().poll(cx)),
+            None => return Poll::Pending,
+        }
+        Poll::Ready(Err(this.deadline.exceeded(&(this.what)())))
     }
 }
 

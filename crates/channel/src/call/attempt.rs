@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crowfly_lb::{Call, CallContext, CallOutcome, Demand, Pick};
 use http::{HeaderMap, Response};
 use pin_project_lite::pin_project;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -26,7 +26,7 @@ use super::retry::{Ended, How, Pushback};
 use super::throttle::Tally;
 use crate::channel::ChannelContext;
 use crate::clusters::{Balancing, Cluster};
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Timer};
 use crate::driver::Query;
 use crate::named::named;
 use crate::not_grpc;
@@ -48,7 +48,7 @@ pub(super) struct Attempt {
 impl Attempt {
     /// Picks an endpoint. Waits until there is one, but not past the deadline.
     pub(super) async fn pick(
-        decision: &Decision,
+        decision: &Decision<'_>,
         channel: &ChannelContext,
         previous_attempts: u32,
     ) -> Result<Self, Failed> {
@@ -68,7 +68,7 @@ impl Attempt {
     }
 
     async fn pick_token(
-        decision: &Decision,
+        decision: &Decision<'_>,
         channel: &ChannelContext,
     ) -> Result<Call<Sender>, Failed> {
         let cluster: &Cluster = &decision.routed.cluster;
@@ -98,7 +98,7 @@ impl Attempt {
     /// the response's body.
     pub(super) async fn send(
         self,
-        decision: &Decision,
+        decision: &Decision<'_>,
         body: &ReplayBody<Body>,
         channel: &ChannelContext,
         previous_attempts: u32,
@@ -110,7 +110,11 @@ impl Attempt {
         };
         let response = transport.send_with(request);
         let what = || format!("a response from {}", self.address());
-        let response = decision.deadline.bound(response, what).await;
+        let mut timer = decision.deadline.timer();
+        let response = decision
+            .deadline
+            .bound_by(timer.as_mut(), response, what)
+            .await;
         match response {
             Ok(Ok(mut response)) => {
                 let headers = response.headers_mut();
@@ -120,7 +124,7 @@ impl Attempt {
                 if let Some(session) = &decision.session {
                     session.answered(&decision.routed.cluster.name, &self.token, headers);
                 }
-                self.answered(response, decision, channel)
+                self.answered(response, timer, decision, channel)
             }
             Ok(Err(error)) => Err(self.failed(&error)),
             Err(status) => Err(self.failed_with(CallOutcome::DeadlineExceeded, status)),
@@ -130,7 +134,8 @@ impl Attempt {
     fn answered(
         mut self,
         response: Response<ResponseBody>,
-        decision: &Decision,
+        timer: Option<Timer>,
+        decision: &Decision<'_>,
         channel: &ChannelContext,
     ) -> Result<Response<ResponseBody<InFlight>>, Failed> {
         self.in_head = grpc_status(response.headers());
@@ -156,7 +161,7 @@ impl Attempt {
             attempt: Some(self),
             deadline,
             node: Arc::clone(&channel.node),
-            sleep: deadline.at().map(sleep_until),
+            timer,
             // The retry machine counts the failures that it hears of.
             tally: match failure {
                 Some(_) => None,
@@ -241,7 +246,7 @@ fn outcome_of(error: SendErrorKind) -> CallOutcome {
 fn look(
     balancing: &Balancing,
     seed: u64,
-    decision: &Decision,
+    decision: &Decision<'_>,
     channel: &ChannelContext,
 ) -> Option<Result<Call<Sender>, (How, String)>> {
     let (picker, may_wait) = match balancing {
@@ -302,8 +307,7 @@ pin_project! {
         deadline: Deadline,
         // Named by the failures of the call.
         node: Arc<str>,
-        #[pin]
-        sleep: Option<Sleep>,
+        timer: Option<Timer>,
         // Counts the end of the call for the channel's throttle.
         tally: Option<Tally>,
     }
@@ -312,10 +316,10 @@ pin_project! {
 impl Guard for InFlight {
     fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
         let this = self.project();
-        let Some(sleep) = this.sleep.as_pin_mut() else {
+        let Some(timer) = this.timer else {
             return Poll::Pending;
         };
-        ready!(sleep.poll(cx));
+        ready!(timer.as_mut().poll(cx));
         let Some(attempt) = this.attempt.take() else {
             return Poll::Pending;
         };

@@ -3,11 +3,8 @@
 //! It is made from one configuration and kept for all attempts. A call that was routed stays with its
 //! cluster, its filters and its retry policy even if the routes change (gRFC A31).
 
-use std::borrow::Cow;
-
-use http::request::Parts;
 use http::uri::{PathAndQuery, Scheme, Uri};
-use http::{HeaderMap, HeaderValue, Method, Request, Version, header};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Version, header};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -20,14 +17,15 @@ use crate::deadline::{self, Deadline};
 use crate::driver::Query;
 use crate::request_headers::RequestHeaders;
 use crate::routing::{Routed, Routing};
+use crate::transport::RequestHead;
 
 /// The `user-agent` of all requests to backends.
 pub(crate) const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("grpc-rust-crowfly/", env!("CARGO_PKG_VERSION")));
 
-/// All that the attempts of a call have in common.
-pub(super) struct Decision {
-    head: Request<()>,
+/// All that the attempts of a call have in common. It borrows the large parts, because it is moved.
+pub(super) struct Decision<'a> {
+    head: &'a Request<()>,
     pub(super) deadline: Deadline,
     pub(super) wait_for_ready: bool,
     /// One hash for all attempts, because a call without a hash of its own must ask for one connection
@@ -37,24 +35,24 @@ pub(super) struct Decision {
     /// The session that the call belongs to, if a filter keeps sessions.
     pub(super) session: Option<Box<Session>>,
     /// The record of the call, for metrics and traces.
-    pub(super) recording: Recording,
+    pub(super) recording: &'a Recording,
 }
 
-impl Decision {
+impl<'a> Decision<'a> {
     /// Reads the request, routes it and runs the filters of its route. Waits for the first configuration
     /// and, if the call waits for ready, for one that works.
     pub(super) async fn make(
         channel: &ChannelContext,
-        request: Parts,
-        recording: &Recording,
+        head: &'a mut Request<()>,
+        recording: &'a Recording,
     ) -> Result<Self, Status> {
         let start = Instant::now();
-        let deadline = Deadline::of(&request.headers, start)?;
-        let wait_for_ready = request.extensions.get().copied().unwrap_or_default();
+        let deadline = Deadline::of(head.headers(), start)?;
+        let wait_for_ready = head.extensions().get().copied().unwrap_or_default();
         let WaitForReady(wait_for_ready) = wait_for_ready;
-        let own_hash = request.extensions.get().map(|RequestHash(hash)| *hash);
-        let mut head = head(channel, request)?;
-        let mut routed = route(channel, &head, deadline, wait_for_ready).await?;
+        let own_hash = head.extensions().get().map(|RequestHash(hash)| *hash);
+        complete(head, channel)?;
+        let mut routed = route(channel, head, deadline, wait_for_ready).await?;
         let by_route = || {
             let policies = &routed.forward.hash_policies;
             policies.hash(&RequestHeaders(head.headers()), channel.id)
@@ -62,7 +60,7 @@ impl Decision {
         let hash = own_hash.or_else(by_route);
         let deadline = deadline.limited(routed.limit, start);
         let session = match routed.filters.take() {
-            Some(filters) => filters.run(&mut head, &mut routed, deadline).await?,
+            Some(filters) => filters.run(head, &mut routed, deadline).await?,
             None => None,
         };
         Ok(Self {
@@ -72,7 +70,7 @@ impl Decision {
             wait_for_ready,
             routed,
             session,
-            recording: recording.clone(),
+            recording,
         })
     }
 
@@ -83,20 +81,23 @@ impl Decision {
         &self,
         hostname: Option<&CallAuthority>,
         previous_attempts: u32,
-    ) -> Cow<'_, Request<()>> {
-        let mut head = Cow::Borrowed(&self.head);
+    ) -> RequestHead<'_> {
+        let mut head = RequestHead::Borrowed(self.head);
         if self.routed.forward.auto_host_rewrite
             && let Some(hostname) = hostname
         {
-            hostname.rewrite(head.to_mut());
+            head = head.changed(|head| hostname.rewrite(head));
         }
         if previous_attempts > 0 {
-            let headers = head.to_mut().headers_mut();
-            headers.insert(&PREVIOUS_ATTEMPTS, previous_attempts.into());
+            head = head.changed(|head| {
+                let headers = head.headers_mut();
+                headers.insert(&PREVIOUS_ATTEMPTS, previous_attempts.into());
+            });
         }
         if let Some(left) = self.deadline.header() {
-            let headers = head.to_mut().headers_mut();
-            headers.insert(&deadline::HEADER, left);
+            head = head.changed(|head| {
+                head.headers_mut().insert(&deadline::HEADER, left);
+            });
         }
         head
     }
@@ -107,9 +108,9 @@ impl Decision {
     }
 }
 
-/// The head of the request as backends see it.
-fn head(channel: &ChannelContext, mut request: Parts) -> Result<Request<()>, Status> {
-    let path = match request.uri.path_and_query() {
+/// Makes the head of a caller's request the one that backends see.
+fn complete(head: &mut Request<()>, channel: &ChannelContext) -> Result<(), Status> {
+    let path = match head.uri().path_and_query() {
         Some(path) => path.clone(),
         None => PathAndQuery::from_static("/"),
     };
@@ -120,19 +121,20 @@ fn head(channel: &ChannelContext, mut request: Parts) -> Result<Request<()>, Sta
         .path_and_query(path)
         .build()
         .map_err(|error| Status::internal(format!("request URI: {error}")))?;
-    request
-        .headers
-        .entry(header::USER_AGENT)
-        .or_insert(USER_AGENT);
-    let mut head = Request::new(());
     *head.method_mut() = Method::POST;
     *head.version_mut() = Version::HTTP_2;
     *head.uri_mut() = uri;
-    *head.headers_mut() = request.headers;
-    // It may be that of a call to this program, whose metadata the program hands on.
-    head.headers_mut().remove(&PREVIOUS_ATTEMPTS);
+    let headers = head.headers_mut();
+    headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
+    // It may be that of a call to this program, whose metadata the program hands on. Nearly no call has it, and a
+    // look at its few names costs less than a hash.
+    if headers.keys().any(|name| *name == PREVIOUS_ATTEMPTS) {
+        headers.remove(&PREVIOUS_ATTEMPTS);
+    }
+    // The caller's extensions have been read, and mean nothing to a connection.
+    *head.extensions_mut() = Extensions::new();
     channel.authority.tell(head.extensions_mut());
-    Ok(head)
+    Ok(())
 }
 
 /// The route of a call.

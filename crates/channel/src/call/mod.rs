@@ -66,27 +66,32 @@ pub(crate) async fn run(
     request: Request<Body>,
 ) -> Result<Response<ResponseBody<InFlight>>, Status> {
     let recording = Recording::begin(&channel, &request);
-    let response = attempts(&channel, request, &recording).await;
-    let response = response.map_err(|error| match error {
-        CallError::Body(status) => status,
-        CallError::Ours(status) => named(status, &channel.node),
-    });
-    recording.decided(response.as_ref().err());
-    response.or_else(|status| match status.code() {
+    let (head, body) = request.into_parts();
+    let mut head = Request::from_parts(head, ());
+    let status = match attempts(&channel, &mut head, body, &recording).await {
+        Ok(response) => {
+            recording.decided(None);
+            return Ok(response);
+        }
+        Err(CallError::Body(status)) => status,
+        Err(CallError::Ours(status)) => named(status, &channel.node),
+    };
+    recording.decided(Some(&status));
+    match status.code() {
         // A filter ended the call with OK, which is a response and not an error (gRFC A33).
         Code::Ok => Ok(status.into_http()),
         _ => Err(status),
-    })
+    }
 }
 
 async fn attempts(
     channel: &ChannelContext,
-    request: Request<Body>,
+    head: &mut Request<()>,
+    body: Body,
     recording: &Recording,
 ) -> Result<Response<ResponseBody<InFlight>>, CallError> {
     channel.activity.mark();
-    let (request, body) = request.into_parts();
-    let decision = Decision::make(channel, request, recording).await?;
+    let decision = Decision::make(channel, head, recording).await?;
     let body = ReplayBody::new(body, channel.retries.buffer);
     let policy = decision.routed.forward.retry.as_deref();
     let deadline = decision.deadline.at().map(Instant::into_std);
@@ -132,7 +137,7 @@ async fn attempts(
 
 async fn attempt(
     channel: &ChannelContext,
-    decision: &Decision,
+    decision: &Decision<'_>,
     body: &ReplayBody<Body>,
     previous: u32,
 ) -> Result<Response<ResponseBody<InFlight>>, Failed> {

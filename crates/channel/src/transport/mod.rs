@@ -49,6 +49,7 @@ pub use http2::{Backend, GoAway, Reason};
 pub use keepalive::Keepalive;
 pub use profile::{Profile, Windows};
 pub use replay::{AttemptBody, DEFAULT_REPLAY_LIMIT, ReplayBody};
+pub(crate) use sender::RequestHead;
 pub use sender::Sender;
 pub use tls::BackendTls;
 pub(crate) use tls::TlsClient;

@@ -2,10 +2,10 @@
 //!
 //! A call does this from its own task, so that a unary call needs neither a queue nor a task of its own.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -85,9 +85,9 @@ impl Sender {
     /// Sends a request as [`send`](Self::send) does. Head and body are made when the request's turn has come,
     /// so that the head can say how much time is left. The head may be borrowed, because it is only read: a
     /// call keeps its own for further attempts.
-    pub async fn send_with<'a, B>(
+    pub(crate) async fn send_with<'a, B>(
         &self,
-        request: impl FnOnce() -> (Cow<'a, Request<()>>, B),
+        request: impl FnOnce() -> (RequestHead<'a>, B),
     ) -> Result<Response<ResponseBody>, SendError>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -112,7 +112,7 @@ impl Sender {
     async fn send_for<'a, B>(
         &self,
         purpose: Purpose,
-        request: impl FnOnce() -> (Cow<'a, Request<()>>, B),
+        request: impl FnOnce() -> (RequestHead<'a>, B),
     ) -> Result<Response<ResponseBody>, SendError>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -164,7 +164,7 @@ impl Sender {
 
     fn open(
         &self,
-        mut head: Cow<'_, Request<()>>,
+        mut head: RequestHead<'_>,
         end_of_stream: bool,
     ) -> Result<(HeadFuture, SendStream), SendError> {
         let Inner {
@@ -173,10 +173,10 @@ impl Sender {
             scheme,
         } = &*self.inner;
         if head.version() != Version::HTTP_2 {
-            *head.to_mut().version_mut() = Version::HTTP_2;
+            head = head.changed(|head| *head.version_mut() = Version::HTTP_2);
         }
         if let Some(uri) = with_scheme(head.uri(), scheme) {
-            *head.to_mut().uri_mut() = uri;
+            head = head.changed(|head| *head.uri_mut() = uri);
         }
         client.open(&head, end_of_stream).map_err(|error| {
             if matches!(error, OpenError::IdsExhausted) {
@@ -208,9 +208,41 @@ impl Sender {
     }
 }
 
-fn owned<'a, B>(request: Request<B>) -> (Cow<'a, Request<()>>, B) {
+fn owned<'a, B>(request: Request<B>) -> (RequestHead<'a>, B) {
     let (head, body) = request.into_parts();
-    (Cow::Owned(Request::from_parts(head, ())), body)
+    let head = Box::new(Request::from_parts(head, ()));
+    (RequestHead::Owned(head), body)
+}
+
+/// The head of a request, copied when it is changed. A copy is boxed, because a head takes hundreds of bytes and
+/// is moved more than once.
+#[derive(Clone, Debug)]
+pub(crate) enum RequestHead<'a> {
+    Borrowed(&'a Request<()>),
+    Owned(Box<Request<()>>),
+}
+
+impl RequestHead<'_> {
+    /// The head after a change.
+    pub(crate) fn changed(self, change: impl FnOnce(&mut Request<()>)) -> Self {
+        let mut head = match self {
+            Self::Borrowed(head) => Box::new(head.clone()),
+            Self::Owned(head) => head,
+        };
+        change(&mut head);
+        Self::Owned(head)
+    }
+}
+
+impl Deref for RequestHead<'_> {
+    type Target = Request<()>;
+
+    fn deref(&self) -> &Request<()> {
+        match self {
+            Self::Borrowed(head) => head,
+            Self::Owned(head) => head,
+        }
+    }
 }
 
 /// The URI with this scheme; `None` if it has it already, or has none at all.
@@ -270,7 +302,7 @@ mod tests {
         let sender = Sender::new(client, state.clone(), Scheme::HTTP);
 
         let head = Request::get("http://payments/").body(()).unwrap();
-        let head = Cow::Borrowed(&head);
+        let head = RequestHead::Borrowed(&head);
         let _last = sender.open(head.clone(), true).unwrap();
         assert!(sender.is_open());
         let error = sender.open(head, true).unwrap_err();
