@@ -158,15 +158,16 @@ pub(crate) enum Choice<T> {
 }
 
 impl<T> Choice<T> {
+    #[inline]
     fn pick(&self, cx: &CallContext<'_>) -> Pick<T> {
         let mut choice = self;
         loop {
             match choice {
                 Self::Fail(failure) => return Pick::Fail(failure.clone()),
                 Self::Gate(gate) => match gate.pass(cx) {
-                    Ok(child) => match (cx.session(), &gate.sessions) {
-                        (Some(session), Some(sessions)) => {
-                            return sessions.pick(&session, || child.pick(cx));
+                    Ok(child) => match &gate.sessions {
+                        Some(sessions) if cx.session().is_some() => {
+                            return child.pick_of_session(sessions, cx);
                         }
                         _ => choice = child,
                     },
@@ -175,6 +176,15 @@ impl<T> Choice<T> {
                 Self::Leaf(leaf) => return leaf.pick(cx),
                 Self::Weighted(weighted) => choice = weighted.choose(cx.random()),
             }
+        }
+    }
+
+    /// Picks for a call that may belong to a session. It is apart, because a pick that calls itself is not inlined.
+    #[inline(never)]
+    fn pick_of_session(&self, sessions: &Sessions<T>, cx: &CallContext<'_>) -> Pick<T> {
+        match cx.session() {
+            Some(session) => sessions.pick(&session, || self.pick(cx)),
+            None => self.pick(cx),
         }
     }
 
