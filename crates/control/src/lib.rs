@@ -99,6 +99,7 @@ mod check;
 mod client_kind;
 pub mod clients;
 mod conformance;
+mod csds;
 mod descriptors;
 mod discovery;
 mod dump;

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use envoy_types::pb::google::protobuf::Any;
 use prost_reflect::bytes::Bytes;
 use prost_reflect::{DynamicMessage, FieldDescriptor, ReflectMessage, Value};
 
@@ -43,6 +44,17 @@ static SENSITIVE: LazyLock<HashSet<String>> = LazyLock::new(|| {
 /// Replaces every secret in `message`, also inside its `Any` fields.
 pub(crate) fn redact(message: &mut DynamicMessage) {
     visit(message, false);
+}
+
+/// A resource without its secrets; `None` if its type is not known, because it may be one.
+pub(crate) fn redacted(any: &Any) -> Option<Any> {
+    let descriptor = descriptors::of_type_url(&any.type_url).ok()?;
+    let mut message = DynamicMessage::decode(descriptor, any.value.as_slice()).ok()?;
+    redact(&mut message);
+    Some(Any {
+        type_url: any.type_url.clone(),
+        value: prost::Message::encode_to_vec(&message),
+    })
 }
 
 /// Visits a message. If the field that holds it is secret, the whole message is.

@@ -26,6 +26,7 @@ use tracing::{error, info};
 use crate::admin::Admin;
 use crate::clients::Clients;
 use crate::conformance::{Conformance, ConformanceServer};
+use crate::csds::{Csds, CsdsServer};
 use crate::descriptors;
 use crate::discovery::{Aggregated, Cds, Discovery, DiscoveryServer, Eds, Lds, Rds, Streams};
 use crate::loads::Loads;
@@ -35,13 +36,14 @@ use crate::sources::{Configuration, Reloader};
 use crate::store::{Desired, Reload, Store};
 
 /// The services of xDS. Their health is that of the control plane.
-const SERVICES: [&str; 6] = [
+const SERVICES: [&str; 7] = [
     Aggregated::SERVICE,
     Lds::SERVICE,
     Rds::SERVICE,
     Cds::SERVICE,
     Eds::SERVICE,
     <LrsServer as NamedService>::NAME,
+    <CsdsServer as NamedService>::NAME,
 ];
 
 /// The time that clients have to close their streams when the control plane stops.
@@ -65,7 +67,7 @@ pub struct Options {
     /// True if files without content are accepted. They are refused otherwise, because a file is
     /// empty for a moment while it is rewritten.
     pub allow_empty: bool,
-    /// The address for ADS, load reports (LRS), health and reflection. With port 0 the kernel chooses one.
+    /// The address for ADS, load reports (LRS), the status of clients (CSDS), health and reflection. With port 0 the kernel chooses one.
     pub listen: SocketAddr,
     /// The address for the admin pages; `None` for no admin pages.
     pub admin: Option<SocketAddr>,
@@ -184,7 +186,8 @@ impl ControlPlane {
             stopping.subscribe(),
         );
         let lrs = Lrs::new(store.clone(), loads.clone(), stopping.subscribe());
-        let (router, health) = router(streams, lrs).await?;
+        let csds = Csds::new(clients.clone());
+        let (router, health) = router(streams, lrs, csds).await?;
         tasks.spawn(serve_grpc(router, listener, stopping.subscribe()));
         let mut admin_addr = None;
         if let Some(address) = admin {
@@ -322,7 +325,11 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartErr
     bound.await.map_err(failed)
 }
 
-async fn router(streams: Streams, lrs: Lrs) -> Result<(Router, HealthReporter), StartError> {
+async fn router(
+    streams: Streams,
+    lrs: Lrs,
+    csds: Csds,
+) -> Result<(Router, HealthReporter), StartError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     for service in SERVICES {
         let status = ServingStatus::Serving;
@@ -338,6 +345,7 @@ async fn router(streams: Streams, lrs: Lrs) -> Result<(Router, HealthReporter), 
         .add_service(DiscoveryServer::<Cds>::new(&streams))
         .add_service(DiscoveryServer::<Eds>::new(&streams))
         .add_service(LrsServer::new(lrs))
+        .add_service(CsdsServer::new(csds))
         .add_service(health)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);

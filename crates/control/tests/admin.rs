@@ -15,6 +15,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 const ADS: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+const CSDS: &str = "envoy.service.status.v3.ClientStatusDiscoveryService";
 
 /// Asks until the answer is as expected; what a client sends arrives when it arrives.
 async fn until(admin: SocketAddr, path: &str, expected: impl Fn(&Value) -> bool) -> Value {
@@ -230,7 +231,7 @@ async fn metrics_count_what_happens() {
 async fn health_says_serving() {
     let plane = plane("").await;
     let mut health = HealthClient::new(channel(plane.listen_addr()).await);
-    for service in ["", ADS] {
+    for service in ["", ADS, CSDS] {
         let request = HealthCheckRequest {
             service: service.to_owned(),
         };
@@ -266,7 +267,7 @@ macro_rules! reflection_test {
             else {
                 return assert!(false, "{services:?}");
             };
-            for name in [ADS] {
+            for name in [ADS, CSDS] {
                 let mut services = list.service.iter();
                 assert!(services.any(|service| service.name == name), "{list:?}");
             }

@@ -1,6 +1,5 @@
 //! The books about one stream: when its client was sent something, and how it answered.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crowfly_xds::{RequestOutcome, Response, ServerHalf};
@@ -12,15 +11,15 @@ use crate::metrics::Metrics;
 #[derive(Debug)]
 pub(crate) struct Ledger {
     metrics: Metrics,
-    /// They are boxed, because a map reserves room for many.
-    types: BTreeMap<Box<str>, Box<Answers>>,
+    /// The answers by type URL, in order. A map would reserve room for many types, and there are few.
+    types: Vec<(Box<str>, Box<Answers>)>,
 }
 
 impl Ledger {
     pub(super) fn new(metrics: Metrics) -> Self {
         Self {
             metrics,
-            types: BTreeMap::new(),
+            types: Vec::new(),
         }
     }
 
@@ -76,9 +75,17 @@ impl Ledger {
     }
 
     fn of(&mut self, type_url: &str) -> &mut Answers {
-        let metrics = &self.metrics;
-        let made = || Box::new(Answers::new(metrics.of_type(type_url)));
-        self.types.entry(type_url.into()).or_insert_with(made)
+        let known = self
+            .types
+            .binary_search_by(|(url, _)| (**url).cmp(type_url));
+        let index = known.unwrap_or_else(|index| {
+            let answers = Answers::new(self.metrics.of_type(type_url));
+            self.types.reserve_exact(1);
+            let entry = (type_url.into(), Box::new(answers));
+            self.types.insert(index, entry);
+            index
+        });
+        &mut self.types[index].1
     }
 }
 

@@ -31,7 +31,7 @@ use crate::metrics::Metrics;
 pub(crate) use answers::Since;
 pub(crate) use open::{ClientHandle, Inspect, Talk};
 use open::{Head, OpenStream};
-pub(crate) use rows::Clock;
+pub(crate) use rows::{Clock, Row, RowRefusal};
 pub use view::{
     ClientList, ClientView, NackView, NodeView, Protocol, ResourceView, State, TypeView,
 };

@@ -57,6 +57,8 @@ impl<H> OpenStream<H> {
 
 /// An open stream of either variant of the protocol.
 pub(crate) trait Inspect: fmt::Debug + Send + Sync {
+    /// The number and the address of the stream, because a node may have several.
+    fn scope(&self) -> String;
     /// The identity of the client; `None` before its first request.
     fn node(&self) -> Option<Node>;
     /// True if the client has this node id.
@@ -68,6 +70,12 @@ pub(crate) trait Inspect: fmt::Debug + Send + Sync {
 }
 
 impl<H: ServerHalf + Send> Inspect for OpenStream<H> {
+    fn scope(&self) -> String {
+        let Head { stream, peer, .. } = self.head;
+        let from = peer.map(|peer| format!(" from {peer}"));
+        format!("stream {stream}{}", from.unwrap_or_default())
+    }
+
     fn node(&self) -> Option<Node> {
         self.talk().node().cloned()
     }

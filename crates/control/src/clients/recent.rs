@@ -39,6 +39,7 @@ impl Recent {
                 self.names.remove(0);
                 self.forgot = true;
             }
+            self.names.reserve_exact(1);
             self.names.push((Arc::clone(name), now));
         }
     }

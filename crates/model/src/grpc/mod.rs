@@ -31,6 +31,7 @@ pub mod steps {
     pub use super::config_source::{require_ads_or_self, require_self};
     pub use super::decode::decode;
     pub use super::socket_address::field as socket_address;
+    pub use super::string_matcher::parse as string_matcher;
 }
 
 pub use cluster::Cluster;

@@ -104,7 +104,16 @@ impl fmt::Display for StringMatcher {
 }
 
 /// Reads a string matcher.
-pub(super) fn parse(proto: &pb::StringMatcher, v: &mut Validator) -> Option<StringMatcher> {
+///
+/// ```
+/// use crowfly_model::{Validator, grpc::steps};
+/// use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
+///
+/// let mut v = Validator::default();
+/// assert!(steps::string_matcher(&StringMatcher::default(), &mut v).is_none());
+/// assert!(v.has_errors());
+/// ```
+pub fn parse(proto: &pb::StringMatcher, v: &mut Validator) -> Option<StringMatcher> {
     let pattern = match &proto.match_pattern {
         Some(MatchPattern::Contains(text)) => StringPattern::Contains(text.clone()),
         Some(MatchPattern::Exact(text)) => StringPattern::Exact(text.clone()),

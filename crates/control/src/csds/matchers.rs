@@ -1,0 +1,105 @@
+//! The clients that a request asks for.
+
+use crowfly_model::grpc::{StringMatcher, steps};
+use crowfly_model::{Errors, Validator};
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::r#type::matcher::v3::NodeMatcher;
+
+/// Conditions on nodes, of which a client must meet one. Without any, all clients are asked for.
+#[derive(Clone, Debug)]
+pub(super) struct NodeMatchers(Vec<Option<StringMatcher>>);
+
+impl NodeMatchers {
+    /// Reads the conditions of a request.
+    ///
+    /// # Errors
+    /// A condition is invalid, or is about metadata, which is not supported.
+    pub(super) fn parse(protos: &[NodeMatcher]) -> Result<Self, Errors> {
+        let mut v = Validator::default();
+        let matchers = v.field("node_matchers", |v| {
+            let all = protos.iter().enumerate();
+            all.map(|(index, proto)| v.index(index, |v| parse_one(proto, v)))
+                .collect()
+        });
+        v.finish(Self(matchers))
+    }
+
+    pub(super) fn matches(&self, node: &Node) -> bool {
+        let meets = |matcher: &Option<StringMatcher>| {
+            let matcher = matcher.as_ref();
+            matcher.is_none_or(|matcher| matcher.matches(node.id.as_bytes()))
+        };
+        self.0.is_empty() || self.0.iter().any(meets)
+    }
+}
+
+fn parse_one(proto: &NodeMatcher, v: &mut Validator) -> Option<StringMatcher> {
+    if !proto.node_metadatas.is_empty() {
+        let message = "expected none, conditions on metadata are not supported; node_id is";
+        v.error_at("node_metadatas", message);
+    }
+    let id = proto.node_id.as_ref()?;
+    v.field("node_id", |v| steps::string_matcher(id, v))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use envoy_types::pb::envoy::r#type::matcher::v3::{
+        StringMatcher as Proto, StructMatcher, string_matcher::MatchPattern,
+    };
+
+    fn id(pattern: MatchPattern) -> NodeMatcher {
+        NodeMatcher {
+            node_id: Some(Proto {
+                match_pattern: Some(pattern),
+                ..Proto::default()
+            }),
+            ..NodeMatcher::default()
+        }
+    }
+
+    fn node(id: &str) -> Node {
+        let id = id.to_owned();
+        Node {
+            id,
+            ..Node::default()
+        }
+    }
+
+    /// F-10: a client must meet one of the conditions.
+    #[test]
+    fn one_of_the_conditions_is_enough() {
+        let exact = id(MatchPattern::Exact("a".into()));
+        let prefix = id(MatchPattern::Prefix("web-".into()));
+        let both = NodeMatchers::parse(&[exact, prefix]).unwrap();
+        for (name, expected) in [("a", true), ("web-1", true), ("ab", false), ("", false)] {
+            assert_eq!(both.matches(&node(name)), expected, "{name}");
+        }
+        assert!(NodeMatchers::parse(&[]).unwrap().matches(&node("x")));
+        let empty = NodeMatchers::parse(&[NodeMatcher::default()]).unwrap();
+        assert!(empty.matches(&node("x")), "it has no condition");
+    }
+
+    /// F-10: what is not supported is refused with its field.
+    #[test]
+    fn conditions_that_are_not_supported_are_refused() {
+        let metadata = NodeMatcher {
+            node_metadatas: vec![StructMatcher::default()],
+            ..NodeMatcher::default()
+        };
+        let error = NodeMatchers::parse(&[NodeMatcher::default(), metadata]).unwrap_err();
+        let expected = "node_matchers[1].node_metadatas: expected none, conditions on metadata are not \
+                        supported; node_id is";
+        assert_eq!(error.to_string(), expected);
+        let none = NodeMatcher {
+            node_id: Some(Proto::default()),
+            ..NodeMatcher::default()
+        };
+        let error = NodeMatchers::parse(&[none]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("node_matchers[0].node_id: expected exact"),
+            "{error}"
+        );
+    }
+}

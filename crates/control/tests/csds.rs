@@ -1,0 +1,217 @@
+//! CSDS over a real socket: the status of all connected clients.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+mod support;
+
+use std::net::SocketAddr;
+
+use envoy_types::pb::envoy::admin::v3::ClientResourceStatus;
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use envoy_types::pb::envoy::service::status::v3::client_config::GenericXdsConfig;
+use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_client::ClientStatusDiscoveryServiceClient;
+use envoy_types::pb::envoy::service::status::v3::{
+    ClientStatusRequest, ClientStatusResponse, ConfigStatus,
+};
+use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+use envoy_types::pb::envoy::r#type::matcher::v3::{NodeMatcher, StringMatcher, StructMatcher};
+use support::{AdsClient, ENDPOINTS, channel, plane, services, snapshot, soon};
+use tonic::Code;
+
+const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+
+async fn client(address: SocketAddr, id: &str, type_url: &str, names: &[&str]) -> AdsClient {
+    let client = AdsClient::open(address).await;
+    client
+        .send(DiscoveryRequest {
+            node: Some(Node {
+                id: id.to_owned(),
+                user_agent_name: "gRPC Test".to_owned(),
+                ..Node::default()
+            }),
+            type_url: type_url.to_owned(),
+            resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..DiscoveryRequest::default()
+        })
+        .await;
+    client
+}
+
+async fn fetch(address: SocketAddr, request: ClientStatusRequest) -> ClientStatusResponse {
+    let mut csds = ClientStatusDiscoveryServiceClient::new(channel(address).await);
+    let response = soon(csds.fetch_client_status(request)).await;
+    response.unwrap().into_inner()
+}
+
+/// Asks until the answer is as expected; what a client sends arrives when it arrives.
+async fn until(
+    address: SocketAddr,
+    request: &ClientStatusRequest,
+    expected: impl Fn(&ClientStatusResponse) -> bool,
+) -> ClientStatusResponse {
+    soon(async {
+        loop {
+            let response = fetch(address, request.clone()).await;
+            if expected(&response) {
+                return response;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+}
+
+fn only_with(id: MatchPattern) -> ClientStatusRequest {
+    ClientStatusRequest {
+        node_matchers: vec![NodeMatcher {
+            node_id: Some(StringMatcher {
+                match_pattern: Some(id),
+                ..StringMatcher::default()
+            }),
+            ..NodeMatcher::default()
+        }],
+        ..ClientStatusRequest::default()
+    }
+}
+
+fn resource<'a>(response: &'a ClientStatusResponse, id: &str, name: &str) -> &'a GenericXdsConfig {
+    let has_id = |node: &Option<Node>| node.as_ref().is_some_and(|node| node.id == id);
+    let mut clients = response.config.iter();
+    let client = clients.find(|client| has_id(&client.node)).unwrap();
+    let mut resources = client.generic_xds_configs.iter();
+    resources.find(|of| of.name == name).unwrap()
+}
+
+/// F-09: each client is shown with each resource: what it accepted, refused, and waits for.
+#[tokio::test]
+async fn all_clients_are_shown() {
+    let plane = plane(&services(&[("a", 1), ("b", 1)])).await;
+    let address = plane.listen_addr();
+    let mut good = client(address, "good", ENDPOINTS, &["a", "gone"]).await;
+    let first = good.next().await;
+    good.ack(&first, &["a", "gone"]).await;
+    let mut bad = client(address, "bad", ENDPOINTS, &["b"]).await;
+    let response = bad.next().await;
+    bad.ack(&response, &["b"]).await;
+    let before = plane
+        .snapshot()
+        .resource(ENDPOINTS, "b")
+        .unwrap()
+        .version
+        .clone();
+    plane.set_snapshot(snapshot(&services(&[("a", 1), ("b", 2)])));
+    let response = bad.next().await;
+    let request = ClientStatusRequest::default();
+    let shown = until(address, &request, |shown| {
+        shown.config.len() == 2
+            && resource(shown, "bad", "b").config_status() == ConfigStatus::Stale
+            && resource(shown, "good", "a").config_status() == ConfigStatus::Synced
+    })
+    .await;
+    let b = resource(&shown, "bad", "b");
+    assert_eq!(b.client_status(), ClientResourceStatus::Acked);
+    assert_eq!(b.version_info, *before, "the version that it accepted");
+    bad.nack(&response, &["b"], "b: no such port").await;
+    let shown = until(address, &request, |shown| {
+        resource(shown, "bad", "b").config_status() == ConfigStatus::Error
+    })
+    .await;
+    let b = resource(&shown, "bad", "b");
+    assert_eq!(b.client_status(), ClientResourceStatus::Nacked);
+    assert_eq!(
+        (b.type_url.as_str(), &*b.version_info),
+        (ENDPOINTS, &*before)
+    );
+    let error = b.error_state.as_ref().unwrap();
+    let refused = plane.snapshot().resource(ENDPOINTS, "b").unwrap().clone();
+    assert_eq!(error.details, "b: no such port");
+    assert_eq!(error.version_info, *refused.version);
+    assert!(error.last_update_attempt.is_some() && b.last_updated.is_some());
+    assert_eq!(b.xds_config.as_ref().unwrap().value, refused.any.value);
+    let gone = resource(&shown, "good", "gone");
+    assert_eq!(gone.client_status(), ClientResourceStatus::DoesNotExist);
+    assert_eq!(gone.config_status(), ConfigStatus::Unknown);
+    assert!(
+        shown.config[0]
+            .client_scope
+            .starts_with("stream 1 from 127.0.0.1:")
+    );
+    assert!(resource(&shown, "good", "a").error_state.is_none());
+}
+
+/// F-10: clients are chosen by node id, and contents can be left out.
+#[tokio::test]
+async fn a_request_chooses_clients() {
+    let plane = plane(&services(&[("a", 1)])).await;
+    let address = plane.listen_addr();
+    let mut streams = Vec::new();
+    for id in ["web-1", "web-2", "api-1"] {
+        let mut stream = client(address, id, ENDPOINTS, &["a"]).await;
+        stream.next().await;
+        streams.push(stream);
+    }
+    for (pattern, expected) in [
+        (MatchPattern::Prefix("web-".into()), 2),
+        (MatchPattern::Exact("api-1".into()), 1),
+        (MatchPattern::Exact("api".into()), 0),
+    ] {
+        let shown = fetch(address, only_with(pattern)).await;
+        assert_eq!(shown.config.len(), expected);
+    }
+    let metadata = ClientStatusRequest {
+        node_matchers: vec![NodeMatcher {
+            node_metadatas: vec![StructMatcher::default()],
+            ..NodeMatcher::default()
+        }],
+        ..ClientStatusRequest::default()
+    };
+    let mut csds = ClientStatusDiscoveryServiceClient::new(channel(address).await);
+    let status = soon(csds.fetch_client_status(metadata)).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let expected = "node_matchers[0].node_metadatas: ";
+    assert!(status.message().starts_with(expected), "{status}");
+
+    let brief = ClientStatusRequest {
+        exclude_resource_contents: true,
+        ..only_with(MatchPattern::Exact("web-1".into()))
+    };
+    let requests = tokio_stream::iter([brief, ClientStatusRequest::default()]);
+    let answers = soon(csds.stream_client_status(requests)).await.unwrap();
+    let mut answers = answers.into_inner();
+    let first = soon(answers.message()).await.unwrap().unwrap();
+    assert_eq!(first.config.len(), 1);
+    assert!(resource(&first, "web-1", "a").xds_config.is_none());
+    let second = soon(answers.message()).await.unwrap().unwrap();
+    assert_eq!(second.config.len(), 3);
+    assert!(resource(&second, "web-1", "a").xds_config.is_some());
+    assert!(soon(answers.message()).await.unwrap().is_none());
+}
+
+/// F-11: an answer has no secrets.
+#[tokio::test]
+async fn secrets_are_not_shown() {
+    let text = format!(
+        r#"
+resources:
+- "@type": {SECRET}
+  name: certificate
+  tls_certificate:
+    certificate_chain: {{ inline_string: public }}
+    private_key: {{ inline_string: hidden }}
+"#
+    );
+    let plane = plane(&text).await;
+    let mut stream = client(plane.listen_addr(), "x", SECRET, &["certificate"]).await;
+    let sent = stream.next().await;
+    let has = |bytes: &[u8], text: &str| {
+        let mut windows = bytes.windows(text.len());
+        windows.any(|window| window == text.as_bytes())
+    };
+    assert!(has(&sent.resources[0].value, "hidden"));
+    let shown = fetch(plane.listen_addr(), ClientStatusRequest::default()).await;
+    let shown = resource(&shown, "x", "certificate").xds_config.as_ref();
+    let shown = &shown.unwrap().value;
+    assert!(has(shown, "public") && has(shown, "[redacted]"));
+    assert!(!has(shown, "hidden"));
+}
