@@ -15,11 +15,13 @@
 //!   [`tls`] has the reasons.
 //! - gRPC reads the idle timeout of sessions where an Envoy reads something else ([`upstream`]).
 //! - gRPC has any number of drop categories, and Envoy one ([`drops`]).
+//! - gRPC tries all addresses of a DNS name, and Envoy those of one family ([`dns`]).
 //!
 //! The leaves of an aggregate depend on other clusters. So the view keeps which aggregates name
 //! which clusters. A change then costs a look at the changed resources and the aggregates above
 //! them, not at all clusters.
 
+mod dns;
 mod drops;
 mod tls;
 mod upstream;
@@ -269,7 +271,11 @@ impl Draft<'_> {
 /// A cluster in Envoy's form; `None` if it needs no change.
 fn adapted_cluster(resource: &SnapshotResource) -> Option<SnapshotResource> {
     let mut cluster = ClusterProto::decode(resource.any.value.as_slice()).ok()?;
-    let has_changed = [tls::adapt(&mut cluster), upstream::adapt(&mut cluster)];
+    let has_changed = [
+        dns::adapt(&mut cluster),
+        tls::adapt(&mut cluster),
+        upstream::adapt(&mut cluster),
+    ];
     let is_changed = has_changed.contains(&true);
     is_changed.then(|| replaced::<Cluster>(resource, &cluster))
 }

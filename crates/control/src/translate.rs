@@ -23,7 +23,7 @@ mod routes;
 mod security;
 mod sessions;
 
-pub(crate) use clusters::service_of_cluster;
+pub(crate) use clusters::{is_of_dns, service_of_cluster};
 pub(crate) use routes::duration;
 
 use std::borrow::Cow;

@@ -127,7 +127,9 @@ fn all_else_is_as_it_was() {
         for (name, resource) in of.resources() {
             let seen = view.resource(type_url, name);
             match (type_url, &**name) {
-                (Cluster::TYPE_URL, "a" | "c") => assert_ne!(seen, Some(&**resource)),
+                (Cluster::TYPE_URL, "a" | "c" | "dns:example.com:443") => {
+                    assert_ne!(seen, Some(&**resource));
+                }
                 (Listener::TYPE_URL, _) => assert_eq!(seen, None),
                 _ => assert_eq!(seen, Some(&**resource), "{type_url} {name}"),
             }
@@ -162,6 +164,28 @@ fn the_same_snapshot_gives_the_same_bytes() {
     }
     let metadata = &cluster(&first, "a")["metadata"]["filter_metadata"];
     assert_eq!(metadata.as_object().unwrap().len(), 6);
+}
+
+/// An Envoy would use one family of addresses alone. A raw cluster says itself what it means.
+#[test]
+fn dns_names_of_services_are_looked_up_in_both_families() {
+    let snapshot = snapshot(&format!(
+        r#"
+services:
+- {{ name: a, fallback: [{{ dns: "example.com:443" }}] }}
+- {{ name: b, load_reports: true, fallback: [{{ dns: "example.com:443" }}] }}
+resources:
+- {{ "@type": {}, name: raw, type: LOGICAL_DNS }}
+"#,
+        Cluster::TYPE_URL
+    ));
+    let family = |of: &Snapshot, name| cluster(of, name)["dns_lookup_family"].clone();
+    let view = view(&snapshot);
+    for name in ["dns:example.com:443", "b/dns:example.com:443"] {
+        assert_eq!(family(&view, name), "ALL");
+        assert_eq!(family(&snapshot, name), serde_json::Value::Null);
+    }
+    assert_eq!(family(&view, "raw"), serde_json::Value::Null);
 }
 
 /// Envoy ignores certificate providers and would accept every certificate, so it is sent secrets.

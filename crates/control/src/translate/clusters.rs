@@ -108,6 +108,11 @@ fn dns_cluster_name(service: &Service, name: &DnsName) -> String {
     }
 }
 
+/// True for the name of a cluster that [`of_dns`] makes.
+pub(crate) fn is_of_dns(cluster: &str) -> bool {
+    cluster.starts_with("dns:") || cluster.contains("/dns:")
+}
+
 /// The aggregate cluster of a service. Its policy is ROUND_ROBIN because gRPC requires that, though
 /// it has no effect there (gRFC A75). Envoys are sent another form.
 fn aggregate_of(service: &Service) -> pb::Cluster {
