@@ -1,5 +1,5 @@
 // A gRPC-Node client with xDS: a peer that Crowfly's control plane must serve well. It understands the
-// commands `call`, `try` and `fail` of py/grpc_client.py, which says what they do.
+// commands `call`, `try`, `fail` and `target` of py/grpc_client.py, which says what they do.
 //
 // Usage: GRPC_XDS_BOOTSTRAP_CONFIG=... node grpc_client.js GRPC_JS_XDS TARGET
 //
@@ -24,7 +24,8 @@ function hostname(message) {
   return message.subarray(2, 2 + message[1]).toString();
 }
 
-const client = new grpc.Client(target, grpc.credentials.createInsecure());
+const open = (to) => new grpc.Client(to, grpc.credentials.createInsecure());
+let client = open(target);
 const bytes = (message) => message;
 
 function call(waitForReady, timeout, request = Buffer.alloc(0)) {
@@ -43,6 +44,12 @@ function call(waitForReady, timeout, request = Buffer.alloc(0)) {
 async function main() {
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const [command, first, second = "10"] = line.split(/\s+/);
+    if (command === "target") {
+      // The old channel stays open. gRPC-Node ends its stream with the last channel, and mixes it up with
+      // the stream of a channel that is opened right after.
+      client = open(first);
+      continue;
+    }
     if (!["call", "try", "fail"].includes(command)) throw new Error(`unknown command ${line}`);
     const fails = command === "fail";
     // grpc.testing.SimpleRequest.response_status.code

@@ -15,6 +15,8 @@ Reads one command per line on stdin and prints one JSON object per line on stdou
     load RPS SECONDS   so many calls a second, up to 256 at a time, which do not
                        wait for ready; one line in the end:
                        {"calls": 20000, "failed": 1, "first": "UNAVAILABLE: ..."}
+    target TARGET      from now on calls go over a new channel, to TARGET; prints
+                       nothing
 
 With XDS_CREDENTIALS set, its channel has the security that clusters ask for.
 
@@ -118,30 +120,39 @@ def load(unary_call, rps, seconds):
     return {"calls": count, "failed": len(failures), "first": next(iter(failures), None)}
 
 
-def main():
+def open_channel(target):
     if "XDS_CREDENTIALS" in os.environ:
         fallback = grpc.experimental.insecure_channel_credentials()
         credentials = grpc.xds_channel_credentials(fallback)
-        channel = grpc.secure_channel(sys.argv[1], credentials)
-    else:
-        channel = grpc.insecure_channel(sys.argv[1])
+        return grpc.secure_channel(target, credentials)
+    return grpc.insecure_channel(target)
+
+
+def main():
+    channel = open_channel(sys.argv[1])
     unary_call = channel.unary_unary(METHOD)
     session = Session(unary_call)
     for line in sys.stdin:
-        command, count, *rest = line.split()
+        command, first, *rest = line.split()
+        if command == "target":
+            channel.close()
+            channel = open_channel(first)
+            unary_call = channel.unary_unary(METHOD)
+            session = Session(unary_call)
+            continue
         if command == "load":
-            print(json.dumps(load(unary_call, int(count), int(rest[0]))), flush=True)
+            print(json.dumps(load(unary_call, int(first), int(rest[0]))), flush=True)
             continue
         if command == "fail":
             # grpc.testing.SimpleRequest.response_status.code
-            request = bytes([7 << 3 | BYTES, 2, 1 << 3 | VARINT, int(count)])
+            request = bytes([7 << 3 | BYTES, 2, 1 << 3 | VARINT, int(first)])
             for _ in range(int(rest[0])):
                 print(json.dumps(call(unary_call, 10.0, True, request)), flush=True)
             continue
         if command not in ("call", "try", "session"):
             raise ValueError(f"unknown command {line!r}")
         timeout = float(rest[0]) if rest else 10.0
-        for _ in range(int(count)):
+        for _ in range(int(first)):
             result = call(session if command == "session" else unary_call, timeout, command != "try")
             print(json.dumps(result), flush=True)
 

@@ -66,9 +66,21 @@ impl CCoreClient {
 
     /// Starts a client of `target` in the zone `zone` of the region `r1`.
     pub fn start_in(python: &Path, control: SocketAddr, target: &str, zone: &str) -> Self {
+        let locality = json!({ "region": "r1", "zone": zone });
+        let node = json!({ "id": "c-core", "cluster": "e2e", "locality": locality });
+        Self::start_as(python, control, target, node)
+    }
+
+    /// Starts a client of `target` that introduces itself as `node`.
+    pub fn start_as(python: &Path, control: SocketAddr, target: &str, node: Value) -> Self {
         let mut bootstrap = bootstrap(control);
-        bootstrap["node"]["locality"] = json!({ "region": "r1", "zone": zone });
+        bootstrap["node"] = node;
         Self::start_with(python, &bootstrap, target, false)
+    }
+
+    /// Replaces the channel by one to `target`.
+    pub fn target(&mut self, target: &str) {
+        self.process.send_line(&format!("target {target}"));
     }
 
     /// Makes `count` calls by a command of the script, such as `call` or `fail 14`, one after the

@@ -256,6 +256,19 @@ pub fn bootstrap(control: SocketAddr, api_type: &str) -> Value {
     })
 }
 
+/// The bootstrap of an Envoy that also reports loads to the control plane, and introduces itself as
+/// `node`.
+pub fn reporting_bootstrap(control: SocketAddr, api_type: &str, node: Value) -> Value {
+    let mut bootstrap = bootstrap(control, api_type);
+    bootstrap["node"] = node;
+    bootstrap["cluster_manager"] = json!({ "load_stats_config": {
+        "api_type": "GRPC",
+        "transport_api_version": "V3",
+        "grpc_services": [{ "envoy_grpc": { "cluster_name": "control" } }],
+    } });
+    bootstrap
+}
+
 fn static_bootstrap(upstream: SocketAddr, http2: Value, http: Value) -> Value {
     json!({
         "admin": admin(),

@@ -20,9 +20,15 @@ impl GrpcJsClient {
     /// Starts a client of `target`, such as `xds:///svc`, in the zone `zone` of the region `r1`. It is
     /// served by the control plane at `control`. `package` is @grpc/grpc-js-xds.
     pub fn start_in(package: &Path, control: SocketAddr, target: &str, zone: &str) -> Self {
+        let locality = json!({ "region": "r1", "zone": zone });
+        let node = json!({ "id": "grpc-node", "cluster": "e2e", "locality": locality });
+        Self::start_as(package, control, target, node)
+    }
+
+    /// Starts a client of `target` that introduces itself as `node`.
+    pub fn start_as(package: &Path, control: SocketAddr, target: &str, node: Value) -> Self {
         let mut bootstrap = bootstrap(control);
-        bootstrap["node"]["id"] = json!("grpc-node");
-        bootstrap["node"]["locality"] = json!({ "region": "r1", "zone": zone });
+        bootstrap["node"] = node;
         let mut command = Command::new("node");
         command
             .arg(SCRIPT)
@@ -35,6 +41,11 @@ impl GrpcJsClient {
         Self {
             process: Process::start("gRPC-Node client", command),
         }
+    }
+
+    /// Replaces the channel by one to `target`.
+    pub fn target(&mut self, target: &str) {
+        self.process.send_line(&format!("target {target}"));
     }
 
     /// Makes `count` calls by a command of the script, such as `call` or `fail 14`, one after the

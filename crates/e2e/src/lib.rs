@@ -18,6 +18,7 @@
     reason = "test code: a step that fails ends the test with its message"
 )]
 
+pub mod admin;
 pub mod ads_server;
 pub mod c_core;
 pub mod comparison;
@@ -34,3 +35,4 @@ pub mod product;
 pub mod resources;
 pub mod rpc;
 pub mod scenarios;
+pub mod tap;

@@ -1,18 +1,13 @@
 //! The loads of a control plane, as its users read them: the page `/loads` and `crowfly loads`.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
 
 use serde_json::Value;
 
+use crate::admin;
 use crate::process::PATIENCE;
 use crate::product::{Control, Crowfly};
-
-/// A report has no event to wait for, only a page to read again.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The loads of one service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,14 +66,7 @@ impl ServiceLoads {
 ///
 /// If the control plane does not answer.
 pub fn page(admin: SocketAddr) -> Value {
-    let mut stream = TcpStream::connect(admin).expect("the admin port");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let request = "GET /loads HTTP/1.0\r\nhost: control\r\n\r\n";
-    stream.write_all(request.as_bytes()).expect("the request");
-    let mut response = String::new();
-    stream.read_to_string(&mut response).expect("the response");
-    let (_, body) = response.split_once("\r\n\r\n").expect("a body");
-    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {response}"))
+    admin::page(admin, "/loads")
 }
 
 /// The loads that `crowfly loads --json` prints.
@@ -101,18 +89,7 @@ pub fn command(crowfly: Crowfly, control: &Control) -> Value {
 ///
 /// If it does not come to that within [`PATIENCE`].
 pub fn until(admin: SocketAddr, what: &str, expected: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let loads = page(admin);
-        if expected(&loads) {
-            return loads;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "no {what} within {PATIENCE:?}: {loads:#}"
-        );
-        thread::sleep(LOOK_AGAIN);
-    }
+    admin::until(admin, "/loads", what, expected)
 }
 
 /// The reports that the open stream of `node` has brought.

@@ -79,7 +79,12 @@ impl Crowfly {
         self.control_with("127.0.0.1:0", yaml, &["--load-report-interval", interval])
     }
 
-    fn control_with(self, listen: &str, yaml: &str, flags: &[&str]) -> Control {
+    /// Starts a control plane on an address and a file with this text, with more flags.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn control_with(self, listen: &str, yaml: &str, flags: &[&str]) -> Control {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let file = dir.path().join("config.yaml");
         fs::write(&file, yaml).expect("the configuration");

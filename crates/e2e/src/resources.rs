@@ -98,6 +98,18 @@ pub fn cluster(name: &str) -> Value {
     })
 }
 
+/// A cluster as [`cluster`] makes it, whose endpoints a proxy speaks HTTP/2 to.
+pub fn http2_cluster(name: &str) -> Value {
+    let mut cluster = cluster(name);
+    cluster["typed_extension_protocol_options"] = json!({
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+            "explicit_http_config": { "http2_protocol_options": {} },
+        },
+    });
+    cluster
+}
+
 /// The endpoints of cluster `name`, in one locality.
 pub fn endpoints(name: &str, addresses: &[SocketAddr]) -> Value {
     let endpoint = |at: &SocketAddr| json!({ "endpoint": { "address": address(*at) } });

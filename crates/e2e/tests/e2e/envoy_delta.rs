@@ -50,14 +50,8 @@ async fn envoy_follows_our_incremental_control_plane() {
 /// A listener of Envoy's, its routes, and a cluster that can be told from another by its timeout.
 fn proxied(connect_timeout: &str, backends: &[&Backend]) -> Config {
     let addresses: Vec<SocketAddr> = backends.iter().map(|backend| backend.address).collect();
-    let mut cluster = resources::cluster("svc");
+    let mut cluster = resources::http2_cluster("svc");
     cluster["connect_timeout"] = json!(connect_timeout);
-    cluster["typed_extension_protocol_options"] = json!({
-        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-            "explicit_http_config": { "http2_protocol_options": {} },
-        },
-    });
     Config::default().with_resources([
         resources::http2_listener("ingress"),
         resources::routes("ingress", "svc"),

@@ -25,17 +25,9 @@ const NODE: &str = "envoy";
 
 fn start(control: &Control) -> Option<Envoy> {
     let program = peers::envoy()?;
-    let mut bootstrap = envoy::bootstrap(control.address, "GRPC");
-    bootstrap["node"] = json!({
-        "id": NODE,
-        "cluster": "e2e",
-        "locality": { "region": "r1", "zone": CLIENTS },
-    });
-    bootstrap["cluster_manager"] = json!({ "load_stats_config": {
-        "api_type": "GRPC",
-        "transport_api_version": "V3",
-        "grpc_services": [{ "envoy_grpc": { "cluster_name": "control" } }],
-    } });
+    let locality = json!({ "region": "r1", "zone": CLIENTS });
+    let node = json!({ "id": NODE, "cluster": "e2e", "locality": locality });
+    let bootstrap = envoy::reporting_bootstrap(control.address, "GRPC", node);
     Some(Envoy::start_from(program, &bootstrap.to_string()))
 }
 
