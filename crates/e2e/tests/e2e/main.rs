@@ -33,6 +33,7 @@ mod load_reports;
 mod proxies;
 mod readings;
 mod reorder;
+mod scenario_list;
 mod services;
 mod silent_backend;
 mod survival;
