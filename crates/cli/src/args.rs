@@ -12,9 +12,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 
 use crate::{
-    backend::BackendArgs, bench::BenchArgs, certs::CertsArgs, completions::CompletionsArgs,
-    control::ControlArgs, demo::DemoArgs, explain::ExplainArgs, inspect::InspectArgs,
-    load::LoadArgs, loads::LoadsArgs, logging::LogFilter, node::NodeArgs,
+    backend::BackendArgs, bench::BenchArgs, certs::CertsArgs, clients::ClientsArgs,
+    completions::CompletionsArgs, control::ControlArgs, demo::DemoArgs, explain::ExplainArgs,
+    inspect::InspectArgs, load::LoadArgs, loads::LoadsArgs, logging::LogFilter, node::NodeArgs,
 };
 
 /// Proxyless service mesh: gRPC requests straight from caller to backend, steered by xDS
@@ -89,6 +89,7 @@ pub enum CliCommand {
     Backend(BackendArgs),
     Bench(BenchArgs),
     Certs(CertsArgs),
+    Clients(ClientsArgs),
     Completions(CompletionsArgs),
     Control(ControlArgs),
     Demo(DemoArgs),
@@ -119,6 +120,7 @@ impl CliCommand {
             Self::Node(args) if args.is_agent() => "info",
             Self::Bench(_)
             | Self::Certs(_)
+            | Self::Clients(_)
             | Self::Completions(_)
             | Self::Inspect(_)
             | Self::Load(_)

@@ -4,15 +4,18 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::{
-    backend::BackendError, bench::BenchError, certs::CertsError, control::ControlError,
-    demo::DemoError, explain::ExplainError, inspect::InspectError, load::LoadError,
-    loads::LoadsError, node::NodeError,
+    admin_page::AdminError, backend::BackendError, bench::BenchError, certs::CertsError,
+    control::ControlError, demo::DemoError, explain::ExplainError, inspect::InspectError,
+    load::LoadError, loads::LoadsError, node::NodeError,
 };
 
 /// The reasons why a command could not run, by the part that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// There are no clients to show.
+    #[error(transparent)]
+    Clients(#[from] AdminError),
     /// The backend could not start or serve.
     #[error(transparent)]
     Backend(#[from] BackendError),

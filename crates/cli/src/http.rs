@@ -22,9 +22,30 @@ pub(crate) enum PageError {
     /// The connection broke.
     #[error("cannot read")]
     Read(#[source] io::Error),
+    /// The server has no such page, or not what it was asked for.
+    #[error("it answers {status}")]
+    Absent {
+        /// The status of the answer.
+        status: String,
+        /// The first line of the answer.
+        told: String,
+    },
     /// The answer is not a page, with the reason.
     #[error("{0}")]
     Answer(String),
+}
+
+/// A text as a value in the query of a path.
+pub(crate) fn query_value(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
 }
 
 /// Reads the body of a page.
@@ -32,7 +53,7 @@ pub(crate) async fn get(address: &impl Display, path: &str) -> Result<Vec<u8>, P
     let stream = TcpStream::connect(address.to_string()).await;
     let mut stream = stream.map_err(PageError::Connect)?;
     let response = exchange(&mut stream, address, path).await;
-    body(&response.map_err(PageError::Read)?).map_err(PageError::Answer)
+    body(&response.map_err(PageError::Read)?)
 }
 
 async fn exchange(
@@ -55,7 +76,21 @@ async fn exchange(
 }
 
 /// The body of a response with status 200, or a description of the response.
-fn body(response: &[u8]) -> Result<Vec<u8>, String> {
+fn body(response: &[u8]) -> Result<Vec<u8>, PageError> {
+    let (status, body) = parts(response).map_err(PageError::Answer)?;
+    if status.starts_with("404") {
+        let told = String::from_utf8_lossy(&body);
+        let told = told.lines().next().unwrap_or_default().to_owned();
+        return Err(PageError::Absent { status, told });
+    }
+    if !status.starts_with("200") {
+        return Err(PageError::Answer(format!("it answers {status}")));
+    }
+    Ok(body)
+}
+
+/// The status and the body of a response, or a description of what else it is.
+fn parts(response: &[u8]) -> Result<(String, Vec<u8>), String> {
     const END: &[u8] = b"\r\n\r\n";
     let head = response.windows(END.len()).position(|window| window == END);
     let head_and_body = head.and_then(|at| {
@@ -69,17 +104,16 @@ fn body(response: &[u8]) -> Result<Vec<u8>, String> {
     let mut lines = head.lines();
     let status = lines.next().unwrap_or_default();
     let status = status.split_once(' ').map_or("", |(_, status)| status);
-    if !status.starts_with("200") {
-        return Err(format!("it answers {status}"));
-    }
+    let status = status.to_owned();
     let chunked = lines.any(|line| {
         let line = line.to_ascii_lowercase();
         line.starts_with("transfer-encoding:") && line.contains("chunked")
     });
     if !chunked {
-        return Ok(body.to_owned());
+        return Ok((status, body.to_owned()));
     }
-    unchunked(body).ok_or_else(|| "its answer breaks off".to_owned())
+    let body = unchunked(body).ok_or_else(|| "its answer breaks off".to_owned());
+    Ok((status, body?))
 }
 
 /// The content of a chunked body; `None` if it is incomplete.
@@ -111,16 +145,26 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;x=y\r\n}\r\n0\r\n\r\n";
         assert_eq!(body(chunks).unwrap(), b"{}");
         let half = &chunks[..chunks.len() - 12];
-        assert_eq!(body(half).unwrap_err(), "its answer breaks off");
+        assert_eq!(body(half).unwrap_err().to_string(), "its answer breaks off");
     }
 
     #[test]
     fn another_answer_is_told() {
-        let missing = b"HTTP/1.1 404 Not Found\r\n\r\n";
-        assert_eq!(body(missing).unwrap_err(), "it answers 404 Not Found");
+        let missing = b"HTTP/1.1 404 Not Found\r\n\r\nno x\nmore";
+        let error = body(missing).unwrap_err();
+        assert_eq!(error.to_string(), "it answers 404 Not Found");
+        assert!(matches!(error, PageError::Absent { told, .. } if told == "no x"));
+        let failed = b"HTTP/1.1 500 Oops\r\n\r\n";
+        assert_eq!(body(failed).unwrap_err().to_string(), "it answers 500 Oops");
         for other in [&b""[..], b"SSH-2.0\r\n\r\n", b"\xff\r\n\r\n"] {
-            assert_eq!(body(other).unwrap_err(), "it does not answer as HTTP/1.1");
+            let told = body(other).unwrap_err().to_string();
+            assert_eq!(told, "it does not answer as HTTP/1.1");
         }
+    }
+
+    #[test]
+    fn a_name_is_one_value_of_a_query() {
+        assert_eq!(query_value("web-1 a&b=\u{e4}"), "web-1%20a%26b%3D%C3%A4");
     }
 
     #[test]

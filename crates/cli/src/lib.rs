@@ -5,11 +5,13 @@
 //! interleaved comparison of [`mod@bench`].
 
 mod address;
+mod admin_page;
 pub mod args;
 pub mod backend;
 pub mod bench;
 pub mod certs;
 pub mod child;
+pub mod clients;
 pub mod completions;
 pub mod control;
 mod debug;
@@ -31,6 +33,7 @@ mod screen;
 mod signal;
 pub mod testing;
 
+pub use admin_page::AdminError;
 pub use error::{Error, chain};
 
 use args::{Cli, CliCommand};
@@ -54,6 +57,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
             BenchCommand::Rpc(args) => bench::run(args).await?,
         },
         CliCommand::Certs(args) => certs::run(&args)?,
+        CliCommand::Clients(args) => clients::run(args).await?,
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Control(args) => control::run(args).await?,
         CliCommand::Demo(args) => return Ok(demo::run(args).await?),

@@ -16,8 +16,9 @@ use crowfly::Bootstrap;
 use crowfly_cli::args::Cli;
 use crowfly_control::{Catalog, ConfigFile, translate};
 
-const DOCUMENTS: [&str; 5] = [
+const DOCUMENTS: [&str; 6] = [
     "README.md",
+    "docs/clients.md",
     "docs/config.md",
     "docs/envoy.md",
     "docs/loads.md",

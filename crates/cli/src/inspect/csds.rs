@@ -84,6 +84,8 @@ fn resource(config: &GenericXdsConfig, whole: bool) -> Resource {
 /// it knows of the client.
 fn state(config: &GenericXdsConfig) -> &'static str {
     match (config.client_status(), config.config_status()) {
+        // The client may have an older version, so its own state would hide this one.
+        (_, status @ (ConfigStatus::NotSent | ConfigStatus::Stale)) => status.as_str_name(),
         (ClientResourceStatus::Unknown, ConfigStatus::Unknown) => "UNKNOWN",
         (ClientResourceStatus::Unknown, status) => status.as_str_name(),
         (status, _) => status.as_str_name(),

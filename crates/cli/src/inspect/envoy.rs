@@ -90,6 +90,7 @@ pub(super) async fn read(address: &Address, whole: bool) -> Result<View, Inspect
             address: address.clone(),
             cause,
         },
+        PageError::Absent { status, .. } => not_envoy(format!("it answers {status}")),
         PageError::Answer(found) => not_envoy(found),
     })?;
     let page: Value = serde_json::from_slice(&page)

@@ -1,13 +1,10 @@
 //! The text of `crowfly inspect`: a table for each client, and each error below the row of its
 //! resource.
 
-use std::{
-    fmt::Write,
-    time::{Duration, SystemTime},
-};
+use std::{fmt::Write, time::SystemTime};
 
 use super::view::{Client, Failure, Resource, View};
-use crate::output::printable;
+use crate::output::{self, printable};
 
 const HEADERS: [&str; 5] = ["TYPE", "NAME", "STATE", "VERSION", "AGE"];
 const NOTHING: &str = "-";
@@ -116,21 +113,16 @@ fn failure(failure: &Failure, resource: &Resource, now: SystemTime) -> String {
     format!("{}: {details}", facts.join(", "))
 }
 
-/// The age of a time, in the largest unit that fits.
+/// The age of a time.
 fn age(since: SystemTime, now: SystemTime) -> String {
-    let age = now.duration_since(since).unwrap_or(Duration::ZERO);
-    match age.as_secs() {
-        seconds @ 0..60 => format!("{seconds}s"),
-        seconds @ 60..3600 => format!("{}m", seconds / 60),
-        seconds @ 3600..86400 => format!("{}h", seconds / 3600),
-        seconds => format!("{}d", seconds / 86400),
-    }
+    output::age(now.duration_since(since).unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::view::Node;
     use super::*;
+    use std::time::Duration;
 
     fn ago(now: SystemTime, seconds: u64) -> Option<SystemTime> {
         Some(now - Duration::from_secs(seconds))

@@ -7,10 +7,10 @@ use std::{
 
 use clap::Args;
 use crowfly_control::loads::Loads;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::{LoadsError, table::Table, view::View};
-use crate::{address::Address, args, http, output, screen, signal::Termination};
+use crate::{address::Address, admin_page, args, output, screen, signal::Termination};
 
 /// Show the loads that clients report to a control plane
 ///
@@ -69,17 +69,7 @@ impl LoadsArgs {
 
     /// Reads the loads of the services that were asked for.
     async fn read(&self) -> Result<Loads, LoadsError> {
-        let page = timeout(self.timeout, http::get(&self.admin, "/loads"));
-        let page = page.await.map_err(|_| LoadsError::TimedOut {
-            address: self.admin.clone(),
-            after: self.timeout,
-        })?;
-        let page = page.map_err(|error| LoadsError::of_page(error, &self.admin))?;
-        let loads = serde_json::from_slice(&page);
-        let mut loads: Loads = loads.map_err(|error| LoadsError::NotControl {
-            address: self.admin.clone(),
-            found: format!("/loads is another page: {error}"),
-        })?;
+        let mut loads: Loads = admin_page::read(&self.admin, "/loads", self.timeout).await?;
         if !self.service.is_empty() {
             loads.rows.retain(|row| self.service.contains(&row.service));
         }
