@@ -53,6 +53,10 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         CliCommand::Backend(args) => backend::run(args).await?,
         CliCommand::Bench(args) => match args.command {
             #[cfg(target_os = "linux")]
+            BenchCommand::Control(args) => bench::run_control(args).await?,
+            #[cfg(target_os = "linux")]
+            BenchCommand::ControlServer(args) => bench::run_control_server(args)?,
+            #[cfg(target_os = "linux")]
             BenchCommand::Node(args) => bench::run_node(args).await?,
             BenchCommand::Rpc(args) => bench::run(args).await?,
         },

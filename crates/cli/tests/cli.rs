@@ -121,6 +121,54 @@ async fn flags_may_come_from_the_environment() {
     );
 }
 
+/// All workloads with few clients. What does not depend on the speed of the machine is as promised.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn bench_control_reports_every_workload() {
+    let output = crowfly(&["bench", "control", "--quick", "--json"]).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["quick"], true, "{report}");
+    let figures = report["figures"].as_array().unwrap();
+    let mut workloads: Vec<_> = figures
+        .iter()
+        .map(|figure| figure["workload"].as_str().unwrap())
+        .collect();
+    workloads.dedup();
+    let expected = [
+        "fan-out",
+        "cold-sync",
+        "mesh",
+        "churn",
+        "nack",
+        "idle-streams",
+        "hostile",
+    ];
+    assert_eq!(workloads, expected);
+    let value = |name: &str| {
+        let found = figures.iter().find(|figure| figure["name"] == name);
+        found.and_then(|figure| figure["value"].as_f64()).unwrap()
+    };
+    assert_eq!(value("streams"), 60.0, "{report}");
+    assert_eq!(value("responses sent again per refusal"), 0.0, "{report}");
+    // An empty answer to the wildcard, and nothing else.
+    let returned = value("delta: bytes to a client that comes back");
+    assert!(returned < 200.0, "{report}");
+    assert!(value("requests of the hostile clients") > 0.0, "{report}");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn bench_control_runs_the_workloads_that_are_asked_for() {
+    let output = crowfly(&["bench", "control", "nack", "--quick"]).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.contains("recorded on another day"), "{said}");
+    assert!(!said.contains("fan-out"), "{said}");
+    let said = fails(2, &["bench", "control", "stampede"]).await;
+    assert!(said.contains("fan-out"), "{said}");
+}
+
 #[tokio::test]
 async fn bench_rpc_reports_a_run_for_each_concurrency() {
     let args = [

@@ -173,6 +173,14 @@ pub enum BenchError {
     /// A server process failed.
     #[error(transparent)]
     Child(#[from] ChildError),
+    /// A client of the control plane failed.
+    #[error("{step}: a client failed")]
+    Client {
+        /// The step of the benchmark.
+        step: &'static str,
+        /// The reason.
+        source: std::io::Error,
+    },
     /// The configuration of the control plane cannot be written.
     #[error("cannot write the configuration")]
     Config(#[source] std::io::Error),
@@ -180,6 +188,16 @@ pub enum BenchError {
     #[cfg(target_os = "linux")]
     #[error("cannot use etcd: {0}")]
     Etcd(String),
+    /// The process may not open so many files.
+    #[error(
+        "this needs {needed} open files, and the limit is {allowed}: raise it (as root, `ulimit -n {needed}`)"
+    )]
+    Files {
+        /// The number of files.
+        needed: u64,
+        /// The number that is allowed.
+        allowed: u64,
+    },
     /// The command was ended by a signal.
     #[error("ended by a signal; everything that it made is removed")]
     Interrupted,
@@ -187,6 +205,9 @@ pub enum BenchError {
     #[cfg(target_os = "linux")]
     #[error("cannot route; `crowfly node check` says what is missing")]
     Install(#[source] crowfly_node::maps::ebpf::InstallError),
+    /// The machine does not give the benchmark what it needs.
+    #[error("cannot set up the benchmark")]
+    Machine(#[source] std::io::Error),
     /// A process in a namespace failed.
     #[cfg(target_os = "linux")]
     #[error(transparent)]
@@ -201,9 +222,23 @@ pub enum BenchError {
     /// The process cannot listen to signals.
     #[error("cannot listen to signals")]
     Signals(#[source] std::io::Error),
+    /// A step takes far too long.
+    #[error("{step} took more than a minute")]
+    Slow {
+        /// The step of the benchmark.
+        step: &'static str,
+    },
     /// A caller's task panicked.
     #[error("a caller failed")]
     Task(#[source] tokio::task::JoinError),
+    /// A change did not reach all clients.
+    #[error("a change reached {had_it} of {of} clients within a minute")]
+    Undelivered {
+        /// The number of clients that have it.
+        had_it: usize,
+        /// The number of clients that should.
+        of: usize,
+    },
 }
 
 #[cfg(test)]

@@ -6,12 +6,19 @@
 
 mod compare;
 #[cfg(target_os = "linux")]
+mod control;
+#[cfg(target_os = "linux")]
 mod node;
 mod quartiles;
 mod rig;
 mod rpc;
 
 pub use compare::{BenchError, Run, SamplingPlan, compare, warm_up};
+#[cfg(target_os = "linux")]
+pub use control::{
+    ControlBenchArgs, ControlServerArgs, Workload, run as run_control,
+    run_server as run_control_server,
+};
 #[cfg(target_os = "linux")]
 pub use node::{NodeBenchArgs, run as run_node};
 pub use quartiles::Quartiles;
@@ -35,6 +42,11 @@ pub struct BenchArgs {
 )]
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchCommand {
+    #[cfg(target_os = "linux")]
+    Control(ControlBenchArgs),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    ControlServer(ControlServerArgs),
     #[cfg(target_os = "linux")]
     Node(NodeBenchArgs),
     Rpc(RpcArgs),

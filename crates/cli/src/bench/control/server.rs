@@ -1,0 +1,79 @@
+//! The server process: a control plane on one core, which obeys orders to change resources.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::{io, thread};
+
+use clap::Args;
+use crowfly_control::ControlPlane;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
+
+use super::super::BenchError;
+use super::machine;
+use super::resources::{Change, snapshot};
+use crate::output;
+
+/// Serve the resources of `bench control` (for crowfly's own benchmark)
+#[derive(Args, Clone, Debug)]
+pub struct ControlServerArgs {
+    /// The number of clusters
+    #[arg(long, value_name = "N")]
+    clusters: usize,
+
+    /// The number of clusters that have endpoints
+    #[arg(long, value_name = "N")]
+    endpoints: usize,
+
+    /// The number of files that may be open
+    #[arg(long, value_name = "N")]
+    files: usize,
+
+    /// The core to run on
+    #[arg(long, value_name = "N")]
+    core: usize,
+}
+
+/// Serves until the parent is gone.
+///
+/// # Errors
+/// The process cannot have what it needs, or the parent gives no orders.
+pub fn run_server(args: ControlServerArgs) -> Result<(), BenchError> {
+    machine::allow_files(args.files)?;
+    let serving = thread::spawn(move || {
+        machine::stay_on(args.core).map_err(BenchError::Machine)?;
+        // The same kind of runtime that `crowfly control` has, with as many threads as it has cores.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(BenchError::Machine)?;
+        runtime.block_on(async { runtime.spawn(serve(args)).await.map_err(BenchError::Task)? })
+    });
+    let failed = |_| BenchError::Machine(io::Error::other("the thread of the server failed"));
+    serving.join().map_err(failed)?
+}
+
+async fn serve(args: ControlServerArgs) -> Result<(), BenchError> {
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let snapshot = snapshot(args.clusters, args.endpoints);
+    let plane = ControlPlane::with_snapshot(snapshot, loopback, None).await;
+    let plane = plane.map_err(|error| BenchError::Machine(io::Error::other(error)))?;
+    let orders = TcpListener::bind(loopback)
+        .await
+        .map_err(BenchError::Machine)?;
+    let address = orders.local_addr().map_err(BenchError::Machine)?;
+    output::line(format_args!("ads {}", plane.listen_addr()));
+    output::line(format_args!("orders {address}"));
+    obey(&plane, &orders).await.map_err(BenchError::Machine)
+}
+
+/// Obeys the orders of one connection, which are one JSON object per line.
+async fn obey(plane: &ControlPlane, orders: &TcpListener) -> io::Result<()> {
+    let (socket, _) = orders.accept().await?;
+    let mut lines = BufReader::new(socket).lines();
+    while let Some(line) = lines.next_line().await? {
+        let change: Change = serde_json::from_str(&line)?;
+        plane.set_snapshot(change.applied_to(&plane.snapshot()));
+    }
+    Ok(())
+}
