@@ -40,7 +40,7 @@ pub use snapshot::{
 };
 pub use subscription::{
     Delivery, DeltaSubscription, Held, RequestOutcome, Response, ServerHalf, StreamSettings,
-    Subscription, Wanted, Wish,
+    Subscription, Wanted, Wish, Written,
 };
 
 /// The type URL of the wrapper that names a resource whose message does not.

@@ -26,7 +26,7 @@ use envoy_types::pb::envoy::config::core::v3::Node;
 use prost::Message;
 
 pub use delta::DeltaSubscription;
-pub use response::Response;
+pub use response::{Response, Written};
 pub use settings::StreamSettings;
 pub use sotw::Subscription;
 pub use wish::{Delivery, Wanted, Wish};

@@ -3,6 +3,9 @@
 //! A resource is encoded when the snapshot is made. A response only refers to it, and copies its
 //! bytes once, into the buffer of the connection. So a change that goes to five thousand clients
 //! costs each of them the size of the change and a few bytes around it.
+//!
+//! A response is written in parts, each when the connection has room for it. So a stream holds one
+//! part of a large response at a time, and not the whole of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +51,12 @@ pub struct Response {
     /// Names that do not exist; only delta has them.
     pub(super) removed: Vec<Arc<str>>,
     pub(super) errors: Vec<ResourceError>,
+}
+
+/// The part of a response that was written so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    pieces: usize,
 }
 
 /// A resource in a response.
@@ -143,19 +152,74 @@ impl Response {
 
     /// Writes the message to `buffer`, which must have room for it.
     pub fn encode(&self, buffer: &mut impl BufMut) {
-        put_field(1, self.version.as_bytes(), buffer);
-        for sent in &self.resources {
-            put_head(2, self.resource_len(sent), buffer);
-            match (self.protocol, &sent.form) {
-                (Protocol::StateOfTheWorld, Form::Bare) => put_any(&sent.resource.any, buffer),
-                (Protocol::StateOfTheWorld, _) => {
-                    put_field(1, WRAPPER_TYPE_URL.as_bytes(), buffer);
-                    put_head(2, sent.wrapper_len(), buffer);
-                    sent.put_wrapper(buffer);
-                }
-                (Protocol::Delta, _) => sent.put_wrapper(buffer),
-            }
+        for piece in 0..self.pieces() {
+            self.put_piece(piece, buffer);
         }
+    }
+
+    /// Writes the next part of the message, which ends with the first resource that makes it as
+    /// large as `size`. Parts that follow one another are the message.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use crowfly_xds::{Snapshot, Subscription, Written};
+    /// use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+    ///
+    /// let mut stream = Subscription::new(Arc::new(Snapshot::default()));
+    /// let request = DiscoveryRequest { type_url: "type.googleapis.com/x.Y".into(), ..Default::default() };
+    /// stream.handle_request(request);
+    /// let response = stream.poll_response().unwrap();
+    ///
+    /// let (mut parts, mut whole) = (Vec::new(), Vec::new());
+    /// let mut written = Written::default();
+    /// while !response.is_written(&written) {
+    ///     response.encode_part(&mut written, 1, &mut parts);
+    /// }
+    /// response.encode(&mut whole);
+    /// assert_eq!(parts, whole);
+    /// ```
+    pub fn encode_part(&self, written: &mut Written, size: usize, buffer: &mut impl BufMut) {
+        let room = buffer.remaining_mut();
+        while !self.is_written(written) && room - buffer.remaining_mut() < size {
+            self.put_piece(written.pieces, buffer);
+            written.pieces += 1;
+        }
+    }
+
+    /// True if the whole message was written.
+    pub fn is_written(&self, written: &Written) -> bool {
+        written.pieces >= self.pieces()
+    }
+
+    /// The number of pieces: the version, each resource, and the rest.
+    fn pieces(&self) -> usize {
+        self.resources.len() + 2
+    }
+
+    fn put_piece(&self, piece: usize, buffer: &mut impl BufMut) {
+        match piece.checked_sub(1) {
+            None => put_field(1, self.version.as_bytes(), buffer),
+            Some(index) => match self.resources.get(index) {
+                Some(sent) => self.put_resource(sent, buffer),
+                None => self.put_rest(buffer),
+            },
+        }
+    }
+
+    fn put_resource(&self, sent: &Sent, buffer: &mut impl BufMut) {
+        put_head(2, self.resource_len(sent), buffer);
+        match (self.protocol, &sent.form) {
+            (Protocol::StateOfTheWorld, Form::Bare) => put_any(&sent.resource.any, buffer),
+            (Protocol::StateOfTheWorld, _) => {
+                put_field(1, WRAPPER_TYPE_URL.as_bytes(), buffer);
+                put_head(2, sent.wrapper_len(), buffer);
+                sent.put_wrapper(buffer);
+            }
+            (Protocol::Delta, _) => sent.put_wrapper(buffer),
+        }
+    }
+
+    fn put_rest(&self, buffer: &mut impl BufMut) {
         put_field(4, self.type_url.as_bytes(), buffer);
         put_field(5, self.nonce.as_bytes(), buffer);
         for name in &self.removed {
@@ -342,6 +406,7 @@ mod tests {
             resources in prop::collection::vec(
                 ("[a-z]{0,9}", prop::collection::vec(any::<u8>(), 0..300), 0..4u8, 0..9_999u64), 0..5),
             names in prop::collection::vec("[a-z]{0,9}", 0..4),
+            part in 1..700_usize,
         ) {
             let [version, type_url, nonce, url] = texts;
             let resources = resources.into_iter().map(|(name, value, kind, ttl)| {
@@ -373,6 +438,15 @@ mod tests {
             response.encode(&mut bytes);
             prop_assert_eq!(bytes.len(), response.encoded_len());
             prop_assert_eq!(&bytes, &delta(&response).encode_to_vec());
+
+            let (mut parts, mut written) = (Vec::new(), Written::default());
+            while !response.is_written(&written) {
+                let before = parts.len();
+                response.encode_part(&mut written, part, &mut parts);
+                let is_last = response.is_written(&written);
+                prop_assert!(is_last || parts.len() - before >= part);
+            }
+            prop_assert_eq!(parts, bytes);
         }
     }
 }
