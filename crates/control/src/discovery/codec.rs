@@ -1,50 +1,26 @@
-//! Messages of a discovery stream: requests are decoded as usual, and responses write the bytes of
-//! the snapshot straight into the buffer of the connection.
+//! The decoder of the requests of a discovery stream.
 
 use std::marker::PhantomData;
 
-use crowfly_xds::Response;
 use prost::Message;
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
 
-/// The codec of a stream with requests of type `R`.
+/// The bytes that a stream reserves for requests. Most are answers to responses, which are smaller. A larger request
+/// makes the buffer grow.
+const BUFFER: usize = 128;
+
+/// The decoder of requests of type `R`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SharedCodec<R>(PhantomData<fn() -> R>);
+pub(super) struct RequestDecoder<R>(PhantomData<fn() -> R>);
 
-impl<R> Default for SharedCodec<R> {
+impl<R> Default for RequestDecoder<R> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<R: Message + Default + 'static> Codec for SharedCodec<R> {
-    type Encode = Response;
-    type Decode = R;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self::default()
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self::default()
-    }
-}
-
-impl<R> Encoder for SharedCodec<R> {
-    type Item = Response;
-    type Error = Status;
-
-    fn encode(&mut self, response: Response, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.reserve(response.encoded_len());
-        response.encode(buffer);
-        Ok(())
-    }
-}
-
-impl<R: Message + Default> Decoder for SharedCodec<R> {
+impl<R: Message + Default> Decoder for RequestDecoder<R> {
     type Item = R;
     type Error = Status;
 
@@ -53,5 +29,10 @@ impl<R: Message + Default> Decoder for SharedCodec<R> {
         request
             .map(Some)
             .map_err(|error| Status::internal(error.to_string()))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        // Nothing is encoded here, so there is nothing to yield.
+        BufferSettings::new(BUFFER, BUFFER)
     }
 }

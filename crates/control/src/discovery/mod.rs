@@ -2,8 +2,9 @@
 //!
 //! A service of one type is a stream that takes requests of that type alone. So all ten methods run
 //! the same [`Stream`]. The services are written by hand and not generated, because their responses
-//! share the bytes of the snapshot ([`codec`]).
+//! share the bytes of the snapshot, and are written in parts ([`mod@body`]).
 
+mod body;
 mod codec;
 mod stream;
 
@@ -14,21 +15,19 @@ use std::task::{Context, Poll};
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
-use crowfly_xds::{
-    DeltaSubscription, Response as Outgoing, ServerHalf, StreamSettings, Subscription,
-};
+use crowfly_xds::{DeltaSubscription, ServerHalf, StreamSettings, Subscription};
 use prost::Message;
-use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::watch;
 use tonic::body::Body;
-use tonic::codegen::{Body as HttpBody, BoxFuture, Service, StdError, http};
-use tonic::server::{Grpc, NamedService, StreamingService};
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::codegen::{Body as HttpBody, Service, StdError, http};
+use tonic::server::NamedService;
+use tonic::{Code, Request, Status, Streaming};
 
 use crate::clients::{Clients, Protocol};
 use crate::seat::Seat;
 use crate::store::Store;
-use codec::SharedCodec;
+use body::Responses;
+use codec::RequestDecoder;
 use stream::Stream;
 
 /// The names of a discovery service.
@@ -102,28 +101,58 @@ impl Streams {
         }
     }
 
-    fn serve<H>(
+    /// Serves a stream of one method, and returns the head and the body of its responses.
+    fn serve<H, B>(
         &self,
         protocol: Protocol,
         only: Option<&'static str>,
-        request: Request<Streaming<H::Request>>,
-    ) -> Response<Responses>
+        request: http::Request<B>,
+    ) -> http::Response<Body>
     where
-        H: ServerHalf<Request: Send> + Send + 'static,
+        H: ServerHalf<Request: Message + Default> + Send + 'static,
+        B: HttpBody + Send + 'static,
+        B::Error: Into<StdError> + Send + 'static,
     {
+        if let Err(status) = check_encoding(request.headers()) {
+            return status.into_http();
+        }
+        let decoder = RequestDecoder::<H::Request>::default();
+        let request = request.map(|body| Streaming::new_request(decoder, body, None, None));
+        let request = Request::from_http(request);
         let client = self.clients.open::<H>(protocol, request.remote_addr());
-        // The channel holds one response. So a response for a slow client is made late, from the
-        // newest snapshot.
-        let (responses, receiver) = mpsc::channel(1);
+        let (responses, body) = Responses::channel();
         let stream = Stream::<H>::new(client, Seat::new(&self.store), self.settings.clone(), only);
         let stopping = self.stopping.clone();
         tokio::spawn(stream.run(request.into_inner(), responses, stopping));
-        Response::new(ReceiverStream::new(receiver))
+        let mut response = http::Response::new(Body::new(body));
+        let headers = response.headers_mut();
+        headers.insert(http::header::CONTENT_TYPE, GRPC);
+        response
     }
 }
 
-/// The responses that a client is sent on a stream.
-type Responses = ReceiverStream<Result<Outgoing, Status>>;
+/// The content type of all responses.
+const GRPC: http::HeaderValue = http::HeaderValue::from_static("application/grpc");
+
+/// Refuses requests that are compressed, because a small one could become very large.
+fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
+    match headers
+        .get("grpc-encoding")
+        .map(http::HeaderValue::as_bytes)
+    {
+        None | Some(b"identity") => Ok(()),
+        Some(encoding) => {
+            let encoding = String::from_utf8_lossy(encoding);
+            let message = format!("grpc-encoding: expected identity, got {encoding}");
+            let mut status = Status::unimplemented(message);
+            let accepted = tonic::metadata::MetadataValue::from_static("identity");
+            status
+                .metadata_mut()
+                .insert("grpc-accept-encoding", accepted);
+            Err(status)
+        }
+    }
+}
 
 /// One discovery service.
 #[derive(Debug)]
@@ -159,7 +188,7 @@ where
 {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Self::Error>;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -167,73 +196,15 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let path = request.uri().path();
-        let streams = Arc::clone(&self.streams);
-        if path == D::STREAM {
-            let protocol = Protocol::StateOfTheWorld;
-            call(
-                Method::<Subscription>::new(streams, protocol, D::TYPE),
-                request,
-            )
-        } else if path == D::DELTA {
-            let protocol = Protocol::Delta;
-            call(
-                Method::<DeltaSubscription>::new(streams, protocol, D::TYPE),
-                request,
-            )
-        } else {
-            Box::pin(std::future::ready(Ok(unimplemented())))
-        }
-    }
-}
-
-/// One method of a discovery service.
-struct Method<H> {
-    streams: Arc<Streams>,
-    protocol: Protocol,
-    only: Option<&'static str>,
-    half: PhantomData<fn() -> H>,
-}
-
-impl<H> Method<H> {
-    fn new(streams: Arc<Streams>, protocol: Protocol, only: Option<&'static str>) -> Self {
-        Self {
-            streams,
-            protocol,
-            only,
-            half: PhantomData,
-        }
-    }
-}
-
-impl<H> StreamingService<H::Request> for Method<H>
-where
-    H: ServerHalf<Request: Send> + Send + 'static,
-{
-    type Response = Outgoing;
-    type ResponseStream = Responses;
-    type Future = std::future::Ready<Result<Response<Responses>, Status>>;
-
-    fn call(&mut self, request: Request<Streaming<H::Request>>) -> Self::Future {
         let streams = &self.streams;
-        std::future::ready(Ok(streams.serve::<H>(self.protocol, self.only, request)))
+        let response = if path == D::STREAM {
+            let protocol = Protocol::StateOfTheWorld;
+            streams.serve::<Subscription, B>(protocol, D::TYPE, request)
+        } else if path == D::DELTA {
+            streams.serve::<DeltaSubscription, B>(Protocol::Delta, D::TYPE, request)
+        } else {
+            Status::new(Code::Unimplemented, "no such method").into_http()
+        };
+        std::future::ready(Ok(response))
     }
-}
-
-fn call<H, B>(
-    method: Method<H>,
-    request: http::Request<B>,
-) -> BoxFuture<http::Response<Body>, Infallible>
-where
-    H: ServerHalf<Request: Message + Default> + Send + 'static,
-    B: HttpBody + Send + 'static,
-    B::Error: Into<StdError> + Send + 'static,
-{
-    Box::pin(async move {
-        let mut grpc = Grpc::new(SharedCodec::<H::Request>::default());
-        Ok(grpc.streaming(method, request).await)
-    })
-}
-
-fn unimplemented() -> http::Response<Body> {
-    Status::new(Code::Unimplemented, "no such method").into_http()
 }

@@ -7,13 +7,15 @@ use std::time::Instant;
 
 use crowfly_xds::{RequestOutcome, Response, ServerHalf, StreamSettings};
 use envoy_types::pb::envoy::config::core::v3::Node;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
 use crate::clients::{ClientHandle, Since, Talk};
 use crate::ending::End;
 use crate::seat::Seat;
+
+use super::body::Sender;
 
 /// The largest message that gRPC clients take if nothing else is set. A client that is sent more
 /// ends the stream, and would be sent the same again.
@@ -54,7 +56,7 @@ impl<H: ServerHalf> Stream<H> {
     pub(super) async fn run(
         mut self,
         mut requests: Streaming<H::Request>,
-        responses: mpsc::Sender<Result<Response, Status>>,
+        responses: Sender,
         mut stopping: watch::Receiver<bool>,
     ) {
         let end = loop {
@@ -78,7 +80,7 @@ impl<H: ServerHalf> Stream<H> {
                 () = until(timeout), if !self.due => self.pass_time(),
                 permit = responses.reserve(), if self.due => match permit {
                     Ok(permit) => if let Some(response) = self.next_response() {
-                        permit.send(Ok(response));
+                        permit.send(Ok(Box::new(response)));
                     },
                     Err(_) => break End::Theirs("it closed the stream".to_owned()),
                 },
