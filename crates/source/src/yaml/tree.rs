@@ -109,19 +109,50 @@ impl Node {
 
     /// The node at `path`, or its nearest parent that is written.
     pub fn nearest(&self, path: &str) -> &Self {
+        self.nearest_by(path, |key, step| key == step)
+    }
+
+    /// The node at `path`, or its nearest parent that is written. `is_same` says whether a key of the document is
+    /// that of a step, because some formats have two spellings.
+    ///
+    /// ```
+    /// # use crowfly_source::yaml::Node;
+    /// let nodes = Node::parse("{ hosts: { a.b: [{ Port: 1 }] } }").unwrap();
+    /// let found = nodes[0].nearest_by("hosts[a.b][0].port", |key, step| key.eq_ignore_ascii_case(step));
+    /// assert_eq!(found.at.column, 27);
+    /// ```
+    pub fn nearest_by(&self, path: &str, is_same: impl Fn(&str, &str) -> bool) -> &Self {
         let mut node = self;
-        for step in path.split(['.', '[']).filter(|step| !step.is_empty()) {
-            let next = match (&node.value, step.strip_suffix(']')) {
-                (Value::List(items), Some(index)) => {
-                    index.parse().ok().and_then(|i: usize| items.get(i))
+        for step in steps_of(path) {
+            let next = match &node.value {
+                Value::List(items) => step.parse().ok().and_then(|i: usize| items.get(i)),
+                Value::Map(entries) => {
+                    let mut entries = entries.iter();
+                    let found = entries.find(|(key, _)| is_same(&key.text, step));
+                    found.map(|(_, node)| node)
                 }
-                _ => node.get(step),
+                _ => None,
             };
             let Some(next) = next else { break };
             node = next;
         }
         node
     }
+}
+
+/// The steps of a path: fields after dots, and indexes or keys in brackets. A key in brackets may have dots.
+fn steps_of(path: &str) -> impl Iterator<Item = &str> {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        rest = rest.trim_start_matches('.');
+        let (step, after) = match rest.strip_prefix('[') {
+            Some(inside) => inside.split_once(']').unwrap_or((inside, "")),
+            None => rest.split_at(rest.find(['.', '[']).unwrap_or(rest.len())),
+        };
+        let is_end = rest.is_empty();
+        rest = after;
+        (!is_end).then_some(step)
+    })
 }
 
 impl<'de> Deserialize<'de> for Node {
