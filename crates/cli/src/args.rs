@@ -15,6 +15,7 @@ use crate::{
     backend::BackendArgs, bench::BenchArgs, certs::CertsArgs, clients::ClientsArgs,
     completions::CompletionsArgs, control::ControlArgs, demo::DemoArgs, explain::ExplainArgs,
     inspect::InspectArgs, load::LoadArgs, loads::LoadsArgs, logging::LogFilter, node::NodeArgs,
+    validate::ValidateArgs,
 };
 
 /// Proxyless service mesh: gRPC requests straight from caller to backend, steered by xDS
@@ -101,6 +102,7 @@ pub enum CliCommand {
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
     Peer(crate::peer::PeerArgs),
+    Validate(ValidateArgs),
 }
 
 impl CliCommand {
@@ -125,7 +127,8 @@ impl CliCommand {
             | Self::Inspect(_)
             | Self::Load(_)
             | Self::Loads(_)
-            | Self::Node(_) => "warn",
+            | Self::Node(_)
+            | Self::Validate(_) => "warn",
             #[cfg(target_os = "linux")]
             Self::Peer(_) => "warn",
             // An explanation shows problems itself.

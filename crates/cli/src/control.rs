@@ -2,22 +2,17 @@
 //!
 //! The flags and signals are here, because the crate is a library that other programs can embed.
 
-use std::{
-    io,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    str::FromStr,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, path::PathBuf, process::ExitCode, str::FromStr, time::Duration};
 
 use clap::Args;
-use crowfly_control::{ConfigErrors, ControlPlane, Options, StartError};
+use crowfly_control::{ControlPlane, Options, StartError};
 use crowfly_xds::Snapshot;
 use tracing::info;
 
 use crate::{
     args, output,
     signal::{Termination, hangup},
+    validate::{self, ValidateArgs},
 };
 
 /// Serve xDS (ADS, LRS) from YAML files, and follow their changes
@@ -29,6 +24,9 @@ use crate::{
 /// A file is read once it has been unchanged for 100 ms. The log lists the resources that each
 /// reload added, changed and removed, as a warning if any were removed.
 ///
+/// Resources that gRPC clients would refuse are an error, if a listener with `api_listener` leads to them. `crowfly
+/// validate` checks a configuration before it is served.
+///
 /// Clients report their loads on the address of ADS (LRS). `crowfly loads` shows them.
 ///
 /// The admin port serves /healthz, /metrics, /snapshot, /clients and /loads. SIGHUP reads the configuration
@@ -38,7 +36,7 @@ use crate::{
 Examples:
   crowfly control --config mesh.yaml
   crowfly control --config /etc/crowfly/ --listen :18000 --admin off
-  crowfly control --check mesh.yaml
+  crowfly validate mesh.yaml    # only check it
   crowfly control --conformance 127.0.0.1:17000 # for ii/xds-test-harness -A :17000 -T :18000
 
 A configuration:
@@ -61,7 +59,7 @@ pub struct ControlArgs {
     )]
     pub config: Option<PathBuf>,
 
-    /// Only read this configuration and print its errors; exits with 0 if there are none
+    /// Serve nothing, and do what `crowfly validate FILE|DIR` does
     #[arg(long, value_name = "FILE|DIR")]
     pub check: Option<PathBuf>,
 
@@ -69,6 +67,11 @@ pub struct ControlArgs {
     /// written anew
     #[arg(long, env = "CROWFLY_CONTROL_ALLOW_EMPTY")]
     pub allow_empty: bool,
+
+    /// Serve resources that gRPC clients refuse; else they are an error, and at a reload the last good
+    /// configuration stays
+    #[arg(long, env = "CROWFLY_CONTROL_FORCE")]
+    pub force: bool,
 
     /// The address for ADS, LRS, health and reflection; port 0 lets the kernel choose one, and :PORT is
     /// on every IPv4 address
@@ -173,9 +176,15 @@ impl FromStr for AdminPort {
 ///
 /// # Errors
 /// The configuration is bad, or a port cannot be opened.
-pub async fn run(args: ControlArgs) -> Result<(), ControlError> {
+pub async fn run(args: ControlArgs) -> Result<ExitCode, ControlError> {
     if let Some(config) = args.check {
-        return check(&config, args.allow_empty);
+        return Ok(validate::run(&ValidateArgs {
+            configs: vec![config],
+            allow_empty: args.allow_empty,
+            force: args.force,
+            notes: false,
+            json: false,
+        }));
     }
     let mut termination = Termination::listen().map_err(ControlError::Signals)?;
     let mut hangup = hangup().map_err(ControlError::Signals)?;
@@ -199,7 +208,7 @@ pub async fn run(args: ControlArgs) -> Result<(), ControlError> {
     }
     info!("shutting down");
     plane.shutdown().await;
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Starts the control plane with its configuration. The conformance suite needs none.
@@ -213,6 +222,7 @@ async fn start(args: &ControlArgs) -> Result<ControlPlane, ControlError> {
             let options = Options {
                 config: config.clone(),
                 allow_empty: args.allow_empty,
+                force: args.force,
                 listen: args.listen,
                 admin,
                 load_report_interval: args.load_report_interval,
@@ -228,27 +238,10 @@ async fn start(args: &ControlArgs) -> Result<ControlPlane, ControlError> {
     Ok(plane)
 }
 
-fn check(config: &Path, allow_empty: bool) -> Result<(), ControlError> {
-    let (snapshot, warnings) =
-        crowfly_control::check(config, allow_empty).map_err(ControlError::Check)?;
-    for warning in warnings {
-        output::line(format_args!("warning: {}", output::printable(&warning)));
-    }
-    let resources: usize = snapshot.types().map(|(_, of)| of.resources().len()).sum();
-    output::line(format_args!(
-        "{}: ok, {resources} resources",
-        config.display()
-    ));
-    Ok(())
-}
-
 /// The reasons why a control plane does not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The file that `--check` read is bad.
-    #[error(transparent)]
-    Check(ConfigErrors),
     /// The configuration cannot be served.
     #[error("expected --config, --check or --conformance")]
     NoConfig,

@@ -32,6 +32,7 @@ pub mod sandbox;
 mod screen;
 mod signal;
 pub mod testing;
+pub mod validate;
 
 pub use admin_page::AdminError;
 pub use error::{Error, chain};
@@ -63,7 +64,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         CliCommand::Certs(args) => certs::run(&args)?,
         CliCommand::Clients(args) => clients::run(args).await?,
         CliCommand::Completions(args) => completions::run(&args),
-        CliCommand::Control(args) => control::run(args).await?,
+        CliCommand::Control(args) => return Ok(control::run(args).await?),
         CliCommand::Demo(args) => return Ok(demo::run(args).await?),
         CliCommand::Explain(args) => return Ok(explain::run(args).await?),
         CliCommand::Inspect(args) => inspect::run(args).await?,
@@ -72,6 +73,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         CliCommand::Node(args) => return Ok(node::run(*args).await?),
         #[cfg(target_os = "linux")]
         CliCommand::Peer(args) => peer::run(args)?,
+        CliCommand::Validate(args) => return Ok(validate::run(&args)),
     }
     Ok(ExitCode::SUCCESS)
 }

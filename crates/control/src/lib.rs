@@ -102,6 +102,7 @@ mod conformance;
 mod csds;
 mod descriptors;
 mod discovery;
+mod door;
 mod dump;
 mod ending;
 mod envoy;
@@ -126,7 +127,7 @@ mod views;
 
 pub use catalog::{Catalog, ConfigFile, DefinitionKey, DefinitionKind};
 pub use changes::Changes;
-pub use check::check;
+pub use check::{Checked, ClientProblem, Counts, ForAgents, Severity, check, check_text};
 pub use descriptors::to_json;
 pub use server::{ControlPlane, DEFAULT_LOAD_REPORT_INTERVAL, Options, StartError};
 pub use store::Reload;

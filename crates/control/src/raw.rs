@@ -2,7 +2,8 @@
 //!
 //! Most messages have a field for their name: `name`, or `cluster_name` for endpoints. A message
 //! without such a field is written `{name: N, resource: {"@type": ...}}`. It is sent in a
-//! `Resource` wrapper, which holds the name. The wrapper may have a time to live, `ttl: 30s`.
+//! `Resource` wrapper, which holds the name. The wrapper may have a time to live, `ttl: 30s`. It may also say
+//! `force: true`; then it is served even if gRPC clients refuse it.
 
 use std::time::Duration;
 
@@ -27,9 +28,14 @@ const MIN_TTL: Duration = Duration::from_secs(1);
 pub(crate) struct RawResource {
     pub(crate) name: String,
     pub(crate) any: Any,
+    /// True if it is sent in a `Resource` wrapper.
     pub(crate) wrapped: bool,
+    /// True if the message is in the field `resource` of its definition.
+    pub(crate) is_nested: bool,
     /// The time after which clients remove the resource, if the control plane is silent.
     pub(crate) ttl: Option<Duration>,
+    /// True if it is served even if gRPC clients refuse it.
+    pub(crate) is_forced: bool,
 }
 
 impl RawResource {
@@ -68,7 +74,9 @@ fn read_named(node: &Node, path: &str) -> Result<RawResource, Problem> {
         any: to_any(&message),
         name,
         wrapped: false,
+        is_nested: false,
         ttl: None,
+        is_forced: false,
     })
 }
 
@@ -76,15 +84,17 @@ fn read_wrapped(node: &Node, path: &str) -> Result<RawResource, Problem> {
     let mut name = String::new();
     let mut message = None;
     let mut ttl = None;
+    let mut is_forced = false;
     for (key, value) in node.entries() {
         let path = format!("{path}.{}", key.text);
         match key.text.as_str() {
             "name" => name = value.read(&path)?,
             "ttl" => ttl = Some(read_ttl(value, &path)?),
+            "force" => is_forced = value.read(&path)?,
             "resource" => message = Some(read_message(value, &path)?),
             _ => {
-                let mut problem =
-                    problem(value, &path, "unknown field, expected name, ttl, resource");
+                let message = "unknown field, expected name, ttl, force, resource";
+                let mut problem = problem(value, &path, message);
                 problem.at = Some(key.at);
                 return Err(problem);
             }
@@ -96,16 +106,19 @@ fn read_wrapped(node: &Node, path: &str) -> Result<RawResource, Problem> {
     let Some(message) = message else {
         return Err(problem(node, path, "expected a field `resource`"));
     };
-    let inner = name_of(&message);
-    if let Some(inner) = inner.filter(|inner| !inner.is_empty() && *inner != name) {
+    let inner = name_of(&message).filter(|inner| !inner.is_empty());
+    if let Some(inner) = inner.as_ref().filter(|inner| **inner != name) {
         let text = format!("expected the name of the resource itself, `{inner}`, got `{name}`");
         return Err(problem(node, &format!("{path}.name"), &text));
     }
     Ok(RawResource {
         any: to_any(&message),
         name,
-        wrapped: true,
+        // `force` alone is no reason for a wrapper, which some clients do not know.
+        wrapped: !is_forced || ttl.is_some() || inner.is_none(),
+        is_nested: true,
         ttl,
+        is_forced,
     })
 }
 

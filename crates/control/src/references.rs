@@ -6,25 +6,21 @@
 //! The references of each resource are kept, so that a change costs little. Only the resources that
 //! changed are checked, and those that refer to an added or removed one.
 
+mod read;
+mod seen;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use crowfly_model::ResourceType;
-use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
+use crowfly_model::grpc::Listener;
 use crowfly_xds::Snapshot;
-use envoy_types::pb::envoy::config::cluster::v3 as cluster;
-use envoy_types::pb::envoy::config::listener::v3 as listener;
-use envoy_types::pb::envoy::config::route::v3 as route;
-use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as aggregate;
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
-use envoy_types::pb::google::protobuf::Any;
-use prost::Message;
-use route::route_action::ClusterSpecifier;
 
-use crate::aggregate::Children;
 use crate::translate::ResourceKey;
 use crate::views::Overlay;
+use read::{is_root, references_of};
+pub(crate) use seen::Seen;
 
 /// A resource that refers to one that the snapshot does not have. The order is the one in which a
 /// client follows references, from listeners down.
@@ -52,10 +48,12 @@ pub(crate) struct References {
     /// For each resource that is referred to, the resources that refer to it.
     users: BTreeMap<ResourceKey, BTreeSet<ResourceKey>>,
     dangling: BTreeMap<ResourceKey, Vec<Dangling>>,
+    /// The listeners at which gRPC clients begin.
+    roots: BTreeSet<Arc<str>>,
 }
 
 /// One reference of a resource.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Reference {
     rank: usize,
     from: &'static str,
@@ -64,13 +62,14 @@ struct Reference {
 }
 
 impl References {
-    /// Updates the references from one snapshot to the next.
-    pub(crate) fn update(&mut self, before: &Snapshot, after: &Snapshot) {
+    /// Updates the references from one snapshot to the next. Returns true if any reference was added or removed.
+    pub(crate) fn update(&mut self, before: &Snapshot, after: &Snapshot) -> bool {
         let mut suspects = BTreeSet::new();
+        let mut is_changed = false;
         for (url, names) in after.changes_since(before) {
             for name in &*names {
                 let key = ResourceKey::new(url, Arc::clone(name));
-                self.replace(&key, after);
+                is_changed |= self.replace(&key, after);
                 let [was_there, is_there] =
                     [before, after].map(|of| of.resource(url, name).is_some());
                 if was_there != is_there {
@@ -82,6 +81,22 @@ impl References {
         for key in suspects {
             self.look_at(key, after);
         }
+        is_changed
+    }
+
+    /// All resources that gRPC clients can ask for: API listeners, and everything that these lead to.
+    pub(crate) fn reachable(&self) -> BTreeSet<ResourceKey> {
+        let roots = self.roots.iter();
+        let roots = roots.map(|name| ResourceKey::new(Listener::TYPE_URL, Arc::clone(name)));
+        let mut open: Vec<ResourceKey> = roots.collect();
+        let mut seen = BTreeSet::new();
+        while let Some(key) = open.pop() {
+            let references = self.of.get(&key).into_iter().flatten();
+            if seen.insert(key.clone()) {
+                open.extend(references.map(|reference| reference.to.clone()));
+            }
+        }
+        seen
     }
 
     /// The references to resources that do not exist.
@@ -112,8 +127,10 @@ impl References {
         lost
     }
 
-    fn replace(&mut self, key: &ResourceKey, snapshot: &Snapshot) {
-        for reference in self.of.remove(key).into_iter().flatten() {
+    /// Reads the references of a resource again. Returns true if they changed.
+    fn replace(&mut self, key: &ResourceKey, snapshot: &Snapshot) -> bool {
+        let before = self.of.remove(key).unwrap_or_default();
+        for reference in &before {
             if let Some(users) = self.users.get_mut(&reference.to) {
                 users.remove(key);
                 if users.is_empty() {
@@ -124,6 +141,18 @@ impl References {
         let resource = snapshot.resource(&key.type_url, &key.name);
         let references = resource.map(|resource| references_of(&resource.any));
         let references = references.unwrap_or_default();
+        let is_changed = references != before;
+        let is_root = resource.is_some_and(|resource| is_root(&resource.any));
+        let is_root_changed = if is_root {
+            self.roots.insert(Arc::clone(&key.name))
+        } else {
+            key.type_url == Listener::TYPE_URL && self.roots.remove(&key.name)
+        };
+        self.insert(key, references);
+        is_changed || is_root_changed
+    }
+
+    fn insert(&mut self, key: &ResourceKey, references: Vec<Reference>) {
         if references.is_empty() {
             return;
         }
@@ -161,131 +190,6 @@ fn lost_of(
         nth,
         to: format!("{} `{}`", reference.noun, reference.to.name),
     })
-}
-
-/// The references of one resource. A message that cannot be read has none.
-fn references_of(any: &Any) -> Vec<Reference> {
-    let mut found = Vec::new();
-    match any.type_url.as_str() {
-        Listener::TYPE_URL => {
-            add::<Listener, RouteConfig, _>(0, any, route_configs_of, &mut found);
-        }
-        RouteConfig::TYPE_URL => {
-            add::<RouteConfig, Cluster, _>(1, any, clusters_of, &mut found);
-        }
-        Cluster::TYPE_URL => {
-            add::<Cluster, Endpoints, _>(2, any, endpoints_of, &mut found);
-            add::<Cluster, Cluster, _>(3, any, children_of, &mut found);
-            add::<Cluster, ClusterConfig, _>(4, any, list_of, &mut found);
-        }
-        ClusterConfig::TYPE_URL => {
-            add::<ClusterConfig, Cluster, _>(5, any, clusters_in, &mut found);
-        }
-        _ => {}
-    }
-    found
-}
-
-fn add<From: ResourceType, To: ResourceType, M: Message + Default>(
-    rank: usize,
-    any: &Any,
-    references: impl Fn(&M) -> Vec<String>,
-    found: &mut Vec<Reference>,
-) {
-    let Ok(message) = M::decode(any.value.as_slice()) else {
-        return;
-    };
-    let references = references(&message).into_iter();
-    found.extend(references.map(|name| Reference {
-        rank,
-        from: From::NOUN,
-        noun: To::NOUN,
-        to: ResourceKey::new(To::TYPE_URL, name.into()),
-    }));
-}
-
-fn route_configs_of(listener: &listener::Listener) -> Vec<String> {
-    let api = listener.api_listener.iter();
-    let api = api.filter_map(|api| api.api_listener.as_ref());
-    let chains = listener
-        .filter_chains
-        .iter()
-        .chain(&listener.default_filter_chain);
-    let filters = chains.flat_map(|chain| &chain.filters);
-    let filters = filters.filter_map(|filter| match &filter.config_type {
-        Some(listener::filter::ConfigType::TypedConfig(any)) => Some(any),
-        _ => None,
-    });
-    api.chain(filters).filter_map(rds_name).collect()
-}
-
-fn rds_name(any: &Any) -> Option<String> {
-    if !any.type_url.ends_with(".HttpConnectionManager") {
-        return None;
-    }
-    let manager = hcm::HttpConnectionManager::decode(any.value.as_slice()).ok()?;
-    match manager.route_specifier? {
-        hcm::http_connection_manager::RouteSpecifier::Rds(rds) => Some(rds.route_config_name),
-        _ => None,
-    }
-}
-
-fn clusters_of(config: &route::RouteConfiguration) -> Vec<String> {
-    let routes = config.virtual_hosts.iter().flat_map(|host| &host.routes);
-    let actions = routes.filter_map(|route| match &route.action {
-        Some(route::route::Action::Route(action)) => action.cluster_specifier.as_ref(),
-        _ => None,
-    });
-    let mut names: Vec<String> = actions.flat_map(names_of).collect();
-    names.sort();
-    names.dedup();
-    names
-}
-
-fn names_of(clusters: &ClusterSpecifier) -> Vec<String> {
-    match clusters {
-        ClusterSpecifier::Cluster(name) => vec![name.clone()],
-        ClusterSpecifier::WeightedClusters(weighted) => {
-            let names = weighted.clusters.iter().map(|cluster| cluster.name.clone());
-            names.filter(|name| !name.is_empty()).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn endpoints_of(cluster: &cluster::Cluster) -> Vec<String> {
-    use cluster::cluster::{ClusterDiscoveryType, DiscoveryType};
-    let is_eds = matches!(
-        cluster.cluster_discovery_type,
-        Some(ClusterDiscoveryType::Type(kind)) if kind == DiscoveryType::Eds as i32
-    );
-    if !is_eds {
-        return Vec::new();
-    }
-    let service_name = cluster
-        .eds_cluster_config
-        .as_ref()
-        .map(|eds| &eds.service_name);
-    let name = service_name.filter(|name| !name.is_empty());
-    vec![name.unwrap_or(&cluster.name).clone()]
-}
-
-fn children_of(cluster: &cluster::Cluster) -> Vec<String> {
-    match Children::of(cluster) {
-        Some(Children::Inline(list)) => clusters_in(&list),
-        _ => Vec::new(),
-    }
-}
-
-fn list_of(cluster: &cluster::Cluster) -> Vec<String> {
-    match Children::of(cluster) {
-        Some(Children::Resource(name)) => vec![name],
-        _ => Vec::new(),
-    }
-}
-
-fn clusters_in(list: &aggregate::ClusterConfig) -> Vec<String> {
-    list.clusters.clone()
 }
 
 /// All references of a snapshot to resources that do not exist.

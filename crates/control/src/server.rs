@@ -67,6 +67,9 @@ pub struct Options {
     /// True if files without content are accepted. They are refused otherwise, because a file is
     /// empty for a moment while it is rewritten.
     pub allow_empty: bool,
+    /// True if resources that gRPC clients refuse are served. They are refused otherwise, because clients would go on
+    /// with what they have, or fail.
+    pub force: bool,
     /// The address for ADS, load reports (LRS), the status of clients (CSDS), health and reflection. With port 0 the kernel chooses one.
     pub listen: SocketAddr,
     /// The address for the admin pages; `None` for no admin pages.
@@ -108,6 +111,7 @@ pub enum StartError {
 /// let plane = ControlPlane::start(Options {
 ///     config: "control.yaml".into(),
 ///     allow_empty: false,
+///     force: false,
 ///     listen: "127.0.0.1:0".parse()?,
 ///     admin: None,
 ///     load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
@@ -139,7 +143,7 @@ impl ControlPlane {
     /// A configuration that is bad at the start is an error; one that becomes bad later is logged,
     /// and the last good one is served.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        let configuration = Configuration::new(options.config, options.allow_empty);
+        let configuration = Configuration::new(options.config, options.allow_empty, options.force);
         let (reloader, desired) = Reloader::start(configuration).await?;
         let settings = StreamSettings {
             named_only: options.named_only,

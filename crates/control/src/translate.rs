@@ -30,8 +30,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
-use crowfly_model::{Features, ResourceType};
 use crowfly_source::yaml::{ConfigError, ConfigErrors};
 use crowfly_xds::{Snapshot, SnapshotResource};
 use envoy_types::pb::envoy::config::core::v3 as core;
@@ -41,6 +41,7 @@ use prost::{Message, Name};
 
 use crate::canonical;
 use crate::catalog::{Catalog, Definition, Origin};
+use crate::door::{self, Refusal};
 use crate::fallback::{Fallback, ListForm};
 use crate::raw::RawResource;
 use crate::service::drops::Drops;
@@ -48,8 +49,8 @@ use crate::service::{Endpoint, Health, Locality, Service, Treatment};
 
 /// The resources of a catalog.
 ///
-/// A name that two definitions claim is an error. A service whose resources gRPC would refuse is an
-/// error too, so that it is found here and not by the clients.
+/// A name that two definitions claim is an error. A resource that gRPC clients would refuse is an error too, if one
+/// can come to it, so that it is found here and not by the clients.
 pub fn translate(catalog: &Catalog) -> Result<Snapshot, ConfigErrors> {
     let written = catalog.written();
     let translated: Vec<_> = written
@@ -58,12 +59,14 @@ pub fn translate(catalog: &Catalog) -> Result<Snapshot, ConfigErrors> {
         .collect();
     check(&translated)?;
     let mut builder = Snapshot::builder();
-    for (translated, _) in translated {
+    for (translated, _) in &translated {
         for made in &translated.resources {
             builder.put(Arc::clone(&made.key.name), Arc::clone(&made.resource));
         }
     }
-    Ok(builder.build())
+    let snapshot = builder.build();
+    door::check(&snapshot, &translated, catalog)?;
+    Ok(snapshot)
 }
 
 /// All problems of translated definitions, in their order.
@@ -80,7 +83,6 @@ pub(crate) fn check(all: &[(Arc<Translated>, &Origin)]) -> Result<(), ConfigErro
             if made.is_shared && before.is_some_and(|(_, is_shared)| *is_shared) {
                 continue;
             }
-            errors.extend(made.refusal.iter().map(|message| origin.error(message)));
             match before {
                 Some((first, _)) => errors.push(duplicate(&made.key, origin, first)),
                 None => {
@@ -136,8 +138,8 @@ pub(crate) struct Made {
     pub(crate) resource: Arc<SnapshotResource>,
     /// True if other definitions may make the same resource.
     pub(crate) is_shared: bool,
-    /// The reason why gRPC would refuse the resource; `None` if it would not.
-    refusal: Option<String>,
+    /// The reasons why gRPC clients would refuse the resource; `None` if they would not.
+    pub(crate) refusal: Option<Arc<Refusal>>,
 }
 
 impl Translated {
@@ -159,11 +161,10 @@ impl Translated {
         }
     }
 
-    /// True if the definition has no problem of its own.
+    /// True if the definition makes no resource twice.
     pub(crate) fn is_sound(&self) -> bool {
         let keys: BTreeSet<_> = self.resources.iter().map(|made| &made.key).collect();
         keys.len() == self.resources.len()
-            && self.resources.iter().all(|made| made.refusal.is_none())
     }
 
     pub(crate) fn made(&self, key: &ResourceKey) -> Option<&Made> {
@@ -173,24 +174,16 @@ impl Translated {
 
 impl Made {
     /// A resource whose message holds its name.
-    fn named<R: ResourceType<Context = Features>>(name: &str, message: &impl Message) -> Self {
-        let value = message.encode_to_vec();
-        let refused = R::parse(&value, &Features::ALL).value.err();
-        let refusal = refused.map(|errors| {
-            format!(
-                "gRPC would refuse the {} of this service: {errors}",
-                R::NOUN
-            )
-        });
+    fn named<R: ResourceType>(name: &str, message: &impl Message) -> Self {
         let any = Any {
             type_url: R::TYPE_URL.to_owned(),
-            value,
+            value: message.encode_to_vec(),
         };
         Self {
             key: ResourceKey::new(R::TYPE_URL, name.into()),
+            refusal: Refusal::of_service(&any).map(Arc::new),
             resource: Arc::new(SnapshotResource::new(any, false)),
             is_shared: false,
-            refusal,
         }
     }
 
@@ -206,7 +199,7 @@ impl Made {
     }
 
     /// A resource whose message has no name field, so that it is sent in a wrapper.
-    fn wrapped<R: ResourceType<Context = Features>>(name: &str, message: &impl Message) -> Self {
+    fn wrapped<R: ResourceType>(name: &str, message: &impl Message) -> Self {
         let mut made = Self::named::<R>(name, message);
         let any = made.resource.any.clone();
         made.resource = Arc::new(SnapshotResource::new(any, true));
@@ -239,7 +232,7 @@ impl Made {
             key: resource.key(),
             resource: Arc::new(made),
             is_shared: false,
-            refusal: None,
+            refusal: Refusal::of_raw(resource).map(Arc::new),
         }
     }
 }

@@ -4,6 +4,8 @@
 //! one endpoint changed. A [`Translator`] keeps the resources of each definition. It works only on
 //! definitions that changed, and on those that refer to them.
 
+mod refused;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +16,8 @@ use crowfly_source::yaml::ConfigErrors;
 use crowfly_source::{Event, Merged, files};
 use crowfly_xds::Snapshot;
 
-use crate::catalog::{Catalog, DefinitionKey, DefinitionKind};
+use crate::catalog::{Catalog, DefinitionKey, DefinitionKind, Locator};
+use crate::door::{self, Door, Refused};
 use crate::fallback::{Levels, Shape};
 use crate::references::References;
 use crate::targets::Targets;
@@ -58,7 +61,7 @@ pub struct Translator {
     made: MadeByKey,
     levels: Levels,
     targets: Targets,
-    /// Definitions that gRPC would refuse, or that define one resource twice.
+    /// Definitions that define one resource twice.
     unsound: BTreeSet<Arc<DefinitionKey>>,
     /// Resources that several definitions claim, which is an error.
     contested: BTreeSet<ResourceKey>,
@@ -66,6 +69,11 @@ pub struct Translator {
     due: BTreeSet<ResourceKey>,
     snapshot: Snapshot,
     references: References,
+    door: Door,
+    /// True if resources that gRPC clients refuse are served all the same.
+    is_forced: bool,
+    /// The resources of the last snapshot that gRPC clients refuse.
+    refused: Vec<Refused>,
     layers: Layers,
     /// The warnings about views.
     view_warnings: Vec<String>,
@@ -101,10 +109,40 @@ impl Translator {
             due: BTreeSet::new(),
             snapshot: Snapshot::default(),
             references: References::default(),
+            door: Door::default(),
+            is_forced: false,
+            refused: Vec::new(),
             layers: Layers::default(),
             view_warnings: Vec::new(),
             work: Work::default(),
         }
+    }
+
+    /// Serves resources that gRPC clients refuse, if `is_forced` is set. They are warnings then, and no errors.
+    ///
+    /// ```
+    /// use crowfly_control::{Translator, source::Event, source::files::Document};
+    ///
+    /// let text = r#"
+    /// resources:
+    /// - "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+    ///   name: web
+    ///   api_listener: {}
+    /// "#;
+    /// let file = Event::Upsert("mesh.yaml".into(), Document::Text(text.into()));
+    /// let mut translator = Translator::new(false);
+    /// translator.handle([file.clone()]);
+    /// let errors = translator.translate().unwrap_err().to_string();
+    /// assert!(errors.starts_with("mesh.yaml:5:17: resources[0].api_listener.api_listener: a gRPC client refuses"));
+    ///
+    /// let mut translator = Translator::new(false).forced(true);
+    /// translator.handle([file]);
+    /// assert!(translator.translate().is_ok());
+    /// assert_eq!(translator.warnings().len(), 1);
+    /// ```
+    #[must_use]
+    pub fn forced(self, is_forced: bool) -> Self {
+        Self { is_forced, ..self }
     }
 
     /// The definitions of all files, good or bad.
@@ -158,18 +196,11 @@ impl Translator {
             targets: &self.targets,
         };
         ConfigErrors::check(self.layers.follow(base), ())?;
-        let mut builder = self.snapshot.to_builder();
-        for key in std::mem::take(&mut self.due) {
-            self.work.replaced += 1;
-            match self.winner(&key) {
-                Some(made) => builder.put(key.name, Arc::clone(&made.resource)),
-                None => {
-                    builder.remove(&key.type_url, &key.name);
-                }
-            }
-        }
-        let before = std::mem::replace(&mut self.snapshot, builder.build());
-        self.references.update(&before, &self.snapshot);
+        self.apply();
+        self.refused = self.find_refused();
+        let refused = self.refused.iter();
+        let refused = refused.filter(|of| !self.is_forced && !of.refusal.is_forced());
+        door::errors_of(refused.cloned().collect(), &self.catalog)?;
         self.view_warnings = self.layers.warnings(&self.snapshot, &self.references);
         Ok(self.snapshot.clone())
     }
@@ -182,9 +213,48 @@ impl Translator {
     /// The references of the last snapshot to resources that do not exist, as sentences. They are
     /// not errors, because another server may have the resource, or the next change may add it. Services that a view
     /// adds to the others are told, too, because a wrong name would do the same.
+    /// So are resources that gRPC clients refuse, if they are served by force.
     pub fn warnings(&self) -> Vec<String> {
+        let mut locator = Locator::new(&self.catalog);
+        let refused = self.refused.iter();
+        let refused = refused.flat_map(|of| of.problems(&mut locator));
+        let forced = refused.map(|problem| format!("{problem}; it is served by force"));
+        let forced: Vec<String> = forced.collect();
+        self.lost_references().chain(forced).collect()
+    }
+
+    /// The warnings, but for those about refused resources.
+    pub(crate) fn lost_references(&self) -> impl Iterator<Item = String> {
         let dangling = self.references.dangling().map(|of| of.to_string());
-        dangling.chain(self.view_warnings.iter().cloned()).collect()
+        dangling.chain(self.view_warnings.iter().cloned())
+    }
+
+    /// The references between the resources of the last snapshot.
+    pub(crate) fn references(&self) -> &References {
+        &self.references
+    }
+
+    /// Puts all changed resources into the snapshot. If an error follows, the snapshot is not served, and the next
+    /// one begins here.
+    fn apply(&mut self) {
+        let mut builder = self.snapshot.to_builder();
+        for key in std::mem::take(&mut self.due) {
+            self.work.replaced += 1;
+            let made = self.made.winner(&key).and_then(|of| of.value.made(&key));
+            self.door
+                .note(&key, made.is_some_and(|made| made.refusal.is_some()));
+            match made {
+                Some(made) => builder.put(key.name, Arc::clone(&made.resource)),
+                None => {
+                    builder.remove(&key.type_url, &key.name);
+                }
+            }
+        }
+        let before = std::mem::replace(&mut self.snapshot, builder.build());
+        let is_structure = self.references.update(&before, &self.snapshot);
+        let is_changed = self.door.follow(&self.references, is_structure);
+        self.layers
+            .follow_door(&self.references, &self.door, is_changed);
     }
 
     fn replace(&mut self, key: &Arc<DefinitionKey>, translated: Option<&Arc<Translated>>) {
@@ -257,11 +327,6 @@ impl Translator {
             Some((Arc::clone(translated), *origin))
         });
         translate::check(&translated.collect::<Vec<_>>())
-    }
-
-    fn winner(&self, key: &ResourceKey) -> Option<&Made> {
-        let winner = self.made.winner(key)?;
-        winner.value.made(key)
     }
 }
 

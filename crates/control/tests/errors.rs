@@ -412,7 +412,7 @@ resources:
     control.yaml:25:3: resources[7]: envoy.config.core.v3.RuntimeUInt32 has no name of its own, expected {name: ..., resource: {"@type": ...}}
     control.yaml:28:13: resources[8].resource: expected '@type' field
     control.yaml:29:3: resources[9].name: expected the name of the resource itself, `other`, got `wrapped`
-    control.yaml:33:3: resources[10].nam: unknown field, expected name, ttl, resource
+    control.yaml:33:3: resources[10].nam: unknown field, expected name, ttl, force, resource
     "#);
 }
 

@@ -20,6 +20,7 @@ async fn try_start(config: &Path) -> Result<ControlPlane, StartError> {
     ControlPlane::start(Options {
         config: config.to_owned(),
         allow_empty: false,
+        force: false,
         listen: any_port(),
         admin: Some(any_port()),
         load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
@@ -225,6 +226,7 @@ async fn empty_files_are_served_if_that_is_allowed() {
     let options = Options {
         config: dir.path().join("control.yaml"),
         allow_empty: true,
+        force: false,
         listen: any_port(),
         admin: None,
         load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
@@ -273,6 +275,7 @@ async fn a_port_in_use_is_an_error() {
     let options = Options {
         config: dir.path().to_owned(),
         allow_empty: false,
+        force: false,
         listen: taken.local_addr().unwrap(),
         admin: None,
         load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
@@ -280,4 +283,63 @@ async fn a_port_in_use_is_an_error() {
     };
     let error = ControlPlane::start(options).await.unwrap_err();
     assert!(matches!(error, StartError::Listen { .. }), "{error}");
+}
+
+/// A raw API listener whose routes are inside, to a cluster of this type.
+fn raw_of_type(kind: &str) -> String {
+    let package = "type.googleapis.com/envoy.extensions.filters";
+    let cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    format!(
+        r#"resources:
+- "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+  name: web
+  api_listener:
+    api_listener:
+      "@type": {package}.network.http_connection_manager.v3.HttpConnectionManager
+      http_filters: [{{ name: r, typed_config: {{ "@type": {package}.http.router.v3.Router }} }}]
+      route_config:
+        virtual_hosts: [{{ domains: ["*"], routes: [{{ match: {{ prefix: "" }}, route: {{ cluster: c }} }}] }}]
+- {{ "@type": {cluster}, name: c, type: {kind}, eds_cluster_config: {{ eds_config: {{ ads: {{}} }} }} }}
+"#
+    )
+}
+
+/// K-07: what gRPC clients would refuse does not get in, neither at the start nor by a reload, unless it is forced.
+#[tokio::test]
+async fn resources_that_clients_would_refuse_are_refused_at_the_door() {
+    let dir = dir_with("mesh.yaml", &raw_of_type("STATIC"));
+    let file = dir.path().join("mesh.yaml");
+    let refused = "mesh.yaml:10:82: resources[1].type: a gRPC client refuses this cluster, which xds:///web leads to: \
+                   expected EDS or LOGICAL_DNS, got STATIC";
+    let Err(error) = try_start(&file).await else {
+        panic!("expected an error")
+    };
+    assert!(error.to_string().ends_with(refused), "{error}");
+
+    replace(&file, &raw_of_type("EDS"));
+    let plane = start(&file).await;
+    let good = plane.snapshot();
+    let mut reloads = plane.reloads();
+    replace(&file, &raw_of_type("STATIC"));
+    let error = next(&mut reloads).await.unwrap_err();
+    assert!(error.ends_with(refused), "{error}");
+    assert_eq!(plane.snapshot(), good);
+    replace(
+        &file,
+        &raw_of_type("EDS").replace("prefix: \"\"", "prefix: /"),
+    );
+    let changes = next(&mut reloads).await.unwrap();
+    assert!(changes.contains("changed 1: web (listener)"), "{changes}");
+
+    replace(&file, &raw_of_type("STATIC"));
+    let forced = ControlPlane::start(Options {
+        config: file,
+        allow_empty: false,
+        force: true,
+        listen: any_port(),
+        admin: None,
+        load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
+        named_only: BTreeSet::new(),
+    });
+    assert_ne!(forced.await.unwrap().snapshot(), good);
 }

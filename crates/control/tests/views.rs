@@ -33,6 +33,7 @@ async fn start(config: &Path) -> ControlPlane {
     let options = Options {
         config: config.to_owned(),
         allow_empty: false,
+        force: false,
         listen: any_port(),
         admin: Some(any_port()),
         load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,

@@ -60,6 +60,15 @@ impl Crowfly {
         self.control_with(listen, &config.to_yaml(), &[])
     }
 
+    /// Starts a control plane that serves what gRPC clients refuse, too, so that tests can see them refuse it.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn control_forced(self, config: &Config) -> Control {
+        self.control_with("127.0.0.1:0", &config.to_yaml(), &["--force"])
+    }
+
     /// Starts a control plane on a file with this text.
     ///
     /// # Panics

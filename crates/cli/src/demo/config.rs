@@ -65,10 +65,11 @@ pub(super) fn good(zones: &[Zone]) -> String {
 }
 
 /// The service as raw resources, with one mistake: the first endpoint has weight 0, which gRPC
-/// refuses (gRFC A42). They are raw because `crowfly control` serves raw resources as they are, and
-/// refuses such a service itself.
+/// refuses (gRFC A42). They are raw because `crowfly control` has no such weights in services. It would refuse
+/// the endpoints, so they are forced.
 pub(super) fn bad(zones: &[Zone]) -> String {
-    let resources = [listener(), routes(), cluster(), endpoints(zones)];
+    let endpoints = json!({ "name": SERVICE, "force": true, "resource": endpoints(zones) });
+    let resources = [listener(), routes(), cluster(), endpoints];
     json!({ "resources": resources }).to_string()
 }
 

@@ -71,6 +71,7 @@ async fn from_file_to_stream(layout: Layout, kind: Kind) {
     let plane = ControlPlane::start(Options {
         config: fleet.config(),
         allow_empty: false,
+        force: false,
         listen: any_port(),
         admin: None,
         load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,

@@ -109,6 +109,14 @@ impl Document {
                 (key, definition)
             })
     }
+
+    /// The place of the definition of this number.
+    pub(super) fn origin(&self, nth: usize) -> Option<&Origin> {
+        let services = self.services.iter().map(|of| &of.origin);
+        let resources = self.resources.iter().map(|of| &of.origin);
+        let views = self.views.iter().map(|of| &of.origin);
+        services.chain(resources).chain(views).nth(nth)
+    }
 }
 
 /// A value and the place where it was written.

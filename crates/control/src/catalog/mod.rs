@@ -6,6 +6,7 @@
 //! change.
 
 mod document;
+mod locate;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -21,6 +22,7 @@ use crate::service::Service;
 use crate::views::View;
 use document::Document;
 pub(crate) use document::{Origin, Written, position_of_target};
+pub(crate) use locate::Locator;
 
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +66,14 @@ pub struct Catalog {
 #[derive(Clone, Debug)]
 struct File {
     document: Document,
-    definitions: HashMap<Arc<DefinitionKey>, Definition>,
+    definitions: HashMap<Arc<DefinitionKey>, Defined>,
+}
+
+/// A definition, and its number among those of the file.
+#[derive(Clone, Debug)]
+struct Defined {
+    definition: Definition,
+    nth: usize,
 }
 
 /// The key of a definition in a [`Catalog`]: its name, its kind and its file.
@@ -257,7 +266,13 @@ impl Catalog {
 
     pub(crate) fn definition(&self, key: &DefinitionKey) -> Option<&Definition> {
         let file = self.files.get(key.file.as_path())?;
-        file.definitions.get(key)
+        file.definitions.get(key).map(|of| &of.definition)
+    }
+
+    /// The place of a definition.
+    pub(crate) fn origin(&self, key: &DefinitionKey) -> Option<&Origin> {
+        let file = self.files.get(key.file.as_path())?;
+        file.document.origin(file.definitions.get(key)?.nth)
     }
 
     /// All views, in the order of the files.
@@ -303,15 +318,15 @@ impl Catalog {
         let mut old = old.map(|file| file.definitions).unwrap_or_default();
         if let Some(document) = document {
             let mut definitions = HashMap::new();
-            for (key, definition) in document.definitions() {
+            for (nth, (key, definition)) in document.definitions().enumerate() {
                 let (key, before) = match old.remove_entry(&key) {
-                    Some((key, before)) => (key, Some(before)),
+                    Some((key, before)) => (key, Some(before.definition)),
                     None => (Arc::new(key), None),
                 };
                 if before.as_ref() != Some(&definition) {
                     changed.insert(Arc::clone(&key));
                 }
-                definitions.insert(key, definition);
+                definitions.insert(key, Defined { definition, nth });
             }
             if !document.errors.is_empty() {
                 self.bad.insert(path.clone());

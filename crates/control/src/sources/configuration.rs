@@ -1,6 +1,6 @@
 //! The configuration in a file or a directory of files: it turns events of a driver into snapshots.
 //!
-//! It is separate from the reload task, so that `--check` reads a configuration in the same way.
+//! It is separate from the reload task, so that `crowfly validate` reads a configuration in the same way.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -23,25 +23,27 @@ const NO_FILES: &str = "expected *.yaml, *.yml or *.json files in it, got none; 
 pub(crate) struct Configuration {
     path: PathBuf,
     allow_empty: bool,
+    force: bool,
     translator: Translator,
     failure: Option<Arc<str>>,
 }
 
 impl Configuration {
     /// A configuration at `path`. A directory without files and a file without content are errors
-    /// unless `allow_empty` is set.
-    pub(crate) fn new(path: PathBuf, allow_empty: bool) -> Self {
+    /// unless `allow_empty` is set. Resources that gRPC clients refuse are errors unless `force` is set.
+    pub(crate) fn new(path: PathBuf, allow_empty: bool, force: bool) -> Self {
         Self {
             path,
             allow_empty,
-            translator: Translator::new(allow_empty),
+            force,
+            translator: Translator::new(allow_empty).forced(force),
             failure: None,
         }
     }
 
     /// A configuration of the same files, which has read none of them.
     pub(crate) fn afresh(&self) -> Self {
-        Self::new(self.path.clone(), self.allow_empty)
+        Self::new(self.path.clone(), self.allow_empty, self.force)
     }
 
     /// The driver that reports changes of the files.
@@ -75,6 +77,16 @@ impl Configuration {
         let snapshot = self.translator.translate()?;
         let views = self.translator.views();
         Ok(Desired { snapshot, views })
+    }
+
+    /// The file or directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The translator, which has the last snapshot.
+    pub(crate) fn translator(&self) -> &Translator {
+        &self.translator
     }
 
     /// The warnings about the last snapshot.

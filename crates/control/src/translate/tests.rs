@@ -4,6 +4,8 @@
 
 use serde_json::{Map, Value};
 
+use crowfly_model::Features;
+
 use super::*;
 use crate::catalog::ConfigFile;
 use crate::descriptors;
@@ -255,6 +257,7 @@ resources:
     api_listener:
       "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
       rds: { config_source: { ads: {} }, route_config_name: nowhere }
+      http_filters: [{ name: router, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }]
 - "@type": type.googleapis.com/envoy.config.route.v3.RouteConfiguration
   name: r
   virtual_hosts:

@@ -49,6 +49,10 @@ enum Item {
     List { name: u8, children: Vec<u8> },
     /// A raw cluster of the name that a DNS name becomes.
     Dns,
+    /// A raw cluster that gRPC clients refuse.
+    Static { name: u8 },
+    /// A raw listener for gRPC clients or for Envoys, with its routes inside, to some clusters.
+    Listener { is_api: bool, to: Vec<u8> },
 }
 
 impl Item {
@@ -116,12 +120,38 @@ impl Item {
                     format!("- {{ name: s{name}, resource: {{ {list} }} }}\n"),
                 )
             }
+            Self::Static { name } => (
+                false,
+                format!("- {{ \"@type\": {CLUSTER}, name: s{name}, type: STATIC }}\n"),
+            ),
+            Self::Listener { is_api, to } => (false, listener(*is_api, to)),
             Self::Dns => (
                 false,
                 format!("- {{ \"@type\": {CLUSTER}, name: \"dns:example.com:443\" }}\n"),
             ),
         }
     }
+}
+
+fn listener(is_api: bool, to: &[u8]) -> String {
+    let package = "type.googleapis.com/envoy.extensions.filters";
+    let router = format!("name: r, typed_config: {{ \"@type\": {package}.http.router.v3.Router }}");
+    let routes = to
+        .iter()
+        .map(|to| format!("{{ match: {{ path: /{to} }}, route: {{ cluster: s{to} }} }}, "));
+    let routes: String = routes.collect();
+    let manager = format!(
+        "\"@type\": {package}.network.http_connection_manager.v3.HttpConnectionManager, \
+         http_filters: [{{ {router} }}], \
+         route_config: {{ virtual_hosts: [{{ domains: [\"*\"], routes: [{routes}] }}] }}"
+    );
+    let how = if is_api {
+        format!("api_listener: {{ api_listener: {{ {manager} }} }}")
+    } else {
+        format!("filter_chains: [{{ filters: [{{ name: h, typed_config: {{ {manager} }} }}] }}]")
+    };
+    let url = "type.googleapis.com/envoy.config.listener.v3.Listener";
+    format!("- {{ \"@type\": {url}, name: l{is_api}, {how} }}\n")
 }
 
 /// The routes of a service that splits its calls; empty if it has no split.
@@ -189,7 +219,10 @@ fn item() -> impl Strategy<Value = Item> {
         by_resource,
     });
     let list = (6..9u8, children()).prop_map(|(name, children)| Item::List { name, children });
-    prop_oneof![12 => service, 2 => aggregate, 2 => list, 1 => Just(Item::Dns)]
+    let refused = (6..9u8).prop_map(|name| Item::Static { name });
+    let listener = (any::<bool>(), prop::collection::vec(4..9u8, 0..3))
+        .prop_map(|(is_api, to)| Item::Listener { is_api, to });
+    prop_oneof![12 => service, 2 => aggregate, 2 => list, 1 => Just(Item::Dns), 1 => refused, 2 => listener]
 }
 
 fn edit() -> impl Strategy<Value = Edit> {

@@ -11,8 +11,11 @@ use crowfly_model::grpc::Listener;
 use crowfly_source::yaml::ConfigError;
 use crowfly_xds::Snapshot;
 
+use super::door::{DoorOfView, ReachedInView};
 use super::{Hidden, MAX_VIEWS, Overlay, ServedView, View, checks};
 use crate::catalog::{Definition, Origin, Written};
+use crate::client_kind::Family;
+use crate::door::{Door, Maker};
 use crate::fallback::Levels;
 use crate::references::References;
 use crate::service::Service;
@@ -70,6 +73,7 @@ pub(super) struct Layer {
     errors: Vec<ConfigError>,
     warnings: Vec<String>,
     is_due: bool,
+    pub(super) door: DoorOfView,
 }
 
 /// A service of a view.
@@ -154,6 +158,34 @@ impl Layers {
         all.collect()
     }
 
+    /// Finds the resources that gRPC clients of each view refuse. `is_changed` is true if it could have changed for a
+    /// view that is the same.
+    pub(crate) fn follow_door(&mut self, base: &References, of_base: &Door, is_changed: bool) {
+        for layer in &mut self.all {
+            let is_for_grpc = layer.view.matches.admits(Family::Grpc);
+            let overlay = is_for_grpc.then_some(&*layer.overlay);
+            layer.door.follow(overlay, base, of_base, is_changed);
+        }
+    }
+
+    /// The definition in a view that makes a resource, and its place.
+    pub(crate) fn maker(&self, view: &str, key: &ResourceKey) -> Option<(Origin, Maker)> {
+        let layer = self.all.iter().find(|layer| &*layer.view.name == view)?;
+        let mut resources = layer.view.resources.iter();
+        if let Some(Written { value, origin }) = resources.find(|of| of.value.key() == *key) {
+            return Some((origin.clone(), Maker::of(value)));
+        }
+        let mut services = layer.services.iter();
+        let laid = services.find(|laid| laid.made.made(key).is_some())?;
+        Some((laid.origin.clone(), Maker::Service))
+    }
+
+    /// The resources that gRPC clients of views refuse.
+    pub(crate) fn reached(&self) -> impl Iterator<Item = ReachedInView<'_>> {
+        let layers = self.all.iter();
+        layers.flat_map(|layer| layer.door.reached(&layer.view.name))
+    }
+
     /// The number of services that were translated for views so far.
     pub(crate) fn translated(&self) -> usize {
         self.translated
@@ -169,6 +201,7 @@ impl Layer {
             errors: Vec::new(),
             warnings: Vec::new(),
             is_due: true,
+            door: DoorOfView::default(),
         }
     }
 
@@ -225,7 +258,7 @@ impl Layer {
         translated
     }
 
-    /// Makes the overlay. Returns the resources that are defined twice, and those that gRPC would refuse.
+    /// Makes the overlay. Returns the resources that are defined twice.
     fn lay(&mut self, base: BaseOfViews<'_>) -> Vec<ConfigError> {
         let mut overlay = Overlay::new();
         let gone = self.view.services_in_place_of_base();
@@ -255,8 +288,10 @@ impl Layer {
             Ok(()) => Vec::new(),
             Err(errors) => errors.iter().cloned().collect(),
         };
+        self.door = DoorOfView::default();
         for (translated, origin) in &all {
             for made in &translated.resources {
+                self.door.note(made, origin);
                 let is_service = translated.service.is_some();
                 if is_service && !made.is_shared && base.makes(&made.key, &gone) {
                     let ResourceKey { type_url, name } = &made.key;

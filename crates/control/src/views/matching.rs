@@ -73,6 +73,12 @@ impl NodeMatch {
         None
     }
 
+    /// True if clients of this family can meet the conditions.
+    pub(crate) fn admits(&self, family: Family) -> bool {
+        let wanted = self.client.as_ref();
+        wanted.is_none_or(|wanted| wanted.0.contains(&family))
+    }
+
     /// True if a client meets all conditions.
     pub(crate) fn matches(&self, node: &Node) -> bool {
         let texts = [(&self.id, &node.id), (&self.cluster, &node.cluster)];

@@ -10,6 +10,7 @@
 //! - [`OverlaidView`] lays these over the base, for the clients that are connected.
 
 mod checks;
+mod door;
 mod layers;
 mod matching;
 mod metadata;
@@ -22,6 +23,7 @@ use crate::catalog::Written;
 use crate::raw::RawResource;
 use crate::service::patch::ServicePatch;
 use crate::translate::ResourceKey;
+pub(crate) use door::ReachedInView;
 pub(crate) use layers::{BaseOfViews, Layers};
 pub(crate) use matching::NodeMatch;
 pub(crate) use overlay::{OverlaidView, Overlay};

@@ -60,7 +60,7 @@ impl Rig {
         resources: impl IntoIterator<Item = Value>,
     ) -> Self {
         let config = Config::default().with_resources(resources);
-        let control = block_in_place(|| crowfly.control(&config));
+        let control = block_in_place(|| crowfly.control_forced(&config));
         let bootstrap = json!({
             "xds_servers": [{
                 "server_uri": control.address.to_string(),

@@ -30,7 +30,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 #[tokio::test(flavor = "multi_thread")]
 async fn our_client_shows_what_it_refused_and_what_it_uses() {
     let backend = CROWFLY.backend("b1");
-    let control = CROWFLY.control(&config(&backend, "ROUND_ROBIN"));
+    let control = CROWFLY.control_forced(&config(&backend, "ROUND_ROBIN"));
     let bootstrap = Bootstrap::builder(&control.address.to_string())
         .unwrap()
         .node_id("ours")
@@ -68,7 +68,7 @@ fn a_c_core_client_shows_what_it_refused_and_what_it_uses() {
         return;
     };
     let backend = CROWFLY.backend("b1");
-    let control = CROWFLY.control(&config(&backend, "ROUND_ROBIN"));
+    let control = CROWFLY.control_forced(&config(&backend, "ROUND_ROBIN"));
     let bootstrap = json!({
         "xds_servers": [{
             "server_uri": control.address.to_string(),
