@@ -16,10 +16,11 @@ use crowfly::Bootstrap;
 use crowfly_cli::args::Cli;
 use crowfly_control::{Catalog, ConfigFile, translate};
 
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
     "docs/clients.md",
     "docs/config.md",
+    "docs/control.md",
     "docs/envoy.md",
     "docs/loads.md",
     "docs/sessions.md",
@@ -99,6 +100,24 @@ fn the_program_is_that_of_the_example() {
     let rust = blocks("README.md", "rust");
     let example = read("examples/hello/src/bin/hello-client.rs");
     assert_eq!(rust, [example]);
+}
+
+/// The files of the first steps are those of the examples, which tests run.
+#[test]
+fn the_first_steps_are_those_of_the_examples() {
+    for (language, files) in [
+        ("yaml", &["mesh.yaml", "agent-mesh.yaml"][..]),
+        ("python", &["greet.py"]),
+        ("js", &["greet.js"]),
+    ] {
+        let files = files
+            .iter()
+            .map(|file| read(&format!("examples/first/{file}")));
+        assert_eq!(
+            blocks("docs/control.md", language),
+            files.collect::<Vec<_>>()
+        );
+    }
 }
 
 /// True if a block says in its first line that it is a file of this name.

@@ -159,14 +159,14 @@ fn load_keeps_sessions() {
 }
 
 /// The configuration of a document, with other addresses than those in it.
-fn mesh_of(document: &str, addresses: [SocketAddr; 2]) -> String {
+pub(crate) fn mesh_of(document: &str, addresses: [SocketAddr; 2]) -> String {
     block(document, "# mesh.yaml\n", "```")
         .replace("127.0.0.1:50051", &addresses[0].to_string())
         .replace("127.0.0.1:50052", &addresses[1].to_string())
 }
 
 /// The bootstrap of a document, with another control plane.
-fn bootstrap_of(document: &str, control: SocketAddr) -> String {
+pub(crate) fn bootstrap_of(document: &str, control: SocketAddr) -> String {
     block(document, "GRPC_XDS_BOOTSTRAP_CONFIG='", "'")
         .replace("127.0.0.1:18000", &control.to_string())
 }
@@ -290,19 +290,19 @@ fn hello_server(certs: &TempDir) -> (Process, SocketAddr) {
     (server, address)
 }
 
-fn program(path: &str, argument: &str) -> Process {
+pub(crate) fn program(path: &str, argument: &str) -> Process {
     let mut command = Command::new(path);
     command.arg(argument);
     Process::start(path, command)
 }
 
 /// The address that follows `label`.
-fn after(line: &str, label: &str) -> Option<SocketAddr> {
+pub(crate) fn after(line: &str, label: &str) -> Option<SocketAddr> {
     line.strip_prefix(label)?.parse().ok()
 }
 
 /// The text between `start` and the next `end`, without the indentation of a list.
-fn block(document: &str, start: &str, end: &str) -> String {
+pub(crate) fn block(document: &str, start: &str, end: &str) -> String {
     let (before, after) = document.split_once(start).expect(start);
     let indentation = before.rsplit('\n').next().unwrap_or_default();
     let indentation = if indentation.trim().is_empty() {
@@ -316,7 +316,7 @@ fn block(document: &str, start: &str, end: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     fs::read_to_string(root.join(path)).unwrap()
 }

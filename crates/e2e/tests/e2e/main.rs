@@ -22,6 +22,7 @@ mod envoy_proxy;
 mod envoy_recording;
 mod failover;
 mod fallback;
+mod first_steps;
 mod foreign_control_plane;
 mod foreign_delta;
 mod foreign_load_reports;
