@@ -7,22 +7,22 @@
 
 mod entry;
 mod follow;
+mod parsed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use crowfly_source::Event;
-use crowfly_source::files::Document;
 use crowfly_source::yaml::{
-    ConfigError, ConfigErrors, Key, Node, Position, Problem, Value, on_large_stack,
+    ConfigError, ConfigErrors, Key, Node, Position, Problem, on_large_stack, parse,
 };
+use crowfly_source::{Event, files};
 
 use crate::model::{Service, ServiceName};
 use crate::services::ServiceEvent;
-use entry::ServiceEntry;
 pub use follow::{FileSource, read_once};
+use parsed::{Document, Entry, Field, Fields, Shaped};
 
 const EMPTY: &str =
     "expected `services`, got an empty file; `services: []` routes nothing on purpose";
@@ -68,10 +68,12 @@ impl Contents {
     ///
     /// # Errors
     /// As [`read`](Self::read); or the file could not be read at all.
-    pub fn read_document(file: &Path, document: &Document) -> Result<Self, ConfigErrors> {
+    pub fn read_document(file: &Path, document: &files::Document) -> Result<Self, ConfigErrors> {
         match document {
-            Document::Text(text) => Self::read(file, text),
-            Document::Unreadable(reason) => Err(ConfigError::of_file(file, reason.as_ref()).into()),
+            files::Document::Text(text) => Self::read(file, text),
+            files::Document::Unreadable(reason) => {
+                Err(ConfigError::of_file(file, reason.as_ref()).into())
+            }
         }
     }
 
@@ -145,7 +147,7 @@ impl<'a> Reading<'a> {
             addresses: BTreeMap::new(),
             errors: Vec::new(),
         };
-        match Node::parse(text) {
+        match parse(text) {
             Ok(documents) => {
                 for document in documents {
                     reading.document(document);
@@ -160,30 +162,34 @@ impl<'a> Reading<'a> {
         ConfigErrors::check(reading.errors, reading.contents)
     }
 
-    fn document(&mut self, document: Node) {
-        let entries = match document.value {
-            Value::Null => return,
-            Value::Map(entries) => entries,
-            _ => {
+    fn document(&mut self, document: Document) {
+        let Fields(fields) = match document.value {
+            Shaped::Nothing => return,
+            Shaped::Mapping(fields) => fields,
+            Shaped::List(_) | Shaped::Scalar => {
                 self.error(document.at, "", "expected a mapping with `services`");
                 return;
             }
         };
-        for (key, value) in entries {
-            if key.text != "services" {
-                self.setting(key, value);
-                continue;
+        for field in fields {
+            match field {
+                Field::Setting(key, value) => self.setting(key, value),
+                Field::Services(services) => self.services(services),
             }
-            match value.value {
-                Value::List(items) => {
-                    self.contents.services.get_or_insert_default();
-                    // Each is dropped once it is read, so that the memory of one serves the next.
-                    for (index, item) in items.into_iter().enumerate() {
-                        self.service(&item, &format!("services[{index}]"));
-                    }
+        }
+    }
+
+    fn services(&mut self, services: parsed::Services) {
+        match services.value {
+            Shaped::List(entries) => {
+                self.contents.services.get_or_insert_default();
+                for (index, entry) in entries.into_iter().enumerate() {
+                    self.service(entry, index);
                 }
-                Value::Null => self.error(value.at, "services", NO_LIST),
-                _ => self.error(value.at, "services", "expected a list"),
+            }
+            Shaped::Nothing => self.error(services.at, "services", NO_LIST),
+            Shaped::Mapping(_) | Shaped::Scalar => {
+                self.error(services.at, "services", "expected a list");
             }
         }
     }
@@ -196,36 +202,30 @@ impl<'a> Reading<'a> {
         self.contents.settings.push(Section { key, value });
     }
 
-    fn service(&mut self, node: &Node, path: &str) {
-        let entry: ServiceEntry = match node.read(path) {
-            Ok(entry) => entry,
-            Err(problem) => return self.problem(problem),
-        };
-        let before = self.errors.len();
-        let mut wrong = |field: &str, message: String| {
-            let message = ConfigError {
-                file: self.file.to_owned(),
-                at: Some(node.position_of(field)),
-                path: format!("{path}.{field}"),
-                message,
-            };
-            self.errors.push(message);
-        };
-        entry.validate(&mut wrong);
-        let service = entry.into_service();
-        if !self.names.insert(service.name.clone()) {
-            let message = format!("{} is defined twice", service.name);
-            wrong("name", message);
-        }
-        for (index, address) in service.cluster_ips().iter().enumerate() {
-            let owner = self.addresses.insert(*address, service.name.clone());
-            if let Some(owner) = owner {
-                let message = format!("{address} already belongs to {owner}");
-                wrong(&format!("cluster_ips[{index}]"), message);
+    fn service(&mut self, mut entry: Entry, index: usize) {
+        if let Some(service) = entry.service.take() {
+            if !self.names.insert(service.name.clone()) {
+                entry.name_is_wrong(format!("{} is defined twice", service.name));
+            }
+            for (nth, address) in service.cluster_ips().iter().enumerate() {
+                let owner = self.addresses.insert(*address, service.name.clone());
+                if let Some(owner) = owner {
+                    let message = format!("{address} already belongs to {owner}");
+                    entry.address_is_wrong(nth, message);
+                }
+            }
+            if entry.problems.is_empty() {
+                self.contents.services.get_or_insert_default().push(service);
             }
         }
-        if self.errors.len() == before {
-            self.contents.services.get_or_insert_default().push(service);
+        for problem in entry.problems {
+            let path = match problem.path.as_str() {
+                path if path.is_empty() || path.starts_with('[') => {
+                    format!("services[{index}]{path}")
+                }
+                path => format!("services[{index}].{path}"),
+            };
+            self.problem(Problem { path, ..problem });
         }
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crowfly_names::LocalityId;
 use serde::Serialize;
+use smallvec::SmallVec;
 
 /// The timeout of session affinity unless a service gives one, as in Kubernetes.
 pub const DEFAULT_AFFINITY_TIMEOUT: Duration = Duration::from_secs(10_800);
@@ -97,7 +98,8 @@ pub struct Service {
     /// Its ports.
     pub ports: Vec<ServicePort>,
     /// Its backends, in the order of the source.
-    pub backends: Vec<Backend>,
+    /// They are shared with whoever read them, because there are very many.
+    pub backends: Arc<[Backend]>,
     /// The source that should route its ClusterIPs, although this one comes first. It is the annotation
     /// `crowfly.io/source` of Kubernetes.
     pub preferred_source: Option<Arc<str>>,
@@ -107,6 +109,14 @@ pub struct Service {
     pub shared: bool,
 }
 
+impl Hints {
+    /// These hints, unless they say nothing.
+    pub(crate) fn or_none(self) -> Option<Arc<Self>> {
+        let says = !self.zones.is_empty() || !self.nodes.is_empty();
+        says.then(|| Arc::new(self))
+    }
+}
+
 impl Service {
     /// A service without ports and backends.
     pub fn new(name: ServiceName, kind: ServiceKind) -> Self {
@@ -114,7 +124,7 @@ impl Service {
             name,
             kind,
             ports: Vec::new(),
-            backends: Vec::new(),
+            backends: Arc::new([]),
             preferred_source: None,
             remote: RemoteBackends::default(),
             shared: false,
@@ -217,7 +227,7 @@ pub enum Distribution {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
     /// Its addresses, of either family. Each is an endpoint of its own.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Addresses,
     /// Its port for each port of the service that it serves. Backends that have the same share them,
     /// because there are many of those.
     pub ports: Arc<BTreeMap<PortName, u16>>,
@@ -233,12 +243,34 @@ pub struct Backend {
     pub locality: LocalityId,
     /// The cluster that it is in, if that is not the cluster of the agent.
     pub remote_cluster: Option<Arc<str>>,
-    /// The clients that it is meant for.
-    pub hints: Hints,
+    /// The clients that it is meant for, if that is said.
+    pub hints: Option<Arc<Hints>>,
     /// Its share of new connections, relative to others. 0 takes it out of use.
     pub weight: u32,
     /// Only backends of the lowest number that has usable ones get new connections.
     pub priority: u32,
+}
+
+/// The addresses of a backend. Nearly all have one, which needs no memory of its own.
+pub type Addresses = SmallVec<[IpAddr; 1]>;
+
+impl Backend {
+    /// Shares what is equal to that of another one, because the backends of a service differ in their addresses, and
+    /// there are very many.
+    pub(crate) fn share_with(&mut self, other: &Self) {
+        share(&mut self.ports, &other.ports);
+        share(&mut self.locality, &other.locality);
+        share(&mut self.node, &other.node);
+        share(&mut self.zone, &other.zone);
+        share(&mut self.remote_cluster, &other.remote_cluster);
+        share(&mut self.hints, &other.hints);
+    }
+}
+
+fn share<T: Clone + PartialEq>(value: &mut T, other: &T) {
+    if value == other {
+        value.clone_from(other);
+    }
 }
 
 /// The name and protocol by which ports of services and backends find each other.

@@ -356,7 +356,9 @@ fn for_hints<'a>(
 /// The nodes that a backend is meant for. Without hints, a service that prefers its own node means the
 /// node of each backend, which is what the controller of Kubernetes writes into hints.
 fn node_hints(backend: &Backend, wish: Option<Distribution>) -> &[Arc<str>] {
-    match (&backend.hints.nodes, &backend.node) {
+    let hints = backend.hints.as_deref();
+    let hints = hints.map_or(&[][..], |hints| &hints.nodes);
+    match (hints, &backend.node) {
         (hints, Some(node)) if hints.is_empty() && wish == Some(Distribution::PreferSameNode) => {
             std::slice::from_ref(node)
         }
@@ -366,7 +368,9 @@ fn node_hints(backend: &Backend, wish: Option<Distribution>) -> &[Arc<str>] {
 
 /// The zones that a backend is meant for, likewise.
 fn zone_hints(backend: &Backend, wish: Option<Distribution>) -> &[Arc<str>] {
-    match (&backend.hints.zones, &backend.zone) {
+    let hints = backend.hints.as_deref();
+    let hints = hints.map_or(&[][..], |hints| &hints.zones);
+    match (hints, &backend.zone) {
         (hints, Some(zone)) if hints.is_empty() && wish.is_some() => std::slice::from_ref(zone),
         (hints, _) => hints,
     }

@@ -240,7 +240,7 @@ impl Services {
         let shared = shared.filter(|other| other.shared);
         Pool {
             service,
-            remote: shared.flat_map(|other| &other.backends).collect(),
+            remote: shared.flat_map(|other| other.backends.iter()).collect(),
         }
     }
 

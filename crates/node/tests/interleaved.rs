@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crowfly_names::LocalityId;
 use crowfly_node::model::{
-    Backend, Conditions, Health, Hints, Place, Policy, PortName, Protocol, RemoteBackends, Service,
+    Backend, Conditions, Health, Place, Policy, PortName, Protocol, RemoteBackends, Service,
     ServiceKind, ServiceName, ServicePort,
 };
 use crowfly_node::services::{ServiceEvent, Services};
@@ -95,7 +95,7 @@ fn backend((number, ready): (u8, bool)) -> Backend {
         protocol: Protocol::Tcp,
     };
     Backend {
-        addresses: vec![IpAddr::from([10, 244, 0, number])],
+        addresses: [IpAddr::from([10, 244, 0, number])].into_iter().collect(),
         ports: Arc::new(BTreeMap::from([(port, 8080)])),
         conditions: Conditions {
             ready,
@@ -106,7 +106,7 @@ fn backend((number, ready): (u8, bool)) -> Backend {
         zone: None,
         locality: LocalityId::default(),
         remote_cluster: None,
-        hints: Hints::default(),
+        hints: None,
         weight: 1,
         priority: 0,
     }
@@ -173,7 +173,7 @@ fn expected(state: &State, address: IpAddr) -> Option<BTreeSet<IpAddr>> {
             _ => {}
         }
     }
-    for known in &service.backends {
+    for known in service.backends.iter() {
         remote.remove(&known.addresses[0]);
     }
     Some(match service.remote {

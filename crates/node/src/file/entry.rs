@@ -242,7 +242,7 @@ impl ServiceEntry {
         };
         Service {
             ports: ports.collect(),
-            backends: backends(self.endpoints),
+            backends: backends(self.endpoints).into(),
             preferred_source: self.preferred_source.map(Arc::from),
             remote: match self.remote_backends {
                 RemoteEntry::Ignored => RemoteBackends::Ignored,
@@ -263,26 +263,15 @@ fn backends(entries: Vec<EndpointEntry>) -> Vec<Backend> {
     for entry in entries {
         let mut backend = Backend::from(entry);
         if let Some(last) = backends.last() {
-            share(&mut backend.ports, &last.ports);
-            share(&mut backend.locality, &last.locality);
-            share(&mut backend.node, &last.node);
-            share(&mut backend.zone, &last.zone);
-            share(&mut backend.remote_cluster, &last.remote_cluster);
+            backend.share_with(last);
         }
         backends.push(backend);
     }
     backends
 }
 
-fn share<T: Clone + PartialEq>(value: &mut T, other: &T) {
-    if value == other {
-        value.clone_from(other);
-    }
-}
-
 impl From<EndpointEntry> for Backend {
-    fn from(mut entry: EndpointEntry) -> Self {
-        entry.addresses.shrink_to_fit();
+    fn from(entry: EndpointEntry) -> Self {
         let ports = entry.ports.iter().map(|port| {
             let name = PortName {
                 name: port.name.as_str().into(),
@@ -293,7 +282,7 @@ impl From<EndpointEntry> for Backend {
         let shared = |names: Vec<String>| names.into_iter().map(Arc::from).collect();
         Self {
             ports: Arc::new(ports.collect()),
-            addresses: entry.addresses,
+            addresses: entry.addresses.into_iter().collect(),
             // A condition that is not said counts as in an EndpointSlice.
             conditions: Conditions {
                 ready: entry.ready.unwrap_or(true),
@@ -317,7 +306,8 @@ impl From<EndpointEntry> for Backend {
             hints: Hints {
                 zones: shared(entry.hints.zones),
                 nodes: shared(entry.hints.nodes),
-            },
+            }
+            .or_none(),
             weight: entry.weight.unwrap_or(1),
             priority: entry.priority,
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crowfly_names::LocalityId;
 use k8s_openapi::api::discovery::v1;
+use smallvec::smallvec;
 
 use super::{Refusal, is_ours};
 use crate::model::{Backend, Conditions, Health, Hints, PortName, ServiceName};
@@ -18,7 +19,7 @@ pub struct ReadSlice {
     /// The service, which is in the namespace of the slice.
     pub service: ServiceName,
     /// Its backends, in the order of the slice.
-    pub backends: Vec<Backend>,
+    pub backends: Arc<[Backend]>,
 }
 
 /// Reads an EndpointSlice; `None` if it is of no use: for another service proxy, without a service, or
@@ -52,7 +53,7 @@ pub fn read_slice(
     }
     Ok(Some(ReadSlice {
         service: ServiceName::new(namespace, owner),
-        backends,
+        backends: backends.into(),
     }))
 }
 
@@ -106,7 +107,7 @@ fn backend(
     }
     let zone = endpoint.zone.as_deref();
     Ok(Backend {
-        addresses: vec![address],
+        addresses: smallvec![address],
         ports: Arc::clone(ports),
         conditions,
         health: Health::Healthy,
@@ -114,7 +115,7 @@ fn backend(
         locality: names.locality(zone.unwrap_or_default()),
         zone: zone.map(|zone| names.name(zone)),
         remote_cluster: None,
-        hints,
+        hints: hints.or_none(),
         weight: 1,
         priority: 0,
     })

@@ -122,7 +122,8 @@ impl Cluster {
     /// Takes an event of the prefix of its services.
     pub(super) fn take(&mut self, prefix: &Bytes, event: Event<Bytes, Bytes>) -> Changed {
         let mut changed = Changed::default();
-        let rest = |key: Bytes| key.slice(prefix.len().min(key.len())..);
+        // A copy, because a part of the key would keep the whole message that it came in.
+        let rest = |key: Bytes| Bytes::copy_from_slice(&key[prefix.len().min(key.len())..]);
         let event = match event {
             Event::Upsert(key, value) => {
                 let key = rest(key);

@@ -27,8 +27,18 @@ pub(super) fn merge(name: ServiceName, all: &[&ClusterService], frontends: bool)
             known.extend(more.iter().cloned());
         }
     }
-    let backends = counting().flat_map(|service| &service.backends);
-    let backends = backends.map(|backend| with_first_names(backend, &names));
+    let has_plain_names = names.values().all(|names| names.len() == 1);
+    let mut few = counting();
+    let backends = match (few.next(), few.next()) {
+        // Most services are of one cluster, and need no copy of its backends.
+        (Some(only), None) if has_plain_names => Arc::clone(&only.backends),
+        _ => {
+            let backends = counting().flat_map(|service| service.backends.iter());
+            backends
+                .map(|backend| with_first_names(backend, &names))
+                .collect()
+        }
+    };
     let policy = Arc::new(Policy::default());
     let ports = names.iter().filter_map(|(&(port, protocol), names)| {
         Some(ServicePort {
@@ -41,7 +51,7 @@ pub(super) fn merge(name: ServiceName, all: &[&ClusterService], frontends: bool)
     });
     Service {
         ports: ports.collect(),
-        backends: backends.collect(),
+        backends,
         shared: is_shared,
         ..Service::new(name, ServiceKind::ClusterIp(addresses.collect()))
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crowfly_names::LocalityId;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use smallvec::smallvec;
 
 use super::keys::{check_cluster_name, shortened};
 use crate::model::{Backend, Conditions, Health, Hints, PortName, Protocol};
@@ -42,7 +43,7 @@ pub(super) struct ClusterService {
     pub(super) frontends: Vec<IpAddr>,
     /// The names of each of its ports: one port may have several.
     pub(super) ports: BTreeMap<(u16, Protocol), BTreeSet<Arc<str>>>,
-    pub(super) backends: Vec<Backend>,
+    pub(super) backends: Arc<[Backend]>,
     /// True if other clusters may use the backends.
     pub(super) is_shared: bool,
     /// True if ports of a protocol that is not routed are left out.
@@ -188,18 +189,22 @@ impl ServiceValue {
             let field = format!("zones[{:?}]", shortened(&address));
             zones.insert(parse_address(&field, &address)?, zone);
         }
-        let mut backends = Vec::new();
+        let mut backends: Vec<Backend> = Vec::new();
         for (address, ports) in self.backends.unwrap_or_default() {
             let field = format!("backends[{:?}]", shortened(&address));
             let address = parse_address(&field, &address)?;
             let ports = read_ports(&field, ports, &mut has_sctp)?;
             let zone = zones.remove(&address).unwrap_or_default();
-            backends.push(backend(cluster, address, ports, zone));
+            let mut backend = backend(cluster, address, ports, zone);
+            if let Some(last) = backends.last() {
+                backend.share_with(last);
+            }
+            backends.push(backend);
         }
         Ok(ClusterService {
             frontends,
             ports: numbers,
-            backends,
+            backends: backends.into(),
             is_shared: self.shared,
             has_sctp,
         })
@@ -216,18 +221,22 @@ fn backend(
 ) -> Backend {
     let for_zones = zone.for_zones.unwrap_or_default().into_iter();
     Backend {
-        addresses: vec![address],
+        addresses: smallvec![address],
         ports: Arc::new(ports),
         conditions: Conditions::default(),
         health: Health::Healthy,
         node: None,
-        locality: LocalityId::new("", &zone.zone, ""),
+        locality: match zone.zone.as_str() {
+            "" => LocalityId::default(),
+            zone => LocalityId::new("", zone, ""),
+        },
         zone: (!zone.zone.is_empty()).then(|| zone.zone.into()),
         remote_cluster: Some(Arc::clone(cluster)),
         hints: Hints {
             zones: for_zones.map(|zone| zone.name.into()).collect(),
             nodes: Vec::new(),
-        },
+        }
+        .or_none(),
         weight: 1,
         priority: 0,
     }

@@ -1,6 +1,6 @@
 //! The backends in the map, each once for all frontends that lead to it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 use crowfly_lb::AliasTable;
@@ -12,8 +12,9 @@ use crate::select::Route;
 /// The backends, shared by all frontends.
 #[derive(Debug, Default)]
 pub(super) struct Backends {
-    by_address: HashMap<SocketAddr, BackendId>,
-    pub(super) held: BTreeMap<BackendId, Held>,
+    pub(super) by_address: HashMap<SocketAddr, BackendId>,
+    /// Not an ordered map: numbers go up, which would leave its nodes half empty.
+    pub(super) held: HashMap<BackendId, Held>,
     pub(super) ids: Ids,
 }
 
@@ -21,7 +22,7 @@ pub(super) struct Backends {
 pub(super) struct Held {
     pub(super) address: SocketAddr,
     /// The number of frontends that hold it.
-    pub(super) by: usize,
+    pub(super) by: u32,
     /// False until the map has it.
     pub(super) is_written: bool,
     /// False until a frontend led to it.
@@ -120,7 +121,9 @@ impl Backends {
 
     pub(super) fn unheld(&self) -> Vec<BackendId> {
         let unheld = self.held.iter().filter(|(_, held)| held.by == 0);
-        unheld.map(|(id, _)| *id).collect()
+        let mut unheld: Vec<_> = unheld.map(|(id, _)| *id).collect();
+        unheld.sort_unstable();
+        unheld
     }
 
     pub(super) fn forget(&mut self, id: BackendId) {

@@ -13,7 +13,7 @@ use std::thread;
 
 pub use error::{ConfigError, ConfigErrors, Position};
 pub use reader::Problem;
-pub use tree::{Key, Node, Value};
+pub use tree::{Key, Node, Placed, Value, parse};
 
 /// The stack size of the thread that parses, because both parsers recurse. In a debug build each
 /// level of nesting takes some 40 kB. Unused parts of a stack cost nothing.

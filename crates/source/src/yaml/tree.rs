@@ -7,7 +7,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor,
+};
 use serde_saphyr::{MessageFormatter, Spanned, UserMessageFormatter};
 
 use super::error::Position;
@@ -52,17 +54,45 @@ pub struct Key {
     pub text: String,
 }
 
+/// A value of any type, and the place where it begins.
+///
+/// A reader of a large file uses it to read parts of a document while it is parsed. So the tree of the whole
+/// document never exists.
+///
+/// ```
+/// use crowfly_source::yaml::{Node, Placed, parse};
+///
+/// // Each element is a tree of its own.
+/// let documents: Vec<Placed<Vec<Node>>> = parse("[a, b]").unwrap();
+/// assert_eq!(documents[0].value[1].at.column, 5);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed<T> {
+    /// The place.
+    pub at: Position,
+    /// The value.
+    pub value: T,
+}
+
+/// Reads all documents of a YAML (or JSON) file, each as a `T`. Empty documents are skipped.
+///
+/// # Errors
+/// The text is not YAML, it is over a limit, or a document is no `T`.
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Problem> {
+    serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| Problem {
+        at: error.location().map(position),
+        path: String::new(),
+        message: UserMessageFormatter.format_message(&error).into_owned(),
+    })
+}
+
 impl Node {
     /// Reads all documents of a YAML (or JSON) file.
     ///
     /// # Errors
     /// The text is not YAML, or it is over a limit.
     pub fn parse(text: &str) -> Result<Vec<Self>, Problem> {
-        serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| Problem {
-            at: error.location().map(position),
-            path: String::new(),
-            message: UserMessageFormatter.format_message(&error).into_owned(),
-        })
+        parse(text)
     }
 
     /// Reads this node, which is at `path` of its document, as a `T`.
@@ -157,11 +187,25 @@ fn steps_of(path: &str) -> impl Iterator<Item = &str> {
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<Value>::deserialize(deserializer)?;
+        let Placed { at, value } = Placed::deserialize(deserializer)?;
+        Ok(Self { at, value })
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Placed<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<T>::deserialize(deserializer)?;
         Ok(Self {
             at: position(spanned.referenced),
             value: spanned.value,
         })
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Placed { at, value } = Placed::deserialize(deserializer)?;
+        Ok(Self { at, text: value })
     }
 }
 
@@ -220,12 +264,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut entries = Vec::new();
-        while let Some((key, value)) = map.next_entry::<Spanned<String>, Node>()? {
-            let key = Key {
-                at: position(key.referenced),
-                text: key.value,
-            };
-            entries.push((key, value));
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
         }
         entries.shrink_to_fit();
         Ok(Value::Map(entries))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::chain::ClusterShare;
 use super::ports::{BackendAt, Port};
 use crate::model::{
-    Backend, Conditions, Hints, PortName, Protocol, Service, ServiceKind, ServiceName, ServicePort,
+    Backend, Conditions, PortName, Protocol, Service, ServiceKind, ServiceName, ServicePort,
 };
 
 /// The entries of a service, by their names.
@@ -78,7 +78,13 @@ fn service(name: ServiceName, addresses: Vec<IpAddr>, ports: &[Arc<Port>]) -> Se
         let ports = served.remove(at).unwrap_or_default();
         to_backend(at, ports)
     });
-    let backends: Vec<Backend> = backends.collect();
+    let mut backends: Vec<Backend> = backends.chain(more).collect();
+    for nth in 1..backends.len() {
+        let (before, rest) = backends.split_at_mut(nth);
+        if let (Some(last), Some(next)) = (before.last(), rest.first_mut()) {
+            next.share_with(last);
+        }
+    }
     let service_ports = ports.iter().map(|port| ServicePort {
         name: Arc::clone(&names[&(port.protocol, port.clusters.as_slice())]),
         port: port.port,
@@ -88,7 +94,7 @@ fn service(name: ServiceName, addresses: Vec<IpAddr>, ports: &[Arc<Port>]) -> Se
     });
     Service {
         ports: service_ports.collect(),
-        backends: backends.into_iter().chain(more).collect(),
+        backends: backends.into(),
         ..Service::new(name, ServiceKind::ClusterIp(addresses))
     }
 }
@@ -104,7 +110,7 @@ fn to_backend(at: &BackendAt, ports: BTreeMap<PortName, u16>) -> Backend {
         zone: (!zone.is_empty()).then(|| zone.into()),
         locality: at.locality.clone(),
         remote_cluster: None,
-        hints: Hints::default(),
+        hints: None,
         weight: at.weight,
         priority: at.priority,
     }
