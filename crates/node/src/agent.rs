@@ -48,6 +48,8 @@ pub struct Agent<M> {
     may_end: bool,
     /// True if the last look at sockets was broken off.
     looks_again: bool,
+    /// True if the last look found more sockets than can be ended.
+    has_too_many_sockets: bool,
     leaving: Leaving,
 }
 
@@ -84,6 +86,7 @@ impl<M: Maps> Agent<M> {
             // Backends may have gone while there was no agent.
             may_end: true,
             looks_again: false,
+            has_too_many_sockets: false,
             leaving: Leaving::default(),
         })
     }
@@ -138,6 +141,13 @@ impl<M: Maps> Agent<M> {
             Ok(None) => {}
             Ok(Some(found)) => {
                 self.looks_again |= !found.is_whole;
+                if found.is_full && !self.has_too_many_sockets {
+                    warn!(
+                        "the map routed is full: further sockets are routed, but are not ended when their backend \
+                         is gone"
+                    );
+                }
+                self.has_too_many_sockets = found.is_full;
                 let leaving = &mut self.leaving;
                 let gone = leaving.gone(found.sockets, &self.services, &self.reconciler);
                 sockets.end(gone, &self.metrics);

@@ -1,15 +1,15 @@
 //! The driver of an agent: sources in, a socket for questions, and the time to clean up.
 
-use std::io;
+mod questions;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crowfly_source::Event;
-use tokio::io::AsyncWriteExt;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use crate::agent::Agent;
 use crate::maps::Maps;
@@ -17,6 +17,7 @@ use crate::metrics::{self, MAX_CONNECTION_ROWS, Scrape};
 use crate::model::Place;
 use crate::reconcile::Outcome;
 use crate::services::{ServiceEvent, Services};
+use questions::Questions;
 
 /// The time between sweeps: far more than a program in the kernel takes.
 const SWEEP: Duration = Duration::from_millis(100);
@@ -61,6 +62,7 @@ pub async fn run<M: Maps>(
     questions: UnixListener,
     start: Start,
 ) {
+    let mut questions = Questions::new(questions);
     let [mut sweep, mut retry, mut prune] = [SWEEP, RETRY, PRUNE].map(|period| {
         let mut timer = interval(period);
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -110,10 +112,7 @@ pub async fn run<M: Maps>(
                     warn!("{error}");
                 }
             }
-            question = questions.accept() => match question {
-                Ok((stream, _)) => answer(&agent, stream),
-                Err(error) => warn!("the socket for questions: {error}"),
-            },
+            asker = questions.next() => questions::answer(&agent, asker),
         }
     }
 }
@@ -213,23 +212,5 @@ pub fn report(outcome: &Outcome) {
         warn!("{removed} frontends are routed no more; {switched} were changed or added");
     } else if *switched > 0 {
         info!("{switched} frontends were changed or added");
-    }
-}
-
-/// Writes the state of the agent, as JSON, and closes.
-fn answer<M: Maps>(agent: &Agent<M>, mut stream: UnixStream) {
-    let answer = match agent.view() {
-        Ok(view) => serde_json::to_vec(&view).map_err(io::Error::from),
-        Err(error) => Err(io::Error::other(error)),
-    };
-    match answer {
-        Ok(answer) => {
-            tokio::spawn(async move {
-                if let Err(error) = stream.write_all(&answer).await {
-                    debug!("a question was not waited for: {error}");
-                }
-            });
-        }
-        Err(error) => warn!("a question has no answer: {error}"),
     }
 }

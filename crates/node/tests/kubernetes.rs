@@ -203,6 +203,33 @@ fn an_agent_may_have_a_proxy_name() {
     assert_eq!(table(&cluster.services), expected);
 }
 
+/// Objects without an end do not fill the memory: those beyond the room are refused and counted, the others serve, and
+/// room that becomes free is used.
+#[test]
+fn there_is_room_for_so_many_objects() {
+    let mut cluster = Cluster::new();
+    cluster.joiner = Joiner::new(None).with_room(2);
+    cluster.sync();
+    for number in 1..=4 {
+        let address = format!("10.96.0.{number}");
+        cluster.see(Said::upsert(&service(&format!("s{number}"), &address)));
+        let name = format!("s{number}-1");
+        cluster.see(Said::upsert(&slice(&name, "s1", &[&address])));
+    }
+    let names = |cluster: &Cluster| -> Vec<String> {
+        cluster.known.keys().map(ToString::to_string).collect()
+    };
+    assert_eq!(names(&cluster), ["shop/s1", "shop/s2"]);
+    let refused = cluster.joiner.refused();
+    assert_eq!((refused.services, refused.slices), (2, 2));
+    // A known one may change.
+    cluster.see(Said::upsert(&service("s2", "10.96.0.9")));
+    assert!(table(&cluster.services).contains("10.96.0.9:80/TCP shop/s2"));
+    cluster.see(Said::delete("Service", "s1"));
+    cluster.see(Said::upsert(&service("s3", "10.96.0.3")));
+    assert_eq!(names(&cluster), ["shop/s2", "shop/s3"]);
+}
+
 /// N-58: a source that fails keeps its services. A listing then deletes what is gone meanwhile.
 #[test]
 fn a_failure_keeps_services_and_a_listing_deletes_orphans() {

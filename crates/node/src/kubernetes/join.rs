@@ -17,6 +17,10 @@ use super::{ReadService, ReadSlice, Refusal, SharedNames, read_service, read_sli
 use crate::model::{Service, ServiceKind, ServiceName};
 use crate::services::ServiceEvent;
 
+/// The most objects of a kind that are kept: four times the frontends that there is room for, unless another size is
+/// set. A server that makes up objects without an end must not fill the memory.
+const MOST_OBJECTS: usize = 262_144;
+
 /// The objects that were refused since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
@@ -52,6 +56,16 @@ pub struct Joiner {
 struct Kind<T> {
     objects: Table<ObjectKey, Arc<T>>,
     failure: Option<Arc<str>>,
+    room: usize,
+    /// True if it was said that there are too many.
+    is_full: bool,
+}
+
+/// A reason to refuse an object.
+enum Reject {
+    Wrong(String),
+    /// There is no room for it, and that was said.
+    Full,
 }
 
 #[derive(Debug, PartialEq)]
@@ -78,13 +92,21 @@ impl Joiner {
         }
     }
 
+    /// The same for at most so many objects of each kind. Others are refused.
+    #[must_use]
+    pub fn with_room(mut self, room: usize) -> Self {
+        self.services.room = room;
+        self.slices.room = room;
+        self
+    }
+
     /// Takes a word about Services.
     pub fn see_service(&mut self, seen: Seen<core::v1::Service>) {
         let proxy_name = self.proxy_name.as_deref();
         let read = |object: &core::v1::Service| read_service(object, proxy_name);
-        let changed = self.services.see(seen, read, |key, refusal| {
+        let changed = self.services.see(seen, read, |key, reject| {
             self.refused.services += 1;
-            error!("Service {key} is refused: {refusal}; its last good version stays");
+            reject.say("Service", key);
         });
         for (key, before) in changed {
             let name = ServiceName::new(&key.namespace, &key.name);
@@ -102,9 +124,9 @@ impl Joiner {
         let proxy_name = self.proxy_name.as_deref();
         let names = &mut self.names;
         let read = |object: &discovery::v1::EndpointSlice| read_slice(object, proxy_name, names);
-        let changed = self.slices.see(seen, read, |key, refusal| {
+        let changed = self.slices.see(seen, read, |key, reject| {
             self.refused.slices += 1;
-            error!("EndpointSlice {key} is refused: {refusal}; its last good version stays");
+            reject.say("EndpointSlice", key);
         });
         for (key, before) in changed {
             // A slice may change hands, since its service is a label.
@@ -197,7 +219,16 @@ impl Joiner {
         if matches!(service.kind, ServiceKind::ClusterIp(_)) {
             let slices = self.slices_of.get(name).into_iter().flatten();
             let slices = slices.filter_map(|slice| self.slices.objects.get(slice));
-            service.backends = slices.flat_map(|slice| slice.backends.clone()).collect();
+            let slices: Vec<_> = slices.collect();
+            service.backends = match slices.as_slice() {
+                // Most services have one slice, and need no copy of it.
+                [only] => Arc::clone(&only.backends),
+                all => all
+                    .iter()
+                    .flat_map(|it| it.backends.iter())
+                    .cloned()
+                    .collect(),
+            };
         }
         Some(Arc::new(service))
     }
@@ -221,7 +252,7 @@ impl<T: Eq> Kind<T> {
         &mut self,
         seen: Seen<K>,
         mut read: impl FnMut(&K) -> Result<Option<T>, Refusal>,
-        mut refuse: impl FnMut(&ObjectKey, &str),
+        mut refuse: impl FnMut(&ObjectKey, Reject),
     ) -> Vec<(ObjectKey, Option<Arc<T>>)> {
         let event = match seen {
             Seen::Resumed => {
@@ -242,10 +273,14 @@ impl<T: Eq> Kind<T> {
                     Object::Malformed(reason) => Err(reason.to_string()),
                 };
                 match read {
+                    Ok(Some(_)) if self.has_no_room(&key) => {
+                        refuse(&key, Reject::Full);
+                        return Vec::new();
+                    }
                     Ok(Some(read)) => Event::Upsert(key, Arc::new(read)),
                     Ok(None) => Event::Delete(key),
                     Err(reason) => {
-                        refuse(&key, &reason);
+                        refuse(&key, Reject::Wrong(reason));
                         // To mention the last good version keeps it through a listing.
                         match self.objects.get(&key).cloned() {
                             Some(known) => Event::Upsert(key, known),
@@ -262,6 +297,31 @@ impl<T: Eq> Kind<T> {
         let replaced = self.objects.handle(event).into_iter();
         replaced.map(|it| (it.key, it.before)).collect()
     }
+
+    /// True for an object that is one too many. It is said once, until there is room again.
+    fn has_no_room(&mut self, key: &ObjectKey) -> bool {
+        let is_full = self.objects.len() >= self.room;
+        let is_refused = is_full && self.objects.get(key).is_none();
+        if is_refused && !self.is_full {
+            let room = self.room;
+            error!(
+                "Kubernetes: there are more than {room} objects of one kind: {key} and others are refused"
+            );
+        }
+        self.is_full = is_full;
+        is_refused
+    }
+}
+
+impl Reject {
+    fn say(self, kind: &str, key: &ObjectKey) {
+        match self {
+            Self::Wrong(reason) => {
+                error!("{kind} {key} is refused: {reason}; its last good version stays");
+            }
+            Self::Full => {}
+        }
+    }
 }
 
 impl<T> Default for Kind<T> {
@@ -269,6 +329,8 @@ impl<T> Default for Kind<T> {
         Self {
             objects: Table::default(),
             failure: None,
+            room: MOST_OBJECTS,
+            is_full: false,
         }
     }
 }

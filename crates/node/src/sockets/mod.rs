@@ -41,6 +41,8 @@ pub struct Found {
     pub sockets: BTreeMap<Pair, Vec<Routed>>,
     /// False if sockets were closed so fast that the look was broken off. Then some may be missing.
     pub is_whole: bool,
+    /// True if there is no room for more of them.
+    pub is_full: bool,
 }
 
 /// The sockets of the kernel.

@@ -6,6 +6,7 @@
 //!
 //! Nothing that an etcd answers is believed if it would make this loop for ever or grow without limit.
 
+mod holding;
 mod listing;
 mod watching;
 
@@ -21,6 +22,7 @@ use super::api::{RangeRequest, WatchCancelRequest, WatchCreateRequest, WatchRequ
 use super::options::{Heartbeat, Limits};
 use super::pace::Pace;
 use crate::Event;
+use holding::Holding;
 use listing::Listing;
 use watching::Watching;
 
@@ -100,6 +102,7 @@ struct Follow {
     phase: Phase,
     /// The revision up to which everything was told, since a listing was complete.
     told: Option<i64>,
+    holding: Holding,
     page: u32,
     pace: Pace,
 }
@@ -148,6 +151,7 @@ impl Follower {
         let follow = Follow {
             phase: if is_up { Phase::Queued } else { Phase::Parked },
             told: None,
+            holding: Holding::default(),
             page: self.settings.page,
             pace: Pace::default(),
         };

@@ -8,16 +8,27 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crowfly_tls::{Identity, Material, Roots, ServerCheck, server_name};
 use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::transport::BoxError;
+
+/// The time that a connection may be silent before its peer is asked for a sign of life.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// The time that each sign may take.
+const BETWEEN_SIGNS: Duration = Duration::from_secs(5);
+
+/// The signs that may be missing. Then the connection has failed, half a minute after the last byte.
+const SIGNS: u32 = 3;
 
 /// A text in PEM.
 #[derive(Clone)]
@@ -85,6 +96,7 @@ impl Connector {
         let address = host.trim_start_matches('[').trim_end_matches(']');
         let socket = TcpStream::connect((address, port)).await?;
         socket.set_nodelay(true)?;
+        notice_silence(&socket)?;
         if !is_tls {
             return Ok(TokioIo::new(Io(Box::new(socket))));
         }
@@ -96,6 +108,22 @@ impl Connector {
         let stream = connected.map_err(|error| crowfly_tls::reason(&error))?;
         Ok(TokioIo::new(Io(Box::new(stream))))
     }
+}
+
+/// Makes the kernel ask a silent peer for a sign of life. A watch waits for minutes, and a server that lost
+/// its power says nothing: without this, changes would be missed until the watch ends by itself.
+fn notice_silence(socket: &TcpStream) -> io::Result<()> {
+    let signs = TcpKeepalive::new()
+        .with_time(SILENCE)
+        .with_interval(BETWEEN_SIGNS);
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    let signs = signs.with_retries(SIGNS);
+    let socket = SockRef::from(socket);
+    socket.set_tcp_keepalive(&signs)?;
+    // The same for a request that nobody takes.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(SILENCE + BETWEEN_SIGNS * SIGNS))?;
+    Ok(())
 }
 
 impl tower_service::Service<Uri> for Connector {
@@ -155,5 +183,30 @@ impl AsyncWrite for Io {
 impl Connection for Io {
     fn connected(&self) -> Connected {
         Connected::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// N-58: an API server that vanished without a word is noticed within half a minute, and not when the watch
+    /// would have ended.
+    #[tokio::test]
+    async fn a_server_that_vanished_is_noticed() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(server.local_addr().unwrap());
+        let socket = socket.await.unwrap();
+        notice_silence(&socket).unwrap();
+        let socket = SockRef::from(&socket);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), SILENCE);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), BETWEEN_SIGNS);
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(socket.tcp_keepalive_retries().unwrap(), SIGNS);
+            let patience = socket.tcp_user_timeout().unwrap();
+            assert_eq!(patience, Some(Duration::from_secs(30)));
+        }
     }
 }

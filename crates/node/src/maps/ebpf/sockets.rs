@@ -133,6 +133,7 @@ fn read(routed: &RoutedMap, room: usize) -> Result<Found, MapError> {
     let all: BTreeMap<u64, [u8; 28]> = entries("routed", all)?.into_iter().collect();
     let mut found = Found {
         is_whole: steps <= room,
+        is_full: all.len() >= room,
         ..Found::default()
     };
     for (cookie, value) in all {

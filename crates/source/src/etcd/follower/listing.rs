@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::holding::Holding;
 use super::{Action, Follower, LISTINGS, Phase, RangeFailure, end_of};
 use crate::Event;
 use crate::etcd::News;
@@ -101,11 +102,13 @@ impl Follower {
             self.tell(prefix, News::Event(Event::Init));
             listing.revision = Some(revision);
             self.cluster_id = page.header.map(|header| header.cluster_id);
+            self.hold(prefix, |holding| *holding = Holding::default());
         }
         for pair in page.kvs {
             listing.keys += 1;
             listing.bytes += pair.key.len() + pair.value.len();
             listing.from = pair.key.clone();
+            self.hold(prefix, |holding| holding.put(&pair.key, &pair.value));
             self.tell(prefix, News::Event(Event::Upsert(pair.key, pair.value)));
         }
         if page.more {
@@ -115,6 +118,12 @@ impl Follower {
         self.tell(prefix, News::Event(Event::InitDone));
         self.watch(prefix, revision, false, now);
         self.start_listings();
+    }
+
+    fn hold(&mut self, prefix: &Bytes, change: impl FnOnce(&mut Holding)) {
+        if let Some(follow) = self.follows.get_mut(prefix) {
+            change(&mut follow.holding);
+        }
     }
 
     fn ask_for_less(&mut self, prefix: &Bytes, listing: Listing, now: Instant) {

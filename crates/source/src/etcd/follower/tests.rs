@@ -325,6 +325,50 @@ fn lies_about_revisions_do_not_silence_a_watch() {
     assert_eq!(world.keys(), ["a/1"]);
 }
 
+/// A watch grows no further than a listing may be: the last keys stay, and it is said. When there is less, the
+/// prefix is listed again.
+#[test]
+fn a_watch_has_the_limits_of_a_listing() {
+    for (limit, expected) in [
+        (
+            (|limits: &mut Limits| limits.keys = 3) as fn(&mut Limits),
+            "a/: more than 3 keys",
+        ),
+        (
+            |limits| limits.bytes = 3 * 4,
+            "a/: keys and values of more than 12 bytes",
+        ),
+    ] {
+        let mut settings = settings();
+        limit(&mut settings.limits);
+        let mut world = World::new(settings, 1);
+        world.store.set("a/1", Some("x"));
+        world.settle();
+        // What is replaced or deleted takes no room.
+        for (key, value) in [
+            ("a/2", Some("x")),
+            ("a/2", Some("y")),
+            ("a/3", Some("x")),
+            ("a/2", None),
+            ("a/4", Some("x")),
+        ] {
+            world.store.set(key, value);
+            world.settle();
+        }
+        assert_eq!(world.keys(), ["a/1", "a/3", "a/4"]);
+        assert_eq!(world.watches.len(), 1);
+
+        world.store.set("a/5", Some("x"));
+        world.notify();
+        assert!(world.last_failure().contains(expected), "{:?}", world.told);
+        assert_eq!(world.keys(), ["a/1", "a/3", "a/4"]);
+        world.store.set("a/1", None);
+        world.pass(Duration::from_secs(600));
+        world.settle();
+        assert_eq!(world.keys(), ["a/3", "a/4", "a/5"]);
+    }
+}
+
 /// A prefix may be left before etcd has said that it is watched. The late answer is no reason to connect anew.
 #[test]
 fn an_answer_to_a_watch_that_was_cancelled_is_ignored() {

@@ -105,7 +105,7 @@ impl Follower {
                 self.tell(prefix, News::Resumed);
             }
         }
-        self.take_events(prefix, response);
+        self.take_events(prefix, response, now);
     }
 
     /// True if the etcd is the one that was listed, and has not gone back to an earlier state. A watch of
@@ -119,7 +119,7 @@ impl Follower {
         })
     }
 
-    fn take_events(&mut self, prefix: &Bytes, response: WatchResponse) {
+    fn take_events(&mut self, prefix: &Bytes, response: WatchResponse, now: Instant) {
         let Some(follow) = self.follows.get_mut(prefix) else {
             return;
         };
@@ -141,8 +141,14 @@ impl Follower {
             }
             watching.newest = watching.newest.max(pair.mod_revision);
             let event = if is_delete {
+                follow.holding.delete(&pair.key);
                 Event::Delete(pair.key)
             } else {
+                follow.holding.put(&pair.key, &pair.value);
+                if let Some(excess) = follow.holding.excess(&self.settings.limits) {
+                    self.cancel(response.watch_id);
+                    return self.refuse(prefix, &excess, now);
+                }
                 Event::Upsert(pair.key, pair.value)
             };
             self.news.push((prefix.clone(), News::Event(event)));

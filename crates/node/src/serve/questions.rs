@@ -1,0 +1,80 @@
+//! The socket that `services` and `trace` ask.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
+
+use crate::agent::Agent;
+use crate::maps::Maps;
+
+/// The pause after a failure. One that lasts, such as no file descriptor, would fill the log and a CPU.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A socket for questions.
+#[derive(Debug)]
+pub(super) struct Questions {
+    socket: UnixListener,
+    /// Nobody is heard before.
+    pause: Option<Instant>,
+    /// The failure that was said, until somebody was heard again.
+    failure: Option<String>,
+}
+
+impl Questions {
+    pub(super) fn new(socket: UnixListener) -> Self {
+        Self {
+            socket,
+            pause: None,
+            failure: None,
+        }
+    }
+
+    /// The next program that asks. Nothing is lost if the future is dropped.
+    pub(super) async fn next(&mut self) -> UnixStream {
+        loop {
+            if let Some(pause) = self.pause {
+                sleep_until(pause).await;
+                self.pause = None;
+            }
+            match self.socket.accept().await {
+                Ok((asker, _)) => {
+                    self.failure = None;
+                    return asker;
+                }
+                Err(error) => self.fail(&error),
+            }
+        }
+    }
+
+    /// Says a failure that lasts once.
+    fn fail(&mut self, error: &io::Error) {
+        let failure = error.to_string();
+        if self.failure.as_ref() != Some(&failure) {
+            warn!("the socket for questions: {failure}; it is tried again every second");
+        }
+        self.failure = Some(failure);
+        self.pause = Some(Instant::now() + PAUSE);
+    }
+}
+
+/// Writes the state of the agent, as JSON, and closes.
+pub(super) fn answer<M: Maps>(agent: &Agent<M>, mut stream: UnixStream) {
+    let answer = match agent.view() {
+        Ok(view) => serde_json::to_vec(&view).map_err(io::Error::from),
+        Err(error) => Err(io::Error::other(error)),
+    };
+    match answer {
+        Ok(answer) => {
+            tokio::spawn(async move {
+                if let Err(error) = stream.write_all(&answer).await {
+                    debug!("a question was not waited for: {error}");
+                }
+            });
+        }
+        Err(error) => warn!("a question has no answer: {error}"),
+    }
+}
