@@ -8,6 +8,7 @@
 //! therefore fails the frontends that need more room, and no others.
 
 mod backends;
+mod departed;
 mod garbage;
 mod ids;
 
@@ -21,6 +22,7 @@ use crate::maps::{
 };
 use crate::select::{Frontend, Route, Without};
 use backends::Backends;
+use departed::Departed;
 use garbage::{Garbage, Waste};
 use ids::Ids;
 
@@ -43,6 +45,7 @@ pub struct Reconciler<M> {
     left: Vec<(Frontend, SocketAddr)>,
     /// Pairs that the last look at the counters could have forgotten.
     idle: HashSet<Pair>,
+    departed: Departed,
 }
 
 /// A frontend as the maps have it.
@@ -86,6 +89,7 @@ impl<M: Maps> Reconciler<M> {
             switched: BTreeSet::new(),
             left: Vec::new(),
             idle: HashSet::new(),
+            departed: Departed::default(),
         };
         reconciler.take_over(dump);
         Ok(reconciler)
@@ -216,6 +220,33 @@ impl<M: Maps> Reconciler<M> {
         pairs.filter_map(address).collect()
     }
 
+    /// The connections of a frontend by backend, with those of backends that left it, as far as they have a name.
+    /// The second value is the sum of all others.
+    pub fn totals(
+        &self,
+        frontend: &Frontend,
+        counters: &HashMap<Pair, Counters>,
+    ) -> (BTreeMap<SocketAddr, Counters>, Option<Counters>) {
+        let mut totals: BTreeMap<SocketAddr, Counters> = BTreeMap::new();
+        let Some(service) = self.service_of(frontend) else {
+            return (totals, None);
+        };
+        let mut pairs = self.pairs(frontend);
+        pairs.extend(self.departed.of(service));
+        for (pair, address) in &pairs {
+            if let Some(counters) = counters.get(pair) {
+                *totals.entry(*address).or_default() += *counters;
+            }
+        }
+        let addresses: BTreeSet<SocketAddr> = pairs.iter().map(|(_, address)| *address).collect();
+        for address in addresses {
+            if let Some(carried) = self.departed.carried(service, address) {
+                *totals.entry(address).or_default() += carried;
+            }
+        }
+        (totals, self.departed.gone(service))
+    }
+
     /// The number of entries of each map that is written here.
     pub fn entries(&self) -> Vec<(&'static str, usize)> {
         let slots = self.programmed.values().map(|it| it.slots.len());
@@ -226,6 +257,12 @@ impl<M: Maps> Reconciler<M> {
             ("backends", self.backends.held.len()),
             ("members", members.sum()),
         ]
+    }
+
+    /// The number of a frontend.
+    pub fn service_of(&self, frontend: &Frontend) -> Option<ServiceId> {
+        let programmed = self.programmed.get(frontend)?;
+        Some(programmed.entry.service)
     }
 
     /// The frontend of a number.
@@ -333,8 +370,9 @@ impl<M: Maps> Reconciler<M> {
         for (pair, counters) in self.maps.counters()? {
             let is_used = live.contains(&pair) || counters.active() > 0;
             if !is_used && was_idle.contains(&pair) && is_told(&pair, &counters) {
-                if self.maps.apply(&Operation::DeleteCounters(pair)).is_err() {
-                    kept.push(pair);
+                match self.maps.apply(&Operation::DeleteCounters(pair)) {
+                    Ok(()) => self.departed.forgotten(pair, counters),
+                    Err(_) => kept.push(pair),
                 }
                 continue;
             }
@@ -354,6 +392,16 @@ impl<M: Maps> Reconciler<M> {
         let in_use = self.programmed.values().map(|it| it.entry.generation.0);
         let in_use = in_use.chain(self.garbage.generations());
         self.generations.retain(in_use.collect());
+        let counted: HashSet<Pair> = kept.iter().copied().collect();
+        let (owners, backends) = (&self.owners, &self.backends);
+        self.departed.tidy(
+            |service| owners.contains_key(&service),
+            |pair| counted.contains(pair),
+            |service, address| {
+                let backend = backends.by_address.get(address);
+                backend.is_some_and(|&backend| live.contains(&Pair { service, backend }))
+            },
+        );
         live.extend(kept);
         Ok(live)
     }
@@ -425,9 +473,15 @@ impl<M: Maps> Reconciler<M> {
         self.backends.use_all(&after.backends);
         self.programmed.insert(frontend, after.clone());
         if let Some(before) = before {
-            let left = before.backends.difference(&after.backends);
-            let left = left.filter_map(|id| self.backends.held.get(id));
-            self.left.extend(left.map(|held| (frontend, held.address)));
+            for &backend in before.backends.difference(&after.backends) {
+                if let Some(held) = self.backends.held.get(&backend) {
+                    self.left.push((frontend, held.address));
+                    self.departed.left(Pair { service, backend }, held.address);
+                }
+            }
+            for &backend in after.backends.difference(&before.backends) {
+                self.departed.returned(Pair { service, backend });
+            }
             self.leave(&before, Some(&after), keeps_slots);
         }
         Ok(true)

@@ -25,11 +25,10 @@ pub fn read<M: Maps>(agent: &Agent<M>) -> Result<Scrape, MapError> {
         of.insert(pair, counters);
     }
     let mut rows = Vec::new();
-    for (service, counters) in by_service {
-        // A frontend that is gone has no name any more.
-        if let Some(frontend) = reconciler.frontend_of(service) {
-            rows.extend(connections(agent, frontend, &counters));
-        }
+    for frontend in reconciler.frontends() {
+        let counters = reconciler.service_of(frontend);
+        let counters = counters.and_then(|service| by_service.remove(&service));
+        rows.extend(connections(agent, frontend, &counters.unwrap_or_default()));
     }
     rows.sort_by(|a, b| (&a.frontend, &a.backend).cmp(&(&b.frontend, &b.backend)));
     let left_out = rows.len().saturating_sub(MAX_CONNECTION_ROWS);
@@ -62,13 +61,21 @@ pub fn read<M: Maps>(agent: &Agent<M>) -> Result<Scrape, MapError> {
     })
 }
 
-/// The connections of a frontend. Backends that left it are not named any more.
+/// The label of all backends that left a frontend, and have no name any more.
+const GONE: &str = "gone";
+
+/// The connections of a frontend. Backends that left it are among them, because a sum over all backends must not go
+/// back.
 fn connections<M: Maps>(
     agent: &Agent<M>,
     frontend: &Frontend,
     counters: &HashMap<Pair, Counters>,
 ) -> Vec<Connections> {
     let services = agent.services();
+    let (totals, gone) = agent.reconciler().totals(frontend, counters);
+    if totals.is_empty() && gone.is_none() {
+        return Vec::new();
+    }
     let (Some(owner), Some(selection)) = (services.owner(frontend), services.selection(frontend))
     else {
         return Vec::new();
@@ -77,18 +84,19 @@ fn connections<M: Maps>(
     let localities: HashMap<_, _> = targets
         .map(|(target, backend)| (target.address, &backend.locality))
         .collect();
-    let pairs = agent.reconciler().pairs(frontend).into_iter();
-    let rows = pairs.filter_map(|(pair, address)| {
+    let row = |backend: String, locality: Option<&LocalityId>, counters| Connections {
+        service: owner.service.name.to_string(),
+        frontend: frontend.to_string(),
+        source: owner.source.to_string(),
+        backend,
+        locality: locality.map(ToString::to_string).unwrap_or_default(),
+        counters,
+    };
+    let rows = totals.into_iter().map(|(address, counters)| {
         let locality = localities.get(&address).copied();
         let locality = locality.filter(|it| **it != LocalityId::default());
-        Some(Connections {
-            service: owner.service.name.to_string(),
-            frontend: frontend.to_string(),
-            source: owner.source.to_string(),
-            backend: address.to_string(),
-            locality: locality.map(ToString::to_string).unwrap_or_default(),
-            counters: *counters.get(&pair)?,
-        })
+        row(address.to_string(), locality, counters)
     });
-    rows.collect()
+    let gone = gone.map(|counters| row(GONE.to_owned(), None, counters));
+    rows.chain(gone).collect()
 }
