@@ -12,6 +12,7 @@
 //! - [`mod@file`]: the configuration file, which is a source of services as well.
 //! - [`kubernetes`]: Services and EndpointSlices as a source.
 //! - [`kvstore`]: the etcd of a ClusterMesh as a source.
+//! - [`cidr`]: ranges of addresses.
 //! - [`mod@select`]: which backends get connections from this node.
 //! - [`services`]: all sources as one table of frontends.
 //! - [`xds`]: an xDS server as a source.
@@ -27,6 +28,7 @@
 pub mod agent;
 #[cfg(target_os = "linux")]
 pub mod check;
+pub mod cidr;
 pub mod file;
 pub mod kubernetes;
 pub mod kvstore;

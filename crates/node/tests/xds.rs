@@ -22,7 +22,7 @@ use crowfly_control::{Catalog, translate};
 use crowfly_model::ResourceType;
 use crowfly_node::model::Place;
 use crowfly_node::services::Services;
-use crowfly_node::xds::{Joiner, Mapping, NodeCluster, NodeEndpoints, NodeListener};
+use crowfly_node::xds::{Joiner, Mapping, NodeCluster, NodeEndpoints, NodeListener, Pods};
 use crowfly_xds::Snapshot;
 use golden::table;
 
@@ -114,16 +114,14 @@ fn report(yaml: &str) -> String {
         node: said("node").map(Arc::from),
         zone: said("zone").map(Arc::from),
     };
-    let mapping = Mapping {
-        node: place.node.clone(),
-        pod_cidrs: said("pods")
-            .map(|pods| pods.parse().unwrap())
-            .into_iter()
-            .collect(),
-        ..Mapping::default()
-    };
+    let mapping = Mapping::default();
     let mut report = String::new();
     let mut joiner = Joiner::default();
+    let pods = said("pods").map(|pods| pods.parse().unwrap());
+    joiner.pods(Pods {
+        node: place.node.clone(),
+        cidrs: pods.into_iter().collect(),
+    });
     let snapshot = snapshot(yaml);
     for (name, listener) in read_all::<NodeListener>(&snapshot, &mapping, &mut report) {
         joiner.listener(&name, Some(&listener));

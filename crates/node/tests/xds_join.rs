@@ -17,7 +17,7 @@ use crowfly_node::model::{Health, Place, Protocol, ServiceName};
 use crowfly_node::services::{ServiceEvent, Services};
 use crowfly_node::xds::{
     Chain, ChainProtocol, ClusterShare, EndpointsFrom, Joiner, NodeCluster, NodeEndpoint,
-    NodeEndpoints, NodeListener, Share, TrafficPolicy,
+    NodeEndpoints, NodeListener, Pods, Share, TrafficPolicy,
 };
 use crowfly_source::{Event, Status};
 use golden::table;
@@ -386,6 +386,30 @@ fn served() -> (World, Agent) {
 
 const ONE: &str = "10.96.0.1:80/TCP default/web\n  -> 10.244.0.1:80 weight 1\n";
 const TWO: &str = "10.96.0.1:80/TCP default/web\n  -> 10.244.0.2:80 weight 1\n";
+
+/// N-51: the ranges of this node's pods may be told at any time. Endpoints inside are on this node from then on.
+#[test]
+fn pods_of_this_node_are_told_late() {
+    let (_, mut agent) = served();
+    let pods = |range: &str| Pods {
+        node: Some("here".into()),
+        cidrs: vec![range.parse().unwrap()],
+    };
+    for (range, expected) in [
+        ("10.244.0.0/24", Some("here")),
+        ("10.244.1.0/24", None),
+        ("10.244.0.1/32", Some("here")),
+    ] {
+        agent.joiner.pods(pods(range));
+        let events = agent.poll();
+        let [Event::Upsert(_, service)] = events.as_slice() else {
+            panic!("{range}: {events:?}");
+        };
+        assert_eq!(service.backends[0].node.as_deref(), expected, "{range}");
+        agent.joiner.pods(pods(range));
+        assert_eq!(agent.poll(), [], "nothing is new");
+    }
+}
 
 /// N-62: a listener that moves to a cluster whose endpoints are on their way goes on with the old ones.
 #[test]

@@ -15,6 +15,7 @@ use std::time::Duration;
 use crowfly_control::{Catalog, ConfigFile, ControlPlane, translate};
 use crowfly_model::ResourceType;
 use crowfly_model::bootstrap::{Bootstrap, ServerConfig, ServerFeature};
+use crowfly_node::kubernetes::NodeFacts;
 use crowfly_node::model::Place;
 use crowfly_node::services::{Change, Services};
 use crowfly_node::xds::{NodeCluster, NodeEndpoints, NodeListener, XdsOptions, XdsSource};
@@ -101,6 +102,46 @@ async fn serve(text: &str) -> ControlPlane {
     let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let plane = ControlPlane::with_snapshot(snapshot(text), anywhere, None);
     plane.await.unwrap()
+}
+
+/// N-51: the ranges of pods in the Node of Kubernetes decide which endpoints are on this node. They may come after the
+/// endpoints, and change.
+#[tokio::test]
+async fn ranges_of_the_node_reach_the_mapping() {
+    let text = "
+services:
+- name: web
+  cluster_ip: 10.96.0.1
+  internal_traffic_policy: Local
+  ports: [{ port: 80 }]
+  endpoints: [{ address: \"10.244.1.1:8080\" }, { address: \"10.244.2.1:8080\" }]
+";
+    let plane = serve(text).await;
+    let mut agent = Agent::new(plane.listen_addr(), Protocol::StateOfTheWorld);
+    let facts = tokio::sync::watch::Sender::new(NodeFacts::default());
+    agent.source.follow_node(facts.subscribe());
+    let table = |backend: &str| format!("10.96.0.1:80/TCP default/web\n  -> {backend}\n");
+    while !agent.table().starts_with(&table("EHOSTUNREACH")) {
+        agent.next().await;
+    }
+    for (range, backend) in [
+        ("10.244.1.0/24", "10.244.1.1:8080 weight 1"),
+        ("10.244.2.0/24", "10.244.2.1:8080 weight 1"),
+        ("10.244.3.0/24", "EHOSTUNREACH"),
+    ] {
+        facts.send_replace(NodeFacts {
+            place: Place {
+                node: Some("node-a".into()),
+                zone: None,
+            },
+            pod_cidrs: vec![range.parse().unwrap()],
+        });
+        let expected = table(backend);
+        while !agent.table().starts_with(&expected) {
+            agent.next().await;
+        }
+    }
+    plane.shutdown().await;
 }
 
 /// A service of the short form, with two endpoints of these weights.

@@ -125,7 +125,10 @@ impl Sources {
 fn servers(settings: &mut Settings) -> Result<Servers, NodeError> {
     let mut sources: Vec<(SourceName, Run)> = Vec::new();
     let kubernetes = mem::take(&mut settings.kubernetes);
-    if let Some(source) = kubernetes.source(&settings.place)? {
+    let needs_pods = settings.xds.is_on() && settings.pod_cidrs.is_empty();
+    let mut node = None;
+    if let Some(source) = kubernetes.source(&settings.place, needs_pods)? {
+        node = needs_pods.then(|| source.node_facts());
         let run: Run = Box::new(|rank, tell| Box::pin(source.run(rank, tell)));
         sources.push((SourceName::Kubernetes, run));
     }
@@ -135,7 +138,10 @@ fn servers(settings: &mut Settings) -> Result<Servers, NodeError> {
     }
     let xds = mem::take(&mut settings.xds);
     let mut server = None;
-    if let Some(source) = xds.source(&settings.place, &settings.pod_cidrs)? {
+    if let Some(mut source) = xds.source(&settings.place, &settings.pod_cidrs)? {
+        if let Some(node) = node {
+            source.follow_node(node);
+        }
         server = source.load_server();
         let run: Run = Box::new(|rank, tell| Box::pin(source.run(rank, tell)));
         sources.push((SourceName::Xds, run));

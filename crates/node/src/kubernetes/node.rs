@@ -1,11 +1,11 @@
 //! Reads the Node that the agent runs on.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1;
 
 use super::Refusal;
+use crate::cidr::{Cidr, CidrError};
 use crate::model::Place;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -15,9 +15,9 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 pub struct NodeFacts {
     /// Its name and zone.
     pub place: Place,
-    /// The ranges that the addresses of its pods are from: an address and the length of its prefix.
+    /// The ranges that the addresses of its pods are from.
     /// Backends of sources that know no nodes are local if they are in one of them.
-    pub pod_cidrs: Vec<(IpAddr, u8)>,
+    pub pod_cidrs: Vec<Cidr>,
 }
 
 /// Reads a Node.
@@ -37,11 +37,10 @@ pub fn read_node(object: &v1::Node) -> Result<NodeFacts, Refusal> {
     };
     let mut pod_cidrs = Vec::new();
     for (index, text) in cidrs.into_iter().enumerate() {
-        let cidr = cidr(text).ok_or_else(|| {
-            let reason = format!("expected a range such as 10.244.1.0/24, got {text:?}");
-            Refusal::new(&format!("spec.podCIDRs[{index}]"), reason)
-        })?;
-        pod_cidrs.push(cidr);
+        let cidr: Result<Cidr, CidrError> = text.parse();
+        pod_cidrs.push(cidr.map_err(|error| {
+            Refusal::new(&format!("spec.podCIDRs[{index}]"), error.to_string())
+        })?);
     }
     Ok(NodeFacts {
         place: Place {
@@ -50,14 +49,6 @@ pub fn read_node(object: &v1::Node) -> Result<NodeFacts, Refusal> {
         },
         pod_cidrs,
     })
-}
-
-fn cidr(text: &str) -> Option<(IpAddr, u8)> {
-    let (address, length) = text.split_once('/')?;
-    let address: IpAddr = address.parse().ok()?;
-    let length: u8 = length.parse().ok()?;
-    let longest = if address.is_ipv4() { 32 } else { 128 };
-    (length <= longest).then_some((address, length))
 }
 
 #[cfg(test)]
@@ -74,15 +65,14 @@ mod tests {
         let facts = read_node(&serde_json::from_value(node).unwrap()).unwrap();
         assert_eq!(facts.place.node.as_deref(), Some("n1"));
         assert_eq!(facts.place.zone.as_deref(), Some("a"));
-        let ranges = [("10.244.1.0", 24), ("fd00:1::", 64)];
-        let ranges = ranges.map(|(address, length)| (address.parse().unwrap(), length));
+        let ranges = ["10.244.1.0/24", "fd00:1::/64"].map(|range| range.parse().unwrap());
         assert_eq!(facts.pod_cidrs, ranges);
 
         let wrong = serde_json::json!({ "spec": { "podCIDR": "10.244.1.0/33" } });
         let error = read_node(&serde_json::from_value(wrong).unwrap()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "spec.podCIDRs[0]: expected a range such as 10.244.1.0/24, got \"10.244.1.0/33\""
+            "spec.podCIDRs[0]: expected a range of addresses such as 10.244.1.0/24, got \"10.244.1.0/33\""
         );
     }
 }

@@ -32,8 +32,10 @@ pub struct KubernetesOptions {
     /// The services to route: those whose label `service.kubernetes.io/service-proxy-name` is this.
     /// Without it, those without the label.
     pub service_proxy_name: Option<String>,
-    /// The Node that the agent runs on. If it is given, its zone is followed.
+    /// The Node that the agent runs on. If it is given, its zone and the ranges of its pods are followed.
     pub node_name: Option<String>,
+    /// The zone of the node, if it is a setting. Then the zone of the Node does not count.
+    pub zone: Option<Arc<str>>,
     /// Events that come within this time are told together. Those that are there already are told
     /// together in any case, so that it may be zero.
     pub batch: Duration,
@@ -162,13 +164,16 @@ impl KubernetesSource {
             Object::Valid(node) => read_node(&node).map_err(|refusal| refusal.to_string()),
             Object::Malformed(reason) => Err(reason.to_string()),
         };
-        let facts = match read {
+        let mut facts = match read {
             Ok(facts) => facts,
             Err(reason) => {
                 error!("Node {key} is refused: {reason}; its last good version stays");
                 return Err(Refused);
             }
         };
+        if self.options.zone.is_some() {
+            facts.place.zone.clone_from(&self.options.zone);
+        }
         if facts.place.zone.is_none() {
             warn!("Node {key} has no label topology.kubernetes.io/zone: no zone is preferred");
         }

@@ -21,8 +21,9 @@ use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::udp_proxy_c
 use envoy_types::pb::envoy::r#type::v3::hash_policy::PolicySpecifier;
 
 use super::address;
-use super::mapping::{Mapping, bits};
+use super::mapping::Mapping;
 use super::metadata;
+use crate::cidr::bits;
 
 /// The frontends of a filter chain: one for each address.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,7 +36,7 @@ pub struct NodeEndpoint {
     pub addresses: Vec<SocketAddr>,
     /// Its health.
     pub health: Health,
-    /// The node that it is on, if that is known.
+    /// The node that it is on, if the resource says it.
     pub node: Option<Arc<str>>,
     /// The locality that it is in.
     pub locality: LocalityId,
@@ -164,12 +164,8 @@ fn read_locality(
         let read = |(i, endpoint)| {
             v.index(i, |v| {
                 let endpoint = read_endpoint(endpoint, mapping, v)?;
-                let at = || {
-                    let mut addresses = endpoint.addresses.iter();
-                    addresses.find_map(|address| mapping.node_of(address.ip()).cloned())
-                };
                 Some(NodeEndpoint {
-                    node: endpoint.node.clone().or_else(|| node.clone()).or_else(at),
+                    node: endpoint.node.clone().or_else(|| node.clone()),
                     locality: locality.clone(),
                     priority: proto.priority,
                     ..endpoint

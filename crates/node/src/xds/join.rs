@@ -26,6 +26,7 @@ use super::chain::Chain;
 use super::cluster::{EndpointsFrom, NodeCluster};
 use super::endpoints::NodeEndpoints;
 use super::listener::NodeListener;
+use super::mapping::Pods;
 use crate::model::{Service, ServiceName};
 use crate::services::ServiceEvent;
 use ports::Port;
@@ -50,6 +51,7 @@ pub struct Joiner {
     /// The entries that were told, by the service that they are of.
     told: BTreeMap<ServiceName, BTreeMap<ServiceName, Arc<Service>>>,
     problems: BTreeMap<IpAddr, BTreeSet<String>>,
+    pods: Pods,
     /// Addresses that have to be looked at again.
     due: BTreeSet<IpAddr>,
     /// Endpoints that may have to be asked for, or not any more.
@@ -85,6 +87,14 @@ pub struct Joined {
 }
 
 impl Joiner {
+    /// Takes note of the pods on this node.
+    pub fn pods(&mut self, pods: Pods) {
+        if self.pods != pods {
+            self.pods = pods;
+            self.due.extend(self.claims.keys());
+        }
+    }
+
     /// Takes a listener; `None` if it does not exist.
     pub fn listener(&mut self, name: &Arc<str>, listener: Option<&NodeListener>) {
         let mut chains = ByAddress::new();

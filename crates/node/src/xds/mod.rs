@@ -30,6 +30,6 @@ pub use cluster::{EndpointsFrom, NodeCluster};
 pub use endpoints::{NodeEndpoint, NodeEndpoints, Share};
 pub use join::{Joined, Joiner};
 pub use listener::NodeListener;
-pub use mapping::{Cidr, CidrError, METADATA_NAMESPACE, Mapping};
+pub use mapping::{METADATA_NAMESPACE, Mapping, Pods};
 pub use source::{XdsOptions, XdsSource, XdsSourceError};
 pub use traffic_policy::TrafficPolicy;

@@ -7,14 +7,15 @@ use crowfly_model::ResourceType;
 use crowfly_model::bootstrap::{Bootstrap, BootstrapError, Node, ServerBuilder, ServerConfig};
 use crowfly_xds::{Changed, Key, Kind, ReadingError, ResourceError, TroubleReason};
 use thiserror::Error;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::{debug, warn};
 
 use super::cluster::NodeCluster;
 use super::endpoints::NodeEndpoints;
 use super::join::Joiner;
 use super::listener::NodeListener;
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Pods};
+use crate::kubernetes::NodeFacts;
 use crate::loads::LoadServer;
 use crate::serve::Told;
 use crate::services::ServiceEvent;
@@ -28,6 +29,8 @@ pub struct XdsOptions {
     bootstrap: Arc<Bootstrap>,
     /// The settings of the mapping.
     pub mapping: Mapping,
+    /// The pods on this node.
+    pub pods: Pods,
 }
 
 impl XdsOptions {
@@ -44,6 +47,7 @@ impl XdsOptions {
         Self {
             bootstrap: Arc::new(bootstrap),
             mapping: Mapping::default(),
+            pods: Pods::default(),
         }
     }
 
@@ -75,6 +79,13 @@ impl XdsOptions {
         self
     }
 
+    /// Sets the pods on this node.
+    #[must_use]
+    pub fn pods(mut self, pods: Pods) -> Self {
+        self.pods = pods;
+        self
+    }
+
     /// The bootstrap, with the node as servers see it.
     pub fn bootstrap(&self) -> &Arc<Bootstrap> {
         &self.bootstrap
@@ -88,6 +99,8 @@ pub struct XdsSource {
     bootstrap: Arc<Bootstrap>,
     subscriber: Subscriber,
     joiner: Joiner,
+    /// The facts about this node that Kubernetes knows.
+    node: Option<watch::Receiver<NodeFacts>>,
     /// Resources that were refused and not told yet.
     refused: u64,
 }
@@ -110,7 +123,13 @@ impl XdsSource {
     /// # Errors
     /// The credentials of a server cannot be used.
     pub fn new(options: XdsOptions) -> Result<Self, XdsSourceError> {
-        let XdsOptions { bootstrap, mapping } = options;
+        let XdsOptions {
+            bootstrap,
+            mapping,
+            pods,
+        } = options;
+        let mut joiner = Joiner::default();
+        joiner.pods(pods);
         let mapping = Arc::new(mapping);
         let client = XdsClient::builder(Arc::clone(&bootstrap))
             .target(USER_AGENT)
@@ -125,7 +144,8 @@ impl XdsSource {
             client,
             bootstrap,
             subscriber,
-            joiner: Joiner::default(),
+            joiner,
+            node: None,
             refused: 0,
         })
     }
@@ -147,6 +167,11 @@ impl XdsSource {
         Some(LoadServer { client, server })
     }
 
+    /// Follows the pods of this node as Kubernetes knows them, instead of those that are a setting.
+    pub fn follow_node(&mut self, facts: watch::Receiver<NodeFacts>) {
+        self.node = Some(facts);
+    }
+
     /// Tells the agent what the server has, until one of both is gone.
     pub async fn run(mut self, rank: usize, told: mpsc::Sender<Told>) {
         while let Some(events) = self.next().await {
@@ -164,8 +189,13 @@ impl XdsSource {
     /// Takes the next changes of the server, and returns what follows from them. `None` once the client is
     /// gone. Cancel-safe.
     pub async fn next(&mut self) -> Option<Vec<ServiceEvent>> {
-        let batch = self.subscriber.next().await?;
-        Some(self.take(&batch))
+        tokio::select! {
+            batch = self.subscriber.next() => Some(self.take(&batch?)),
+            pods = told(&mut self.node) => {
+                self.joiner.pods(pods);
+                Some(self.join())
+            }
+        }
     }
 
     fn take(&mut self, batch: &Batch) -> Vec<ServiceEvent> {
@@ -190,6 +220,12 @@ impl XdsSource {
         } else if is_heard(batch) {
             events = self.joiner.reach(None);
         }
+        events.extend(self.join());
+        events
+    }
+
+    /// Works out what follows, and asks for the endpoints that are needed now.
+    fn join(&mut self) -> Vec<ServiceEvent> {
         let joined = self.joiner.poll();
         for name in &joined.watch {
             let watched = self.subscriber.watch(Key::of::<NodeEndpoints>(name));
@@ -203,8 +239,7 @@ impl XdsSource {
         for problem in &joined.problems {
             warn!("{problem}");
         }
-        events.extend(joined.events);
-        events
+        joined.events
     }
 
     fn update(&mut self, update: &Update) {
@@ -230,6 +265,20 @@ impl XdsSource {
             },
         }
     }
+}
+
+/// Waits until Kubernetes says other pods of this node. It waits for ever if nobody says any.
+async fn told(node: &mut Option<watch::Receiver<NodeFacts>>) -> Pods {
+    if let Some(facts) = node
+        && facts.changed().await.is_ok()
+    {
+        let NodeFacts { place, pod_cidrs } = facts.borrow_and_update().clone();
+        return Pods {
+            node: place.node,
+            cidrs: pod_cidrs,
+        };
+    }
+    std::future::pending().await
 }
 
 /// True if a batch is the work of a server that can be reached. After a reconnect, a server sends only what changed,

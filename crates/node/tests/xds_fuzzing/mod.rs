@@ -59,11 +59,7 @@ pub(crate) fn play(bytes: &[u8]) {
 fn read<R: ResourceType<Context = Mapping, Parsed = R> + Debug + PartialEq>(
     bytes: &[u8],
 ) -> Option<R> {
-    let mapping = Mapping {
-        node: Some("here".into()),
-        pod_cidrs: Vec::from_iter("10.0.0.0/8".parse()),
-        ..Mapping::default()
-    };
+    let mapping = Mapping::default();
     let Decoded { name, value } = R::parse(bytes, &mapping);
     let again = R::parse(bytes, &mapping);
     assert_eq!((&name, &value), (&again.name, &again.value));

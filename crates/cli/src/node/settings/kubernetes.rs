@@ -147,10 +147,11 @@ impl KubernetesSettings {
         self
     }
 
-    /// The source, if one is wanted.
+    /// The source, if one is wanted. Another source may need the ranges of this node's pods.
     pub(in super::super) fn source(
         self,
         place: &Place,
+        needs_pods: bool,
     ) -> Result<Option<KubernetesSource>, NodeError> {
         if self == Self::default() || self.enabled == Some(false) {
             return Ok(None);
@@ -167,11 +168,12 @@ impl KubernetesSettings {
                 client_key: self.key,
             },
             service_proxy_name: self.service_proxy_name,
-            // A zone that is a setting counts more than that of the Node.
-            node_name: match &place.zone {
-                None => place.node.as_deref().map(str::to_owned),
-                Some(_) => None,
+            // The Node is asked for only if it has something to say, because that needs a right.
+            node_name: match place.zone.is_none() || needs_pods {
+                true => place.node.as_deref().map(str::to_owned),
+                false => None,
             },
+            zone: place.zone.clone(),
             batch: self.batch.map(|batch| batch.0).unwrap_or_default(),
             watch: WatchOptions {
                 streaming_lists: self.streaming_lists.unwrap_or(defaults.streaming_lists),

@@ -15,7 +15,7 @@ mod xds;
 
 use std::path::Path;
 
-use crowfly_node::{file::Section, model::Place, xds::Cidr};
+use crowfly_node::{cidr::Cidr, file::Section, model::Place};
 use crowfly_source::yaml::{ConfigError, Problem};
 use serde::Deserialize;
 

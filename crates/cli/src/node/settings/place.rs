@@ -1,7 +1,7 @@
 //! The section `node`: the place of the machine.
 
 use clap::Args;
-use crowfly_node::{model::Place, xds::Cidr};
+use crowfly_node::{cidr::Cidr, model::Place};
 use serde::Deserialize;
 
 use super::value::Parsed;

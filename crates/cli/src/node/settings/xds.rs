@@ -6,8 +6,9 @@ use clap::Args;
 use crowfly_model::bootstrap::{Bootstrap, ServerConfig, ServerFeature, TlsFiles};
 use crowfly_names::LocalityId;
 use crowfly_node::{
+    cidr::Cidr,
     model::Place,
-    xds::{Cidr, METADATA_NAMESPACE, Mapping, XdsOptions, XdsSource},
+    xds::{METADATA_NAMESPACE, Mapping, Pods, XdsOptions, XdsSource},
 };
 use serde::Deserialize;
 
@@ -121,24 +122,29 @@ impl XdsSettings {
         }
     }
 
+    /// True if the source is wanted.
+    pub(in super::super) fn is_on(&self) -> bool {
+        *self != Self::default()
+    }
+
     /// The source, if one is wanted.
     pub(in super::super) fn source(
         self,
         place: &Place,
         pod_cidrs: &[Cidr],
     ) -> Result<Option<XdsSource>, NodeError> {
-        if self == Self::default() {
+        if !self.is_on() {
             return Ok(None);
         }
         let wrong = |message: String| NodeError::Setting("xds", message);
         let namespace = self.metadata_namespace.as_deref();
-        let mapping = Mapping {
+        let mapping = Mapping::in_namespace(namespace.unwrap_or(METADATA_NAMESPACE));
+        let pods = Pods {
             node: place.node.clone(),
-            pod_cidrs: pod_cidrs.to_vec(),
-            ..Mapping::in_namespace(namespace.unwrap_or(METADATA_NAMESPACE))
+            cidrs: pod_cidrs.to_vec(),
         };
         let bootstrap = self.into_bootstrap(place).map_err(wrong)?;
-        let source = XdsSource::new(XdsOptions::new(bootstrap).mapping(mapping));
+        let source = XdsSource::new(XdsOptions::new(bootstrap).mapping(mapping).pods(pods));
         source.map(Some).map_err(|error| wrong(error.to_string()))
     }
 

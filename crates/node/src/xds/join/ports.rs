@@ -1,7 +1,7 @@
 //! The ports of an address: chains with the backends behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use crowfly_names::LocalityId;
@@ -11,7 +11,9 @@ use super::super::cluster::{EndpointsFrom, NodeCluster};
 use super::super::endpoints::NodeEndpoints;
 use super::super::weights;
 use super::{Joiner, Known};
-use crate::model::{DEFAULT_AFFINITY_TIMEOUT, Health, Policy, Protocol, ReportedAs, ServiceName};
+use crate::model::{
+    Addresses, DEFAULT_AFFINITY_TIMEOUT, Health, Policy, Protocol, ReportedAs, ServiceName,
+};
 use crate::select::Frontend;
 
 /// A port of an address.
@@ -41,7 +43,7 @@ pub(super) struct PortBackend {
 /// A backend but for its port. Two ports may share one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BackendAt {
-    pub(super) addresses: Vec<IpAddr>,
+    pub(super) addresses: Addresses,
     pub(super) node: Option<Arc<str>>,
     pub(super) locality: LocalityId,
     pub(super) health: u8,
@@ -255,16 +257,19 @@ impl Joiner {
         let mut known: BTreeMap<(BackendAt, u16), (usize, usize)> = BTreeMap::new();
         for ((nth, endpoint), weight) in endpoints.zip(weights) {
             // A backend has one port, so addresses with other ports are backends of their own.
-            let mut by_port: BTreeMap<u16, Vec<IpAddr>> = BTreeMap::new();
+            let mut by_port: BTreeMap<u16, Addresses> = BTreeMap::new();
             for address in &endpoint.addresses {
                 let addresses = by_port.entry(address.port()).or_default();
                 addresses.push(address.ip());
             }
             let health = HEALTHS.iter().position(|health| *health == endpoint.health);
+            let addresses: Addresses = endpoint.addresses.iter().map(SocketAddr::ip).collect();
+            let node = endpoint.node.as_ref();
+            let node = node.or_else(|| self.pods.node_of(&addresses));
             for (port, addresses) in by_port {
                 let mut at = BackendAt {
                     addresses,
-                    node: endpoint.node.clone(),
+                    node: node.cloned(),
                     locality: endpoint.locality.clone(),
                     health: health
                         .and_then(|it| u8::try_from(it).ok())
