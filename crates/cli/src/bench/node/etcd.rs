@@ -34,12 +34,17 @@ impl Etcd {
     /// is no such program.
     pub(super) async fn start(rig: &Rig, program: &Path) -> Result<Option<Self>, BenchError> {
         let failed = |error: String| BenchError::Etcd(format!("{}: {error}", program.display()));
-        let url = free_address().map(|address| format!("http://{address}"));
-        let url = url.map_err(|error| failed(error.to_string()))?;
+        let address = free_address().map_err(|error| failed(error.to_string()))?;
+        let url = format!("http://{address}");
         let process = Command::new(program)
             .env_clear()
             .arg("--data-dir")
-            .arg(rig.sandbox.folder().join("etcd"))
+            // An etcd that was ended may hold its data for a moment.
+            .arg(
+                rig.sandbox
+                    .folder()
+                    .join(format!("etcd-{}", address.port())),
+            )
             .arg(format!("--listen-client-urls={url}"))
             .arg(format!("--advertise-client-urls={url}"))
             .arg("--listen-peer-urls=http://127.0.0.1:0")

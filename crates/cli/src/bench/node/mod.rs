@@ -5,6 +5,8 @@
 //! second. Ratios are of samples in the same round.
 
 mod etcd;
+mod kube;
+mod memory;
 mod nft;
 mod programming;
 mod reaction;
@@ -19,7 +21,8 @@ use clap::Args;
 
 use super::BenchError;
 use crate::{output, peer::Order, sandbox, signal::Termination};
-use programming::{Memory, Programming};
+use memory::Memory;
+use programming::Programming;
 use reaction::Reactions;
 use report::{Machine, Report};
 use rig::Rig;
@@ -186,7 +189,8 @@ async fn measure(plan: &Plan, is_quiet: bool) -> Result<Report, BenchError> {
     let programming = Programming::measure(&mut rig, &shape, plan.repeats).await?;
     say("changes at the sources ...".to_owned());
     let reactions = Reactions::measure(&mut rig, 2 * plan.repeats, plan.etcd.as_deref()).await?;
-    let memory = Memory::measure(&mut rig, &plan.most(10)).await?;
+    say("memory ...".to_owned());
+    let memory = Memory::measure(&mut rig, &plan.most(10), plan.etcd.as_deref()).await?;
     let mut report = Report {
         machine,
         goals: Vec::new(),

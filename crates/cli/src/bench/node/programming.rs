@@ -1,11 +1,11 @@
-//! The time that programming takes, and the memory that many services need.
+//! The time that programming takes.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use crowfly_node::{
     agent::Agent,
     file,
-    maps::ebpf::{self, Capacity, EbpfMaps, Settings},
+    maps::ebpf::{Capacity, EbpfMaps, Settings},
     model,
     services::{ServiceEvent, Services},
 };
@@ -41,17 +41,6 @@ pub(super) struct Programming {
     pub(super) change_p99_us: f64,
     /// `nft -f` of such a change, median.
     pub(super) nft_change_ms: f64,
-}
-
-/// The memory of an agent, and of its maps in the kernel.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Memory {
-    pub(super) services: u32,
-    pub(super) backends_each: u32,
-    pub(super) agent_mb: f64,
-    pub(super) agent_peak_mb: f64,
-    pub(super) maps_mb: f64,
-    pub(super) maps: BTreeMap<&'static str, u64>,
 }
 
 impl Programming {
@@ -140,35 +129,6 @@ fn change_some(agent: &mut Agent<EbpfMaps>, shape: &Shape) -> Result<Vec<f64>, B
         }
     }
     Ok(times)
-}
-
-impl Memory {
-    pub(super) async fn measure(rig: &mut Rig, shape: &Shape) -> Result<Self, BenchError> {
-        rig.route(shape).await?;
-        let agent = rig.agent().unwrap_or_default();
-        let status = fs::read_to_string(format!("/proc/{agent}/status"));
-        let status = status.map_err(BenchError::Config)?;
-        let maps = ebpf::memory(&rig.sandbox.pins()).map_err(BenchError::Config)?;
-        let total: u64 = maps.iter().map(|(_, bytes)| bytes).sum();
-        rig.stop_agent().await?;
-        Ok(Self {
-            services: shape.services,
-            backends_each: shape.backends,
-            agent_mb: field(&status, "VmRSS:") / 1e3,
-            agent_peak_mb: field(&status, "VmHWM:") / 1e3,
-            maps_mb: total as f64 / 1e6,
-            maps: maps.into_iter().collect(),
-        })
-    }
-}
-
-/// A number of kilobytes in `/proc/PID/status`.
-fn field(status: &str, name: &str) -> f64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    let number: f64 = number.and_then(|number| number.parse().ok()).unwrap_or(0.0);
-    // The kernel means 1,024 bytes.
-    number * 1.024
 }
 
 pub(super) fn millis(duration: Duration) -> f64 {

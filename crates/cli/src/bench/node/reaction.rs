@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::{
     BenchError,
     etcd::Etcd,
+    kube::ApiServer,
     programming::millis,
     rig::{Rig, Way},
     shape::{self, BACKEND_PORT, CLUSTER, FRONTEND_PORT, Shape},
@@ -53,8 +54,7 @@ pub(super) struct Reactions {
 }
 
 impl Reactions {
-    /// Measures every source that can be had: etcd is a program that may be missing, and an API server
-    /// of Kubernetes needs a cluster.
+    /// Measures every source that can be had: etcd is a program that may be missing.
     pub(super) async fn measure(
         rig: &mut Rig,
         rounds: usize,
@@ -75,10 +75,7 @@ impl Reactions {
                 reason: "there is no program etcd".to_owned(),
             }),
         }
-        all.left_out.push(LeftOut {
-            source: "kubernetes",
-            reason: "this program has no API server".to_owned(),
-        });
+        all.measured.push(to_event(rig, rounds).await?);
         Ok(all)
     }
 }
@@ -89,6 +86,7 @@ impl Reaction {
         match self.source {
             "xds" => "an EDS push",
             "kvstore" => "an etcd put",
+            "kubernetes" => "an event of the API server",
             _ => "a changed file",
         }
     }
@@ -109,12 +107,13 @@ async fn to_file(rig: &mut Rig, rounds: usize) -> Result<Reaction, BenchError> {
 /// settles nor its translation is part of the time.
 async fn to_push(rig: &mut Rig, rounds: usize) -> Result<Reaction, BenchError> {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let plane = ControlPlane::with_snapshot(snapshot(u32::MAX, &[])?, listen, None).await;
+    let snapshot_of = |changed, backends: &[Ipv4Addr]| snapshot(&SHAPE, changed, backends);
+    let plane = ControlPlane::with_snapshot(snapshot_of(u32::MAX, &[])?, listen, None).await;
     let plane = plane.map_err(|error| BenchError::Programmed(error.to_string()))?;
     let server = plane.listen_addr().to_string();
     rig.start_agent("--xds-server", server).await?;
     let reaction = react(rig, "xds", rounds, async |_, backends| {
-        let snapshot = snapshot(0, backends)?;
+        let snapshot = snapshot_of(0, backends)?;
         let begin = Instant::now();
         plane.set_snapshot(snapshot);
         Ok(begin)
@@ -125,10 +124,14 @@ async fn to_push(rig: &mut Rig, rounds: usize) -> Result<Reaction, BenchError> {
 }
 
 /// The services as resources, where one has other backends.
-fn snapshot(changed: u32, backends: &[Ipv4Addr]) -> Result<Snapshot, BenchError> {
+pub(super) fn snapshot(
+    shape: &Shape,
+    changed: u32,
+    backends: &[Ipv4Addr],
+) -> Result<Snapshot, BenchError> {
     let mut text = "services:\n".to_owned();
-    for service in 0..SHAPE.services {
-        let own = SHAPE.backends_of(service);
+    for service in 0..shape.services {
+        let own = shape.backends_of(service);
         let backends = if service == changed { backends } else { &own };
         text.push_str(&shape::mesh_entry(service, backends));
     }
@@ -141,14 +144,21 @@ fn snapshot(changed: u32, backends: &[Ipv4Addr]) -> Result<Snapshot, BenchError>
     snapshot.map_err(|errors| BenchError::Programmed(errors.to_string()))
 }
 
+/// The server is in this process, and speaks as an API server of Kubernetes does: a listing in pages, and a watch.
+async fn to_event(rig: &mut Rig, rounds: usize) -> Result<Reaction, BenchError> {
+    let server = ApiServer::start(&SHAPE).await?;
+    rig.start_agent("--kubernetes-server", &server.url).await?;
+    react(rig, "kubernetes", rounds, async |_, backends| {
+        let begin = Instant::now();
+        server.change(0, backends);
+        Ok(begin)
+    })
+    .await
+}
+
 /// The time begins before the key is sent, so it has etcd's own.
 async fn to_put(rig: &mut Rig, rounds: usize, mut etcd: Etcd) -> Result<Reaction, BenchError> {
-    let config = format!("cilium/cluster-config/{CLUSTER}");
-    etcd.put(&config, r#"{"id":1}"#).await?;
-    for service in 0..SHAPE.services {
-        let (key, value) = shape::mesh_key(service, &SHAPE.backends_of(service));
-        etcd.put(&key, &value).await?;
-    }
+    fill(&mut etcd, &SHAPE).await?;
     rig.start_agent("--kvstore-endpoints", &etcd.url).await?;
     react(rig, "kvstore", rounds, async |_, backends| {
         let (key, value) = shape::mesh_key(0, backends);
@@ -157,6 +167,16 @@ async fn to_put(rig: &mut Rig, rounds: usize, mut etcd: Etcd) -> Result<Reaction
         Ok(begin)
     })
     .await
+}
+
+/// Writes services, as a cluster of a ClusterMesh does.
+pub(super) async fn fill(etcd: &mut Etcd, shape: &Shape) -> Result<(), BenchError> {
+    for service in 0..shape.services {
+        let (key, value) = shape::mesh_key(service, &shape.backends_of(service));
+        etcd.put(&key, &value).await?;
+    }
+    let config = format!("cilium/cluster-config/{CLUSTER}");
+    etcd.put(&config, r#"{"id":1}"#).await
 }
 
 /// Changes the backends of a service over and over, while a client connects. `change` returns the time

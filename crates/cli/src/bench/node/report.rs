@@ -5,7 +5,8 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::{
-    programming::{Memory, Programming},
+    memory::{AgentMemory, Memory},
+    programming::Programming,
     reaction::{LeftOut, Reaction},
     rounds::{Compared, Side},
 };
@@ -90,10 +91,16 @@ impl Report {
             change,
             "ms",
         ));
-        let Memory {
-            agent_mb, maps_mb, ..
-        } = self.memory;
-        goals.push(Goal::new("memory of the agent", 100.0, agent_mb, "MB"));
+        for AgentMemory {
+            source,
+            resident_mb,
+            ..
+        } in &self.memory.agents
+        {
+            let name = format!("memory of the agent, source {source}");
+            goals.push(Goal::new(name, 100.0, *resident_mb, "MB"));
+        }
+        let maps_mb = self.memory.maps_mb;
         goals.push(Goal::new("memory of the maps", 100.0, maps_mb, "MB"));
         self.goals = goals;
     }
@@ -227,15 +234,24 @@ impl Report {
         let Memory {
             services,
             backends_each,
-            agent_mb,
-            agent_peak_mb,
+            agents,
             maps_mb,
             ..
         } = &self.memory;
+        let agents = agents.iter().map(|agent| {
+            let AgentMemory {
+                source,
+                resident_mb,
+                peak_mb,
+            } = agent;
+            format!("{source} {resident_mb:.0} MB (peak {peak_mb:.0} MB)")
+        });
+        let agents: Vec<_> = agents.collect();
         let _ = writeln!(
             text,
-            "memory at {services} services x {backends_each} backends: agent {agent_mb:.0} MB \
-             (peak {agent_peak_mb:.0} MB), maps in the kernel {maps_mb:.0} MB"
+            "memory at {services} services x {backends_each} backends: maps in the kernel {maps_mb:.0} MB; \
+             agent by source: {}",
+            agents.join(", ")
         );
     }
 
