@@ -1,6 +1,7 @@
 //! Kubernetes as a source, over HTTP, against an API server that fails as each test tells it to.
 //!
-//! With `CROWFLY_TEST_KUBECONFIG`, the life of a service is also played on that cluster, by `kubectl`.
+//! A real cluster does not fail on demand. What needs no failure is in `kubernetes_cluster.rs`, and runs against a real
+//! one as well.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,26 +10,19 @@
 )]
 
 mod golden;
+mod kubernetes_agent;
 
 use std::fs;
-use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crowfly_node::kubernetes::{KubernetesOptions, KubernetesSource};
-use crowfly_node::model::Place;
-use crowfly_node::serve::Told;
-use crowfly_node::services::Services;
 use crowfly_source::Status;
-use crowfly_source::kubernetes::{ApiServerOptions, WatchOptions};
+use crowfly_source::kubernetes::ApiServerOptions;
 use crowfly_testkit::{Ca, Fault, KubeApi};
-use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use serde_json::json;
+use tokio::time::Instant;
 
-use golden::table;
+use kubernetes_agent::{Agent, options, service, slice};
 
 const WEB: &str = "10.96.0.1:80/TCP shop/web\n  -> 10.244.0.1:8080 weight 1\n";
 
@@ -429,7 +423,7 @@ async fn the_zone_of_the_node_is_followed() {
         .await;
     let facts = agent.facts.borrow().clone();
     assert_eq!(facts.place.zone.as_deref(), Some("b"));
-    assert_eq!(facts.pod_cidrs, [("10.244.0.0".parse().unwrap(), 24)]);
+    assert_eq!(facts.pod_cidrs, ["10.244.0.0/24".parse().unwrap()]);
 }
 
 /// One object that is not what its kind should be is refused by name; the rest of its listing counts.
@@ -584,163 +578,6 @@ fn wrong_settings_are_named() {
     }
 }
 
-/// N-17, N-25: the life of a service on a real cluster. Without one, it says so.
-#[tokio::test]
-async fn a_real_cluster_tells_the_life_of_a_service() {
-    let Some(kubeconfig) = std::env::var_os("CROWFLY_TEST_KUBECONFIG") else {
-        eprintln!("left out: CROWFLY_TEST_KUBECONFIG names no kubeconfig of a cluster");
-        return;
-    };
-    let kubectl = Kubectl::new(kubeconfig.as_ref());
-    let mut options = KubernetesOptions::default();
-    options.server.kubeconfig = Some(kubeconfig.clone().into());
-    let mut agent = Agent::start(options);
-    agent
-        .until("the listing", |agent| agent.status() == Status::Synced)
-        .await;
-    let name = format!(" {}/web", kubectl.namespace);
-    let backend = "-> 10.244.255.7:8080";
-    let mut service = service("web", "");
-    service["spec"] = json!({ "ports": [{ "port": 80 }] });
-    kubectl.apply(service);
-    kubectl.apply(slice("web-1", "web", &["10.244.255.7"]));
-    agent
-        .until("the service", |agent| {
-            agent.table().contains(&name) && agent.table().contains(backend)
-        })
-        .await;
-    kubectl.run(&["delete", "service", "web"], None);
-    agent
-        .until("no service", |agent| !agent.table().contains(&name))
-        .await;
-}
-
-/// A namespace of a test's own on a real cluster, which goes with it.
-struct Kubectl<'a> {
-    kubeconfig: &'a Path,
-    namespace: String,
-}
-
-impl<'a> Kubectl<'a> {
-    fn new(kubeconfig: &'a Path) -> Self {
-        let kubectl = Self {
-            kubeconfig,
-            namespace: format!("crowfly-test-{}", std::process::id()),
-        };
-        kubectl.run(&["create", "namespace", &kubectl.namespace], None);
-        kubectl
-    }
-
-    fn apply(&self, mut object: Value) {
-        object["metadata"]["namespace"] = self.namespace.as_str().into();
-        self.run(&["apply", "-f", "-"], Some(&object.to_string()));
-    }
-
-    fn run(&self, arguments: &[&str], input: Option<&str>) {
-        let mut kubectl = Command::new("kubectl");
-        kubectl.arg("--kubeconfig").arg(self.kubeconfig);
-        kubectl
-            .args(["--namespace", &self.namespace])
-            .args(arguments);
-        let mut child = kubectl.stdin(Stdio::piped()).spawn().unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        stdin
-            .write_all(input.unwrap_or_default().as_bytes())
-            .unwrap();
-        drop(stdin);
-        assert!(child.wait().unwrap().success(), "kubectl {arguments:?}");
-    }
-}
-
-impl Drop for Kubectl<'_> {
-    fn drop(&mut self) {
-        let namespace = self.namespace.clone();
-        self.run(&["delete", "namespace", &namespace, "--wait=false"], None);
-    }
-}
-
-/// A running source, and the services that it has told.
-struct Agent {
-    services: Services,
-    told: mpsc::Receiver<Told>,
-    facts: tokio::sync::watch::Receiver<crowfly_node::kubernetes::NodeFacts>,
-    failures: Vec<String>,
-    task: JoinHandle<()>,
-}
-
-impl Agent {
-    fn start(options: KubernetesOptions) -> Self {
-        let source = KubernetesSource::new(options).unwrap();
-        let facts = source.node_facts();
-        let (sender, told) = mpsc::channel(16);
-        Self {
-            services: Services::new(vec!["kubernetes".into()], Place::default()),
-            told,
-            facts,
-            failures: Vec::new(),
-            task: tokio::spawn(source.run(0, sender)),
-        }
-    }
-
-    /// Takes messages until the services are as expected.
-    async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(30);
-        while !is_so(self) {
-            let left = end.saturating_duration_since(Instant::now());
-            let Ok(Some(told)) = timeout(left, self.told.recv()).await else {
-                panic!(
-                    "{what}: {} {:?} {:?}",
-                    self.table(),
-                    self.status(),
-                    self.failures
-                );
-            };
-            match told {
-                Told::Services(source, events) => {
-                    self.services.handle(source, events);
-                    if let Status::Failed(reason) = self.status() {
-                        self.failures.push(reason.to_string());
-                    }
-                }
-                Told::Place(place) => {
-                    self.services.move_to(place);
-                }
-                #[allow(unreachable_patterns, reason = "other sources say more")]
-                _ => {}
-            }
-        }
-    }
-
-    fn table(&self) -> String {
-        table(&self.services)
-    }
-
-    fn status(&self) -> Status {
-        let (_, status, _) = self.services.sources().next().unwrap();
-        status.clone()
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-fn options(api: &KubeApi) -> KubernetesOptions {
-    KubernetesOptions {
-        server: ApiServerOptions {
-            address: Some(api.url()),
-            ..ApiServerOptions::default()
-        },
-        watch: WatchOptions {
-            shortest_pause: Duration::from_millis(20),
-            ..WatchOptions::default()
-        },
-        ..KubernetesOptions::default()
-    }
-}
-
 fn watches(requests: &[String]) -> usize {
     let watches = requests
         .iter()
@@ -751,31 +588,4 @@ fn watches(requests: &[String]) -> usize {
 fn web(api: &KubeApi) {
     api.apply(&service("web", "10.96.0.1"));
     api.apply(&slice("web-1", "web", &["10.244.0.1"]));
-}
-
-fn service(name: &str, address: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": { "name": name, "namespace": "shop" },
-        "spec": { "clusterIPs": [address], "ports": [{ "port": 80 }] },
-    })
-}
-
-fn slice(name: &str, owner: &str, addresses: &[&str]) -> Value {
-    let endpoints = addresses
-        .iter()
-        .map(|address| json!({ "addresses": [address] }));
-    json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": name,
-            "namespace": "shop",
-            "labels": { "kubernetes.io/service-name": owner },
-        },
-        "addressType": "IPv4",
-        "ports": [{ "name": "", "port": 8080 }],
-        "endpoints": endpoints.collect::<Vec<_>>(),
-    })
 }
