@@ -97,14 +97,17 @@ impl CallCounter {
         }
     }
 
+    #[inline] // Every pick calls it, and `Picker` is compiled in the crate of its user.
     pub(crate) fn open(&self) -> u64 {
         self.open.load(Relaxed)
     }
 
+    #[inline]
     pub(crate) fn start(&self) {
         self.open.fetch_add(1, Relaxed);
     }
 
+    #[inline]
     pub(crate) fn finish(&self) {
         self.open.fetch_sub(1, Relaxed);
     }

@@ -164,15 +164,17 @@ impl<T> Choice<T> {
         loop {
             match choice {
                 Self::Fail(failure) => return Pick::Fail(failure.clone()),
-                Self::Gate(gate) => match gate.pass(cx) {
-                    Ok(child) => match &gate.sessions {
+                Self::Gate(gate) => {
+                    if let Some(dropped) = gate.refusal(cx) {
+                        return Pick::Drop(dropped);
+                    }
+                    match &gate.sessions {
                         Some(sessions) if cx.session().is_some() => {
-                            return child.pick_of_session(sessions, cx);
+                            return gate.child.pick_of_session(sessions, cx);
                         }
-                        _ => choice = child,
-                    },
-                    Err(dropped) => return Pick::Drop(dropped),
-                },
+                        _ => choice = &gate.child,
+                    }
+                }
                 Self::Leaf(leaf) => return leaf.pick(cx),
                 Self::Weighted(weighted) => choice = weighted.choose(cx.random()),
             }
@@ -275,23 +277,34 @@ impl<T> Gate<T> {
 
     /// Tries the drop categories one after the other, each with its own random number. The limit is
     /// soft: calls that start at the same moment may pass it together.
-    fn pass(&self, cx: &CallContext) -> Result<&Choice<T>, Dropped> {
+    ///
+    /// Inlined, because the answer is `None` for most calls, and a caller would read it from memory.
+    #[inline]
+    fn refusal(&self, cx: &CallContext) -> Option<Dropped> {
         for (index, drop) in self.cluster.drops.iter().enumerate() {
             if cx.random() % u64::from(DropCategory::ALL) < u64::from(drop.per_million) {
-                if let Some(drops) = &self.drops {
-                    drops.count_category(index);
-                }
-                return Err(self.dropped(DropCause::Category(drop.name.clone())));
+                return Some(self.drop_by_category(index, drop));
             }
         }
         let open = self.open.open();
-        if open >= u64::from(self.cluster.max_concurrent_requests) {
-            if let Some(drops) = &self.drops {
-                drops.count_uncategorized();
-            }
-            return Err(self.dropped(DropCause::Limit { open }));
+        let is_full = open >= u64::from(self.cluster.max_concurrent_requests);
+        is_full.then(|| self.drop_by_limit(open))
+    }
+
+    #[cold]
+    fn drop_by_category(&self, index: usize, category: &DropCategory) -> Dropped {
+        if let Some(drops) = &self.drops {
+            drops.count_category(index);
         }
-        Ok(&self.child)
+        self.dropped(DropCause::Category(category.name.clone()))
+    }
+
+    #[cold]
+    fn drop_by_limit(&self, open: u64) -> Dropped {
+        if let Some(drops) = &self.drops {
+            drops.count_uncategorized();
+        }
+        self.dropped(DropCause::Limit { open })
     }
 
     fn drops_all(&self) -> Option<Dropped> {

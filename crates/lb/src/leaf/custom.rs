@@ -76,6 +76,8 @@ pub(crate) struct Custom<T> {
 }
 
 impl<T> Custom<T> {
+    /// Not inlined, because picks of other policies would then save registers that only this one uses.
+    #[inline(never)]
     pub(super) fn pick(&self, cx: &CallContext<'_>) -> Pick<T> {
         let ready = ReadySet { view: &self.ready };
         match self.selector.pick(cx, ready) {

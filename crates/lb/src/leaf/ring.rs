@@ -75,6 +75,7 @@ impl Ring {
     }
 
     /// The endpoints from the first entry that is not before the hash, once round the ring.
+    #[inline] // Every pick calls it, and `Picker` is compiled in the crate of its user.
     pub(super) fn from(&self, hash: u64) -> impl Iterator<Item = usize> {
         let first = self.entries.partition_point(|(entry, _)| *entry < hash);
         let (before, after) = self.entries.split_at(first);

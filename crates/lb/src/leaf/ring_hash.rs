@@ -97,6 +97,8 @@ pub(crate) struct RingHash<T> {
 }
 
 impl<T> RingHash<T> {
+    /// Not inlined, because picks of other policies would then save registers that only this one uses.
+    #[inline(never)]
     pub(super) fn pick(&self, cx: &CallContext<'_>) -> Pick<T> {
         let hash = match &self.header {
             Some(header) => cx.hash_header(header),
@@ -112,7 +114,8 @@ impl<T> RingHash<T> {
     /// a call waits for the endpoint that its hash belongs to.
     fn pick_by(&self, hash: u64) -> Pick<T> {
         let mut slots = self.from(hash);
-        slots.find_map(Slot::pick).unwrap_or(Pick::Queue)
+        let slot = slots.find(|slot| !matches!(slot, Slot::Failing));
+        slot.map_or(Pick::Queue, Slot::pick)
     }
 
     /// A call that belongs nowhere goes to a READY endpoint, and makes at most one connect, and that

@@ -82,13 +82,12 @@ impl<T> Slot<T> {
         }
     }
 
-    /// The outcome of a pick that must use this endpoint; `None` if the endpoint is failing.
-    pub(super) fn pick(&self) -> Option<Pick<T>> {
+    /// The outcome of a pick that must use this endpoint. A call waits for an endpoint that is failing.
+    pub(super) fn pick(&self) -> Pick<T> {
         match self {
-            Self::Connecting => Some(Pick::Queue),
-            Self::Failing => None,
-            Self::Idle(wish) => Some(wish.wait()),
-            Self::Ready(endpoint) => Some(Pick::Ready(Call::start(endpoint))),
+            Self::Connecting | Self::Failing => Pick::Queue,
+            Self::Idle(wish) => wish.wait(),
+            Self::Ready(endpoint) => Pick::Ready(Call::start(endpoint)),
         }
     }
 
