@@ -153,6 +153,19 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses a number of bytes that is not zero: `65536`, `64KiB`, `4MiB`, `1GiB`.
+pub(crate) fn bytes(text: &str) -> Result<usize, String> {
+    const EXPECTED: &str = "expected a number of bytes such as 65536, 64KiB, 4MiB or 1GiB";
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+    let with_unit = |(unit, size)| text.strip_suffix(unit).map(|number| (number, size));
+    let (number, size) = units.into_iter().find_map(with_unit).unwrap_or((text, 1));
+    let number: usize = number.trim().parse().map_err(|_| EXPECTED.to_owned())?;
+    match number.checked_mul(size) {
+        None | Some(0) => Err(EXPECTED.to_owned()),
+        Some(bytes) => Ok(bytes),
+    }
+}
+
 /// Parses an address to listen on: `127.0.0.1:18000`, `localhost:18000`, or `:18000` for every IPv4
 /// address of this machine.
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
@@ -251,6 +264,19 @@ mod tests {
             positive_duration("0s"),
             Err("expected more than zero".to_owned())
         );
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        for (text, expected) in [("65536", 65_536), ("64KiB", 65_536), ("1 GiB", 1 << 30)] {
+            assert_eq!(bytes(text), Ok(expected));
+        }
+        for wrong in ["", "0", "-1", "4MB", "MiB", "99999999999999GiB"] {
+            assert!(
+                bytes(wrong).unwrap_err().contains("such as 65536"),
+                "{wrong}"
+            );
+        }
     }
 
     #[test]

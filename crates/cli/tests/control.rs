@@ -45,8 +45,9 @@ struct Control {
 impl Control {
     fn start(config: &Path, flags: &[&str]) -> Self {
         let mut process = tokio::process::Command::new(BINARY)
-            .args(["control", "--listen", "localhost:0", "--config"])
+            .args(["control", "--config"])
             .arg(config)
+            .env("CROWFLY_CONTROL_LISTEN", "localhost:0")
             .args(flags)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -102,6 +103,99 @@ async fn a_reload_that_takes_something_away_is_a_warning() {
     control.signal(Signal::TERM);
     let rest = control.stdout.next_line().await.unwrap();
     assert_eq!(rest, None, "there is no admin port");
+}
+
+/// L-01: an address that other machines can reach needs TLS or the operator's word. The error says how.
+#[tokio::test]
+async fn an_exposed_port_is_refused_unless_it_is_meant() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("mesh.yaml");
+    fs::write(&config, "services: [{ name: a }]").unwrap();
+    let path = config.to_str().unwrap();
+    for (flags, expected) in [
+        (
+            &["--listen", ":0", "--admin", "off"][..],
+            "ADS on 0.0.0.0:0 would be without TLS, and other machines can reach it: give it certificates with \
+             --tls-cert and --tls-key, listen on 127.0.0.1, or say that you want it with --insecure-listen",
+        ),
+        (
+            &["--listen", ANY, "--admin", "[::]:0"],
+            "the admin pages on [::]:0 would be without TLS",
+        ),
+        (
+            &["--listen", ANY, "--admin", "off", "--conformance", ":0"],
+            "the conformance adapter on 0.0.0.0:0 would be without TLS",
+        ),
+        (
+            &["--listen", ANY, "--tls-cert", "a.pem"],
+            "--tls-key <FILE>",
+        ),
+        (
+            &[
+                "--listen",
+                ":0",
+                "--admin",
+                "off",
+                "--tls-cert",
+                "no.pem",
+                "--tls-key",
+                "no.key",
+            ],
+            "no.pem",
+        ),
+    ] {
+        let output = crowfly(&[&["control", "--config", path][..], flags].concat()).await;
+        let said = text(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+    let flags = ["--listen", ":0", "--admin", "off", "--insecure-listen"];
+    let mut control = Control::start(&config, &flags);
+    assert!(control.listen_addr().await.ip().is_unspecified());
+}
+
+/// L-03: SIGHUP reads the certificates again.
+#[tokio::test]
+async fn certificates_are_read_again_on_sighup() {
+    let directory = tempfile::tempdir().unwrap();
+    let (config, certs) = (
+        directory.path().join("mesh.yaml"),
+        directory.path().join("certs"),
+    );
+    fs::write(&config, "services: [{ name: a }]").unwrap();
+    let made = crowfly(&[
+        "certs",
+        "--out",
+        certs.to_str().unwrap(),
+        "control",
+        "other",
+    ])
+    .await;
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let file = |name: &str| certs.join(name).to_str().unwrap().to_owned();
+    let (cert, key, ca) = (file("control.pem"), file("control.key"), file("ca.pem"));
+    let flags = [
+        "--admin",
+        "off",
+        "--tls-cert",
+        &cert,
+        "--tls-key",
+        &key,
+        "--tls-client-ca",
+        &ca,
+    ];
+    let mut control = Control::start(&config, &flags);
+    control.listen_addr().await;
+    fs::copy(file("other.key"), &key).unwrap();
+    control.signal(Signal::HUP);
+    let line = control.logged("cannot use the certificates").await;
+    assert!(
+        line.contains("WARN") && line.contains("control.pem"),
+        "{line}"
+    );
+    fs::copy(file("other.pem"), &cert).unwrap();
+    control.signal(Signal::HUP);
+    control.logged("certificates on disk have changed").await;
 }
 
 /// A client's error text is one log line, and the end of its stream is logged with the reason.

@@ -1,7 +1,17 @@
 //! How a stream ends.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc;
-use tonic::Status;
+use tokio::time::timeout;
+use tonic::{Code, Status};
+
+use crate::incoming::Peer;
+use crate::limits::{Beyond, Limit};
+
+/// The time that a client has to take the status of a stream that we end. It is less than the
+/// control plane takes to stop.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The side that ended a stream.
 pub(crate) enum End {
@@ -26,6 +36,11 @@ impl End {
         Self::Theirs("the control plane is gone".to_owned())
     }
 
+    /// The end that a client made by closing the stream.
+    pub(crate) fn closed() -> Self {
+        Self::Theirs("it closed the stream".to_owned())
+    }
+
     /// The reason, for the log.
     pub(crate) fn reason(&self) -> &str {
         match self {
@@ -34,12 +49,30 @@ impl End {
         }
     }
 
-    /// Tells the client, if the end is ours.
-    pub(crate) async fn tell<T>(self, responses: &mpsc::Sender<Result<T, Status>>) {
-        if let Self::Ours(status) = self {
-            // The client may have closed the stream.
-            responses.send(Err(status)).await.ok();
+    /// Tells the client, if the end is ours. A client that does not read cannot be told, and HTTP/2
+    /// would hold the stream for ever. So its connection is closed.
+    pub(crate) async fn tell<T>(self, responses: &mpsc::Sender<Result<T, Status>>, peer: &Peer) {
+        let Self::Ours(status) = self else { return };
+        // An error means that the client has closed the stream.
+        let told = timeout(PATIENCE, responses.send(Err(status))).await;
+        if told.is_err() {
+            peer.close();
         }
+    }
+}
+
+/// The limit that a message went beyond, and that was noticed before it was read; `None` if the
+/// message could not be read for another reason.
+pub(crate) fn too_large(status: &Status) -> Option<Beyond> {
+    match status.code() {
+        // This is what tonic and our decoders make of a message of too many bytes.
+        Code::OutOfRange => {
+            let text = status.message().to_owned();
+            Some(Beyond::new(Limit::RequestBytes, text))
+        }
+        // This may be what the account of the connection makes of it.
+        Code::ResourceExhausted => Beyond::of_status(status),
+        _ => None,
     }
 }
 

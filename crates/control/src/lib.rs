@@ -90,6 +90,7 @@
 //! fall back because it cannot connect.
 
 mod admin;
+mod admission;
 mod agents;
 mod aggregate;
 mod canonical;
@@ -98,6 +99,7 @@ mod changes;
 mod check;
 mod client_kind;
 pub mod clients;
+mod conduct;
 mod conformance;
 mod csds;
 mod descriptors;
@@ -108,16 +110,21 @@ mod ending;
 mod envoy;
 mod fallback;
 mod forms;
+mod incoming;
 mod inline;
+mod limits;
 pub mod loads;
 mod lrs;
 mod metrics;
+mod options;
+mod ports;
 mod raw;
 mod redact;
 mod references;
 mod seat;
 mod server;
 mod service;
+mod services;
 mod sources;
 mod store;
 mod targets;
@@ -129,12 +136,18 @@ pub use catalog::{Catalog, ConfigFile, DefinitionKey, DefinitionKind};
 pub use changes::Changes;
 pub use check::{Checked, ClientProblem, Counts, ForAgents, Severity, check, check_text};
 pub use descriptors::to_json;
-pub use server::{ControlPlane, DEFAULT_LOAD_REPORT_INTERVAL, Options, StartError};
+pub use limits::Limits;
+pub use options::{DEFAULT_LOAD_REPORT_INTERVAL, Options, StartError};
+pub use ports::Ports;
+pub use server::ControlPlane;
 pub use store::Reload;
 pub use translate::translate;
 pub use translator::{Translator, Work};
 
 pub use crowfly_source::yaml::{ConfigError, ConfigErrors, Position};
+
+/// The certificates of [`Ports`].
+pub use crowfly_tls as tls;
 
 /// The types of sources that [`Catalog`] and [`Translator`] take.
 pub use crowfly_source as source;

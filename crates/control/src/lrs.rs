@@ -15,15 +15,19 @@ use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Listener};
 use crowfly_xds::Snapshot;
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::LoadReportingService;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
+use prost::Message;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
+use crate::admission::{Admission, Admitted};
 use crate::clients::NodeView;
-use crate::ending::End;
+use crate::conduct::NODE_FACTOR;
+use crate::ending::{End, too_large};
+use crate::incoming::{Peer, Share};
+use crate::limits::{Beyond, Ticket};
 use crate::loads::{LoadStore, Loads, Pace, Report, Reporter, ReporterId, client_locality};
 use crate::seat::Seat;
 use crate::store::Store;
@@ -72,6 +76,7 @@ impl LoadBooks {
 pub(crate) struct Lrs {
     store: Arc<Store>,
     books: LoadBooks,
+    admission: Arc<Admission>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -79,45 +84,48 @@ impl Lrs {
     pub(crate) fn new(
         store: Arc<Store>,
         books: LoadBooks,
+        admission: Arc<Admission>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
             store,
             books,
+            admission,
             stopping,
         }
     }
-}
 
-type Responses = mpsc::Sender<Result<LoadStatsResponse, Status>>;
-
-#[tonic::async_trait]
-impl LoadReportingService for Lrs {
-    type StreamLoadStatsStream = ReceiverStream<Result<LoadStatsResponse, Status>>;
-
-    async fn stream_load_stats(
+    /// Serves a stream that was admitted.
+    fn serve(
         &self,
-        request: Request<Streaming<LoadStatsRequest>>,
-    ) -> Result<Response<Self::StreamLoadStatsStream>, Status> {
+        admitted: Admitted,
+        requests: Streaming<LoadStatsRequest>,
+    ) -> ReceiverStream<Result<LoadStatsResponse, Status>> {
         // The channel holds one response. A client that does not read is sent the newest one, later.
         let (responses, receiver) = mpsc::channel(1);
         let stream = Stream {
-            peer: request.remote_addr(),
             store: self.store.clone(),
             seat: Seat::new(&self.store),
             interval: self.books.interval.clone(),
             books: self.books.clone(),
             client: None,
             due: false,
+            held: admitted.peer.share(),
+            peer: admitted.peer,
+            _ticket: admitted.ticket,
         };
-        tokio::spawn(stream.run(request.into_inner(), responses, self.stopping.clone()));
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        tokio::spawn(stream.run(requests, responses, self.stopping.clone()));
+        ReceiverStream::new(receiver)
     }
 }
 
+type Responses = mpsc::Sender<Result<LoadStatsResponse, Status>>;
+
 /// Drives one stream.
 struct Stream {
-    peer: Option<std::net::SocketAddr>,
+    peer: Peer,
+    held: Share,
+    _ticket: Ticket,
     store: Arc<Store>,
     seat: Seat,
     interval: watch::Receiver<Duration>,
@@ -185,7 +193,7 @@ impl Stream {
             let (stream, node, reason) = (client.id, client.node.id.as_str(), end.reason());
             info!(stream, node, reason, "client reports no loads any more");
         }
-        end.tell(&responses).await;
+        end.tell(&responses, &self.peer).await;
     }
 
     fn handle(&mut self, mut request: LoadStatsRequest) -> Result<(), Status> {
@@ -206,30 +214,40 @@ impl Stream {
 
     /// The end after a message that could not be read.
     fn unread(&self, status: &Status) -> End {
-        // This is what tonic and our decoder make of a message over a limit. The client does not
-        // know of it.
-        if status.code() != Code::OutOfRange {
-            return End::broken(status);
+        match too_large(status) {
+            Some(beyond) => End::Ours(self.refused(&beyond)),
+            None => End::broken(status),
         }
+    }
+
+    /// The status of a client that went beyond a limit.
+    fn refused(&self, beyond: &Beyond) -> Status {
         self.books.lock().refused();
         let node = self.client.as_ref().map(|client| client.node.id.as_str());
-        warn!(peer = ?self.peer, node, "load report refused: {}", status.message());
-        End::Ours(Status::resource_exhausted(status.message()))
+        let node = node.unwrap_or_default();
+        self.peer.reached(beyond.limit, node);
+        let (peer, limit) = (self.peer.address(), beyond.limit.name());
+        warn!(%peer, node, limit, "load report refused: {}", beyond.text);
+        beyond.status()
     }
 
     fn introduce(&mut self, node: Option<Node>) -> Result<(), Status> {
         let refused = |problem: String| {
             self.books.lock().refused();
-            warn!(peer = ?self.peer, "load reports refused: {problem}");
+            warn!(peer = %self.peer.address(), "load reports refused: {problem}");
             Status::invalid_argument(problem)
         };
         let node = node.ok_or_else(|| {
             refused("node: must be set in the first message of a stream".to_owned())
         })?;
         let locality = client_locality(&node).map_err(|errors| refused(shortened(&errors)))?;
+        let within = self
+            .held
+            .set(node.encoded_len().saturating_mul(NODE_FACTOR));
+        within.map_err(|beyond| self.refused(&beyond))?;
         let shown = NodeView::new(&node);
         let reporter = Reporter {
-            peer: self.peer,
+            peer: Some(self.peer.address()),
             node: shown.id,
             cluster: shown.cluster,
             user_agent: shown.user_agent,

@@ -2,122 +2,55 @@
 //!
 //! It is the only module that knows all parts, and starts and stops them in order.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowfly_source::yaml::ConfigErrors;
+use crowfly_tls::ServerSource;
 use crowfly_xds::{Snapshot, StreamSettings};
-use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
-use tonic::server::NamedService;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::transport::server::{Router, TcpIncoming};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::admin::Admin;
+use crate::admission::Admission;
 use crate::clients::Clients;
 use crate::conformance::{Conformance, ConformanceServer};
-use crate::csds::{Csds, CsdsServer};
-use crate::descriptors;
-use crate::discovery::{Aggregated, Cds, Discovery, DiscoveryServer, Eds, Lds, Rds, Streams};
+use crate::csds::Csds;
+use crate::discovery::Streams;
+use crate::incoming::{Connection, Incoming};
 use crate::loads::Loads;
-use crate::lrs::{LoadBooks, Lrs, LrsServer};
+use crate::lrs::{LoadBooks, Lrs};
 use crate::metrics::Metrics;
+use crate::options::{DEFAULT_LOAD_REPORT_INTERVAL, Options, StartError};
+use crate::ports::Ports;
+use crate::services;
 use crate::sources::{Configuration, Reloader};
 use crate::store::{Desired, Reload, Store};
-
-/// The services of xDS. Their health is that of the control plane.
-const SERVICES: [&str; 7] = [
-    Aggregated::SERVICE,
-    Lds::SERVICE,
-    Rds::SERVICE,
-    Cds::SERVICE,
-    Eds::SERVICE,
-    <LrsServer as NamedService>::NAME,
-    <CsdsServer as NamedService>::NAME,
-];
 
 /// The time that clients have to close their streams when the control plane stops.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The interval of HTTP/2 keepalive pings. A connection that is lost without an error is noticed
-/// within twice this time.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-
-/// The time between two load reports of a client, if nothing else is set.
-pub const DEFAULT_LOAD_REPORT_INTERVAL: Duration = Duration::from_secs(10);
-
 /// The shortest time between two load reports: gRPC clients report no more often.
 const MIN_LOAD_REPORT_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The settings of a control plane.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// A file, or a directory of `*.yaml`, `*.yml` and `*.json` files.
-    pub config: PathBuf,
-    /// True if files without content are accepted. They are refused otherwise, because a file is
-    /// empty for a moment while it is rewritten.
-    pub allow_empty: bool,
-    /// True if resources that gRPC clients refuse are served. They are refused otherwise, because clients would go on
-    /// with what they have, or fail.
-    pub force: bool,
-    /// The address for ADS, load reports (LRS), the status of clients (CSDS), health and reflection. With port 0 the kernel chooses one.
-    pub listen: SocketAddr,
-    /// The address for the admin pages; `None` for no admin pages.
-    pub admin: Option<SocketAddr>,
-    /// The time between two load reports of a client, at least a second;
-    /// [`DEFAULT_LOAD_REPORT_INTERVAL`] if there is no reason for another.
-    pub load_report_interval: Duration,
-    /// The type URLs for which a first request without names asks for nothing. For other types it
-    /// asks for all resources, as Envoys do. gRPC clients never mean that.
-    pub named_only: BTreeSet<String>,
-}
-
-/// The reason why a control plane could not be started.
-#[derive(Debug, Error)]
-pub enum StartError {
-    /// The configuration cannot be used.
-    #[error(transparent)]
-    Config(#[from] ConfigErrors),
-    /// A port cannot be opened.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address that was asked for.
-        address: SocketAddr,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// The reflection service cannot be built.
-    #[error("cannot serve reflection: {0}")]
-    Reflection(#[from] tonic_reflection::server::Error),
-}
 
 /// A running control plane. Dropping it stops it at once; [`shutdown`](Self::shutdown) ends the
 /// streams of its clients first.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use crowfly_control::{ControlPlane, DEFAULT_LOAD_REPORT_INTERVAL, Options};
+/// use crowfly_control::{ControlPlane, Options, Ports};
 ///
-/// let plane = ControlPlane::start(Options {
-///     config: "control.yaml".into(),
-///     allow_empty: false,
-///     force: false,
-///     listen: "127.0.0.1:0".parse()?,
-///     admin: None,
-///     load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
-///     named_only: Default::default(),
-/// })
-/// .await?;
+/// let ports = Ports::new("127.0.0.1:0".parse()?);
+/// let plane = ControlPlane::start(Options::new("control.yaml", ports)).await?;
 /// println!("ADS on {}", plane.listen_addr());
 /// plane.shutdown().await;
 /// # Ok(())
@@ -129,7 +62,12 @@ pub struct ControlPlane {
     store: Arc<Store>,
     loads: LoadBooks,
     health: HealthReporter,
+    ports: Ports,
+    /// Asks for the certificates to be read again.
+    reread: Arc<Notify>,
     stopping: watch::Sender<bool>,
+    /// True if all connections are closed, even those of clients that do not let go.
+    closed: watch::Sender<bool>,
     load_report_interval: watch::Sender<Duration>,
     tasks: JoinSet<()>,
     reloads: JoinSet<()>,
@@ -148,7 +86,7 @@ impl ControlPlane {
         let settings = StreamSettings {
             named_only: options.named_only,
         };
-        let mut plane = Self::serve(desired, options.listen, options.admin, settings).await?;
+        let mut plane = Self::serve(desired, options.ports, settings).await?;
         plane.set_load_report_interval(options.load_report_interval);
         let (ask, asked) = mpsc::channel(1);
         plane.ask = Some(ask);
@@ -164,37 +102,72 @@ impl ControlPlane {
         listen: SocketAddr,
         admin: Option<SocketAddr>,
     ) -> Result<Self, StartError> {
-        Self::serve(snapshot.into(), listen, admin, StreamSettings::default()).await
+        let ports = Ports {
+            admin,
+            ..Ports::new(listen)
+        };
+        Self::with_ports(snapshot, ports).await
+    }
+
+    /// Serves `snapshot` on these ports, until [`set_snapshot`](Self::set_snapshot) gives it another
+    /// one.
+    ///
+    /// # Errors
+    /// If a port cannot be opened or would be insecure, or if the certificates cannot be used.
+    pub async fn with_ports(snapshot: Snapshot, ports: Ports) -> Result<Self, StartError> {
+        Self::serve(snapshot.into(), ports, StreamSettings::default()).await
     }
 
     async fn serve(
         desired: Desired,
-        listen: SocketAddr,
-        admin: Option<SocketAddr>,
+        ports: Ports,
         settings: StreamSettings,
     ) -> Result<Self, StartError> {
+        ports.check()?;
+        let tls = match &ports.tls {
+            Some(files) => Some(Arc::new(ServerSource::start(files.clone()).await?)),
+            None => None,
+        };
+        let limits = Arc::new(ports.limits.clone());
         let metrics = Metrics::default();
         let store = Arc::new(Store::new(desired, metrics.clone()));
         let clients = Clients::new(metrics.clone());
-        let (listener, listen) = bind(listen).await?;
+        let (listener, listen) = bind(ports.listen).await?;
+        let closed = watch::Sender::new(false);
         let stopping = watch::Sender::new(false);
         let mut tasks = JoinSet::new();
 
         let load_report_interval = watch::Sender::new(DEFAULT_LOAD_REPORT_INTERVAL);
         let loads = LoadBooks::new(store.clone(), load_report_interval.subscribe());
 
+        let admission = Admission::new(&limits);
         let streams = Streams::new(
             store.clone(),
             clients.clone(),
             settings,
+            Arc::clone(&admission),
             stopping.subscribe(),
         );
-        let lrs = Lrs::new(store.clone(), loads.clone(), stopping.subscribe());
+        let lrs = Lrs::new(
+            store.clone(),
+            loads.clone(),
+            admission,
+            stopping.subscribe(),
+        );
         let csds = Csds::new(clients.clone());
-        let (router, health) = router(streams, lrs, csds).await?;
-        tasks.spawn(serve_grpc(router, listener, stopping.subscribe()));
+        let (router, health) = services::router(streams, lrs, csds, &limits).await?;
+        let incoming = Incoming::new(
+            listener,
+            tls.clone(),
+            limits,
+            metrics.limits.clone(),
+            closed.subscribe(),
+        );
+        let (accepted, connections) = mpsc::channel(16);
+        tasks.spawn(incoming.run(accepted, stopping.subscribe()));
+        tasks.spawn(serve_grpc(router, connections, stopping.subscribe()));
         let mut admin_addr = None;
-        if let Some(address) = admin {
+        if let Some(address) = ports.admin {
             let (listener, address) = bind(address).await?;
             admin_addr = Some(address);
             let pages = Admin {
@@ -206,17 +179,24 @@ impl ControlPlane {
             tasks.spawn(serve_admin(pages, listener, stopping.subscribe()));
         }
         let admin = admin_addr.map(tracing::field::display);
-        info!(ads = %listen, admin, "control plane is up");
+        let (mut reloads, reread) = (JoinSet::new(), Arc::new(Notify::new()));
+        if let Some(tls) = tls.clone() {
+            reloads.spawn(reread_certificates(tls, Arc::clone(&reread)));
+        }
+        info!(ads = %listen, tls = tls.is_some(), admin, "control plane is up");
         Ok(Self {
             listen,
             admin: admin_addr,
             store,
             loads,
             health,
+            ports,
+            reread,
             stopping,
+            closed,
             load_report_interval,
             tasks,
-            reloads: JoinSet::new(),
+            reloads,
             ask: None,
         })
     }
@@ -256,9 +236,10 @@ impl ControlPlane {
         self.loads.view()
     }
 
-    /// Reads the configuration again, even if no change was seen. The outcome is logged, and sent
-    /// to [`reloads`](Self::reloads).
+    /// Reads the configuration and the certificates again, even if no change was seen. The outcome
+    /// is logged; that of the configuration is sent to [`reloads`](Self::reloads).
     pub fn reload(&self) {
+        self.reread.notify_one();
         if let Some(ask) = &self.ask {
             // A full queue already holds a request for a reload.
             ask.try_send(()).ok();
@@ -279,28 +260,28 @@ impl ControlPlane {
         &mut self,
         address: SocketAddr,
     ) -> Result<SocketAddr, StartError> {
+        self.ports
+            .check_plaintext("the conformance adapter", address)?;
         let (listener, address) = bind(address).await?;
         let adapter = Conformance::new(Arc::clone(&self.store));
         let router = Server::builder().add_service(ConformanceServer::new(adapter));
         let stopping = self.stopping.subscribe();
-        self.tasks.spawn(serve_grpc(router, listener, stopping));
+        self.tasks.spawn(serve_adapter(router, listener, stopping));
         info!(%address, "conformance adapter is up");
         Ok(address)
     }
 
     /// Ends every stream with UNAVAILABLE, so that clients connect to another server, and closes
-    /// the ports.
+    /// the ports. Connections of clients that do not let go within two seconds are closed.
     pub async fn shutdown(mut self) {
         self.reloads.abort_all();
-        for service in SERVICES {
-            let status = ServingStatus::NotServing;
-            self.health.set_service_status(service, status).await;
-        }
+        services::report(&self.health, ServingStatus::NotServing).await;
         self.stopping.send_replace(true);
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(GRACE, ended).await.is_err() {
-            info!("some clients did not let go in {GRACE:?}");
+            warn!("some clients did not let go in {GRACE:?}: their connections are closed");
         }
+        self.closed.send_replace(true);
     }
 }
 
@@ -329,53 +310,30 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartErr
     bound.await.map_err(failed)
 }
 
-async fn router(
-    streams: Streams,
-    lrs: Lrs,
-    csds: Csds,
-) -> Result<(Router, HealthReporter), StartError> {
-    let (reporter, health) = tonic_health::server::health_reporter();
-    for service in SERVICES {
-        let status = ServingStatus::Serving;
-        reporter.set_service_status(service, status).await;
-    }
-    let streams = Arc::new(streams);
-    let router = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE))
-        .add_service(DiscoveryServer::<Aggregated>::new(&streams))
-        .add_service(DiscoveryServer::<Lds>::new(&streams))
-        .add_service(DiscoveryServer::<Rds>::new(&streams))
-        .add_service(DiscoveryServer::<Cds>::new(&streams))
-        .add_service(DiscoveryServer::<Eds>::new(&streams))
-        .add_service(LrsServer::new(lrs))
-        .add_service(CsdsServer::new(csds))
-        .add_service(health)
-        .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?);
-    Ok((router, reporter))
-}
-
-/// The reflection service. It has all messages, so that a tool can show the contents of an `Any`.
-/// It lists only the services that are served.
-fn reflection() -> tonic_reflection::server::Builder<'static> {
-    let mut builder = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(descriptors::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .with_service_name("grpc.health.v1.Health")
-        .with_service_name("grpc.reflection.v1.ServerReflection")
-        .with_service_name("grpc.reflection.v1alpha.ServerReflection");
-    for service in SERVICES {
-        builder = builder.with_service_name(service);
-    }
-    builder
-}
-
-async fn serve_grpc(router: Router, listener: TcpListener, stopping: watch::Receiver<bool>) {
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+async fn serve_grpc(
+    router: Router,
+    connections: mpsc::Receiver<io::Result<Connection>>,
+    stopping: watch::Receiver<bool>,
+) {
+    let incoming = ReceiverStream::new(connections);
     let served = router.serve_with_incoming_shutdown(incoming, stopped(stopping));
     if let Err(error) = served.await {
         error!(%error, "serving gRPC");
+    }
+}
+
+async fn serve_adapter(router: Router, listener: TcpListener, stopping: watch::Receiver<bool>) {
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let served = router.serve_with_incoming_shutdown(incoming, stopped(stopping));
+    if let Err(error) = served.await {
+        error!(%error, "serving the conformance adapter");
+    }
+}
+
+async fn reread_certificates(tls: Arc<ServerSource>, asked: Arc<Notify>) {
+    loop {
+        asked.notified().await;
+        tls.read_again().await;
     }
 }
 

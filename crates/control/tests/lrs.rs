@@ -501,7 +501,8 @@ async fn a_report_of_endless_lists_is_not_decoded() {
     client.report(vec![shop]).await;
     let status = client.end().await;
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-    let told = "expected at most 250000 clusters, localities, metrics and categories";
+    let told =
+        "limit request_bytes: expected at most 250000 clusters, localities, metrics and categories";
     assert_eq!(status.message(), told);
     let loads = until(&plane, |loads| loads.reporters.is_empty()).await;
     assert_eq!(loads.refused_reports, 1);

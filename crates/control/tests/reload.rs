@@ -4,10 +4,9 @@
 
 mod support;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
-use crowfly_control::{ControlPlane, DEFAULT_LOAD_REPORT_INTERVAL, Options, Reload, StartError};
+use crowfly_control::{ControlPlane, Options, Ports, Reload, StartError};
 use support::{ENDPOINTS, any_port, get_json, service, soon};
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -17,15 +16,10 @@ async fn start(config: &Path) -> ControlPlane {
 }
 
 async fn try_start(config: &Path) -> Result<ControlPlane, StartError> {
-    ControlPlane::start(Options {
-        config: config.to_owned(),
-        allow_empty: false,
-        force: false,
-        listen: any_port(),
-        admin: Some(any_port()),
-        load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
-        named_only: BTreeSet::new(),
-    })
+    ControlPlane::start(Options::new(
+        config,
+        Ports::new(any_port()).admin(any_port()),
+    ))
     .await
 }
 
@@ -224,13 +218,8 @@ async fn empty_lists_that_are_written_out_are_applied_and_counted() {
 async fn empty_files_are_served_if_that_is_allowed() {
     let dir = dir_with("control.yaml", "");
     let options = Options {
-        config: dir.path().join("control.yaml"),
         allow_empty: true,
-        force: false,
-        listen: any_port(),
-        admin: None,
-        load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
-        named_only: BTreeSet::new(),
+        ..Options::new(dir.path().join("control.yaml"), Ports::new(any_port()))
     };
     let plane = ControlPlane::start(options).await.unwrap();
     assert_eq!(names(&plane), [""; 0]);
@@ -272,15 +261,7 @@ async fn a_bad_start_is_an_error() {
 async fn a_port_in_use_is_an_error() {
     let taken = tokio::net::TcpListener::bind(any_port()).await.unwrap();
     let dir = dir_with("control.yaml", "services: []");
-    let options = Options {
-        config: dir.path().to_owned(),
-        allow_empty: false,
-        force: false,
-        listen: taken.local_addr().unwrap(),
-        admin: None,
-        load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
-        named_only: BTreeSet::new(),
-    };
+    let options = Options::new(dir.path(), Ports::new(taken.local_addr().unwrap()));
     let error = ControlPlane::start(options).await.unwrap_err();
     assert!(matches!(error, StartError::Listen { .. }), "{error}");
 }

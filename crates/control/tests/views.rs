@@ -7,7 +7,7 @@ mod support;
 use std::collections::HashMap;
 use std::path::Path;
 
-use crowfly_control::{ControlPlane, DEFAULT_LOAD_REPORT_INTERVAL, Options};
+use crowfly_control::{ControlPlane, Options, Ports};
 use crowfly_model::Features;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::{Locality, Node};
@@ -30,15 +30,7 @@ const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfigurati
 const EXAMPLE: &str = include_str!("../../../examples/views.yaml");
 
 async fn start(config: &Path) -> ControlPlane {
-    let options = Options {
-        config: config.to_owned(),
-        allow_empty: false,
-        force: false,
-        listen: any_port(),
-        admin: Some(any_port()),
-        load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
-        named_only: std::collections::BTreeSet::new(),
-    };
+    let options = Options::new(config, Ports::new(any_port()).admin(any_port()));
     ControlPlane::start(options).await.unwrap()
 }
 

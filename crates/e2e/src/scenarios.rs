@@ -168,10 +168,10 @@ fn ids_in(comment: &str) -> impl Iterator<Item = &str> {
 
 /// `S1-02` for a client; `N-02` for the node agent; for the control plane `P-02`, a rule of the protocol, `H-02`,
 /// a scenario of the public suite, `V-02`, a view, `F-02`, the feedback of its clients, `E-02`, one of the list that
-/// every client runs, or `K-02`, a check of its configuration.
+/// every client runs, `K-02`, a check of its configuration, or `L-02`, a limit.
 fn is_id(word: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let prefixes = ["E-", "F-", "H-", "K-", "N-", "P-", "V-"];
+    let prefixes = ["E-", "F-", "H-", "K-", "L-", "N-", "P-", "V-"];
     if let Some(number) = prefixes.iter().find_map(|prefix| word.strip_prefix(prefix)) {
         return digits(number);
     }

@@ -3,6 +3,8 @@
 //!
 //! Each takes any bytes and must not panic.
 
+mod server;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,19 +18,21 @@ use crowfly_xds::{DataErrors, Ending, EndingKind, Protocol};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 use prost::Message;
 
+pub use self::server::{server, server_seed};
 use crate::Script;
 
 /// A fuzz target: its name, which is also the name of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every fuzz target.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("bootstrap", bootstrap),
     ("cluster", parser::<Cluster>),
     ("cluster_config", parser::<ClusterConfig>),
     ("endpoints", parser::<Endpoints>),
     ("listener", parser::<Listener>),
     ("routes", routes),
+    ("server", server),
     ("session", session),
     ("session_cookie", session_cookie),
     ("subject_alt_names", subject_alt_names),
@@ -165,19 +169,22 @@ pub fn session_seed(mode: u8, steps: &[SeedStep]) -> Vec<u8> {
     for step in steps {
         match step {
             SeedStep::Happen(step, argument) => bytes.extend([*step, *argument]),
-            SeedStep::Response(body) => {
-                // Padded with a field that no message here has, so that the length fits.
-                let mut body = body.clone();
-                while !body.len().is_multiple_of(16) {
-                    body.extend([0xf8, 0x7f, 0]);
-                }
-                let blocks = u8::try_from(body.len() / 16).expect("a small response");
-                bytes.extend([RESPONSE, blocks]);
-                bytes.extend(body);
-            }
+            SeedStep::Response(body) => push_body(&mut bytes, RESPONSE, body),
         }
     }
     bytes
+}
+
+/// Adds a step that has a message. It is padded with a field that no message here has, so that the
+/// length fits.
+fn push_body(bytes: &mut Vec<u8>, step: u8, body: &[u8]) {
+    let mut body = body.to_vec();
+    while !body.len().is_multiple_of(16) {
+        body.extend([0xf8, 0x7f, 0]);
+    }
+    let blocks = u8::try_from(body.len() / 16).expect("a small message");
+    bytes.extend([step, blocks]);
+    bytes.extend(body);
 }
 
 /// A step of [`session_seed`].

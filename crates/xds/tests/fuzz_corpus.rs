@@ -10,12 +10,13 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
+use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::builders::{
     ClusterBuilder, ClusterConfigBuilder, cluster, cluster_config, custom_policy, endpoint,
     endpoints, listener, no_sessions, routes, sessions, upstream_tls,
 };
-use crowfly_testkit::fuzzing::{SeedStep, TARGETS, session_seed};
+use crowfly_testkit::fuzzing::{SeedStep, TARGETS, server_seed, session_seed};
 use crowfly_testkit::{delta, garbled, removed, report, response, wrapped};
 use envoy_types::pb::envoy::config::cluster::v3::{
     self as pb, CircuitBreakers, LoadBalancingPolicy, circuit_breakers::Thresholds,
@@ -31,16 +32,18 @@ use envoy_types::pb::envoy::config::route::v3::{
 use envoy_types::pb::envoy::extensions::load_balancing_policies::round_robin::v3::RoundRobin;
 use envoy_types::pb::envoy::extensions::load_balancing_policies::wrr_locality::v3::WrrLocality;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use envoy_types::pb::envoy::r#type::matcher::v3::{
     RegexMatcher, StringMatcher, string_matcher::MatchPattern,
 };
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, Int64Range};
 use envoy_types::pb::google::protobuf::{Any, Duration, UInt32Value};
+use envoy_types::pb::google::rpc::Status;
 use envoy_types::util::pack_any;
 use prost::Message;
 use serde_json::json;
 
-/// Nothing in the corpus makes its target panic: neither as it is, nor, if it is a seed, cut short or with
+/// L-13: nothing in the corpus makes its target panic: neither as it is, nor, if it is a seed, cut short or with
 /// a bit turned over.
 #[test]
 fn corpus_makes_no_target_panic() {
@@ -141,6 +144,7 @@ fn seeds() -> Vec<Seed> {
     ];
     all.extend(clusters());
     all.extend(session_affinity());
+    all.extend(server_requests());
     all.extend([
         ("session", "state-of-the-world", state_of_the_world(0)),
         ("session", "failing", state_of_the_world(0b0110)),
@@ -148,6 +152,54 @@ fn seeds() -> Vec<Seed> {
         ("session", "delta-held", incremental(0b1000_0101)),
     ]);
     all
+}
+
+/// A client that asks, changes its mind, refuses, and answers what nobody sent.
+fn server_requests() -> [Seed; 2] {
+    let error_detail = || Some(Status::default());
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    let ask = |type_url: &str, nonce: &str, asked: &[&str]| DiscoveryRequest {
+        type_url: type_url.to_owned(),
+        response_nonce: nonce.to_owned(),
+        resource_names: names(asked),
+        ..DiscoveryRequest::default()
+    };
+    let sotw = [
+        ask(Cluster::TYPE_URL, "", &[]),
+        ask(Endpoints::TYPE_URL, "", &["a", "none"]),
+        ask(Cluster::TYPE_URL, "1", &["*", "b"]),
+        DiscoveryRequest {
+            error_detail: error_detail(),
+            ..ask(Endpoints::TYPE_URL, "2", &["b"])
+        },
+        ask(Endpoints::TYPE_URL, "9", &[]),
+    ];
+    let ask = |type_url: &str, nonce: &str, asked: &[&str], left: &[&str]| DeltaDiscoveryRequest {
+        type_url: type_url.to_owned(),
+        response_nonce: nonce.to_owned(),
+        resource_names_subscribe: names(asked),
+        resource_names_unsubscribe: names(left),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let delta = [
+        DeltaDiscoveryRequest {
+            initial_resource_versions: [("gone".to_owned(), "1".to_owned())].into(),
+            ..ask(Cluster::TYPE_URL, "", &["*"], &[])
+        },
+        ask(Endpoints::TYPE_URL, "", &["a", "none"], &[]),
+        ask(Cluster::TYPE_URL, "1", &["b"], &["*"]),
+        DeltaDiscoveryRequest {
+            error_detail: error_detail(),
+            ..ask(Endpoints::TYPE_URL, "2", &["*"], &["a"])
+        },
+        ask(Cluster::TYPE_URL, "9", &["*", "b"], &["b", "never"]),
+    ];
+    let sotw = sotw.map(|request| request.encode_to_vec());
+    let delta = delta.map(|request| request.encode_to_vec());
+    [
+        ("server", "state-of-the-world", server_seed(0, &sotw)),
+        ("server", "delta", server_seed(1, &delta)),
+    ]
 }
 
 /// The filter that keeps sessions, and its cookie.

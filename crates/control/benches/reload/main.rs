@@ -17,11 +17,10 @@
 mod fleet;
 mod stream;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use crowfly_control::{Catalog, ControlPlane, DEFAULT_LOAD_REPORT_INTERVAL, Options, translate};
+use crowfly_control::{Catalog, ControlPlane, Options, Ports, translate};
 
 use fleet::{Fleet, Layout};
 use stream::{Kind, Stream};
@@ -68,15 +67,7 @@ fn from_scratch(layout: Layout) {
 
 async fn from_file_to_stream(layout: Layout, kind: Kind) {
     let mut fleet = Fleet::new(SERVICES, layout);
-    let plane = ControlPlane::start(Options {
-        config: fleet.config(),
-        allow_empty: false,
-        force: false,
-        listen: any_port(),
-        admin: None,
-        load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
-        named_only: BTreeSet::new(),
-    });
+    let plane = ControlPlane::start(Options::new(fleet.config(), Ports::new(any_port())));
     let plane = plane.await.unwrap();
     let mut stream = Stream::open(plane.listen_addr(), kind, &fleet.names()).await;
     let mut reloads = plane.reloads();

@@ -21,19 +21,19 @@ mod tests;
 mod view;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crowfly_xds::ServerHalf;
 
+use crate::incoming::Peer;
 use crate::metrics::Metrics;
 pub(crate) use answers::Since;
 pub(crate) use open::{ClientHandle, Inspect, Talk};
 use open::{Head, OpenStream};
 pub(crate) use rows::{Clock, Row, RowRefusal};
 pub use view::{
-    ClientList, ClientView, NackView, NodeView, Protocol, ResourceView, State, TypeView,
+    ClientList, ClientView, LimitView, NackView, NodeView, Protocol, ResourceView, State, TypeView,
 };
 
 /// All open streams.
@@ -58,21 +58,22 @@ impl Clients {
     }
 
     /// Registers a new stream, which is removed when the handle is dropped.
-    pub(crate) fn open<H>(&self, protocol: Protocol, peer: Option<SocketAddr>) -> ClientHandle<H>
+    pub(crate) fn open<H>(&self, protocol: Protocol, peer: Peer) -> ClientHandle<H>
     where
         H: ServerHalf + Send + 'static,
     {
         self.metrics.stream_opened();
         let mut streams = self.lock();
         streams.opened += 1;
+        let id = streams.opened;
         let head = Head {
-            stream: streams.opened,
+            stream: id,
             protocol,
             peer,
             connected_at: SystemTime::now(),
         };
         let stream = Arc::new(OpenStream::new(head, self.metrics.clone()));
-        streams.open.insert(head.stream, stream.clone());
+        streams.open.insert(id, stream.clone());
         drop(streams);
         ClientHandle::new(self.clone(), stream)
     }

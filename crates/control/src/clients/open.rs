@@ -1,7 +1,6 @@
 //! One open stream: its task works on it, and pages look at it, each for a moment under its lock.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crowfly_xds::ServerHalf;
@@ -11,14 +10,16 @@ use super::ledger::Ledger;
 use super::rows::{self, Clock, Row};
 use super::view::{ClientView, NodeView, Protocol};
 use super::{Clients, unix};
+use crate::incoming::Peer;
+use crate::limits::Reached;
 use crate::metrics::Metrics;
 
 /// The part of a stream that never changes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) stream: u64,
     pub(crate) protocol: Protocol,
-    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) peer: Peer,
     pub(crate) connected_at: std::time::SystemTime,
 }
 
@@ -36,6 +37,7 @@ pub(crate) struct Talk<H> {
     /// The view that the client is served; `None` for the base.
     pub(crate) view: Option<Arc<str>>,
     pub(crate) ledger: Ledger,
+    pub(crate) reached: Reached,
 }
 
 impl<H> OpenStream<H> {
@@ -46,6 +48,7 @@ impl<H> OpenStream<H> {
                 half: None,
                 view: None,
                 ledger: Ledger::new(metrics),
+                reached: Reached::default(),
             }),
         }
     }
@@ -71,9 +74,8 @@ pub(crate) trait Inspect: fmt::Debug + Send + Sync {
 
 impl<H: ServerHalf + Send> Inspect for OpenStream<H> {
     fn scope(&self) -> String {
-        let Head { stream, peer, .. } = self.head;
-        let from = peer.map(|peer| format!(" from {peer}"));
-        format!("stream {stream}{}", from.unwrap_or_default())
+        let Head { stream, peer, .. } = &self.head;
+        format!("stream {stream} from {}", peer.address())
     }
 
     fn node(&self) -> Option<Node> {
@@ -93,11 +95,14 @@ impl<H: ServerHalf + Send> Inspect for OpenStream<H> {
         ClientView {
             stream: self.head.stream,
             protocol: self.head.protocol,
-            peer: self.head.peer,
+            peer: Some(self.head.peer.address()),
+            identity: self.head.peer.names().to_vec(),
             connected_at: unix(self.head.connected_at),
             node: talk.node().map(NodeView::new),
             view: talk.view.as_deref().map(str::to_owned),
             types: types.collect(),
+            slow_since: talk.reached.slow_since(),
+            limits_reached: talk.reached.view(),
             resources: None,
         }
     }

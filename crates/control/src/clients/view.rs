@@ -28,6 +28,9 @@ pub struct ClientView {
     pub protocol: Protocol,
     /// The address of the client.
     pub peer: Option<SocketAddr>,
+    /// The names in the certificate of the client; none without one.
+    #[serde(default)]
+    pub identity: Vec<String>,
     /// The time at which the stream was opened, in seconds since 1970.
     pub connected_at: u64,
     /// The identity of the client; `None` before its first request.
@@ -36,9 +39,24 @@ pub struct ClientView {
     pub view: Option<String>,
     /// The types that it asked for, by type URL.
     pub types: BTreeMap<String, TypeView>,
+    /// The time since which it does not take a response, in seconds since 1970; `None` if it does.
+    #[serde(default)]
+    pub slow_since: Option<u64>,
+    /// The limits that it has reached, by the name of the limit.
+    #[serde(default)]
+    pub limits_reached: BTreeMap<String, LimitView>,
     /// The resources that it wants; `None` unless one node was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Vec<ResourceView>>,
+}
+
+/// A limit that a client has reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitView {
+    /// The number of times.
+    pub times: u64,
+    /// The last time, in seconds since 1970.
+    pub last_at: u64,
 }
 
 /// The variant of xDS that a stream speaks.

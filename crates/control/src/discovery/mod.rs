@@ -19,11 +19,13 @@ use crowfly_xds::{DeltaSubscription, ServerHalf, StreamSettings, Subscription};
 use prost::Message;
 use tokio::sync::watch;
 use tonic::body::Body;
-use tonic::codegen::{Body as HttpBody, Service, StdError, http};
+use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
+use crate::admission::Admission;
 use crate::clients::{Clients, Protocol};
+use crate::incoming::Metered;
 use crate::seat::Seat;
 use crate::store::Store;
 use body::Responses;
@@ -83,6 +85,7 @@ pub(crate) struct Streams {
     store: Arc<Store>,
     clients: Clients,
     settings: Arc<StreamSettings>,
+    admission: Arc<Admission>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -91,39 +94,44 @@ impl Streams {
         store: Arc<Store>,
         clients: Clients,
         settings: StreamSettings,
+        admission: Arc<Admission>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
             store,
             clients,
             settings: Arc::new(settings),
+            admission,
             stopping,
         }
     }
 
     /// Serves a stream of one method, and returns the head and the body of its responses.
-    fn serve<H, B>(
+    fn serve<H>(
         &self,
         protocol: Protocol,
         only: Option<&'static str>,
-        request: http::Request<B>,
+        request: http::Request<Body>,
     ) -> http::Response<Body>
     where
         H: ServerHalf<Request: Message + Default> + Send + 'static,
-        B: HttpBody + Send + 'static,
-        B::Error: Into<StdError> + Send + 'static,
     {
         if let Err(status) = check_encoding(request.headers()) {
             return status.into_http();
         }
+        let admitted = match self.admission.admit(request.extensions()) {
+            Ok(admitted) => admitted,
+            Err(status) => return status.into_http(),
+        };
+        let most = admitted.peer.limits().request_bytes;
+        let metered = Metered::new(request.into_body(), admitted.peer.share());
         let decoder = RequestDecoder::<H::Request>::default();
-        let request = request.map(|body| Streaming::new_request(decoder, body, None, None));
-        let request = Request::from_http(request);
-        let client = self.clients.open::<H>(protocol, request.remote_addr());
+        let requests = Streaming::new_request(decoder, metered, None, Some(most));
+        let client = self.clients.open::<H>(protocol, admitted.peer.clone());
         let (responses, body) = Responses::channel();
-        let stream = Stream::<H>::new(client, Seat::new(&self.store), self.settings.clone(), only);
-        let stopping = self.stopping.clone();
-        tokio::spawn(stream.run(request.into_inner(), responses, stopping));
+        let seat = Seat::new(&self.store);
+        let stream = Stream::new(client, seat, self.settings.clone(), only, admitted);
+        tokio::spawn(stream.run(requests, responses, self.stopping.clone()));
         let mut response = http::Response::new(Body::new(body));
         let headers = response.headers_mut();
         headers.insert(http::header::CONTENT_TYPE, GRPC);
@@ -180,12 +188,7 @@ impl<D: Discovery> NamedService for DiscoveryServer<D> {
     const NAME: &'static str = D::SERVICE;
 }
 
-impl<D, B> Service<http::Request<B>> for DiscoveryServer<D>
-where
-    D: Discovery,
-    B: HttpBody + Send + 'static,
-    B::Error: Into<StdError> + Send + 'static,
-{
+impl<D: Discovery> Service<http::Request<Body>> for DiscoveryServer<D> {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Self::Response, Infallible>>;
@@ -194,14 +197,14 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let path = request.uri().path();
         let streams = &self.streams;
         let response = if path == D::STREAM {
             let protocol = Protocol::StateOfTheWorld;
-            streams.serve::<Subscription, B>(protocol, D::TYPE, request)
+            streams.serve::<Subscription>(protocol, D::TYPE, request)
         } else if path == D::DELTA {
-            streams.serve::<DeltaSubscription, B>(Protocol::Delta, D::TYPE, request)
+            streams.serve::<DeltaSubscription>(Protocol::Delta, D::TYPE, request)
         } else {
             Status::new(Code::Unimplemented, "no such method").into_http()
         };

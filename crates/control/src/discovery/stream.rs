@@ -3,16 +3,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use crowfly_xds::{RequestOutcome, Response, ServerHalf, StreamSettings};
 use envoy_types::pb::envoy::config::core::v3::Node;
+use prost::Message;
 use tokio::sync::watch;
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
-use crate::clients::{ClientHandle, Since, Talk};
-use crate::ending::End;
+use crate::admission::Admitted;
+use crate::clients::{ClientHandle, Since, Talk, unix};
+use crate::conduct::{Conduct, Slowness};
+use crate::ending::{End, too_large};
+use crate::limits::{Beyond, Limit, Ticket};
 use crate::seat::Seat;
 
 use super::body::Sender;
@@ -21,6 +25,12 @@ use super::body::Sender;
 /// ends the stream, and would be sent the same again.
 const USUAL_LIMIT: usize = 4 << 20;
 
+/// The most bytes of a type URL. It is kept for the life of a stream.
+const MAX_TYPE_URL: usize = 256;
+
+/// The most bytes that are kept of a client's reason for a refusal, and of a version that it names.
+const MAX_TEXT: usize = 4 << 10;
+
 /// One stream of a client.
 pub(super) struct Stream<H> {
     client: ClientHandle<H>,
@@ -28,24 +38,29 @@ pub(super) struct Stream<H> {
     settings: Arc<StreamSettings>,
     /// The only type that the client may ask for; `None` on ADS.
     only: Option<&'static str>,
+    conduct: Conduct,
+    _ticket: Ticket,
     /// True if the server half may have something to send.
     due: bool,
     /// The types of which a response was too large for most clients.
     too_large: BTreeSet<String>,
 }
 
-impl<H: ServerHalf> Stream<H> {
+impl<H: ServerHalf<Request: Message>> Stream<H> {
     pub(super) fn new(
         client: ClientHandle<H>,
         seat: Seat,
         settings: Arc<StreamSettings>,
         only: Option<&'static str>,
+        admitted: Admitted,
     ) -> Self {
         Self {
             client,
             seat,
             settings,
             only,
+            conduct: Conduct::new(admitted.peer, admitted.from),
+            _ticket: admitted.ticket,
             due: false,
             too_large: BTreeSet::new(),
         }
@@ -61,17 +76,19 @@ impl<H: ServerHalf> Stream<H> {
     ) {
         let end = loop {
             let timeout = self.next_timeout();
+            let paused = self.conduct.paused_until();
+            self.note_waiting();
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => {
                     break End::stopping();
                 }
-                request = requests.message() => match request {
+                request = requests.message(), if paused.is_none() => match request {
                     Ok(Some(request)) => if let Err(status) = self.handle(request) {
                         break End::Ours(status);
                     },
                     Ok(None) => break End::Theirs("it ended the stream".to_owned()),
-                    Err(status) => break End::broken(&status),
+                    Err(status) => break self.unread(&status),
                 },
                 changed = self.seat.changed() => match changed {
                     Ok(()) => self.refresh(),
@@ -82,13 +99,18 @@ impl<H: ServerHalf> Stream<H> {
                     Ok(permit) => if let Some(response) = self.next_response() {
                         permit.send(Ok(Box::new(response)));
                     },
-                    Err(_) => break End::Theirs("it closed the stream".to_owned()),
+                    Err(_) => break End::closed(),
+                },
+                () = until(paused), if paused.is_some() => self.conduct.read_on(),
+                () = responses.closed(), if paused.is_some() => break End::closed(),
+                () = until(self.conduct.slow_at()) => if let Err(status) = self.look_for_slowness() {
+                    break End::Ours(status);
                 },
             }
         };
         let (node, reason) = (self.node_id(), end.reason());
         info!(stream = self.client.id(), node, reason, "client gone");
-        end.tell(&responses).await;
+        end.tell(&responses, self.conduct.peer()).await;
     }
 
     /// The node id of the client; empty before its first request.
@@ -104,32 +126,114 @@ impl<H: ServerHalf> Stream<H> {
 
     fn handle(&mut self, mut request: H::Request) -> Result<(), Status> {
         self.check_type(H::type_of(&mut request))?;
+        let (bytes, now) = (request.encoded_len(), Instant::now());
         let mut talk = self.client.talk();
         if talk.half.is_none() {
             let node = H::node_in(&request);
             let snapshot = self.seat.snapshot(node);
             talk.half = Some(H::new(snapshot, Arc::clone(&self.settings)));
             talk.view = self.seat.view().cloned();
-            log_introduction(self.client.id(), node, talk.view.as_deref());
+            let identity = self.conduct.peer().names();
+            log_introduction(self.client.id(), node, identity, talk.view.as_deref());
         }
         let Talk { half, ledger, .. } = &mut *talk;
         let Some(half) = half else {
             return Ok(());
         };
-        let now = Instant::now();
         half.handle_time(now);
+        let had_node = half.node().is_some();
         let nonce = H::nonce_in(&request).to_owned();
-        let outcome = half.handle_request(request);
+        let outcome = bounded(half.handle_request(request));
+        if let Some(node) = half.node().filter(|_| !had_node) {
+            self.conduct.introduced(node.encoded_len());
+        }
+        let within = self.conduct.check_held(half.held());
+        let is_own = !half.was_answer_alone();
         ledger.received(&outcome, &nonce, half, now);
         drop(talk);
         self.log(&outcome);
+        within.map_err(|beyond| self.refused(&beyond))?;
+        if is_own && self.conduct.requested(bytes, now) {
+            self.reached(
+                Limit::RequestsPerSecond,
+                "it is read more slowly: too many requests",
+            );
+        }
         self.due = true;
         Ok(())
+    }
+
+    /// The end after a message that could not be read.
+    fn unread(&self, status: &Status) -> End {
+        match too_large(status) {
+            Some(beyond) => End::Ours(self.refused(&beyond)),
+            None => End::broken(status),
+        }
+    }
+
+    /// The status of a client that went beyond a limit.
+    fn refused(&self, beyond: &Beyond) -> Status {
+        self.reached(beyond.limit, &beyond.text);
+        beyond.status()
+    }
+
+    /// Names a client that reached a limit.
+    fn reached(&self, limit: Limit, reason: &str) {
+        let (node, peer) = (self.node_id(), self.conduct.peer());
+        peer.reached(limit, &node);
+        let mut talk = self.client.talk();
+        let is_new = talk
+            .reached
+            .note(limit, Instant::now(), unix(SystemTime::now()));
+        drop(talk);
+        if is_new {
+            let (stream, limit) = (self.client.id(), limit.name());
+            warn!(stream, node, peer = %peer.address(), limit, reason, "client at a limit");
+        }
+    }
+
+    /// Notes whether a response waits for the client.
+    fn note_waiting(&mut self) {
+        if self.conduct.set_waiting(self.due, Instant::now()) {
+            self.slow_no_more();
+        }
+    }
+
+    /// Names a client that does not take a response, and gives it up after a while.
+    fn look_for_slowness(&mut self) -> Result<(), Status> {
+        match self.conduct.slowness(Instant::now()) {
+            Slowness::None => Ok(()),
+            Slowness::Slow => {
+                let waited = self.conduct.peer().limits().slow_after;
+                self.client.talk().reached.set_slow_since(Some(
+                    unix(SystemTime::now()).saturating_sub(waited.as_secs()),
+                ));
+                let reason = format!("it has not taken a response for {waited:?}");
+                self.reached(Limit::SlowAfter, &reason);
+                Ok(())
+            }
+            Slowness::TooSlow => {
+                let waited = self.conduct.peer().limits().close_after;
+                let reason = format!("it has not taken a response for {waited:?}");
+                Err(self.refused(&Beyond::new(Limit::CloseAfter, reason)))
+            }
+        }
+    }
+
+    fn slow_no_more(&self) {
+        self.client.talk().reached.set_slow_since(None);
+        let (stream, node) = (self.client.id(), self.node_id());
+        info!(stream, node, "client reads again");
     }
 
     /// Checks the type of a request. On a service of one type it may be left out (xDS protocol:
     /// DiscoveryRequest).
     fn check_type(&self, type_url: &mut String) -> Result<(), Status> {
+        let length = type_url.len();
+        if length > MAX_TYPE_URL {
+            let message = format!("type_url: expected at most {MAX_TYPE_URL} bytes, got {length}");
+            return Err(Status::invalid_argument(message));
+        }
         match self.only {
             Some(only) if type_url.is_empty() => only.clone_into(type_url),
             Some(only) if type_url != only => {
@@ -147,7 +251,9 @@ impl<H: ServerHalf> Stream<H> {
     /// Takes the newest snapshot, in the view for this client.
     fn refresh(&mut self) {
         let mut talk = self.client.talk();
-        let Talk { half, view, ledger } = &mut *talk;
+        let Talk {
+            half, view, ledger, ..
+        } = &mut *talk;
         if let Some(half) = half {
             let snapshot = self.seat.snapshot(half.node());
             half.handle_snapshot(snapshot);
@@ -181,6 +287,9 @@ impl<H: ServerHalf> Stream<H> {
         let size = response.encoded_len();
         ledger.sent(&response, size, half, now);
         drop(talk);
+        if self.conduct.taken() {
+            self.slow_no_more();
+        }
         self.log_sent(&response, size);
         Some(response)
     }
@@ -220,10 +329,27 @@ impl<H: ServerHalf> Stream<H> {
     }
 }
 
-fn log_introduction(stream: u64, node: Option<&Node>, view: Option<&str>) {
+fn log_introduction(stream: u64, node: Option<&Node>, identity: &[String], view: Option<&str>) {
     let Some(node) = node else { return };
     let (agent, node) = (&node.user_agent_name, &node.id);
-    info!(stream, node, agent, view, "client");
+    let identity = (!identity.is_empty()).then(|| identity.join(", "));
+    info!(stream, node, agent, identity, view, "client");
+}
+
+/// The meaning of a request, without the parts of the client's texts that are too long to be kept.
+fn bounded(mut outcome: RequestOutcome) -> RequestOutcome {
+    let text = match &mut outcome {
+        RequestOutcome::Nack { message, .. } => message,
+        RequestOutcome::Ack { version, .. } => version,
+        RequestOutcome::Stale { .. } | RequestOutcome::Subscribed { .. } => return outcome,
+    };
+    if text.len() > MAX_TEXT {
+        let end = (0..=MAX_TEXT).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        text.push('…');
+        text.shrink_to_fit();
+    }
+    outcome
 }
 
 /// Waits for a time; without one, for ever.

@@ -4,18 +4,20 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::{
-    LoadReportingService, SERVICE_NAME,
-};
+use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::SERVICE_NAME;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use prost::Message;
 use prost::bytes::Buf;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::codegen::{Body, BoxFuture, Service, StdError, http};
+use tonic::codegen::{BoxFuture, Service, http};
 use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Lrs, wire};
+use crate::admission::Admitted;
+use crate::incoming::Metered;
 
 /// The largest report. It has room for 20,000 clusters in several localities.
 const MAX_REPORT_BYTES: usize = 16 << 20;
@@ -36,12 +38,8 @@ impl NamedService for LrsServer {
     const NAME: &'static str = SERVICE_NAME;
 }
 
-impl<B> Service<http::Request<B>> for LrsServer
-where
-    B: Body + Send + 'static,
-    B::Error: Into<StdError> + Send + 'static,
-{
-    type Response = http::Response<tonic::body::Body>;
+impl Service<http::Request<Body>> for LrsServer {
+    type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<Self::Response, Self::Error>;
 
@@ -49,27 +47,46 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let lrs = self.clone();
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let lrs = Arc::clone(&self.0);
         Box::pin(async move {
             if request.uri().path() != METHOD {
                 return Ok(Status::unimplemented("").into_http());
             }
+            let admitted = match lrs.admission.admit(request.extensions()) {
+                Ok(admitted) => admitted,
+                Err(status) => return Ok(status.into_http()),
+            };
             let grpc = Grpc::new(ReportCodec);
             let mut grpc = grpc.max_decoding_message_size(MAX_REPORT_BYTES);
-            Ok(grpc.streaming(lrs, request).await)
+            let share = admitted.peer.share();
+            let request = request.map(|body| Metered::new(body, share));
+            let method = Method {
+                lrs,
+                admitted: Some(admitted),
+            };
+            Ok(grpc.streaming(method, request).await)
         })
     }
 }
 
-impl StreamingService<LoadStatsRequest> for LrsServer {
+/// The only method of the service, for one stream.
+struct Method {
+    lrs: Arc<Lrs>,
+    /// The admission of the stream; `None` once it is served.
+    admitted: Option<Admitted>,
+}
+
+impl StreamingService<LoadStatsRequest> for Method {
     type Response = LoadStatsResponse;
-    type ResponseStream = <Lrs as LoadReportingService>::StreamLoadStatsStream;
-    type Future = BoxFuture<Response<Self::ResponseStream>, Status>;
+    type ResponseStream = ReceiverStream<Result<LoadStatsResponse, Status>>;
+    type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<LoadStatsRequest>>) -> Self::Future {
-        let lrs = self.0.clone();
-        Box::pin(async move { lrs.stream_load_stats(request).await })
+        let no_admission = || Status::internal("the stream was not admitted");
+        let admitted = self.admitted.take().ok_or_else(no_admission);
+        let served = admitted.map(|admitted| self.lrs.serve(admitted, request.into_inner()));
+        std::future::ready(served.map(Response::new))
     }
 }
 

@@ -17,6 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::descriptors;
+use crate::limits::LimitMetrics;
 use crate::loads::{self, Loads};
 use histogram::Histogram;
 
@@ -56,6 +57,8 @@ pub(crate) struct Metrics {
     reloads: Family<ResultLabel, Counter>,
     resources: Family<TypeLabel, Gauge>,
     last_success: Gauge,
+    /// The counters of connections and limits.
+    pub(crate) limits: LimitMetrics,
     /// The counters of each type that was asked for.
     types: Arc<RwLock<BTreeMap<String, Arc<TypeMetrics>>>>,
 }
@@ -66,6 +69,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let seconds = || Histograms::new_with_constructor(|| Histogram::new(SECONDS));
         Self {
+            limits: LimitMetrics::default(),
             streams: Gauge::default(),
             responses: Family::default(),
             acks: Family::default(),
@@ -218,6 +222,7 @@ impl Metrics {
         let help = "When the configuration was last read without an error, as Unix time";
         let name = "last_reload_success_timestamp_seconds";
         registry.register(name, help, self.last_success.clone());
+        self.limits.register(registry);
     }
 }
 

@@ -45,6 +45,23 @@ pub async fn soon<T>(event: impl Future<Output = T>) -> T {
         .expect("it should have happened by now")
 }
 
+/// Waits until `condition` holds. There is no event to wait for: the pages show it.
+pub async fn until(mut condition: impl AsyncFnMut() -> bool) {
+    soon(async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+/// The value of a metric, with its labels; 0 if it is not there.
+pub async fn metric(admin: SocketAddr, name: &str) -> f64 {
+    let (_, text) = get(admin, "/metrics").await;
+    let of = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
+    text.lines().find_map(of).unwrap_or_default()
+}
+
 pub fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }

@@ -35,8 +35,9 @@ pub(super) struct Interest {
     names: BTreeSet<Arc<str>>,
     /// The bytes of `names`.
     name_bytes: usize,
-    /// The bytes that the client says it has from a stream before. They count until it was told
-    /// what became of them, because the names may be inventions.
+    /// The resources that the client says it has from a stream before, and their bytes. They count
+    /// until it was told what became of them, because the names may be inventions.
+    claims: usize,
     claimed_bytes: usize,
     /// The version that the client was sent or said it has, of each wanted name of which that is
     /// not the version in the snapshot. `None` means that the client has no such resource. Refused
@@ -76,9 +77,10 @@ pub(super) struct Batch {
 }
 
 impl Interest {
-    /// The number of names that the client asked for, and the bytes that are held for it.
+    /// The number of names that are held for the client, and their bytes.
     pub(super) fn held(&self) -> (usize, usize) {
-        (self.names.len(), self.name_bytes + self.claimed_bytes)
+        let names = self.names.len().max(self.claims);
+        (names, self.name_bytes + self.claimed_bytes)
     }
 
     pub(super) fn wish(&self, available: Option<&TypeSnapshot>) -> Wish {
@@ -114,6 +116,7 @@ impl Interest {
             if !self.wants(&name) {
                 continue;
             }
+            self.claims += 1;
             self.claimed_bytes += name.len() + version.len();
             let name: Arc<str> = Arc::from(&*name);
             // The reason is not `Asked`, because that would send a version that the client already
@@ -380,6 +383,7 @@ impl Interest {
     /// Forgets the claims of the client once it was told of all of them.
     fn settle_claims(&mut self) {
         if self.pending.is_empty() && self.gone.is_empty() {
+            self.claims = 0;
             self.claimed_bytes = 0;
         }
     }

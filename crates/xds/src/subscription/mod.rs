@@ -106,7 +106,7 @@ pub trait ServerHalf {
 ///     resource_names: vec!["ab".into(), "c".into()],
 ///     ..Default::default()
 /// });
-/// assert_eq!(stream.held(), Held { types: 1, names: 2, bytes: 3 });
+/// assert_eq!(stream.held(), Held { types: 1, names: 2, all_names: 2, bytes: 3 });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
@@ -114,6 +114,8 @@ pub struct Held {
     pub types: usize,
     /// The number of names of the type that has most of them.
     pub names: usize,
+    /// The number of names of all types.
+    pub all_names: usize,
     /// The bytes of the names of all types.
     pub bytes: usize,
 }
@@ -124,6 +126,7 @@ impl Held {
         types.fold(Self::default(), |held, (names, bytes)| Self {
             types: held.types + 1,
             names: held.names.max(names),
+            all_names: held.all_names + names,
             bytes: held.bytes + bytes,
         })
     }

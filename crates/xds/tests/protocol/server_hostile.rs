@@ -135,6 +135,7 @@ fn what_a_delta_stream_holds_is_counted() {
     let held = |types, names, bytes| Held {
         types,
         names,
+        all_names: names,
         bytes,
     };
     let mut first = request(&["*", "abc", "abc", "de"], &["no"]);

@@ -135,7 +135,8 @@ impl Interest {
 
     /// The number of names that the client asked for, and their bytes.
     pub(super) fn held(&self) -> (usize, usize) {
-        (self.names.len(), self.name_bytes)
+        let claimed = self.claimed.as_ref().map_or(0, String::len);
+        (self.names.len(), self.name_bytes + claimed)
     }
 
     /// Takes the names of a request, and returns true if they changed. An empty list is a wildcard

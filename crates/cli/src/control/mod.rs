@@ -2,13 +2,20 @@
 //!
 //! The flags and signals are here, because the crate is a library that other programs can embed.
 
-use std::{io, net::SocketAddr, path::PathBuf, process::ExitCode, str::FromStr, time::Duration};
+mod limits;
+mod ports;
+
+use std::{io, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use crowfly_control::{ControlPlane, Options, StartError};
 use crowfly_xds::Snapshot;
 use tracing::info;
 
+pub use self::{
+    limits::LimitArgs,
+    ports::{AdminPort, PortArgs},
+};
 use crate::{
     args, output,
     signal::{Termination, hangup},
@@ -30,12 +37,18 @@ use crate::{
 /// Clients report their loads on the address of ADS (LRS). `crowfly loads` shows them.
 ///
 /// The admin port serves /healthz, /metrics, /snapshot, /clients and /loads. SIGHUP reads the configuration
-/// again. SIGTERM and SIGINT end the streams with UNAVAILABLE, and then the process.
+/// and the certificates again. SIGTERM and SIGINT end the streams with UNAVAILABLE, and then the process.
+///
+/// Ports are on loopback. To let other machines reach ADS, give it certificates: --tls-cert, --tls-key and,
+/// so that clients need one, too, --tls-client-ca. Each client is held to the limits below. One that goes
+/// beyond them is slowed, or told RESOURCE_EXHAUSTED; log, /clients and /metrics name it.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
   crowfly control --config mesh.yaml
-  crowfly control --config /etc/crowfly/ --listen :18000 --admin off
+  crowfly control --config /etc/crowfly/ --listen :18000 --tls-cert control.pem --tls-key control.key \
+      --tls-client-ca ca.pem
+  crowfly control --config /etc/crowfly/ --listen :18000 --insecure-listen --admin off
   crowfly validate mesh.yaml    # only check it
   crowfly control --conformance 127.0.0.1:17000 # for ii/xds-test-harness -A :17000 -T :18000
 
@@ -73,25 +86,9 @@ pub struct ControlArgs {
     #[arg(long, env = "CROWFLY_CONTROL_FORCE")]
     pub force: bool,
 
-    /// The address for ADS, LRS, health and reflection; port 0 lets the kernel choose one, and :PORT is
-    /// on every IPv4 address
-    #[arg(
-        long,
-        value_name = "ADDR",
-        default_value = "127.0.0.1:18000",
-        value_parser = args::listen_address,
-        env = "CROWFLY_CONTROL_LISTEN"
-    )]
-    pub listen: SocketAddr,
-
-    /// The address for the admin pages, or `off`
-    #[arg(
-        long,
-        value_name = "ADDR|off",
-        default_value = "127.0.0.1:18001",
-        env = "CROWFLY_CONTROL_ADMIN"
-    )]
-    pub admin: AdminPort,
+    /// The ports.
+    #[command(flatten)]
+    pub ports: PortArgs,
 
     /// The time between two load reports of a client; at least 1s, because gRPC clients report no
     /// more often
@@ -126,6 +123,10 @@ pub struct ControlArgs {
         env = "CROWFLY_CONTROL_NAMED_ONLY"
     )]
     pub named_only: Vec<String>,
+
+    /// The most that clients may take.
+    #[command(flatten)]
+    pub limits: LimitArgs,
 }
 
 fn type_url(text: &str) -> Result<String, String> {
@@ -148,28 +149,6 @@ fn load_report_interval(text: &str) -> Result<Duration, String> {
         return Err("expected at least 1s: gRPC clients report no more often".to_owned());
     }
     Ok(interval)
-}
-
-/// The address of the admin pages, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdminPort {
-    /// The address of the pages.
-    At(SocketAddr),
-    /// There are no pages.
-    Off,
-}
-
-impl FromStr for AdminPort {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            address => args::listen_address(address)
-                .map(Self::At)
-                .map_err(|error| format!("{error}, or off")),
-        }
-    }
 }
 
 /// Serves until a signal comes.
@@ -201,7 +180,7 @@ pub async fn run(args: ControlArgs) -> Result<ExitCode, ControlError> {
         tokio::select! {
             () = termination.recv() => break,
             _ = hangup.recv() => {
-                info!("SIGHUP: reading the configuration again");
+                info!("SIGHUP: reading the configuration and the certificates again");
                 plane.reload();
             }
         }
@@ -213,29 +192,24 @@ pub async fn run(args: ControlArgs) -> Result<ExitCode, ControlError> {
 
 /// Starts the control plane with its configuration. The conformance suite needs none.
 async fn start(args: &ControlArgs) -> Result<ControlPlane, ControlError> {
-    let admin = match args.admin {
-        AdminPort::At(address) => Some(address),
-        AdminPort::Off => None,
-    };
-    let plane = match &args.config {
+    let ports = args.ports.ports(args.limits.limits());
+    let started = match &args.config {
         Some(config) => {
             let options = Options {
-                config: config.clone(),
                 allow_empty: args.allow_empty,
                 force: args.force,
-                listen: args.listen,
-                admin,
                 load_report_interval: args.load_report_interval,
                 named_only: args.named_only.iter().cloned().collect(),
+                ..Options::new(config, ports)
             };
-            ControlPlane::start(options).await?
+            ControlPlane::start(options).await
         }
         None if args.conformance.is_some() => {
-            ControlPlane::with_snapshot(Snapshot::default(), args.listen, admin).await?
+            ControlPlane::with_ports(Snapshot::default(), ports).await
         }
         None => return Err(ControlError::NoConfig),
     };
-    Ok(plane)
+    Ok(started?)
 }
 
 /// The reasons why a control plane does not run.
@@ -248,7 +222,37 @@ pub enum ControlError {
     /// The process cannot listen to signals.
     #[error("cannot listen to signals")]
     Signals(#[source] io::Error),
+    /// A port without TLS has an address that other machines can reach.
+    #[error(
+        "{purpose} on {address} would be without TLS, and other machines can reach it: {remedy}, listen on \
+         127.0.0.1, or say that you want it with --insecure-listen"
+    )]
+    Exposed {
+        /// The purpose of the port.
+        purpose: &'static str,
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// A safe way to let other machines reach it.
+        remedy: &'static str,
+    },
     /// The configuration is bad, or a port cannot be opened.
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(StartError),
+}
+
+impl From<StartError> for ControlError {
+    fn from(error: StartError) -> Self {
+        let StartError::Exposed { purpose, address } = error else {
+            return Self::Start(error);
+        };
+        let remedy = match purpose {
+            "ADS" => "give it certificates with --tls-cert and --tls-key",
+            _ => "put a proxy with TLS before it",
+        };
+        Self::Exposed {
+            purpose,
+            address,
+            remedy,
+        }
+    }
 }

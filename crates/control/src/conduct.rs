@@ -1,0 +1,236 @@
+//! The conduct of one client on one stream: what it holds, how fast it asks, and whether it reads.
+//!
+//! A client that asks too fast is read more slowly, because that is enough to keep it from harming
+//! others. A client that makes us hold too much is told so, and its stream ends.
+
+use std::time::{Duration, Instant};
+
+use crowfly_xds::Held;
+
+use crate::incoming::{Peer, Share};
+use crate::limits::{Beyond, Limit, Limits};
+
+/// The bytes that a name takes besides its text: it is in several maps.
+const NAME_OVERHEAD: usize = 128;
+
+/// The number of bytes in memory for each byte of an encoded node, whose metadata is a tree.
+pub(crate) const NODE_FACTOR: usize = 8;
+
+/// The longest time for which a client is not read. A request is never refused for its pace.
+const PATIENCE: Duration = Duration::MAX;
+
+/// The conduct of the client of one stream.
+#[derive(Debug)]
+pub(crate) struct Conduct {
+    peer: Peer,
+    held: Share,
+    node_bytes: usize,
+    /// The time until which no request is read.
+    paused_until: Option<Instant>,
+    /// The time since which a response waits for the client.
+    waits_since: Option<Instant>,
+    is_slow: bool,
+}
+
+/// The result of a look at a client that may be slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slowness {
+    /// It has time.
+    None,
+    /// It has become slow.
+    Slow,
+    /// It has had time enough.
+    TooSlow,
+}
+
+impl Conduct {
+    /// A client that is read from `from` on.
+    pub(crate) fn new(peer: Peer, from: Instant) -> Self {
+        Self {
+            held: peer.share(),
+            peer,
+            node_bytes: 0,
+            paused_until: Some(from),
+            waits_since: None,
+            is_slow: false,
+        }
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Notes the size of the client's node, once it has introduced itself.
+    pub(crate) fn introduced(&mut self, encoded_len: usize) {
+        self.node_bytes = encoded_len.saturating_mul(NODE_FACTOR);
+    }
+
+    /// Checks what the stream holds after a request.
+    ///
+    /// # Errors
+    /// It is more than a limit allows.
+    pub(crate) fn check_held(&mut self, held: Held) -> Result<(), Beyond> {
+        let Limits { types, names, .. } = *self.peer.limits();
+        if held.types > types {
+            let text = format!(
+                "expected at most {types} types on a stream, got {}",
+                held.types
+            );
+            return Err(Beyond::new(Limit::Types, text));
+        }
+        if held.names > names {
+            let text = format!(
+                "expected at most {names} names of a type on a stream, got {}",
+                held.names
+            );
+            return Err(Beyond::new(Limit::Names, text));
+        }
+        let names = held.bytes + held.all_names * NAME_OVERHEAD;
+        self.held.set(names + self.node_bytes)
+    }
+
+    /// Notes a request that the client made by itself. True if it was one too many for now, so that
+    /// the client is not read for a while.
+    pub(crate) fn requested(&mut self, bytes: usize, now: Instant) -> bool {
+        let until = self.peer.pace(bytes, PATIENCE, now);
+        self.paused_until = until.filter(|until| *until > now);
+        self.paused_until.is_some()
+    }
+
+    /// The time from which the client is read; `None` if it is read now.
+    pub(crate) fn paused_until(&self) -> Option<Instant> {
+        self.paused_until
+    }
+
+    pub(crate) fn read_on(&mut self) {
+        self.paused_until = None;
+    }
+
+    /// Notes whether a response waits for the client. True if the client is slow no more.
+    pub(crate) fn set_waiting(&mut self, waits: bool, now: Instant) -> bool {
+        if waits {
+            self.waits_since.get_or_insert(now);
+            return false;
+        }
+        self.taken()
+    }
+
+    /// Notes that the client took a response. True if the client is slow no more.
+    pub(crate) fn taken(&mut self) -> bool {
+        self.waits_since = None;
+        std::mem::take(&mut self.is_slow)
+    }
+
+    /// The next time at which the client may be slow or too slow.
+    pub(crate) fn slow_at(&self) -> Option<Instant> {
+        let limits = self.peer.limits();
+        let patience = if self.is_slow {
+            limits.close_after
+        } else {
+            limits.slow_after.min(limits.close_after)
+        };
+        self.waits_since?.checked_add(patience)
+    }
+
+    /// Looks whether the client is slow by now.
+    pub(crate) fn slowness(&mut self, now: Instant) -> Slowness {
+        let Some(since) = self.waits_since else {
+            return Slowness::None;
+        };
+        let waited = now.saturating_duration_since(since);
+        let limits = self.peer.limits();
+        if waited >= limits.close_after {
+            return Slowness::TooSlow;
+        }
+        if waited >= limits.slow_after && !self.is_slow {
+            self.is_slow = true;
+            return Slowness::Slow;
+        }
+        Slowness::None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::incoming::test_peer;
+
+    fn conduct(limits: Limits) -> Conduct {
+        Conduct::new(test_peer(limits), Instant::now())
+    }
+
+    /// L-04: the limit that a client went beyond is named, with the number that was expected.
+    #[test]
+    fn limits_of_a_stream_are_named() {
+        let limits = || Limits {
+            types: 2,
+            names: 3,
+            held_bytes: 1_000,
+            ..Limits::default()
+        };
+        let held = |types, names, bytes| Held {
+            types,
+            names,
+            all_names: names,
+            bytes,
+        };
+        assert_eq!(conduct(limits()).check_held(held(2, 3, 616)), Ok(()));
+        for (held, limit, told) in [
+            (held(3, 0, 0), Limit::Types, "at most 2 types"),
+            (held(1, 4, 0), Limit::Names, "at most 3 names"),
+            (held(2, 3, 617), Limit::HeldBytes, "at most 1000 bytes"),
+        ] {
+            let beyond = conduct(limits()).check_held(held).unwrap_err();
+            assert_eq!(beyond.limit, limit);
+            assert!(beyond.text.contains(told), "{}", beyond.text);
+        }
+        let mut introduced = conduct(limits());
+        introduced.introduced(126);
+        assert!(introduced.check_held(held(0, 0, 0)).is_err());
+    }
+
+    /// L-05: a client that asks too fast is read later; none of its requests is lost.
+    #[test]
+    fn a_client_that_asks_too_fast_is_paused() {
+        let mut conduct = conduct(Limits {
+            requests_per_second: 100,
+            ..Limits::default()
+        });
+        let start = Instant::now();
+        conduct.read_on();
+        let free = (0..2_000).take_while(|_| !conduct.requested(10, start));
+        assert_eq!(free.count(), 1_000);
+        let until = conduct.paused_until().unwrap();
+        assert_eq!(until, start + Duration::from_millis(10));
+        conduct.read_on();
+        assert!(
+            conduct.requested(10, until),
+            "the next one has to wait, too"
+        );
+    }
+
+    /// L-07: a client that does not take a response is slow after a while, and too slow later.
+    #[test]
+    fn a_client_that_does_not_read_becomes_slow() {
+        let mut conduct = conduct(Limits {
+            slow_after: Duration::from_secs(10),
+            close_after: Duration::from_secs(60),
+            ..Limits::default()
+        });
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(conduct.slow_at(), None);
+        conduct.set_waiting(true, start);
+        conduct.set_waiting(true, at(5));
+        assert_eq!(conduct.slow_at(), Some(at(10)));
+        assert_eq!(conduct.slowness(at(9)), Slowness::None);
+        assert_eq!(conduct.slowness(at(10)), Slowness::Slow);
+        assert_eq!(conduct.slowness(at(11)), Slowness::None, "it is named once");
+        assert_eq!(conduct.slow_at(), Some(at(60)));
+        assert_eq!(conduct.slowness(at(60)), Slowness::TooSlow);
+        assert!(conduct.taken(), "it is slow no more");
+        assert!(!conduct.taken());
+        conduct.set_waiting(true, at(70));
+        assert_eq!(conduct.slow_at(), Some(at(80)));
+    }
+}

@@ -1,0 +1,81 @@
+//! The gRPC services on the port of ADS.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::server::NamedService;
+use tonic::transport::Server;
+use tonic::transport::server::Router;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::csds::{Csds, CsdsServer};
+use crate::descriptors;
+use crate::discovery::{Aggregated, Cds, Discovery, DiscoveryServer, Eds, Lds, Rds, Streams};
+use crate::limits::Limits;
+use crate::lrs::{Lrs, LrsServer};
+use crate::options::StartError;
+
+/// The services of xDS. Their health is that of the control plane.
+const SERVICES: [&str; 7] = [
+    Aggregated::SERVICE,
+    Lds::SERVICE,
+    Rds::SERVICE,
+    Cds::SERVICE,
+    Eds::SERVICE,
+    <LrsServer as NamedService>::NAME,
+    <CsdsServer as NamedService>::NAME,
+];
+
+/// The interval of HTTP/2 keepalive pings. A connection that is lost without an error is noticed
+/// within twice this time.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// All services, and the means to change their health.
+pub(crate) async fn router(
+    streams: Streams,
+    lrs: Lrs,
+    csds: Csds,
+    limits: &Limits,
+) -> Result<(Router, HealthReporter), StartError> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    report(&reporter, ServingStatus::Serving).await;
+    let streams = Arc::new(streams);
+    let router = Server::builder()
+        .max_concurrent_streams(limits.streams_per_connection)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .add_service(DiscoveryServer::<Aggregated>::new(&streams))
+        .add_service(DiscoveryServer::<Lds>::new(&streams))
+        .add_service(DiscoveryServer::<Rds>::new(&streams))
+        .add_service(DiscoveryServer::<Cds>::new(&streams))
+        .add_service(DiscoveryServer::<Eds>::new(&streams))
+        .add_service(LrsServer::new(lrs))
+        .add_service(CsdsServer::new(csds))
+        .add_service(health)
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?);
+    Ok((router, reporter))
+}
+
+/// Sets the health of all services.
+pub(crate) async fn report(reporter: &HealthReporter, status: ServingStatus) {
+    for service in SERVICES {
+        reporter.set_service_status(service, status).await;
+    }
+}
+
+/// The reflection service. It has all messages, so that a tool can show the contents of an `Any`.
+/// It lists only the services that are served.
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    let mut builder = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(descriptors::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .with_service_name("grpc.health.v1.Health")
+        .with_service_name("grpc.reflection.v1.ServerReflection")
+        .with_service_name("grpc.reflection.v1alpha.ServerReflection");
+    for service in SERVICES {
+        builder = builder.with_service_name(service);
+    }
+    builder
+}
