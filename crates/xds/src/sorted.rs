@@ -169,6 +169,15 @@ impl<K: Ord> SortedSet<K> {
     pub(crate) fn add(&mut self, key: K) -> bool {
         self.insert(key, ()).is_none()
     }
+
+    /// The keys that `other` does not have. Both sets are in order, so one walk through them finds all.
+    pub(crate) fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a K> {
+        let mut others = other.keys().peekable();
+        self.keys().filter(move |key| {
+            while others.next_if(|other| other < key).is_some() {}
+            others.peek() != Some(key)
+        })
+    }
 }
 
 impl<K, V> Default for Sorted<K, V> {
@@ -289,6 +298,19 @@ mod tests {
             for key in 0..400 {
                 prop_assert_eq!(sorted.get(&key), model.get(&key));
             }
+        }
+
+        #[test]
+        fn keys_without_those_of_another_set_are_the_difference(
+            left in prop::collection::btree_set(0..400u16, 0..200),
+            right in prop::collection::btree_set(0..400u16, 0..200),
+        ) {
+            let [some, others] = [&left, &right].map(|keys| {
+                let mut sorted = SortedSet::default();
+                keys.iter().for_each(|key| _ = sorted.add(*key));
+                sorted
+            });
+            prop_assert!(some.without(&others).eq(left.difference(&right)));
         }
     }
 

@@ -225,14 +225,17 @@ impl Graph {
         reached
     }
 
+    /// Notes that `dependent` needs the inputs of `new`, and no longer the others of `old`. Inputs in both are
+    /// not looked up, because most changes of a cluster leave them as they are.
     fn depend(
         &mut self,
         dependent: &Dependent,
         old: Option<&SortedSet<Need>>,
         new: &SortedSet<Need>,
     ) {
-        let old = old.into_iter().flat_map(SortedSet::keys);
-        for need in old.filter(|need| !new.contains_key(*need)) {
+        let none = SortedSet::default();
+        let old = old.unwrap_or(&none);
+        for need in old.without(new) {
             let Some(dependents) = self.dependents.get_mut(need) else {
                 continue;
             };
@@ -242,7 +245,7 @@ impl Graph {
                 self.move_over(need);
             }
         }
-        for need in new.keys() {
+        for need in new.without(old) {
             if !self.dependents.contains_key(need) {
                 self.move_over(need);
             }
