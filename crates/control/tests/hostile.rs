@@ -248,7 +248,6 @@ async fn a_client_that_never_reads_is_named_and_closed() {
     let limits = Limits {
         slow_after: Duration::from_millis(200),
         close_after: Duration::from_secs(4),
-        unread_bytes: 1 << 20,
         ..Limits::default()
     };
     let large = large_services(1);

@@ -314,13 +314,8 @@ async fn resources_that_clients_would_refuse_are_refused_at_the_door() {
 
     replace(&file, &raw_of_type("STATIC"));
     let forced = ControlPlane::start(Options {
-        config: file,
-        allow_empty: false,
         force: true,
-        listen: any_port(),
-        admin: None,
-        load_report_interval: DEFAULT_LOAD_REPORT_INTERVAL,
-        named_only: BTreeSet::new(),
+        ..Options::new(file, Ports::new(any_port()))
     });
     assert_ne!(forced.await.unwrap().snapshot(), good);
 }

@@ -107,16 +107,6 @@ pub struct LimitArgs {
     )]
     pub max_requests_per_second: NonZeroU32,
 
-    /// The most bytes of responses that wait until the client of one connection reads them
-    #[arg(
-        long,
-        value_name = "BYTES",
-        default_value = "16MiB",
-        value_parser = args::bytes,
-        env = "CROWFLY_CONTROL_MAX_UNREAD"
-    )]
-    pub max_unread: usize,
-
     /// The time after which a client that does not take a response is named in log, /clients and
     /// /metrics
     #[arg(
@@ -164,7 +154,6 @@ impl LimitArgs {
             held_bytes: self.max_held,
             request_bytes: self.max_request,
             requests_per_second: self.max_requests_per_second.get(),
-            unread_bytes: self.max_unread,
             slow_after: self.slow_after,
             close_after: self.close_slow_after,
             handshake_timeout: self.handshake_timeout,

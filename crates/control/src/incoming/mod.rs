@@ -23,7 +23,7 @@ pub(crate) use connection::Connection;
 pub(crate) use metered::Metered;
 #[cfg(test)]
 pub(crate) use peer::tests::peer as test_peer;
-pub(crate) use peer::{Peer, Share, Unread};
+pub(crate) use peer::{Peer, Share};
 
 use crate::limits::{Gate, Hush, Limit, LimitMetrics, Limits, Quota, Spent, Ticket};
 use connection::Socket;

@@ -30,7 +30,6 @@ struct Account {
     metrics: LimitMetrics,
     requests: Mutex<Pacer>,
     held: AtomicUsize,
-    unread: watch::Sender<usize>,
     /// True once the client has begun to speak HTTP/2.
     has_spoken: AtomicBool,
     closed: watch::Sender<bool>,
@@ -55,7 +54,6 @@ impl Peer {
             metrics,
             requests: Mutex::new(requests),
             held: AtomicUsize::new(0),
-            unread: watch::Sender::new(0),
             has_spoken: AtomicBool::new(false),
             closed: watch::Sender::new(false),
             _ticket: ticket,
@@ -103,23 +101,6 @@ impl Peer {
         Share {
             peer: self.clone(),
             bytes: 0,
-        }
-    }
-
-    /// Waits until the client has read enough of what it was sent before.
-    pub(crate) async fn room(&self) {
-        let mut unread = self.0.unread.subscribe();
-        let limit = self.0.limits.unread_bytes;
-        // It cannot fail: the sender is in `self`.
-        unread.wait_for(|bytes| *bytes < limit).await.ok();
-    }
-
-    /// Notes a response that waits until it is read.
-    pub(crate) fn unread(&self, bytes: usize) -> Unread {
-        self.0.unread.send_modify(|unread| *unread += bytes);
-        Unread {
-            peer: self.clone(),
-            bytes,
         }
     }
 
@@ -191,22 +172,6 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.peer.0.held.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// A response that waits until it is read.
-#[derive(Debug)]
-pub(crate) struct Unread {
-    peer: Peer,
-    bytes: usize,
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        self.peer
-            .0
-            .unread
-            .send_modify(|unread| *unread -= self.bytes);
     }
 }
 

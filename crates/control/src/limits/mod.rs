@@ -56,9 +56,6 @@ pub struct Limits {
     /// each. It is read no faster, after a start of ten seconds' worth. Answers to responses are
     /// not counted, because there are no more of them than responses.
     pub requests_per_second: u32,
-    /// The most bytes of responses that wait until the client of one connection reads them. Its next
-    /// response is made after that.
-    pub unread_bytes: usize,
     /// The time after which a client that does not take a response is named in log and metrics.
     pub slow_after: Duration,
     /// The time after which the connection of such a client is closed.
@@ -95,7 +92,6 @@ impl Default for Limits {
             held_bytes: 32 << 20,
             request_bytes: 4 << 20,
             requests_per_second: 100,
-            unread_bytes: 16 << 20,
             slow_after: Duration::from_secs(10),
             close_after: Duration::from_secs(300),
             handshake_timeout: Duration::from_secs(10),
