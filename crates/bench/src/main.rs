@@ -40,7 +40,7 @@ enum BenchCommand {
     #[command(hide = true)]
     Backend(BackendArgs),
     #[command(hide = true)]
-    Control(ControlArgs),
+    Control(Box<ControlArgs>),
     Goaway(goaway::GoAwayArgs),
     Relay(stream::RelayArgs),
     Rpc(RpcArgs),
@@ -62,7 +62,7 @@ async fn main() -> ExitCode {
         BenchCommand::Source => return exit(source::serve().await),
         BenchCommand::Stream(args) => return exit(stream::run(args).await),
         BenchCommand::Backend(args) => CliCommand::Backend(args),
-        BenchCommand::Control(args) => CliCommand::Control(args),
+        BenchCommand::Control(args) => CliCommand::Control(*args),
     };
     let cli = Cli {
         common,
