@@ -149,7 +149,7 @@ impl Node {
     /// # use crowfly_source::yaml::Node;
     /// let nodes = Node::parse("{ hosts: { a.b: [{ Port: 1 }] } }").unwrap();
     /// let found = nodes[0].nearest_by("hosts[a.b][0].port", |key, step| key.eq_ignore_ascii_case(step));
-    /// assert_eq!(found.at.column, 27);
+    /// assert_eq!(found.at.column, 26);
     /// ```
     pub fn nearest_by(&self, path: &str, is_same: impl Fn(&str, &str) -> bool) -> &Self {
         let mut node = self;

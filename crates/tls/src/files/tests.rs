@@ -73,6 +73,9 @@ async fn what_was_read_before_outlives_broken_files() {
 async fn broken_files_and_new_ones_are_told_to_the_log() {
     let log = Log::default();
     let writer = log.clone();
+    // With one subscriber alone, `tracing` lets the thread that logs a line first decide whether the line is ever
+    // logged, and that may be the thread of another test.
+    let _second = tracing::Dispatch::new(fmt().finish());
     let subscriber = fmt()
         .with_writer(move || writer.clone())
         .with_ansi(false)
