@@ -1,7 +1,7 @@
 //! The answers of one client to the responses of one type.
 //!
-//! What a client has is known to the server half. Only the exceptions are kept here: responses that
-//! are not answered, and resources that were refused. So an idle stream holds next to nothing, even
+//! The server half knows the resources that a client has. Only the exceptions are kept here: responses
+//! that are not answered, and resources that were refused. So an idle stream holds next to nothing, even
 //! if its client has all resources.
 
 use std::collections::{BTreeMap, VecDeque};
