@@ -286,9 +286,8 @@ impl<T> Gate<T> {
                 return Some(self.drop_by_category(index, drop));
             }
         }
-        let open = self.open.open();
-        let is_full = open >= u64::from(self.cluster.max_concurrent_requests);
-        is_full.then(|| self.drop_by_limit(open))
+        let open = self.open.open_at(self.cluster.max_concurrent_requests)?;
+        Some(self.drop_by_limit(open))
     }
 
     #[cold]
