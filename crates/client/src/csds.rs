@@ -128,7 +128,7 @@ fn generic_config(key: &Key, entry: &CacheEntry, clock: Clock) -> GenericXdsConf
     if let Some(received) = entry.received() {
         config.version_info = received.version.to_string();
         config.last_updated = Some(clock.timestamp(received.at));
-        config.xds_config = Some(Any {
+        config.xds_config = key.kind.keeps_bytes.then(|| Any {
             type_url: key.kind.type_url.to_owned(),
             value: received.raw.to_vec(),
         });

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crowfly_client::{Watch, WatchEvent, XdsClient, csds_service};
-use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};
+use crowfly_model::{Decoded, Features, ResourceType};
 use crowfly_testkit::builders::cluster;
 use crowfly_testkit::{AdsServer, NODE_ID, over_both_on_sockets, response};
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus;
@@ -267,6 +267,54 @@ async fn contents_are_left_out_on_request() {
     csds.request.exclude_resource_contents = true;
     let shown = csds.resource("a").await;
     assert_eq!((&*shown.version_info, shown.xds_config), ("v1", None));
+}
+
+/// Clusters whose bytes are not kept.
+#[derive(Debug)]
+struct Brief;
+
+impl ResourceType for Brief {
+    type Parsed = ();
+    type Context = ();
+
+    const TYPE_URL: &'static str = Cluster::TYPE_URL;
+    const NOUN: &'static str = Cluster::NOUN;
+    const ALL_IN_SOTW: bool = Cluster::ALL_IN_SOTW;
+    const KEEPS_BYTES: bool = false;
+
+    fn parse(bytes: &[u8], (): &()) -> Decoded<()> {
+        let name = Cluster::parse(bytes, &Features::default()).name;
+        Decoded {
+            name,
+            value: Ok(()),
+        }
+    }
+}
+
+/// A resource whose bytes are not kept has no contents, which is not the same as empty contents.
+#[tokio::test]
+async fn bytes_that_are_not_kept_are_not_shown() {
+    over_both_on_sockets(async |protocol| {
+        let mut server = AdsServer::speaking(protocol);
+        let scope = format!("bytes are not kept by {protocol:?}");
+        let client = XdsClient::builder(Arc::new(server.bootstrap()))
+            .target(&scope)
+            .reading::<Brief>(Arc::new(()))
+            .build()
+            .unwrap();
+        let mut watch = client.watch::<Brief>("a").unwrap();
+        server.next_asked().await;
+        server.tell::<Brief>("v1", [("a", cluster("a").any())]);
+        changed(&mut watch).await.unwrap();
+        let shown = Csds::of(&scope).await.resource("a").await;
+        assert_eq!(shown.client_status(), ClientResourceStatus::Acked);
+        assert_eq!((&*shown.version_info, shown.xds_config), ("v1", None));
+        let [(_, entry)] = &client.dump().await[..] else {
+            panic!("one resource is watched");
+        };
+        assert!(entry.received().unwrap().raw.is_empty());
+    })
+    .await;
 }
 
 /// A CSDS client that looks at one scope: all tests of this process share its clients.

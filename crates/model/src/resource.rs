@@ -28,6 +28,10 @@ pub trait ResourceType: 'static {
     /// in it is deleted. It is true of Listener and Cluster alone (gRFC A53).
     const ALL_IN_SOTW: bool;
 
+    /// False if the bytes of a resource need not be kept once it is read. Then a configuration dump (CSDS) shows
+    /// the resource without its contents. An agent of a node has very many resources, and nobody to show them to.
+    const KEEPS_BYTES: bool = true;
+
     /// Reads the message inside the `Any`. The result depends on bytes and context alone.
     fn parse(bytes: &[u8], context: &Self::Context) -> Decoded<Self::Parsed>;
 

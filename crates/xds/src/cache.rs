@@ -77,7 +77,8 @@ pub struct CacheEntry {
 #[derive(Clone, Debug)]
 pub struct Received {
     value: Erased,
-    /// The message inside the `Any`.
+    /// The message inside the `Any`. It is empty if the type does not keep it
+    /// ([`ResourceType::KEEPS_BYTES`]).
     pub raw: Bytes,
     /// The version that the server gave the resource.
     pub version: Arc<str>,

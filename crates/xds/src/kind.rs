@@ -24,6 +24,8 @@ pub struct Traits {
     pub noun: &'static str,
     /// See [`ResourceType::ALL_IN_SOTW`].
     pub all_in_sotw: bool,
+    /// See [`ResourceType::KEEPS_BYTES`].
+    pub keeps_bytes: bool,
     reading: fn() -> (TypeId, &'static str),
     equal: fn(&Erased, &Erased) -> bool,
     unsupported: fn(&Erased) -> Vec<Unsupported>,
@@ -38,6 +40,7 @@ impl Kind {
                     type_url: R::TYPE_URL,
                     noun: R::NOUN,
                     all_in_sotw: R::ALL_IN_SOTW,
+                    keeps_bytes: R::KEEPS_BYTES,
                     reading: || (TypeId::of::<R>(), type_name::<R>()),
                     equal: equal::<R>,
                     unsupported: unsupported::<R>,

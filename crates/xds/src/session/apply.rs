@@ -90,7 +90,11 @@ impl Verdict {
         match value {
             Ok(value) => {
                 self.valid += 1;
-                let received = Received::new(value, parsed.raw, version, context.now);
+                let raw = match state.kind.keeps_bytes {
+                    true => parsed.raw,
+                    false => Vec::new(),
+                };
+                let received = Received::new(value, raw, version, context.now);
                 let entry = cache.entry_mut(&key);
                 let before = entry.unsupported(state.kind);
                 let changed = entry.accept(state.kind, received);
