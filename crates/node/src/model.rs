@@ -192,7 +192,7 @@ pub struct ReportedAs {
 }
 
 /// The rules of choosing among the backends of a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Policy {
     /// If set, a client returns to the backend that it used last, unless it was away for so long.
     pub affinity: Option<Duration>,
@@ -205,7 +205,7 @@ pub struct Policy {
 }
 
 /// `internalTrafficPolicy` of Kubernetes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InternalTraffic {
     /// All backends.
     #[default]
@@ -215,7 +215,7 @@ pub enum InternalTraffic {
 }
 
 /// `trafficDistribution` of Kubernetes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distribution {
     /// Backends in the zone of this node, if every backend says its zone.
     PreferSameZone,

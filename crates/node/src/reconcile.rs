@@ -8,17 +8,18 @@
 //! therefore fails the frontends that need more room, and no others.
 
 mod backends;
+mod counters;
 mod departed;
 mod garbage;
 mod ids;
+mod takeover;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::maps::{
-    BackendId, Counters, Dump, Entry, Generation, MapError, Maps, Operation, Pair, ServiceId, Slot,
-    SlotKey,
+    BackendId, Entry, Generation, MapError, Maps, Operation, Pair, ServiceId, Slot, SlotKey,
 };
 use crate::select::{Frontend, Route, Without};
 use backends::Backends;
@@ -95,80 +96,6 @@ impl<M: Maps> Reconciler<M> {
         Ok(reconciler)
     }
 
-    fn take_over(&mut self, dump: Dump) {
-        for (id, address) in &dump.backends {
-            self.backends.found(*id, *address);
-        }
-        for (pair, _) in &dump.counters {
-            self.services.found(pair.service.0);
-            self.backends.ids.found(pair.backend.0);
-        }
-        let mut members: HashMap<ServiceId, BTreeSet<BackendId>> = HashMap::new();
-        for pair in dump.members {
-            self.services.found(pair.service.0);
-            self.backends.ids.found(pair.backend.0);
-            members
-                .entry(pair.service)
-                .or_default()
-                .insert(pair.backend);
-        }
-        let mut slots: HashMap<(ServiceId, Generation), BTreeMap<u32, Slot>> = HashMap::new();
-        for (key, slot) in dump.slots {
-            self.services.found(key.service.0);
-            self.generations.found(key.generation.0);
-            let of = slots.entry((key.service, key.generation)).or_default();
-            of.insert(key.index, slot);
-        }
-        for (frontend, entry) in dump.services {
-            self.services.found(entry.service.0);
-            self.generations.found(entry.generation.0);
-            let of = (entry.service, entry.generation);
-            let is_whole = |found: &BTreeMap<u32, Slot>| found.keys().copied().eq(0..entry.slots);
-            let found = if slots.get(&of).is_none_or(is_whole) {
-                slots.remove(&of)
-            } else {
-                // It is written anew, and what there is of it goes.
-                None
-            };
-            let slots: Vec<Slot> = found.unwrap_or_default().into_values().collect();
-            let backends = self.backends.hold_known(&slots);
-            let mut members = members.remove(&entry.service).unwrap_or_default();
-            members.retain(|&backend| {
-                let is_member = entry.affinity > 0 && backends.contains(&backend);
-                if !is_member {
-                    let service = entry.service;
-                    self.garbage.keep(Waste::Member(Pair { service, backend }));
-                }
-                is_member
-            });
-            let programmed = Programmed {
-                entry,
-                slots,
-                backends,
-                members,
-            };
-            self.owners.insert(programmed.entry.service, frontend);
-            self.programmed.insert(frontend, programmed);
-        }
-        for ((service, generation), slots) in slots {
-            for index in slots.into_keys() {
-                self.garbage.add(Waste::Slot(SlotKey {
-                    service,
-                    generation,
-                    index,
-                }));
-            }
-        }
-        for (service, members) in members {
-            for backend in members {
-                self.garbage.add(Waste::Member(Pair { service, backend }));
-            }
-        }
-        for id in self.backends.unheld() {
-            self.garbage.add(Waste::Backend(id));
-        }
-    }
-
     /// Takes note of pairs that others refer to. Their numbers are in use until the counters are pruned.
     pub fn found(&mut self, pairs: &[Pair]) {
         for pair in pairs {
@@ -216,35 +143,8 @@ impl<M: Maps> Reconciler<M> {
             let backends = programmed.backends.iter();
             backends.map(move |&backend| Pair { service, backend })
         });
-        let address = |pair: Pair| Some((pair, self.backends.held.get(&pair.backend)?.address));
+        let address = |pair: Pair| Some((pair, self.backends.held.get(&pair.backend)?.address()));
         pairs.filter_map(address).collect()
-    }
-
-    /// The connections of a frontend by backend, with those of backends that left it, as far as they have a name.
-    /// The second value is the sum of all others.
-    pub fn totals(
-        &self,
-        frontend: &Frontend,
-        counters: &HashMap<Pair, Counters>,
-    ) -> (BTreeMap<SocketAddr, Counters>, Option<Counters>) {
-        let mut totals: BTreeMap<SocketAddr, Counters> = BTreeMap::new();
-        let Some(service) = self.service_of(frontend) else {
-            return (totals, None);
-        };
-        let mut pairs = self.pairs(frontend);
-        pairs.extend(self.departed.of(service));
-        for (pair, address) in &pairs {
-            if let Some(counters) = counters.get(pair) {
-                *totals.entry(*address).or_default() += *counters;
-            }
-        }
-        let addresses: BTreeSet<SocketAddr> = pairs.iter().map(|(_, address)| *address).collect();
-        for address in addresses {
-            if let Some(carried) = self.departed.carried(service, address) {
-                *totals.entry(address).or_default() += carried;
-            }
-        }
-        (totals, self.departed.gone(service))
     }
 
     /// The number of entries of each map that is written here.
@@ -349,92 +249,37 @@ impl<M: Maps> Reconciler<M> {
         }
     }
 
-    /// Forgets the counters of pairs that get no more connections and have none, and frees their numbers.
-    /// A pair must have been so at the last call as well, because a program under way may count for it.
-    /// Counters of which `is_told` is false stay. Returns the pairs that are there still.
-    ///
-    /// # Errors
-    /// The counters cannot be read.
-    pub fn prune_counters(
-        &mut self,
-        is_told: impl Fn(&Pair, &Counters) -> bool,
-    ) -> Result<HashSet<Pair>, MapError> {
-        let mut live: HashSet<Pair> = HashSet::new();
-        for programmed in self.programmed.values() {
-            let service = programmed.entry.service;
-            let backends = programmed.backends.iter();
-            live.extend(backends.map(|&backend| Pair { service, backend }));
-        }
-        let mut kept = Vec::new();
-        let was_idle = std::mem::take(&mut self.idle);
-        for (pair, counters) in self.maps.counters()? {
-            let is_used = live.contains(&pair) || counters.active() > 0;
-            if !is_used && was_idle.contains(&pair) && is_told(&pair, &counters) {
-                match self.maps.apply(&Operation::DeleteCounters(pair)) {
-                    Ok(()) => self.departed.forgotten(pair, counters),
-                    Err(_) => kept.push(pair),
-                }
-                continue;
-            }
-            if !is_used {
-                self.idle.insert(pair);
-            }
-            kept.push(pair);
-        }
-        let in_use = self.programmed.values().map(|it| it.entry.service.0);
-        let in_use = in_use.chain(self.garbage.services());
-        let in_use = in_use.chain(kept.iter().map(|pair| pair.service.0));
-        self.services.retain(in_use.collect());
-        let in_use = self.backends.held.keys().map(|id| id.0);
-        let in_use = in_use.chain(kept.iter().map(|pair| pair.backend.0));
-        let in_use = in_use.chain(self.garbage.members());
-        self.backends.ids.retain(in_use.collect());
-        let in_use = self.programmed.values().map(|it| it.entry.generation.0);
-        let in_use = in_use.chain(self.garbage.generations());
-        self.generations.retain(in_use.collect());
-        let counted: HashSet<Pair> = kept.iter().copied().collect();
-        let (owners, backends) = (&self.owners, &self.backends);
-        self.departed.tidy(
-            |service| owners.contains_key(&service),
-            |pair| counted.contains(pair),
-            |service, address| {
-                let backend = backends.by_address.get(address);
-                backend.is_some_and(|&backend| live.contains(&Pair { service, backend }))
-            },
-        );
-        live.extend(kept);
-        Ok(live)
-    }
-
-    /// The counters of each backend of a frontend.
-    pub fn connections(
-        &self,
-        frontend: &Frontend,
-        counters: &HashMap<Pair, Counters>,
-    ) -> BTreeMap<SocketAddr, Counters> {
-        let Some(programmed) = self.programmed.get(frontend) else {
-            return BTreeMap::new();
-        };
-        let service = programmed.entry.service;
-        let backends = programmed.backends.iter();
-        backends
-            .filter_map(|&backend| {
-                let address = self.backends.held.get(&backend)?.address;
-                let counters = counters.get(&Pair { service, backend });
-                Some((address, counters.copied().unwrap_or_default()))
-            })
-            .collect()
-    }
-
     fn program(&mut self, frontend: Frontend, route: &Route) -> Result<bool, MapError> {
         let before = self.programmed.get(&frontend).cloned();
+        let (after, keeps_slots) = self.plan(before.as_ref(), route);
+        if before.as_ref() == Some(&after) {
+            self.release(&after.backends);
+            return Ok(false);
+        }
+        if let Err(error) = self.switch(frontend, before.as_ref(), &after, keeps_slots) {
+            self.undo(before.as_ref(), &after, keeps_slots);
+            return Err(error);
+        }
+        self.owners.insert(after.entry.service, frontend);
+        self.switched.insert(frontend);
+        self.backends.use_all(&after.backends);
+        self.programmed.insert(frontend, after.clone());
+        if let Some(before) = before {
+            self.note_departures(frontend, &before, &after);
+            self.leave(&before, Some(&after), keeps_slots);
+        }
+        Ok(true)
+    }
+
+    /// A frontend as a route wants it, and whether it keeps its slots. Its backends are held.
+    fn plan(&mut self, before: Option<&Programmed>, route: &Route) -> (Programmed, bool) {
         let (backends, slots) = self.backends.slots(route);
-        let service = match &before {
+        let service = match before {
             Some(before) => before.entry.service,
             None => ServiceId(self.services.take()),
         };
-        let keeps_slots = before.as_ref().is_some_and(|before| before.slots == slots);
-        let generation = match &before {
+        let keeps_slots = before.is_some_and(|before| before.slots == slots);
+        let generation = match before {
             Some(before) if keeps_slots => before.entry.generation,
             _ => Generation(self.generations.take()),
         };
@@ -460,31 +305,22 @@ impl<M: Maps> Reconciler<M> {
             },
             backends,
         };
-        if before.as_ref() == Some(&after) {
-            self.release(&after.backends);
-            return Ok(false);
-        }
-        if let Err(error) = self.switch(frontend, before.as_ref(), &after, keeps_slots) {
-            self.undo(before.as_ref(), &after, keeps_slots);
-            return Err(error);
-        }
-        self.owners.insert(service, frontend);
-        self.switched.insert(frontend);
-        self.backends.use_all(&after.backends);
-        self.programmed.insert(frontend, after.clone());
-        if let Some(before) = before {
-            for &backend in before.backends.difference(&after.backends) {
-                if let Some(held) = self.backends.held.get(&backend) {
-                    self.left.push((frontend, held.address));
-                    self.departed.left(Pair { service, backend }, held.address);
-                }
+        (after, keeps_slots)
+    }
+
+    /// Takes note of the backends that a frontend leads to no more, or again.
+    fn note_departures(&mut self, frontend: Frontend, before: &Programmed, after: &Programmed) {
+        let service = after.entry.service;
+        for &backend in before.backends.difference(&after.backends) {
+            if let Some(held) = self.backends.held.get(&backend) {
+                self.left.push((frontend, held.address()));
+                self.departed
+                    .left(Pair { service, backend }, held.address());
             }
-            for &backend in after.backends.difference(&before.backends) {
-                self.departed.returned(Pair { service, backend });
-            }
-            self.leave(&before, Some(&after), keeps_slots);
         }
-        Ok(true)
+        for &backend in after.backends.difference(&before.backends) {
+            self.departed.returned(Pair { service, backend });
+        }
     }
 
     /// All that comes before the switch, and the switch.
@@ -499,7 +335,8 @@ impl<M: Maps> Reconciler<M> {
             if let Some(held) = self.backends.held.get_mut(id)
                 && !held.is_written
             {
-                self.maps.apply(&Operation::PutBackend(*id, held.address))?;
+                self.maps
+                    .apply(&Operation::PutBackend(*id, held.address()))?;
                 held.is_written = true;
             }
         }

@@ -67,6 +67,10 @@ fn what_cannot_be_read_is_named_with_its_place() {
             "services:\n- name: a\n  cluster_ips: [10.96.0.1]\n  ports: [{ port: 80, protocol: SCTP }]\n",
             "node.yaml:4:33: services[0].ports[0].protocol: expected one of TCP, UDP, got \"SCTP\"",
         ),
+        (
+            "services:\n- name: a\n  endpoints: [nonsense]\n",
+            "node.yaml:3:15: services[0].endpoints[0]: expected an endpoint, such as {addresses: [10.0.0.1], ports: [{port: 8080}]}, got string \"nonsense\"",
+        ),
     ] {
         assert_eq!(errors(text), expected);
     }

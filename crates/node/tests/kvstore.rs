@@ -73,6 +73,12 @@ fn backends_without_frontends() {
     check("backends_only");
 }
 
+/// N-58: the time of an outage is not a part of the time that a missing cluster has.
+#[test]
+fn a_missing_cluster_has_its_time_after_an_outage() {
+    check("outage");
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Situation {

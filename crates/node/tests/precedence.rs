@@ -174,6 +174,53 @@ fn a_restart_does_not_lend_a_cluster_ip_to_a_lower_source() {
     assert!(agent.view().unwrap().frontends[0].programmed);
 }
 
+/// N-57, N-76: a frontend that its owner left to a later source stays there over a restart, although the owner's
+/// source is heard first.
+#[test]
+fn a_restart_does_not_give_a_cluster_ip_back_to_its_first_source() {
+    let yields = || of_source(0, "  preferred_source: kvstore\n");
+    let mut before = agent(&["kubernetes", "kvstore"]);
+    before.handle(0, yields());
+    before.handle(1, of_source(1, ""));
+    assert_eq!(in_maps(&before), ["10.244.1.1:80"]);
+    let mut agent = restart(&before, &["kubernetes", "kvstore"]);
+    assert_eq!(agent.handle(0, yields()).switched, 0);
+    assert_eq!(in_maps(&agent), ["10.244.1.1:80"], "as it was");
+    let view = agent.view().unwrap();
+    assert_eq!(view.frontends[0].waits_for, ["kvstore"]);
+    assert_eq!(agent.handle(1, of_source(1, "")).switched, 0);
+    assert!(!agent.is_holding());
+}
+
+/// N-76: a frontend that waits for a source is free when that source has listed, also if it does not have it any
+/// more.
+#[test]
+fn a_source_that_has_nothing_ends_the_wait_for_it() {
+    let mut agent = restarted(&[]);
+    agent.handle(1, of_source(1, ""));
+    assert!(agent.is_holding());
+    let none = vec![Event::Init, Event::InitDone];
+    let outcome = agent.handle(0, none);
+    assert_eq!((outcome.switched, outcome.removed), (1, 0));
+    assert_eq!(in_maps(&agent), ["10.244.1.1:80"]);
+    assert!(!agent.is_holding());
+}
+
+/// N-76: a frontend that a source told and took back stays after the longest wait, because a source that is silent
+/// still may have it.
+#[test]
+fn a_frontend_that_was_taken_back_may_be_of_a_silent_source() {
+    let mut agent = restarted(&[]);
+    agent.handle(1, of_source(1, ""));
+    let name = crowfly_node::model::ServiceName::new("default", "web");
+    agent.handle(1, vec![Event::Delete(name)]);
+    assert_eq!(agent.release().removed, 0);
+    assert_eq!(in_maps(&agent), ["10.244.0.1:80"], "as it was");
+    assert_eq!(agent.handle(0, of_source(0, "")).switched, 0);
+    let none = vec![Event::Init, Event::InitDone];
+    assert_eq!(agent.handle(0, none).removed, 1);
+}
+
 /// N-58: a source that stays silent is not waited for longer than a while. What no source knows stays
 /// even then.
 #[test]

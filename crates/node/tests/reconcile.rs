@@ -150,6 +150,22 @@ fn a_restart_cleans_up_behind_a_killed_agent() {
     assert!(maps.members.is_empty());
 }
 
+/// N-76: slots that are not a whole generation are not used again, although they are those that are wanted.
+#[test]
+fn half_a_generation_is_written_anew() {
+    let mut maps = Reconciler::adopt(MemoryMaps::default()).unwrap();
+    maps.want(frontend(1), Some(route(&[(1, 1), (2, 1)], None)));
+    maps.reconcile();
+    let mut left = maps.into_maps();
+    left.slots.retain(|key, _| key.index == 1);
+    let mut maps = Reconciler::adopt(left).unwrap();
+    maps.want(frontend(1), Some(route(&[(2, 1)], None)));
+    assert_eq!(maps.reconcile().switched, 1);
+    let shares = maps.maps().shares(&frontend(1)).unwrap().unwrap();
+    let backends: Vec<_> = shares.shares.into_keys().collect();
+    assert_eq!(backends, ["10.244.0.2:8080".parse().unwrap()]);
+}
+
 /// N-78: a full map fails the service that needs room, and no other; it is tried again.
 #[test]
 fn a_full_map_fails_one_service_alone() {

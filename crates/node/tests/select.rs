@@ -51,6 +51,12 @@ fn internal_traffic_stays_on_the_node() {
     check("select/internal_traffic");
 }
 
+/// N-51, N-55: a node that was given no name has no local endpoints.
+#[test]
+fn a_node_without_a_name_is_nowhere() {
+    check("select/nameless");
+}
+
 /// N-53, N-54, N-55: close backends are preferred, if all of them say where they are.
 #[test]
 fn close_backends_are_preferred() {

@@ -124,7 +124,7 @@ fn report(yaml: &str) -> String {
     });
     let snapshot = snapshot(yaml);
     for (name, listener) in read_all::<NodeListener>(&snapshot, &mapping, &mut report) {
-        joiner.listener(&name, Some(&listener));
+        joiner.listener(&name, Some(Arc::new(listener)));
     }
     for (name, cluster) in read_all::<NodeCluster>(&snapshot, &mapping, &mut report) {
         joiner.cluster(&name, Some(Arc::new(cluster)));

@@ -97,6 +97,7 @@ impl Agent {
             agent.joiner.cluster(name, Some(Arc::clone(cluster)));
         }
         for (name, listener) in &world.listeners {
+            let listener = Arc::new(listener.clone());
             agent.joiner.listener(name, Some(listener));
         }
         agent.joiner.clusters_listed();
@@ -128,7 +129,7 @@ impl Step {
     fn run(self, world: &mut World, agent: &mut Agent) {
         match self {
             Self::Listener(name, listener) => {
-                agent.joiner.listener(&name, listener.as_ref());
+                agent.joiner.listener(&name, listener.clone().map(Arc::new));
                 match listener {
                     Some(listener) => world.listeners.insert(name, listener),
                     None => world.listeners.remove(&name),
@@ -216,7 +217,6 @@ fn chain() -> impl Strategy<Value = Chain> {
 
 fn listener() -> impl Strategy<Value = NodeListener> {
     vec(chain(), 0..4).prop_map(|chains| NodeListener {
-        name: String::new(),
         chains,
         unsupported: Box::default(),
     })
@@ -235,13 +235,7 @@ fn endpoints() -> impl Strategy<Value = Arc<NodeEndpoints>> {
                 denominator,
             },
         });
-    vec(endpoint, 0..4).prop_map(|endpoints| {
-        Arc::new(NodeEndpoints {
-            name: String::new(),
-            endpoints,
-            unsupported: Box::default(),
-        })
-    })
+    vec(endpoint, 0..4).prop_map(|endpoints| Arc::new(NodeEndpoints::new(&endpoints)))
 }
 
 fn cluster() -> impl Strategy<Value = Arc<NodeCluster>> {
@@ -257,7 +251,6 @@ fn cluster() -> impl Strategy<Value = Arc<NodeCluster>> {
     let port_name = (0_usize..2).prop_map(|nth| ["", "http"][nth]);
     (name(), from, protocol, port_name).prop_map(|(service, endpoints, protocol, port_name)| {
         Arc::new(NodeCluster {
-            name: String::new(),
             service: ServiceName::new("default", &service),
             protocol,
             port_name: port_name.into(),
@@ -331,7 +324,6 @@ fn on(cluster: &str) -> NodeListener {
         weight: 1,
     };
     NodeListener {
-        name: String::new(),
         chains: vec![Chain {
             addresses: vec![[10, 96, 0, 1].into()],
             port: 80,
@@ -346,7 +338,6 @@ fn on(cluster: &str) -> NodeListener {
 
 fn of(service: &str, eds: &str) -> Arc<NodeCluster> {
     Arc::new(NodeCluster {
-        name: String::new(),
         service: ServiceName::new("default", service),
         protocol: None,
         port_name: "".into(),
@@ -358,21 +349,18 @@ fn of(service: &str, eds: &str) -> Arc<NodeCluster> {
 }
 
 fn at(last: u8) -> Arc<NodeEndpoints> {
-    Arc::new(NodeEndpoints {
-        name: String::new(),
-        endpoints: vec![NodeEndpoint {
-            addresses: vec![SocketAddr::from(([10, 244, 0, last], 80))],
-            health: Health::Healthy,
-            node: None,
-            locality: LocalityId::default(),
-            priority: 0,
-            share: Share {
-                numerator: 1,
-                denominator: 1,
-            },
-        }],
-        unsupported: Box::default(),
-    })
+    let endpoint = NodeEndpoint {
+        addresses: vec![SocketAddr::from(([10, 244, 0, last], 80))],
+        health: Health::Healthy,
+        node: None,
+        locality: LocalityId::default(),
+        priority: 0,
+        share: Share {
+            numerator: 1,
+            denominator: 1,
+        },
+    };
+    Arc::new(NodeEndpoints::new(&[endpoint]))
 }
 
 fn served() -> (World, Agent) {

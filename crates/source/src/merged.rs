@@ -29,8 +29,9 @@ use crate::{Event, Status, Table};
 pub struct Merged<K, V, C, F> {
     /// The highest source first.
     sources: Vec<Table<K, V>>,
-    /// All that claim a key, the winner first: the rank of their source, and their key in it.
-    claimants: BTreeMap<C, BTreeSet<(usize, K)>>,
+    /// All that claim a key, the winner first: the rank of their source, and their key in it. They are a list,
+    /// because nearly every key has one claimant, and a set would have room for eleven.
+    claimants: BTreeMap<C, Vec<(usize, K)>>,
     claims: F,
 }
 
@@ -112,8 +113,7 @@ where
             for claim in before.union(&after) {
                 let held = self.is_first(claim, &claimant);
                 if after.contains(claim) {
-                    let all = self.claimants.entry(claim.clone()).or_default();
-                    all.insert(claimant.clone());
+                    self.claim(claim, &claimant);
                 } else {
                     self.withdraw(claim, &claimant);
                 }
@@ -127,6 +127,17 @@ where
         let winners = &effect.winners;
         effect.shadowed.retain(|claim| !winners.contains(claim));
         effect
+    }
+
+    fn claim(&mut self, claim: &C, claimant: &(usize, K)) {
+        if !self.claimants.contains_key(claim) {
+            // `push` would make room for four.
+            self.claimants.insert(claim.clone(), vec![claimant.clone()]);
+        } else if let Some(all) = self.claimants.get_mut(claim)
+            && let Err(place) = all.binary_search(claimant)
+        {
+            all.insert(place, claimant.clone());
+        }
     }
 
     fn claims_of(&self, value: Option<&V>) -> BTreeSet<C> {
@@ -191,12 +202,14 @@ impl<K: Ord, V, C: Ord, F> Merged<K, V, C, F> {
 
     fn is_first(&self, claim: &C, claimant: &(usize, K)) -> bool {
         let all = self.claimants.get(claim);
-        all.and_then(BTreeSet::first) == Some(claimant)
+        all.and_then(|all| all.first()) == Some(claimant)
     }
 
     fn withdraw(&mut self, claim: &C, claimant: &(usize, K)) {
         if let Some(all) = self.claimants.get_mut(claim) {
-            all.remove(claimant);
+            if let Ok(place) = all.binary_search(claimant) {
+                all.remove(place);
+            }
             if all.is_empty() {
                 self.claimants.remove(claim);
             }

@@ -16,7 +16,10 @@ use crate::model::{
 
 /// A service, as a file has it.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a service, such as {name: web, cluster_ips: [10.96.0.10], ...}"
+)]
 pub(super) struct ServiceEntry {
     name: String,
     #[serde(default = "default_namespace")]
@@ -85,7 +88,7 @@ enum RemoteEntry {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a port, such as {port: 80}")]
 struct PortEntry {
     #[serde(default)]
     name: String,
@@ -103,7 +106,10 @@ enum ProtocolEntry {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an endpoint, such as {addresses: [10.0.0.1], ports: [{port: 8080}]}"
+)]
 struct EndpointEntry {
     addresses: Vec<IpAddr>,
     #[serde(default)]
@@ -134,7 +140,7 @@ enum HealthEntry {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "hints, such as {zones: [a]}")]
 struct HintsEntry {
     #[serde(default)]
     zones: Vec<String>,

@@ -118,7 +118,7 @@ fn policy(spec: &v1::ServiceSpec, notes: &mut Vec<Note>) -> Result<Policy, Refus
     Ok(Policy {
         affinity: affinity(spec)?,
         internal_traffic,
-        distribution: distribution.filter(|_| internal_traffic == InternalTraffic::Cluster),
+        distribution,
         // The controller has made such backends ready.
         publish_not_ready: false,
     })

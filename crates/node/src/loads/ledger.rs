@@ -18,6 +18,9 @@ use crate::maps::{Counters, MapError, Pair};
 pub struct Ledger<M> {
     maps: M,
     pairs: HashMap<Pair, Told>,
+    /// Pairs of which nothing was told, and that are stored so, with their labels. They are apart from the others,
+    /// because nearly all are so, and there are very many.
+    untold: HashMap<Pair, LabelId>,
     labels: Labels,
     /// Counts of pairs that have another label now. They are in the next take.
     carried: BTreeMap<LabelId, Counters>,
@@ -26,7 +29,7 @@ pub struct Ledger<M> {
 }
 
 /// The counts of a pair that were told.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Told {
     /// In reports of this process: taken, and sent or waiting for it. It has the label of the rest.
     taken: Reported,
@@ -47,8 +50,15 @@ impl<M: ReportMaps> Ledger<M> {
                 labels.found(id, label);
             }
         }
-        let mut pairs = HashMap::new();
-        for (pair, stored) in maps.reported()? {
+        let mut ledger = Self {
+            maps,
+            pairs: HashMap::new(),
+            untold: HashMap::new(),
+            labels: Labels::default(),
+            carried: BTreeMap::new(),
+            on_the_way: None,
+        };
+        for (pair, stored) in ledger.maps.reported()? {
             labels.in_use(stored.label);
             let now = counters.get(&pair).copied().unwrap_or_default();
             // Counters that are below what was told have begun anew.
@@ -59,23 +69,33 @@ impl<M: ReportMaps> Ledger<M> {
                 stored
             };
             let stored = Some(stored);
-            pairs.insert(pair, Told { taken, stored });
+            ledger.put(pair, Told { taken, stored });
         }
-        if pairs.is_empty() {
-            let untold = counters.iter().map(|(pair, counters)| {
+        if ledger.pairs().next().is_none() {
+            for (pair, counters) in &counters {
                 let taken = Reported::all(LabelId::default(), counters);
                 let stored = None;
-                (*pair, Told { taken, stored })
-            });
-            pairs.extend(untold);
+                ledger.put(*pair, Told { taken, stored });
+            }
         }
-        Ok(Self {
-            maps,
-            pairs,
-            labels,
-            carried: BTreeMap::new(),
-            on_the_way: None,
-        })
+        ledger.labels = labels;
+        Ok(ledger)
+    }
+
+    fn get(&self, pair: &Pair) -> Option<Told> {
+        let untold = self.untold.get(pair).map(|label| Told::nothing(*label));
+        untold.or_else(|| self.pairs.get(pair).copied())
+    }
+
+    fn put(&mut self, pair: Pair, told: Told) {
+        let label = told.taken.label;
+        if told == Told::nothing(label) {
+            self.pairs.remove(&pair);
+            self.untold.insert(pair, label);
+        } else {
+            self.untold.remove(&pair);
+            self.pairs.insert(pair, told);
+        }
     }
 
     /// Says under which label the connections of a pair are told from now on; `None` tells them not at all.
@@ -85,7 +105,7 @@ impl<M: ReportMaps> Ledger<M> {
     /// counters cannot be read, connections that were not told yet are told under the new label.
     pub fn label(&mut self, pair: Pair, label: Option<&Label>) -> Result<(), MapError> {
         let (label, mut result) = self.intern(label);
-        let known = self.pairs.get(&pair).copied();
+        let known = self.get(&pair);
         if known.is_some_and(|known| known.taken.label == label && known.stored.is_some()) {
             return result;
         }
@@ -109,7 +129,7 @@ impl<M: ReportMaps> Ledger<M> {
                 Err(error) => result = Err(error),
             }
         }
-        self.pairs.insert(pair, told);
+        self.put(pair, told);
         result
     }
 
@@ -141,13 +161,14 @@ impl<M: ReportMaps> Ledger<M> {
             sums.entry(label).or_default().0 += counts;
         }
         for (pair, counters) in counters {
-            let Some(told) = self.pairs.get_mut(&pair) else {
+            let Some(mut told) = self.get(&pair) else {
                 continue;
             };
             let (sum, active) = sums.entry(told.taken.label).or_default();
             *sum += told.untold(&counters);
             *active += counters.active();
             told.taken = Reported::all(told.taken.label, &counters);
+            self.put(pair, told);
         }
         let busy = sums
             .into_iter()
@@ -196,17 +217,18 @@ impl<M: ReportMaps> Ledger<M> {
     pub fn unsent(&mut self) {
         for (pair, before) in self.on_the_way.take().unwrap_or_default() {
             // What stays stored although it was not sent is lost if this process ends: once at most.
-            if let Some(told) = self.pairs.get_mut(&pair)
+            if let Some(mut told) = self.get(&pair)
                 && self.maps.set_reported(pair, before).is_ok()
             {
                 told.stored = before;
+                self.put(pair, told);
             }
         }
     }
 
     /// True if the counters of a pair are told as they are, so that they may be deleted.
     pub fn is_told(&self, pair: &Pair, counters: &Counters) -> bool {
-        let Some(told) = self.pairs.get(pair) else {
+        let Some(told) = self.get(pair) else {
             return true;
         };
         let label = told.taken.label;
@@ -223,16 +245,18 @@ impl<M: ReportMaps> Ledger<M> {
     /// A map cannot be changed.
     pub fn forget(&mut self, pairs: &[Pair]) -> Result<(), MapError> {
         for pair in pairs {
-            if self.pairs.contains_key(pair) {
+            if self.get(pair).is_some() {
                 self.maps.set_reported(*pair, None)?;
                 self.pairs.remove(pair);
+                self.untold.remove(pair);
             }
         }
         let used = self.pairs.values().flat_map(|told| {
             let stored = told.stored.map(|stored| stored.label);
             [Some(told.taken.label), stored]
         });
-        let used: HashSet<_> = used.flatten().chain(self.carried.keys().copied()).collect();
+        let used = used.flatten().chain(self.untold.values().copied());
+        let used: HashSet<_> = used.chain(self.carried.keys().copied()).collect();
         for id in self.labels.retain(|id| used.contains(&id)) {
             self.maps.set_label(id, None)?;
         }
@@ -241,7 +265,7 @@ impl<M: ReportMaps> Ledger<M> {
 
     /// The pairs that the maps speak of: their numbers are in use.
     pub fn pairs(&self) -> impl Iterator<Item = &Pair> {
-        self.pairs.keys()
+        self.pairs.keys().chain(self.untold.keys())
     }
 
     /// True if there is a label that connections are told under.
@@ -266,6 +290,13 @@ impl<M: ReportMaps> Ledger<M> {
 }
 
 impl Told {
+    /// The state of a pair of which nothing was told, and that is stored so.
+    fn nothing(label: LabelId) -> Self {
+        let taken = Reported::all(label, &Counters::default());
+        let stored = Some(taken);
+        Self { taken, stored }
+    }
+
     /// The counts that were not taken yet.
     fn untold(&self, now: &Counters) -> Counters {
         Counters {

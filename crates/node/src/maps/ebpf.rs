@@ -6,16 +6,18 @@
 
 mod access;
 mod memory;
+mod pins;
 mod reports;
 mod sockets;
 mod sys;
 
 pub use memory::memory;
+pub use pins::clean;
 pub use reports::EbpfReports;
 pub use sockets::EbpfSockets;
 
 use std::fmt;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -26,10 +28,13 @@ use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
 use tracing::{info, warn};
 
+use pins::{lock, remove, remove_pins};
+
 /// Built from `bpf/crowfly.bpf.c` by `bpf/build`.
 static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/crowfly.bpf.o");
 
-/// The version of the maps' layout. Pins of another version are left alone.
+/// The version of the maps' layout. It changes if programs and agents of the former version could not use the
+/// maps. While there are pins of another version, an agent does not start.
 const LAYOUT: &str = "v1";
 
 const LINKS: &str = "links";
@@ -160,6 +165,13 @@ pub enum InstallError {
         /// The size of its values.
         value: u32,
     },
+    /// An agent with another layout of the maps left its pins.
+    #[error(
+        "{}: made by another version, which routes on as it is; run that version, or \
+         `crowfly node clean`, which ends routing until the agent runs again",
+        .0.display()
+    )]
+    Version(PathBuf),
     /// Another agent runs.
     #[error("{}: another agent uses these pins", .0.display())]
     Busy(PathBuf),
@@ -184,9 +196,13 @@ impl EbpfMaps {
         let cgroup = File::open(&settings.cgroup)
             .map_err(|source| failed(&settings.cgroup, "cannot open the cgroup", source))?;
         let directory = settings.pins.join(LAYOUT);
-        let is_first = !directory.exists();
+        let versions = pins::versions(&settings.pins)?;
+        // Its programs would go on choosing backends that nobody keeps up to date, before ours are asked.
+        if let Some(other) = versions.iter().find(|version| **version != directory) {
+            return Err(InstallError::Version(other.clone()));
+        }
         let installed = Self::install_in(&directory, &cgroup, settings);
-        if installed.is_err() && is_first {
+        if installed.is_err() && versions.is_empty() {
             // The remains do no harm, but nobody asked for them.
             drop(clean(&settings.pins));
         }
@@ -203,11 +219,12 @@ impl EbpfMaps {
             .map_err(|source| failed(&links, "cannot make the directory", source))?;
         let lock = lock(directory)?;
         let mut ebpf = load(directory, settings.capacity, settings.ends_tcp)?;
+        let maps = Self::take(&mut ebpf, lock, directory)?;
         for (name, hook) in PROGRAMS {
             let program = fd_of(&ebpf, name)?;
             attach(cgroup, &settings.cgroup, &links.join(name), &program, hook)?;
         }
-        Self::take(&mut ebpf, lock, directory)
+        Ok(maps)
     }
 
     fn take(ebpf: &mut Ebpf, lock: File, directory: &Path) -> Result<Self, InstallError> {
@@ -257,35 +274,6 @@ pub fn try_load(pins: &Path) -> Result<(), InstallError> {
     loaded?;
     removed.map_err(|source| failed(&directory, "cannot remove the pins", source))?;
     Ok(())
-}
-
-/// Detaches the programs and removes every map. Returns the number of pins that there were.
-///
-/// # Errors
-/// An agent runs, or a pin cannot be removed.
-pub fn clean(pins: &Path) -> Result<usize, InstallError> {
-    let directory = pins.join(LAYOUT);
-    if !directory.exists() {
-        return Ok(0);
-    }
-    let _lock = lock(&directory)?;
-    let removed = remove_pins(&directory);
-    let removed = removed.map_err(|source| failed(&directory, "cannot remove the pins", source))?;
-    match fs::remove_dir(pins) {
-        Err(source) => Err(failed(pins, "cannot remove the directory", source)),
-        Ok(()) => Ok(removed),
-    }
-}
-
-/// Locks a directory of pins until the file is dropped, however this process ends.
-fn lock(directory: &Path) -> Result<File, InstallError> {
-    let file = File::open(directory)
-        .map_err(|source| failed(directory, "cannot open the directory", source))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(InstallError::Busy(directory.to_owned())),
-        Err(TryLockError::Error(source)) => Err(failed(directory, "cannot be locked", source)),
-    }
 }
 
 fn load(directory: &Path, capacity: Capacity, ends_tcp: bool) -> Result<Ebpf, InstallError> {
@@ -396,37 +384,4 @@ fn failed(path: &Path, what: &'static str, source: io::Error) -> InstallError {
         what,
         source,
     }
-}
-
-fn remove(path: &Path) -> io::Result<usize> {
-    match fs::remove_file(path) {
-        Ok(()) => Ok(1),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        Err(error) => Err(error),
-    }
-}
-
-/// Removes a directory of pins, and returns their number. Entries that are not ours keep it, which is an
-/// error.
-fn remove_pins(directory: &Path) -> io::Result<usize> {
-    let mut removed = 0;
-    let links = directory.join(LINKS);
-    // Links first, and those that hide frontends before those that show them: the reverse of `attach`.
-    for (name, _) in PROGRAMS.iter().rev() {
-        let path = links.join(name);
-        if let Ok(link) = sys::open_pin(&path) {
-            sys::detach_link(link.as_fd())?;
-        }
-        removed += remove(&path)?;
-    }
-    for (name, ..) in MAPS {
-        removed += remove(&directory.join(name))?;
-    }
-    for directory in [&links, directory] {
-        match fs::remove_dir(directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(removed)
 }

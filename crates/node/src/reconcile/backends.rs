@@ -1,7 +1,7 @@
 //! The backends in the map, each once for all frontends that lead to it.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crowfly_lb::AliasTable;
 
@@ -12,15 +12,31 @@ use crate::select::Route;
 /// The backends, shared by all frontends.
 #[derive(Debug, Default)]
 pub(super) struct Backends {
-    pub(super) by_address: HashMap<SocketAddr, BackendId>,
+    by_address: HashMap<At, BackendId>,
     /// Not an ordered map: numbers go up, which would leave its nodes half empty.
     pub(super) held: HashMap<BackendId, Held>,
     pub(super) ids: Ids,
 }
 
+/// An address and a port, in less memory than a [`SocketAddr`], because there are very many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct At {
+    ip: IpAddr,
+    port: u16,
+}
+
+impl From<SocketAddr> for At {
+    fn from(address: SocketAddr) -> Self {
+        Self {
+            ip: address.ip(),
+            port: address.port(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) address: SocketAddr,
+    at: At,
     /// The number of frontends that hold it.
     pub(super) by: u32,
     /// False until the map has it.
@@ -29,7 +45,18 @@ pub(super) struct Held {
     was_used: bool,
 }
 
+impl Held {
+    pub(super) fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.at.ip, self.at.port)
+    }
+}
+
 impl Backends {
+    /// The number of an address.
+    pub(super) fn id_of(&self, address: SocketAddr) -> Option<BackendId> {
+        self.by_address.get(&address.into()).copied()
+    }
+
     /// The slots of a route, and its backends, which are held from now on.
     pub(super) fn slots(&mut self, route: &Route) -> (BTreeSet<BackendId>, Vec<Slot>) {
         let mut held = BTreeSet::new();
@@ -55,13 +82,13 @@ impl Backends {
 
     fn id(&mut self, address: SocketAddr) -> BackendId {
         let ids = &mut self.ids;
-        let entry = self.by_address.entry(address);
+        let entry = self.by_address.entry(address.into());
         *entry.or_insert_with(|| BackendId(ids.take()))
     }
 
     fn hold(&mut self, id: BackendId, address: SocketAddr) {
-        let held = self.held.entry(id).or_insert(Held {
-            address,
+        let held = self.held.entry(id).or_insert_with(|| Held {
+            at: address.into(),
             by: 0,
             is_written: false,
             was_used: false,
@@ -72,9 +99,9 @@ impl Backends {
     /// Takes note of a backend that the map has.
     pub(super) fn found(&mut self, id: BackendId, address: SocketAddr) {
         self.ids.found(id.0);
-        self.by_address.insert(address, id);
+        self.by_address.insert(address.into(), id);
         let held = Held {
-            address,
+            at: address.into(),
             by: 0,
             is_written: true,
             was_used: true,
@@ -128,9 +155,9 @@ impl Backends {
 
     pub(super) fn forget(&mut self, id: BackendId) {
         if let Some(held) = self.held.remove(&id)
-            && self.by_address.get(&held.address) == Some(&id)
+            && self.by_address.get(&held.at) == Some(&id)
         {
-            self.by_address.remove(&held.address);
+            self.by_address.remove(&held.at);
         }
     }
 }

@@ -42,6 +42,25 @@ pub struct Chain {
     pub affinity_timeout: Option<Duration>,
 }
 
+impl Chain {
+    /// True if it differs from another one in nothing but its addresses.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let Self {
+            addresses: _,
+            port,
+            protocol,
+            clusters,
+            affinity,
+            affinity_timeout,
+        } = self;
+        *port == other.port
+            && *protocol == other.protocol
+            && *clusters == other.clusters
+            && *affinity == other.affinity
+            && *affinity_timeout == other.affinity_timeout
+    }
+}
+
 /// The protocol of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainProtocol {

@@ -24,8 +24,6 @@ const SYNTHETIC_NAMESPACE: &str = "(xds)";
 /// A cluster, as the agent reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeCluster {
-    /// The name of the resource.
-    pub name: String,
     /// The service that it is a port of. It is made from the name of the cluster if metadata has none.
     pub service: ServiceName,
     /// The protocol, if metadata has it. TCP otherwise.
@@ -65,6 +63,7 @@ impl ResourceType for NodeCluster {
     const TYPE_URL: &'static str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
     const NOUN: &'static str = "cluster";
     const ALL_IN_SOTW: bool = true;
+    const KEEPS_BYTES: bool = false;
 
     fn parse(bytes: &[u8], mapping: &Mapping) -> Decoded<Self> {
         steps::decode(
@@ -99,7 +98,6 @@ fn parse(proto: &pb::Cluster, mapping: &Mapping, v: &mut Validator) -> Option<No
     let endpoints = endpoints_from(proto, mapping, v);
     Some(NodeCluster {
         service: said.service(&proto.name),
-        name: proto.name.clone(),
         protocol: said.protocol,
         port_name: said.port_name.unwrap_or_default(),
         policy,

@@ -1,5 +1,7 @@
 //! Endpoints: the backends of a cluster, with their health, weights and places.
 
+mod packed;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use super::address;
 use super::mapping::Mapping;
 use super::metadata;
 use crate::model::Health;
+use packed::Packed;
 
 /// The largest priority, as in Envoy.
 const MAX_PRIORITY: u32 = 128;
@@ -21,12 +24,24 @@ const MAX_PRIORITY: u32 = 128;
 /// The endpoints of a cluster, as the agent reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeEndpoints {
-    /// The name of the resource.
-    pub name: String,
-    /// The endpoints, in the order of the resource.
-    pub endpoints: Vec<NodeEndpoint>,
+    endpoints: Packed,
     /// Fields that are set and have no effect.
     pub unsupported: Box<[Unsupported]>,
+}
+
+impl NodeEndpoints {
+    /// These endpoints.
+    pub fn new(endpoints: &[NodeEndpoint]) -> Self {
+        Self {
+            endpoints: Packed::new(endpoints),
+            unsupported: Box::default(),
+        }
+    }
+
+    /// The endpoints, in the order of the resource.
+    pub fn endpoints(&self) -> impl Iterator<Item = NodeEndpoint> {
+        self.endpoints.iter()
+    }
 }
 
 /// An endpoint.
@@ -63,6 +78,7 @@ impl ResourceType for NodeEndpoints {
         "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
     const NOUN: &'static str = "endpoints";
     const ALL_IN_SOTW: bool = false;
+    const KEEPS_BYTES: bool = false;
 
     fn parse(bytes: &[u8], mapping: &Mapping) -> Decoded<Self> {
         steps::decode(
@@ -107,11 +123,7 @@ pub(super) fn parse(
             });
         }
     });
-    NodeEndpoints {
-        name: proto.cluster_name.clone(),
-        endpoints,
-        unsupported: Box::default(),
-    }
+    NodeEndpoints::new(&endpoints)
 }
 
 fn check_policy(proto: &pb::ClusterLoadAssignment, v: &mut Validator) {
@@ -157,6 +169,7 @@ fn read_locality(
     let locality = proto
         .locality
         .as_ref()
+        .filter(|id| !id.region.is_empty() || !id.zone.is_empty() || !id.sub_zone.is_empty())
         .map(|id| LocalityId::new(&id.region, &id.zone, &id.sub_zone));
     let locality = locality.unwrap_or_default();
     v.field("lb_endpoints", |v| {

@@ -15,6 +15,8 @@
 
 mod ports;
 mod service;
+mod shared;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -30,28 +32,24 @@ use super::mapping::Pods;
 use crate::model::{Service, ServiceName};
 use crate::services::ServiceEvent;
 use ports::Port;
+use shared::Common;
+use state::{AddressState, ClusterState, EndpointsState, Known, ServiceState};
 
 /// All resources of an xDS server, as services.
+///
+/// It shares resources with the cache of the client, and has nothing twice, because there are very many.
 #[derive(Debug, Default)]
 pub struct Joiner {
-    listeners: BTreeMap<Arc<str>, ByAddress>,
-    clusters: HashMap<Arc<str>, Arc<NodeCluster>>,
-    /// The endpoints that are asked for.
-    endpoints: BTreeMap<Arc<str>, Known>,
-    /// For each address, the listeners that have it.
-    claims: BTreeMap<IpAddr, BTreeSet<Arc<str>>>,
-    /// For each cluster that a listener names, the addresses that it is behind.
-    users: BTreeMap<Arc<str>, BTreeMap<IpAddr, usize>>,
-    /// For each name of endpoints, the clusters that have it.
-    readers: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// The ports of each address.
-    ports: BTreeMap<IpAddr, Vec<Arc<Port>>>,
-    /// The addresses of each service.
-    addresses: BTreeMap<ServiceName, BTreeSet<IpAddr>>,
-    /// The entries that were told, by the service that they are of.
-    told: BTreeMap<ServiceName, BTreeMap<ServiceName, Arc<Service>>>,
+    listeners: HashMap<Arc<str>, Arc<NodeListener>>,
+    /// Clusters that exist, or that a listener names.
+    clusters: HashMap<Arc<str>, ClusterState>,
+    /// Endpoints that a cluster names.
+    endpoints: HashMap<Arc<str>, EndpointsState>,
+    addresses: HashMap<IpAddr, AddressState>,
+    services: BTreeMap<ServiceName, ServiceState>,
     problems: BTreeMap<IpAddr, BTreeSet<String>>,
     pods: Pods,
+    common: Common,
     /// Addresses that have to be looked at again.
     due: BTreeSet<IpAddr>,
     /// Endpoints that may have to be asked for, or not any more.
@@ -60,17 +58,6 @@ pub struct Joiner {
     has_clusters: bool,
     is_listed: bool,
     failure: Option<Arc<str>>,
-}
-
-/// The chains of a listener, by address.
-type ByAddress = BTreeMap<IpAddr, Vec<Chain>>;
-
-/// The state of endpoints that are asked for.
-#[derive(Clone, Debug, PartialEq)]
-enum Known {
-    Pending,
-    Value(Arc<NodeEndpoints>),
-    Missing(Arc<str>),
 }
 
 /// The result of what was told to a [`Joiner`].
@@ -91,47 +78,39 @@ impl Joiner {
     pub fn pods(&mut self, pods: Pods) {
         if self.pods != pods {
             self.pods = pods;
-            self.due.extend(self.claims.keys());
+            self.due.extend(self.addresses.keys());
         }
     }
 
     /// Takes a listener; `None` if it does not exist.
-    pub fn listener(&mut self, name: &Arc<str>, listener: Option<&NodeListener>) {
-        let mut chains = ByAddress::new();
-        for chain in listener.into_iter().flat_map(|listener| &listener.chains) {
-            for address in &chain.addresses {
-                let mut chain = chain.clone();
-                chain.addresses.clear();
-                chains.entry(*address).or_default().push(chain);
-            }
-        }
-        let before = if chains.is_empty() {
-            self.listeners.remove(name)
-        } else {
-            self.listeners.insert(Arc::clone(name), chains.clone())
+    pub fn listener(&mut self, name: &Arc<str>, listener: Option<Arc<NodeListener>>) {
+        let now = listener.clone();
+        let before = match listener {
+            Some(listener) => self.listeners.insert(Arc::clone(name), listener),
+            None => self.listeners.remove(name),
         };
-        let before = before.unwrap_or_default();
-        let addresses: BTreeSet<&IpAddr> = before.keys().chain(chains.keys()).collect();
+        let (before, now) = (by_address(before.as_deref()), by_address(now.as_deref()));
+        let addresses: BTreeSet<IpAddr> = before.keys().chain(now.keys()).copied().collect();
         for address in addresses {
-            let (old, new) = (before.get(address), chains.get(address));
-            if old == new {
+            let [before, now] = [&before, &now].map(|chains| chains.get(&address));
+            let [before, now] = [before, now].map(|chains| chains.map_or(&[][..], Vec::as_slice));
+            let state = self.addresses.entry(address).or_default();
+            // Even chains that are the same may have other places now.
+            state.claim(name, now.iter().map(|(place, _)| *place));
+            if state.is_empty() {
+                self.addresses.remove(&address);
+            }
+            let (before, now) = (before.iter(), now.iter());
+            let mut pairs = before.clone().zip(now.clone());
+            if before.len() == now.len() && pairs.all(|((_, old), (_, new))| old.is_like(new)) {
                 continue;
             }
-            self.due.insert(*address);
-            let claims = self.claims.entry(*address).or_default();
-            if new.is_some() {
-                claims.insert(Arc::clone(name));
-            } else {
-                claims.remove(name);
+            self.due.insert(address);
+            for (_, chain) in now {
+                self.used(address, chain, true);
             }
-            if claims.is_empty() {
-                self.claims.remove(address);
-            }
-            for chain in new.into_iter().flatten() {
-                self.used(*address, chain, true);
-            }
-            for chain in old.into_iter().flatten() {
-                self.used(*address, chain, false);
+            for (_, chain) in before {
+                self.used(address, chain, false);
             }
         }
     }
@@ -140,67 +119,55 @@ impl Joiner {
     fn used(&mut self, address: IpAddr, chain: &Chain, is_used: bool) {
         for share in &chain.clusters {
             let name = &share.cluster;
-            let users = self.users.entry(Arc::clone(name)).or_default();
-            let count = users.entry(address).or_default();
-            *count = if is_used {
-                *count + 1
-            } else {
-                count.saturating_sub(1)
-            };
-            if *count == 0 {
-                users.remove(&address);
+            let state = self.clusters.entry(Arc::clone(name)).or_default();
+            state.used(address, is_used);
+            let endpoints = state.cluster.as_deref().and_then(eds_name);
+            if state.is_empty() {
+                self.clusters.remove(name);
             }
-            if users.is_empty() {
-                self.users.remove(name);
-            }
-            let cluster = self.clusters.get(name).map(Arc::clone);
-            self.asked
-                .extend(cluster.and_then(|cluster| eds_name(&cluster)));
+            self.asked.extend(endpoints);
         }
     }
 
     /// Takes a cluster; `None` if it does not exist.
     pub fn cluster(&mut self, name: &Arc<str>, cluster: Option<Arc<NodeCluster>>) {
         let now = cluster.as_deref().and_then(eds_name);
-        let before = match cluster {
-            Some(cluster) => self.clusters.insert(Arc::clone(name), cluster),
-            None => self.clusters.remove(name),
-        };
-        let before = before.as_deref().and_then(eds_name);
-        if let Some(endpoints) = before {
-            if let Some(readers) = self.readers.get_mut(&endpoints) {
-                readers.remove(name);
-                if readers.is_empty() {
-                    self.readers.remove(&endpoints);
-                }
+        let state = self.clusters.entry(Arc::clone(name)).or_default();
+        let before = std::mem::replace(&mut state.cluster, cluster);
+        self.due.extend(state.users());
+        if state.is_empty() {
+            self.clusters.remove(name);
+        }
+        if let Some(endpoints) = before.as_deref().and_then(eds_name) {
+            if let Some(state) = self.endpoints.get_mut(&endpoints) {
+                state.left(name);
             }
             self.asked.insert(endpoints);
         }
         if let Some(endpoints) = now {
-            let readers = self.readers.entry(Arc::clone(&endpoints)).or_default();
-            readers.insert(Arc::clone(name));
+            let state = self.endpoints.entry(Arc::clone(&endpoints)).or_default();
+            state.read_by(name);
             self.asked.insert(endpoints);
         }
-        self.due
-            .extend(self.users.get(name).into_iter().flat_map(BTreeMap::keys));
     }
 
     /// Takes endpoints. The error says why they do not exist.
     pub fn endpoints(&mut self, name: &Arc<str>, endpoints: Result<Arc<NodeEndpoints>, Arc<str>>) {
-        let Some(known) = self.endpoints.get_mut(name) else {
+        let state = self.endpoints.get_mut(name);
+        let Some(state) = state.filter(|state| state.known.is_some()) else {
             return;
         };
-        let now = match endpoints {
+        let now = Some(match endpoints {
             Ok(endpoints) => Known::Value(endpoints),
             Err(reason) => Known::Missing(reason),
-        };
-        if *known == now {
+        });
+        if state.known == now {
             return;
         }
-        *known = now;
-        for cluster in self.readers.get(name).into_iter().flatten() {
-            let users = self.users.get(cluster).into_iter();
-            self.due.extend(users.flat_map(BTreeMap::keys));
+        state.known = now;
+        for cluster in &state.readers {
+            let cluster = self.clusters.get(cluster).into_iter();
+            self.due.extend(cluster.flat_map(ClusterState::users));
         }
     }
 
@@ -235,12 +202,7 @@ impl Joiner {
         if !self.has_listeners || !self.has_clusters {
             return joined;
         }
-        if !self.is_listed
-            && self
-                .endpoints
-                .values()
-                .any(|known| *known == Known::Pending)
-        {
+        if !self.is_listed && self.endpoints.values().any(EndpointsState::is_pending) {
             return joined;
         }
         let mut names = BTreeSet::new();
@@ -259,8 +221,9 @@ impl Joiner {
 
     /// Everything, as a listing.
     fn listing(&self) -> Vec<ServiceEvent> {
-        let entries = self.told.values().flatten();
-        let entries = entries.map(|(key, service)| Event::Upsert(key.clone(), Arc::clone(service)));
+        let entries = self.services.values().flat_map(|state| &state.told);
+        let entries =
+            entries.map(|service| Event::Upsert(service.name.clone(), Arc::clone(service)));
         let begin = [Event::Init].into_iter();
         begin.chain(entries).chain([Event::InitDone]).collect()
     }
@@ -268,19 +231,23 @@ impl Joiner {
     /// Asks for the endpoints of clusters that are in use, and for no others.
     fn ask(&mut self, joined: &mut Joined) {
         for name in std::mem::take(&mut self.asked) {
-            let readers = self.readers.get(&name);
-            let mut readers = readers.into_iter().flatten();
-            let is_wanted = readers.any(|cluster| self.users.contains_key(cluster));
-            match (is_wanted, self.endpoints.contains_key(&name)) {
-                (true, false) => {
-                    self.endpoints.insert(Arc::clone(&name), Known::Pending);
-                    joined.watch.push(name);
-                }
-                (false, true) => {
-                    self.endpoints.remove(&name);
-                    joined.unwatch.push(name);
-                }
-                _ => {}
+            let Some(state) = self.endpoints.get_mut(&name) else {
+                continue;
+            };
+            let is_used = |cluster: &Arc<str>| {
+                let cluster = self.clusters.get(cluster);
+                cluster.is_some_and(ClusterState::is_used)
+            };
+            let is_wanted = state.readers.iter().any(is_used);
+            if is_wanted && state.known.is_none() {
+                state.known = Some(Known::Pending);
+                joined.watch.push(Arc::clone(&name));
+            }
+            if !is_wanted && state.known.take().is_some() {
+                joined.unwatch.push(Arc::clone(&name));
+            }
+            if state.readers.is_empty() {
+                self.endpoints.remove(&name);
             }
         }
     }
@@ -292,22 +259,28 @@ impl Joiner {
         names: &mut BTreeSet<ServiceName>,
         problems: &mut Vec<String>,
     ) {
-        let before = self.ports.remove(&address).unwrap_or_default();
-        let (ports, found) = self.ports_of(address, &before);
+        let state = self.addresses.get_mut(&address);
+        let before = state.map_or_else(Box::default, |state| std::mem::take(&mut state.ports));
+        let (mut ports, found) = self.ports_of(address, &before);
+        for port in &mut ports {
+            port.policy = self.common.policies.share(Arc::clone(&port.policy));
+        }
         if let Some(name) = owner(&before) {
-            if let Some(addresses) = self.addresses.get_mut(name) {
-                addresses.remove(&address);
-                if addresses.is_empty() {
-                    self.addresses.remove(name);
-                }
+            if let Some(service) = self.services.get_mut(name) {
+                service.leave(address);
             }
             names.insert(name.clone());
         }
         if let Some(name) = owner(&ports) {
-            let addresses = self.addresses.entry(name.clone()).or_default();
-            addresses.insert(address);
+            let service = self.services.entry(name.clone()).or_default();
+            service.join(address);
             names.insert(name.clone());
-            self.ports.insert(address, ports);
+        }
+        if let Some(state) = self.addresses.get_mut(&address) {
+            state.ports = ports.into();
+            if state.is_empty() {
+                self.addresses.remove(&address);
+            }
         }
         let known = self.problems.remove(&address).unwrap_or_default();
         problems.extend(found.difference(&known).cloned());
@@ -318,25 +291,51 @@ impl Joiner {
 
     /// Tells the entries of a service that are not as they were told last.
     fn tell(&mut self, name: &ServiceName, events: &mut Vec<ServiceEvent>) {
-        let addresses = self.addresses.get(name).into_iter().flatten();
-        let ports = addresses.filter_map(|address| Some((*address, self.ports.get(address)?)));
-        let entries = service::entries(name, ports);
-        let before = self.told.remove(name).unwrap_or_default();
-        let gone = before.keys().filter(|key| !entries.contains_key(*key));
-        events.extend(gone.map(|key| Event::Delete(key.clone())));
-        for (key, service) in &entries {
-            if before.get(key) != Some(service) {
-                events.push(Event::Upsert(key.clone(), Arc::clone(service)));
+        let Some(state) = self.services.get_mut(name) else {
+            return;
+        };
+        let ports = state.addresses.iter().filter_map(|address| {
+            let ports = &self.addresses.get(address)?.ports;
+            Some((*address, &**ports))
+        });
+        let entries = service::entries(name, ports, &self.pods, &mut self.common);
+        let before = std::mem::take(&mut state.told);
+        let gone = before
+            .iter()
+            .filter(|it| named(&entries, &it.name).is_none());
+        events.extend(gone.map(|service| Event::Delete(service.name.clone())));
+        for service in &entries {
+            if named(&before, &service.name) != Some(service) {
+                events.push(Event::Upsert(service.name.clone(), Arc::clone(service)));
             }
         }
-        if !entries.is_empty() {
-            self.told.insert(name.clone(), entries);
+        state.told = entries;
+        if state.is_empty() {
+            self.services.remove(name);
         }
     }
 }
 
+/// The entry of a name, among entries in the order of their names.
+fn named<'a>(entries: &'a [Arc<Service>], name: &ServiceName) -> Option<&'a Arc<Service>> {
+    let found = entries.binary_search_by(|entry| entry.name.cmp(name));
+    entries.get(found.ok()?)
+}
+
+/// The chains of a listener by address, with their places in it.
+fn by_address(listener: Option<&NodeListener>) -> BTreeMap<IpAddr, Vec<(u32, &Chain)>> {
+    let mut chains: BTreeMap<IpAddr, Vec<(u32, &Chain)>> = BTreeMap::new();
+    let all = listener.map(|listener| &listener.chains);
+    for (place, chain) in (0..).zip(all.into_iter().flatten()) {
+        for address in &chain.addresses {
+            chains.entry(*address).or_default().push((place, chain));
+        }
+    }
+    chains
+}
+
 /// The service that an address belongs to: that of the lowest port whose cluster exists.
-fn owner(ports: &[Arc<Port>]) -> Option<&ServiceName> {
+fn owner(ports: &[Port]) -> Option<&ServiceName> {
     let known = ports.iter().find(|port| port.has_cluster);
     known.or_else(|| ports.first()).map(|port| &port.service)
 }

@@ -25,8 +25,6 @@ const LOOK_ONLY: [&str; 3] = [
 /// A listener, as the agent reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeListener {
-    /// The name of the resource.
-    pub name: String,
     /// Its frontends. A listener that is for gRPC clients has none.
     pub chains: Vec<Chain>,
     /// Fields that are set and have no effect.
@@ -40,6 +38,7 @@ impl ResourceType for NodeListener {
     const TYPE_URL: &'static str = "type.googleapis.com/envoy.config.listener.v3.Listener";
     const NOUN: &'static str = "listener";
     const ALL_IN_SOTW: bool = true;
+    const KEEPS_BYTES: bool = false;
 
     fn parse(bytes: &[u8], mapping: &Mapping) -> Decoded<Self> {
         steps::decode(
@@ -49,7 +48,6 @@ impl ResourceType for NodeListener {
             |proto, v| {
                 let (chains, unsupported) = v.take_unsupported(|v| parse(&proto, mapping, v));
                 Some(Self {
-                    name: proto.name,
                     chains,
                     unsupported,
                 })
@@ -91,6 +89,7 @@ fn parse(proto: &pb::Listener, mapping: &Mapping, v: &mut Validator) -> Vec<Chai
         ),
         None => other_routing(proto, v),
     }
+    chains.shrink_to_fit();
     chains
 }
 

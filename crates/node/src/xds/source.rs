@@ -247,8 +247,7 @@ impl XdsSource {
         let (entry, joiner) = (&update.entry, &mut self.joiner);
         match update.key.kind.type_url {
             NodeListener::TYPE_URL => {
-                let read = entry.read::<NodeListener>().and_then(usable);
-                joiner.listener(name, read.as_deref());
+                joiner.listener(name, entry.read::<NodeListener>().and_then(usable));
             }
             NodeCluster::TYPE_URL => {
                 joiner.cluster(name, entry.read::<NodeCluster>().and_then(usable));

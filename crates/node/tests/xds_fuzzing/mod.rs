@@ -19,12 +19,12 @@ pub(crate) fn play(bytes: &[u8]) {
     };
     let mut joiner = Joiner::default();
     let name: Arc<str> = "c".into();
-    joiner.listener(&"own".into(), Some(&own_listener(&name)));
+    joiner.listener(&"own".into(), Some(Arc::new(own_listener(&name))));
     match kind % 3 {
         0 => {
-            if let Some(listener) = read::<NodeListener>(bytes) {
-                joiner.listener(&"a".into(), Some(&listener));
-                joiner.listener(&"b".into(), Some(&listener));
+            if let Some(listener) = read::<NodeListener>(bytes).map(Arc::new) {
+                joiner.listener(&"a".into(), Some(Arc::clone(&listener)));
+                joiner.listener(&"b".into(), Some(listener));
             }
         }
         1 => {
@@ -74,7 +74,6 @@ fn read<R: ResourceType<Context = Mapping, Parsed = R> + Debug + PartialEq>(
 
 fn own_listener(cluster: &Arc<str>) -> NodeListener {
     NodeListener {
-        name: "own".to_owned(),
         chains: vec![Chain {
             addresses: vec![[10, 96, 0, 1].into()],
             port: 80,
@@ -92,7 +91,6 @@ fn own_listener(cluster: &Arc<str>) -> NodeListener {
 
 fn own_cluster(endpoints: NodeEndpoints) -> NodeCluster {
     NodeCluster {
-        name: "c".to_owned(),
         service: NodeCluster::synthetic_service("c"),
         protocol: None,
         port_name: "".into(),

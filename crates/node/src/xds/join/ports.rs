@@ -8,9 +8,11 @@ use crowfly_names::LocalityId;
 
 use super::super::chain::{Chain, ChainProtocol, ClusterShare};
 use super::super::cluster::{EndpointsFrom, NodeCluster};
-use super::super::endpoints::NodeEndpoints;
+use super::super::endpoints::{NodeEndpoint, NodeEndpoints};
+use super::super::mapping::Pods;
 use super::super::weights;
-use super::{Joiner, Known};
+use super::Joiner;
+use super::state::{ClusterState, Known};
 use crate::model::{
     Addresses, DEFAULT_AFFINITY_TIMEOUT, Health, Policy, Protocol, ReportedAs, ServiceName,
 };
@@ -28,8 +30,10 @@ pub(super) struct Port {
     pub(super) has_cluster: bool,
     pub(super) policy: Arc<Policy>,
     pub(super) reported_as: Option<ReportedAs>,
-    pub(super) clusters: Vec<ClusterShare>,
-    pub(super) backends: Vec<PortBackend>,
+    pub(super) clusters: Box<[ClusterShare]>,
+    /// The endpoints of those clusters that have some, with the factors of their weights. They are backends only in
+    /// the service, because two copies of all backends would be much.
+    endpoints: Box<[(Arc<NodeEndpoints>, u32)]>,
 }
 
 /// A backend of one port.
@@ -64,6 +68,74 @@ impl BackendAt {
     }
 }
 
+impl Port {
+    /// Its backends, in the order of its clusters.
+    pub(super) fn backends(&self, pods: &Pods) -> Vec<PortBackend> {
+        let endpoints = || {
+            let found = self.endpoints.iter().enumerate();
+            found.flat_map(|(nth, (found, factor))| {
+                let endpoints = found.endpoints();
+                endpoints.map(move |endpoint| (nth, *factor, endpoint))
+            })
+        };
+        let shares: Vec<_> = endpoints()
+            .map(|(_, factor, endpoint)| (endpoint.share, factor))
+            .collect();
+        let weights = weights::whole(&shares);
+        let mut backends = Vec::new();
+        let mut known: BTreeMap<(BackendAt, u16), (usize, usize)> = BTreeMap::new();
+        for ((nth, _, endpoint), weight) in endpoints().zip(weights) {
+            for (port, mut at) in BackendAt::of(&endpoint, pods) {
+                let key = (at.clone(), port);
+                // A backend of two clusters has the weights of both.
+                match known.get(&key) {
+                    Some((of, index)) if *of != nth => {
+                        let known: &mut PortBackend = &mut backends[*index];
+                        known.at.weight = known.at.weight.saturating_add(weight);
+                    }
+                    _ => {
+                        known.insert(key, (nth, backends.len()));
+                        at.weight = weight;
+                        backends.push(PortBackend { at, port });
+                    }
+                }
+            }
+        }
+        backends
+    }
+}
+
+impl BackendAt {
+    /// The backends of an endpoint, still without a weight. A backend has one port, so addresses with other ports are
+    /// backends of their own.
+    fn of(endpoint: &NodeEndpoint, pods: &Pods) -> impl Iterator<Item = (u16, Self)> + use<> {
+        let mut by_port: BTreeMap<u16, Addresses> = BTreeMap::new();
+        for address in &endpoint.addresses {
+            let addresses = by_port.entry(address.port()).or_default();
+            addresses.push(address.ip());
+        }
+        let health = HEALTHS.iter().position(|health| *health == endpoint.health);
+        let addresses: Addresses = endpoint.addresses.iter().map(SocketAddr::ip).collect();
+        let node = endpoint.node.as_ref();
+        let node = node.or_else(|| pods.node_of(&addresses)).cloned();
+        let locality = endpoint.locality.clone();
+        let priority = endpoint.priority;
+        by_port.into_iter().map(move |(port, addresses)| {
+            let at = Self {
+                addresses,
+                node: node.clone(),
+                locality: locality.clone(),
+                health: health
+                    .and_then(|it| u8::try_from(it).ok())
+                    .unwrap_or_default(),
+                priority,
+                weight: 0,
+            };
+            (port, at)
+        })
+    }
+}
+
 /// A chain that claims a frontend, with what is known of its cluster.
 struct Claim<'a> {
     listener: &'a Arc<str>,
@@ -77,8 +149,8 @@ impl Joiner {
     pub(super) fn ports_of(
         &self,
         address: IpAddr,
-        before: &[Arc<Port>],
-    ) -> (Vec<Arc<Port>>, BTreeSet<String>) {
+        before: &[Port],
+    ) -> (Vec<Port>, BTreeSet<String>) {
         let mut problems = BTreeSet::new();
         let mut ports = Vec::new();
         for ((number, protocol), claim) in self.claims_of(address, &mut problems) {
@@ -99,7 +171,7 @@ impl Joiner {
             let mut say = |problem: String| {
                 problems.insert(format!("{frontend}: {problem}"));
             };
-            ports.push(Arc::new(self.port(frontend, &claim, &mut say)));
+            ports.push(self.port(frontend, &claim, &mut say));
         }
         (ports, problems)
     }
@@ -111,24 +183,22 @@ impl Joiner {
         address: IpAddr,
         problems: &mut BTreeSet<String>,
     ) -> BTreeMap<(u16, Protocol), Claim<'_>> {
-        let listeners = self.claims.get(&address).into_iter().flatten();
-        let chains = listeners.flat_map(|listener| {
-            let chains = self.listeners.get(listener);
-            let chains = chains.and_then(|chains| chains.get(&address));
-            let chains = chains.into_iter().flatten();
-            chains.map(move |chain| (listener, chain))
-        });
-        let mut claims: Vec<Claim<'_>> = chains
-            .map(|(listener, chain)| {
+        let claims = self.addresses.get(&address).map(|state| &state.claims);
+        let claims = claims
+            .into_iter()
+            .flatten()
+            .filter_map(|(listener, place)| {
+                let place = usize::try_from(*place).ok()?;
+                let chain = self.listeners.get(listener)?.chains.get(place)?;
                 let mut clusters = chain.clusters.iter();
-                let cluster = clusters.find_map(|share| self.clusters.get(&share.cluster));
-                Claim {
+                let cluster = clusters.find_map(|share| self.cluster_of(&share.cluster));
+                Some(Claim {
                     listener,
                     chain,
                     cluster,
-                }
-            })
-            .collect();
+                })
+            });
+        let mut claims: Vec<Claim<'_>> = claims.collect();
         claims.sort_by_key(|claim| claim.cluster.is_none());
         let mut winners: BTreeMap<(u16, Protocol), Claim<'_>> = BTreeMap::new();
         for claim in claims {
@@ -162,12 +232,12 @@ impl Joiner {
     /// True if endpoints of a chain were asked for and did not arrive.
     fn is_pending(&self, chain: &Chain) -> bool {
         chain.clusters.iter().any(|share| {
-            let cluster = self.clusters.get(&share.cluster);
+            let cluster = self.cluster_of(&share.cluster);
             match cluster.map(|cluster| &cluster.endpoints) {
-                Some(EndpointsFrom::Eds(name)) => self
-                    .endpoints
-                    .get(name)
-                    .is_none_or(|known| *known == Known::Pending),
+                Some(EndpointsFrom::Eds(name)) => {
+                    let known = self.endpoints.get(name).and_then(|it| it.known.as_ref());
+                    known.is_none_or(|known| *known == Known::Pending)
+                }
                 Some(EndpointsFrom::Inline(_)) | None => false,
             }
         })
@@ -201,8 +271,8 @@ impl Joiner {
             has_cluster: cluster.is_some(),
             policy: Arc::new(policy),
             reported_as: self.reported_as(chain, say),
-            clusters: chain.clusters.clone(),
-            backends: self.backends(frontend.protocol, chain, say),
+            clusters: chain.clusters.as_slice().into(),
+            endpoints: self.endpoints_behind(frontend.protocol, chain, say),
         }
     }
 
@@ -210,7 +280,10 @@ impl Joiner {
     /// is the only one behind the frontend.
     fn reported_as(&self, chain: &Chain, say: &mut impl FnMut(String)) -> Option<ReportedAs> {
         let clusters = chain.clusters.iter();
-        let clusters = clusters.filter_map(|share| self.clusters.get_key_value(&share.cluster));
+        let clusters = clusters.filter_map(|share| {
+            let (name, state) = self.clusters.get_key_value(&share.cluster)?;
+            Some((name, state.cluster.as_ref()?))
+        });
         let mut reporting = clusters.filter(|(_, cluster)| cluster.reports_load);
         let (name, cluster) = reporting.next()?;
         if chain.clusters.len() > 1 {
@@ -227,72 +300,27 @@ impl Joiner {
         })
     }
 
-    fn backends(
+    /// The endpoints of the clusters of a chain, with the weights of the clusters.
+    fn endpoints_behind(
         &self,
         protocol: Protocol,
         chain: &Chain,
         say: &mut impl FnMut(String),
-    ) -> Vec<PortBackend> {
+    ) -> Box<[(Arc<NodeEndpoints>, u32)]> {
         let mut found = Vec::new();
         for share in &chain.clusters {
             match self.endpoints_of(&share.cluster, protocol, chain.protocol) {
-                Ok(endpoints) => found.push((endpoints, share.weight)),
+                Ok(endpoints) => found.push((Arc::clone(endpoints), share.weight)),
                 Err(problem) => say(problem),
             }
         }
-        let shares: Vec<_> = found
-            .iter()
-            .flat_map(|(endpoints, factor)| {
-                let endpoints = endpoints.endpoints.iter();
-                endpoints.map(|endpoint| (endpoint.share, *factor))
-            })
-            .collect();
-        let weights = weights::whole(&shares);
-        let endpoints = found.iter().enumerate();
-        let endpoints = endpoints.flat_map(|(nth, (found, _))| {
-            let endpoints = found.endpoints.iter();
-            endpoints.map(move |endpoint| (nth, endpoint))
-        });
-        let mut backends = Vec::new();
-        let mut known: BTreeMap<(BackendAt, u16), (usize, usize)> = BTreeMap::new();
-        for ((nth, endpoint), weight) in endpoints.zip(weights) {
-            // A backend has one port, so addresses with other ports are backends of their own.
-            let mut by_port: BTreeMap<u16, Addresses> = BTreeMap::new();
-            for address in &endpoint.addresses {
-                let addresses = by_port.entry(address.port()).or_default();
-                addresses.push(address.ip());
-            }
-            let health = HEALTHS.iter().position(|health| *health == endpoint.health);
-            let addresses: Addresses = endpoint.addresses.iter().map(SocketAddr::ip).collect();
-            let node = endpoint.node.as_ref();
-            let node = node.or_else(|| self.pods.node_of(&addresses));
-            for (port, addresses) in by_port {
-                let mut at = BackendAt {
-                    addresses,
-                    node: node.cloned(),
-                    locality: endpoint.locality.clone(),
-                    health: health
-                        .and_then(|it| u8::try_from(it).ok())
-                        .unwrap_or_default(),
-                    priority: endpoint.priority,
-                    weight: 0,
-                };
-                let key = (at.clone(), port);
-                // A backend of two clusters has the weights of both.
-                match known.get(&key) {
-                    Some((of, index)) if *of != nth => {
-                        let known: &mut PortBackend = &mut backends[*index];
-                        known.at.weight = known.at.weight.saturating_add(weight);
-                    }
-                    _ => {
-                        known.insert(key, (nth, backends.len()));
-                        at.weight = weight;
-                        backends.push(PortBackend { at, port });
-                    }
-                }
-            }
-        }
-        backends
+        found.into()
+    }
+
+    /// A cluster, if it exists.
+    fn cluster_of(&self, name: &Arc<str>) -> Option<&Arc<NodeCluster>> {
+        let state: &ClusterState = self.clusters.get(name)?;
+        state.cluster.as_ref()
     }
 
     /// The endpoints of a cluster, or the reason why it has none.
@@ -301,8 +329,8 @@ impl Joiner {
         name: &Arc<str>,
         protocol: Protocol,
         of_chain: ChainProtocol,
-    ) -> Result<&NodeEndpoints, String> {
-        let Some(cluster) = self.clusters.get(name) else {
+    ) -> Result<&Arc<NodeEndpoints>, String> {
+        let Some(cluster) = self.cluster_of(name) else {
             return Err(format!("cluster {name:?} does not exist"));
         };
         let its = match of_chain {
@@ -314,14 +342,16 @@ impl Joiner {
         }
         match &cluster.endpoints {
             EndpointsFrom::Inline(endpoints) => Ok(endpoints),
-            EndpointsFrom::Eds(eds) => match self.endpoints.get(eds) {
-                Some(Known::Value(endpoints)) => Ok(endpoints),
-                Some(Known::Missing(reason)) => {
-                    Err(format!("cluster {name:?} has no endpoints: {reason}"))
+            EndpointsFrom::Eds(eds) => {
+                match self.endpoints.get(eds).and_then(|it| it.known.as_ref()) {
+                    Some(Known::Value(endpoints)) => Ok(endpoints),
+                    Some(Known::Missing(reason)) => {
+                        Err(format!("cluster {name:?} has no endpoints: {reason}"))
+                    }
+                    // A chain that waits is not looked at.
+                    Some(Known::Pending) | None => Err(format!("cluster {name:?} has none yet")),
                 }
-                // A chain that waits is not looked at.
-                Some(Known::Pending) | None => Err(format!("cluster {name:?} has none yet")),
-            },
+            }
         }
     }
 }

@@ -4,18 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::super::chain::ClusterShare;
+use super::super::mapping::Pods;
 use super::ports::{BackendAt, Port};
+use super::shared::Common;
 use crate::model::{
     Backend, Conditions, PortName, Protocol, Service, ServiceKind, ServiceName, ServicePort,
 };
 
-/// The entries of a service, by their names.
+/// The entries of a service, in the order of their names.
 pub(super) fn entries<'a>(
     name: &ServiceName,
-    addresses: impl Iterator<Item = (IpAddr, &'a Vec<Arc<Port>>)>,
-) -> BTreeMap<ServiceName, Arc<Service>> {
-    let mut groups: Vec<(&Vec<Arc<Port>>, Vec<IpAddr>)> = Vec::new();
+    addresses: impl Iterator<Item = (IpAddr, &'a [Port])>,
+    pods: &Pods,
+    common: &mut Common,
+) -> SmallVec<[Arc<Service>; 1]> {
+    let mut groups: Vec<(&[Port], Vec<IpAddr>)> = Vec::new();
     for (address, ports) in addresses {
         match groups.iter_mut().find(|(known, _)| *known == ports) {
             Some((_, addresses)) => addresses.push(address),
@@ -23,13 +29,13 @@ pub(super) fn entries<'a>(
         }
     }
     let entries = groups.into_iter().enumerate();
+    let entries = entries.map(|(nth, (ports, addresses))| {
+        let key = key(name, nth, addresses.first());
+        Arc::new(service(key, addresses, ports, pods, common))
+    });
+    let mut entries: SmallVec<[Arc<Service>; 1]> = entries.collect();
+    entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     entries
-        .map(|(nth, (ports, addresses))| {
-            let key = key(name, nth, addresses.first());
-            let service = service(key.clone(), addresses, ports);
-            (key, Arc::new(service))
-        })
-        .collect()
 }
 
 /// The name of an entry. Only the first has the name of the service, and only if that has no `@`. So the
@@ -44,19 +50,27 @@ fn key(name: &ServiceName, nth: usize, address: Option<&IpAddr>) -> ServiceName 
     }
 }
 
-fn service(name: ServiceName, addresses: Vec<IpAddr>, ports: &[Arc<Port>]) -> Service {
+fn service(
+    name: ServiceName,
+    mut addresses: Vec<IpAddr>,
+    ports: &[Port],
+    pods: &Pods,
+    common: &mut Common,
+) -> Service {
+    addresses.shrink_to_fit();
     let names = names(ports);
+    let of_ports: Vec<_> = ports.iter().map(|port| port.backends(pods)).collect();
     // Backends of two ports that differ in nothing but the port are one.
     let mut order: Vec<&BackendAt> = Vec::new();
     let mut served: BTreeMap<&BackendAt, BTreeMap<PortName, u16>> = BTreeMap::new();
     let mut more: Vec<Backend> = Vec::new();
-    for port in ports {
-        let name = &names[&(port.protocol, port.clusters.as_slice())];
+    for (port, of_port) in ports.iter().zip(&of_ports) {
+        let name = &names[&(port.protocol, &*port.clusters)];
         let key = PortName {
             name: Arc::clone(name),
             protocol: port.protocol,
         };
-        for backend in &port.backends {
+        for backend in of_port {
             let known = served.entry(&backend.at).or_insert_with(|| {
                 order.push(&backend.at);
                 BTreeMap::new()
@@ -69,14 +83,14 @@ fn service(name: ServiceName, addresses: Vec<IpAddr>, ports: &[Arc<Port>]) -> Se
                 // The same address serves the port of the service by two ports of its own.
                 Some(_) => {
                     let ports = BTreeMap::from([(key.clone(), backend.port)]);
-                    more.push(to_backend(&backend.at, ports));
+                    more.push(to_backend(&backend.at, common.ports.share(ports.into())));
                 }
             }
         }
     }
     let backends = order.into_iter().map(|at| {
         let ports = served.remove(at).unwrap_or_default();
-        to_backend(at, ports)
+        to_backend(at, common.ports.share(ports.into()))
     });
     let mut backends: Vec<Backend> = backends.chain(more).collect();
     for nth in 1..backends.len() {
@@ -86,7 +100,7 @@ fn service(name: ServiceName, addresses: Vec<IpAddr>, ports: &[Arc<Port>]) -> Se
         }
     }
     let service_ports = ports.iter().map(|port| ServicePort {
-        name: Arc::clone(&names[&(port.protocol, port.clusters.as_slice())]),
+        name: Arc::clone(&names[&(port.protocol, &*port.clusters)]),
         port: port.port,
         protocol: port.protocol,
         policy: Arc::clone(&port.policy),
@@ -99,11 +113,11 @@ fn service(name: ServiceName, addresses: Vec<IpAddr>, ports: &[Arc<Port>]) -> Se
     }
 }
 
-fn to_backend(at: &BackendAt, ports: BTreeMap<PortName, u16>) -> Backend {
+fn to_backend(at: &BackendAt, ports: Arc<BTreeMap<PortName, u16>>) -> Backend {
     let zone = at.locality.zone();
     Backend {
         addresses: at.addresses.clone(),
-        ports: Arc::new(ports),
+        ports,
         conditions: Conditions::default(),
         health: at.health(),
         node: at.node.clone(),
@@ -118,12 +132,12 @@ fn to_backend(at: &BackendAt, ports: BTreeMap<PortName, u16>) -> Backend {
 
 /// The names of ports, by protocol and clusters. Backends are found by them, so ports with other clusters need
 /// other names, although their clusters may give them the same.
-fn names(ports: &[Arc<Port>]) -> BTreeMap<(Protocol, &[ClusterShare]), Arc<str>> {
+fn names(ports: &[Port]) -> BTreeMap<(Protocol, &[ClusterShare]), Arc<str>> {
     let mut names = BTreeMap::new();
     let mut taken: BTreeSet<(Protocol, Arc<str>)> = BTreeSet::new();
     for port in ports {
         names
-            .entry((port.protocol, port.clusters.as_slice()))
+            .entry((port.protocol, &*port.clusters))
             .or_insert_with(|| {
                 let mut name = Arc::clone(&port.name);
                 while !taken.insert((port.protocol, Arc::clone(&name))) {
