@@ -13,9 +13,6 @@ use crate::limits::{Beyond, Limit, Limits};
 /// The bytes that a name takes besides its text: it is in several maps.
 const NAME_OVERHEAD: usize = 128;
 
-/// The number of bytes in memory for each byte of an encoded node, whose metadata is a tree.
-pub(crate) const NODE_FACTOR: usize = 8;
-
 /// The longest time for which a client is not read. A request is never refused for its pace.
 const PATIENCE: Duration = Duration::MAX;
 
@@ -60,9 +57,9 @@ impl Conduct {
         &self.peer
     }
 
-    /// Notes the size of the client's node, once it has introduced itself.
-    pub(crate) fn introduced(&mut self, encoded_len: usize) {
-        self.node_bytes = encoded_len.saturating_mul(NODE_FACTOR);
+    /// Notes the bytes that are kept of the client's node, once it has introduced itself.
+    pub(crate) fn introduced(&mut self, node_bytes: usize) {
+        self.node_bytes = node_bytes;
     }
 
     /// Checks what the stream holds after a request.
@@ -185,7 +182,7 @@ mod tests {
             assert!(beyond.text.contains(told), "{}", beyond.text);
         }
         let mut introduced = conduct(limits());
-        introduced.introduced(126);
+        introduced.introduced(1_001);
         assert!(introduced.check_held(held(0, 0, 0)).is_err());
     }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
@@ -49,12 +48,12 @@ impl End {
         }
     }
 
-    /// Tells the client, if the end is ours. A client that does not read cannot be told, and HTTP/2
-    /// would hold the stream for ever. So its connection is closed.
-    pub(crate) async fn tell<T>(self, responses: &mpsc::Sender<Result<T, Status>>, peer: &Peer) {
+    /// Tells the client by `send`, if the end is ours. A client that does not read cannot be told, and
+    /// HTTP/2 would hold the stream for ever. So its connection is closed.
+    pub(crate) async fn tell<F: Future>(self, send: impl FnOnce(Status) -> F, peer: &Peer) {
         let Self::Ours(status) = self else { return };
         // An error means that the client has closed the stream.
-        let told = timeout(PATIENCE, responses.send(Err(status))).await;
+        let told = timeout(PATIENCE, send(status)).await;
         if told.is_err() {
             peer.close();
         }

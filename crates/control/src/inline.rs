@@ -18,6 +18,7 @@ use envoy_types::pb::envoy::config::cluster::v3::cluster::{
 };
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
+use tracing::warn;
 
 use crate::aggregate::Children;
 use crate::canonical;
@@ -75,7 +76,13 @@ impl InlineView {
         };
         let inlined = snapshot.resource(ClusterConfig::TYPE_URL, &list);
         let inlined = inlined.map(|list| Arc::new(inlined_in(cluster, list)));
-        Arc::make_mut(&mut self.overlay).insert(key, inlined);
+        let is_left_out = inlined.is_none();
+        let before = Arc::make_mut(&mut self.overlay).insert(key, inlined);
+        let was_left_out = before.is_some_and(|before| before.is_none());
+        if is_left_out && !was_left_out {
+            warn!(cluster = %name, list, "a cluster is not sent to clients that do not read lists as resources (gRFC A99), \
+                   because its list does not exist");
+        }
         self.lists.insert(Arc::clone(name), list);
     }
 }

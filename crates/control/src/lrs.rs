@@ -8,6 +8,7 @@
 mod server;
 mod wire;
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,6 @@ use tracing::{debug, info, warn};
 
 use crate::admission::{Admission, Admitted};
 use crate::clients::NodeView;
-use crate::conduct::NODE_FACTOR;
 use crate::ending::{End, too_large};
 use crate::incoming::{Peer, Share};
 use crate::limits::{Beyond, Ticket};
@@ -39,6 +39,9 @@ const SUPPORTS_ALL: &str = "envoy.lrs.supports_send_all_clusters";
 
 /// The most problems of a bad report that its client is told.
 const MAX_PROBLEMS: usize = 5;
+
+/// The number of bytes in memory for each byte of an encoded node, whose metadata is a tree.
+const NODE_FACTOR: usize = 8;
 
 /// The books of loads, and the interval of reports; clones share both.
 #[derive(Clone, Debug)]
@@ -193,7 +196,8 @@ impl Stream {
             let (stream, node, reason) = (client.id, client.node.id.as_str(), end.reason());
             info!(stream, node, reason, "client reports no loads any more");
         }
-        end.tell(&responses, &self.peer).await;
+        let tell = |status| responses.send(Err(status));
+        end.tell(tell, &self.peer).await;
     }
 
     fn handle(&mut self, mut request: LoadStatsRequest) -> Result<(), Status> {
@@ -264,7 +268,7 @@ impl Stream {
         let supports_all = node.client_features.iter().any(|of| of == SUPPORTS_ALL);
         let asked = match supports_all {
             true => Asked::All,
-            false => Asked::Listed(clusters(&self.seat.snapshot(Some(&node)))),
+            false => Asked::Listed(clusters(&self.seat.snapshot(|| Some(Cow::Borrowed(&node))))),
         };
         self.client = Some(Client {
             id,
@@ -285,7 +289,7 @@ impl Stream {
             return;
         };
         if let Asked::Listed(listed) = &mut client.asked {
-            let now = clusters(&self.seat.snapshot(Some(&client.node)));
+            let now = clusters(&self.seat.snapshot(|| Some(Cow::Borrowed(&client.node))));
             if now != *listed {
                 *listed = now;
                 self.due = true;

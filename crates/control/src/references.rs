@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crowfly_model::ResourceType;
-use crowfly_model::grpc::Listener;
+use crowfly_model::grpc::{ClusterConfig, Listener};
 use crowfly_xds::Snapshot;
 
 use crate::translate::ResourceKey;
@@ -31,12 +31,22 @@ pub(crate) struct Dangling {
     from: &'static str,
     nth: usize,
     to: String,
+    /// The effect on clients. `None` if they wait for the missing resource, as most do.
+    effect: Option<&'static str>,
 }
+
+/// The effect of a list that does not exist on the cluster that refers to it.
+const NO_LIST: &str = "gRPC clients that do not read lists as resources (gRFC A99) are not sent the cluster, and Envoys \
+                       refuse it";
 
 impl fmt::Display for Dangling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, from, to, .. } = self;
-        write!(f, "{from} `{name}` refers to {to}, which does not exist")
+        write!(f, "{from} `{name}` refers to {to}, which does not exist")?;
+        match self.effect {
+            Some(effect) => write!(f, ": {effect}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -189,6 +199,7 @@ fn lost_of(
         from: reference.from,
         nth,
         to: format!("{} `{}`", reference.noun, reference.to.name),
+        effect: (reference.to.type_url == ClusterConfig::TYPE_URL).then_some(NO_LIST),
     })
 }
 

@@ -1,5 +1,6 @@
 //! The place of one stream among the snapshots: it gives the stream the newest one that is for its client.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,14 +43,22 @@ impl Seat {
     ///
     /// # Errors
     /// The control plane is gone.
-    pub(crate) async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
-        self.published.changed().await
+    pub(crate) fn changed(
+        &mut self,
+    ) -> impl Future<Output = Result<(), watch::error::RecvError>> + Send {
+        self.published.changed()
     }
 
-    /// Takes the newest snapshot for a client with this node. The view is chosen once, and again if the rules change.
-    pub(crate) fn snapshot(&mut self, node: Option<&Node>) -> Arc<Snapshot> {
+    /// Takes the newest snapshot for a client with this node. The view is chosen once, and again if the rules change. So
+    /// the node is seldom asked for.
+    pub(crate) fn snapshot<'n>(
+        &mut self,
+        node: impl Fn() -> Option<Cow<'n, Node>>,
+    ) -> Arc<Snapshot> {
         let published = self.published.borrow_and_update();
-        if let Some(own) = published.of_node(node) {
+        if published.has_nodes()
+            && let Some(own) = node().and_then(|node| published.of_node(&node.id))
+        {
             return own;
         }
         if let Some(place) = &self.place
@@ -58,7 +67,7 @@ impl Seat {
             return snapshot;
         }
         drop(published);
-        let (place, snapshot) = self.store.place(node);
+        let (place, snapshot) = self.store.place(node().as_deref());
         self.place = Some(place);
         snapshot
     }

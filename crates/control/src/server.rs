@@ -2,8 +2,9 @@
 //!
 //! It is the only module that knows all parts, and starts and stops them in order.
 
+mod parts;
+
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,28 +14,21 @@ use crowfly_xds::{Snapshot, StreamSettings};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::transport::server::{Router, TcpIncoming};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tracing::{error, info, warn};
 
-use crate::admin::Admin;
-use crate::admission::Admission;
-use crate::clients::Clients;
 use crate::conformance::{Conformance, ConformanceServer};
-use crate::csds::Csds;
-use crate::discovery::Streams;
-use crate::incoming::{Connection, Incoming};
 use crate::loads::Loads;
-use crate::lrs::{LoadBooks, Lrs};
-use crate::metrics::Metrics;
-use crate::options::{DEFAULT_LOAD_REPORT_INTERVAL, Options, StartError};
+use crate::lrs::LoadBooks;
+use crate::options::{Options, StartError};
 use crate::ports::Ports;
 use crate::services;
 use crate::sources::{Configuration, Reloader};
 use crate::store::{Desired, Reload, Store};
+use parts::Parts;
 
 /// The time that clients have to close their streams when the control plane stops.
 const GRACE: Duration = Duration::from_secs(2);
@@ -128,73 +122,31 @@ impl ControlPlane {
             Some(files) => Some(Arc::new(ServerSource::start(files.clone()).await?)),
             None => None,
         };
-        let limits = Arc::new(ports.limits.clone());
-        let metrics = Metrics::default();
-        let store = Arc::new(Store::new(desired, metrics.clone()));
-        let clients = Clients::new(metrics.clone());
+        let parts = Parts::new(desired, &ports.limits);
         let (listener, listen) = bind(ports.listen).await?;
-        let closed = watch::Sender::new(false);
-        let stopping = watch::Sender::new(false);
         let mut tasks = JoinSet::new();
-
-        let load_report_interval = watch::Sender::new(DEFAULT_LOAD_REPORT_INTERVAL);
-        let loads = LoadBooks::new(store.clone(), load_report_interval.subscribe());
-
-        let admission = Admission::new(&limits);
-        let streams = Streams::new(
-            store.clone(),
-            clients.clone(),
-            settings,
-            Arc::clone(&admission),
-            stopping.subscribe(),
-        );
-        let lrs = Lrs::new(
-            store.clone(),
-            loads.clone(),
-            admission,
-            stopping.subscribe(),
-        );
-        let csds = Csds::new(clients.clone());
-        let (router, health) = services::router(streams, lrs, csds, &limits).await?;
-        let incoming = Incoming::new(
-            listener,
-            tls.clone(),
-            limits,
-            metrics.limits.clone(),
-            closed.subscribe(),
-        );
-        let (accepted, connections) = mpsc::channel(16);
-        tasks.spawn(incoming.run(accepted, stopping.subscribe()));
-        tasks.spawn(serve_grpc(router, connections, stopping.subscribe()));
-        let mut admin_addr = None;
-        if let Some(address) = ports.admin {
-            let (listener, address) = bind(address).await?;
-            admin_addr = Some(address);
-            let pages = Admin {
-                store: store.clone(),
-                clients,
-                loads: loads.clone(),
-                metrics,
-            };
-            tasks.spawn(serve_admin(pages, listener, stopping.subscribe()));
-        }
-        let admin = admin_addr.map(tracing::field::display);
+        let health = parts
+            .serve_ads(listener, tls.clone(), settings, &mut tasks)
+            .await?;
+        let admin = parts.serve_admin(ports.admin, &mut tasks).await?;
         let (mut reloads, reread) = (JoinSet::new(), Arc::new(Notify::new()));
-        if let Some(tls) = tls.clone() {
+        let has_tls = tls.is_some();
+        if let Some(tls) = tls {
             reloads.spawn(reread_certificates(tls, Arc::clone(&reread)));
         }
-        info!(ads = %listen, tls = tls.is_some(), admin, "control plane is up");
+        let shown = admin.map(tracing::field::display);
+        info!(ads = %listen, tls = has_tls, admin = shown, "control plane is up");
         Ok(Self {
             listen,
-            admin: admin_addr,
-            store,
-            loads,
+            admin,
+            store: parts.store,
+            loads: parts.loads,
             health,
             ports,
             reread,
-            stopping,
-            closed,
-            load_report_interval,
+            stopping: parts.stopping,
+            closed: parts.closed,
+            load_report_interval: parts.load_report_interval,
             tasks,
             reloads,
             ask: None,
@@ -310,18 +262,6 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartErr
     bound.await.map_err(failed)
 }
 
-async fn serve_grpc(
-    router: Router,
-    connections: mpsc::Receiver<io::Result<Connection>>,
-    stopping: watch::Receiver<bool>,
-) {
-    let incoming = ReceiverStream::new(connections);
-    let served = router.serve_with_incoming_shutdown(incoming, stopped(stopping));
-    if let Err(error) = served.await {
-        error!(%error, "serving gRPC");
-    }
-}
-
 async fn serve_adapter(router: Router, listener: TcpListener, stopping: watch::Receiver<bool>) {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let served = router.serve_with_incoming_shutdown(incoming, stopped(stopping));
@@ -334,13 +274,6 @@ async fn reread_certificates(tls: Arc<ServerSource>, asked: Arc<Notify>) {
     loop {
         asked.notified().await;
         tls.read_again().await;
-    }
-}
-
-async fn serve_admin(admin: Admin, listener: TcpListener, stopping: watch::Receiver<bool>) {
-    let served = axum::serve(listener, admin.router()).with_graceful_shutdown(stopped(stopping));
-    if let Err(error) = served.await {
-        error!(%error, "serving the admin pages");
     }
 }
 

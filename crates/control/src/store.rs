@@ -172,9 +172,14 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// The snapshot that a node has for itself.
-    pub(crate) fn of_node(&self, node: Option<&Node>) -> Option<Arc<Snapshot>> {
-        self.nodes.get(&node?.id).cloned()
+    /// True if some nodes have snapshots for themselves.
+    pub(crate) fn has_nodes(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    /// The snapshot that the node of this id has for itself.
+    pub(crate) fn of_node(&self, id: &str) -> Option<Arc<Snapshot>> {
+        self.nodes.get(id).cloned()
     }
 
     /// The snapshot that was chosen for a client, unless it must be chosen again.

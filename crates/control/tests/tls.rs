@@ -46,7 +46,10 @@ impl Folder {
 
     fn server(&self) -> ServerFiles {
         let path = |name| self.files.path(name);
-        ServerFiles::new(path("cert.pem"), path("key.pem")).client_ca(path("ca.pem"))
+        ServerFiles::new(path("cert.pem"), path("key.pem"))
+            .client_ca(path("ca.pem"))
+            // They are read again when a test asks for it, and not before.
+            .refresh_interval(Duration::from_secs(3600))
     }
 
     fn trusting(&self) -> TlsFiles {

@@ -39,8 +39,8 @@ pub use snapshot::{
     DuplicateName, NamedResources, Snapshot, SnapshotBuilder, SnapshotResource, TypeSnapshot,
 };
 pub use subscription::{
-    Delivery, DeltaSubscription, Held, RequestOutcome, Response, ServerHalf, StreamSettings,
-    Subscription, Wanted, Wish, Written,
+    ClientNode, Delivery, DeltaSubscription, Held, RequestOutcome, Response, ServerHalf,
+    StreamSettings, Subscription, Wanted, Wish, Written, shared_type_url,
 };
 
 /// The type URL of the wrapper that names a resource whose message does not.

@@ -31,6 +31,16 @@ impl<K: Ord, V> Sorted<K, V> {
         Some(value)
     }
 
+    /// The key that is equal to `key`, which may share its memory with others.
+    pub(crate) fn key<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&K>
+    where
+        K: Borrow<Q>,
+    {
+        let (run, at) = self.find(key).ok()?;
+        let (key, _) = &self.runs.all()[run][at];
+        Some(key)
+    }
+
     pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -74,11 +84,18 @@ impl<K: Ord, V> Sorted<K, V> {
     where
         K: Borrow<Q>,
     {
+        self.remove_entry(key).map(|(_, value)| value)
+    }
+
+    pub(crate) fn remove_entry<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
+    where
+        K: Borrow<Q>,
+    {
         let (run, at) = self.find(key).ok()?;
         Some(self.remove_at(run, at))
     }
 
-    pub(crate) fn pop_first(&mut self) -> Option<V> {
+    pub(crate) fn pop_first(&mut self) -> Option<(K, V)> {
         (!self.is_empty()).then(|| self.remove_at(0, 0))
     }
 
@@ -126,19 +143,23 @@ impl<K: Ord, V> Sorted<K, V> {
         (run, at)
     }
 
-    fn remove_at(&mut self, run: usize, at: usize) -> V {
+    fn remove_at(&mut self, run: usize, at: usize) -> (K, V) {
         let entries = &mut self.runs.all_mut()[run];
-        let (_, value) = entries.remove(at);
+        let entry = entries.remove(at);
         if entries.is_empty() {
             self.runs.drop_empty();
         }
-        value
+        entry
     }
 }
 
 impl<K, V> Sorted<K, V> {
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.all().is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.runs.all().iter().map(Vec::len).sum()
     }
 
     pub(crate) fn first(&self) -> Option<&K> {
@@ -188,6 +209,31 @@ impl<K, V> Default for Sorted<K, V> {
     }
 }
 
+impl<K, V> IntoIterator for Sorted<K, V> {
+    type Item = (K, V);
+    type IntoIter = std::iter::Flatten<std::vec::IntoIter<Vec<(K, V)>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.runs.into_vec().into_iter().flatten()
+    }
+}
+
+impl<K: Ord, V> Extend<(K, V)> for Sorted<K, V> {
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        for (key, value) in entries {
+            self.insert(key, value);
+        }
+    }
+}
+
+impl<K: Ord, V> FromIterator<(K, V)> for Sorted<K, V> {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let mut sorted = Self::default();
+        sorted.extend(entries);
+        sorted
+    }
+}
+
 /// The runs of a map. Nearly every map has one, which needs no list of runs.
 #[derive(Clone, Debug, PartialEq)]
 enum Runs<E> {
@@ -220,14 +266,22 @@ impl<E> Runs<E> {
 
     /// Takes out the runs that are empty, and frees their memory.
     fn drop_empty(&mut self) {
-        self.change(|runs| runs.retain(|run| !run.is_empty()));
+        match self {
+            Self::One(run) if run.is_empty() => *run = Vec::new(),
+            Self::One(_) => {}
+            Self::Several(_) => self.change(|runs| runs.retain(|run| !run.is_empty())),
+        }
+    }
+
+    fn into_vec(self) -> Vec<Vec<E>> {
+        match self {
+            Self::One(run) => vec![run],
+            Self::Several(runs) => runs.into_vec(),
+        }
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Vec<Vec<E>>)) {
-        let mut runs = match std::mem::take(self) {
-            Self::One(run) => vec![run],
-            Self::Several(runs) => runs.into_vec(),
-        };
+        let mut runs = std::mem::take(self).into_vec();
         change(&mut runs);
         *self = match runs.len() {
             0 | 1 => Self::One(runs.pop().unwrap_or_default()),
@@ -281,11 +335,13 @@ mod tests {
                         let made = *sorted.get_or_insert_with(key, || i);
                         prop_assert_eq!(made, *model.entry(key).or_insert(i));
                     }
+                    Act::Drop(key) if i % 2 == 0 => {
+                        prop_assert_eq!(sorted.remove_entry(&key), model.remove_entry(&key));
+                    }
                     Act::Drop(key) => prop_assert_eq!(sorted.remove(&key), model.remove(&key)),
                     Act::DropFirst => {
                         prop_assert_eq!(sorted.first(), model.keys().next());
-                        let first = model.pop_first().map(|(_, value)| value);
-                        prop_assert_eq!(sorted.pop_first(), first);
+                        prop_assert_eq!(sorted.pop_first(), model.pop_first());
                     }
                     Act::Retain(part) => {
                         sorted.retain(|key, _| key % part == 0);
@@ -293,11 +349,14 @@ mod tests {
                     }
                 }
                 prop_assert!(sorted.runs.all().iter().all(|run| (1..=RUN).contains(&run.len())));
+                prop_assert_eq!(sorted.len(), model.len());
             }
             prop_assert!(sorted.iter().eq(&model));
             for key in 0..400 {
                 prop_assert_eq!(sorted.get(&key), model.get(&key));
+                prop_assert_eq!(sorted.key(&key), model.get_key_value(&key).map(|(key, _)| key));
             }
+            prop_assert!(sorted.into_iter().eq(model));
         }
 
         #[test]

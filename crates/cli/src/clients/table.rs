@@ -156,6 +156,7 @@ pub(super) mod tests {
     use crowfly_control::clients::NodeView;
 
     pub(in super::super) const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
     const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 
     pub(in super::super) fn at(second: u64) -> SystemTime {
@@ -183,6 +184,11 @@ pub(super) mod tests {
             lag_seconds: Some(0.25),
             ..of(State::Waiting, 3)
         };
+        let unanswered = TypeView {
+            unanswered: 4,
+            lag_seconds: Some(2.0),
+            ..of(State::Sent, 20)
+        };
         let list = ClientList {
             clients: vec![
                 ClientView {
@@ -197,6 +203,7 @@ pub(super) mod tests {
                     view: Some("canary".to_owned()),
                     types: [
                         (CDS.to_owned(), refused),
+                        (EDS.to_owned(), unanswered),
                         (LDS.to_owned(), of(State::Acked, 3)),
                     ]
                     .into(),
@@ -220,7 +227,7 @@ pub(super) mod tests {
         let expected = "\
 3 clients, 1 refusing, 1 waiting
 NODE        KIND   PROGRAM       VIEW    LOCALITY  CONNECTED  LAG    STATE
-web-1       envoy  envoy 1.40.0  canary  eu/a      1h ago     1m     CDS 1 of 20 refused; in sync: LDS 3
+web-1       envoy  envoy 1.40.0  canary  eu/a      1h ago     1m     CDS 1 of 20 refused; EDS 4 of 20 unanswered; in sync: LDS 3
 \\u{1b}[31m  -      -             -       -         10s ago    250ms  LDS 2 of 3 to be sent
 -           -      -             -       -         0s ago     -      asked for nothing";
         assert_eq!(render(&list, at(4600)), expected);

@@ -4,7 +4,7 @@
 //! that are not answered, and resources that were refused. So an idle stream holds next to nothing, even
 //! if its client has all resources.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,6 +12,7 @@ use crowfly_xds::Response;
 
 use super::blame;
 use super::recent::Recent;
+use super::refused::{Crowd, Nack, Refusal, Refused};
 use crate::metrics::TypeMetrics;
 
 /// The largest number of responses that may wait for an answer. Beyond it the oldest is forgotten,
@@ -34,12 +35,9 @@ pub(super) struct Answers {
     /// The oldest change that is not sent yet.
     pub(super) waiting: Option<Since>,
     pub(super) in_flight: VecDeque<InFlight>,
-    pub(super) refusals: BTreeMap<Arc<str>, Refusal>,
-    /// The refusal of a response with so many resources that they are not marked one by one.
-    pub(super) crowd: Option<Box<Crowd>>,
+    pub(super) refused: Refused,
     pub(super) sent: Option<(Box<str>, Instant)>,
     pub(super) acked: Option<(Box<str>, Instant)>,
-    pub(super) last_nack: Option<Arc<Nack>>,
     pub(super) recent: Recent,
     /// True if the stream counts among those that refuse the type.
     counts_as_refusing: bool,
@@ -76,36 +74,6 @@ pub(super) struct Item {
     is_new: bool,
 }
 
-/// A resource that was refused.
-#[derive(Clone, Debug)]
-pub(super) struct Refusal {
-    pub(super) nack: Arc<Nack>,
-    /// The version that was refused.
-    pub(super) version: Arc<str>,
-    /// The version that the client accepted before.
-    pub(super) accepted: Option<Arc<str>>,
-    /// The time since when the client should have another version.
-    pub(super) since: Instant,
-}
-
-/// Many resources of which one was refused.
-#[derive(Clone, Debug)]
-pub(super) struct Crowd {
-    pub(super) nack: Arc<Nack>,
-    /// The time since when the client should have other versions.
-    pub(super) since: Instant,
-}
-
-/// The refusal of a response.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Nack {
-    pub(super) version: Box<str>,
-    pub(super) reason: Box<str>,
-    pub(super) at: Instant,
-    /// The number of resources that it may be about; 1 if it names them.
-    pub(super) one_of: usize,
-}
-
 impl Since {
     pub(super) fn time(self) -> Instant {
         match self {
@@ -127,11 +95,9 @@ impl Answers {
             metrics,
             waiting: None,
             in_flight: VecDeque::new(),
-            refusals: BTreeMap::new(),
-            crowd: None,
+            refused: Refused::default(),
             sent: None,
             acked: None,
-            last_nack: None,
             recent: Recent::default(),
             counts_as_refusing: false,
         }
@@ -159,7 +125,7 @@ impl Answers {
             self.metrics.push.observe_time(now, at);
         }
         for name in response.removed() {
-            self.refusals.remove(name);
+            self.refused.unmark(name);
         }
         let items = self.items(response);
         let sent = items.iter().map(|item| &item.name);
@@ -195,13 +161,13 @@ impl Answers {
             self.metrics.convergence.observe_time(now, at);
         }
         if response.is_whole {
-            self.refusals.clear();
+            self.refused.retain(|_| false);
         }
         if response.is_whole || response.items.len() > MAX_SUSPECTS {
-            self.crowd = None;
+            self.refused.unmark_crowd();
         }
         for item in &response.items {
-            self.refusals.remove(&item.name);
+            self.refused.unmark(&item.name);
         }
         self.acked = Some((version.into(), now));
         self.count_refusing();
@@ -231,7 +197,7 @@ impl Answers {
             reason: reason.into(),
             at: now,
         });
-        self.last_nack = Some(Arc::clone(&nack));
+        self.refused.refused(&nack);
         let refusal = |item: &Item| Refusal {
             nack: Arc::clone(&nack),
             version: Arc::clone(&item.version),
@@ -240,13 +206,13 @@ impl Answers {
         };
         if suspects > MAX_SUSPECTS {
             let since = due_since;
-            self.crowd = Some(Box::new(Crowd { nack, since }));
+            self.refused.mark_crowd(Crowd { nack, since });
         } else {
             for (item, named) in pairs() {
                 if is_suspect(item, named) {
-                    self.refusals.insert(Arc::clone(&item.name), refusal(item));
+                    self.refused.mark(&item.name, refusal(item));
                 } else {
-                    self.refusals.remove(&item.name);
+                    self.refused.unmark(&item.name);
                 }
             }
         }
@@ -255,12 +221,12 @@ impl Answers {
 
     /// Forgets refusals of resources that are no longer served to the client.
     pub(super) fn keep(&mut self, is_served: impl Fn(&str) -> bool) {
-        self.refusals.retain(|name, _| is_served(name));
+        self.refused.retain(is_served);
         self.count_refusing();
     }
 
     pub(super) fn is_refusing(&self) -> bool {
-        !self.refusals.is_empty() || self.crowd.is_some()
+        !self.refused.is_empty()
     }
 
     /// The resources of a response to note. Of a whole one only the new ones are, because its answer
@@ -282,7 +248,7 @@ impl Answers {
     /// The version of a resource that the client accepted last. The version before may be refused or
     /// not answered.
     fn accepted(&self, name: &str, before: Option<&Arc<str>>) -> Option<Arc<str>> {
-        if let Some(refusal) = self.refusals.get(name) {
+        if let Some(refusal) = self.refused.of(name) {
             return refusal.accepted.clone();
         }
         let mut unanswered = self.in_flight.iter().flat_map(|of| &of.items);

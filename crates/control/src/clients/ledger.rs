@@ -1,8 +1,9 @@
 //! The books about one stream: when its client was sent something, and how it answered.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
-use crowfly_xds::{RequestOutcome, Response, ServerHalf};
+use crowfly_xds::{RequestOutcome, Response, ServerHalf, shared_type_url};
 
 use super::answers::{Answers, Since};
 use crate::metrics::Metrics;
@@ -12,7 +13,7 @@ use crate::metrics::Metrics;
 pub(crate) struct Ledger {
     metrics: Metrics,
     /// The answers by type URL, in order. A map would reserve room for many types, and there are few.
-    types: Vec<(Box<str>, Box<Answers>)>,
+    types: Vec<(Cow<'static, str>, Box<Answers>)>,
 }
 
 impl Ledger {
@@ -81,7 +82,7 @@ impl Ledger {
         let index = known.unwrap_or_else(|index| {
             let answers = Answers::new(self.metrics.of_type(type_url));
             self.types.reserve_exact(1);
-            let entry = (type_url.into(), Box::new(answers));
+            let entry = (shared_type_url(type_url), Box::new(answers));
             self.types.insert(index, entry);
             index
         });

@@ -15,6 +15,7 @@ mod near;
 mod node;
 mod open;
 mod recent;
+mod refused;
 mod rows;
 #[cfg(test)]
 mod tests;

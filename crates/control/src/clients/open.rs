@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crowfly_xds::ServerHalf;
+use crowfly_xds::{ClientNode, ServerHalf};
 use envoy_types::pb::envoy::config::core::v3::Node;
 
 use super::ledger::Ledger;
@@ -79,11 +79,11 @@ impl<H: ServerHalf + Send> Inspect for OpenStream<H> {
     }
 
     fn node(&self) -> Option<Node> {
-        self.talk().node().cloned()
+        self.talk().node().map(ClientNode::to_message)
     }
 
     fn has_id(&self, id: &str) -> bool {
-        self.talk().node().is_some_and(|node| node.id == id)
+        self.talk().node().is_some_and(|node| node.id() == id)
     }
 
     fn view(&self, clock: Clock) -> ClientView {
@@ -98,7 +98,7 @@ impl<H: ServerHalf + Send> Inspect for OpenStream<H> {
             peer: Some(self.head.peer.address()),
             identity: self.head.peer.names().to_vec(),
             connected_at: unix(self.head.connected_at),
-            node: talk.node().map(NodeView::new),
+            node: talk.node().map(|node| NodeView::new(&node.to_message())),
             view: talk.view.as_deref().map(str::to_owned),
             types: types.collect(),
             slow_since: talk.reached.slow_since(),
@@ -119,7 +119,7 @@ impl<H: ServerHalf + Send> Inspect for OpenStream<H> {
 
 impl<H: ServerHalf> Talk<H> {
     /// The identity of the client; `None` before its first request.
-    pub(crate) fn node(&self) -> Option<&Node> {
+    pub(crate) fn node(&self) -> Option<&ClientNode> {
         self.half.as_ref().and_then(ServerHalf::node)
     }
 }

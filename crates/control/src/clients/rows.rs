@@ -6,7 +6,8 @@ use std::time::{Instant, SystemTime};
 
 use crowfly_xds::{ServerHalf, SnapshotResource, Wanted};
 
-use super::answers::{Answers, InFlight, Item, Nack, Refusal, Since};
+use super::answers::{Answers, InFlight, Item, Since};
+use super::refused::{Nack, Refusal};
 use super::unix;
 use super::view::{NackView, ResourceView, State, TypeView};
 
@@ -66,7 +67,7 @@ pub(super) fn of_type(
     clock: Clock,
 ) -> TypeView {
     let wish = half.wish(type_url).unwrap_or_default();
-    let crowd = answers.crowd.as_ref().map_or(0, |of| of.nack.one_of);
+    let crowd = answers.refused.crowd().map_or(0, |of| of.nack.one_of);
     let state = if answers.is_refusing() {
         State::Nacked
     } else if wish.waiting > 0 {
@@ -78,8 +79,8 @@ pub(super) fn of_type(
     };
     let waiting = answers.waiting.map(Since::time);
     let unanswered = answers.in_flight.iter().map(InFlight::due_since);
-    let refused = answers.refusals.values().map(|refusal| refusal.since);
-    let refused = refused.chain(answers.crowd.as_ref().map(|crowd| crowd.since));
+    let refused = answers.refused.all().map(|refusal| refusal.since);
+    let refused = refused.chain(answers.refused.crowd().map(|crowd| crowd.since));
     let oldest = waiting.into_iter().chain(unanswered).chain(refused).min();
     let at =
         |answer: &Option<(Box<str>, Instant)>| answer.as_ref().map(|(_, at)| unix(clock.time(*at)));
@@ -92,13 +93,13 @@ pub(super) fn of_type(
         resources: wish.resources,
         waiting: wish.waiting,
         unanswered: answers.names_in_flight(),
-        refused: answers.refusals.len().max(crowd),
+        refused: answers.refused.all().count().max(crowd),
         sent_version: version(&answers.sent),
         sent_at: at(&answers.sent),
         acked_version: version(&answers.acked),
         acked_at: at(&answers.acked),
         lag_seconds: oldest.map(|oldest| clock.seconds_since(oldest)),
-        last_nack: answers.last_nack.as_deref().map(|of| nack(of, clock)),
+        last_nack: answers.refused.last().map(|of| nack(of, clock)),
     }
 }
 
@@ -170,10 +171,10 @@ fn row(
 
 /// The refusal of a resource, or of one among so many that they are not marked one by one.
 fn refusal_of(wanted: &Wanted, answers: &Answers) -> Option<Refusal> {
-    if let Some(refusal) = answers.refusals.get(&wanted.name) {
+    if let Some(refusal) = answers.refused.of(&wanted.name) {
         return Some(refusal.clone());
     }
-    let (crowd, version) = (answers.crowd.as_ref()?, wanted.sent.as_ref()?);
+    let (crowd, version) = (answers.refused.crowd()?, wanted.sent.as_ref()?);
     Some(Refusal {
         nack: Arc::clone(&crowd.nack),
         version: Arc::clone(version),

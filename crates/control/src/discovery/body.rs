@@ -6,9 +6,10 @@ use std::task::{Context, Poll};
 use bytes::{BufMut, Bytes, BytesMut};
 use crowfly_xds::{Response, Written};
 use http_body::{Body, Frame};
-use tokio::sync::mpsc;
 use tonic::codegen::http::HeaderMap;
 use tonic::{Code, Status};
+
+use super::slot::{Giver, Taker, slot};
 
 /// The size of a part of a response. It is that of the largest frame that clients take by default (RFC 9113, 6.5.2).
 const PART: usize = 16_384;
@@ -19,14 +20,13 @@ const SLACK: usize = 1_024;
 /// The bytes before each message: a byte that says it is not compressed, and its length.
 const MESSAGE_HEAD: usize = 5;
 
-/// The end of the channel on which a stream sends its responses. They are boxed, because a channel reserves room for
-/// many.
-pub(super) type Sender = mpsc::Sender<Result<Box<Response>, Status>>;
+/// The end of the channel on which a stream sends its responses.
+pub(super) type Sender = Giver<Result<Box<Response>, Status>>;
 
 /// The responses that a client is sent on a stream.
 #[derive(Debug)]
 pub(super) struct Responses {
-    responses: mpsc::Receiver<Result<Box<Response>, Status>>,
+    responses: Taker<Result<Box<Response>, Status>>,
     /// The response that is being written.
     current: Option<Current>,
     has_ended: bool,
@@ -44,7 +44,7 @@ impl Responses {
     /// A body, and the channel that feeds it. The channel holds one response. So a response for a slow client is made
     /// late, from the newest snapshot.
     pub(super) fn channel() -> (Sender, Self) {
-        let (sender, responses) = mpsc::channel(1);
+        let (sender, responses) = slot();
         let body = Self {
             responses,
             current: None,
@@ -82,7 +82,7 @@ impl Body for Responses {
             }
             return Poll::Ready(Some(Ok(Frame::data(part))));
         }
-        let frame = match std::task::ready!(self.responses.poll_recv(cx)) {
+        let frame = match std::task::ready!(self.responses.poll_take(cx)) {
             Some(Ok(response)) => {
                 let (current, part) = Current::begin(response)?;
                 self.current = current;
@@ -176,7 +176,7 @@ mod tests {
     async fn a_small_response_is_one_part_and_the_end_has_a_status() {
         let (sender, mut body) = Responses::channel();
         let sent = response(&[10]);
-        sender.send(Ok(sent.clone())).await.unwrap();
+        sender.give(Ok(sent.clone())).await.unwrap();
         let data = next(&mut body).await.unwrap().into_data().unwrap();
         let (head, message) = data.split_at(MESSAGE_HEAD);
         assert_eq!(head[0], 0);
@@ -187,7 +187,7 @@ mod tests {
         let message = DeltaDiscoveryResponse::decode(message).unwrap();
         assert_eq!(message, sent.to_message().unwrap());
 
-        sender.send(Err(Status::unavailable("bye"))).await.unwrap();
+        sender.give(Err(Status::unavailable("bye"))).await.unwrap();
         let trailers = next(&mut body).await.unwrap().into_trailers().unwrap();
         assert_eq!(trailers["grpc-status"], "14");
         assert_eq!(trailers["grpc-message"], "bye");
@@ -201,7 +201,7 @@ mod tests {
         let (sender, mut body) = Responses::channel();
         let sizes = [10, 9_000, 9_000, 40_000, 1, 15_000, 15_000];
         let sent = response(&sizes);
-        sender.send(Ok(sent.clone())).await.unwrap();
+        sender.give(Ok(sent.clone())).await.unwrap();
         drop(sender);
         let (mut all, mut parts) = (Vec::new(), 0);
         while let Some(frame) = next(&mut body).await {

@@ -5,7 +5,10 @@
 //! share the bytes of the snapshot, and are written in parts ([`mod@body`]).
 
 mod body;
-mod codec;
+#[cfg(test)]
+mod idle;
+mod requests;
+mod slot;
 mod stream;
 
 use std::convert::Infallible;
@@ -21,15 +24,14 @@ use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
 use crate::admission::Admission;
 use crate::clients::{Clients, Protocol};
-use crate::incoming::Metered;
 use crate::seat::Seat;
 use crate::store::Store;
 use body::Responses;
-use codec::RequestDecoder;
+use requests::Requests;
 use stream::Stream;
 
 /// The names of a discovery service.
@@ -124,9 +126,7 @@ impl Streams {
             Err(status) => return status.into_http(),
         };
         let most = admitted.peer.limits().request_bytes;
-        let metered = Metered::new(request.into_body(), admitted.peer.share());
-        let decoder = RequestDecoder::<H::Request>::default();
-        let requests = Streaming::new_request(decoder, metered, None, Some(most));
+        let requests = Requests::new(request.into_body(), most, admitted.peer.share());
         let client = self.clients.open::<H>(protocol, admitted.peer.clone());
         let (responses, body) = Responses::channel();
         let seat = Seat::new(&self.store);

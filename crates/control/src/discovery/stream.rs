@@ -1,15 +1,16 @@
 //! Drives one stream: it moves messages between the socket and a server half, which holds the rules
 //! of the protocol.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use crowfly_xds::{RequestOutcome, Response, ServerHalf, StreamSettings};
+use crowfly_xds::{ClientNode, RequestOutcome, Response, ServerHalf, StreamSettings};
 use envoy_types::pb::envoy::config::core::v3::Node;
 use prost::Message;
 use tokio::sync::watch;
-use tonic::{Status, Streaming};
+use tonic::Status;
 use tracing::{debug, info, warn};
 
 use crate::admission::Admitted;
@@ -20,6 +21,7 @@ use crate::limits::{Beyond, Limit, Ticket};
 use crate::seat::Seat;
 
 use super::body::Sender;
+use super::requests::Requests;
 
 /// The largest message that gRPC clients take if nothing else is set. A client that is sent more
 /// ends the stream, and would be sent the same again.
@@ -46,7 +48,7 @@ pub(super) struct Stream<H> {
     too_large: BTreeSet<String>,
 }
 
-impl<H: ServerHalf<Request: Message>> Stream<H> {
+impl<H: ServerHalf<Request: Message + Default>> Stream<H> {
     pub(super) fn new(
         client: ClientHandle<H>,
         seat: Seat,
@@ -68,60 +70,101 @@ impl<H: ServerHalf<Request: Message>> Stream<H> {
 
     /// Serves the stream until one side ends it. The branches are tried in order: a request or a
     /// newer snapshot comes before a response, because either may make the response unnecessary.
-    pub(super) async fn run(
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the future of an async function holds each argument twice"
+    )]
+    pub(super) fn run(
         mut self,
-        mut requests: Streaming<H::Request>,
+        mut requests: Requests<H::Request>,
         responses: Sender,
         mut stopping: watch::Receiver<bool>,
-    ) {
-        let end = loop {
-            let timeout = self.next_timeout();
-            let paused = self.conduct.paused_until();
-            self.note_waiting();
-            tokio::select! {
-                biased;
-                _ = stopping.wait_for(|stopping| *stopping) => {
-                    break End::stopping();
+    ) -> impl Future<Output = ()> {
+        async move {
+            let end = loop {
+                self.note_waiting();
+                let is_paused = self.conduct.paused_until().is_some();
+                let next_time = self.next_time();
+                tokio::select! {
+                    biased;
+                    _ = stopping.wait_for(|stopping| *stopping) => break End::stopping(),
+                    request = requests.next(), if !is_paused => {
+                        if let Err(end) = self.received(request) {
+                            break end;
+                        }
+                    }
+                    changed = self.seat.changed() => match changed {
+                        Ok(()) => self.refresh(),
+                        Err(_) => break End::gone(),
+                    },
+                    room = responses.has_room(), if self.due => match room {
+                        Ok(()) => if let Some(response) = self.next_response() {
+                            responses.put(Ok(Box::new(response)));
+                        },
+                        Err(_) => break End::closed(),
+                    },
+                    () = responses.closed(), if is_paused => break End::closed(),
+                    () = until(next_time) => {
+                        if let Err(status) = self.pass_time(Instant::now()) {
+                            break End::Ours(status);
+                        }
+                    }
                 }
-                request = requests.message(), if paused.is_none() => match request {
-                    Ok(Some(request)) => if let Err(status) = self.handle(request) {
-                        break End::Ours(status);
-                    },
-                    Ok(None) => break End::Theirs("it ended the stream".to_owned()),
-                    Err(status) => break self.unread(&status),
-                },
-                changed = self.seat.changed() => match changed {
-                    Ok(()) => self.refresh(),
-                    Err(_) => break End::gone(),
-                },
-                () = until(timeout), if !self.due => self.pass_time(),
-                permit = responses.reserve(), if self.due => match permit {
-                    Ok(permit) => if let Some(response) = self.next_response() {
-                        permit.send(Ok(Box::new(response)));
-                    },
-                    Err(_) => break End::closed(),
-                },
-                () = until(paused), if paused.is_some() => self.conduct.read_on(),
-                () = responses.closed(), if paused.is_some() => break End::closed(),
-                () = until(self.conduct.slow_at()) => if let Err(status) = self.look_for_slowness() {
-                    break End::Ours(status);
-                },
-            }
-        };
-        let (node, reason) = (self.node_id(), end.reason());
-        info!(stream = self.client.id(), node, reason, "client gone");
-        end.tell(&responses, self.conduct.peer()).await;
+            };
+            let (node, reason) = (self.node_id(), end.reason());
+            info!(stream = self.client.id(), node, reason, "client gone");
+            // What is not read any more must not take the room of the connection from other streams.
+            drop(requests);
+            let tell = |status| responses.give(Err(status));
+            end.tell(tell, self.conduct.peer()).await;
+        }
     }
 
-    /// The node id of the client; empty before its first request.
+    /// Takes what was read.
+    fn received(&mut self, request: Result<Option<H::Request>, Status>) -> Result<(), End> {
+        match request {
+            Ok(Some(request)) => self.handle(request).map_err(End::Ours),
+            Ok(None) => Err(End::Theirs("it ended the stream".to_owned())),
+            Err(status) => Err(self.unread(&status)),
+        }
+    }
+
+    /// The node id of the client; empty if it has made no request, neither here nor on another stream of its connection.
     fn node_id(&self) -> String {
-        let talk = self.client.talk();
-        talk.node().map(|node| node.id.clone()).unwrap_or_default()
+        let own = self.client.talk().node().map(ClientNode::id);
+        own.unwrap_or_else(|| self.conduct.peer().node_id().to_owned())
     }
 
-    fn next_timeout(&self) -> Option<Instant> {
+    /// The next time at which something is to be done, if nothing else happens before.
+    fn next_time(&self) -> Option<Instant> {
+        let times = [
+            self.half_timeout(),
+            self.conduct.paused_until(),
+            self.conduct.slow_at(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// The time at which the server half may have something to send; `None` if it may have it anyway.
+    fn half_timeout(&self) -> Option<Instant> {
+        if self.due {
+            return None;
+        }
         let talk = self.client.talk();
         talk.half.as_ref().and_then(ServerHalf::next_timeout)
+    }
+
+    /// Does what is due by now.
+    fn pass_time(&mut self, now: Instant) -> Result<(), Status> {
+        let is_over = |time: Option<Instant>| time.is_some_and(|time| time <= now);
+        if is_over(self.conduct.paused_until()) {
+            self.conduct.read_on();
+        }
+        if is_over(self.half_timeout()) {
+            // The server half is told the time before it is asked for a response.
+            self.due = true;
+        }
+        self.look_for_slowness(now)
     }
 
     fn handle(&mut self, mut request: H::Request) -> Result<(), Status> {
@@ -130,11 +173,14 @@ impl<H: ServerHalf<Request: Message>> Stream<H> {
         let mut talk = self.client.talk();
         if talk.half.is_none() {
             let node = H::node_in(&request);
-            let snapshot = self.seat.snapshot(node);
+            let snapshot = self.seat.snapshot(|| node.map(Cow::Borrowed));
             talk.half = Some(H::new(snapshot, Arc::clone(&self.settings)));
             talk.view = self.seat.view().cloned();
-            let identity = self.conduct.peer().names();
-            log_introduction(self.client.id(), node, identity, talk.view.as_deref());
+            let peer = self.conduct.peer();
+            if let Some(node) = node {
+                peer.introduced(&node.id);
+                log_introduction(self.client.id(), node, peer.names(), talk.view.as_deref());
+            }
         }
         let Talk { half, ledger, .. } = &mut *talk;
         let Some(half) = half else {
@@ -200,8 +246,8 @@ impl<H: ServerHalf<Request: Message>> Stream<H> {
     }
 
     /// Names a client that does not take a response, and gives it up after a while.
-    fn look_for_slowness(&mut self) -> Result<(), Status> {
-        match self.conduct.slowness(Instant::now()) {
+    fn look_for_slowness(&mut self, now: Instant) -> Result<(), Status> {
+        match self.conduct.slowness(now) {
             Slowness::None => Ok(()),
             Slowness::Slow => {
                 let waited = self.conduct.peer().limits().slow_after;
@@ -255,19 +301,13 @@ impl<H: ServerHalf<Request: Message>> Stream<H> {
             half, view, ledger, ..
         } = &mut *talk;
         if let Some(half) = half {
-            let snapshot = self.seat.snapshot(half.node());
+            let node = || Some(Cow::Owned(half.node()?.to_message()));
+            let snapshot = self.seat.snapshot(node);
             half.handle_snapshot(snapshot);
             *view = self.seat.view().cloned();
             let published = self.seat.published_at();
             let published = published.unwrap_or_else(Instant::now);
             ledger.look(half, Since::Change(published));
-            self.due = true;
-        }
-    }
-
-    fn pass_time(&mut self) {
-        if let Some(half) = &mut self.client.talk().half {
-            half.handle_time(Instant::now());
             self.due = true;
         }
     }
@@ -329,8 +369,7 @@ impl<H: ServerHalf<Request: Message>> Stream<H> {
     }
 }
 
-fn log_introduction(stream: u64, node: Option<&Node>, identity: &[String], view: Option<&str>) {
-    let Some(node) = node else { return };
+fn log_introduction(stream: u64, node: &Node, identity: &[String], view: Option<&str>) {
     let (agent, node) = (&node.user_agent_name, &node.id);
     let identity = (!identity.is_empty()).then(|| identity.join(", "));
     info!(stream, node, agent, identity, view, "client");
@@ -352,10 +391,10 @@ fn bounded(mut outcome: RequestOutcome) -> RequestOutcome {
     outcome
 }
 
-/// Waits for a time; without one, for ever.
+/// Waits for a time; without one, for ever. The timer is boxed, because an idle stream has none.
 async fn until(time: Option<Instant>) {
     match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
+        Some(time) => Box::pin(tokio::time::sleep_until(time.into())).await,
         None => std::future::pending().await,
     }
 }

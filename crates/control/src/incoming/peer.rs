@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -18,6 +18,9 @@ const BURST_SECONDS: u32 = 10;
 /// The bytes of a request that count as one request.
 const BYTES_OF_REQUEST: usize = 64 << 10;
 
+/// The most characters of a node id that are kept.
+const MAX_NODE_ID: usize = 128;
+
 /// The other end of a connection. Clones share the account.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer(Arc<Account>);
@@ -26,6 +29,8 @@ pub(crate) struct Peer(Arc<Account>);
 struct Account {
     address: SocketAddr,
     names: Vec<String>,
+    /// The first node id that the client said.
+    node: OnceLock<Box<str>>,
     limits: Arc<Limits>,
     metrics: LimitMetrics,
     requests: Mutex<Pacer>,
@@ -50,6 +55,7 @@ impl Peer {
         Self(Arc::new(Account {
             address,
             names,
+            node: OnceLock::new(),
             limits,
             metrics,
             requests: Mutex::new(requests),
@@ -76,6 +82,18 @@ impl Peer {
     /// The names in the certificate of the client; none without one.
     pub(crate) fn names(&self) -> &[String] {
         &self.0.names
+    }
+
+    /// Keeps the node id that the client said on a stream, unless it said one before.
+    pub(crate) fn introduced(&self, node: &str) {
+        let id = || node.chars().take(MAX_NODE_ID).collect();
+        self.0.node.get_or_init(id);
+    }
+
+    /// The first node id that the client said on any stream; empty before that. It names a client that goes beyond a
+    /// limit with the first request of another stream.
+    pub(crate) fn node_id(&self) -> &str {
+        self.0.node.get().map(|id| &**id).unwrap_or_default()
     }
 
     pub(crate) fn limits(&self) -> &Limits {

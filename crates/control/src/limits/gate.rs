@@ -94,6 +94,27 @@ mod tests {
         assert_eq!(gate.enter(now), Some(now));
     }
 
+    /// L-06: addresses that keep their pace each do not exceed that of all together.
+    #[test]
+    fn all_addresses_share_a_pace() {
+        let (mut gate, now) = (gate(), Instant::now());
+        let taken: Vec<Instant> = (0..10_000).filter_map(|_| gate.enter(now)).collect();
+        assert_eq!(taken.len(), 1_000);
+        assert_eq!(taken.iter().filter(|at| **at == now).count(), 500);
+    }
+
+    /// L-06: an address that has taken its share is not forgotten because of others.
+    #[test]
+    fn busy_addresses_are_remembered() {
+        let (mut gate, now) = (gate(), Instant::now());
+        let loud = IpAddr::from([10, 0, 0, 1]);
+        while gate.reserve(loud, now).is_some() {}
+        for host in 0..10 * u32::try_from(MANY).unwrap() {
+            gate.reserve(IpAddr::from(host.to_be_bytes()), now);
+        }
+        assert_eq!(gate.reserve(loud, now), None);
+    }
+
     #[test]
     fn addresses_are_forgotten() {
         let (mut gate, mut now) = (gate(), Instant::now());

@@ -40,9 +40,12 @@ const BYTES: &[f64] = &[
     16_777_216.0,
 ];
 
-/// The counters of one control plane; clones share them.
-#[derive(Clone, Debug)]
-pub(crate) struct Metrics {
+/// The counters of one control plane; clones share them. Each stream has some, so they are small.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics(Arc<Counters>);
+
+#[derive(Debug)]
+struct Counters {
     streams: Gauge,
     responses: Family<TypeLabel, Counter>,
     acks: Family<TypeLabel, Counter>,
@@ -58,14 +61,14 @@ pub(crate) struct Metrics {
     resources: Family<TypeLabel, Gauge>,
     last_success: Gauge,
     /// The counters of connections and limits.
-    pub(crate) limits: LimitMetrics,
+    limits: LimitMetrics,
     /// The counters of each type that was asked for.
-    types: Arc<RwLock<BTreeMap<String, Arc<TypeMetrics>>>>,
+    types: RwLock<BTreeMap<String, Arc<TypeMetrics>>>,
 }
 
 type Histograms = Family<TypeLabel, Histogram, fn() -> Histogram>;
 
-impl Default for Metrics {
+impl Default for Counters {
     fn default() -> Self {
         let seconds = || Histograms::new_with_constructor(|| Histogram::new(SECONDS));
         Self {
@@ -84,7 +87,7 @@ impl Default for Metrics {
             reloads: Family::default(),
             resources: Family::default(),
             last_success: Gauge::default(),
-            types: Arc::default(),
+            types: RwLock::default(),
         }
     }
 }
@@ -138,33 +141,38 @@ impl Metrics {
         Ok(text)
     }
 
+    /// The counters of connections and limits.
+    pub(crate) fn limits(&self) -> &LimitMetrics {
+        &self.0.limits
+    }
+
     pub(crate) fn stream_opened(&self) {
-        self.streams.inc();
+        self.0.streams.inc();
     }
 
     pub(crate) fn stream_closed(&self) {
-        self.streams.dec();
+        self.0.streams.dec();
     }
 
     /// The counters of a type. All types that are not known share theirs.
     pub(crate) fn of_type(&self, type_url: &str) -> Arc<TypeMetrics> {
         let label = label(type_url);
-        let known = self.types.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.types.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&label.r#type) {
             return Arc::clone(known);
         }
         drop(known);
         let made = TypeMetrics {
-            responses: self.responses.get_or_create_owned(&label),
-            acks: self.acks.get_or_create_owned(&label),
-            nacks: self.nacks.get_or_create_owned(&label),
-            stale: self.stale.get_or_create_owned(&label),
-            refusing: self.refusing.get_or_create_owned(&label),
-            push: self.push.get_or_create_owned(&label),
-            convergence: self.convergence.get_or_create_owned(&label),
-            bytes: self.bytes.get_or_create_owned(&label),
+            responses: self.0.responses.get_or_create_owned(&label),
+            acks: self.0.acks.get_or_create_owned(&label),
+            nacks: self.0.nacks.get_or_create_owned(&label),
+            stale: self.0.stale.get_or_create_owned(&label),
+            refusing: self.0.refusing.get_or_create_owned(&label),
+            push: self.0.push.get_or_create_owned(&label),
+            convergence: self.0.convergence.get_or_create_owned(&label),
+            bytes: self.0.bytes.get_or_create_owned(&label),
         };
-        let mut types = self.types.write().unwrap_or_else(PoisonError::into_inner);
+        let mut types = self.0.types.write().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(types.entry(label.r#type).or_insert_with(|| Arc::new(made)))
     }
 
@@ -173,56 +181,60 @@ impl Metrics {
             Trigger::File => "file",
             Trigger::Request => "request",
         };
-        self.triggers.get_or_create(&TriggerLabel { trigger }).inc();
+        self.0
+            .triggers
+            .get_or_create(&TriggerLabel { trigger })
+            .inc();
     }
 
     pub(crate) fn reload(&self, ok: bool) {
         let result = if ok { "ok" } else { "failed" };
-        self.reloads.get_or_create(&ResultLabel { result }).inc();
+        self.0.reloads.get_or_create(&ResultLabel { result }).inc();
         if ok {
             let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
             let seconds = since_epoch.unwrap_or_default().as_secs();
-            self.last_success
+            self.0
+                .last_success
                 .set(seconds.try_into().unwrap_or(i64::MAX));
         }
     }
 
     pub(crate) fn snapshot(&self, snapshot: &Snapshot) {
-        self.snapshots.inc();
-        self.resources.clear();
+        self.0.snapshots.inc();
+        self.0.resources.clear();
         for (type_url, of) in snapshot.types() {
             let count = of.resources().len().try_into().unwrap_or(i64::MAX);
-            self.resources.get_or_create(&label(type_url)).set(count);
+            self.0.resources.get_or_create(&label(type_url)).set(count);
         }
     }
 
     fn register(&self, registry: &mut Registry) {
-        registry.register("streams", "Open ADS streams", self.streams.clone());
-        registry.register("responses", "Responses sent", self.responses.clone());
-        registry.register("acks", "Responses that were accepted", self.acks.clone());
-        registry.register("nacks", "Responses that were refused", self.nacks.clone());
+        registry.register("streams", "Open ADS streams", self.0.streams.clone());
+        registry.register("responses", "Responses sent", self.0.responses.clone());
+        registry.register("acks", "Responses that were accepted", self.0.acks.clone());
+        registry.register("nacks", "Responses that were refused", self.0.nacks.clone());
         let help = "Requests that answered a response which was not the newest";
-        registry.register("stale_requests", help, self.stale.clone());
+        registry.register("stale_requests", help, self.0.stale.clone());
         let help = "Clients that refuse a resource now";
-        registry.register("clients_refusing", help, self.refusing.clone());
+        registry.register("clients_refusing", help, self.0.refusing.clone());
         let help = "Time from a change until it was given to the connection of a client";
-        registry.register("push_seconds", help, self.push.clone());
+        registry.register("push_seconds", help, self.0.push.clone());
         let help = "Time from a change until a client accepted it";
-        registry.register("convergence_seconds", help, self.convergence.clone());
+        registry.register("convergence_seconds", help, self.0.convergence.clone());
         let help = "Size of a response";
-        registry.register("response_bytes", help, self.bytes.clone());
+        registry.register("response_bytes", help, self.0.bytes.clone());
         let help = "Snapshots that were served";
-        registry.register("snapshots", help, self.snapshots.clone());
+        registry.register("snapshots", help, self.0.snapshots.clone());
         let help = "Reasons for which the configuration was read again";
-        registry.register("reload_triggers", help, self.triggers.clone());
+        registry.register("reload_triggers", help, self.0.triggers.clone());
         let help = "Times the configuration was read, and what came of it";
-        registry.register("reloads", help, self.reloads.clone());
+        registry.register("reloads", help, self.0.reloads.clone());
         let help = "Resources in the current snapshot";
-        registry.register("resources", help, self.resources.clone());
+        registry.register("resources", help, self.0.resources.clone());
         let help = "When the configuration was last read without an error, as Unix time";
         let name = "last_reload_success_timestamp_seconds";
-        registry.register(name, help, self.last_success.clone());
-        self.limits.register(registry);
+        registry.register(name, help, self.0.last_success.clone());
+        self.0.limits.register(registry);
     }
 }
 
@@ -232,4 +244,41 @@ fn label(type_url: &str) -> TypeLabel {
     let known = descriptors::of_type_url(type_url);
     let name = known.map_or_else(|_| "other".to_owned(), |known| known.full_name().to_owned());
     TypeLabel { r#type: name }
+}
+
+#[cfg(test)]
+mod tests {
+    use crowfly_model::ResourceType;
+    use crowfly_model::grpc::Cluster;
+    use envoy_types::pb::google::protobuf::Any;
+
+    use super::*;
+
+    /// F-07: the time of the last success is not that of a failure.
+    #[test]
+    fn a_failed_reload_is_no_success() {
+        let metrics = Metrics::default();
+        metrics.reload(false);
+        assert_eq!(metrics.0.last_success.get(), 0);
+        metrics.reload(true);
+        assert!(metrics.0.last_success.get() > 0);
+    }
+
+    /// F-07: a type that is gone is counted no more.
+    #[test]
+    fn resources_are_those_of_the_newest_snapshot() {
+        let metrics = Metrics::default();
+        let mut builder = Snapshot::builder();
+        let type_url = Cluster::TYPE_URL.to_owned();
+        let value = Vec::new();
+        builder.set("a", Any { type_url, value });
+        metrics.snapshot(&builder.build());
+        let count = || {
+            let of_type = metrics.0.resources.get(&label(Cluster::TYPE_URL));
+            of_type.map(|count| count.get())
+        };
+        assert_eq!(count(), Some(1));
+        metrics.snapshot(&Snapshot::default());
+        assert_eq!(count(), None);
+    }
 }

@@ -2,7 +2,6 @@
 //!
 //! A delta response holds only resources that differ from those that the client has.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,15 +11,17 @@ use crowfly_model::grpc::{Cluster, Endpoints};
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
+use super::client_node::ClientNode;
 use super::interest::{Batch, Interest};
-use super::lifetime;
 use super::response::Response;
+use super::types::Types;
 use super::{
     Held, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, WILDCARD, Wanted, Wish,
-    endpoints_of,
+    endpoints_of, shared_type_url,
 };
 use crate::session::Protocol;
 use crate::snapshot::{Snapshot, changed_names};
+use crate::sorted::SortedSet;
 
 /// The server half of one incremental ADS stream.
 ///
@@ -31,11 +32,11 @@ use crate::snapshot::{Snapshot, changed_names};
 pub struct DeltaSubscription {
     snapshot: Arc<Snapshot>,
     settings: Arc<StreamSettings>,
-    node: Option<Node>,
-    /// The types that the client asked for. They are boxed, because a map reserves room for many.
-    types: BTreeMap<String, Box<Interest>>,
+    node: Option<ClientNode>,
+    /// The types that the client asked for.
+    types: Types<Interest>,
     /// The clusters that were sent before the first request of the client for endpoints.
-    early_clusters: BTreeSet<Arc<str>>,
+    early_clusters: SortedSet<Arc<str>>,
     responses: u64,
     was_answer_alone: bool,
     /// The time that the driver told last; `None` without a clock.
@@ -54,8 +55,8 @@ impl DeltaSubscription {
             snapshot,
             settings,
             node: None,
-            types: BTreeMap::new(),
-            early_clusters: BTreeSet::new(),
+            types: Types::default(),
+            early_clusters: SortedSet::default(),
             responses: 0,
             was_answer_alone: false,
             now: None,
@@ -63,7 +64,7 @@ impl DeltaSubscription {
     }
 
     /// The identity of the client; `None` until its first request.
-    pub fn node(&self) -> Option<&Node> {
+    pub fn node(&self) -> Option<&ClientNode> {
         self.node.as_ref()
     }
 
@@ -73,7 +74,7 @@ impl DeltaSubscription {
     /// answers (xDS protocol: Incremental xDS).
     pub fn handle_request(&mut self, mut request: DeltaDiscoveryRequest) -> RequestOutcome {
         if self.node.is_none() {
-            self.node = request.node.take();
+            self.node = request.node.take().map(ClientNode::new);
         }
         let type_url = mem::take(&mut request.type_url);
         let nonce = mem::take(&mut request.response_nonce);
@@ -81,7 +82,9 @@ impl DeltaSubscription {
         let names_nothing = request.resource_names_subscribe.is_empty()
             && request.resource_names_unsubscribe.is_empty();
         let first = self.take_names(&type_url, request);
-        let interest = self.types.entry(type_url.clone()).or_default();
+        let interest = self
+            .types
+            .get_or_insert_with(shared_type_url(&type_url), Box::default);
         let answered = interest.answered(&nonce);
         self.was_answer_alone = answered.is_some() && names_nothing;
         match (answered, error) {
@@ -99,7 +102,7 @@ impl DeltaSubscription {
     /// Serves from `snapshot` from now on.
     pub fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
         let old = mem::replace(&mut self.snapshot, snapshot);
-        for (url, interest) in &mut self.types {
+        for (url, interest) in self.types.iter_mut() {
             let old = old.of(url);
             interest.changed(&changed_names(old, self.snapshot.of(url)), old);
         }
@@ -118,16 +121,16 @@ impl DeltaSubscription {
 
     /// The next response that is due; `None` if there is none now.
     pub fn poll_response(&mut self) -> Option<Response> {
-        let with_ttl = lifetime::is_understood(self.node.as_ref());
+        let with_ttl = self.node.as_ref().is_some_and(|node| node.has_ttl);
         while let Some(url) = self.next_type(ORDER, Interest::may_be_due) {
-            let interest = self.types.get_mut(&url)?;
+            let interest = self.types.get_mut(url.as_str())?;
             let removals_wait = REMOVED_LAST.contains(&url.as_str());
             if let Some(batch) = interest.take(self.snapshot.of(&url), removals_wait, with_ttl) {
                 return Some(self.respond(url, batch));
             }
         }
         if let Some(url) = self.next_type(REMOVED_LAST, Interest::has_removals) {
-            let batch = self.types.get_mut(&url)?.take_removals();
+            let batch = self.types.get_mut(url.as_str())?.take_removals();
             return Some(self.respond(url, batch));
         }
         if with_ttl { self.heartbeat() } else { None }
@@ -136,7 +139,7 @@ impl DeltaSubscription {
     fn heartbeat(&mut self) -> Option<Response> {
         let now = self.now?;
         while let Some(url) = self.next_type(ORDER, |of| of.pulse.is_due(Some(now))) {
-            let interest = self.types.get_mut(&url)?;
+            let interest = self.types.get_mut(url.as_str())?;
             if let Some(batch) = interest.take_heartbeats(self.snapshot.of(&url), now) {
                 return Some(self.respond(url, batch));
             }
@@ -148,7 +151,9 @@ impl DeltaSubscription {
     fn take_names(&mut self, type_url: &str, request: DeltaDiscoveryRequest) -> bool {
         let first = !self.types.contains_key(type_url);
         let available = self.snapshot.of(type_url);
-        let interest = self.types.entry(type_url.to_owned()).or_default();
+        let interest = self
+            .types
+            .get_or_insert_with(shared_type_url(type_url), Box::default);
         let subscribe = &request.resource_names_subscribe;
         let unsubscribe = &request.resource_names_unsubscribe;
         // A name in both lists ends up subscribed to, because sending too much is safer than too
@@ -171,7 +176,7 @@ impl DeltaSubscription {
         interest.continue_from(request.initial_resource_versions);
         if type_url == Endpoints::TYPE_URL {
             let clusters = mem::take(&mut self.early_clusters);
-            self.resend_endpoints_of(clusters);
+            self.resend_endpoints_of(clusters.into_iter().map(|(name, ())| name));
         }
         true
     }
@@ -182,7 +187,7 @@ impl DeltaSubscription {
         order: [&str; N],
         due: impl Fn(&Interest) -> bool,
     ) -> Option<String> {
-        let others = self.types.keys().map(String::as_str);
+        let others = self.types.keys().map(|url| &**url);
         let mut urls = order.into_iter().chain(others);
         let url = urls.find(|url| self.types.get(*url).is_some_and(|of| due(of)))?;
         Some(url.to_owned())
@@ -192,7 +197,7 @@ impl DeltaSubscription {
         self.responses += 1;
         let nonce = self.responses.to_string();
         let version = self.snapshot.version_of(&type_url).to_owned();
-        if let Some(interest) = self.types.get_mut(&type_url) {
+        if let Some(interest) = self.types.get_mut(type_url.as_str()) {
             interest.sent(nonce.clone(), version.clone());
             interest.pulse.started(&batch.resources, self.now);
         }
@@ -220,7 +225,8 @@ impl DeltaSubscription {
         // After a reconnect, a changed cluster may be sent before the first EDS request of the
         // client arrives. That request says which endpoints the client has.
         let Some(endpoints) = self.types.get_mut(Endpoints::TYPE_URL) else {
-            self.early_clusters.extend(clusters);
+            let clusters = clusters.into_iter();
+            self.early_clusters.extend(clusters.map(|name| (name, ())));
             return;
         };
         for cluster in clusters {
@@ -238,7 +244,7 @@ impl ServerHalf for DeltaSubscription {
         Self::with_settings(snapshot, settings)
     }
 
-    fn node(&self) -> Option<&Node> {
+    fn node(&self) -> Option<&ClientNode> {
         self.node()
     }
 
@@ -251,23 +257,19 @@ impl ServerHalf for DeltaSubscription {
     }
 
     fn held(&self) -> Held {
-        Held::of(self.types.values().map(|of| of.held()))
+        self.types.held()
     }
 
     fn wish(&self, type_url: &str) -> Option<Wish> {
-        let interest = self.types.get(type_url)?;
-        Some(interest.wish(self.snapshot.of(type_url)))
+        self.types.wish(type_url, &self.snapshot)
     }
 
     fn wanted(&self, type_url: &str) -> Vec<Wanted> {
-        let interest = self.types.get(type_url);
-        interest.map_or_else(Vec::new, |of| of.wanted(self.snapshot.of(type_url)))
+        self.types.wanted(type_url, &self.snapshot)
     }
 
     fn serves(&self, type_url: &str, name: &str) -> bool {
-        let interest = self.types.get(type_url);
-        interest.is_some_and(|of| of.wants(name))
-            && self.snapshot.resource(type_url, name).is_some()
+        self.types.serves(type_url, name, &self.snapshot)
     }
 
     fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {

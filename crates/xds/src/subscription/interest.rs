@@ -9,16 +9,18 @@
 //! snapshot. So the work is in proportion to what changed or was asked for. A name that changed
 //! twice in the meantime is sent once.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::lifetime::Pulse;
 use super::response::{Form, Sent};
+use super::types::Interested;
 use super::wish::{self, Wanted, Wish};
 use super::{WILDCARD, same_spelling};
 use crate::snapshot::{NamedResources, TypeSnapshot};
+use crate::sorted::{Sorted, SortedSet};
 
 /// The size at which a response is closed; the rest follows in the next one. It is well below the 4
 /// MiB that gRPC clients take by default.
@@ -32,7 +34,7 @@ const MAX_IN_FLIGHT: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Interest {
     wildcard: bool,
-    names: BTreeSet<Arc<str>>,
+    names: SortedSet<Arc<str>>,
     /// The bytes of `names`.
     name_bytes: usize,
     /// The resources that the client says it has from a stream before, and their bytes. They count
@@ -42,15 +44,15 @@ pub(super) struct Interest {
     /// The version that the client was sent or said it has, of each wanted name of which that is
     /// not the version in the snapshot. `None` means that the client has no such resource. Refused
     /// versions count as sent, so that they are not sent again.
-    differs: BTreeMap<Arc<str>, Option<Arc<str>>>,
-    pending: BTreeMap<Arc<str>, Reason>,
+    differs: Sorted<Arc<str>, Option<Arc<str>>>,
+    pending: Sorted<Arc<str>, Reason>,
     /// The names of resources that do not exist and that the client has not been told of yet.
-    gone: BTreeSet<Arc<str>>,
+    gone: SortedSet<Arc<str>>,
     /// True if a wildcard was subscribed to and has not been answered yet.
     unanswered: bool,
     /// Names that are no longer wanted but may be in a response in flight. If the client asks for
     /// everything again before that response arrives, it takes the response for the answer.
-    lingering: BTreeSet<Arc<str>>,
+    lingering: SortedSet<Arc<str>>,
     /// The nonce and version of each response that has not been answered, oldest first.
     in_flight: VecDeque<(String, String)>,
     /// The time of the next heartbeat.
@@ -77,37 +79,6 @@ pub(super) struct Batch {
 }
 
 impl Interest {
-    /// The number of names that are held for the client, and their bytes.
-    pub(super) fn held(&self) -> (usize, usize) {
-        let names = self.names.len().max(self.claims);
-        (names, self.name_bytes + self.claimed_bytes)
-    }
-
-    pub(super) fn wish(&self, available: Option<&TypeSnapshot>) -> Wish {
-        Wish {
-            wildcard: self.wildcard,
-            resources: wish::count(self.wildcard, &self.names, available),
-            waiting: self.pending.len() + self.gone.len(),
-        }
-    }
-
-    /// Each resource that the client wants or has.
-    pub(super) fn wanted(&self, available: Option<&TypeSnapshot>) -> Vec<Wanted> {
-        let names = wish::names(self.wildcard, &self.names, self.differs.keys(), available);
-        let wanted = names.into_iter().map(|name| {
-            let resource = available.and_then(|of| of.resources().get(name)).cloned();
-            let in_snapshot = || resource.as_ref().map(|of| Arc::clone(&of.version));
-            let differs = self.differs.get(name).cloned();
-            Wanted {
-                name: Arc::clone(name),
-                sent: differs.unwrap_or_else(in_snapshot),
-                waiting: self.pending.contains_key(name) || self.gone.contains(name),
-                resource,
-            }
-        });
-        wanted.collect()
-    }
-
     /// Takes the versions that the client says it has. Only the first request for a type on a
     /// stream may say so (xDS protocol: Incremental xDS).
     pub(super) fn continue_from(&mut self, versions: impl IntoIterator<Item = (String, String)>) {
@@ -142,7 +113,7 @@ impl Interest {
             self.differs.insert(Arc::clone(&name), None);
         }
         let bytes = name.len();
-        if self.names.insert(name) {
+        if self.names.add(name) {
             self.name_bytes += bytes;
         }
     }
@@ -153,13 +124,13 @@ impl Interest {
         for name in resources.into_iter().flat_map(NamedResources::keys) {
             if !self.wants(name) {
                 // A response in flight may give it to the client. It is then told if the resource goes.
-                let has = lingering.contains(name).then(Arc::default);
+                let has = lingering.contains_key(name).then(Arc::default);
                 self.differs.insert(Arc::clone(name), has);
             }
             self.look_at(name, Reason::Listed);
         }
         // Of the names that the client was sent and that no longer exist it is told.
-        for name in lingering {
+        for (name, ()) in lingering {
             if resources.is_none_or(|resources| !resources.contains_key(&name)) {
                 self.look_at(&name, Reason::Listed);
                 self.differs.insert(name, Some(Arc::default()));
@@ -175,7 +146,7 @@ impl Interest {
         if name == WILDCARD {
             return self.unsubscribe_from_all(available);
         }
-        let Some(name) = self.names.take(&*same_spelling(name)) else {
+        let Some((name, ())) = self.names.remove_entry(&*same_spelling(name)) else {
             return;
         };
         self.name_bytes -= name.len();
@@ -192,7 +163,7 @@ impl Interest {
             .map_or_else(is_there, |has| has.is_some());
         // Names that never were resources are not kept, because the client could invent any number.
         if was_sent && !self.in_flight.is_empty() {
-            self.lingering.insert(name);
+            self.lingering.add(name);
         }
     }
 
@@ -201,15 +172,16 @@ impl Interest {
             let resources = available.map(TypeSnapshot::resources);
             let existing = resources.into_iter().flat_map(NamedResources::keys);
             let all = existing.chain(self.differs.keys());
-            let unwanted = all.filter(|name| !self.names.contains(*name));
-            self.lingering.extend(unwanted.cloned());
+            let unwanted = all.filter(|name| !self.names.contains_key(*name));
+            self.lingering
+                .extend(unwanted.map(|name| (Arc::clone(name), ())));
         }
         self.wildcard = false;
         self.unanswered = false;
         let names = &self.names;
-        self.pending.retain(|name, _| names.contains(name));
-        self.gone.retain(|name| names.contains(name));
-        self.differs.retain(|name, _| names.contains(name));
+        self.pending.retain(|name, _| names.contains_key(name));
+        self.gone.retain(|name, ()| names.contains_key(name));
+        self.differs.retain(|name, _| names.contains_key(name));
     }
 
     /// Notes that these resources are no longer those of `old`.
@@ -230,7 +202,7 @@ impl Interest {
     /// Sends `name` again although it has not changed, if it is wanted. If it is subscribed to by
     /// name and does not exist, that is told again. Envoy waits for either.
     pub(super) fn resend(&mut self, name: &str) {
-        if let Some(name) = self.names.get(name).cloned() {
+        if let Some(name) = self.names.key(name).cloned() {
             self.look_at(&name, Reason::Asked);
         } else if self.wildcard {
             self.look_at(&name.into(), Reason::Listed);
@@ -262,7 +234,7 @@ impl Interest {
                 continue;
             };
             // The client may have asked for the resource while it did not exist.
-            let is_back = self.gone.remove(name);
+            let is_back = self.gone.remove(name).is_some();
             let has = self.differs.remove(name);
             let before = has.unwrap_or_else(|| Some(Arc::clone(&resource.version)));
             let is_known = before.as_ref() == Some(&resource.version);
@@ -343,24 +315,20 @@ impl Interest {
         let (_, version) = self.in_flight.remove(position)?;
         if self.in_flight.is_empty() {
             self.in_flight = VecDeque::new();
-            self.lingering.clear();
+            self.lingering = SortedSet::default();
         }
         Some(version)
     }
 
-    pub(super) fn wants(&self, name: &str) -> bool {
-        self.wildcard || self.names.contains(name)
-    }
-
     fn look_at(&mut self, name: &Arc<str>, reason: Reason) {
-        let pending = self.pending.entry(Arc::clone(name)).or_insert(reason);
+        let pending = self.pending.get_or_insert_with(Arc::clone(name), || reason);
         *pending = reason.max(*pending);
     }
 
     fn note_absence(&mut self, name: Arc<str>, reason: Reason) {
         let has_it = matches!(self.differs.get(&name), Some(Some(_)));
         if has_it || reason == Reason::Asked {
-            self.gone.insert(name);
+            self.gone.add(name);
         } else {
             self.differs.remove(&name);
         }
@@ -370,7 +338,7 @@ impl Interest {
         let mut names = Vec::new();
         let mut bytes = 0;
         while bytes < RESPONSE_BYTES
-            && let Some(name) = self.gone.pop_first()
+            && let Some((name, ())) = self.gone.pop_first()
         {
             bytes += name.len();
             self.differs.remove(&name);
@@ -386,6 +354,41 @@ impl Interest {
             self.claims = 0;
             self.claimed_bytes = 0;
         }
+    }
+}
+
+impl Interested for Interest {
+    fn held(&self) -> (usize, usize) {
+        let names = self.names.len().max(self.claims);
+        (names, self.name_bytes + self.claimed_bytes)
+    }
+
+    fn wish(&self, available: Option<&TypeSnapshot>) -> Wish {
+        Wish {
+            wildcard: self.wildcard,
+            resources: wish::count(self.wildcard, &self.names, available),
+            waiting: self.pending.len() + self.gone.len(),
+        }
+    }
+
+    fn wanted(&self, available: Option<&TypeSnapshot>) -> Vec<Wanted> {
+        let names = wish::names(self.wildcard, &self.names, self.differs.keys(), available);
+        let wanted = names.into_iter().map(|name| {
+            let resource = available.and_then(|of| of.resources().get(name)).cloned();
+            let in_snapshot = || resource.as_ref().map(|of| Arc::clone(&of.version));
+            let differs = self.differs.get(name).cloned();
+            Wanted {
+                name: Arc::clone(name),
+                sent: differs.unwrap_or_else(in_snapshot),
+                waiting: self.pending.contains_key(name) || self.gone.contains_key(name),
+                resource,
+            }
+        });
+        wanted.collect()
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.wildcard || self.names.contains_key(name)
     }
 }
 

@@ -14,10 +14,8 @@ use super::response::{Form, Sent};
 const FEATURE: &str = "xds.config.supports-resource-ttl";
 
 /// True if a client understands the time to live. Envoys do, and announce nothing.
-pub(super) fn is_understood(node: Option<&Node>) -> bool {
-    node.is_some_and(|node| {
-        node.user_agent_name == "envoy" || node.client_features.iter().any(|of| of == FEATURE)
-    })
+pub(super) fn is_understood(node: &Node) -> bool {
+    node.user_agent_name == "envoy" || node.client_features.iter().any(|of| of == FEATURE)
 }
 
 /// The time of the next heartbeat of one type on one stream. All resources of the type beat

@@ -19,12 +19,10 @@ const FEATURE: &str = "xds.config.supports-resource-errors";
 /// There is no standard feature for it, so gRPC clients and ours are known by their names: they
 /// either understand the errors or ignore the field. An Envoy would take the response for one that
 /// has no endpoints, and end its wait for them.
-pub(super) fn is_told(node: Option<&Node>) -> bool {
-    node.is_some_and(|node| {
-        node.user_agent_name.starts_with("gRPC")
-            || node.user_agent_name == "crowfly"
-            || node.client_features.iter().any(|of| of == FEATURE)
-    })
+pub(super) fn is_told(node: &Node) -> bool {
+    node.user_agent_name.starts_with("gRPC")
+        || node.user_agent_name == "crowfly"
+        || node.client_features.iter().any(|of| of == FEATURE)
 }
 
 /// The error for a name that does not exist.

@@ -5,6 +5,7 @@
 //! snapshot is sent only the newest. [`Subscription`] speaks state of the world, and
 //! [`DeltaSubscription`] the incremental variant. A driver uses either through [`ServerHalf`].
 
+mod client_node;
 mod delta;
 mod interest;
 mod lifetime;
@@ -12,6 +13,7 @@ mod missing;
 mod response;
 mod settings;
 mod sotw;
+mod types;
 mod wish;
 
 use std::borrow::Cow;
@@ -25,6 +27,7 @@ use envoy_types::pb::envoy::config::cluster::v3::Cluster as ClusterProto;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use prost::Message;
 
+pub use client_node::ClientNode;
 pub use delta::DeltaSubscription;
 pub use response::{Response, Written};
 pub use settings::StreamSettings;
@@ -61,7 +64,7 @@ pub trait ServerHalf {
     /// A stream that has just been opened, to be served from `snapshot`.
     fn new(snapshot: Arc<Snapshot>, settings: Arc<StreamSettings>) -> Self;
     /// The identity of the client; `None` until its first request.
-    fn node(&self) -> Option<&Node>;
+    fn node(&self) -> Option<&ClientNode>;
     /// Takes a request, and returns its meaning.
     fn handle_request(&mut self, request: Self::Request) -> RequestOutcome;
     /// True if the last request did nothing but answer a response, and was the first to answer it.
@@ -185,6 +188,21 @@ fn endpoints_of(snapshot: &Snapshot, cluster: &str) -> Option<String> {
 /// A53).
 fn all_in_one_response(type_url: &str) -> bool {
     type_url == Listener::TYPE_URL || type_url == Cluster::TYPE_URL
+}
+
+/// A type URL as a stream keeps it.
+type TypeUrl = Cow<'static, str>;
+
+/// A type URL to keep. Nearly all are known, and take no memory.
+///
+/// ```
+/// let url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
+/// assert!(matches!(crowfly_xds::shared_type_url(&url), std::borrow::Cow::Borrowed(_)));
+/// assert_eq!(crowfly_xds::shared_type_url("type.googleapis.com/x.Y"), "type.googleapis.com/x.Y");
+/// ```
+pub fn shared_type_url(type_url: &str) -> Cow<'static, str> {
+    let known = ORDER.into_iter().find(|known| *known == type_url);
+    known.map_or_else(|| Cow::Owned(type_url.to_owned()), Cow::Borrowed)
 }
 
 /// The spelling by which snapshots hold a name (xRFC TP1). A malformed name is held as it is.

@@ -5,7 +5,6 @@
 
 mod interest;
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,11 +14,13 @@ use crowfly_model::grpc::{Cluster, Endpoints};
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 
-use super::missing::{self, not_found};
+use super::client_node::ClientNode;
+use super::missing::not_found;
 use super::response::{Form, Response, Sent};
+use super::types::Types;
 use super::{
     Held, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, Wanted, Wish,
-    all_in_one_response, endpoints_of, lifetime,
+    all_in_one_response, endpoints_of, shared_type_url,
 };
 use crate::session::Protocol;
 use crate::snapshot::{Snapshot, SnapshotResource, changed_names};
@@ -38,9 +39,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Subscription {
     snapshot: Arc<Snapshot>,
     settings: Arc<StreamSettings>,
-    node: Option<Node>,
-    /// The types that the client asked for. They are boxed, because a map reserves room for many.
-    types: BTreeMap<String, Box<Interest>>,
+    node: Option<ClientNode>,
+    /// The types that the client asked for.
+    types: Types<Interest>,
     responses: u64,
     was_answer_alone: bool,
     /// The time that the driver told last; `None` without a clock.
@@ -69,7 +70,7 @@ impl Subscription {
             snapshot,
             settings,
             node: None,
-            types: BTreeMap::new(),
+            types: Types::default(),
             responses: 0,
             was_answer_alone: false,
             now: None,
@@ -77,18 +78,20 @@ impl Subscription {
     }
 
     /// The identity of the client; `None` until its first request.
-    pub fn node(&self) -> Option<&Node> {
+    pub fn node(&self) -> Option<&ClientNode> {
         self.node.as_ref()
     }
 
     /// Takes a request, and returns its meaning.
     pub fn handle_request(&mut self, request: DiscoveryRequest) -> RequestOutcome {
         if self.node.is_none() {
-            self.node = request.node;
+            self.node = request.node.map(ClientNode::new);
         }
         self.was_answer_alone = false;
         let legacy_wildcard = self.settings.has_legacy_wildcard(&request.type_url);
-        let interest = self.types.entry(request.type_url.clone()).or_default();
+        let available = self.snapshot.of(&request.type_url);
+        let type_url = shared_type_url(&request.type_url);
+        let interest = self.types.get_or_insert_with(type_url, Box::default);
         if interest.is_stale(&request.response_nonce) {
             return RequestOutcome::Stale {
                 type_url: request.type_url,
@@ -98,17 +101,17 @@ impl Subscription {
         let is_first_answer = interest.awaits_answer && !request.response_nonce.is_empty();
         // A NACK without a nonce must not make the server send the refused version again.
         if request.response_nonce.is_empty() && !is_nack {
-            interest.start_over(request.version_info.clone());
+            interest.start_over(&request.version_info);
         } else {
             interest.awaits_answer = false;
         }
         // A NACK may change the names too, so they are taken from every request.
-        let has_changed = interest.set_names(request.resource_names, legacy_wildcard);
+        let has_changed = interest.set_names(request.resource_names, legacy_wildcard, available);
         self.was_answer_alone = is_first_answer && !has_changed;
         match request.error_detail {
             Some(error) => RequestOutcome::Nack {
                 type_url: request.type_url,
-                version: interest.version.clone(),
+                version: interest.version.to_string(),
                 message: error.message,
             },
             None if request.response_nonce.is_empty() => RequestOutcome::Subscribed {
@@ -124,7 +127,7 @@ impl Subscription {
     /// Serves from `snapshot` from now on.
     pub fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
         let old = mem::replace(&mut self.snapshot, snapshot);
-        for (url, interest) in &mut self.types {
+        for (url, interest) in self.types.iter_mut() {
             let (old, new) = (old.of(url), self.snapshot.of(url));
             interest.changed(url, &changed_names(old, new), old, new);
         }
@@ -180,10 +183,10 @@ impl Subscription {
             }
         }
         let mut others = self.types.iter().filter(|(url, interest)| {
-            !ORDER.contains(&url.as_str()) && interest.is_pending() && !interest.awaits_answer
+            !ORDER.contains(&&***url) && interest.is_pending() && !interest.awaits_answer
         });
         if let Some((url, _)) = others.next() {
-            return Some((url.clone(), Stage::Changes));
+            return Some((url.to_string(), Stage::Changes));
         }
         let removed = |url: &&str| {
             let interest = self.types.get(*url);
@@ -195,7 +198,7 @@ impl Subscription {
         }
         let mut types = self.types.iter();
         let beating = types.find(|(_, of)| of.pulse.is_due(self.now) && !of.awaits_answer);
-        beating.map(|(url, _)| (url.clone(), Stage::Heartbeats))
+        beating.map(|(url, _)| (url.to_string(), Stage::Heartbeats))
     }
 
     /// True if others still wait for the answer to the newest response of a type.
@@ -207,14 +210,14 @@ impl Subscription {
     }
 
     fn respond(&mut self, type_url: String, stage: Stage) -> Option<Response> {
-        let tells_missing = missing::is_told(self.node.as_ref());
-        let with_ttl = lifetime::is_understood(self.node.as_ref());
-        let interest = self.types.get_mut(&type_url)?;
+        let node = self.node.as_ref();
+        let with_ttl = node.is_some_and(|node| node.has_ttl);
+        let interest = self.types.get_mut(type_url.as_str())?;
         let context = Context {
             available: self.snapshot.of(&type_url),
             full_state: all_in_one_response(&type_url),
-            stays_wildcard: self.node.as_ref().is_some_and(is_envoy),
-            tells_missing,
+            stays_wildcard: node.is_some_and(|node| node.is_envoy),
+            tells_missing: node.is_some_and(|node| node.is_told_missing),
         };
         let due = match stage {
             Stage::Changes => interest.take_due(context),
@@ -222,13 +225,13 @@ impl Subscription {
             Stage::Heartbeats => interest.take_heartbeats(context),
         }?;
         self.responses += 1;
-        interest.nonce = self.responses.to_string();
+        interest.nonce = self.responses.to_string().into();
         interest.awaits_answer = true;
         interest.sent_at = self.now;
         let resources = if due.heartbeats {
             interest.heartbeats(due.resources)
         } else {
-            interest.version = version_of(&self.snapshot, &type_url, due.kept);
+            interest.version = version_of(&self.snapshot, &type_url, due.kept).into();
             let (resources, before) = (due.resources.into_iter(), &due.before);
             resources
                 .map(|of| on_the_wire(of, before, with_ttl))
@@ -238,8 +241,8 @@ impl Subscription {
         let errors = due.missing.iter().map(|name| not_found(&type_url, name));
         let response = Response {
             protocol: Protocol::StateOfTheWorld,
-            version: interest.version.clone(),
-            nonce: interest.nonce.clone(),
+            version: interest.version.to_string(),
+            nonce: interest.nonce.to_string(),
             resources,
             removed: Vec::new(),
             errors: errors.collect(),
@@ -270,7 +273,7 @@ impl ServerHalf for Subscription {
         Self::with_settings(snapshot, settings)
     }
 
-    fn node(&self) -> Option<&Node> {
+    fn node(&self) -> Option<&ClientNode> {
         self.node()
     }
 
@@ -283,23 +286,19 @@ impl ServerHalf for Subscription {
     }
 
     fn held(&self) -> Held {
-        Held::of(self.types.values().map(|of| of.held()))
+        self.types.held()
     }
 
     fn wish(&self, type_url: &str) -> Option<Wish> {
-        let interest = self.types.get(type_url)?;
-        Some(interest.wish(self.snapshot.of(type_url)))
+        self.types.wish(type_url, &self.snapshot)
     }
 
     fn wanted(&self, type_url: &str) -> Vec<Wanted> {
-        let interest = self.types.get(type_url);
-        interest.map_or_else(Vec::new, |of| of.wanted(self.snapshot.of(type_url)))
+        self.types.wanted(type_url, &self.snapshot)
     }
 
     fn serves(&self, type_url: &str, name: &str) -> bool {
-        let interest = self.types.get(type_url);
-        interest.is_some_and(|of| of.wants(name))
-            && self.snapshot.resource(type_url, name).is_some()
+        self.types.serves(type_url, name, &self.snapshot)
     }
 
     fn handle_snapshot(&mut self, snapshot: Arc<Snapshot>) {
@@ -329,11 +328,6 @@ impl ServerHalf for Subscription {
     fn type_of(request: &mut DiscoveryRequest) -> &mut String {
         &mut request.type_url
     }
-}
-
-/// True for an Envoy. It asks for all listeners and clusters as long as it lives.
-fn is_envoy(node: &Node) -> bool {
-    node.user_agent_name == "envoy"
 }
 
 /// The version of a response. With resources that the snapshot no longer has it is another one,

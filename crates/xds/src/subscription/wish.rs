@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::snapshot::{NamedResources, SnapshotResource, TypeSnapshot};
+use crate::sorted::SortedSet;
 
 /// The wish of a client for one type: how much it asked for, and how much of it is not sent yet.
 ///
@@ -70,7 +71,7 @@ impl Delivery<'_> {
 /// The number of resources that a client wants.
 pub(super) fn count(
     wildcard: bool,
-    names: &BTreeSet<Arc<str>>,
+    names: &SortedSet<Arc<str>>,
     available: Option<&TypeSnapshot>,
 ) -> usize {
     if !wildcard {
@@ -79,17 +80,17 @@ pub(super) fn count(
     let resources = available.map(TypeSnapshot::resources);
     let exists = |name: &&Arc<str>| resources.is_some_and(|of| of.contains_key(name));
     let is_missing = |name: &&Arc<str>| !exists(name) && &***name != super::WILDCARD;
-    resources.map_or(0, NamedResources::len) + names.iter().filter(is_missing).count()
+    resources.map_or(0, NamedResources::len) + names.keys().filter(is_missing).count()
 }
 
 /// The names that a client wants, and those in `held`.
 pub(super) fn names<'a>(
     wildcard: bool,
-    names: &'a BTreeSet<Arc<str>>,
+    names: &'a SortedSet<Arc<str>>,
     held: impl Iterator<Item = &'a Arc<str>>,
     available: Option<&'a TypeSnapshot>,
 ) -> BTreeSet<&'a Arc<str>> {
-    let mut all: BTreeSet<_> = names.iter().chain(held).collect();
+    let mut all: BTreeSet<_> = names.keys().chain(held).collect();
     if wildcard {
         let resources = available.map(TypeSnapshot::resources);
         all.extend(resources.into_iter().flat_map(NamedResources::keys));

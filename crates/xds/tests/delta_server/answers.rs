@@ -124,7 +124,7 @@ fn the_first_request_introduces_the_client() {
         ..request(EDS, &["a"], &[])
     });
     stream.send(request(CDS, &["a"], &[]));
-    assert_eq!(stream.node_id(), Some("me"));
+    assert_eq!(stream.node_id().as_deref(), Some("me"));
 }
 
 /// A client that never answers does not fill our memory with what it owes.

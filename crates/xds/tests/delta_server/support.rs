@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};
 use crowfly_testkit::builders::{Resources, cluster, endpoints, listener, routes};
-use crowfly_xds::{DeltaSubscription, RequestOutcome, Snapshot, StreamSettings};
+use crowfly_xds::{ClientNode, DeltaSubscription, RequestOutcome, Snapshot, StreamSettings};
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse,
 };
@@ -125,8 +125,8 @@ impl Stream {
         self.server.handle_snapshot(snapshot);
     }
 
-    pub(crate) fn node_id(&self) -> Option<&str> {
-        self.server.node().map(|node| node.id.as_str())
+    pub(crate) fn node_id(&self) -> Option<String> {
+        self.server.node().map(ClientNode::id)
     }
 
     pub(crate) fn next(&mut self) -> Option<DeltaDiscoveryResponse> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crowfly_model::{Features, ResourceType};
 use crowfly_testkit::builders::Resources;
-use crowfly_xds::{RequestOutcome, StreamSettings, Subscription};
+use crowfly_xds::{ClientNode, RequestOutcome, StreamSettings, Subscription};
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use envoy_types::pb::google::rpc::Status;
@@ -114,8 +114,8 @@ impl Server {
         self.0.handle_request(request);
     }
 
-    pub(crate) fn node(&self) -> Option<&Node> {
-        self.0.node()
+    pub(crate) fn node_id(&self) -> Option<String> {
+        self.0.node().map(ClientNode::id)
     }
 
     /// The next response, which there must be.

@@ -208,12 +208,12 @@ fn unchanged_resources_are_not_sent() {
 #[test]
 fn node_is_remembered_from_the_first_request() {
     let mut server = Server::new(&both(1));
-    assert!(server.node().is_none());
+    assert_eq!(server.node_id(), None);
 
     server.ask_as::<Cluster>("web-1");
     server.ask::<Endpoints>(&["a"], "");
 
-    assert_eq!(server.node().unwrap().id, "web-1");
+    assert_eq!(server.node_id().as_deref(), Some("web-1"));
 }
 
 /// P-26: Versions are those of the content: two servers with the same resources agree on them.

@@ -4,6 +4,7 @@
 //! Figures of go-control-plane stand beside ours. They were recorded on another day, by a load generator of the
 //! same kind.
 
+mod bare;
 mod books;
 mod client;
 mod fleet;

@@ -34,7 +34,17 @@ pub(super) struct Plane {
 }
 
 impl Plane {
+    /// Starts a control plane.
     pub(super) async fn start(load: Load, cores: Cores) -> Result<Self, BenchError> {
+        Self::start_with(load, cores, &[]).await
+    }
+
+    /// Starts a server that holds streams and does nothing with them. It knows one EDS resource.
+    pub(super) async fn start_bare(load: Load, cores: Cores) -> Result<Self, BenchError> {
+        Self::start_with(load, cores, &["--bare"]).await
+    }
+
+    async fn start_with(load: Load, cores: Cores, more: &[&str]) -> Result<Self, BenchError> {
         let words = [
             ("--clusters", load.clusters),
             ("--endpoints", load.endpoints),
@@ -44,6 +54,7 @@ impl Plane {
         let words = words.map(|(flag, value)| [flag.to_owned(), value.to_string()]);
         let command = ["bench", "control-server"].map(str::to_owned);
         let words = command.into_iter().chain(words.into_iter().flatten());
+        let words = words.chain(more.iter().map(|word| (*word).to_owned()));
         let mut child = Program::current()?.spawn("the control plane", words, None)?;
         let ads = child.announced("ads ").await?;
         let address = child.announced("orders ").await?;

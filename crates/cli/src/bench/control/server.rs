@@ -1,16 +1,16 @@
 //! The server process: a control plane on one core, which obeys orders to change resources.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::{io, thread};
 
 use clap::Args;
 use crowfly_control::ControlPlane;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::TcpListener;
 
 use super::super::BenchError;
-use super::machine;
 use super::resources::{Change, snapshot};
+use super::{bare, machine};
 use crate::output;
 
 /// Serve the resources of `bench control` (for crowfly's own benchmark)
@@ -27,6 +27,10 @@ pub struct ControlServerArgs {
     /// The number of files that may be open
     #[arg(long, value_name = "N")]
     files: usize,
+
+    /// Hold streams and do nothing with them
+    #[arg(long)]
+    bare: bool,
 
     /// The core to run on
     #[arg(long, value_name = "N")]
@@ -53,18 +57,41 @@ pub fn run_server(args: ControlServerArgs) -> Result<(), BenchError> {
     serving.join().map_err(failed)?
 }
 
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
 async fn serve(args: ControlServerArgs) -> Result<(), BenchError> {
-    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    if args.bare {
+        return serve_bare().await.map_err(BenchError::Machine);
+    }
     let snapshot = snapshot(args.clusters, args.endpoints);
-    let plane = ControlPlane::with_snapshot(snapshot, loopback, None).await;
+    let plane = ControlPlane::with_snapshot(snapshot, LOOPBACK, None).await;
     let plane = plane.map_err(|error| BenchError::Machine(io::Error::other(error)))?;
-    let orders = TcpListener::bind(loopback)
-        .await
-        .map_err(BenchError::Machine)?;
-    let address = orders.local_addr().map_err(BenchError::Machine)?;
-    output::line(format_args!("ads {}", plane.listen_addr()));
+    let served = async {
+        let orders = announce(plane.listen_addr()).await?;
+        obey(&plane, &orders).await
+    };
+    served.await.map_err(BenchError::Machine)
+}
+
+/// Holds streams until the parent is gone.
+async fn serve_bare() -> io::Result<()> {
+    let listener = TcpListener::bind(LOOPBACK).await?;
+    let orders = announce(listener.local_addr()?).await?;
+    let (mut socket, _) = orders.accept().await?;
+    tokio::select! {
+        served = bare::serve(listener) => served,
+        // There are no orders, so this is the end.
+        ended = socket.read_u8() => ended.map(drop),
+    }
+}
+
+/// Says where clients connect, and where orders are taken. Returns the latter.
+async fn announce(ads: SocketAddr) -> io::Result<TcpListener> {
+    let orders = TcpListener::bind(LOOPBACK).await?;
+    let address = orders.local_addr()?;
+    output::line(format_args!("ads {ads}"));
     output::line(format_args!("orders {address}"));
-    obey(&plane, &orders).await.map_err(BenchError::Machine)
+    Ok(orders)
 }
 
 /// Obeys the orders of one connection, which are one JSON object per line.

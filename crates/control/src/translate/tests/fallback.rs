@@ -152,7 +152,7 @@ resources:
         .collect();
     insta::assert_snapshot!(found.join("\n"), @r"
     cluster `inline` refers to cluster `lost`, which does not exist
-    cluster `listed` refers to cluster list `lost-list`, which does not exist
+    cluster `listed` refers to cluster list `lost-list`, which does not exist: gRPC clients that do not read lists as resources (gRFC A99) are not sent the cluster, and Envoys refuse it
     cluster list `list` refers to cluster `lost-too`, which does not exist
     ");
 }

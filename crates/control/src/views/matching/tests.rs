@@ -69,6 +69,10 @@ fn a_client_meets_all_conditions() {
         ("{ locality: { zone: a } }", true),
         ("{ locality: { region: eu, zone: a } }", true),
         ("{ locality: { region: us, zone: a } }", false),
+        (
+            "{ locality: { region: eu, zone: a, sub_zone: rack-1 } }",
+            false,
+        ),
         ("{ metadata: { env: test } }", true),
         ("{ metadata: { env: prod } }", false),
         ("{ metadata: { canary: true, shard: 7 } }", true),

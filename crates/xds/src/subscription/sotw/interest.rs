@@ -4,35 +4,36 @@
 //! Only names that changed or were asked for are looked at, so that the work is in proportion to
 //! them.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::lifetime::Pulse;
 use super::super::response::{Form, Sent};
+use super::super::types::Interested;
 use super::super::wish::{self, Wanted, Wish};
 use super::super::{REMOVED_LAST, WILDCARD, same_spelling};
 use crate::snapshot::{NamedResources, SnapshotResource, TypeSnapshot};
+use crate::sorted::{Sorted, SortedSet};
 
 /// The resources of one type that a client wants, and those that it was sent.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
     wildcard: bool,
-    names: BTreeSet<Arc<str>>,
+    names: SortedSet<Arc<str>>,
     /// The bytes of `names`.
     name_bytes: usize,
     /// True once a request had a name. An empty list of names means "everything" only before that.
     has_named: bool,
     /// The version of each resource that was sent and is still wanted. Refused versions are
     /// included, so that they are not sent again.
-    sent: BTreeMap<Arc<str>, Arc<str>>,
+    sent: Sorted<Arc<str>, Arc<str>>,
     /// Resources that were sent and no longer exist, and whose removal waits for other types.
-    leaving: BTreeMap<Arc<str>, Arc<SnapshotResource>>,
+    leaving: Sorted<Arc<str>, Arc<SnapshotResource>>,
     /// Names that do not exist, and that the client was told of.
-    told_missing: BTreeSet<Arc<str>>,
+    told_missing: SortedSet<Arc<str>>,
     /// The version that the first request on the stream says the client has.
-    claimed: Option<String>,
+    claimed: Option<Box<str>>,
     /// True if a response of this type was sent on this stream, and no request without a nonce came
     /// after it.
     responded: bool,
@@ -41,9 +42,9 @@ pub(super) struct Interest {
     /// The time of the newest response, if the driver has a clock.
     pub(super) sent_at: Option<Instant>,
     /// The nonce of the newest response.
-    pub(super) nonce: String,
+    pub(super) nonce: Box<str>,
     /// The version of the newest response.
-    pub(super) version: String,
+    pub(super) version: Box<str>,
     pending: Pending,
     /// The time of the next heartbeat.
     pub(super) pulse: Pulse,
@@ -55,12 +56,12 @@ enum Pending {
     /// Every name that is wanted or was sent.
     #[default]
     All,
-    Names(BTreeSet<Arc<str>>),
+    Names(SortedSet<Arc<str>>),
 }
 
 impl Pending {
     fn none() -> Self {
-        Self::Names(BTreeSet::new())
+        Self::Names(SortedSet::default())
     }
 
     fn is_empty(&self) -> bool {
@@ -69,7 +70,7 @@ impl Pending {
 
     fn add(&mut self, name: &Arc<str>) {
         if let Self::Names(names) = self {
-            names.insert(Arc::clone(name));
+            names.add(Arc::clone(name));
         }
     }
 }
@@ -106,7 +107,7 @@ impl Interest {
     /// True if the nonce is of an earlier response, because the client has not seen the newest one
     /// yet. The client will repeat its names in the answer to the newest.
     pub(super) fn is_stale(&self, nonce: &str) -> bool {
-        !nonce.is_empty() && !self.nonce.is_empty() && nonce != self.nonce
+        !nonce.is_empty() && !self.nonce.is_empty() && nonce != &*self.nonce
     }
 
     /// True if the next response has something to check.
@@ -122,47 +123,47 @@ impl Interest {
     /// Forgets what was sent. A request without a nonce comes from a client that has seen no
     /// response, or has forgotten them all. So nothing is known about the resources that it holds,
     /// except by the version that it `claimed`.
-    pub(super) fn start_over(&mut self, claimed: String) {
-        self.sent.clear();
-        self.leaving.clear();
-        self.told_missing.clear();
+    pub(super) fn start_over(&mut self, claimed: &str) {
+        self.sent = Sorted::default();
+        self.leaving = Sorted::default();
+        self.told_missing = SortedSet::default();
         self.responded = false;
         // Only the first request of a stream speaks for the stream before it.
         let is_first = self.nonce.is_empty() && !claimed.is_empty();
-        self.claimed = is_first.then_some(claimed);
+        self.claimed = is_first.then(|| claimed.into());
         self.pending = Pending::All;
-    }
-
-    /// The number of names that the client asked for, and their bytes.
-    pub(super) fn held(&self) -> (usize, usize) {
-        let claimed = self.claimed.as_ref().map_or(0, String::len);
-        (self.names.len(), self.name_bytes + claimed)
     }
 
     /// Takes the names of a request, and returns true if they changed. An empty list is a wildcard
     /// only at first, and only if `legacy_wildcard` allows it.
-    pub(super) fn set_names(&mut self, names: Vec<String>, legacy_wildcard: bool) -> bool {
+    pub(super) fn set_names(
+        &mut self,
+        names: Vec<String>,
+        legacy_wildcard: bool,
+        available: Option<&TypeSnapshot>,
+    ) -> bool {
         let means_all = names.is_empty() && !self.has_named && legacy_wildcard;
         self.has_named |= !names.is_empty();
-        let mut named = BTreeSet::new();
+        let mut named = SortedSet::default();
         for name in names {
-            named.insert(self.shared(&name));
+            named.add(self.shared(&name, available));
         }
-        let wildcard = means_all || named.contains(WILDCARD);
+        let wildcard = means_all || named.contains_key(WILDCARD);
         let has_changed = wildcard != self.wildcard || named != self.names;
         if has_changed {
             self.pending = Pending::All;
-            self.name_bytes = named.iter().map(|name| name.len()).sum();
+            self.name_bytes = named.keys().map(|name| name.len()).sum();
         }
         self.wildcard = wildcard;
         self.names = named;
         let (wildcard, names) = (self.wildcard, &self.names);
         // A name that is left out is forgotten, so that it is sent again if the client asks for it
         // later.
-        self.sent.retain(|name, _| wildcard || names.contains(name));
-        self.leaving
-            .retain(|name, _| wildcard || names.contains(name));
-        self.told_missing.retain(|name| names.contains(name));
+        let is_wanted = |name: &Arc<str>| wildcard || names.contains_key(name);
+        self.sent.retain(|name, _| is_wanted(name));
+        self.leaving.retain(|name, _| is_wanted(name));
+        self.told_missing
+            .retain(|name, ()| names.contains_key(name));
         has_changed
     }
 
@@ -208,7 +209,7 @@ impl Interest {
         };
         let mut due = Due::default();
         let mut removed = false;
-        for name in looked_at {
+        for (name, ()) in looked_at {
             let found = context.available.and_then(|of| of.resources().get(&name));
             let Some(resource) = found else {
                 if !self.leaving.contains_key(&name) {
@@ -278,7 +279,7 @@ impl Interest {
         &self,
         resources: Vec<(Arc<str>, Arc<SnapshotResource>)>,
     ) -> Vec<Sent> {
-        let version: Arc<str> = self.version.as_str().into();
+        let version: Arc<str> = Arc::from(&*self.version);
         let heartbeat = |(name, resource): (Arc<str>, Arc<SnapshotResource>)| {
             let form = Form::Heartbeat {
                 ttl: resource.ttl?,
@@ -307,7 +308,7 @@ impl Interest {
         }
         let resources = context.available.map(TypeSnapshot::resources);
         due.resources.clear();
-        for (name, version) in &mut self.sent {
+        for (name, version) in self.sent.iter_mut() {
             let found = resources.and_then(|resources| resources.get(name));
             let Some(resource) = found.or_else(|| self.leaving.get(name)) else {
                 continue;
@@ -331,9 +332,9 @@ impl Interest {
         let Some(claimed) = self.claimed.take() else {
             return false;
         };
-        let only_wildcard = self.wildcard && self.names.iter().all(|name| &**name == WILDCARD);
+        let only_wildcard = self.wildcard && self.names.keys().all(|name| &**name == WILDCARD);
         let is_known = only_wildcard && context.stays_wildcard && context.full_state;
-        let current = context.available.filter(|of| of.version() == claimed);
+        let current = context.available.filter(|of| of.version() == &*claimed);
         let Some(of) = current.filter(|_| is_known) else {
             return false;
         };
@@ -347,13 +348,50 @@ impl Interest {
     }
 
     fn tell_missing(&mut self, name: Arc<str>, context: Context<'_>, due: &mut Due) {
-        let is_named = self.names.contains(&name) && !name.is_empty() && &*name != WILDCARD;
-        if context.tells_missing && is_named && self.told_missing.insert(Arc::clone(&name)) {
+        let is_named = self.names.contains_key(&name) && !name.is_empty() && &*name != WILDCARD;
+        if context.tells_missing && is_named && self.told_missing.add(Arc::clone(&name)) {
             due.missing.push(name);
         }
     }
 
-    pub(super) fn wish(&self, available: Option<&TypeSnapshot>) -> Wish {
+    /// A name, which shares its memory with that of the names before, or with the name of the resource.
+    fn shared(&self, name: &str, available: Option<&TypeSnapshot>) -> Arc<str> {
+        let name = same_spelling(name);
+        let known = self.names.key(&*name).or_else(|| self.sent.key(&*name));
+        let known = known.or_else(|| {
+            let (key, _) = available?.resources().get_key_value(&name)?;
+            Some(key)
+        });
+        known.map_or_else(|| Arc::from(&*name), Arc::clone)
+    }
+
+    /// The names that are wanted, and those that were sent and may be deleted.
+    fn wanted_or_sent(&self, available: Option<&TypeSnapshot>) -> SortedSet<Arc<str>> {
+        let mut names: SortedSet<Arc<str>> = self
+            .sent
+            .keys()
+            .map(|name| (Arc::clone(name), ()))
+            .collect();
+        let resources = available.map(TypeSnapshot::resources);
+        if self.wildcard {
+            let all = resources.into_iter().flat_map(NamedResources::keys);
+            names.extend(all.map(|name| (Arc::clone(name), ())));
+        }
+        for name in self.names.keys() {
+            let found = resources.and_then(|resources| resources.get_key_value(name));
+            names.add(found.map_or_else(|| Arc::clone(name), |(name, _)| Arc::clone(name)));
+        }
+        names
+    }
+}
+
+impl Interested for Interest {
+    fn held(&self) -> (usize, usize) {
+        let claimed = self.claimed.as_ref().map_or(0, |claimed| claimed.len());
+        (self.names.len(), self.name_bytes + claimed)
+    }
+
+    fn wish(&self, available: Option<&TypeSnapshot>) -> Wish {
         let resources = wish::count(self.wildcard, &self.names, available);
         let pending = match &self.pending {
             Pending::All => resources.max(1),
@@ -366,13 +404,12 @@ impl Interest {
         }
     }
 
-    /// Each resource that the client wants or has.
-    pub(super) fn wanted(&self, available: Option<&TypeSnapshot>) -> Vec<Wanted> {
+    fn wanted(&self, available: Option<&TypeSnapshot>) -> Vec<Wanted> {
         let names = wish::names(self.wildcard, &self.names, self.sent.keys(), available);
         let wanted = names.into_iter().map(|name| {
             let is_pending = match &self.pending {
                 Pending::All => true,
-                Pending::Names(names) => names.contains(name),
+                Pending::Names(names) => names.contains_key(name),
             };
             Wanted {
                 name: Arc::clone(name),
@@ -384,32 +421,7 @@ impl Interest {
         wanted.collect()
     }
 
-    pub(super) fn wants(&self, name: &str) -> bool {
-        self.wildcard || self.names.contains(name)
-    }
-
-    /// A name, which shares its memory with that of the names before.
-    fn shared(&self, name: &str) -> Arc<str> {
-        let name = same_spelling(name);
-        let known = self.names.get(&*name).or_else(|| {
-            let sent = self.sent.get_key_value(&*name)?;
-            Some(sent.0)
-        });
-        known.map_or_else(|| Arc::from(&*name), Arc::clone)
-    }
-
-    /// The names that are wanted, and those that were sent and may be deleted.
-    fn wanted_or_sent(&self, available: Option<&TypeSnapshot>) -> BTreeSet<Arc<str>> {
-        let mut names: BTreeSet<Arc<str>> = self.sent.keys().cloned().collect();
-        let resources = available.map(TypeSnapshot::resources);
-        if self.wildcard {
-            let all = resources.into_iter().flat_map(NamedResources::keys);
-            names.extend(all.cloned());
-        }
-        for name in &self.names {
-            let found = resources.and_then(|resources| resources.get_key_value(name));
-            names.insert(found.map_or_else(|| Arc::clone(name), |(name, _)| Arc::clone(name)));
-        }
-        names
+    fn wants(&self, name: &str) -> bool {
+        self.wildcard || self.names.contains_key(name)
     }
 }

@@ -31,7 +31,7 @@ pub enum Workload {
     Churn,
     /// 100 clients with 1,000 clusters by state of the world, of which 10 refuse everything
     Nack,
-    /// 20,000 idle streams over 2,000 connections: the memory of a stream and of a connection
+    /// 20,000 idle streams over 2,000 connections: the memory of a stream, its own part, and that of a connection
     IdleStreams,
     /// Well-behaved clients with and without hostile ones beside them
     Hostile,
@@ -75,6 +75,12 @@ impl Rig {
     async fn plane(&self, load: Load) -> Result<Plane, BenchError> {
         machine::allow_files(load.files())?;
         Plane::start(load, self.cores).await
+    }
+
+    /// Starts a server that only holds streams.
+    async fn bare_plane(&self, load: Load) -> Result<Plane, BenchError> {
+        machine::allow_files(load.files())?;
+        Plane::start_bare(load, self.cores).await
     }
 
     /// A size, and that of a smoke test.
