@@ -5,8 +5,10 @@
 //! and what a killed process left is removed by the next one.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
     fs, io,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -64,7 +66,7 @@ impl Sandbox {
     /// its package on Debian.
     pub(crate) fn new(purpose: &str, programs: &[(&str, &str)]) -> Result<Self, SandboxError> {
         let root = possible(programs)?;
-        let prefix = format!("crowfly-{purpose}-");
+        let prefix = prefix(purpose);
         sweep(&root, &prefix);
         let name = format!("{prefix}{}", std::process::id());
         let sandbox = Self {
@@ -177,6 +179,8 @@ where
 {
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null());
+    // Ctrl-C is for us: `ip` that is ended halfway leaves a namespace that is none.
+    command.process_group(0);
     let shown = command_words(&command).join(" ");
     let failed = |said: String| SandboxError::Program {
         command: shown,
@@ -214,15 +218,48 @@ fn failed(path: &Path, what: &'static str, source: io::Error) -> SandboxError {
     }
 }
 
-/// Removes the sandboxes of processes that are gone.
+/// The files, cgroups and namespaces that are still there of this process's sandboxes for `purpose`.
+///
+/// A sandbox that was dropped leaves nothing, unless the kernel refused to remove a part.
+pub(crate) fn left_over(purpose: &str) -> Vec<PathBuf> {
+    let Some(root) = crowfly_node::check::default_cgroup() else {
+        return Vec::new();
+    };
+    let own = std::process::id();
+    let prefix = prefix(purpose);
+    let parts = parts(&root, &prefix).into_iter();
+    let parts = parts.filter(|(process, _)| *process == own);
+    parts.map(|(_, path)| path).collect()
+}
+
+/// Removes the sandboxes of processes that are gone, also what is left of one that was removed in part.
 fn sweep(root: &Path, prefix: &str) {
-    for name in names(root) {
-        let process = name.strip_prefix(prefix);
-        let is_gone = |process: &str| !Path::new("/proc").join(process).exists();
-        if process.is_some_and(is_gone) {
-            remove(&name, &root.join(&name), &std::env::temp_dir().join(&name));
+    let processes = parts(root, prefix).into_iter().map(|(process, _)| process);
+    let processes: BTreeSet<u32> = processes.collect();
+    for process in processes {
+        if !Path::new("/proc").join(process.to_string()).exists() {
+            let name = format!("{prefix}{process}");
+            let folder = std::env::temp_dir().join(&name);
+            remove(&name, &root.join(&name), &folder);
         }
     }
+}
+
+/// The cgroups, namespaces and folders of all sandboxes with this prefix, each with its process.
+fn parts(root: &Path, prefix: &str) -> Vec<(u32, PathBuf)> {
+    // The name of a namespace has its own name behind the process.
+    let process = |name: &str| name.strip_prefix(prefix)?.split('-').next()?.parse().ok();
+    let places = [root.to_owned(), NAMESPACES.into(), std::env::temp_dir()];
+    let parts = places.into_iter().flat_map(|place| {
+        let names = names(&place).into_iter();
+        names.filter_map(move |name| Some((process(&name)?, place.join(&name))))
+    });
+    parts.collect()
+}
+
+/// The beginning of the names of all sandboxes for `purpose`.
+fn prefix(purpose: &str) -> String {
+    format!("crowfly-{purpose}-")
 }
 
 /// Removes all of a sandbox, as far as it is there.
@@ -234,13 +271,21 @@ fn remove(name: &str, cgroup: &Path, folder: &Path) {
     let own = format!("{name}-");
     for namespace in names(NAMESPACES.as_ref()) {
         if namespace.starts_with(&own) {
-            let _ = run("ip", ["netns", "delete", &namespace]);
+            remove_namespace(&Path::new(NAMESPACES).join(namespace));
         }
     }
     while fs::remove_dir(cgroup).is_err() && cgroup.exists() && begin.elapsed() < PATIENCE {
         thread::sleep(PAUSE);
     }
     let _ = fs::remove_dir_all(folder);
+}
+
+/// Does what `ip netns delete` does, but in this process: a Ctrl-C between the start of another process and its
+/// `setpgid` would end that process, and the namespace would stay.
+fn remove_namespace(file: &Path) {
+    // A namespace that was made in part is a file without a mount.
+    let _ = unmount(file, UnmountFlags::DETACH);
+    let _ = fs::remove_file(file);
 }
 
 fn end_processes(cgroup: &Path) {

@@ -150,6 +150,9 @@ async fn bench_control_reports_every_workload() {
         found.and_then(|figure| figure["value"].as_f64()).unwrap()
     };
     assert_eq!(value("streams"), 60.0, "{report}");
+    let parts = value("of it HTTP/2 and gRPC") + value("of it our own state");
+    let difference = parts - value("memory per stream, all layers");
+    assert!(difference.abs() < 1.0, "{report}");
     assert_eq!(value("responses sent again per refusal"), 0.0, "{report}");
     // An empty answer to the wildcard, and nothing else.
     let returned = value("delta: bytes to a client that comes back");

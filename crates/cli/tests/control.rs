@@ -9,7 +9,7 @@
 
 mod common;
 
-use std::{fs, path::Path, process::Stdio};
+use std::{fs, path::Path, process::Stdio, time::Duration};
 
 use common::{BINARY, channel, crowfly, spawn_backend, text};
 use crowfly_cli::child::Program;
@@ -28,9 +28,11 @@ use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
     process::{Child, ChildStderr, ChildStdout},
     sync::mpsc,
+    time::timeout,
 };
 use tokio_stream::wrappers::ReceiverStream;
 
+const PATIENCE: Duration = Duration::from_secs(30);
 const ANY: &str = "127.0.0.1:0";
 
 const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -73,12 +75,22 @@ impl Control {
 
     /// The next line of the log that contains `text`.
     async fn logged(&mut self, text: &str) -> String {
-        while let Some(line) = self.log.next_line().await.unwrap() {
+        let lines = self.until_logged(text).await;
+        lines.lines().last().unwrap_or_default().to_owned()
+    }
+
+    /// The lines of the log up to the next one that contains `text`.
+    async fn until_logged(&mut self, text: &str) -> String {
+        let mut lines = String::new();
+        while let Ok(line) = timeout(PATIENCE, self.log.next_line()).await {
+            let Some(line) = line.unwrap() else { break };
+            lines.push_str(&line);
+            lines.push('\n');
             if line.contains(text) {
-                return line;
+                return lines;
             }
         }
-        panic!("the log ended without {text:?}");
+        panic!("no {text:?} in the log: {lines}");
     }
 }
 
@@ -103,6 +115,60 @@ async fn a_reload_that_takes_something_away_is_a_warning() {
     control.signal(Signal::TERM);
     let rest = control.stdout.next_line().await.unwrap();
     assert_eq!(rest, None, "there is no admin port");
+}
+
+/// V-12: a cluster whose list does not exist is told at the start, when a client is not sent it, and again when a
+/// change takes the list away. While the list exists, nothing is told.
+#[tokio::test]
+async fn a_cluster_without_its_list_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("mesh.yaml");
+    let lost = "- { '@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: lost, cluster_type: { typed_config: \
+                { '@type': type.googleapis.com/envoy.extensions.clusters.aggregate.v3.AggregateClusterResource, \
+                resource_name: nowhere } } }";
+    let list = "- { name: nowhere, resource: { '@type': \
+                type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig, clusters: [lost] } }";
+    fs::write(&config, format!("resources:\n{lost}\n")).unwrap();
+    let mut control = Control::start(&config, &["--admin", "off"]);
+    let told = "cluster `lost` refers to cluster list `nowhere`, which does not exist: gRPC clients that do not";
+    assert!(control.logged(told).await.contains("WARN"));
+    let address = control.listen_addr().await;
+
+    let mut client = AggregatedDiscoveryServiceClient::new(channel(address).await);
+    let (requests, receiver) = mpsc::channel(1);
+    let node = Node {
+        id: "web-1".to_owned(),
+        user_agent_name: "gRPC Test".to_owned(),
+        ..Node::default()
+    };
+    let request = DiscoveryRequest {
+        node: Some(node),
+        type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned(),
+        ..DiscoveryRequest::default()
+    };
+    requests.send(request).await.unwrap();
+    let stream = client.stream_aggregated_resources(ReceiverStream::new(receiver));
+    let mut responses = stream.await.unwrap().into_inner();
+    let first = responses.message().await.unwrap().unwrap();
+    assert!(first.resources.is_empty(), "{first:?}");
+    let missed = "a cluster is not sent to clients that do not read lists as resources (gRFC A99)";
+    let line = control.logged(missed).await;
+    assert!(
+        line.contains("WARN") && line.contains("cluster=lost list=\"nowhere\""),
+        "{line}"
+    );
+
+    let slower = lost.replace("name: lost,", "name: lost, connect_timeout: 9s,");
+    fs::write(&config, format!("resources:\n{slower}\n")).unwrap();
+    let mut lines = control.until_logged("configuration reloaded").await;
+    assert_eq!(lines.matches(told).count(), 1, "{lines}");
+    fs::write(&config, format!("resources:\n{lost}\n{list}\n")).unwrap();
+    lines += &control.until_logged("configuration reloaded").await;
+    assert_eq!(lines.matches(told).count(), 1, "{lines}");
+    assert!(!lines.contains(missed), "it was left out before: {lines}");
+    fs::write(&config, format!("resources:\n{lost}\n")).unwrap();
+    control.logged(told).await;
+    control.logged(missed).await;
 }
 
 /// L-01: an address that other machines can reach needs TLS or the operator's word. The error says how.

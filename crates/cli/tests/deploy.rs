@@ -121,6 +121,42 @@ fn arguments_and_variables_of_the_manifests_are_those_of_the_command() {
     }
 }
 
+/// The agent is in the network of the node, where its probes ask, and sees the cgroups and the bpffs of the node at the
+/// paths that it is told. It writes to the bpffs, and to the folder of its socket.
+#[test]
+fn the_agent_sees_the_node_where_it_is_told_to() {
+    let daemon_set = daemon_set();
+    let spec = daemon_set.spec.as_ref().unwrap();
+    let labels = spec.template.metadata.as_ref().unwrap().labels.as_ref();
+    assert_eq!(spec.selector.match_labels.as_ref(), labels);
+    let pod = spec.template.spec.as_ref().unwrap();
+    assert_eq!(pod.host_network, Some(true));
+
+    let container = container(&daemon_set);
+    let arguments = container.args.unwrap();
+    let told = |flag: &str| {
+        let at = arguments.iter().position(|word| word == flag).unwrap();
+        arguments[at + 1].clone()
+    };
+    let socket = "/run/crowfly/node.sock".to_owned();
+    let mounts = container.volume_mounts.unwrap();
+    let volumes = pod.volumes.as_ref().unwrap();
+    for (path, on_the_node, is_written) in [
+        (told("--cgroup"), Some("/sys/fs/cgroup"), false),
+        (told("--pins"), Some("/sys/fs/bpf"), true),
+        (socket, None, true),
+    ] {
+        let mount = mounts
+            .iter()
+            .find(|mount| Path::new(&path).starts_with(&mount.mount_path));
+        let mount = mount.unwrap_or_else(|| panic!("{path} is not mounted"));
+        assert_eq!(mount.read_only != Some(true), is_written, "{path}");
+        let volume = volumes.iter().find(|volume| volume.name == mount.name);
+        let host = volume.unwrap().host_path.as_ref();
+        assert_eq!(host.map(|host| host.path.as_str()), on_the_node, "{path}");
+    }
+}
+
 /// The probes ask where the agent listens, for a page that it has: `metrics.rs` of the tests against the
 /// kernel asks for it.
 #[test]

@@ -109,6 +109,7 @@ fn the_first_steps_are_those_of_the_examples() {
         ("yaml", &["mesh.yaml", "agent-mesh.yaml"][..]),
         ("python", &["greet.py"]),
         ("js", &["greet.js"]),
+        ("go", &["greet.go"]),
     ] {
         let files = files
             .iter()

@@ -72,7 +72,8 @@ fn a_quick_benchmark_of_the_node_reports_every_figure_and_leaves_nothing() {
     assert_eq!(left_by(process), [""; 0]);
 }
 
-/// Ctrl-C ends it in order. After SIGKILL, which nobody can react to, the next run cleans up.
+/// Ctrl-C ends it in order. After SIGKILL, which nobody can react to, the next run cleans up, even if a namespace is
+/// all that is left.
 #[test]
 fn a_benchmark_of_the_node_that_is_ended_leaves_nothing() {
     let Some(_lab) = Lab::new() else { return };
@@ -83,8 +84,17 @@ fn a_benchmark_of_the_node_that_is_ended_leaves_nothing() {
     killed.kill().unwrap();
     killed.wait().unwrap();
 
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let namespace = format!("crowfly-bench-{}-client", gone.id());
+    let added = Command::new("ip")
+        .args(["netns", "add", &namespace])
+        .status();
+    assert!(added.unwrap().success());
+
     let mut interrupted = start();
     assert_eq!(left_by(killed.id()), [""; 0]);
+    assert_eq!(left_by(gone.id()), [""; 0]);
     assert_ne!(left_by(interrupted.id()), [""; 0]);
     let number = interrupted.id().to_string();
     let signalled = Command::new("kill").args(["-INT", &number]).status();

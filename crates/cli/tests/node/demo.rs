@@ -1,8 +1,11 @@
 //! `crowfly demo --node` as a user runs it.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::lab::Lab;
 
@@ -53,13 +56,46 @@ fn the_demo_of_the_node_loses_no_connection_that_had_a_healthy_backend() {
         4,
         "{report}"
     );
+    assert_eq!(left_by(process), [""; 0]);
+}
 
+/// Ctrl-C reaches all processes of the demo, and an impatient user does it many times. The demo removes what it made,
+/// and says so.
+#[test]
+fn a_demo_of_the_node_that_is_interrupted_leaves_nothing() {
+    let Some(_lab) = Lab::new() else { return };
+    let mut demo = Command::new(BINARY)
+        .args(["demo", "--node", "--plain"])
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let is_on_stage = |line: &String| line.contains("look inside");
+    lines.find(|line| line.as_ref().is_ok_and(is_on_stage));
+    let group = format!("-{}", demo.id());
+    let begin = Instant::now();
+    while demo.try_wait().unwrap().is_none() {
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        let mut interrupt = Command::new("kill");
+        interrupt.args(["-INT", "--", &group]).stderr(Stdio::null());
+        interrupt.status().unwrap();
+    }
+    let last = lines.last().unwrap().unwrap();
+    assert_eq!(
+        last,
+        "ended early; everything that the demo made is removed"
+    );
+    assert_eq!(left_by(demo.id()), [""; 0]);
+}
+
+/// The namespaces, cgroups and folders of a demo that has ended.
+fn left_by(process: u32) -> Vec<String> {
     let name = format!("crowfly-demo-{process}");
     let cgroups = crowfly_node::check::default_cgroup().unwrap();
-    for directory in [Path::new("/run/netns"), &cgroups, &std::env::temp_dir()] {
-        let entries = fs::read_dir(directory).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let left: Vec<_> = names.filter(|found| found.starts_with(&name)).collect();
-        assert_eq!(left, [""; 0], "in {}", directory.display());
-    }
+    let directories = [Path::new("/run/netns"), &cgroups, &std::env::temp_dir()];
+    let entries = directories.map(|directory| fs::read_dir(directory).unwrap());
+    let entries = entries.into_iter().flatten();
+    let names = entries.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    names.filter(|found| found.starts_with(&name)).collect()
 }

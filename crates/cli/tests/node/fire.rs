@@ -14,6 +14,7 @@ use crowfly_control::ControlPlane;
 
 use crate::lab::Lab;
 use crate::loads::zoned;
+use crate::older;
 
 const BACKENDS: [(&str, &str); 3] = [
     ("127.0.0.1:8080", "a"),
@@ -94,8 +95,8 @@ pub(crate) fn wait_for_report(plane: &ControlPlane) {
 }
 
 /// N-23, N-24, N-58, N-71, N-76, N-77: 1,000 connections a second while the file of services changes six times a
-/// second, and the endpoints of all 40 services with it, the agent is killed and restarted, and upgraded, and its source fails: no connection
-/// fails, and the counts that our control plane was told equal the truth.
+/// second, and the endpoints of all 40 services with it, the agent is upgraded, killed, stopped and restarted, and its source
+/// fails: no connection fails, and the counts that our control plane was told equal the truth.
 #[test]
 fn no_connection_fails_and_all_are_told() {
     let Some(lab) = Lab::new() else { return };
@@ -111,16 +112,29 @@ fn no_connection_fails_and_all_are_told() {
     for (address, name) in BACKENDS {
         probe.ask(&format!("serve-tcp {address} {name}"));
     }
-    let agent = lab.agent(&services(0), &flags);
+    lab.agent(&services(0), &flags).stop();
+    // Until the first agent under fire, programs of an older version route.
+    older::install(&lab);
+    let theirs = older::links(&lab);
     let (stop, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
     let (versions, config) = (AtomicU64::new(1), lab.config());
     let addresses: Vec<_> = (0..SERVICES).map(|number| ip(number) + ":80").collect();
     probe.ask(&format!("fire 1000 {}", addresses.join(",")));
     let begin = Instant::now();
     let agent = thread::scope(|scope| {
-        let mut agent = agent;
         let _stopped = Stopped(&stop);
         scope.spawn(|| change(&config, &stop, &is_broken, &versions));
+        // Upgraded.
+        let mut agent = lab.adopt(&flags);
+        for (name, now) in older::links(&lab) {
+            let is_replaced = now.tag != theirs[&name].tag;
+            let is_changed = older::CHANGED.contains(&name.as_str());
+            assert_eq!(
+                (now.id, is_replaced),
+                (theirs[&name].id, is_changed),
+                "{name}"
+            );
+        }
         thread::sleep(seconds());
 
         // Killed right after a report, so that none is on its way, and restarted.
@@ -130,7 +144,7 @@ fn no_connection_fails_and_all_are_told() {
             agent.kill();
             agent = lab.adopt(&flags);
         }
-        // Upgraded: every program is replaced.
+        // Stopped and restarted: every program is replaced.
         let end = Instant::now() + seconds();
         while Instant::now() < end {
             wait_for_report(&plane);

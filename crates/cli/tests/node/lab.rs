@@ -61,6 +61,10 @@ impl Lab {
         self.folder.join("bpf/crowfly")
     }
 
+    pub(crate) fn cgroup(&self) -> &Path {
+        &self.cgroup
+    }
+
     pub(crate) fn config(&self) -> PathBuf {
         self.folder.join("node.yaml")
     }
@@ -71,7 +75,14 @@ impl Lab {
 
     /// Runs a sub-command of `crowfly node` to its end: success, and standard output and error.
     pub(crate) fn crowfly(&self, arguments: &[&str]) -> (bool, String) {
-        let output = self.command(arguments).output().unwrap();
+        // An agent that was to be refused, and is not, would run for ever.
+        let command = self.command(arguments);
+        let mut timed = Command::new("timeout");
+        timed.arg(PATIENCE.as_secs().to_string());
+        timed.arg(command.get_program()).args(command.get_args());
+        let variables = command.get_envs();
+        timed.envs(variables.filter_map(|(name, value)| Some((name, value?))));
+        let output = timed.output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(text).unwrap())
     }
@@ -231,6 +242,7 @@ fn possible() -> Result<(), String> {
         ("ip", "iproute2"),
         ("nsenter", "util-linux"),
         ("mount", "mount"),
+        ("timeout", "coreutils"),
     ] {
         let found = Command::new(program).arg("--version").output();
         let found = found.or_else(|_| Command::new(program).arg("-V").output());

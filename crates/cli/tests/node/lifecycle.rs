@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::lab::{Lab, counters};
-use crate::web;
+use crate::{older, web};
 
 const A: &str = "127.0.0.1:8080";
 const B: &str = "127.0.0.2:8080";
@@ -78,8 +78,9 @@ fn a_killed_agent_is_not_missed() {
     assert!(agent.log().contains(pruned), "{}", agent.log());
 }
 
-/// N-77: an agent is stopped and another one started, again and again, which replaces every program:
-/// no connection fails.
+/// N-77: programs of an older version route, and an agent is started under connections that never stop. It puts its
+/// own programs on the links that are there. No connection fails, and each is counted once, whichever of them saw its
+/// beginning and its end.
 #[test]
 fn an_upgrade_leaves_no_gap() {
     let Some(lab) = Lab::new() else { return };
@@ -87,34 +88,85 @@ fn an_upgrade_leaves_no_gap() {
     probe.ask(&format!("serve-tcp {A} a"));
     let services = web("10.96.0.10", "", &[A]);
     lab.agent(&services, &[]).stop();
-    let first = programs(&lab);
-    probe.ask("storm 10.96.0.10:80");
+    let ours = older::links(&lab);
+    let mut opened = 0;
     for _ in 0..5 {
-        lab.agent(&services, &[]).stop();
+        older::install(&lab);
+        for map in older::LATER_MAPS {
+            fs::remove_file(lab.pins().join("v1").join(map)).unwrap();
+        }
+        let theirs = older::links(&lab);
+        for name in older::CHANGED {
+            assert_ne!(theirs[name].tag, ours[name].tag, "{name}");
+        }
+        probe.ask("hold 10.96.0.10:80 3");
+        probe.ask("storm 10.96.0.10:80");
+        let agent = lab.agent(&services, &[]);
+        for (name, now) in older::links(&lab) {
+            let (then, ours) = (theirs[&name], ours[&name]);
+            assert_eq!((now.id, now.tag), (then.id, ours.tag), "{name}");
+            assert_ne!(now.program, then.program, "{name}");
+        }
+        let counts = probe.counts("calm");
+        assert_eq!(counts.len(), 1, "{counts:?}");
+        assert_eq!(counts[0].0, "a");
+        assert!(counts[0].1 > 20, "{counts:?}");
+        opened += counts[0].1 as u64 + 3;
+        agent.wait(|view| counters(&view.frontends[0]) == (opened, 3, 0));
+        assert_eq!(probe.ask("use-held"), "ok");
+        probe.ask("let-go 3");
+        agent.wait(|view| counters(&view.frontends[0]) == (opened, 0, 0));
+        agent.stop();
     }
-    let counts = probe.counts("calm");
-    assert_eq!(counts.len(), 1, "{counts:?}");
-    assert_eq!(counts[0].0, "a");
-    assert!(counts[0].1 > 100, "{counts:?}");
-    assert_eq!(programs(&lab), first, "the links are the same ones");
 }
 
-/// The pins of the links, with their inodes.
-fn programs(lab: &Lab) -> Vec<(String, u64)> {
-    use std::os::unix::fs::MetadataExt;
+/// N-81: an agent does not start if the maps that it finds have another layout. It says what to do, and connections are
+/// routed on. `clean` removes what the other version left, also what this one has no name for.
+#[test]
+fn maps_of_another_version_are_refused() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = lab.probe();
+    probe.ask(&format!("serve-tcp {A} a"));
+    let services = web("10.96.0.10", "", &[A]);
+    let (pins, config) = (lab.pins(), lab.config());
+    let v1 = pins.join("v1");
+    let advice = "`crowfly node clean`, which ends routing until the agent runs again";
 
-    let links = fs::read_dir(lab.pins().join("v1/links")).unwrap();
-    let links = links.map(|link| {
-        let link = link.unwrap();
-        (
-            link.file_name().into_string().unwrap(),
-            link.metadata().unwrap().ino(),
-        )
-    });
-    let mut links: Vec<_> = links.collect();
-    links.sort();
-    assert_eq!(links.len(), 10);
-    links
+    // A map with keys and values of other sizes.
+    lab.agent(&services, &[]).stop();
+    let theirs = older::links(&lab);
+    fs::rename(v1.join("members"), v1.join("labels")).unwrap();
+    let (ok, error) = lab.crowfly(&["--config", config.to_str().unwrap()]);
+    let found = "v1/labels: made by another version (keys of 8 bytes, values of 4)";
+    assert!(!ok && error.contains(found), "{error}");
+    assert!(error.contains("`crowfly node clean` removes it"), "{error}");
+    assert_eq!(older::links(&lab), theirs);
+    assert_eq!(probe.ask("tcp 10.96.0.10:80 9"), "a=9");
+    let (ok, text) = lab.crowfly(&["clean"]);
+    assert!(ok && !pins.exists(), "{text}");
+
+    // Another layout as a whole, with a map and a program that this version does not have.
+    lab.agent(&services, &[]).stop();
+    let v2 = pins.join("v2");
+    fs::rename(&v1, &v2).unwrap();
+    fs::rename(v2.join("stats"), v2.join("later")).unwrap();
+    let links = v2.join("links");
+    fs::rename(links.join("crowfly_sendmsg6"), links.join("later")).unwrap();
+    let (ok, error) = lab.crowfly(&["--config", config.to_str().unwrap()]);
+    assert!(
+        !ok && error.contains("v2: made by another version"),
+        "{error}"
+    );
+    assert!(error.contains(advice), "{error}");
+    assert!(!v1.exists());
+    assert_eq!(probe.ask("tcp 10.96.0.10:80 9"), "a=9");
+    let (ok, text) = lab.crowfly(&["clean"]);
+    assert!(ok && text.contains(": 21 pins removed"), "{text}");
+    assert!(!pins.exists());
+    assert_eq!(probe.ask("tcp 10.96.0.10:80 1"), "ENETUNREACH=1");
+
+    let _agent = lab.agent(&services, &[]);
+    assert_eq!(probe.ask("tcp 10.96.0.10:80 9"), "a=9");
 }
 
 /// N-78: a service that the maps have no room for fails alone, and says so; it is routed when there is

@@ -22,6 +22,7 @@ mod lifecycle;
 mod loads;
 mod lrs;
 mod metrics;
+mod older;
 mod outages;
 mod probe;
 mod rights;

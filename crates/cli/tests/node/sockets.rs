@@ -1,7 +1,10 @@
 //! Sockets whose backend is gone are ended, and no others.
 
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use aya::{EbpfLoader, include_bytes_aligned};
 
 use crate::lab::{Lab, Probe};
 use crate::web;
@@ -90,6 +93,38 @@ fn tcp_sockets_end_with_their_backend_if_asked_for() {
     let answer = changed(&mut routed, "use-held", "ok");
     assert_eq!(answer, "ECONNABORTED", "{}", agent.log());
     assert_eq!(direct.ask("use-held"), "ok");
+}
+
+/// N-79: a socket that the map of sockets has no room for is routed like any other. It is not ended with its backend,
+/// and the log says so.
+#[test]
+fn a_socket_without_room_is_routed_and_not_ended() {
+    let Some(lab) = Lab::new() else { return };
+    // Maps keep the size that they were made with: here there is room for two.
+    let pins = lab.pins().join("v1");
+    fs::create_dir_all(&pins).unwrap();
+    EbpfLoader::new()
+        .default_map_pin_directory(&pins)
+        .map_max_entries("routed", 2)
+        .load(include_bytes_aligned!("../../../node/bpf/crowfly.bpf.o"))
+        .unwrap();
+    let mut probe = lab.probe();
+    probe.ask("serve-udp 127.0.0.1:5353 a");
+    let agent = lab.agent(&dns(&["127.0.0.1"]), &[]);
+    for _ in 0..3 {
+        probe.ask("hold-udp 10.96.0.53:53");
+    }
+    assert_eq!(probe.ask("use-held-udp"), "a a a");
+    assert!(!agent.log().contains("is full"), "{}", agent.log());
+
+    agent.apply(&dns(&["127.0.0.2"]));
+    let begin = Instant::now();
+    while ended(&probe.ask("use-held-udp")) != "ended ended a" {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{}", agent.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    let said = "the map routed is full: further sockets are routed, but are not ended when their backend is gone";
+    assert_eq!(agent.log().matches(said).count(), 1, "{}", agent.log());
 }
 
 /// N-80: a UDP client survives that its server is replaced, also when the first is not ready at first, and

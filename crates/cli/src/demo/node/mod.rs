@@ -12,10 +12,10 @@ mod verdict;
 
 use std::{process::ExitCode, time::Duration};
 
-use tokio::time::{Instant, interval_at, sleep_until};
+use tokio::time::{Instant, interval_at, sleep_until, timeout};
 
 use super::{DemoArgs, DemoError};
-use crate::{output, signal::Termination};
+use crate::{output, sandbox, signal::Termination};
 use services::{CLUSTER_IP, Service};
 use stage::Stage;
 use tally::{Counts, Tally};
@@ -31,6 +31,9 @@ const TIMELINE: [(f64, Step); 7] = [
     (0.70, Step::KillControl),
     (0.82, Step::StartControl),
 ];
+
+/// The time that a signal may need to be noticed here, after another process has noticed it.
+const SIGNAL_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -50,15 +53,36 @@ enum Step {
 pub(super) async fn run(args: &DemoArgs) -> Result<ExitCode, DemoError> {
     let mut termination = Termination::listen().map_err(DemoError::Signals)?;
     let verdict = tokio::select! {
-        verdict = show(args) => verdict?,
+        shown = show(args) => match shown {
+            Ok(verdict) => Some(verdict),
+            // Ctrl-C ends a child that has no process group of its own yet, and that may be noticed first.
+            Err(_) if timeout(SIGNAL_DELAY, termination.recv()).await.is_ok() => None,
+            Err(error) => return Err(error),
+        },
         // All processes go with the future, and what they used.
-        () = termination.recv() => return Ok(ExitCode::SUCCESS),
+        () = termination.recv() => None,
     };
-    output::line(&verdict);
-    if args.json {
-        output::line(verdict.to_json());
+    let left = sandbox::left_over(stage::PURPOSE);
+    for path in &left {
+        let path = path.display();
+        output::line(format_args!(
+            "cannot remove {path}; the next demo tries it again"
+        ));
     }
-    Ok(match verdict.is_good() {
+    let is_good = left.is_empty() && verdict.as_ref().is_none_or(Verdict::is_good);
+    match verdict {
+        Some(verdict) => {
+            output::line(&verdict);
+            if args.json {
+                output::line(verdict.to_json());
+            }
+        }
+        None if left.is_empty() => {
+            output::line("ended early; everything that the demo made is removed");
+        }
+        None => output::line("ended early"),
+    }
+    Ok(match is_good {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })

@@ -23,6 +23,8 @@ use crate::{
     sandbox::Sandbox,
 };
 
+/// The purpose of the demo's sandbox, which is a part of its name.
+pub(super) const PURPOSE: &str = "demo";
 const NAMESPACE: &str = "pods";
 
 /// The time that the agent has for a change.
@@ -46,7 +48,7 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) async fn set() -> Result<Self, DemoError> {
-        let sandbox = Sandbox::new("demo", &[])?;
+        let sandbox = Sandbox::new(PURPOSE, &[])?;
         sandbox.namespace(NAMESPACE)?;
         sandbox.ip(NAMESPACE, "route add local 10.244.0.0/16 dev lo")?;
         let mut stage = Self {

@@ -175,7 +175,10 @@ impl Demo {
         let first = self.findings.reported;
         let loads = reports(&self.stage, |loads| first + opened(loads) >= sent).await?;
         let second = opened(&loads);
-        self.say("`crowfly loads`, of the control plane that was started again:");
+        self.say(
+            "`crowfly loads`, of the control plane that was started again; its calls are connections, and its \
+             first report has those since the kill:",
+        );
         output::line(loads::shown(&loads));
         self.findings.reported = first + second;
         self.say(format!(
