@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::credentials::Credentials;
 use crate::process::{PATIENCE, Process};
 use crate::rpc::{CALLS_EACH, Spread, is_served_by};
 
@@ -68,14 +69,16 @@ impl CCoreClient {
     pub fn start_in(python: &Path, control: SocketAddr, target: &str, zone: &str) -> Self {
         let locality = json!({ "region": "r1", "zone": zone });
         let node = json!({ "id": "c-core", "cluster": "e2e", "locality": locality });
-        Self::start_as(python, control, target, node)
+        Self::start_as(
+            python,
+            target,
+            &bootstrap_of(control, &node, &Credentials::insecure()),
+        )
     }
 
-    /// Starts a client of `target` that introduces itself as `node`.
-    pub fn start_as(python: &Path, control: SocketAddr, target: &str, node: Value) -> Self {
-        let mut bootstrap = bootstrap(control);
-        bootstrap["node"] = node;
-        Self::start_with(python, &bootstrap, target, false)
+    /// Starts a client of `target` with this bootstrap.
+    pub fn start_as(python: &Path, target: &str, bootstrap: &Value) -> Self {
+        Self::start_with(python, bootstrap, target, false)
     }
 
     /// Replaces the channel by one to `target`.
@@ -173,12 +176,18 @@ impl CCoreClient {
 }
 
 /// The bootstrap of a gRPC client that is served by the control plane at `control`.
-pub(crate) fn bootstrap(control: SocketAddr) -> Value {
+fn bootstrap(control: SocketAddr) -> Value {
+    let node = json!({ "id": "c-core", "cluster": "e2e" });
+    bootstrap_of(control, &node, &Credentials::insecure())
+}
+
+/// The bootstrap of a gRPC client that introduces itself as `node` to the control plane at `control`.
+pub fn bootstrap_of(control: SocketAddr, node: &Value, credentials: &Credentials) -> Value {
     json!({
         "xds_servers": [{
             "server_uri": control.to_string(),
-            "channel_creds": [{ "type": "insecure" }],
+            "channel_creds": credentials.to_channel_creds(),
         }],
-        "node": { "id": "c-core", "cluster": "e2e" },
+        "node": node,
     })
 }

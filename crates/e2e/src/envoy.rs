@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::credentials::Credentials;
 use crate::process::{PATIENCE, Process};
 use crate::resources::{address, static_listener};
 
@@ -266,6 +267,24 @@ pub fn reporting_bootstrap(control: SocketAddr, api_type: &str, node: Value) -> 
         "transport_api_version": "V3",
         "grpc_services": [{ "envoy_grpc": { "cluster_name": "control" } }],
     } });
+    bootstrap
+}
+
+/// The bootstrap with these credentials for the control plane. Files that they need are written beside the
+/// certificates.
+///
+/// # Panics
+///
+/// If a file cannot be written.
+#[must_use]
+pub fn with_credentials(mut bootstrap: Value, credentials: &Credentials) -> Value {
+    let Some(tls) = credentials.to_envoy() else {
+        return bootstrap;
+    };
+    for (path, content) in tls.secrets {
+        fs::write(path, content.to_string()).expect("the file of a secret");
+    }
+    bootstrap["static_resources"]["clusters"][0]["transport_socket"] = tls.socket;
     bootstrap
 }
 

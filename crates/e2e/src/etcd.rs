@@ -149,7 +149,9 @@ impl Etcd {
     ///
     /// If it fails.
     pub fn control(&self, arguments: &[&str]) -> String {
-        let result = self.try_control(arguments);
+        // It gives up after 5 seconds otherwise, which a busy machine may need.
+        let patient = [&["--command-timeout=60s"], arguments].concat();
+        let result = self.try_control(&patient);
         result.unwrap_or_else(|error| panic!("etcdctl {arguments:?}: {error}"))
     }
 

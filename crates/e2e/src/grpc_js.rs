@@ -6,7 +6,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::c_core::bootstrap;
+use crate::c_core::bootstrap_of;
+use crate::credentials::Credentials;
 use crate::process::{Process, results};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/js/grpc_client.js");
@@ -22,13 +23,12 @@ impl GrpcJsClient {
     pub fn start_in(package: &Path, control: SocketAddr, target: &str, zone: &str) -> Self {
         let locality = json!({ "region": "r1", "zone": zone });
         let node = json!({ "id": "grpc-node", "cluster": "e2e", "locality": locality });
-        Self::start_as(package, control, target, node)
+        let bootstrap = bootstrap_of(control, &node, &Credentials::insecure());
+        Self::start_as(package, target, &bootstrap)
     }
 
-    /// Starts a client of `target` that introduces itself as `node`.
-    pub fn start_as(package: &Path, control: SocketAddr, target: &str, node: Value) -> Self {
-        let mut bootstrap = bootstrap(control);
-        bootstrap["node"] = node;
+    /// Starts a client of `target` with this bootstrap.
+    pub fn start_as(package: &Path, target: &str, bootstrap: &Value) -> Self {
         let mut command = Command::new("node");
         command
             .arg(SCRIPT)

@@ -148,7 +148,7 @@ enum Index {
 impl Peer {
     fn program(&'static self) -> Option<&'static Path> {
         insisted_on(self.name, || {
-            self.program.get_or_init(|| self.install(&peers_dir()))
+            self.program.get_or_init(|| self.install(&dir()))
         })
     }
 
@@ -287,7 +287,8 @@ impl Mode {
     }
 }
 
-fn peers_dir() -> PathBuf {
+/// The folder of all peers.
+pub(crate) fn dir() -> PathBuf {
     let set = |name| {
         env::var_os(name)
             .filter(|value| !value.is_empty())
@@ -303,14 +304,14 @@ fn peers_dir() -> PathBuf {
 }
 
 /// Locks a file against this process and others, until the returned file is dropped.
-fn lock(path: &Path) -> io::Result<File> {
+pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let file = File::create(path)?;
     file.lock()?;
     Ok(file)
 }
 
 /// Runs a command to its end. The error has its output.
-fn run(command: &mut Command) -> Result<Output, String> {
+pub(crate) fn run(command: &mut Command) -> Result<Output, String> {
     let output = command
         .output()
         .map_err(|error| format!("{command:?}: {error}"))?;
@@ -328,7 +329,7 @@ fn run(command: &mut Command) -> Result<Output, String> {
 
 /// Says in one line that the calling test is left out. The reason is the last line of `reason`, because
 /// programs print it last.
-fn leave_out(peer: &str, reason: &str) {
+pub(crate) fn leave_out(peer: &str, reason: &str) {
     let reason = reason.lines().last().unwrap_or_default();
     let thread = thread::current();
     let test = thread.name().unwrap_or("a test");

@@ -17,13 +17,14 @@ use rustix::process::{Pid, kill_process};
 /// The time that a step has on a busy machine. It should take milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A running process: its standard input, the lines of its standard output and
+/// A running process: its standard input, the lines of its standard output and of its standard error, and
 /// a log of all it printed. Dropping it kills it.
 pub struct Process {
     name: String,
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
+    errors: Receiver<String>,
     log: Arc<Mutex<Vec<String>>>,
 }
 
@@ -43,11 +44,14 @@ impl Process {
             .unwrap_or_else(|error| panic!("{name}: cannot start {command:?}: {error}"));
         let log = Arc::new(Mutex::new(Vec::new()));
         let (sender, lines) = mpsc::channel();
+        let (of_errors, errors) = mpsc::channel();
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().expect("stdout is piped");
         let stderr = child.stderr.take().expect("stderr is piped");
-        copy_lines(stderr, log.clone(), "!", |_| ());
         // A test that stopped listening still wants the lines in the log.
+        copy_lines(stderr, log.clone(), "!", move |line| {
+            drop(of_errors.send(line));
+        });
         copy_lines(stdout, log.clone(), "|", move |line| {
             drop(sender.send(line));
         });
@@ -56,6 +60,7 @@ impl Process {
             child,
             stdin,
             lines,
+            errors,
             log,
         }
     }
@@ -78,11 +83,30 @@ impl Process {
     /// # Panics
     ///
     /// If the process ends, or prints no such line within [`PATIENCE`].
-    pub fn wait_for<T>(&self, what: &str, mut wanted: impl FnMut(&str) -> Option<T>) -> T {
+    pub fn wait_for<T>(&self, what: &str, wanted: impl FnMut(&str) -> Option<T>) -> T {
+        self.wait_in(&self.lines, what, wanted)
+    }
+
+    /// Waits for a new line of the standard error that contains `text`, and returns it.
+    ///
+    /// # Panics
+    ///
+    /// If the process ends, or prints no such line within [`PATIENCE`].
+    pub fn wait_for_error(&self, text: &str) -> String {
+        let wanted = |line: &str| line.contains(text).then(|| line.to_owned());
+        self.wait_in(&self.errors, &format!("line with {text:?}"), wanted)
+    }
+
+    fn wait_in<T>(
+        &self,
+        lines: &Receiver<String>,
+        what: &str,
+        mut wanted: impl FnMut(&str) -> Option<T>,
+    ) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
+            match lines.recv_timeout(left) {
                 Ok(line) => {
                     if let Some(found) = wanted(&line) {
                         return found;
@@ -202,6 +226,13 @@ mod tests {
         assert_eq!(two, 2);
         process.send_line("three");
         process.wait_for("three", |line| (line == "got three").then_some(()));
+    }
+
+    #[test]
+    fn lines_of_errors_are_awaited_apart() {
+        let process = shell("echo why >&2; echo one; cat");
+        process.wait_for("one", |line| (line == "one").then_some(()));
+        assert_eq!(process.wait_for_error("wh"), "why");
     }
 
     #[test]

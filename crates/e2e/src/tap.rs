@@ -21,6 +21,8 @@ struct Shared {
     server: SocketAddr,
     /// The bytes from the server, over all connections.
     heard: Vec<u8>,
+    /// The connections of clients. Those that have ended stay here.
+    clients: Vec<TcpStream>,
 }
 
 impl Tap {
@@ -33,7 +35,12 @@ impl Tap {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
         let address = listener.local_addr().expect("it is bound");
         let heard = Vec::new();
-        let shared = Arc::new(Mutex::new(Shared { server, heard }));
+        let clients = Vec::new();
+        let shared = Arc::new(Mutex::new(Shared {
+            server,
+            heard,
+            clients,
+        }));
         let of_relays = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -46,6 +53,14 @@ impl Tap {
     /// Leads new connections to `server` from now on.
     pub fn lead_to(&self, server: SocketAddr) {
         lock(&self.shared).server = server;
+    }
+
+    /// Ends all connections. New ones are relayed.
+    pub fn cut(&self) {
+        for client in lock(&self.shared).clients.drain(..) {
+            // It fails only if the connection is gone.
+            drop(client.shutdown(Shutdown::Both));
+        }
     }
 
     /// Forgets what was heard.
@@ -75,6 +90,9 @@ fn relay(client: TcpStream, shared: &Arc<Mutex<Shared>>) {
     let (Ok(to_client), Ok(to_server)) = (client.try_clone(), server.try_clone()) else {
         return;
     };
+    if let Ok(client) = client.try_clone() {
+        lock(shared).clients.push(client);
+    }
     let shared = Arc::clone(shared);
     thread::spawn(move || copy(client, to_server, |_| ()));
     thread::spawn(move || {
@@ -139,5 +157,19 @@ mod tests {
         tap.lead_to(shouting());
         assert_eq!(ask(&tap, "next"), "NEXT");
         assert_eq!((tap.count("AB"), tap.count("NEXT")), (0, 1));
+    }
+
+    #[test]
+    fn a_cut_ends_connections_and_new_ones_are_relayed() {
+        let tap = Tap::start(shouting());
+        let mut stream = TcpStream::connect(tap.address).unwrap();
+        // It is relayed before it is cut.
+        stream.write_all(b"half").unwrap();
+        let mut half = [0; 4];
+        stream.read_exact(&mut half).unwrap();
+        tap.cut();
+        assert_eq!(stream.read(&mut half).unwrap_or(0), 0);
+        tap.lead_to(shouting());
+        assert_eq!(ask(&tap, "next"), "NEXT");
     }
 }

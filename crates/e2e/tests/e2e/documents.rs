@@ -8,10 +8,10 @@ use std::process::Command;
 use crowfly_e2e::c_core::CCoreClient;
 use crowfly_e2e::envoy::Envoy;
 use crowfly_e2e::process::{PATIENCE, Process};
-use crowfly_e2e::{peers, rpc};
+use crowfly_e2e::{admin, peers, rpc};
 use hello::HelloRequest;
 use hello::greeter_client::GreeterClient;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::transport::Endpoint;
 
@@ -269,6 +269,62 @@ async fn the_documented_envoy_serves() {
         .unwrap()
         .connect_lazy();
     rpc::until_served_by(&channel, &["b1"]).await;
+}
+
+/// L-02: an Envoy with the transport socket and the secrets of docs/envoy.md is served by a control plane that
+/// asks for certificates, and only by one of the right name.
+#[test]
+fn the_documented_envoy_reaches_its_control_plane_over_tls() {
+    let Some(program) = peers::envoy() else {
+        return;
+    };
+    let document = read("docs/envoy.md");
+    let certs = certs(&["control", "other", "envoy"]);
+    let folder = certs.path().to_str().unwrap();
+    let here = |text: String| text.replace("certs/", &format!("{folder}/"));
+    for name in ["trusted.json", "own.json"] {
+        let (_, after) = document.split_once(&format!("`certs/{name}`")).unwrap();
+        let secret = here(block(after, "```json\n", "```"));
+        fs::write(certs.path().join(name), secret).unwrap();
+    }
+    let start = "# added to the cluster control in envoy.yaml\n";
+    let socket = here(block(&document, start, "```")).replace('\n', "\n      ");
+    let mesh =
+        block(&document, "# mesh.yaml\n", "```").replace("port_value: 10000", "port_value: 0");
+    let ca = format!("{folder}/ca.pem");
+    for (name, is_right) in [("control", true), ("other", false)] {
+        let (own, key) = (
+            format!("{folder}/{name}.pem"),
+            format!("{folder}/{name}.key"),
+        );
+        let flags = [
+            "--tls-cert",
+            &own,
+            "--tls-key",
+            &key,
+            "--tls-client-ca",
+            &ca,
+        ];
+        let control = CROWFLY.control_with("127.0.0.1:0", &mesh, &flags);
+        let port = format!("port_value: {}", control.address.port());
+        let bootstrap = block(&document, "# envoy.yaml\n", "```")
+            .replace("port_value: 9901", "port_value: 0")
+            .replace("port_value: 18000", &port)
+            .replace(
+                "connect_timeout: 5s",
+                &format!("connect_timeout: 5s\n      {socket}"),
+            );
+        let envoy = Envoy::start_from(program, &bootstrap);
+        if !is_right {
+            envoy.until_stat("cluster.control.ssl.fail_verify_san", |count| count > 0);
+            control.process.wait_for_error("connection refused");
+            continue;
+        }
+        envoy.listener("ingress");
+        let page = admin::page(control.admin, "/clients");
+        let identity = json!(["spiffe://example.org/envoy"]);
+        assert_eq!(page["clients"][0]["identity"], identity, "{page:#}");
+    }
 }
 
 /// A folder with an authority, and a certificate for each name.

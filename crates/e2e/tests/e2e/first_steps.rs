@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use crowfly_e2e::peers;
 use crowfly_e2e::process::{PATIENCE, Process};
 use crowfly_e2e::product::Control;
+use crowfly_e2e::{grpc_go, peers};
 
 use crate::CROWFLY;
 use crate::documents::{after, block, bootstrap_of, mesh_of, program, read};
@@ -80,6 +80,15 @@ fn a_first_client_in_node() {
         .arg(Path::new(FOLDER).join("greet.js"))
         .env("NODE_PATH", modules.expect("a folder of packages"));
     World::start().greets("Node", command);
+}
+
+/// K-11: the servers greet the first client in Go.
+#[test]
+fn a_first_client_in_go() {
+    let Some(program) = grpc_go::build(&Path::new(FOLDER).join("greet.go")) else {
+        return;
+    };
+    World::start().greets("Go", Command::new(program));
 }
 
 /// K-11: a first node agent routes what the control plane says.

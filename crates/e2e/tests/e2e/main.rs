@@ -24,6 +24,7 @@ mod failover;
 mod fallback;
 mod first_steps;
 mod foreign_control_plane;
+mod foreign_csds;
 mod foreign_delta;
 mod foreign_load_reports;
 mod foreign_servers;

@@ -1,12 +1,10 @@
 //! gRPC C-core as a client, by `grpcio`.
 
-use std::net::SocketAddr;
-
 use crowfly_e2e::c_core::CCoreClient;
 use crowfly_e2e::peers;
 use serde_json::Value;
 
-use super::peer::{Outcome, Peer, node_of};
+use super::peer::{Outcome, Peer};
 
 /// A client whose script makes the calls. It has a channel to one service at a time.
 pub(super) struct Scripted<C> {
@@ -14,15 +12,15 @@ pub(super) struct Scripted<C> {
     service: String,
 }
 
-/// The commands that the scripts of both gRPC clients understand.
+/// The commands that the programs of all gRPC clients understand.
 pub(super) trait Script: Send {
     fn target(&mut self, target: &str);
     fn results(&mut self, command: &str, count: usize) -> Vec<Value>;
 }
 
-pub(super) fn start(id: &str, control: SocketAddr) -> Option<Scripted<CCoreClient>> {
+pub(super) fn start(bootstrap: &Value) -> Option<Scripted<CCoreClient>> {
     let python = peers::python()?;
-    let client = CCoreClient::start_as(python, control, "xds:///none", node_of(id));
+    let client = CCoreClient::start_as(python, "xds:///none", bootstrap);
     Some(Scripted::new(client))
 }
 

@@ -1,14 +1,13 @@
 //! An Envoy as a client: its listener leads to the services by their names.
 
-use std::net::SocketAddr;
-
-use crowfly_e2e::envoy::{self, Envoy};
+use crowfly_e2e::envoy::Envoy;
 use crowfly_e2e::{peers, rpc};
+use serde_json::Value;
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 
 use super::ours::{outcome, runtime};
-use super::peer::{Outcome, Peer, node_of};
+use super::peer::{Outcome, Peer};
 use super::stage::INGRESS;
 
 /// An Envoy, and a plain channel to it.
@@ -19,9 +18,8 @@ pub(super) struct EnvoyPeer {
 }
 
 impl EnvoyPeer {
-    pub(super) fn start(id: &str, control: SocketAddr, api_type: &str) -> Option<Self> {
+    pub(super) fn start(bootstrap: &Value) -> Option<Self> {
         let program = peers::envoy()?;
-        let bootstrap = envoy::reporting_bootstrap(control, api_type, node_of(id));
         Some(Self {
             envoy: Envoy::start_from(program, &bootstrap.to_string()),
             current: None,
@@ -50,5 +48,11 @@ impl Peer for EnvoyPeer {
         let channel = self.channel(service);
         let call = |_| outcome(self.runtime.block_on(rpc::unary_call(&channel)));
         (0..count).map(call).collect()
+    }
+
+    /// It has no listener to call.
+    fn assert_unserved(&mut self, _service: &str) {
+        let active = self.envoy.stat("listener_manager.total_listeners_active");
+        assert_eq!(active, Some(0));
     }
 }

@@ -7,17 +7,19 @@ pub(super) enum Kind {
     EnvoyDelta,
     CCore,
     GrpcNode,
+    GrpcGo,
     CrowflySotw,
     CrowflyDelta,
 }
 
 impl Kind {
     /// All of them, in the order of the table.
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::EnvoySotw,
         Self::EnvoyDelta,
         Self::CCore,
         Self::GrpcNode,
+        Self::GrpcGo,
         Self::CrowflySotw,
         Self::CrowflyDelta,
     ];
@@ -30,6 +32,7 @@ impl Kind {
         Self::EnvoySotw,
         Self::CCore,
         Self::GrpcNode,
+        Self::GrpcGo,
         Self::CrowflySotw,
     ];
 
@@ -40,6 +43,7 @@ impl Kind {
             Self::EnvoyDelta => "Envoy, delta",
             Self::CCore => "`grpcio`",
             Self::GrpcNode => "`@grpc/grpc-js-xds`",
+            Self::GrpcGo => "gRPC-Go",
             Self::CrowflySotw => "Crowfly",
             Self::CrowflyDelta => "Crowfly, delta",
         }
@@ -52,6 +56,7 @@ impl Kind {
             Self::EnvoyDelta => "envoy-delta",
             Self::CCore => "c-core",
             Self::GrpcNode => "grpc-node",
+            Self::GrpcGo => "grpc-go",
             Self::CrowflySotw => "crowfly-sotw",
             Self::CrowflyDelta => "crowfly-delta",
         }

@@ -1,5 +1,5 @@
 //! One list of scenarios, which every client of the control plane runs: two kinds of Envoy, gRPC
-//! C-core, gRPC-Node, and our own channel in both variants of ADS.
+//! C-core, gRPC-Node, gRPC-Go, and our own channel in both variants of ADS.
 //!
 //! [`LIST`] is the list. Where a client cannot do something by the rules, the list says why, and
 //! `docs/peers.md` shows both in a table that [`table`] keeps true. A run shares its processes among
@@ -9,6 +9,7 @@ mod balance;
 mod c_core;
 mod envoy;
 mod failover;
+mod go;
 mod kind;
 mod node;
 mod ours;
@@ -16,6 +17,7 @@ mod peer;
 mod refusal;
 mod reports;
 mod restarts;
+mod secured;
 mod stage;
 mod table;
 mod traffic;
@@ -45,7 +47,12 @@ const BY_HEALTH_ALONE: Option<(&[Kind], &str)> = Some((
 const NO_VERSIONS: Option<(&[Kind], &str)> = Some((
     Kind::BY_STATE_OF_THE_WORLD,
     "In state of the world a client cannot say which resources it has, so it is sent all of them \
-     again. gRPC C-core and gRPC-Node do not speak delta.",
+     again. gRPC C-core, gRPC-Node and gRPC-Go do not speak delta.",
+));
+
+const NO_TLS: Option<(&[Kind], &str)> = Some((
+    &[Kind::GrpcNode],
+    "The bootstrap of gRPC-Node knows no `tls`: only `insecure`, and `google_default` for Google's own.",
 ));
 
 /// The list, in the order in which it runs.
@@ -134,6 +141,24 @@ const LIST: &[Scenario] = &[
         run: restarts::reconnect_with_nothing_resent,
         left_out: NO_VERSIONS,
     },
+    Scenario {
+        id: "E-15",
+        title: "TLS to the control plane",
+        run: secured::over_tls,
+        left_out: NO_TLS,
+    },
+    Scenario {
+        id: "E-16",
+        title: "Mutual TLS to the control plane, which refuses those without a certificate",
+        run: secured::over_mutual_tls,
+        left_out: NO_TLS,
+    },
+    Scenario {
+        id: "E-17",
+        title: "Other certificates on both sides, under traffic",
+        run: secured::certificates_change,
+        left_out: NO_TLS,
+    },
 ];
 
 impl Scenario {
@@ -144,19 +169,19 @@ impl Scenario {
     }
 }
 
-/// E-01, E-02, E-03, E-04, E-06, E-07, E-08, E-10, E-11, E-12, E-13: an Envoy by state of the world.
+/// E-01, E-02, E-03, E-04, E-06, E-07, E-08, E-10, E-11, E-12, E-13, E-15, E-16, E-17: an Envoy by state of the world.
 #[test]
 fn the_list_with_an_envoy() {
     run(Kind::EnvoySotw);
 }
 
-/// E-01, E-02, E-03, E-04, E-06, E-07, E-08, E-10, E-11, E-12, E-13, E-14: an Envoy by delta.
+/// E-01, E-02, E-03, E-04, E-06, E-07, E-08, E-10, E-11, E-12, E-13, E-14, E-15, E-16, E-17: an Envoy by delta.
 #[test]
 fn the_list_with_an_envoy_by_delta() {
     run(Kind::EnvoyDelta);
 }
 
-/// E-01, E-02, E-03, E-04, E-05, E-06, E-07, E-08, E-09, E-10, E-11, E-12, E-13: gRPC C-core.
+/// E-01, E-02, E-03, E-04, E-05, E-06, E-07, E-08, E-09, E-10, E-11, E-12, E-13, E-15, E-16, E-17: gRPC C-core.
 #[test]
 fn the_list_with_c_core() {
     run(Kind::CCore);
@@ -168,15 +193,21 @@ fn the_list_with_grpc_node() {
     run(Kind::GrpcNode);
 }
 
-/// E-01, E-02, E-03, E-04, E-05, E-06, E-07, E-08, E-09, E-10, E-11, E-12, E-13: our channel by state
-/// of the world.
+/// E-01, E-02, E-03, E-04, E-05, E-06, E-07, E-08, E-09, E-10, E-11, E-12, E-13, E-15, E-16, E-17: gRPC-Go.
+#[test]
+fn the_list_with_grpc_go() {
+    run(Kind::GrpcGo);
+}
+
+/// E-01, E-02, E-03, E-04, E-05, E-06, E-07, E-08, E-09, E-10, E-11, E-12, E-13, E-15, E-16,
+/// E-17: our channel by state of the world.
 #[test]
 fn the_list_with_our_channel() {
     run(Kind::CrowflySotw);
 }
 
-/// E-01, E-02, E-03, E-04, E-05, E-06, E-07, E-08, E-09, E-10, E-11, E-12, E-13, E-14: our channel by
-/// delta.
+/// E-01, E-02, E-03, E-04, E-05, E-06, E-07, E-08, E-09, E-10, E-11, E-12, E-13, E-14, E-15,
+/// E-16, E-17: our channel by delta.
 #[test]
 fn the_list_with_our_channel_by_delta() {
     run(Kind::CrowflyDelta);

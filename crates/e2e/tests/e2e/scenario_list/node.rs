@@ -1,17 +1,14 @@
 //! gRPC-Node as a client, by `@grpc/grpc-js-xds`.
 
-use std::net::SocketAddr;
-
 use crowfly_e2e::grpc_js::GrpcJsClient;
 use crowfly_e2e::peers;
 use serde_json::Value;
 
 use super::c_core::{Script, Scripted};
-use super::peer::node_of;
 
-pub(super) fn start(id: &str, control: SocketAddr) -> Option<Scripted<GrpcJsClient>> {
+pub(super) fn start(bootstrap: &Value) -> Option<Scripted<GrpcJsClient>> {
     let package = peers::grpc_js_xds()?;
-    let client = GrpcJsClient::start_as(package, control, "xds:///none", node_of(id));
+    let client = GrpcJsClient::start_as(package, "xds:///none", bootstrap);
     Some(Scripted::new(client))
 }
 

@@ -1,14 +1,12 @@
 //! Our own channel as a client.
 
-use std::net::SocketAddr;
-
 use crowfly::{Bootstrap, Channel};
 use crowfly_e2e::rpc;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::runtime::{self, Runtime};
 use tonic::Status;
 
-use super::peer::{Outcome, Peer, node_of};
+use super::peer::{Outcome, Peer};
 
 /// A channel of ours to the service that was called last.
 pub(super) struct OurChannel {
@@ -19,15 +17,8 @@ pub(super) struct OurChannel {
 
 impl OurChannel {
     /// `features` are those of the server in the bootstrap.
-    pub(super) fn start(id: &str, control: SocketAddr, features: &[&str]) -> Self {
-        let bootstrap = json!({
-            "xds_servers": [{
-                "server_uri": control.to_string(),
-                "channel_creds": [{ "type": "insecure" }],
-                "server_features": features,
-            }],
-            "node": node_of(id),
-        });
+    pub(super) fn start(mut bootstrap: Value, features: &[&str]) -> Self {
+        bootstrap["xds_servers"][0]["server_features"] = json!(features);
         Self {
             bootstrap: Bootstrap::from_json(&bootstrap.to_string()).unwrap(),
             current: None,

@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crowfly_e2e::c_core::bootstrap_of;
+use crowfly_e2e::credentials::Credentials;
+use crowfly_e2e::envoy;
 use crowfly_e2e::process::PATIENCE;
 use crowfly_e2e::rpc::CALLS_EACH;
 use serde_json::{Value, json};
@@ -12,7 +15,7 @@ use serde_json::{Value, json};
 use super::envoy::EnvoyPeer;
 use super::kind::Kind;
 use super::ours::OurChannel;
-use super::{c_core, node};
+use super::{c_core, go, node};
 
 /// The pause after calls that went wrong, so that they leave the machine to those who are to mend it.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -22,6 +25,12 @@ pub(super) trait Peer: Send {
     /// Makes calls to a service, one after the other. They do not wait for ready: they fail if they
     /// cannot be sent.
     fn call(&mut self, service: &str, count: usize) -> Vec<Outcome>;
+
+    /// Checks that a call fails, because no control plane serves the client.
+    fn assert_unserved(&mut self, service: &str) {
+        let outcomes = self.call(service, 1);
+        assert!(matches!(outcomes[..], [Outcome::Failed(_)]), "{outcomes:?}");
+    }
 }
 
 /// The end of a call.
@@ -33,21 +42,39 @@ pub(super) enum Outcome {
     Failed(String),
 }
 
-/// Starts a client with a node id, which is served by the control plane at `control`. `None` if the
-/// client is not installed; that was printed.
+/// Starts a client with a node id, which is served by the control plane at `control` without TLS. `None` if
+/// the client is not installed; that was printed.
 pub(super) fn start(kind: Kind, id: &str, control: SocketAddr) -> Option<Box<dyn Peer>> {
+    start_with(kind, id, control, &Credentials::insecure())
+}
+
+/// Starts a client with a node id, which is served by the control plane at `control` if that takes these credentials.
+/// `None` if the client is not installed; that was printed.
+pub(super) fn start_with(
+    kind: Kind,
+    id: &str,
+    control: SocketAddr,
+    credentials: &Credentials,
+) -> Option<Box<dyn Peer>> {
+    let node = node_of(id);
+    let bootstrap = bootstrap_of(control, &node, credentials);
+    let envoy = |api_type| {
+        let bootstrap = envoy::reporting_bootstrap(control, api_type, node);
+        EnvoyPeer::start(&envoy::with_credentials(bootstrap, credentials))
+    };
     Some(match kind {
-        Kind::EnvoySotw => Box::new(EnvoyPeer::start(id, control, "GRPC")?),
-        Kind::EnvoyDelta => Box::new(EnvoyPeer::start(id, control, "DELTA_GRPC")?),
-        Kind::CCore => Box::new(c_core::start(id, control)?),
-        Kind::GrpcNode => Box::new(node::start(id, control)?),
-        Kind::CrowflySotw => Box::new(OurChannel::start(id, control, &[])),
-        Kind::CrowflyDelta => Box::new(OurChannel::start(id, control, &["xds.delta"])),
+        Kind::EnvoySotw => Box::new(envoy("GRPC")?),
+        Kind::EnvoyDelta => Box::new(envoy("DELTA_GRPC")?),
+        Kind::CCore => Box::new(c_core::start(&bootstrap)?),
+        Kind::GrpcNode => Box::new(node::start(&bootstrap)?),
+        Kind::GrpcGo => Box::new(go::start(&bootstrap)?),
+        Kind::CrowflySotw => Box::new(OurChannel::start(bootstrap, &[])),
+        Kind::CrowflyDelta => Box::new(OurChannel::start(bootstrap, &["xds.delta"])),
     })
 }
 
 /// The node of a client. All clients are in one zone.
-pub(super) fn node_of(id: &str) -> Value {
+fn node_of(id: &str) -> Value {
     json!({ "id": id, "cluster": "e2e", "locality": { "region": "r1", "zone": "c" } })
 }
 

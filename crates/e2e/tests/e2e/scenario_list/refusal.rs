@@ -73,6 +73,7 @@ fn reason(kind: Kind) -> &'static str {
             "bad: INVALID_ARGUMENT: errors validating Cluster resource: [field:lb_policy"
         }
         Kind::GrpcNode => "unsupported lb_policy: CLUSTER_PROVIDED",
+        Kind::GrpcGo => "unexpected lbPolicy CLUSTER_PROVIDED",
         Kind::CrowflySotw | Kind::CrowflyDelta => "cluster bad: lb_policy: expected",
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::ours::OurChannel;
-use super::peer::settle;
+use super::kind::Kind;
+use super::peer::{self, settle};
 use super::stage::{Mesh, Stage, endpoint};
 use super::traffic::Traffic;
 
@@ -19,8 +19,8 @@ pub(super) fn view_by_node_id(stage: &mut Stage) {
     })];
     stage.serve(&viewed);
     stage.settle("seen", &["b2"]);
-    let mut witness = OurChannel::start("witness", stage.control.address, &[]);
-    settle(&mut witness, "seen", &["b1"]);
+    let mut witness = peer::start(Kind::CrowflySotw, "witness", stage.control.address).unwrap();
+    settle(witness.as_mut(), "seen", &["b1"]);
     let (peer, control, _) = stage.parts();
     Traffic::of(peer, "seen", |traffic| {
         control.configure_with(&base.to_yaml());
