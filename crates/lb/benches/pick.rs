@@ -121,10 +121,12 @@ fn main() {
     );
 }
 
-/// The cost of a pick whose call is counted for load reports, and of one in a cluster with outlier detection.
+/// The cost of a pick whose call is counted for load reports, and of one in a cluster with outlier detection or with a
+/// small limit.
 fn print_counted() {
     print_row("load counted", counted);
     print_row("outlier detection", watched);
+    print_row("limit of 64", limited);
 }
 
 fn print_row(what: &str, plan: fn(u32) -> Plan) {
@@ -398,7 +400,7 @@ impl Bench {
 /// An aggregate of two leaf clusters, the first with `size` endpoints in localities of unequal
 /// weight.
 fn plan(policy: &Policy, size: u32) -> Plan {
-    plan_counted(policy, size, None, None)
+    plan_with(policy, size, &Extras::default())
 }
 
 /// The same with round_robin, whose calls are counted for load reports (A27).
@@ -407,7 +409,11 @@ fn counted(size: u32) -> Plan {
         store: Arc::new(LoadStore::new(|| {})),
         metrics: Arc::default(),
     };
-    plan_counted(&Policy::RoundRobin, size, Some(&load), None)
+    let extras = Extras {
+        load: Some(load),
+        ..Extras::default()
+    };
+    plan_with(&Policy::RoundRobin, size, &extras)
 }
 
 /// The same with round_robin, whose endpoints are ejected if they fail too often (A50).
@@ -425,16 +431,40 @@ fn watched(size: u32) -> Plan {
             request_volume: 50,
         }),
     };
-    let settings = Arc::new(settings);
-    plan_counted(&Policy::RoundRobin, size, None, Some(&settings))
+    let extras = Extras {
+        outlier_detection: Some(Arc::new(settings)),
+        ..Extras::default()
+    };
+    plan_with(&Policy::RoundRobin, size, &extras)
 }
 
-fn plan_counted(
-    policy: &Policy,
-    size: u32,
-    load: Option<&LoadPlan>,
-    outlier_detection: Option<&Arc<OutlierDetection>>,
-) -> Plan {
+/// The same with round_robin, and a limit of open calls that is far below the default (A32).
+fn limited(size: u32) -> Plan {
+    let extras = Extras {
+        limit: 64,
+        ..Extras::default()
+    };
+    plan_with(&Policy::RoundRobin, size, &extras)
+}
+
+/// The settings of a leaf cluster that cost something at each call.
+struct Extras {
+    load: Option<LoadPlan>,
+    outlier_detection: Option<Arc<OutlierDetection>>,
+    limit: u32,
+}
+
+impl Default for Extras {
+    fn default() -> Self {
+        Self {
+            load: None,
+            outlier_detection: None,
+            limit: 1024,
+        }
+    }
+}
+
+fn plan_with(policy: &Policy, size: u32, extras: &Extras) -> Plan {
     let leaves = [("first", size), ("second", 1)].map(|(name, size)| {
         let cluster = ClusterPlan {
             name: name.into(),
@@ -443,9 +473,9 @@ fn plan_counted(
                 name: "throttle".into(),
                 per_million: 1,
             }]),
-            max_concurrent_requests: 1024,
-            load: load.cloned(),
-            outlier_detection: outlier_detection.cloned(),
+            max_concurrent_requests: extras.limit,
+            load: extras.load.clone(),
+            outlier_detection: extras.outlier_detection.clone(),
             note: None,
             draining: Arc::from([]),
             override_host: OverrideHost::default(),

@@ -101,6 +101,11 @@ impl CallCounter {
         self.open.sum()
     }
 
+    /// Prepares for picks that compare the open calls with this limit.
+    pub(crate) fn expect_limit(&self, limit: u32) {
+        self.open.expect_limit(limit);
+    }
+
     /// Returns the number of open calls if it is this limit or more.
     #[inline] // Every pick calls it, and `Picker` is compiled in the crate of its user.
     pub(crate) fn open_at(&self, limit: u32) -> Option<u64> {
@@ -109,12 +114,12 @@ impl CallCounter {
 
     #[inline]
     pub(crate) fn start(&self) {
-        self.open.add(1);
+        self.open.begin();
     }
 
     #[inline]
     pub(crate) fn finish(&self) {
-        self.open.add(-1);
+        self.open.end();
     }
 }
 

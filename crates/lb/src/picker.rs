@@ -266,6 +266,9 @@ impl<T> Gate<T> {
         sessions: Option<&Arc<Sessions<T>>>,
         child: Choice<T>,
     ) -> Self {
+        cluster
+            .counter
+            .expect_limit(cluster.plan.max_concurrent_requests);
         Self {
             cluster: cluster.plan.clone(),
             open: cluster.counter.clone(),

@@ -1,31 +1,44 @@
-//! A count that threads change at the same time without waiting for each other.
+//! The number of open calls, which threads change at the same time without waiting for each other.
 //!
-//! Every call of a cluster changes one count twice, and every pick compares it with a limit. So each
-//! [lane](super::lane) has a cell, and picks read a number that calls seldom write: a cell moves its sum on to it when
-//! the sum is large. The number is then off by no more than a batch for each lane. A pick that is near the limit adds
-//! up the cells.
+//! Every call of a cluster is counted when it begins and when it ends, and every pick compares the open calls with a
+//! limit. So each [lane](super::lane) has counters of its own. Picks read one number that is nearly right and that
+//! lanes seldom write: a lane tells its open calls when they differ by more than a batch from those that it told. A
+//! pick that is near the limit adds up the lanes.
 
 use super::lane::{SHARED, lanes, own_lane};
-use crate::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use crate::sync::atomic::{
+    AtomicI64, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
-/// The most that a cell keeps to itself. With 8 lanes the number that picks read is off by 128. That is little beside
-/// the default limit of 1,024 calls.
-const BATCH: i64 = 16;
+/// The most that a lane keeps to itself, whatever the limit is.
+const LARGEST_BATCH: i64 = 16;
 
-/// A count with a cell for each lane.
+/// All lanes together keep at most this part of the limit to themselves, so that few picks have to add up the lanes.
+const LIMIT_PER_KEPT: i64 = 8;
+
+/// The open calls of one cluster, with counters for each lane.
 #[derive(Debug)]
 pub(super) struct CountByLane {
-    /// The batches that cells have moved on. Picks read it, and few calls write it.
-    moved: AtomicI64,
-    /// The most that `moved` can be off.
-    slack: i64,
-    cells: Box<[Cell]>,
+    /// The sum of what the lanes told.
+    told: AtomicI64,
+    /// The most that a lane keeps to itself.
+    batch: AtomicI64,
+    lanes: Box<[Lane]>,
 }
 
-/// The changes of a lane that it has not moved on.
+/// The calls that were counted in one lane. A call may end in another lane than it began in.
+///
+/// Both counters only grow. A number that goes up and down could not be added up while calls begin and end: a reader
+/// would count a call that it met in two lanes twice, and refuse a call that the limit allows.
 #[derive(Debug, Default)]
-#[repr(align(64))] // On a cache line of its own, because each call of the lane writes it.
-struct Cell(AtomicI64);
+#[repr(align(128))] // On a pair of cache lines of its own, because each call writes it and processors fetch pairs.
+struct Lane {
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// The open calls that the lane told.
+    told: AtomicI64,
+}
 
 impl CountByLane {
     pub(super) fn new() -> Self {
@@ -34,61 +47,98 @@ impl CountByLane {
 
     fn with_lanes(lanes: usize) -> Self {
         Self {
-            moved: AtomicI64::new(0),
-            slack: BATCH * lanes as i64,
-            cells: (0..lanes).map(|_| Cell::default()).collect(),
+            told: AtomicI64::new(0),
+            batch: AtomicI64::new(LARGEST_BATCH),
+            lanes: (0..lanes).map(|_| Lane::default()).collect(),
         }
     }
 
-    #[inline] // Every call makes two changes, and `Picker` is compiled in the crate of its user.
-    pub(super) fn add(&self, change: i64) {
-        self.add_in(own_lane(), change);
+    /// Makes lanes keep so little to themselves that few picks are near this limit. Trees with other limits may share
+    /// the count, so the smallest limit decides.
+    pub(super) fn expect_limit(&self, limit: u32) {
+        let kept = i64::from(limit) / LIMIT_PER_KEPT;
+        let batch = kept / self.lanes.len() as i64;
+        if self.batch.fetch_min(batch, Relaxed) > batch {
+            self.lanes.iter().for_each(|lane| self.tell(lane));
+        }
+    }
+
+    #[inline] // Every call is counted twice, and `Picker` is compiled in the crate of its user.
+    pub(super) fn begin(&self) {
+        self.begin_in(own_lane());
     }
 
     #[inline]
-    fn add_in(&self, lane: usize, change: i64) {
-        let Some(Cell(cell)) = self.cells.get(lane) else {
-            return;
-        };
-        let sum = if lane == SHARED {
-            cell.fetch_add(change, Relaxed) + change
+    pub(super) fn end(&self) {
+        self.end_in(own_lane());
+    }
+
+    #[inline]
+    fn begin_in(&self, lane: usize) {
+        self.count(lane, |lane| &lane.begun);
+    }
+
+    #[inline]
+    fn end_in(&self, lane: usize) {
+        self.count(lane, |lane| &lane.ended);
+    }
+
+    #[inline]
+    fn count(&self, lane: usize, counter: impl FnOnce(&Lane) -> &AtomicU64) {
+        let is_shared = lane == SHARED;
+        let lane = &self.lanes[lane];
+        let counter = counter(lane);
+        // Release: a reader that sees this call begin must also see the end of calls that ended before.
+        if is_shared {
+            counter.fetch_add(1, Release);
         } else {
-            let sum = cell.load(Relaxed) + change;
-            cell.store(sum, Relaxed);
-            sum
-        };
-        if !(-BATCH..=BATCH).contains(&sum) {
-            self.move_on(cell);
+            counter.store(counter.load(Relaxed) + 1, Release);
+        }
+        let kept = lane.open() - lane.told.load(Relaxed);
+        if kept.abs() > self.batch.load(Relaxed) {
+            self.tell(lane);
         }
     }
 
-    /// Takes all of a cell before it is added to the number that picks read. A reader in between sees too few calls, not
-    /// too many, so it refuses no call that the limit allows.
-    ///
-    /// Taking all leaves nothing for another thread of a shared lane, which may be here at the same time.
+    /// Adds the difference to what the lane told before. Several threads may do it at the same time: each adds the
+    /// difference to what another wrote, so the sum stays right.
     #[cold]
-    fn move_on(&self, cell: &AtomicI64) {
-        let batch = cell.swap(0, Relaxed);
-        self.moved.fetch_add(batch, Relaxed);
+    fn tell(&self, lane: &Lane) {
+        let open = lane.open();
+        let before = lane.told.swap(open, Relaxed);
+        self.told.fetch_add(open - before, Relaxed);
     }
 
-    /// Returns the count if it is `limit` or more.
+    /// Returns the number of open calls if it is `limit` or more.
     ///
-    /// Changes that are made at the same time may be missed, so the limit is soft.
+    /// The limit is soft: calls that begin at the same time may be missed. It refuses no call too early.
     #[inline]
     pub(super) fn at_least(&self, limit: u32) -> Option<u64> {
-        if self.moved.load(Relaxed) < i64::from(limit) - self.slack {
+        let kept = self.batch.load(Relaxed) * self.lanes.len() as i64;
+        if self.told.load(Relaxed) + kept < i64::from(limit) {
             return None;
         }
         Some(self.sum()).filter(|sum| *sum >= u64::from(limit))
     }
 
-    /// The count. Changes that are made at the same time may or may not be in it.
+    /// The number of open calls.
+    ///
+    /// All begun calls are read before any ended call. So the answer is never more than the calls that were open
+    /// between the two, whatever begins and ends meanwhile.
     #[cold]
     pub(super) fn sum(&self) -> u64 {
-        let cells = self.cells.iter().map(|Cell(cell)| cell.load(Relaxed));
-        let sum = self.moved.load(Relaxed) + cells.sum::<i64>();
-        sum.try_into().unwrap_or_default()
+        let begun: u64 = self.lanes.iter().map(|lane| lane.begun.load(Acquire)).sum();
+        let ended: u64 = self.lanes.iter().map(|lane| lane.ended.load(Relaxed)).sum();
+        begun.saturating_sub(ended)
+    }
+}
+
+impl Lane {
+    /// The calls that began here less those that ended here. It is negative if many calls of other lanes ended here.
+    #[inline]
+    fn open(&self) -> i64 {
+        let (begun, ended) = (self.begun.load(Relaxed), self.ended.load(Relaxed));
+        begun.wrapping_sub(ended).cast_signed()
     }
 }
 
@@ -105,20 +155,45 @@ mod tests {
         #[test]
         fn the_limit_is_compared_with_the_sum_of_all_lanes(
             changes in prop::collection::vec((0..LANES, -40..40_i64), 0..200),
-            limit in 0..200_u32,
+            limits in prop::collection::vec(0..2000_u32, 1..4),
         ) {
             let count = CountByLane::with_lanes(LANES);
-            let mut sum = 0;
+            limits.iter().for_each(|limit| count.expect_limit(*limit));
+            let mut open = 0_u64;
             for (lane, change) in changes {
-                // No more calls end than have begun.
-                let change = change.max(-sum);
-                sum += change;
-                count.add_in(lane, change);
-                let sum = u64::try_from(sum).unwrap();
-                prop_assert_eq!(count.sum(), sum);
-                prop_assert_eq!(count.at_least(limit), (sum >= limit.into()).then_some(sum));
+                for _ in 0..change.unsigned_abs() {
+                    match change {
+                        1.. => {
+                            count.begin_in(lane);
+                            open += 1;
+                        }
+                        // No more calls end than have begun.
+                        _ if open > 0 => {
+                            count.end_in(lane);
+                            open -= 1;
+                        }
+                        _ => {}
+                    }
+                }
+                prop_assert_eq!(count.sum(), open);
+                for limit in &limits {
+                    let expected = (open >= u64::from(*limit)).then_some(open);
+                    prop_assert_eq!(count.at_least(*limit), expected);
+                }
             }
         }
+    }
+
+    /// The lanes would otherwise be added up by every pick of a cluster with a small limit.
+    #[test]
+    fn a_pick_far_below_a_small_limit_needs_only_what_lanes_told() {
+        let count = CountByLane::with_lanes(LANES);
+        (0..LARGEST_BATCH).for_each(|_| count.begin_in(1));
+        assert_eq!(count.told.load(Relaxed), 0);
+        count.expect_limit(30);
+        assert_eq!(count.told.load(Relaxed), LARGEST_BATCH);
+        let kept = count.batch.load(Relaxed) * LANES as i64;
+        assert!(kept <= 30 / LIMIT_PER_KEPT, "{kept} of 30 may be untold");
     }
 
     #[test]
@@ -127,8 +202,8 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..3 * lanes() {
                 scope.spawn(|| {
-                    (0..1000).for_each(|_| count.add(1));
-                    (0..900).for_each(|_| count.add(-1));
+                    (0..1000).for_each(|_| count.begin());
+                    (0..900).for_each(|_| count.end());
                 });
             }
         });
@@ -144,26 +219,45 @@ mod interleavings {
 
     use super::*;
 
+    // The lanes are given here, because loom runs all threads of a model on one thread.
+
     /// A32: a call that ends is subtracted once, whatever other calls do. A lost update would leak the limit.
     #[test]
     fn changes_in_a_shared_lane_and_in_lanes_of_their_own_are_all_counted() {
         loom::model(|| {
             let count = Arc::new(CountByLane::with_lanes(2));
-            // The lanes are given here, because loom runs all threads of a model on one thread.
+            // Every change is told.
+            count.expect_limit(0);
             let call = |lane| {
                 let count = count.clone();
-                // More than a batch, so that the cell moves it on.
-                thread::spawn(move || count.add_in(lane, BATCH + 1))
+                thread::spawn(move || count.begin_in(lane))
             };
-            let calls = [call(SHARED), call(SHARED), call(1)];
+            let calls = [call(SHARED), call(SHARED)];
+            count.begin_in(1);
             for call in calls {
                 call.join().unwrap();
             }
-            assert_eq!(count.sum(), 3 * (BATCH as u64 + 1));
-            for Cell(cell) in &count.cells {
-                let kept = cell.load(Relaxed);
-                assert!((-BATCH..=BATCH).contains(&kept), "a cell keeps {kept}");
+            assert_eq!(count.sum(), 3);
+            let told = count.lanes.iter().map(|lane| lane.told.load(Relaxed));
+            assert_eq!(told.sum::<i64>(), count.told.load(Relaxed));
+        });
+    }
+
+    /// A32: one call at a time is open, so a limit of two may refuse none.
+    #[test]
+    fn calls_that_begin_in_one_lane_and_end_in_another_are_not_counted_twice() {
+        loom::model(|| {
+            let count = Arc::new(CountByLane::with_lanes(3));
+            let reader = count.clone();
+            // The reader is the second thread, because loom misses a store between the loads of the first one if the
+            // storing thread has loaded the same atomic before.
+            let reader = thread::spawn(move || assert!(reader.sum() <= 1));
+            for (begins, ends) in [(1, 2), (2, 1)] {
+                count.begin_in(begins);
+                count.end_in(ends);
             }
+            reader.join().unwrap();
+            assert_eq!(count.sum(), 0);
         });
     }
 }

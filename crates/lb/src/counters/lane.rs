@@ -1,6 +1,6 @@
 //! Lanes: numbers that threads have to themselves, as long as there are enough.
 //!
-//! A count with a cell for each lane is changed by a plain write, because no other thread writes to that cell. One
+//! A count with a counter for each lane is changed by a plain write, because no other thread writes to that counter. One
 //! number for all threads needs a locked addition, and its cache line moves from core to core with every change.
 
 use std::{
@@ -13,18 +13,17 @@ use std::{
     thread,
 };
 
-/// More lanes would take more memory, because each count has a cell for every lane.
-const MOST: usize = 8;
+/// More lanes would not fit into the bits of [`Taken`], and each count has a cache line for every lane.
+const MOST: usize = u32::BITS as usize;
 
 /// The lane of the threads that found all others taken.
 pub(super) const SHARED: usize = 0;
 
-/// The number of lanes of this process: one for each core, because a runtime has as many threads; one for the thread
-/// that started the runtime; and [`SHARED`].
+/// The number of lanes of this process: one for each core, because a runtime has as many threads, and [`SHARED`].
 pub(super) fn lanes() -> usize {
     static LANES: OnceLock<usize> = OnceLock::new();
     let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    *LANES.get_or_init(|| (cores() + 2).min(MOST))
+    *LANES.get_or_init(|| (cores() + 1).min(MOST))
 }
 
 /// The lane of this thread.
@@ -78,7 +77,7 @@ impl Taken {
     /// Takes the first free lane of so many, or [`SHARED`] if there is none.
     fn take(&self, lanes: usize) -> usize {
         let free = |taken: u32| (0..lanes).find(|lane| taken & (1 << lane) == 0);
-        // Acquire: the new owner must see what the last one wrote to its cells, because it adds to that.
+        // Acquire: the new owner must see what the last one wrote to its counters, because it adds to that.
         let before = self
             .0
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, |taken| {
