@@ -13,12 +13,12 @@ mod sim;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crowfly_lb::{
-    CallOutcome, ClusterPlan, FailurePercentageEjection, Health, LoadPlan, LoadStore, LocalityId,
-    Node, OutlierDetection, OverrideHost,
+    CallOutcome, ClusterPlan, EndpointState, FailurePercentageEjection, Health, LoadPlan,
+    LoadStore, LocalityId, Node, OutlierDetection, OverrideHost,
 };
-use sessions::{ALL, Stuck, WELL, draining, open, pick_first, stick, with_timeout};
+use sessions::{ALL, Stuck, WELL, draining, open, pick_first, stick, with_health, with_timeout};
 use sim::{
-    CLUSTER, Sim, address,
+    CLUSTER, Sim, address, endpoint,
     plans::{cluster, gate, localities, priorities, priority, tree_of, zone},
 };
 
@@ -55,6 +55,41 @@ fn calls_through_a_connection_of_sessions_are_counted() {
     assert!(sim.releases.is_empty());
     let call = sim.session_call(&[3]);
     assert_eq!(call.locality(), &LocalityId::new("us", "d", ""));
+}
+
+/// A61, A75: sessions are found by address, and so are their last uses. A draining backend that loses one of its
+/// addresses is another endpoint, but it keeps its sessions, and takes the connection over before that is released.
+#[test]
+fn a_draining_backend_that_loses_an_address_keeps_its_connection() {
+    let plan = |leaf: &[&[u16]], draining: &[&[u16]]| {
+        let endpoints = |ports: &[&[u16]]| ports.iter().map(|ports| endpoint(ports)).collect();
+        let draining: Vec<_> = endpoints(draining);
+        with_health(ALL, endpoints(leaf), draining.into())
+    };
+    let mut sim = open(plan(&[&[5], &[1, 2]], &[]));
+    let at_the_second = EndpointState::Ready {
+        transport: 2,
+        address: address(2),
+    };
+    sim.report(1, at_the_second);
+    assert_eq!(stick(&mut sim, &[1, 2]), Stuck::On(2));
+    sim.plan(plan(&[&[5]], &[&[1, 2]]));
+    assert_eq!((&sim.connects[..], &sim.releases[..]), (&[][..], &[][..]));
+
+    sim.plan(plan(&[&[5]], &[&[2]]));
+    assert_eq!((&sim.connects[..], &sim.releases[..]), (&[2][..], &[1][..]));
+    assert_eq!(
+        stick(&mut sim, &[1, 2]),
+        Stuck::Queue,
+        "the connection moves"
+    );
+    sim.ready(&[2]);
+    assert_eq!(stick(&mut sim, &[1, 2]), Stuck::On(2));
+
+    // An address that comes anew has no last use, so nothing connects it.
+    sim.forget();
+    sim.plan(plan(&[&[5]], &[&[2], &[3]]));
+    assert_eq!((&sim.connects[..], &sim.releases[..]), (&[][..], &[][..]));
 }
 
 /// S12-08 and C-core's ChildPolicyNeverCreatedSubchannel: a draining backend that no leaf ever had is connected for a

@@ -5,6 +5,7 @@
 //! picks the state of the record. An endpoint that no leaf wants any more stays connected for as long as
 //! sessions use it, and is connected if a session asks for it.
 
+mod inherit;
 mod keep;
 mod show;
 
@@ -246,6 +247,7 @@ impl<T> Pool<T> {
         }
         self.show(id);
         if is_new {
+            self.inherit(id);
             self.enter_map(id);
         }
         if is_awaited {

@@ -69,7 +69,7 @@ impl<T> Anchor<T> {
 
     /// A call of a session uses the endpoint. Of the calls of one tick mostly one writes, because all of them
     /// share the cache line.
-    pub(super) fn used(&self, at: Tick) {
+    pub(crate) fn used(&self, at: Tick) {
         if self.last_used.load(Relaxed) != at {
             self.last_used.store(at, Relaxed);
         }
