@@ -40,8 +40,8 @@ const DATA_ERROR_HANDLING: &str = "GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING";
 
 /// A client of the control plane. All watches of one client share its streams.
 ///
-/// Clones are cheap and share the stream. The stream ends when the last watch does; the client's
-/// task when the last clone and the last watch are gone.
+/// Clones are cheap and share the stream. The stream ends when the last watch is dropped. The client's task ends when
+/// the last clone and the last watch are dropped.
 #[derive(Clone, Debug)]
 pub struct XdsClient {
     inner: Arc<Inner>,
@@ -127,8 +127,8 @@ impl Inner {
 }
 
 impl XdsClient {
-    /// A client of the servers of `bootstrap`, with the usual settings. It connects when the first watch
-    /// begins, so the watches and not this function report a server that cannot be reached.
+    /// A client of the servers of `bootstrap`, with the usual settings. The client connects when the first watch
+    /// begins. So a server that cannot be reached is reported by the watches and not by this function.
     ///
     /// Must be called in a tokio runtime.
     pub fn new(bootstrap: &Bootstrap) -> Result<Self, XdsClientError> {
@@ -154,8 +154,8 @@ impl XdsClient {
 
     /// Watches the resource of type `R` named `name`. Dropping the watch ends it.
     ///
-    /// It is an error if the client reads the type URL of `R` by another type. A client has one reading for
-    /// each URL: gRPC's, or the one set by [`XdsClientBuilder::reading`].
+    /// The error says that the client reads the type URL of `R` by another type. A client has one reading for each URL:
+    /// gRPC's, or the one set by [`XdsClientBuilder::reading`].
     pub fn watch<R: ResourceType>(&self, name: &str) -> Result<Watch<R>, ReadingError> {
         let subscriber = self.subscriber();
         subscriber.watch(Key::of::<R>(name))?;
@@ -228,7 +228,7 @@ impl XdsClient {
     }
 
     pub(crate) fn command(&self, command: Command) {
-        // It fails only if the runtime of the task has ended. Then there is nothing to send to.
+        // Sending fails only if the runtime of the task has ended. Then no task is left to take the command.
         let _ = self.inner.commands.unbounded_send(command);
     }
 
@@ -259,8 +259,8 @@ pub struct XdsClientBuilder {
 }
 
 impl XdsClientBuilder {
-    /// Sets the target that the client serves. It labels metrics and configuration dumps, and clients of
-    /// one target can be shared.
+    /// Sets the target that the client serves. The target labels metrics and configuration dumps, and clients of one
+    /// target can be shared.
     pub fn target(mut self, target: &str) -> Self {
         self.target = target.into();
         self
@@ -340,7 +340,7 @@ impl XdsClientBuilder {
         self
     }
 
-    /// Sets the TLS of backends. It is used for servers whose bootstrap entry has no `channel_creds`. The
+    /// Sets the TLS of backends. These settings are used for servers whose bootstrap entry has no `channel_creds`. The
     /// default is plaintext, as for a channel. ALPN of `config` is replaced by `h2`.
     ///
     /// ```
@@ -364,8 +364,8 @@ impl XdsClientBuilder {
         self
     }
 
-    /// The client that this process has for the same target, bootstrap and settings, or else a new
-    /// one (gRFC A71: one client per target). A client that exists keeps the recorder it has.
+    /// The client that this process has for the same target, bootstrap and settings, or else a new one. gRFC A71 wants
+    /// one client per target. A client that exists keeps the recorder it has.
     pub fn shared(self) -> Result<XdsClient, XdsClientError> {
         let (target, bootstrap) = (Arc::clone(&self.target), Arc::clone(&self.bootstrap));
         let settings = self.settings();

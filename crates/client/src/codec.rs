@@ -52,7 +52,7 @@ const LEAST_BYTES: usize = 16;
 /// Responses with up to this many resources are always decoded, because their memory is bounded.
 const FEW: usize = 1024;
 
-/// Counts the resources of a response: they are field 2, in state of the world and in delta. It stops at the
+/// Counts the resources of a response: they are field 2, in state of the world and in delta. The count stops at the
 /// first malformed field, because decoding fails there too.
 fn count_resources(mut bytes: &[u8]) -> usize {
     const RESOURCES: u64 = 2;

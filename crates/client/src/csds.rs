@@ -1,8 +1,8 @@
 //! The client status discovery service (gRFC A40): the resources that the clients of this process hold.
 //!
-//! It answers from the caches of the clients, so it shows the resources that are in use. Each resource has
-//! the bytes of the server, and the error of the last update that was refused. Each client is one
-//! `ClientConfig`, and its `client_scope` is its target (gRFC A71).
+//! The service answers from the caches of the clients, so it shows the resources that are in use. Each resource has the
+//! bytes of the server, and the error of the last update that was refused. Each client is one `ClientConfig`, and its
+//! `client_scope` is its target (gRFC A71).
 
 use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -26,13 +26,13 @@ use tracing::warn;
 use crate::client::XdsClient;
 use crate::registry;
 
-/// The time that a client has to answer. It is short, because the caller has a deadline too.
+/// The time that a client has to answer. The time is short, because the caller has a deadline too.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The client status discovery service of this process, to mount on any tonic server.
 ///
-/// It shows every [`XdsClient`] that is alive, the ones of channels included. `crowfly inspect --csds
-/// ADDR` reads it.
+/// The service shows every [`XdsClient`] that has not ended, including those of channels. `crowfly inspect --csds ADDR`
+/// reads it.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -157,7 +157,7 @@ fn client_status(state: ResourceStatus) -> ClientResourceStatus {
     }
 }
 
-/// One moment on both clocks: entries carry the monotonic one, the answer the other.
+/// One moment on both clocks, because entries carry the monotonic time, and the answer carries the wall-clock time.
 #[derive(Clone, Copy)]
 struct Clock {
     monotonic: Instant,

@@ -1,8 +1,8 @@
 //! The messages in the body of a response.
 //!
-//! They are read here and not by tonic for two reasons. tonic refuses a message that is too long before it
-//! can be read, but an operator wants to know which type has grown. And tonic keeps a buffer as large as
-//! the largest message for each stream, and there may be a thousand streams.
+//! Messages are read here and not by tonic for two reasons. First, tonic refuses a message that is too long before its
+//! type can be read. An operator wants to know which type has grown. Second, tonic keeps a buffer as large as the
+//! largest message for each stream, and there may be a thousand streams.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! A gRPC stream to a server: the call that opens it, and the body of its request.
+//! A gRPC stream to a server: the call that opens it, and the body of its request. Both ADS and LRS streams are made
+//! here.
 
 use std::convert::Infallible;
 use std::future::poll_fn;

@@ -11,7 +11,7 @@ use crate::client::{Common, Inner, Settings, XdsClient, XdsClientError};
 
 static CLIENTS: LazyLock<Mutex<Vec<Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
-/// Every client that is alive.
+/// Every client of this process that has not ended.
 pub(crate) fn all() -> Vec<XdsClient> {
     let alive = clients()
         .iter()
@@ -28,9 +28,8 @@ pub(crate) fn insert(client: &XdsClient) {
 
 /// Returns the client for a target and bootstrap, and makes it if there is none.
 ///
-/// The lock is held until it is made, because two channels that start together must find one client.
-/// Clients with equal bootstraps and settings hold one copy of them, because most programs have only one
-/// bootstrap.
+/// The lock is held until the client is made, because two channels that start together must find one client. Clients
+/// with equal bootstraps and settings hold one copy of them, because most programs have only one bootstrap.
 pub(crate) fn find_or_insert(
     target: &str,
     bootstrap: Arc<Bootstrap>,

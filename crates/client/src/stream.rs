@@ -1,7 +1,7 @@
 //! One ADS stream over tonic, as events.
 //!
-//! The driver must never wait for one server, because it serves all of them. So each stream is a task of its own,
-//! which tells the driver what happened, and reads one response at a time.
+//! The driver must never wait for one server, because it serves all of them. So each stream is a task of its own. The
+//! task sends its events to the driver, and reads one response at a time.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(crate) enum StreamEvent {
 #[derive(Debug)]
 pub(crate) struct AdsStream {
     pub(crate) id: StreamId,
-    /// Its last response has been consumed, and it has not been resumed since.
+    /// True if the last response has been consumed, and the stream has not been resumed since.
     pub(crate) paused: bool,
     requests: mpsc::UnboundedSender<Box<Request>>,
     resume: Arc<Notify>,
@@ -60,7 +60,7 @@ pub(crate) struct AdsStream {
 }
 
 impl AdsStream {
-    /// Queues a request. It is lost if the stream has ended, and `Closed` tells the driver that.
+    /// Queues a request. The request is lost if the stream has ended. The event `Closed` tells the driver so.
     pub(crate) fn send(&self, request: Box<Request>) {
         let _ = self.requests.unbounded_send(request);
     }
@@ -79,8 +79,8 @@ impl Drop for AdsStream {
 }
 
 impl Server {
-    /// Opens a stream in the background. Its first event is `Opened` or `Closed`; after each
-    /// response it reads no further until it is resumed.
+    /// Opens a stream in the background. The first event is `Opened` or `Closed`. After each response the stream reads
+    /// no further until it is resumed.
     pub(crate) fn open(
         &self,
         id: StreamId,

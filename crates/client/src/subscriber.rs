@@ -20,7 +20,7 @@ pub struct Update {
     pub key: Key,
     /// The part of it that changed.
     pub changed: Changed,
-    /// Its entry in the cache after the change.
+    /// The cache's entry for the resource after the change.
     pub entry: CacheEntry,
 }
 
@@ -32,11 +32,11 @@ pub struct Update {
 pub struct Batch {
     /// The changes.
     pub updates: Vec<Update>,
-    /// The types that the subscriber watches as a whole and that the server answered for, even if it has
-    /// nothing of them. So a reader knows when it has all resources of a type.
+    /// The types that the subscriber watches as a whole and that the server answered for, even if it has nothing of
+    /// them. By this list a reader knows when it has all resources of a type.
     pub answered: Vec<Kind>,
-    /// The reason if no server of the list could be reached. Only subscribers of whole types are told, because others
-    /// are told by the errors of their resources.
+    /// The reason if no server of the list could be reached. Only subscribers of whole types get this reason, because
+    /// others get it in the errors of their resources.
     pub unreachable: Option<Arc<str>>,
     pub(crate) unconsumed: Option<Arc<Unconsumed>>,
 }
@@ -63,7 +63,7 @@ impl Subscriber {
         subscriber
     }
 
-    /// Begins to watch a resource. If the cache has it, its entry comes with the next batch. The error is
+    /// Begins to watch a resource. If the cache has the resource, its entry comes with the next batch. The error is
     /// that of [`XdsClient::watch`].
     pub fn watch(&self, key: Key) -> Result<(), ReadingError> {
         self.client.inner().common.readings.check(key.kind)?;

@@ -1,9 +1,9 @@
 //! Connections to xDS servers, shared by all clients of the process that mean the same server.
 //!
-//! gRFC A71 gives each target a client of its own, so a program with many targets has many streams to
-//! one server. They share connections. A stream whose watchers are busy is not read, and holds a part of the
-//! connection's window. So a connection carries no more streams than its window has room for, and a paused
-//! stream never stops another.
+//! gRFC A71 gives each target a client of its own, so a program with many targets has many streams to one server. Those
+//! streams share connections. A stream whose watchers are busy is not read, and holds a part of the connection's
+//! window. So a connection carries no more streams than its window has room for. Then a paused stream never blocks
+//! another one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};

@@ -1,6 +1,6 @@
 //! Typed watches, with the events of gRFC A88.
 //!
-//! They are for readers of one resource or one type, which need no batches.
+//! Watches are for readers of one resource or one type, which need no batches.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;

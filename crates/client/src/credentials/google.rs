@@ -1,6 +1,7 @@
 //! Tokens of Google's application default credentials (gRFC A27's `google_default`).
 //!
-//! They are behind a feature, because few programs need them and the library is large.
+//! Google's credentials are behind a feature, because few programs need them and the library is
+//! large.
 
 use google_cloud_auth::credentials::{AccessTokenCredentials, Builder};
 use tokio::sync::OnceCell;

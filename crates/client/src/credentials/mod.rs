@@ -32,7 +32,7 @@ use crate::transports::{CONNECTION_WINDOW, STREAM_WINDOW};
 /// The limit of an attempt to connect: name resolution, TCP, TLS and the HTTP/2 preface together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The time between two PINGs. It is long, because gRPC servers answer more frequent PINGs with GOAWAY.
+/// The time between two PINGs. The interval is long, because gRPC servers answer more frequent PINGs with GOAWAY.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -40,10 +40,10 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const SILENCE: Duration =
     Duration::from_secs(KEEPALIVE_INTERVAL.as_secs() + KEEPALIVE_TIMEOUT.as_secs());
 
-/// The credentials of a channel for its backends: TLS, or none. They are used for xDS servers whose bootstrap
-/// entry has no `channel_creds` (gRFC A27 as it was first written).
+/// The credentials of a channel for its backends: TLS, or none. Backend credentials are used for xDS servers whose
+/// bootstrap entry has no `channel_creds` (gRFC A27 as it was first written).
 ///
-/// It equals its clones only, because TLS settings cannot be compared.
+/// A value equals its clones only, because TLS settings cannot be compared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackendCredentials(Option<Arc<ClientConfig>>);
 
@@ -52,8 +52,8 @@ impl BackendCredentials {
         Self(Some(crowfly_tls::for_h2(config)))
     }
 
-    /// These credentials if `server` needs them, and none if not. Clients whose servers do not need them can
-    /// then be shared.
+    /// Returns a copy of the credentials if `server` needs them, and none if not. Clients whose servers do not need
+    /// them can then be shared.
     pub(crate) fn of(&self, server: &ServerConfig) -> Self {
         if server.channel_credentials.is_empty() {
             self.clone()
@@ -81,7 +81,7 @@ impl Hash for BackendCredentials {
     }
 }
 
-/// Connects to one server as its bootstrap entry says. Clones share what was read from disk.
+/// Connects to one server as its bootstrap entry says. Clones share the content that was read from disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     endpoint: Endpoint,
@@ -151,7 +151,7 @@ impl TokenSource {
     }
 }
 
-/// A header value `Bearer <token>`. It must not be logged.
+/// A header value `Bearer <token>`. The value must not be logged, because the token is a secret.
 type Token = MetadataValue<Ascii>;
 
 /// Credentials that cannot be used.
@@ -257,8 +257,8 @@ fn certificate_files(files: TlsFiles) -> CertificateFiles {
     }
 }
 
-/// gRFC A27, as it was first written: a server without `channel_creds` is given the credentials for backends,
-/// without tokens, because those are meant for others. Newer texts require the field.
+/// gRFC A27, as it was first written: a server without `channel_creds` is given the credentials for backends. Tokens
+/// are left out, because they are meant for other servers. Newer texts require the field.
 fn as_backends(
     server: &ServerConfig,
     backend: &BackendCredentials,

@@ -1,8 +1,8 @@
 //! Load reports (LRS, gRFC A27): one stream per server that asks for them, shared by all users of a client.
 //!
-//! The rules are those of [`LoadReporter`]. Here is the task that drives one of them. It is apart from the task of
-//! ADS, so that neither ever waits for the other. It lives for as long as the client or a user of it, and then
-//! until the last report is sent.
+//! The rules are those of [`LoadReporter`]. This module has the task that drives one reporter. The task is not the one
+//! of ADS, so that neither ever waits for the other. The task runs until the client and all of its users are gone, and
+//! then until the last report is sent.
 
 mod status;
 mod stream;
@@ -31,21 +31,22 @@ pub trait SharedLoadSource: Debug + Send + Sync + 'static {
     /// Returns whether the load of a cluster is counted now.
     fn is_in_use(&self) -> bool;
 
-    /// Takes the load since the last time. A cluster is in it once more after its last use.
+    /// Takes the load since the last call. A cluster is in the result once more after its last use.
     fn take(&self) -> Vec<ClusterLoad>;
 
-    /// As [`LoadSource::sending`]: all that was taken so far is about to be sent.
+    /// Tells the source, as [`LoadSource::sending`] does, that all counts taken so far are about to be sent.
     ///
     /// # Errors
-    /// It cannot be stored: the report is not sent, and its counts are in the next one.
+    /// An error means that the source could not store that the counts are sent. The report is then not sent, and its
+    /// counts are in the next one.
     fn sending(&self) -> Result<(), Arc<str>> {
         Ok(())
     }
 
-    /// As [`LoadSource::sent`]: the connection has taken the report.
+    /// Tells the source, as [`LoadSource::sent`] does, that the connection has taken the report.
     fn sent(&self) {}
 
-    /// As [`LoadSource::unsent`]: no connection has taken the report, and none will.
+    /// Tells the source, as [`LoadSource::unsent`] does, that no connection has taken the report, and none will.
     fn unsent(&self) {}
 }
 
@@ -54,7 +55,7 @@ pub trait SharedLoadSource: Debug + Send + Sync + 'static {
 pub struct LoadWake(Arc<Notify>);
 
 impl LoadWake {
-    /// Has the client look at its sources. It never blocks.
+    /// Has the client look at its sources. The call never blocks.
     pub fn wake(&self) {
         self.0.notify_one();
     }
@@ -116,7 +117,7 @@ impl Reporters {
         let source = make(LoadWake(Arc::clone(&handle.wake)));
         let (id, commands) = (fastrand::u64(..), handle.commands.clone());
         let shared: Arc<dyn SharedLoadSource> = Arc::<S>::clone(&source);
-        // It fails only if the runtime of the task has ended.
+        // Sending fails only if the runtime of the task has ended.
         let _ = commands.unbounded_send(Command::Add(id, shared));
         Ok((source, LoadRegistration { id, commands }))
     }
@@ -288,7 +289,7 @@ struct Sources(Vec<Registered>);
 struct Registered {
     id: u64,
     source: Arc<dyn SharedLoadSource>,
-    /// False once its user is gone. It stays until its last calls have ended.
+    /// False once its user is gone. The source stays registered until its last calls have ended.
     has_user: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The state of load reports, for people.
+//! The state of load reports, which `crowfly inspect --tree` shows to operators.
 
 use std::sync::Arc;
 
@@ -26,11 +26,12 @@ pub struct LoadReportStatus {
 pub enum LoadReportState {
     /// No cluster wants reports.
     Idle,
-    /// The stream is being opened, or ended, or the server has not said yet what it wants.
+    /// The stream is being opened or has ended, or the server has not said yet which clusters it
+    /// wants.
     Opening,
     /// The server gets reports.
     Reporting(AskedReports),
-    /// There is no stream for this reason; the next one waits for its time.
+    /// The last stream failed for this reason, and the next one is opened after a backoff.
     Waiting(Arc<str>),
 }
 

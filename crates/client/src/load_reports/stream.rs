@@ -1,4 +1,5 @@
-//! One LRS stream over tonic, as events.
+//! One LRS stream over tonic, as events. The task of a server must not block on its stream, because it serves all
+//! sources of that server.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::transports::Lease;
 
 const PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 
-/// The largest response. It holds the names of clusters and nothing else.
+/// The largest response. A response holds only the names of clusters.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
 /// An event on a stream, for the task that owns it.
@@ -49,11 +50,11 @@ pub(super) struct LrsStream {
     _alive: oneshot::Sender<Never>,
 }
 
-/// No message at all: the channel is there for its end.
+/// A type without values, because the channel carries no message: the receiver only notices that the sender is dropped.
 #[derive(Debug)]
 enum Never {}
 
-/// The requests that are queued. They end when the stream is dropped, because the connection holds them for longer.
+/// The requests that are queued. The queue ends when the stream is dropped, because the connection holds it for longer.
 fn while_alive<M>(
     queued: mpsc::UnboundedReceiver<M>,
     dropped: oneshot::Receiver<Never>,
@@ -65,7 +66,7 @@ where
 }
 
 impl LrsStream {
-    /// Opens a stream in the background. Its first event is `Opened` or `Closed`; after each response it reads
+    /// Opens a stream in the background. The first event is `Opened` or `Closed`. After each response the stream reads
     /// no further until it is resumed.
     pub(super) fn open(server: &Server, id: u64, events: Events) -> Self {
         let (requests, queued) = mpsc::unbounded();
@@ -91,7 +92,7 @@ impl LrsStream {
         }
     }
 
-    /// Queues a request. It is lost if the stream has ended, and `Closed` tells the task that.
+    /// Queues a request. The request is lost if the stream has ended. The event `Closed` tells the task so.
     pub(super) fn send(&self, request: Box<LoadStatsRequest>) {
         if let Some(requests) = &self.requests {
             let _ = requests.unbounded_send(request);

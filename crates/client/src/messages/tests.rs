@@ -40,7 +40,8 @@ async fn body_within_the_limit_passes_whole() {
     }
 }
 
-/// A stream lives long, and is idle most of the time.
+/// A stream stays open for long and is idle most of the time, so a buffer of its own would be
+/// wasted memory.
 #[tokio::test]
 async fn no_buffer_is_kept_between_messages() {
     let mut messages = body([&*message(b"yes")].into_iter());
@@ -69,7 +70,8 @@ fn end_says_how_it_went() {
     assert_eq!(ended(None), Code::Unknown);
 }
 
-/// A proxy, or a server without gRPC, may answer with an HTTP error. Its body is not read as messages.
+/// A proxy, or a server without gRPC, may answer with an HTTP error. The body of such an answer is
+/// not read as messages.
 #[test]
 fn an_http_error_is_told_by_its_status() {
     let told = |status: u16| {

@@ -7,7 +7,7 @@
 //! | [`MetricsRecorder::updates`] | `grpc.xds_client.resource_updates_valid`, `..._invalid` |
 //! | [`MetricsRecorder::resources`] | `grpc.xds_client.resources` |
 //!
-//! gRFC A78 has none for load reports. Ours are `crowfly.xds_client.load_reports`, `..._in_doubt` and
+//! gRFC A78 has no metrics for load reports. Ours are `crowfly.xds_client.load_reports`, `..._in_doubt` and
 //! `crowfly.xds_client.load_calls_in_doubt`.
 //!
 //! With the feature `opentelemetry`, `OpenTelemetry` is a recorder that reports them there.
@@ -27,34 +27,35 @@ pub use otel::OpenTelemetry;
 ///
 /// The methods are called from the client's task and must not block.
 pub trait MetricsRecorder: Debug + Send + Sync + 'static {
-    /// `connected` is true while a stream to the server works: it has answered, or was opened just now.
+    /// `connected` is true while a stream to the server works: the server has answered, or the stream was opened just
+    /// now.
     fn connected(&self, labels: ServerLabels<'_>, connected: bool) {
         let _ = (labels, connected);
     }
 
-    /// The server could not be reached, or ended the stream before it said anything; called once
-    /// until it answers again.
+    /// The server could not be reached, or ended the stream before its first response. The method is called once until
+    /// the server answers again.
     fn server_failure(&self, labels: ServerLabels<'_>) {
         let _ = labels;
     }
 
-    /// A response held that many valid and invalid resources of a type.
+    /// A response held this many valid and invalid resources of a type.
     fn updates(&self, labels: ServerLabels<'_>, resource_type: &str, valid: u64, invalid: u64) {
         let _ = (labels, resource_type, valid, invalid);
     }
 
-    /// A connection has taken so many more load reports (gRFC A27).
+    /// A connection has taken this many more load reports (gRFC A27).
     fn load_reports(&self, labels: ServerLabels<'_>, reports: u64) {
         let _ = (labels, reports);
     }
 
-    /// So many more load reports may not have arrived, because their stream broke. The attempts in them are
-    /// not reported again.
+    /// This many more load reports may not have arrived, because their stream broke. The attempts in them are not
+    /// reported again.
     fn load_reports_in_doubt(&self, labels: ServerLabels<'_>, reports: u64, calls: u64) {
         let _ = (labels, reports, calls);
     }
 
-    /// There are that many resources of a type in that state; called again when it changes.
+    /// The cache has this many resources of a type in this state. The method is called again when the number changes.
     fn resources(&self, labels: ResourceLabels<'_>, count: u64) {
         let _ = (labels, count);
     }

@@ -1,6 +1,7 @@
 //! The metrics of gRFC A78 as OpenTelemetry instruments.
 //!
-//! They are behind a feature, because programs that measure otherwise should not link it.
+//! OpenTelemetry is behind a feature, because programs that report metrics in another way should
+//! not link it.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Meter};

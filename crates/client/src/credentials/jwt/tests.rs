@@ -49,7 +49,8 @@ impl Fixture {
     }
 }
 
-/// gRFC A97: read on demand, kept until a minute before it expires, 30 s before its `exp`.
+/// gRFC A97: a token is read on demand, and kept until a minute before it expires. It expires 30 s
+/// before its `exp`.
 #[tokio::test]
 async fn a_token_is_kept_until_shortly_before_it_expires() {
     let (first, second) = (expiring(EXP, "first"), expiring(EXP + 3600, "second"));
@@ -88,7 +89,7 @@ async fn an_old_token_outlives_a_broken_file() {
     assert_eq!(status.code(), Code::Unavailable);
     let expected = format!("jwt_token_file {}: No such file", fixture.path.display());
     assert!(status.message().starts_with(&expected), "{status:?}");
-    // And when the file is good again, so is the token.
+    // When the file is good again, its token is sent again.
     fixture.write(&first);
     fixture.sent(before_exp(30)).await;
 }
