@@ -1,7 +1,7 @@
 //! A hash map that begins as a list.
 //!
-//! It exists because a process may have a thousand channels, each with a cluster or two and four resources. A
-//! `HashMap` has room for three entries when it has one, and for seven when it has four.
+//! The map saves memory, because a process may have a thousand channels, each with one or two clusters and four
+//! resources. A `HashMap` has room for three entries when it has one, and for seven when it has four.
 
 use std::{borrow::Borrow, collections::HashMap, hash::Hash};
 
@@ -175,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// A list and a table hold what a map of another kind holds.
+        /// The map holds the same entries as a `HashMap` after the same operations, as a list and as a table.
         #[test]
         fn it_is_a_map(acts in prop::collection::vec(act(), 0..200)) {
             let (mut map, mut model) = (FewOrMany::default(), BTreeMap::new());

@@ -1,8 +1,8 @@
 //! Names and counts that configuration and balancing have in common.
 //!
-//! The model reads localities out of protos, and the balancer keeps state by them, but neither crate
-//! knows the other. So the names that both speak of live here, below both. A name is compared all the
-//! time and copied often: a clone counts a reference and allocates nothing. A map for a few of them is here, too.
+//! The model reads localities out of protos, and the balancer keeps state by them, but neither crate knows the other.
+//! So the names that both use are in this crate, which both depend on. Names are compared and copied often, so a clone
+//! only counts a reference and allocates nothing. The map for a few entries, [`FewOrMany`], is in this crate, too.
 
 #![forbid(unsafe_code)]
 // No clock, no sleep, no randomness of the process, no runtime: clippy.toml says why.
@@ -74,7 +74,7 @@ impl fmt::Display for ClusterName {
     }
 }
 
-/// Where endpoints are: region, zone and sub-zone, each possibly empty; cheap to clone.
+/// The place of endpoints: region, zone and sub-zone. Each part may be empty. A clone is cheap.
 ///
 /// Prints as `us/a/1`, without the empty parts at the end.
 ///
@@ -113,7 +113,8 @@ impl LocalityId {
     }
 }
 
-/// No locality: all three parts are empty. It allocates nothing, because every tree has such places.
+/// No locality: all three parts are empty. The value allocates nothing, because every tree has places without a
+/// locality.
 impl Default for LocalityId {
     fn default() -> Self {
         static NOWHERE: LazyLock<LocalityId> = LazyLock::new(|| LocalityId::new("", "", ""));

@@ -1,7 +1,7 @@
 //! The load of clusters, as it is counted and as it is reported.
 //!
-//! The balancer counts calls, and the xDS client reports them; neither crate knows the other. So the counts
-//! that go from one to the other are here.
+//! The balancer counts calls, and the xDS client reports them; neither crate knows the other. So the counts that pass
+//! between them are in this module.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,14 +20,15 @@ pub struct ClusterLoad {
     pub uncategorized_drops: u64,
     /// The calls by locality, ordered by locality.
     pub localities: Vec<LocalityLoad>,
-    /// True if the cluster is left out while it has no load: then its counts may be as old as the last time.
+    /// True if the source leaves the cluster out while it has no load. When such a cluster comes back, its counts may
+    /// be as old as the last time.
     pub is_sparse: bool,
 }
 
 /// The calls to the endpoints of one locality.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct LocalityLoad {
-    /// The locality. It is empty for a cluster by DNS.
+    /// The locality. The locality is empty for a cluster whose endpoints come from DNS.
     pub locality: LocalityId,
     /// The attempts that began since the last time.
     pub issued: u64,
@@ -120,7 +121,7 @@ impl MetricTotals {
 mod tests {
     use super::*;
 
-    /// Many connections with names of their own do not fill the memory; what is left out is counted.
+    /// Connections that report many metric names do not fill the memory. The values that are left out are counted.
     #[test]
     fn names_over_the_limit_are_left_out_and_counted() {
         let of_connection = |n: usize| {
