@@ -3,7 +3,7 @@
 //! A rotation of certificates replaces files, and must need no restart and break no connection. So files are
 //! read again at an interval and for each new connection. Open connections keep the old certificates.
 //!
-//! A rotation is not atomic, so files may be broken or not belong together for a while. That is logged, and
+//! A rotation is not atomic, so files may be broken or not belong together for a while. Broken files are logged, and
 //! the last files that were valid stay in use.
 
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ pub enum RootSource {
 }
 
 impl CertificateFiles {
-    /// These roots, no certificate to present, and gRFC A65's interval of ten minutes.
+    /// Trusts `roots`, presents no certificate, and reads again at gRFC A65's interval of ten minutes.
     pub fn new(roots: RootSource) -> Self {
         Self {
             roots,
@@ -128,11 +128,11 @@ impl FileSource {
         Self { state, refresher }
     }
 
-    /// The material for a new connection. It is the same object while the files do not change. It is an error
-    /// only if the files were never valid.
+    /// The material for a new connection. The result is the same object while the files do not change. An error means
+    /// that the files were never valid.
     ///
-    /// It reads the files, because connections are few, and a CA that was replaced should be in use
-    /// before the interval ends.
+    /// Each call reads the files, because connections are few. A CA that was replaced should be in use before the
+    /// interval ends.
     pub async fn current(&self) -> Result<Arc<Material>, TlsError> {
         self.state.read().await
     }
@@ -146,8 +146,8 @@ impl Drop for FileSource {
     }
 }
 
-/// Reads the files at the interval for two reasons. The last valid material is recent if the files are broken
-/// when a connection is made. And broken files are in the log before they are needed.
+/// Reads the files at the interval for two reasons. First, the last valid material is recent if the files are broken
+/// when a connection is made. Second, broken files are logged before a connection needs them.
 async fn refresh(state: Arc<State>, interval: Duration) {
     loop {
         sleep(interval).await;

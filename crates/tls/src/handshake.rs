@@ -1,6 +1,6 @@
 //! The client's handshake.
 //!
-//! Its errors have a reason and a hint, because the most common mistake is TLS on one side alone.
+//! Errors of the handshake have a reason and a hint, because the most common mistake is TLS on one side alone.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -42,8 +42,8 @@ pub(crate) fn offer_h2(config: &mut ClientConfig) {
     config.alpn_protocols = vec![ALPN_H2.to_vec()];
 }
 
-/// Makes a TLS connection over `socket`. The server must prove `name`, or a name that the verifier in the
-/// settings asks for instead. It must choose HTTP/2.
+/// Makes a TLS connection over `socket`. The server must prove `name`, or a name that the verifier in the settings asks
+/// for instead. The server must choose HTTP/2 by ALPN.
 ///
 /// The crate's page has an example.
 pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(

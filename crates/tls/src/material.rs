@@ -85,7 +85,7 @@ impl Material {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ServerCheck {
-    /// This DNS name, which need not be the name that the connection was made for (gRFC A101).
+    /// A DNS name, which need not be the name that the connection was made for (gRFC A101).
     DnsName(Arc<str>),
     /// The host name or IP address that the connection was made for.
     HostName,
@@ -97,13 +97,13 @@ pub enum ServerCheck {
 
 /// A certificate chain with its private key.
 ///
-/// Its equality is the chain's, because a key that fits the same certificate is the same key.
+/// Two identities are equal if their chains are, because a key that fits the same certificate is the same key.
 #[derive(Clone, Debug)]
 pub struct Identity(Arc<CertifiedKey>);
 
 impl Identity {
-    /// Reads a chain and its key from PEM. It is an error if the key does not belong to the certificate,
-    /// because a rotation of two files is half done then.
+    /// Reads a chain and its key from PEM. A key that does not belong to the certificate is an error, because then a
+    /// rotation of two files is half done.
     ///
     /// `what` names the certificate in errors.
     ///

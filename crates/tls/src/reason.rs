@@ -1,7 +1,7 @@
-//! The reason of a failed handshake, in words for the person who has to mend it.
+//! The reason of a failed handshake, in words for the operator who has to fix it.
 //!
-//! The texts of rustls name its own types. In TLS 1.3 a server judges the client's certificate after the
-//! client's handshake has ended, so such a reason may also come with the first read.
+//! The texts of rustls name its own types. In TLS 1.3 a server verifies the client's certificate after the client's
+//! handshake has ended. So such a reason may also come with the first read.
 
 use std::error::Error as StdError;
 use std::io::{self, ErrorKind};

@@ -26,8 +26,8 @@ pub struct Roots(Arc<RootCertStore>);
 impl Roots {
     /// The system's roots.
     ///
-    /// They are some hundred certificates, and there may be a client per target (gRFC A71). So they are read
-    /// once for all clients that use them at the same time.
+    /// The system has a hundred certificates or more, and there may be a client per target (gRFC A71). So the roots are
+    /// read once for all clients that use them at the same time.
     pub fn system() -> Result<Self, TlsError> {
         static SHARED: Mutex<Weak<RootCertStore>> = Mutex::new(Weak::new());
 
@@ -77,7 +77,8 @@ impl Eq for Roots {}
 fn read_system() -> Result<RootCertStore, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Some systems have certificates that rustls refuses. They are left out; the others are enough.
+    // Some systems have certificates that rustls refuses. Those certificates are left out, because the others are
+    // enough.
     roots.add_parsable_certificates(found.certs);
     if !roots.is_empty() {
         return Ok(roots);

@@ -1,7 +1,8 @@
 //! The TLS of a server: its certificate, and the CA of its clients, from files that may change.
 //!
-//! Files are read again at an interval, and not for each connection as a client does, because a
-//! server may get a thousand connections in a second. Open connections keep what they have.
+//! A server reads its files at an interval, because it may get a thousand connections in a second.
+//! A client reads its files for each connection. Open connections keep the settings they began
+//! with.
 
 use std::io;
 use std::path::PathBuf;
@@ -45,7 +46,8 @@ pub struct ServerFiles {
 }
 
 impl ServerFiles {
-    /// These files, read again every ten seconds. Clients need no certificate.
+    /// Settings with these files, which are read again every ten seconds. Clients need no
+    /// certificate.
     pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self {
             certificate: certificate.into(),
@@ -242,8 +244,8 @@ impl State {
 
 /// Makes a TLS connection with a client that connected over `socket`.
 ///
-/// A client that names protocols by ALPN must name HTTP/2. One that names none is taken to speak it,
-/// because Envoys name none unless told to.
+/// A client that names protocols by ALPN must name HTTP/2. A client that names none is taken to
+/// speak HTTP/2, because Envoys name none unless told to.
 ///
 /// # Errors
 /// If the handshake fails; the text is for the operator of the server.

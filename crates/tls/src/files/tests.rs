@@ -73,8 +73,8 @@ async fn what_was_read_before_outlives_broken_files() {
 async fn broken_files_and_new_ones_are_told_to_the_log() {
     let log = Log::default();
     let writer = log.clone();
-    // With one subscriber alone, `tracing` lets the thread that logs a line first decide whether the line is ever
-    // logged, and that may be the thread of another test.
+    // With one subscriber alone, the first thread that logs a line decides for `tracing` whether the line is ever
+    // logged. That thread may be of another test.
     let _second = tracing::Dispatch::new(fmt().finish());
     let subscriber = fmt()
         .with_writer(move || writer.clone())
@@ -153,7 +153,7 @@ async fn files_are_read_at_the_interval() {
     let source = FileSource::start(fixture.files.clone().refresh_interval(interval));
     let before = source.current().await.unwrap();
     fixture.write_all();
-    // The clock is simulated, and stands still while files are read.
+    // The clock is simulated, and does not advance while files are read.
     sleep(interval + Duration::from_secs(1)).await;
     fixture.write("ca.pem", "broken");
     let after = source.current().await.unwrap();

@@ -1,7 +1,7 @@
 //! Matchers for subject alternative names (gRFC A29).
 //!
-//! xDS's patterns of texts are not here, because headers and paths have the same ones. This module adds the
-//! one rule that names in certificates have of their own: the wildcards of DNS names.
+//! The text patterns of xDS are not here, because headers and paths use the same patterns. The module adds the one rule
+//! that only names in certificates have: the wildcards of DNS names.
 
 use std::fmt;
 
@@ -26,8 +26,8 @@ pub(super) fn accepts(matcher: &dyn SanMatcher, name: &Name) -> bool {
     }
 }
 
-/// True if a DNS name in a certificate stands for `expected`. A wildcard is the whole first label, stands
-/// for one label, and never for a whole name (RFC 6125, section 6.4.3).
+/// True if a DNS name in a certificate matches `expected`. A wildcard must be the whole first label. It matches one
+/// label, and never a whole name (RFC 6125, section 6.4.3).
 pub(super) fn is_dns_match(expected: &str, presented: &str) -> bool {
     let expected = expected.strip_suffix('.').unwrap_or(expected);
     let presented = presented.strip_suffix('.').unwrap_or(presented);

@@ -1,8 +1,8 @@
 //! The subject alternative names in a certificate.
 //!
-//! rustls verifies host names, but shows neither e-mail nor IP addresses of a certificate. This reads the
-//! one extension that they are in (RFC 5280, section 4.2.1.6), of a certificate whose chain rustls has
-//! verified before.
+//! rustls verifies host names, but shows neither e-mail nor IP addresses of a certificate. So this module reads the
+//! extension that has them (RFC 5280, section 4.2.1.6). It only reads certificates whose chain rustls has verified
+//! before.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -22,8 +22,8 @@ impl Name {
     }
 }
 
-/// The subject alternative names of a certificate in DER that gRFC A29 compares, as text; `None` if the
-/// certificate is malformed. It is for tests and tools, because it verifies nothing.
+/// The subject alternative names of a certificate in DER that gRFC A29 compares, as text. `None` if the certificate is
+/// malformed. The function is for tests and tools, because it verifies nothing.
 ///
 /// ```
 /// assert_eq!(crowfly_tls::sans_of(b"no certificate"), None);
@@ -146,7 +146,7 @@ impl<'a> Der<'a> {
     }
 }
 
-/// A length and what follows it. DER has no indefinite length, which would be 0x80.
+/// Reads a length, and returns it with the bytes after it. DER has no indefinite length, which would be 0x80.
 fn length(der: &[u8]) -> Result<(usize, &[u8]), Malformed> {
     match der {
         [length @ 0..=0x7f, rest @ ..] => Ok((usize::from(*length), rest)),
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(name(IP_ADDRESS, &[1, 2, 3]), Err(Malformed));
     }
 
-    /// No certificate, however it is cut or bent, ends in a panic, and a cut one has no names.
+    /// A certificate that is cut off or altered causes no panic, and one that is cut off has no names.
     #[test]
     fn a_damaged_certificate_is_no_reason_to_panic() {
         let whole = certificate(vec![

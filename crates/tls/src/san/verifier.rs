@@ -1,6 +1,6 @@
 //! The verifier of certificates that rustls calls.
 //!
-//! It replaces rustls's own, because that can check host names only.
+//! The verifier replaces rustls's own, which can check host names only.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ use crate::provider;
 
 /// Verifies a server's chain as rustls does, and then its names by matchers.
 ///
-/// It ignores the name that the connection was made for, because gRFC A29 and A101 expect others.
+/// The verifier ignores the name that the connection was made for, because gRFC A29 and A101 expect
+/// others.
 #[derive(Debug)]
 pub(crate) struct SanVerifier {
     roots: Arc<RootCertStore>,
@@ -37,9 +38,10 @@ pub(crate) struct SanVerifier {
 /// The names that a server may have.
 #[derive(Debug)]
 pub(crate) enum Expected {
-    /// A name that one of the matchers accepts. Without matchers, any name or none.
+    /// A name that one of the matchers accepts. Without matchers, the certificate may have any
+    /// names or none.
     AnyOf(Arc<[Box<dyn SanMatcher>]>),
-    /// This DNS name (gRFC A101).
+    /// A certificate for this DNS name (gRFC A101).
     DnsName(Arc<str>),
 }
 
