@@ -1,4 +1,4 @@
-//! The state of load reports, which `crowfly inspect --tree` shows to operators.
+//! The state of load reports, which a program can show to its operators.
 
 use std::sync::Arc;
 
