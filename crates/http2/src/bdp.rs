@@ -1,12 +1,11 @@
-//! Estimates how much is under way on a path: its bandwidth times its delay.
+//! Estimates how many bytes are under way on a path: its bandwidth times its delay.
 //!
-//! As in gRPC, a PING goes out when DATA comes. The bytes that come before its answer are those that the
-//! path carries in one round trip. If they are near the estimate, windows may hold the server back, and
-//! the estimate is doubled. It stays if the path carried no more than before, because then bytes only
-//! queue.
+//! A PING goes out when DATA comes, as in gRPC. The bytes that come before its answer are those that the path carries
+//! in one round trip. If they are near the estimate, windows may hold the server back, and the estimate is doubled. The
+//! estimate stays if the path carried no more than before, because then bytes only queue.
 //!
-//! Servers count PINGs that come without need, and reset the count when they have sent DATA since the
-//! last. So each PING has DATA before it, and a path that does not change is measured ever less.
+//! Servers count PINGs that come without need, and reset the count when they have sent DATA since the last. So each
+//! PING has DATA before it, and a path that does not change is measured less and less often.
 
 use std::time::{Duration, Instant};
 
@@ -34,10 +33,10 @@ pub(crate) struct Bdp {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The bytes that came since the last measurement, and the moment before which the next does not
-    /// begin.
+    /// No PING is under way. Holds the bytes that came since the last measurement, and the earliest time of the next
+    /// one.
     Resting(u64, Option<Instant>),
-    /// The bytes that came since the PING, and the moment at which it was sent.
+    /// A PING is under way. Holds the bytes that came since, and the time when the PING was sent.
     Measuring(u64, Instant),
 }
 
@@ -52,7 +51,7 @@ impl Bdp {
         }
     }
 
-    /// Takes in that DATA came. True if a PING is to be sent.
+    /// Records that DATA came. True if a PING is to be sent.
     ///
     /// Few bytes cause no PING, because windows do not hold back a server that sends so little.
     pub(crate) fn receive(&mut self, len: usize, now: Instant) -> bool {
@@ -72,7 +71,7 @@ impl Bdp {
         false
     }
 
-    /// Takes in the answer to a PING.
+    /// Handles the answer to a PING.
     pub(crate) fn answered(&mut self, now: Instant) {
         let State::Measuring(bytes, sent) = self.state else {
             return;
@@ -98,7 +97,7 @@ mod tests {
 
     const MIB: u32 = 1 << 20;
 
-    /// Plays a server that sends all that windows and path allow, for some round trips, and counts PINGs.
+    /// Simulates a server that sends all that windows and path allow, for some round trips, and counts PINGs.
     fn run(bdp: &mut Bdp, path: usize, round_trip: Duration, rounds: u32) -> usize {
         let start = Instant::now();
         let mut pings = 0;
@@ -139,7 +138,7 @@ mod tests {
         assert!((5..=20).contains(&pings), "{pings} in a minute");
     }
 
-    /// A reader that is slow makes bytes wait, not the path longer.
+    /// Bytes that wait for a slow reader do not make the path larger.
     #[test]
     fn more_that_comes_no_faster_is_no_larger_path() {
         let mut bdp = Bdp::new(MIB, 16 * MIB);

@@ -1,7 +1,7 @@
 //! The handles that calls hold.
 //!
-//! A handle takes the lock of the connection and acts in the task of its call. So a unary call needs no
-//! queue and no message to another task.
+//! A handle takes the lock of the connection and acts in the task of its call. So a unary call needs no queue and no
+//! message to another task.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,9 +26,9 @@ impl LockedCore {
 
     /// Takes the lock.
     ///
-    /// Tasks are woken and values are dropped while it is held. Neither takes the lock again. Wakers of
-    /// tokio, and those that wrap them (`join!`, `FuturesUnordered`), only note that a task is to run. No
-    /// task ends with the last of its wakers.
+    /// Tasks are woken and values are dropped while the lock is held. Neither takes the lock again. Wakers of tokio,
+    /// and those that wrap them (`join!`, `FuturesUnordered`), only note that a task is to run. No task ends with the
+    /// last of its wakers.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -48,8 +48,8 @@ impl Client {
     /// Opens a stream for a request. The head of a request without a body (`is_ended`) is sent at once.
     /// Any other head is sent together with the first DATA, or by [`SendStream::flush`].
     ///
-    /// The URI must have a scheme and an authority. The caller has to keep to the number of streams that
-    /// the server allows, which it says in [`ConnectionEvent::Settings`](crate::ConnectionEvent::Settings).
+    /// The URI must have a scheme and an authority. The caller must not open more streams than the server allows. The
+    /// number is in [`ConnectionEvent::Settings`](crate::ConnectionEvent::Settings).
     pub fn open(
         &self,
         request: &Request<()>,
@@ -199,7 +199,7 @@ impl ReceiveStream {
         core.poll_data(self.handle.id, cx)
     }
 
-    /// The trailers of the response, if it has some. They come after the last DATA.
+    /// The trailers of the response, if it has some. The trailers come after the last DATA.
     pub fn poll_trailers(
         &mut self,
         cx: &mut Context<'_>,

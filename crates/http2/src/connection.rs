@@ -1,7 +1,7 @@
 //! The task of a connection: it moves bytes between the protocol and the socket.
 //!
-//! It is the only part that does I/O, and it alone knows how many bytes the socket took. From that number
-//! follows which streams were never sent (gRFC A6).
+//! The task is the only part that does I/O, so it alone knows how many bytes the socket took. From that number follows
+//! which streams were never sent (gRFC A6).
 
 use std::fmt;
 use std::future::Future;
@@ -27,8 +27,8 @@ const SLICES: usize = 32;
 
 /// The future that drives a connection to its end. Dropping it ends the connection at once.
 ///
-/// It ends without an error when the server closes while no stream is open, or when the last [`Client`] and
-/// the last stream are gone.
+/// The future ends without an error when the server closes the connection while no stream is open. It also does when
+/// the last [`Client`] and the last stream are gone.
 pub struct ConnectionTask<IO, F> {
     io: IO,
     core: LockedCore,
@@ -45,8 +45,8 @@ where
     IO: AsyncRead + AsyncWrite + Unpin,
     F: FnMut(ConnectionEvent) + Unpin,
 {
-    /// A connection over a socket that is connected. `observe` hears the events of the connection as a
-    /// whole. It must not act on the connection, because the lock is held.
+    /// A connection over a socket that is connected. `observe` gets the events of the connection as a whole. The
+    /// function must not act on the connection, because the lock is held.
     pub fn new(io: IO, config: Config, observe: F) -> (Client, Self) {
         let is_vectored = io.is_write_vectored();
         let core = LockedCore::new(Core::new(config, Output::new(is_vectored)));
@@ -74,8 +74,8 @@ where
 
     /// Declares that a failed write of this socket has taken no byte, as is so of TCP.
     ///
-    /// Without this, all bytes of a failed write count as sent, because a layer such as TLS may have
-    /// passed on a part. So a call that the server executed never counts as never sent.
+    /// Without this, all bytes of a failed write count as sent, because a layer such as TLS may have passed on a part.
+    /// So a call that the server executed never counts as a call that was not sent.
     #[must_use]
     pub fn with_exact_writes(mut self) -> Self {
         self.has_exact_writes = true;
@@ -119,7 +119,7 @@ where
             };
             let read = read?;
             if read == 0 {
-                // The server closed its side. That is in order if no stream waits for it.
+                // The server closed its side. The close is no error if no stream waits for the server.
                 let is_quiet = self.core.lock().is_quiet();
                 return Poll::Ready(is_quiet.then_some(()).ok_or_else(|| HungUp.into()));
             }

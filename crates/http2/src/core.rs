@@ -1,8 +1,7 @@
 //! The protocol without I/O: the state of a connection, and the sending half.
 //!
-//! It has no I/O so that every order of frames can be tested. Calls act on it from their own tasks, under
-//! a lock that is held for a few frames at most. The task of the connection moves bytes between it and the
-//! socket.
+//! The core has no I/O, so that every order of frames can be tested. Calls act on it from their own tasks, under a lock
+//! that is held for a few frames at most. The task of the connection moves bytes between it and the socket.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -28,15 +27,14 @@ use crate::{Config, GoAway, Reason, head};
 
 /// Streams wait while this many bytes wait to be written to the socket.
 const OUTPUT_LIMIT: usize = 256 * 1024;
-/// The most bytes that may wait for a server that does not read. Calls that were cancelled leave HEADERS
-/// and RST_STREAM there, and they must not add up without bounds.
+/// The most bytes that may wait for a server that does not read. Calls that were cancelled leave HEADERS and RST_STREAM
+/// in the output, and these must not grow without bound.
 const OVERFLOW: usize = 1024 * 1024;
 /// The bytes that each open stream adds to [`OVERFLOW`].
 const STREAM_OVERFLOW: usize = 32 * 1024;
 /// The largest estimate of the bytes under way on a path, as in gRPC.
 const MAX_BDP: u32 = 16 * 1024 * 1024;
-/// The size of the table for the server's headers. It is the default of HPACK, and our SETTINGS do not
-/// change it.
+/// The size of the table for the server's headers. The size is the default of HPACK, and our SETTINGS do not change it.
 const HEADER_TABLE_SIZE: usize = 4096;
 /// The room for a header block, so that that of a usual request is allocated once.
 const USUAL_BLOCK: usize = 256;
@@ -135,7 +133,7 @@ impl Core {
         }
     }
 
-    /// Opens a stream. Its HEADERS are written with the next [`flush`](Self::flush).
+    /// Opens a stream. The HEADERS of the stream are written with the next [`flush`](Self::flush).
     pub(crate) fn open(&mut self, request: &Request<()>, is_ended: bool) -> Result<u32, OpenError> {
         head::check(request).map_err(OpenError::Invalid)?;
         if self.closed.is_some() || self.go_away.is_some() {
@@ -290,8 +288,8 @@ impl Core {
             return;
         }
         if let Some(bdp) = &self.bdp {
-            // As much as the path carries, but never all the room for unread bytes, because all streams
-            // share it.
+            // The window grows to the bytes that the path carries. It never takes all the room for unread bytes,
+            // because all streams share that room.
             let room = self.receive_window.room();
             window.grow(bdp.estimate.min(room - room / 8));
         }
@@ -307,7 +305,7 @@ impl Core {
         }
     }
 
-    /// Takes in that the receiving handle is gone. A response that nobody waits for is cancelled.
+    /// Records that the receiving handle is gone. The stream is cancelled, because no call waits for its response.
     pub(crate) fn drop_receiver(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -319,7 +317,7 @@ impl Core {
         self.forget_if_dropped(id);
     }
 
-    /// Takes in that the sending handle is gone. A request that nobody can end is cancelled.
+    /// Records that the sending handle is gone. A request that has not ended is cancelled, because no call can end it.
     pub(crate) fn drop_sender(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -459,8 +457,8 @@ fn open_stream<S: std::hash::BuildHasher>(
     }
 }
 
-/// A hash for stream ids. They are odd numbers in order and chosen by us, so a multiplication is enough to
-/// spread them.
+/// A hash for stream ids. Stream ids are odd numbers in order and chosen by us, so a multiplication is enough to spread
+/// them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 

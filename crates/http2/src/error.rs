@@ -1,6 +1,6 @@
 //! The failures of connections and streams.
 //!
-//! They are sorted by the retry that gRFC A6 allows, because the caller decides by them if a call is sent
+//! Failures are sorted by the retry that gRFC A6 allows, because the caller decides by them whether a call is sent
 //! again.
 
 use std::borrow::Cow;
@@ -74,11 +74,11 @@ pub enum OpenError {
 /// A failure that ended a stream.
 #[derive(Clone, Debug, Error)]
 pub enum StreamError {
-    /// This side cancelled the stream.
+    /// The client cancelled the stream.
     #[error("the stream was cancelled")]
     Cancelled,
-    /// The head of the response, or its trailers, are larger than this limit, and have no failed gRPC
-    /// status that could be reported instead.
+    /// The head of the response, or its trailers, are larger than this limit. They have no failed gRPC status that
+    /// could be reported instead.
     #[error("the server sent more headers than the limit of {0} bytes")]
     HeadersTooLarge(u32),
     /// The connection ended after some of the request had been sent: the server may have acted on it.

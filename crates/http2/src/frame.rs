@@ -80,8 +80,7 @@ pub(crate) mod setting {
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) const STREAM_ID_MASK: u32 = 0x7fff_ffff;
-/// The largest payload of a frame, in both directions. It is the default, and our SETTINGS do not change
-/// it.
+/// The largest payload of a frame, in both directions. The size is the default, and our SETTINGS do not change it.
 pub(crate) const MAX_FRAME_SIZE: usize = 16_384;
 pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
 pub(crate) const MAX_WINDOW: i64 = (1 << 31) - 1;
@@ -113,7 +112,7 @@ pub(crate) fn put_reset(out: &mut BytesMut, stream: u32, reason: Reason) {
     out.put_u32(reason.into());
 }
 
-/// Puts GOAWAY. Its last stream id is 0, because a client takes no streams.
+/// Puts GOAWAY. The last stream id is 0, because a client takes no streams.
 pub(crate) fn put_go_away(out: &mut BytesMut, reason: Reason, text: &str) {
     head(kind::GOAWAY, 0, 0, 8 + text.len()).put(out);
     out.put_u32(0);

@@ -1,7 +1,7 @@
 //! Heads of requests and responses, and trailers (RFC 9113, section 8).
 //!
-//! They are checked here in both directions. A malformed response ends its stream alone. A request that
-//! HTTP/2 cannot carry is refused before it is encoded, because all streams share the compression.
+//! Heads are checked here in both directions. A malformed response ends its stream alone. A request that HTTP/2 cannot
+//! carry is refused before it is encoded, because all streams share the compression.
 
 use bytes::BytesMut;
 use http::header::{CONNECTION, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE};

@@ -1,7 +1,7 @@
 //! Bytes read from the socket, and the buffers for them.
 //!
-//! An idle connection must hold next to nothing, and a busy one must not ask the system for memory with
-//! each read. So buffers grow with the reads, are used again, and are given back.
+//! An idle connection must hold next to nothing, and a busy one must not ask the system for memory with each read. So
+//! buffers grow with the reads, are used again, and are freed when the connection is idle.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ const LITTLE: u32 = 100;
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     pub(crate) bytes: BytesMut,
-    /// The size of a read; 0 stands for the first size.
+    /// The size of a read; 0 means the first size.
     size: usize,
     /// The bytes that are missing of the frame that came in part. The next buffer has room for them.
     pub(crate) missing: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// A buffer to read into. It may hold a part of a frame.
+    /// A buffer to read into. The buffer may hold a part of a frame.
     pub(crate) fn buffer(&mut self) -> &mut BytesMut {
         let missing = std::mem::take(&mut self.missing);
         let size = self.size.max(MIN_READ).max(missing);
@@ -71,7 +71,7 @@ impl Input {
         spare
     }
 
-    /// Takes in that `len` bytes were read into a buffer that had `room`.
+    /// Records that `len` bytes were read into a buffer that had `room`.
     pub(crate) fn filled(&mut self, len: usize, room: usize) {
         self.read += len;
         if len == room {
@@ -79,8 +79,8 @@ impl Input {
         }
     }
 
-    /// Takes in that the socket has no bytes now. Buffers are given back if no stream waits for the server
-    /// (`is_quiet`), and large ones if reads were small for a while.
+    /// Records that the socket has no bytes now. Buffers are given back if no stream waits for the server (`is_quiet`),
+    /// and large ones if reads were small for a while.
     pub(crate) fn rest(&mut self, is_quiet: bool) {
         let is_little = std::mem::take(&mut self.read) < MIN_READ;
         self.little = u32::from(is_little) * self.little.saturating_add(1);

@@ -8,16 +8,16 @@
 //!
 //! # Why not the `h2` crate
 //!
-//! A channel has many connections that are idle most of the time, and it must know exactly how a call
-//! ended. So a connection of this crate
+//! A channel has many connections that are idle most of the time, and it must know exactly how a call ended. So a
+//! connection of this crate:
 //!
 //! - holds next to nothing while it is idle, because buffers exist only while they are in use;
-//! - knows for every stream if a byte of it was given to the socket, because only a call without such a
-//!   byte may be repeated without limit (gRFC A6);
+//! - knows for every stream if a byte of it was given to the socket. Only a call without such a byte may be repeated
+//!   without limit (gRFC A6);
 //! - reports SETTINGS and GOAWAY as they come, because a connection is ready from the first until the
 //!   second.
 //!
-//! It has the parts of RFC 9113 and RFC 7541 that gRPC needs: no server side, no push, no priorities, no
+//! The crate has the parts of RFC 9113 and RFC 7541 that gRPC needs: no server side, no push, no priorities, no
 //! CONNECT.
 
 // No clock, no sleep, no randomness of the process, no runtime, but in `connection`: clippy.toml says why.
@@ -56,13 +56,13 @@ pub use reason::Reason;
 /// The limits that a connection sets for the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The bytes that the server may send on a stream before they are read. With adaptive windows it is the
-    /// first size.
+    /// The bytes that the server may send on a stream before they are read. With adaptive windows this is the first
+    /// size.
     pub stream_window: u32,
     /// The bytes that the server may have under way on all streams together; 65,535 at least.
     pub connection_window: u32,
-    /// True if the windows of streams that are read follow the bandwidth and the delay of the path. They
-    /// grow to 16 MiB at most.
+    /// True if the windows of streams that are read follow the bandwidth and the delay of the path. Windows grow to 16
+    /// MiB at most.
     pub is_adaptive: bool,
     /// The bytes that may be under way or unread on all streams together. Below that, the connection's window
     /// is given back as bytes come, so that a stream without a reader does not stop the others.

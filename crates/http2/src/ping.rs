@@ -37,7 +37,7 @@ impl Pings {
         }
     }
 
-    /// Takes in the answer to a PING.
+    /// Handles the answer to a PING.
     pub(crate) fn answered(&mut self, payload: [u8; 8]) {
         if self.state == State::Sent && payload == PAYLOAD {
             self.set(State::Answered);

@@ -1,6 +1,6 @@
 //! The reading of responses by calls.
 //!
-//! It also gives window back to the server, because only here is the number of bytes known that were read.
+//! Reading also gives window back to the server, because only the reader knows how many bytes were read.
 
 use std::task::{Context, Poll, ready};
 

@@ -206,8 +206,8 @@ impl Core {
         Ok(())
     }
 
-    /// Takes in a whole header block: the head of a response, or its trailers. It is decoded in any case,
-    /// because the compression of later ones depends on it.
+    /// Handles a whole header block: the head of a response, or its trailers. The block is decoded in any case, because
+    /// the compression of later blocks depends on it.
     fn handle_block(&mut self, id: u32, is_end: bool, bytes: &[u8]) -> Result<(), Error> {
         let limit = self.config.max_header_list_size;
         let mut block = Block::new(limit);
@@ -266,7 +266,7 @@ impl Core {
         self.reset(id, Reason::PROTOCOL_ERROR, StreamError::Malformed(why));
     }
 
-    /// Section 5.1: what comes after the end is a stream error, as long as the stream is not closed.
+    /// Section 5.1: a frame that comes after the end is a stream error, as long as the stream is not closed.
     fn late(&mut self, id: u32, why: &'static str) {
         self.reset(id, Reason::STREAM_CLOSED, StreamError::Malformed(why));
     }

@@ -156,8 +156,9 @@ impl ReceiveSide {
         self.wake();
     }
 
-    /// Takes in DATA. Short DATA is joined with short DATA before it. Otherwise a server that sends
-    /// single bytes could make us hold many times the memory that its window allows.
+    /// Queues DATA for the reader. Short DATA is joined with short DATA before it. Otherwise a
+    /// server that sends single bytes could make us hold many times the memory that its window
+    /// allows.
     pub(crate) fn push(&mut self, data: Bytes) {
         match self.data.back_mut() {
             Some(last) if last.len() + data.len() <= JOINED => {
@@ -221,7 +222,7 @@ impl Stream {
         self.failed.is_some() || self.receive.is_ended && matches!(self.send.end, End::Sent)
     }
 
-    /// Waits for the server. It is `Ok(None)` if the response has ended.
+    /// Waits for the server. The result is `Ok(None)` if the response has ended.
     pub(crate) fn poll_receive<T>(
         &mut self,
         cx: &Context<'_>,

@@ -10,7 +10,7 @@ const WORTH_A_FRAME: u32 = 256 * 1024;
 pub(crate) struct ReceiveWindow {
     /// The most bytes that may be under way.
     size: u32,
-    /// The most bytes that may be under way or unread. For a stream it is the size.
+    /// The most bytes that may be under way or unread. The limit of a stream is its size.
     limit: u32,
     /// The bytes that the server may still send.
     left: u32,
@@ -31,7 +31,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Takes in that bytes came. False if the window had no room for them.
+    /// Records that bytes came. False if the window had no room for them.
     #[must_use]
     pub(crate) fn receive(&mut self, len: usize) -> bool {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
@@ -41,7 +41,7 @@ impl ReceiveWindow {
         left.is_some()
     }
 
-    /// Takes in that bytes were read or thrown away.
+    /// Records that bytes were read or thrown away.
     pub(crate) fn read(&mut self, len: usize) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.unread = self.unread.saturating_sub(len);

@@ -1,9 +1,9 @@
 //! The requests' half: fields become bytes.
 //!
-//! The calls of a channel are alike: one authority, few paths, one `te`, `content-type` and `user-agent`.
-//! Those should be one byte each. Fields that differ per call (`grpc-timeout`, `traceparent`, request ids)
-//! should not push them out of the table. So a field is added to the table when it is sent for the *second*
-//! time within a short while. Then no list of names is needed, and a value that never repeats never enters.
+//! The calls of a channel are alike: one authority, few paths, one `te`, `content-type` and `user-agent`. These fields
+//! should be one byte each. Fields that differ per call (`grpc-timeout`, `traceparent`, request ids) should not push
+//! the others out of the table. So a field is added to the table when it is sent for the *second* time within a short
+//! time. Then no list of names is needed, and a value that never repeats never enters.
 //!
 //! Strings are not Huffman coded. On a busy connection nearly all fields are indexed, and the others are
 //! not worth the time and the code.
@@ -33,7 +33,7 @@ impl Encoder {
 
     /// Obeys the peer's SETTINGS_HEADER_TABLE_SIZE. A size above the default is not used.
     ///
-    /// It must be called between blocks, because the next block starts with the new size (RFC 7541 4.2).
+    /// The method must be called between blocks, because the next block starts with the new size (RFC 7541 4.2).
     pub(crate) fn set_max_table_size(&mut self, size: u32) {
         let size = (size as usize).min(table::DEFAULT_SIZE);
         if size == self.table.max_size() {
@@ -43,7 +43,7 @@ impl Encoder {
         self.resized = Some(self.resized.map_or(size, |smallest| smallest.min(size)));
     }
 
-    /// Adds a pseudo header to the block. They precede all fields.
+    /// Adds a pseudo header to the block. All pseudo headers must be added before the first field.
     pub(crate) fn pseudo(&mut self, name: Pseudo, value: &[u8], out: &mut BytesMut) {
         self.announce_size(out);
         match name.static_field(value) {
@@ -160,7 +160,7 @@ impl Pseudo {
 struct SentField {
     hash: u32,
     name_len: u32,
-    /// Name and value. They are copied, because a value may be a slice of something large.
+    /// Name and value. The text is a copy, because a value may be a slice of a large buffer.
     text: Box<[u8]>,
 }
 
@@ -209,7 +209,7 @@ impl Seen {
         }
     }
 
-    /// True if the field was seen before. It counts as seen from now on.
+    /// True if the field was seen before. The field counts as seen from now on.
     fn again(&mut self, hash: u32) -> bool {
         let hash = hash as u16;
         if self.hashes.contains(&hash) {
@@ -221,8 +221,8 @@ impl Seen {
     }
 }
 
-/// A hash of eight bytes at a time. It need not withstand an attack, because fields that collide are still
-/// told apart.
+/// A hash of eight bytes at a time. The hash need not withstand an attack, because fields that collide are still told
+/// apart.
 fn hash(name: &[u8], value: &[u8]) -> u32 {
     let add =
         |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,10 +1,10 @@
 //! The Huffman code of strings (RFC 7541 5.2 and Appendix B), decoding only.
 //!
-//! The code is canonical: shorter codes come first, and codes of one length ascend with their
-//! symbols. So the symbols of each length, in order, are the whole code. Aligned to the left, the
-//! codes of one length are a range that starts where the range of the length before ends. A code is
-//! found by comparing with the ends of the ranges. Codes of up to eight bits are looked up by their
-//! first byte instead, because nearly all characters of headers have such codes.
+//! The code is canonical: shorter codes come first, and codes of one length ascend with their symbols. So the symbols
+//! of each length, in order, define the whole code. Aligned to the left, the codes of one length are a range that
+//! starts where the range of the length before ends. A code is found by comparing with the ends of the ranges. Codes of
+//! up to eight bits are looked up by their first byte instead, because nearly all characters of headers have such
+//! codes.
 
 use super::HpackError;
 
@@ -52,8 +52,8 @@ fn first_symbol(window: u64) -> (Option<u8>, u32) {
     (None, EOS_BITS)
 }
 
-/// Checks the bits after the last symbol. They are less than a byte, and begin the code of the end of
-/// string, which is all ones.
+/// Checks the bits after the last symbol. The bits must be fewer than a byte, and begin the code of the end of string,
+/// which is all ones.
 fn check_padding(window: u64, held: u32) -> Result<(), HpackError> {
     if held < 8 && window.leading_ones() == held {
         return Ok(());
@@ -77,8 +77,7 @@ const EOS_BITS: u32 = 30;
 
 static RANGES: [Range; 21] = ranges();
 
-/// The symbol and the length of the code that a byte starts with. Length 0 stands for a code of more than
-/// eight bits.
+/// The symbol and the length of the code that a byte starts with. Length 0 means a code of more than eight bits.
 static SHORT: [(u8, u8); 256] = short();
 
 const fn ranges() -> [Range; 21] {

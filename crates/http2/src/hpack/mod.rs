@@ -4,13 +4,12 @@
 //! neither keeps a buffer between blocks. Only the dynamic tables stay, with 4 kB at most by the
 //! accounting of RFC 7541 4.1.
 //!
-//! - [`Encoder`] writes one field at a time into the caller's buffer. The calls between two
-//!   changes of the table size make up whole blocks; a size change is announced by the first field
-//!   after it, so change it between blocks only.
-//! - [`Decoder::decode`] reads one whole block (HEADERS and its CONTINUATIONs joined) and emits the
-//!   fields as typed values. It also counts the list's size (name + value + 32 per field, RFC 9113
-//!   6.5.2): fields past the limit come with [`ListSize::Exceeded`]. The block is read to its end in
-//!   any case, because the tables of both sides must stay in step.
+//! - [`Encoder`] writes one field at a time into the caller's buffer. A change of the table size must come between two
+//!   blocks, because the first field after it announces the new size.
+//! - [`Decoder::decode`] reads one whole block (HEADERS and its CONTINUATIONs joined) and emits the fields as typed
+//!   values. The decoder also counts the list's size (name + value + 32 per field, RFC 9113 6.5.2). Fields past the
+//!   limit come with [`ListSize::Exceeded`]. The block is read to its end in any case, because the tables of both sides
+//!   must stay in step.
 //!
 //! There are two kinds of errors. After [`HpackError`] the connection is lost, because the tables are out of
 //! step (COMPRESSION_ERROR). After [`Decoded::Malformed`] only the stream is lost. The compression is sound

@@ -1,7 +1,7 @@
 //! The two tables that indexes refer to (RFC 7541 2.3): fields known to all, and recent ones.
 //!
-//! Both halves of HPACK use the same tables. They differ in the type of their entries, because a decoder
-//! needs typed fields and an encoder compares bytes.
+//! Both halves of HPACK use the same tables. The tables differ in the type of their entries, because a decoder needs
+//! typed fields and an encoder compares bytes.
 
 use std::collections::VecDeque;
 

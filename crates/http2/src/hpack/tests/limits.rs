@@ -102,7 +102,7 @@ fn a_table_larger_than_the_default_is_the_peers_choice() {
     );
 }
 
-/// RFC 7541 4.4: not an error.
+/// RFC 7541 4.4: an entry larger than the table is not an error.
 #[test]
 fn an_entry_larger_than_the_table_empties_it() {
     let mut decoder = Decoder::new(40);

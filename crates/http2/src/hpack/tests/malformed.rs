@@ -65,7 +65,7 @@ fn fields_around_a_malformed_one_are_emitted_in_order() {
     assert_eq!(fields, Ok(expected));
 }
 
-/// The peer's table has it, so ours does.
+/// The peer adds a malformed field to its table, so the decoder must add it, too.
 #[test]
 fn a_malformed_field_enters_the_table() {
     let mut decoder = Decoder::new(4096);

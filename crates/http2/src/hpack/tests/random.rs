@@ -12,8 +12,8 @@ use super::decode;
 use crate::hpack::{Decoded, Decoder, Encoder, ListSize, Pseudo, huffman};
 
 proptest! {
-    /// With changes of the table size in between. The pseudo headers are for the servers to read,
-    /// but take part in the table.
+    /// The size of the table changes between blocks. The pseudo headers are for the servers to read, but take part in
+    /// the table.
     #[test]
     fn what_is_encoded_is_decoded_again(steps in vec(step(), 1..40)) {
         let mut encoder = Encoder::new();

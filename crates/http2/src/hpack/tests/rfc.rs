@@ -125,7 +125,7 @@ fn check_responses(blocks: [&str; 3]) {
     assert_table(&mut decoder, &[cookie, gzip, later]);
 }
 
-/// These and no other fields are in the dynamic table, the newest first.
+/// Asserts that the dynamic table has these fields and no others, the newest first.
 fn assert_table(decoder: &mut Decoder, fields: &[Decoded]) {
     let indexes: Vec<u8> = (0..fields.len() as u8)
         .map(|place| 0x80 | (62 + place))

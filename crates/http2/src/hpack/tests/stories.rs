@@ -60,7 +60,7 @@ struct Story {
 #[derive(Default)]
 struct Block {
     fields: Vec<(String, Vec<u8>)>,
-    /// One for each encoding.
+    /// One block for each encoding.
     wires: Vec<Vec<u8>>,
 }
 
