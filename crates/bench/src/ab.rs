@@ -1,4 +1,5 @@
-//! The channel's HTTP/2 and the `h2` crate, behind one seam of the channel, in one run.
+//! The channel's HTTP/2 and the `h2` crate in one run, each under the same small layer of the
+//! channel.
 //!
 //! Both carry calls to one backend in a process of its own. Samples alternate, and the result is
 //! the median of the ratios within pairs, because a shared machine changes by the second.

@@ -1,8 +1,8 @@
 //! Benchmarks against peers.
 //!
-//! They are a program of their own, because the product must not link a competitor. The output is
-//! that of `crowfly bench rpc`, with more rows. The servers are the product's own processes, so the
-//! program understands the commands `backend` and `control`.
+//! The benchmarks are a program of their own, because the product must not link a competitor. The
+//! output is that of `crowfly bench rpc`, with more rows. The servers are the product's own
+//! processes, so the program understands the commands `backend` and `control`.
 
 mod ab;
 mod goaway;

@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep_until};
 
 /// The number of bytes in one read.
 const CHUNK: usize = 256 * 1024;
-/// The number of reads that may be under way in each direction. It is far more than windows allow.
+/// The number of reads that may be under way in each direction. The number is far more than windows
+/// allow, so the relay itself never limits the rate.
 const UNDER_WAY: usize = 4_096;
 
 /// Relays connections to `server`, and makes each round trip longer by `delay`. Returns the address

@@ -1,4 +1,5 @@
-//! Unary calls through crowfly's channel and through each peer's, over one set of backends.
+//! Unary calls through crowfly's channel and through each peer's. All use one set of backends, so
+//! that only the channels differ.
 
 use crowfly_cli::{
     bench::{BenchError, Rig, RpcArgs, Table, compare, warm_up},

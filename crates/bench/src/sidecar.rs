@@ -1,4 +1,5 @@
-//! An Envoy next to the client: the path that a proxyless channel replaces.
+//! An Envoy next to the client, as in a mesh with sidecars, because a proxyless channel replaces
+//! that path.
 
 use std::net::SocketAddr;
 
@@ -25,7 +26,7 @@ pub(crate) struct Sidecar {
 }
 
 impl Sidecar {
-    /// Starts it, if there is an Envoy or one can be installed.
+    /// Starts a sidecar, if an Envoy is installed or can be installed.
     pub(crate) fn start(control: SocketAddr) -> Option<Self> {
         block_in_place(|| {
             let envoy = Envoy::start(peers::envoy()?, control);
@@ -37,7 +38,7 @@ impl Sidecar {
         })
     }
 
-    /// tonic's own channel to it.
+    /// tonic's own channel to the sidecar.
     pub(crate) fn channel(&self) -> Result<Channel, BenchError> {
         Ok(endpoint(self.address)?.connect_lazy())
     }

@@ -1,6 +1,8 @@
-//! A server that costs little: it sends bytes that were made before, or throws away what comes.
+//! A server that costs little: it sends bytes that were made before, or discards the bytes of
+//! requests.
 //!
-//! It is a process of its own on h2, so that what is measured is the client and not a server's codec.
+//! The server is a process of its own on h2, so that a sample measures the client and not a
+//! server's codec.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -15,14 +17,15 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// The payload of each message.
 pub(crate) const PAYLOAD: usize = 64 * 1024;
-/// Requests are not what holds a client back.
+/// The window for requests, which is so large that it does not slow down a client.
 const WINDOW: u32 = 16 * 1024 * 1024;
 
 /// Serves until the process ends; prints where.
 pub(crate) async fn serve() -> std::io::Result<()> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     println!("listening on {}", listener.local_addr()?);
-    // It does not outlive its parent, which holds the other end.
+    // The process ends when its parent does, because the parent holds the other end of standard
+    // input.
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         std::process::exit(0)
@@ -48,7 +51,8 @@ async fn connection(tcp: TcpStream) {
     }
 }
 
-/// A call that ends by itself is of no use here: the client cancels it.
+/// Answers until the client cancels the call, because a call that ends by itself would end the
+/// sample.
 async fn answer(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,

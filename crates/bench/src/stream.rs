@@ -183,7 +183,7 @@ async fn download<T: Transport>(
     Ok(bytes)
 }
 
-/// The server answers when it has read all.
+/// Sends requests until `end`. The server answers after it has read all of them.
 async fn upload<T: Transport>(
     mut client: TestServiceClient<T>,
     end: Instant,

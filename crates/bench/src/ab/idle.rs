@@ -14,9 +14,10 @@ use crowfly_cli::bench::{BenchError, warm_up};
 use super::Speaker;
 use super::over::Over;
 
-/// The number of connections. It is less than the file descriptors that a process has by default.
+/// The number of connections. The number is less than the file descriptors that a process has by
+/// default.
 pub(super) const CONNECTIONS: usize = 800;
-/// The time to wait until connections are quiet, because no event tells that.
+/// The time to wait until the connections are idle, because no event reports that.
 const SETTLE: Duration = Duration::from_secs(1);
 const PAGE: f64 = 4_096.0;
 
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: IdleArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// A connection over which one call went: buffers are as large as use makes them.
+/// A connection that has carried one call, because the first use makes its buffers.
 async fn connect(args: &IdleArgs) -> Result<Over, BenchError> {
     let over = Over::connect(args.address, args.speaker).await?;
     warm_up(&over).await?;

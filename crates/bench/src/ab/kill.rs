@@ -1,6 +1,8 @@
-//! A server that is killed: which calls are lost, because nobody knows what became of them.
+//! The calls that are lost when a server is killed. A call is lost if the server may have acted on
+//! it, because it may not be sent again.
 //!
-//! Calls that are known not to have been sent, or not to have been acted on, may go elsewhere.
+//! Calls that were not sent, or that the server did not act on, are not lost, because they can go
+//! to another server.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -22,7 +24,7 @@ const CONCURRENCY: usize = 64;
 const BEFORE_KILL: Duration = Duration::from_millis(200);
 const UNARY: &str = "/grpc.testing.TestService/UnaryCall";
 
-/// Of so many calls that failed.
+/// The calls that were lost, of all calls that failed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Losses {
     lost: usize,
@@ -92,7 +94,8 @@ pub(super) async fn busy(speaker: Speaker) -> Result<Losses, BenchError> {
     Ok(Losses::of(&errors))
 }
 
-/// An empty message, and its answer. An answer that is cut short counts with the next call.
+/// An empty message, and its answer. An answer that is cut off does not fail this call, because the
+/// next call fails then.
 async fn call(over: &Over) -> Result<(), SendError> {
     let body = Body::new(Full::new(Bytes::from_static(&[0; 5])));
     let response = over.send(UNARY, body).await?;

@@ -1,4 +1,5 @@
-//! The bandwidth of one stream in one direction, with large messages.
+//! The bandwidth of one stream in one direction. Messages are large, so that copies and windows
+//! matter more than the cost of a call.
 
 use std::time::Instant;
 
@@ -53,7 +54,7 @@ pub(super) async fn rate(over: &Over, direction: Direction) -> Result<f64, Bench
     Ok(total as f64 / started.elapsed().as_secs_f64() / 1e6)
 }
 
-/// All messages as answers to one.
+/// A request whose answers are all messages of a sample.
 fn asking() -> StreamingOutputCallRequest {
     let parameters = ResponseParameters {
         size: MESSAGE as i32,
@@ -65,7 +66,7 @@ fn asking() -> StreamingOutputCallRequest {
     }
 }
 
-/// A message that asks for nothing.
+/// A request without answers.
 fn giving() -> StreamingOutputCallRequest {
     StreamingOutputCallRequest {
         payload: Some(Payload {
