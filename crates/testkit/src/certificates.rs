@@ -1,4 +1,4 @@
-//! Certificates for tests, made anew for each of them, so that none is kept that could expire.
+//! Certificates for tests, made new for each test, so that no file is kept that could expire.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use rcgen::{
 /// ```
 #[derive(Debug)]
 pub struct Ca {
-    /// Its own certificate, in PEM.
+    /// The CA's own certificate, in PEM.
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -27,7 +27,7 @@ pub struct Ca {
 pub struct Issued {
     /// The certificate.
     pub certificate: String,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: String,
 }
 

@@ -14,10 +14,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Longer than any wait of a test that passes.
+/// A limit for waits, longer than any wait of a test that passes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A name server on a loopback port, over UDP, and over TCP for what does not fit into a datagram.
+/// A name server on a loopback port, over UDP, and over TCP for answers that do not fit into a
+/// datagram.
 ///
 /// A host that no answer was set for does not exist. Answers can be changed at any time.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ pub enum DnsAnswer {
     NoSuchHost,
     /// SERVFAIL.
     ServerFailure,
-    /// No answer at all.
+    /// The server sends no answer at all.
     Silence,
 }
 
@@ -56,7 +57,7 @@ pub struct DnsQuery {
     pub record_type: RecordType,
     /// The id, by which the client matches answers.
     pub id: u16,
-    /// The time when it came.
+    /// The time when the query came.
     pub at: Instant,
 }
 
@@ -67,7 +68,7 @@ struct Zone {
 }
 
 impl DnsAnswer {
-    /// These addresses, which a cache may keep for a day.
+    /// An answer with these addresses, which a cache may keep for a day.
     pub fn addresses<A: AsRef<str>>(addresses: &[A]) -> Self {
         let parse = |text: &A| text.as_ref().parse().expect("an IP address");
         Self::Addresses {
@@ -131,7 +132,7 @@ impl DnsServer {
 }
 
 impl Zone {
-    /// The answer to a message, unless it is silence.
+    /// The answer to a message; `None` if the server sends none.
     fn answer(&self, bytes: &[u8]) -> Option<Message> {
         let request = Message::from_vec(bytes).expect("a DNS message");
         let [query] = &*request.queries else {

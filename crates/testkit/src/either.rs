@@ -135,16 +135,16 @@ pub struct Asked {
     pub type_url: String,
     /// The id of the node, in the first request of a stream.
     pub node: Option<String>,
-    /// The names that it asks for; in delta, only those that are new.
+    /// The names that the client asks for; in delta, only those that are new.
     pub names: Vec<String>,
-    /// The names that it no longer asks for, in delta.
+    /// The names that the client no longer asks for, in delta.
     pub left: Vec<String>,
     /// The versions that the client holds. In delta they are by name. In state of the world there
     /// is one version for the type, under the empty name.
     pub held: BTreeMap<String, String>,
-    /// The nonce of the response that it answers.
+    /// The nonce of the response that the request answers.
     pub nonce: String,
-    /// The reason why it refuses that response; `None` for an ACK.
+    /// The reason why the client refuses that response; `None` for an ACK.
     pub refusal: Option<String>,
 }
 
@@ -153,7 +153,7 @@ impl Asked {
     ///
     /// # Panics
     ///
-    /// If this is not a NACK.
+    /// If the request is not a NACK.
     pub fn refused(mut self) -> (String, Self) {
         let reason = self.refusal.take();
         (reason.expect("the request refuses a response"), self)

@@ -1,7 +1,7 @@
-//! The bodies of the fuzz targets. They are here so that a test can replay their corpus without a
+//! The bodies of the fuzz targets. The bodies are in this crate, so that a test can replay their corpus without a
 //! fuzzer.
 //!
-//! Each takes any bytes and must not panic.
+//! Each function takes any bytes and must not panic.
 
 mod server;
 
@@ -38,7 +38,7 @@ pub const TARGETS: [Target; 10] = [
     ("subject_alt_names", subject_alt_names),
 ];
 
-/// The names of a certificate, which come from servers. They are printable, because errors show them.
+/// The names of a certificate, which come from servers. The names must be printable, because errors show them.
 pub fn subject_alt_names(bytes: &[u8]) {
     let names = crowfly_tls::sans_of(bytes).unwrap_or_default();
     for name in names {
@@ -47,8 +47,8 @@ pub fn subject_alt_names(bytes: &[u8]) {
     }
 }
 
-/// A resource parser, with experiments and without. It must be deterministic, and must give a
-/// reason when it refuses.
+/// A resource parser, with experiments and without. The parser must be deterministic, and must give a reason when it
+/// refuses.
 pub fn parser<R: ResourceType<Context = Features>>(bytes: &[u8]) {
     let everything = Features {
         custom_policies: CustomPolicies::NONE.with_all_others(Arc::new(|_| Ok(Arc::new(())))),
@@ -175,8 +175,8 @@ pub fn session_seed(mode: u8, steps: &[SeedStep]) -> Vec<u8> {
     bytes
 }
 
-/// Adds a step that has a message. It is padded with a field that no message here has, so that the
-/// length fits.
+/// Adds a step that has a message. The message is padded with a field that no message here has, so that the length
+/// fits.
 fn push_body(bytes: &mut Vec<u8>, step: u8, body: &[u8]) {
     let mut body = body.to_vec();
     while !body.len().is_multiple_of(16) {

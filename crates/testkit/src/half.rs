@@ -1,6 +1,6 @@
 //! The server half of the protocol, of either variant.
 //!
-//! It lets one test server hold a stream of either protocol in one field.
+//! The type lets one test server hold a stream of either protocol in one field.
 
 use std::sync::Arc;
 

@@ -5,14 +5,15 @@
 //!   [`AdsServer`] does the same over a real socket. Neither shares code with the server half of the
 //!   protocol: a misreading that both halves agree on would otherwise pass.
 //! * [`Servers`] is a [`Script`] with several servers, for fallback and federation.
-//! * [`over_both`] runs a test over both protocols. [`Said`] and [`Asked`] hold what their messages
-//!   have in common.
+//! * [`over_both`] runs a test over both protocols. [`Said`] and [`Asked`] hold the fields that the
+//!   messages of both protocols have in common.
 //! * [`Pair`] runs the two halves against each other in memory under a simulated clock.
-//! * [`ResourceServer`] serves a snapshot over a real socket, for tests that do not care how.
+//! * [`ResourceServer`] serves a snapshot over a real socket, for tests of resources and not of the
+//!   protocol.
 //! * [`Tap`] records the messages between a client and a control plane.
-//! * [`Reserved`] is a port that stays with its test while nobody listens there.
+//! * [`Reserved`] is a port that stays with its test while no socket listens on it.
 //! * [`KubeApi`] is an API server of Kubernetes, and fails as a test tells it to.
-//! * [`DnsServer`] answers what a test tells it to.
+//! * [`DnsServer`] answers queries as a test tells it to.
 //! * [`fuzzing`] holds the bodies of the fuzz targets, so that a test can run them too.
 //! * [`recording`] records the messages of a foreign client, to compare ours with.
 //!

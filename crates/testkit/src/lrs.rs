@@ -1,6 +1,6 @@
-//! An LRS server that the test plays by hand, on the socket of an ADS server.
+//! An LRS server that the test controls by hand, on the socket of an ADS server.
 //!
-//! It reads and writes messages and nothing else, so that it shares no rule with our client or our server.
+//! The server only reads and writes messages, so that it shares no rule with our client or our server.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -139,7 +139,7 @@ impl LoadReportingService for LrsService {
 pub struct LoadSums {
     /// The calls by cluster and locality (`region/zone/sub_zone`).
     pub localities: BTreeMap<(String, String), LoadRow>,
-    /// The drops by cluster and category; the empty category has those without one.
+    /// The drops by cluster and category; the empty category has the drops without one.
     pub drops: BTreeMap<(String, String), u64>,
     /// The number of reports.
     pub reports: u64,

@@ -1,7 +1,7 @@
 //! Both halves of the protocol against each other, in memory and under a simulated clock.
 //!
-//! Tests of long random scripts use it, because they need to control the order of messages and the
-//! passing of time.
+//! Tests of long random scripts use a pair, because they need to control the order of messages and
+//! the passing of time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -228,11 +228,11 @@ impl Pair {
         true
     }
 
-    /// Delivers everything until both sides are silent; time stands still.
+    /// Delivers everything until both sides are silent. The clock does not advance.
     ///
     /// # Panics
     ///
-    /// If they are not silent after `limit` messages, because then they would never be.
+    /// If both sides still send after `limit` messages, because then they would never stop.
     pub fn drive(&mut self, limit: usize) {
         let end = self.messages + limit;
         while self.connect()

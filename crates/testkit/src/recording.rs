@@ -1,7 +1,8 @@
 //! The messages of a foreign client on incremental streams, in a file to play back.
 //!
-//! A [`Recorder`] serves a client that others wrote, and records both sides. Given the same
-//! responses, our client must send the same requests, so the comparison shares no code with it.
+//! A [`Recorder`] serves a client that others wrote, and records the messages of both sides. Given
+//! the same responses, our client must send the same requests. The expected requests share no code
+//! with our client.
 //!
 //! A recording has one line of JSON for each message, in the order in which they passed the server.
 //! The node is left out, because it describes the machine and not the protocol.
@@ -18,7 +19,7 @@ pub use recorder::Recorder;
 /// One message on a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// The number of the stream, from 1. A client that reconnects is on the next one.
+    /// The number of the stream, from 1. A client that reconnects is on the next stream.
     pub stream: u64,
     /// The message.
     pub message: Message,
@@ -51,11 +52,11 @@ pub fn write(events: &[Event]) -> String {
         .collect()
 }
 
-/// Reads what [`write()`] wrote.
+/// Reads a text that [`write()`] made.
 ///
 /// # Panics
 ///
-/// If it is not a recording.
+/// If the text is not a recording.
 pub fn read(text: &str) -> Vec<Event> {
     text.lines().map(line::read).collect()
 }

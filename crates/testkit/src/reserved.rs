@@ -1,15 +1,17 @@
-//! A port that stays with its test while nobody listens there, because the kernel would give it to
-//! another test.
+//! A port that stays with its test while no socket listens on it, because the kernel would give it
+//! to another test.
 
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
-/// A loopback port of the kernel's choice that no other socket is given while this lives.
+/// A loopback port of the kernel's choice that no other socket is given until this value is
+/// dropped.
 ///
-/// The kernel gives a port that a test has closed to the next socket that asks for one. Then a live
-/// server would answer a call that is meant for a dead backend. So this keeps the port with a socket
-/// that is bound and never listens: connections are refused until a listener joins it.
+/// The kernel gives a port that a test has closed to the next socket that asks for one. Then the
+/// server of another test would answer a call that is meant for a stopped backend. So this type
+/// keeps the port with a socket that is bound and never listens. Connections are refused until a
+/// listener joins it.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -25,7 +27,7 @@ use tokio::net::{TcpListener, TcpSocket};
 pub struct Reserved {
     /// The address of the port.
     pub address: SocketAddr,
-    /// The socket that keeps the port. It is bound and never used.
+    /// The socket that keeps the port. The socket is bound and never used.
     socket: TcpSocket,
 }
 
@@ -40,12 +42,12 @@ impl Reserved {
         }
     }
 
-    /// Listens there; the port stays reserved when the listener is gone.
+    /// Listens on the port. The port stays reserved when the listener is gone.
     pub fn listen(&self) -> TcpListener {
         bind(self.address).listen(128).expect("nobody else listens")
     }
 
-    /// The address, at which nobody will listen for the rest of this process.
+    /// The address of the port, on which no socket listens for the rest of this process.
     pub fn refusing(self) -> SocketAddr {
         std::mem::forget(self.socket);
         self.address

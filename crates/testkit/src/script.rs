@@ -1,4 +1,4 @@
-//! A client session against a server that the test plays by hand.
+//! A client session against a server that the test controls by hand.
 //!
 //! The test writes every response itself, because a misreading of the protocol that our server
 //! shares would otherwise go unnoticed.
@@ -72,8 +72,8 @@ impl Script {
         }
     }
 
-    /// A client with an open stream that asks for these resources of type `R`. Its first requests
-    /// have been taken.
+    /// A client with an open stream that asks for these resources of type `R`. The first requests
+    /// of the client have been taken.
     pub fn watching<R: ResourceType>(protocol: Protocol, names: &[&str]) -> Self {
         let mut script = Self::with(protocol, DataErrors::default());
         for name in names {

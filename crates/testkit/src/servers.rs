@@ -1,4 +1,4 @@
-//! A client of several servers, all of which the test plays by hand.
+//! A client of several servers, all of which the test controls by hand.
 //!
 //! The test writes every response itself, so that the rules for several servers are checked without
 //! our own server.
@@ -221,7 +221,7 @@ impl Servers {
     }
 }
 
-/// The servers of each authority. The empty name stands for names of the old style.
+/// The servers of each authority. The empty name means names of the old style.
 pub fn authorities(lists: &[(&str, &[usize])]) -> Authorities {
     let ids = |list: &[usize]| list.iter().map(|index| ServerId(*index)).collect();
     let mut named: BTreeMap<String, Vec<ServerId>> = lists

@@ -1,6 +1,6 @@
 //! A server whose every response the test writes.
 //!
-//! It knows nothing of the protocol, so a test can send anything, valid or not.
+//! The server knows nothing of the protocol, so a test can send anything, valid or not.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -20,8 +20,8 @@ use crate::{Asked, Said};
 
 /// An ADS server that the test controls: it hands raw requests to the test and sends raw responses.
 ///
-/// It uses one stream at a time, the newest, and one protocol. The method of the other protocol is
-/// not implemented.
+/// The server uses one stream at a time, the newest, and one protocol. The method of the other
+/// protocol is not implemented.
 #[derive(Debug)]
 pub struct AdsServer {
     server: Server<ByHand>,
@@ -64,7 +64,8 @@ impl AdsServer {
         Self { server, events }
     }
 
-    /// The address that it listens on. It stays the same through stops and restarts.
+    /// The address that the server listens on. The address stays the same through stops and
+    /// restarts.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }

@@ -5,7 +5,7 @@
 //! * [`AdsServer`] sends responses that the test writes by hand.
 //! * [`ResourceServer`] serves resources.
 //! * [`Tap`] observes the messages of another control plane.
-//! * [`Recorder`](crate::recording::Recorder) records its own.
+//! * [`Recorder`](crate::recording::Recorder) serves resources and records the messages.
 //!
 //! Socket, streams and protocols are the same for all of them, so they are here. Each of them is a
 //! [`Behaviour`], which handles one stream.
@@ -53,7 +53,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The way in which a server handles its streams.
 #[tonic::async_trait]
 pub(crate) trait Behaviour: Clone + Debug + Send + Sync + 'static {
-    /// True if it takes streams of this protocol; others are answered with UNIMPLEMENTED.
+    /// True if the server takes streams of this protocol; others are answered with UNIMPLEMENTED.
     fn speaks(&self, _: Protocol) -> bool {
         true
     }
@@ -66,7 +66,8 @@ pub(crate) trait Behaviour: Clone + Debug + Send + Sync + 'static {
 pub(crate) struct AdsStream {
     pub(crate) protocol: Protocol,
     pub(crate) metadata: MetadataMap,
-    /// The requests, read no faster than this is polled. It ends with the stream.
+    /// The requests of the client, which are read no faster than this stream is polled. The
+    /// requests end when the ADS stream does.
     pub(crate) requests: Messages<AdsRequest>,
     pub(crate) responses: Responses,
 }
@@ -74,8 +75,8 @@ pub(crate) struct AdsStream {
 /// Messages in one direction of a stream.
 pub(crate) type Messages<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 
-/// The sender of the responses of a stream. The stream ends when it is dropped, or with the status
-/// that it is sent.
+/// The sender of the responses of a stream. The ADS stream ends when the sender is dropped, or with
+/// the status that it sends.
 pub(crate) type Responses = mpsc::UnboundedSender<Result<Said, Status>>;
 
 /// A server on a port of its own, which can stop and start again.
@@ -104,7 +105,8 @@ impl<B: Behaviour> Server<B> {
         server
     }
 
-    /// The address that it listens on. It stays the same through stops and restarts.
+    /// The address that the server listens on. The address stays the same through stops and
+    /// restarts.
     pub(crate) fn address(&self) -> SocketAddr {
         self.socket.address()
     }

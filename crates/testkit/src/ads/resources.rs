@@ -17,8 +17,8 @@ use crate::LrsServer;
 use crate::builders::Resources;
 use crate::lrs::lrs;
 
-/// A control plane for tests of what a client does with resources, not of how it gets them. It
-/// speaks both variants of the protocol.
+/// A control plane for tests of a client's use of resources, not of the protocol that brings them.
+/// The server speaks both variants of the protocol.
 #[derive(Debug)]
 pub struct ResourceServer {
     server: SnapshotServer<Notes>,
@@ -56,7 +56,8 @@ impl ResourceServer {
         }
     }
 
-    /// The address that it listens on. It stays the same through stops and restarts.
+    /// The address that the server listens on. The address stays the same through stops and
+    /// restarts.
     pub fn address(&self) -> SocketAddr {
         self.server.server.address()
     }

@@ -11,11 +11,11 @@ use tonic::transport::Server;
 
 use crate::Reserved;
 
-/// A port of the kernel's choice, held for as long as this lives.
+/// A port of the kernel's choice, which is held until this value is dropped.
 ///
 /// While the server is down, connections are refused. While it is up, it has a runtime of its own.
-/// Stopping it drops that runtime, which cuts every connection at once, as the death of a process
-/// does.
+/// Stopping the server drops that runtime, which cuts every connection at once, as the end of a
+/// process does.
 #[derive(Debug)]
 pub(crate) struct Socket {
     port: Reserved,

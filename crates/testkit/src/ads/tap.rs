@@ -1,6 +1,6 @@
 //! A server that forwards to another control plane and records the messages.
 //!
-//! It lets a test check the messages between two programs that it does not control.
+//! The tap lets a test check the messages between two programs that it does not control.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -32,9 +32,9 @@ pub enum Passed {
     Request {
         /// The type that the message is about.
         type_url: String,
-        /// The nonce of the response that it answers; empty if none.
+        /// The nonce of the response that the request answers; empty if none.
         nonce: String,
-        /// The reason why it refuses that response; `None` for an ACK.
+        /// The reason why the client refuses that response; `None` for an ACK.
         error: Option<String>,
         /// All names that the client asks for after this request, not only new ones.
         names: BTreeSet<String>,
@@ -58,7 +58,7 @@ impl Tap {
         Self { server }
     }
 
-    /// The address on which clients reach it.
+    /// The address on which clients reach the tap.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
@@ -68,12 +68,12 @@ impl Tap {
         self.server.behaviour.tape.0.borrow().clone()
     }
 
-    /// Waits until `expected` is true of the messages so far; `what` names that in the message of a
-    /// failure.
+    /// Waits until `expected` is true of the messages so far. `what` names the condition in the
+    /// message of a failure.
     ///
     /// # Panics
     ///
-    /// If it does not become true in time.
+    /// If the condition does not become true in time.
     pub async fn until(&self, what: &str, expected: impl FnMut(&Vec<Passed>) -> bool) {
         let mut tape = self.server.behaviour.tape.0.subscribe();
         let waited = timeout(PATIENCE, tape.wait_for(expected)).await.is_ok();

@@ -26,7 +26,7 @@ pub struct ClusterConfigBuilder {
 }
 
 impl ClusterConfigBuilder {
-    /// Its clusters, the preferred one first.
+    /// Sets the clusters of the list, the preferred one first.
     pub fn clusters<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.config.clusters = names.into_iter().map(ToOwned::to_owned).collect();
         self

@@ -127,13 +127,13 @@ pub fn endpoint(address: &str) -> EndpointBuilder {
 pub struct EndpointBuilder(LbEndpoint);
 
 impl EndpointBuilder {
-    /// Sets its share of the calls to its locality.
+    /// Sets the endpoint's share of the calls to its locality.
     pub fn weight(mut self, weight: u32) -> Self {
         self.0.load_balancing_weight = Some(UInt32Value { value: weight });
         self
     }
 
-    /// Sets the health that the control plane reports for it.
+    /// Sets the health that the control plane reports for the endpoint.
     pub fn health(mut self, health: HealthStatus) -> Self {
         self.0.health_status = health as i32;
         self

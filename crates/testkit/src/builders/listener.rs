@@ -73,7 +73,7 @@ impl ListenerBuilder {
         })
     }
 
-    /// Makes it a listener for servers, which a channel cannot use.
+    /// Makes the resource a listener for servers, which a channel cannot use.
     pub fn socket(mut self) -> Self {
         self.form = Form::Socket;
         self

@@ -1,6 +1,6 @@
 //! Entries for the list of balancing policies of a cluster.
 //!
-//! They are built here because some of their messages have no generated types.
+//! Policies are built here, because some of their messages have no generated types.
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     LoadBalancingPolicy, load_balancing_policy::Policy,

@@ -1,4 +1,5 @@
-//! The stateful session filter, by a cookie.
+//! The builder of the stateful session filter, with a cookie, because that is the only kind of
+//! session that gRPC knows.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::{
@@ -30,7 +31,7 @@ pub fn no_sessions() -> Any {
 pub struct SessionsBuilder(Cookie);
 
 impl SessionsBuilder {
-    /// For calls under this path alone.
+    /// Limits the cookie to calls under this path.
     pub fn path(mut self, path: &str) -> Self {
         path.clone_into(&mut self.0.path);
         self

@@ -1,4 +1,4 @@
-//! TLS that a cluster asks for.
+//! The builder of the TLS settings of a cluster. The settings are valid until a test breaks them.
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateProviderPluginInstance, CertificateValidationContext, CommonTlsContext,

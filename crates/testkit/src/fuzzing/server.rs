@@ -1,4 +1,5 @@
-//! The fuzz target of the server half: a client that asks for anything at any time.
+//! The fuzz target of the server half: a client that asks for anything at any time, because any
+//! program may be a client.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

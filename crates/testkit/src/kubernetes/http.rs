@@ -1,4 +1,4 @@
-//! Requests and answers, by hand.
+//! HTTP/1.1 requests and answers, read and written by hand, so that a test can send any bytes.
 
 use std::io;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Asked {
     }
 }
 
-/// Answers one request, and closes.
+/// Answers one request, and closes the connection.
 pub(super) async fn answer(
     mut socket: impl AsyncRead + AsyncWrite + Unpin,
     shared: &Shared,
@@ -133,7 +133,8 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// A page. Its successor begins after the last name, and is of the same version.
+/// Answers with one page of a listing. The next page begins after the last name, and is of the same
+/// version.
 async fn list(
     socket: &mut (impl AsyncWrite + Unpin),
     shared: &Shared,

@@ -1,8 +1,8 @@
 //! A small API server of Kubernetes, over HTTP/1.1.
 //!
-//! It lists (with pages), watches (with bookmarks and streaming lists), and fails as a test tells it to. It
-//! shares no code with a client: requests are read and answers are written by hand, so that a test can
-//! cut a connection in the middle of an object.
+//! The server lists (with pages), watches (with bookmarks and streaming lists), and fails as a test tells it to. The
+//! server shares no code with a client. It reads requests and writes answers by hand, so that a test can cut a
+//! connection in the middle of an object.
 
 mod http;
 mod state;
@@ -29,21 +29,21 @@ pub enum Fault {
     Status(u16, Option<u64>),
     /// The second page of a listing, or a further one, is answered with this status.
     PageStatus(u16),
-    /// A watch begins, tells this status as an event, and ends.
+    /// A watch begins, sends this status as an event, and ends.
     ErrorEvent(u16),
-    /// A watch tells this status as an event, and goes on.
+    /// A watch sends this status as an event, and goes on.
     ErrorAndOn(u16),
     /// The connection ends in the middle of the next event of a watch.
     Cut,
     /// The next event of a watch is this line.
     Line(String),
-    /// A watch ends at once, as if it had been long.
+    /// A watch ends at once, as a watch does after its time limit.
     End,
 }
 
-/// A running API server. It stops when it is dropped.
+/// A running API server. The server stops when this value is dropped.
 pub struct KubeApi {
-    /// The port stays with it while it is stopped.
+    /// The port stays reserved while the server is stopped.
     port: Reserved,
     tls: Option<TlsAcceptor>,
     shared: Arc<Shared>,
@@ -61,7 +61,7 @@ impl std::fmt::Debug for KubeApi {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Changes with every change of the state.
+    /// Notifies watches of every change of the state.
     changed: watch::Sender<u64>,
 }
 
@@ -113,20 +113,20 @@ impl KubeApi {
         }
     }
 
-    /// Ends it and all its connections, as a crash would. Its objects stay, and can be changed.
+    /// Ends the server and all its connections, as a crash would. The objects stay, and can be changed.
     pub async fn stop(&mut self) {
         self.task.abort();
-        // It was told to end, so that is no failure.
+        // The task was aborted, so its error is no failure.
         let _ = (&mut self.task).await;
     }
 
-    /// Starts it again, at the same address.
+    /// Starts the server again, at the same address.
     pub fn resume(&mut self) {
         let shared = Arc::clone(&self.shared);
         self.task = accept(self.port.listen(), shared, self.tls.clone());
     }
 
-    /// Its address.
+    /// The URL of the server.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.port.address)
@@ -143,7 +143,7 @@ impl KubeApi {
         self.shared.change(|state| state.delete(resource, &key));
     }
 
-    /// Deletes an object and forgets the past: no event tells it, and earlier versions are gone.
+    /// Deletes an object without an event, and forgets all earlier versions.
     pub fn lose(&self, resource: &str, namespace: &str, name: &str) {
         let key = format!("{namespace}/{name}");
         self.shared.change(|state| state.lose(resource, &key));
@@ -156,12 +156,12 @@ impl KubeApi {
         self.shared.change(change);
     }
 
-    /// Ends all watches. They may come again.
+    /// Ends all watches. Clients may open new watches.
     pub fn disconnect(&self) {
         self.shared.change(|state| state.generation += 1);
     }
 
-    /// Holds back the events of a resource, or lets them go.
+    /// Holds back the events of a resource, or sends them again.
     pub fn hold(&self, resource: &str, is_held: bool) {
         let change = |state: &mut State| match is_held {
             true => state.held.insert(resource.to_owned()),
@@ -170,13 +170,13 @@ impl KubeApi {
         self.shared.change(change);
     }
 
-    /// Answers 401 to all who do not have this token.
+    /// Answers 401 to requests without this token.
     pub fn require_token(&self, token: &str) {
         let change = |state: &mut State| state.token = Some(token.to_owned());
         self.shared.change(change);
     }
 
-    /// Tells a watch from a forgotten version so by the status 410, and not by an event.
+    /// Answers a watch from a forgotten version with the HTTP status 410, and not with an event.
     pub fn say_gone_as_status(&self) {
         self.shared.change(|state| state.says_gone_as_status = true);
     }
@@ -210,7 +210,7 @@ impl Drop for KubeApi {
     }
 }
 
-/// Answers connections. They end with the task.
+/// Answers connections. The connections end with the task.
 fn accept(listener: TcpListener, shared: Arc<Shared>, tls: Option<TlsAcceptor>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut connections = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! The objects of an API server, and what happened to them.
+//! The objects of an API server, and the log of their changes, from which watches get their events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use super::Fault;
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) version: u64,
-    /// By resource and name.
+    /// The objects by resource and name.
     objects: BTreeMap<(String, String), Value>,
     log: Vec<Change>,
     /// Versions before this one are forgotten.

@@ -1,6 +1,7 @@
 //! A control plane that records every message.
 //!
-//! It serves resources over a real socket, because a foreign client needs a server to speak to.
+//! The recorder serves resources over a real socket, because a foreign client needs a server to
+//! connect to.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,8 @@ impl Recorder {
         Self { server }
     }
 
-    /// The address that it listens on. It stays the same through stops and restarts.
+    /// The address that the server listens on. The address stays the same through stops and
+    /// restarts.
     pub fn address(&self) -> SocketAddr {
         self.server.server.address()
     }
@@ -50,12 +52,12 @@ impl Recorder {
         self.server.server.restart();
     }
 
-    /// Waits until `expected` is true of the recording; `what` names that in the message of a
-    /// failure.
+    /// Waits until `expected` is true of the recording. `what` names the condition in the message
+    /// of a failure.
     ///
     /// # Panics
     ///
-    /// If it does not become true in time.
+    /// If the condition does not become true in time.
     pub async fn until(&self, what: &str, expected: impl Fn(&[Event]) -> bool) {
         let mut tape = self.server.witness().0.grown.subscribe();
         let waiting = tape.wait_for(|_| expected(&self.events()));
