@@ -1,7 +1,7 @@
 //! Every problem of a resource, each with the path of the field it is about.
 //!
-//! A parser does not return at the first bad field. It records the error in a [`Validator`] and goes on,
-//! because gRFC A46 asks a client to report *all* the errors of a response.
+//! A parser does not return at the first bad field. The parser records the error in a [`Validator`] and goes on. gRFC
+//! A46 asks a client to report *all* the errors of a response.
 
 use std::fmt;
 
@@ -130,8 +130,8 @@ impl Validator {
         self.field(name, |v| v.error(message));
     }
 
-    /// Records that the field at the current path has no effect. The message says what happens in its place.
-    /// The resource stays valid.
+    /// Records that the field at the current path has no effect. The message says what the client does instead. The
+    /// resource stays valid.
     pub fn unsupported(&mut self, message: impl Into<String>) {
         self.unsupported.push(Unsupported {
             path: self.path.clone(),
@@ -144,7 +144,7 @@ impl Validator {
         self.field(name, |v| v.unsupported(message));
     }
 
-    /// Runs `f` and takes out the unsupported fields that it recorded. Their paths become relative to the
+    /// Runs `f` and takes out the unsupported fields that it recorded. The paths of those fields become relative to the
     /// current path.
     pub fn take_unsupported<R>(
         &mut self,

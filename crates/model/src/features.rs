@@ -1,6 +1,6 @@
 //! The parts of xDS that not every gRPC client supports.
 //!
-//! They are an argument of gRPC's parsers, because two clients of one process may differ in them.
+//! The features are an argument of gRPC's parsers, because two clients of one process may differ in them.
 
 use std::sync::Arc;
 
@@ -15,27 +15,27 @@ use crate::{
 /// The experimental gRFCs that are on, and the policies and filters that the program adds to gRPC. By default
 /// all gRFCs here are off, and nothing is added.
 ///
-/// A parser takes them as an argument and does not read the environment, because two clients of one
-/// process may differ.
+/// A parser takes the features as an argument and does not read the environment, because two clients of one process may
+/// differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// gRFC A99: the children of an aggregate cluster may be a resource of their own.
     pub aggregate_cluster_resource: bool,
     /// gRFC A52: the balancing policies of the program, which clusters may name.
     pub custom_policies: CustomPolicies,
-    /// gRFC A81: routes may make the host name of an endpoint the `:authority` of calls. It counts for
-    /// servers that the bootstrap trusts.
+    /// gRFC A81: routes may make the host name of an endpoint the `:authority` of calls. The feature applies to servers
+    /// that the bootstrap trusts.
     pub authority_rewriting: bool,
     /// gRFC A29: the certificate providers of the bootstrap, which clusters may name.
     pub certificate_providers: ProviderNames,
     /// gRFC A82: clusters may trust the system's roots.
     pub system_root_certs: bool,
-    /// gRFC A101: clusters say which name servers are asked for and must have.
+    /// gRFC A101: clusters name the host that servers are asked for by SNI and must prove.
     pub sni: bool,
     /// gRFC A39: the HTTP filters of the program, which listeners and routes may configure.
     pub custom_filters: CustomFilters,
-    /// gRFC A85: clusters name the metrics of backends that load reports propagate. If it is off, reports have
-    /// all named metrics, as gRFC A64 says.
+    /// gRFC A85: clusters name the metrics of backends that load reports propagate. If this is off, reports have all
+    /// named metrics, as gRFC A64 says.
     pub orca_lrs_propagation: bool,
     /// The server that sends the resources, which load reports go back to (gRFC A27). `None` if it is not
     /// known.
@@ -57,8 +57,8 @@ impl Features {
         server: None,
     };
 
-    /// The client feature by which a node says that it reads the lists of aggregates as resources (gRFC A99). No
-    /// gRFC names one, and clients that do not know such lists refuse the cluster.
+    /// The client feature by which a node says that it reads the lists of aggregates as resources (gRFC A99). No gRFC
+    /// defines such a feature, and clients that do not know such lists refuse the cluster.
     pub const AGGREGATE_CLUSTER_RESOURCE: &str = "crowfly.aggregate_cluster_resource";
 
     /// The node that a client with these features sends to its servers.
@@ -82,8 +82,8 @@ impl Features {
         Arc::new(node)
     }
 
-    /// The features that the environment variables of the gRFCs leave on; no policy and no filter is added, and
-    /// there is no certificate provider.
+    /// The features that the environment variables of the gRFCs leave on. No policy, no filter and no certificate
+    /// provider is added.
     pub fn from_env() -> Self {
         Self::read(is_switched_on, is_switched_off)
     }

@@ -1,4 +1,4 @@
-//! xDS resources as gRPC reads them, and the bootstrap that says where to get them.
+//! xDS resources as gRPC reads them, and the bootstrap that names the servers to get them from.
 //!
 //! Parsing turns a proto into a valid value, or reports every problem of it, each with its field path.
 //! There are two kinds of I/O here. A bootstrap file is read, and the operating system is asked for the

@@ -8,14 +8,14 @@ use crate::{Errors, Unsupported};
 
 /// A kind of xDS resource as one reader understands it.
 ///
-/// gRPC's readings live in [`crate::grpc`]; another data plane may read the same `type_url` by
-/// other rules, with a `ResourceType` of its own.
+/// gRPC's readings are in [`crate::grpc`]. Another data plane may read the same `type_url` by other rules, with a
+/// `ResourceType` of its own.
 pub trait ResourceType: 'static {
     /// The valid form of a resource: every value of this type is valid.
     type Parsed: Debug + PartialEq + Send + Sync + 'static;
 
-    /// The settings of the parser, such as gRPC's [`Features`](crate::Features). They are an argument and
-    /// not a global, because two clients of one process may differ.
+    /// The settings of the parser, such as gRPC's [`Features`](crate::Features). The settings are an argument and not a
+    /// global, because two clients of one process may differ.
     type Context: Send + Sync + 'static;
 
     /// The full URL, such as `type.googleapis.com/envoy.config.cluster.v3.Cluster`.
@@ -24,12 +24,12 @@ pub trait ResourceType: 'static {
     /// The word for the type in messages, such as `listener`, `route configuration` or `endpoints`.
     const NOUN: &'static str;
 
-    /// True if a state-of-the-world response lists all subscribed resources, so that a resource that is not
-    /// in it is deleted. It is true of Listener and Cluster alone (gRFC A53).
+    /// True if a state-of-the-world response lists all subscribed resources, so that a resource that is not in it is
+    /// deleted. The constant is true for Listener and Cluster alone (gRFC A53).
     const ALL_IN_SOTW: bool;
 
-    /// False if the bytes of a resource need not be kept once it is read. Then a configuration dump (CSDS) shows
-    /// the resource without its contents. An agent of a node has very many resources, and nobody to show them to.
+    /// False if the bytes of a resource need not be kept once it is read. Then a configuration dump (CSDS) shows the
+    /// resource without its contents. A node agent uses this, because it has very many resources and no dump of them.
     const KEEPS_BYTES: bool = true;
 
     /// Reads the message inside the `Any`. The result depends on bytes and context alone.

@@ -6,8 +6,8 @@ use std::fmt;
 
 /// A field that is set and has no effect, in a resource that is valid and used.
 ///
-/// The log, `crowfly explain` and other tools show it, because a user takes a field for effective if it
-/// was accepted without a message.
+/// The log, `crowfly explain` and other tools show such a field, because users expect an accepted
+/// field to have an effect.
 ///
 /// ```
 /// use crowfly_model::Unsupported;

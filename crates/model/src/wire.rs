@@ -1,9 +1,9 @@
 //! Decoding of messages by the rule of protobuf for a field with an unexpected wire type: it is an unknown
 //! field, and is ignored.
 //!
-//! prost breaks this rule and refuses the whole message, even if nobody reads the field. This module then
-//! decodes each field alone and leaves out those that prost refuses for their wire type. It needs no
-//! schema for that, because an encoded message is the sequence of its fields.
+//! prost breaks this rule and refuses the whole message, even if no code reads the field. This module then decodes each
+//! field alone, and leaves out the fields that prost refuses for their wire type. The module needs no schema for that,
+//! because an encoded message is the sequence of its fields.
 
 use prost::{
     DecodeError, Message,
@@ -183,7 +183,7 @@ mod tests {
         field
     }
 
-    /// Each of these is of another type than the field of its number, at its depth.
+    /// Each case has a field of another wire type than its number has in the message, at some depth.
     #[test]
     fn fields_of_another_type_are_passed_over_at_any_depth() {
         let cases = [
@@ -225,7 +225,7 @@ mod tests {
         );
     }
 
-    /// Anything else that is wrong stays wrong.
+    /// An error of any other kind is still an error.
     #[test]
     fn other_faults_are_not_mended() {
         let cases = [
@@ -270,7 +270,7 @@ mod tests {
     }
 
     proptest! {
-        /// Bytes of any kind are read as prost reads them, where it does.
+        /// Any bytes that prost decodes are decoded to the same message.
         #[test]
         fn bytes_that_prost_takes_are_read_alike(
             bytes in proptest::collection::vec(any::<u8>(), 0..64)

@@ -14,7 +14,7 @@ use crate::{
 pub struct AuthorityConfig {
     /// The template that makes a listener's name from a target with this authority.
     pub listener_template: String,
-    /// The servers, in order of preference. If the list is empty, those of the whole bootstrap are asked.
+    /// The servers, in order of preference. If the list is empty, the servers of the whole bootstrap are asked.
     pub servers: Vec<ServerConfig>,
 }
 
@@ -62,14 +62,14 @@ pub struct AuthorityBuilder {
 }
 
 impl AuthorityBuilder {
-    /// Sets the template that makes a listener's name from a target; `%s` stands for the service. It begins
-    /// with `xdstp://<authority>/envoy.config.listener.v3.Listener/`. An empty template counts as unset.
+    /// Sets the template that makes a listener's name from a target; `%s` is replaced by the service. The template
+    /// begins with `xdstp://<authority>/envoy.config.listener.v3.Listener/`. An empty template counts as unset.
     pub fn listener_template(mut self, template: impl Into<String>) -> Self {
         self.listener_template = Some(template.into());
         self
     }
 
-    /// Adds a server. It is asked if the servers before it cannot be reached.
+    /// Adds a server. The server is asked if the servers before it cannot be reached.
     pub fn server(mut self, server: impl Into<ServerBuilder>) -> Self {
         self.servers.push(server.into());
         self
@@ -90,7 +90,7 @@ impl AuthorityBuilder {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("authority {authority:?} is not in the xDS bootstrap, which has {}", list(.known))]
 pub struct UnknownAuthority {
-    /// The name.
+    /// The name of the authority.
     pub authority: String,
     /// The names of the authorities in the bootstrap.
     pub known: Vec<String>,
@@ -104,7 +104,7 @@ fn list(known: &[String]) -> String {
     quoted.join(", ")
 }
 
-/// Records an error if the template makes no names of listeners. It is checked here, because otherwise the
+/// Records an error if the template makes no names of listeners. The template is checked here, because otherwise the
 /// first channel would fail.
 pub(super) fn check_template(template: &str, v: &mut Validator) {
     let name = expand_template(template, "service");

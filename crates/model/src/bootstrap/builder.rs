@@ -1,7 +1,7 @@
 //! Bootstraps made in code.
 //!
-//! The builder is for programs and tests that have no file. It checks by the rules of the JSON form, so that
-//! a bootstrap is valid wherever it came from.
+//! The builder is for programs and tests that have no file. The builder checks by the rules of the JSON form, so that a
+//! bootstrap from code is as valid as one from a file.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ impl BootstrapBuilder {
         builder.server(server)
     }
 
-    /// Adds a server. It is asked if the servers before it cannot be reached.
+    /// Adds a server. The server is asked if the servers before it cannot be reached.
     pub fn server(mut self, server: impl Into<ServerBuilder>) -> Result<Self, BootstrapError> {
         let server = server.into();
         let server = validate(|v| {
@@ -52,7 +52,7 @@ impl BootstrapBuilder {
         Ok(self)
     }
 
-    /// Adds an authority. Its servers are asked for the new-style names that contain its name (gRFC A47).
+    /// Adds an authority. The authority's servers are asked for the new-style names that contain its name (gRFC A47).
     ///
     /// ```
     /// # use crowfly_model::bootstrap::{AuthorityConfig, Bootstrap};
@@ -80,7 +80,7 @@ impl BootstrapBuilder {
         Ok(self)
     }
 
-    /// Sets the template that makes a listener's name from a target without an authority; `%s` stands for the
+    /// Sets the template that makes a listener's name from a target without an authority; `%s` is replaced by the
     /// service. An empty template means `%s`.
     pub fn listener_template(
         mut self,
@@ -98,8 +98,8 @@ impl BootstrapBuilder {
         Ok(self)
     }
 
-    /// Adds a certificate provider, which clusters may name: these files, read again while the client runs
-    /// (gRFC A29's `file_watcher`).
+    /// Adds a certificate provider, which clusters may name. It gives certificates from these files, and reads them
+    /// again while the client runs (gRFC A29's `file_watcher`).
     ///
     /// ```
     /// # use crowfly_model::bootstrap::{Bootstrap, TlsFiles};
@@ -128,7 +128,7 @@ impl BootstrapBuilder {
         self
     }
 
-    /// Sets where the client runs.
+    /// Sets the locality that the client runs in.
     pub fn locality(mut self, locality: &LocalityId) -> Self {
         self.node.locality = Some(locality_proto(locality));
         self

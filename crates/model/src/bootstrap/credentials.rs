@@ -4,7 +4,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-/// How the connection to an xDS server is secured.
+/// The way in which the connection to an xDS server is secured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ChannelCredentials {
@@ -18,7 +18,7 @@ pub enum ChannelCredentials {
 }
 
 impl ChannelCredentials {
-    /// Its name in a bootstrap.
+    /// The name of the credentials in a bootstrap.
     pub fn name(&self) -> &'static str {
         match self {
             Self::GoogleDefault => "google_default",
@@ -42,7 +42,7 @@ impl ChannelCredentials {
 #[non_exhaustive]
 #[must_use]
 pub struct TlsFiles {
-    /// The CAs to trust, in PEM; those of the system if unset.
+    /// The CAs to trust, in PEM. If unset, the CAs of the system are trusted.
     pub ca_certificate: Option<PathBuf>,
     /// The certificate that the client presents to servers, with its key; `None` if it presents none.
     pub identity: Option<IdentityFiles>,
@@ -70,7 +70,7 @@ impl TlsFiles {
         self
     }
 
-    /// Sets how often the files are read again.
+    /// Sets the time between two readings of the files.
     pub fn refresh_interval(mut self, interval: Duration) -> Self {
         self.refresh_interval = interval;
         self
@@ -90,13 +90,14 @@ impl Default for TlsFiles {
 /// A client certificate and its key, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdentityFiles {
-    /// The certificate, and those between it and its CA.
+    /// The certificate, and the certificates between it and its CA.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub private_key: PathBuf,
 }
 
-/// How calls to an xDS server are authenticated, besides what secures the connection.
+/// The way in which calls to an xDS server are authenticated, in addition to the credentials of the
+/// connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum CallCredentials {

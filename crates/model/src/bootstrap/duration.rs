@@ -1,7 +1,7 @@
 //! Durations in proto JSON form: `600s`, `0.25s`.
 //!
-//! The refresh interval of TLS credentials has this form. It is checked here, because serde has no parser
-//! for it, and a malformed interval must be an error.
+//! The refresh interval of TLS credentials has this form. The form is checked here, because serde has no parser for it,
+//! and a malformed interval must be an error.
 
 use std::time::Duration;
 

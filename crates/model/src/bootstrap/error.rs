@@ -11,7 +11,7 @@ use crate::Errors;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {
-    /// The environment names none.
+    /// The environment names no bootstrap.
     #[error(
         "no xDS bootstrap: neither {FILE_VARIABLE} (a file) nor {INLINE_VARIABLE} (JSON) is set"
     )]
@@ -33,7 +33,7 @@ pub enum BootstrapError {
     /// The text is not JSON.
     #[error("{origin}: not valid JSON: {source}")]
     Syntax {
-        /// Where the text came from.
+        /// The place that the text came from.
         origin: Origin,
         /// The error of the JSON parser, with line and column.
         source: Arc<serde_json::Error>,
@@ -41,14 +41,14 @@ pub enum BootstrapError {
     /// The JSON is not a valid bootstrap.
     #[error("{origin}: {errors}")]
     Invalid {
-        /// Where the JSON came from.
+        /// The place that the JSON came from.
         origin: Origin,
         /// Every problem, with its field.
         errors: Errors,
     },
 }
 
-/// Where a bootstrap came from.
+/// The place that a bootstrap came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A program.

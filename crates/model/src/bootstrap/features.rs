@@ -1,11 +1,12 @@
 //! Features that the bootstrap says a server has.
 //!
-//! A client must not guess them: they change the protocol and which errors take a resource away.
+//! A client must not guess these features, because they change the protocol and the errors that make a resource
+//! unusable.
 
 use std::fmt;
 
-/// A feature of a server that the client knows. Unknown features are ignored (gRFC A30). Hence two entries
-/// that differ in unknown features alone are one server (gRFC A47).
+/// A feature of a server that the client knows. Unknown features are ignored (gRFC A30). So two entries that differ
+/// only in unknown features are one server (gRFC A47).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ServerFeature {
@@ -31,7 +32,7 @@ impl ServerFeature {
         Self::TrustedXdsServer,
     ];
 
-    /// Its name in a bootstrap.
+    /// The name of the feature in a bootstrap.
     pub fn name(self) -> &'static str {
         match self {
             Self::Delta => "xds.delta",

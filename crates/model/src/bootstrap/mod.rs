@@ -1,8 +1,8 @@
 //! The bootstrap: the xDS servers to ask, and the node by which the client identifies itself.
 //!
-//! It comes from `GRPC_XDS_BOOTSTRAP` (a file), `GRPC_XDS_BOOTSTRAP_CONFIG` (the JSON itself) or
-//! code. It is read when it is first needed, because a program that opens no `xds:` channel needs none
-//! (S2-04). Every error says where the bootstrap came from.
+//! The bootstrap comes from `GRPC_XDS_BOOTSTRAP` (a file), `GRPC_XDS_BOOTSTRAP_CONFIG` (the JSON itself) or code. The
+//! environment is read when a bootstrap is first needed, because a program that opens no `xds:` channel needs none
+//! (S2-04). Every error names the place that the bootstrap came from.
 
 mod authority;
 mod builder;
@@ -39,7 +39,7 @@ pub const FILE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP";
 /// The environment variable with the JSON of the bootstrap.
 pub const INLINE_VARIABLE: &str = "GRPC_XDS_BOOTSTRAP_CONFIG";
 
-/// The environment variable that must be true for `call_creds` to be read (gRFC A97). It does not concern
+/// The environment variable that must be true for `call_creds` to be read (gRFC A97). The variable does not concern
 /// call credentials that a program sets in code.
 pub const CALL_CREDENTIALS_VARIABLE: &str = "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS";
 
@@ -76,8 +76,8 @@ pub struct Bootstrap {
 impl Bootstrap {
     /// Reads the bootstrap that the environment names.
     ///
-    /// `GRPC_XDS_BOOTSTRAP` wins over `GRPC_XDS_BOOTSTRAP_CONFIG`, also if its file is broken
-    /// (gRFC A27). An empty variable counts as unset.
+    /// `GRPC_XDS_BOOTSTRAP` is used before `GRPC_XDS_BOOTSTRAP_CONFIG`, even if its file is broken (gRFC A27). An empty
+    /// variable counts as unset.
     pub fn from_env() -> Result<Self, BootstrapError> {
         Self::from_lookup(process_env)
     }

@@ -1,8 +1,8 @@
 //! The `node` of a bootstrap, by which the client identifies itself to servers.
 //!
-//! It is in proto JSON form, and every field of it reaches the server (gRFC A27). The client sets its name,
-//! version and features itself. The message is parsed by hand, because a general parser of proto JSON
-//! would add a large dependency to every client.
+//! The node is in proto JSON form, and every field of it reaches the server (gRFC A27). The client sets its name,
+//! version and features itself. The message is parsed by hand, because a general parser of proto JSON would add a large
+//! dependency to every client.
 
 mod fields;
 mod rest;
@@ -21,7 +21,7 @@ const CLIENT_FEATURES: [&str; 2] = [
     "xds.config.resource-in-sotw",
 ];
 
-/// Sets the client's name, version and features. They replace those of the file, because only the client
+/// Sets the client's name, version and features. The client's values replace those of the file, because only the client
 /// knows them.
 pub(super) fn introduce(mut node: Node) -> Node {
     node.user_agent_name = USER_AGENT.to_owned();

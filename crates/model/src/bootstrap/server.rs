@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 use super::{CallCredentials, ChannelCredentials, ServerAddress, ServerFeature, TlsFiles, uri};
 use crate::Validator;
 
-/// How to reach one xDS server.
+/// The address, the credentials and the features of one xDS server.
 ///
 /// Two equal values are one server, so they share one connection (gRFC A47, A71).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,12 +46,12 @@ impl ServerConfig {
         }
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub fn address(&self) -> &ServerAddress {
         &self.address
     }
 
-    /// Its `host:port`; of a Unix socket `localhost`, as in gRPC.
+    /// The `host:port` of the server; `localhost` for a Unix socket, as in gRPC.
     pub fn authority(&self) -> &str {
         match &self.address {
             ServerAddress::Tcp(authority) => authority,
@@ -70,7 +70,7 @@ impl ServerConfig {
     }
 }
 
-/// A server as a program describes it. Its connection is plaintext if the program sets no credentials.
+/// A server as a program describes it. The connection is plaintext if the program sets no credentials.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ServerBuilder {
@@ -86,8 +86,7 @@ impl ServerBuilder {
         self.channel_credentials(ChannelCredentials::Tls(files))
     }
 
-    /// Adds a way to secure the connection. It is used by clients that are built with none of the ways added
-    /// before.
+    /// Adds a way to secure the connection. A client uses it if it is built with none of the ways added before.
     pub fn channel_credentials(mut self, credentials: ChannelCredentials) -> Self {
         self.channel_credentials.push(credentials);
         self
@@ -113,7 +112,7 @@ impl ServerBuilder {
         self.build_as_said(v)
     }
 
-    /// Builds the server without a default for its credentials. A server without any is connected to with the
+    /// Builds the server without a default for its credentials. A server without credentials is reached with the
     /// credentials of backends (the first version of gRFC A27).
     pub(super) fn build_as_said(mut self, v: &mut Validator) -> Option<ServerConfig> {
         let credentials = &mut self.channel_credentials;

@@ -168,7 +168,7 @@ fn credentials_may_be_left_unsaid() {
     }
 }
 
-/// A repeated key is an error at any depth, because nobody can know which value was meant.
+/// A repeated key is an error at any depth, because the text does not say which value is meant.
 #[test]
 fn keys_given_twice_are_refused() {
     let twice = valid("x").replace(r#""id""#, r#""metadata": {"a": [{"b": 1, "b": 2}]}, "id""#);
@@ -213,7 +213,8 @@ fn unknown_things_are_ignored() {
     assert_eq!(Bootstrap::from_json(&text).unwrap(), plain);
 }
 
-/// gRFC A27: the node is a whole proto, also where gRPC has no use for a field. Either spelling does.
+/// gRFC A27: the node is a whole proto, including the fields that gRPC itself does not use. Both spellings of a field
+/// name are read.
 #[test]
 fn node_has_fields_for_servers() {
     let text = valid("x").replace(
@@ -471,7 +472,7 @@ proptest::proptest! {
     }
 }
 
-/// Guards are read as gRPC reads them: what says neither yes nor no changes nothing.
+/// Guards are read as gRPC reads them: a value that is neither true nor false has no effect.
 #[test]
 fn guards_say_yes_or_no() {
     let value = |text: &str| Some(OsString::from(text));

@@ -9,7 +9,7 @@ use std::{
 
 use crate::names::percent_decode;
 
-/// Where a server listens.
+/// The address on which a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ServerAddress {

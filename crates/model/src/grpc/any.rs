@@ -18,7 +18,7 @@ pub(super) struct Extension {
     pub(super) form: Form,
 }
 
-/// How the configuration of an extension is written.
+/// The form in which the configuration of an extension is written.
 #[derive(Debug, PartialEq)]
 pub(super) enum Form {
     /// The message itself.
@@ -109,10 +109,10 @@ pub fn to_typed_struct(type_url: &str, value: Struct) -> Any {
     }
 }
 
-/// The message name in a type URL: what follows its last slash.
+/// The message name in a type URL: the text after its last slash.
 ///
 /// # Errors
-/// There is no slash, or nothing after it.
+/// The URL has no slash, or no text after it.
 pub fn type_name(type_url: &str) -> Result<&str, String> {
     match type_url.rsplit_once('/') {
         Some((_, name)) if !name.is_empty() => Ok(name),

@@ -1,7 +1,8 @@
-//! `envoy.extensions.clusters.aggregate.v3.ClusterConfig`: the clusters that an aggregate cluster
-//! stands for, in order of preference.
+//! `envoy.extensions.clusters.aggregate.v3.ClusterConfig`: the clusters of an aggregate cluster, in
+//! order of preference.
 //!
-//! It comes inside a cluster (gRFC A37) or as a resource of its own (gRFC A99), by the same rules.
+//! The list comes inside a cluster (gRFC A37) or as a resource of its own (gRFC A99), by the same
+//! rules.
 
 use crate::{Decoded, Features, ResourceType, Validator, wire};
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as pb;
@@ -9,7 +10,7 @@ use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as pb;
 /// The clusters of an aggregate, the preferred one first; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
-    /// Names of clusters, which may be aggregates themselves. A name may be in it twice.
+    /// Names of clusters, which may be aggregates themselves. The list may have a name twice.
     pub clusters: Vec<String>,
 }
 

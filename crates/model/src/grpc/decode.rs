@@ -1,6 +1,7 @@
 //! The steps common to all resource types: decode, take the name, validate, collect.
 //!
-//! They are in one place so that a bad resource of any type is reported by name, with every error.
+//! The steps are in one place, so that a bad resource of any type is reported by name, with every
+//! error.
 
 use prost::Message;
 

@@ -1,6 +1,7 @@
 //! Shares of calls, which are drawn call by call.
 //!
-//! They come as fractions of several denominators, and are scaled to a million so that they compare.
+//! Resources give shares as fractions of several denominators. All are scaled to a million, so that they can be
+//! compared.
 
 use std::fmt;
 
@@ -27,7 +28,7 @@ impl Fraction {
     /// All calls.
     pub const ALL: Self = Self(MILLION);
 
-    /// So many calls of a million. More than a million is all of them.
+    /// A share of `count` calls of a million. A count above a million means all calls.
     pub const fn per_million(count: u32) -> Self {
         if count < MILLION {
             Self(count)

@@ -1,4 +1,4 @@
-//! A `google.protobuf.Struct` as the JSON it stands for.
+//! A `google.protobuf.Struct` as JSON.
 //!
 //! Policies of a program read their configuration as JSON, because that is how gRFC A52 carries it.
 

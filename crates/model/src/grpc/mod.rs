@@ -3,9 +3,9 @@
 //! Each type here is the valid form of one resource and, as a [`ResourceType`](crate::ResourceType),
 //! knows how to read it. Fields that gRPC gives no meaning to are ignored, as A27 asks.
 //!
-//! A field with a meaning that this crate does not support is never ignored in silence, because calls might
-//! then go where the resource forbids them to go. It is an error, or its route is left out, or it is
-//! recorded as [`Unsupported`](crate::Unsupported).
+//! A field with a meaning that this crate does not support is never ignored without a record. Otherwise calls might go
+//! where the resource forbids them to go. Such a field is an error, or its route is left out, or it is recorded as
+//! [`Unsupported`](crate::Unsupported).
 
 pub mod cluster;
 pub mod endpoints;

@@ -1,7 +1,7 @@
 //! The resources of a channel without a control plane.
 //!
-//! A channel to a DNS name or to addresses has the same parts as one by xDS: a listener, a route and a cluster.
-//! They are made here as messages and read by the parsers, so that every field has the value of an empty one.
+//! A channel to a DNS name or to addresses has the same parts as one by xDS: a listener, a route and a cluster. This
+//! module makes those parts as messages, and the parsers read them, so that every field has the value of an empty one.
 
 use std::{net::SocketAddr, num::NonZeroU32};
 
@@ -108,7 +108,7 @@ pub fn listener(name: &str) -> Result<Listener, Errors> {
     Listener::parse(&proto.encode_to_vec(), &Features::default()).value
 }
 
-/// A cluster without a limit on calls. Its addresses are those of the host name, or are given.
+/// A cluster without a limit on calls. The addresses of the cluster are those of the host name, or are given.
 ///
 /// ```
 /// # use crowfly_model::grpc::plain::{self, PlainPolicy};

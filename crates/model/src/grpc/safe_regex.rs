@@ -1,7 +1,7 @@
 //! Regular expressions of resources, in RE2's syntax.
 //!
-//! All of them are compiled here, because a limit that is forgotten in one place would let a control plane take
-//! the memory of its clients. Matching takes time in proportion to the text, as in RE2.
+//! All of them are compiled here, because a limit could be forgotten in one of several places. Then a control plane
+//! could use up the memory of its clients. Matching takes time in proportion to the text, as in RE2.
 
 mod re2;
 
@@ -108,7 +108,7 @@ pub(super) fn compile(pattern: &str) -> Result<Regex, InvalidRegex> {
 }
 
 fn build(pattern: &str) -> Result<Regex, InvalidRegex> {
-    // Classes such as \d are RE2's: ASCII. So are the values of headers (gRPC's Custom-Metadata).
+    // Classes such as \d are RE2's: ASCII. The values of headers are ASCII, too (gRPC's Custom-Metadata).
     let built = RegexBuilder::new(pattern)
         .unicode(false)
         .size_limit(MAX_SIZE)

@@ -32,7 +32,7 @@ pub fn field<T>(
 /// Reads the port, which must be a number; 0 is one.
 ///
 /// gRFC A27 and A37 ask for a `port_value` that is set, and for no more. An endpoint with port 0
-/// cannot be connected to, but it costs the others nothing: a NACK would.
+/// cannot be connected to, but a NACK would refuse the other endpoints, too.
 pub(super) fn port(proto: &SocketAddress, v: &mut Validator) -> Option<u16> {
     let number = match &proto.port_specifier {
         Some(PortSpecifier::PortValue(number)) => *number,

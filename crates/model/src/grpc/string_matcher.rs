@@ -29,7 +29,7 @@ pub struct StringMatcher {
 pub enum StringPattern {
     /// Texts that contain this one.
     Contains(String),
-    /// This text.
+    /// Only this text.
     Exact(String),
     /// Texts that begin with this one.
     Prefix(String),

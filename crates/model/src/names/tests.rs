@@ -121,7 +121,7 @@ fn templates() {
         ("xdstp://a/t/%s", "[::1]:8080", "xdstp://a/t/%5B::1%5D:8080"),
         ("xdstp://a/t/%s", "é", "xdstp://a/t/%C3%A9"),
         ("xdstp://a/t/fixed", "x", "xdstp://a/t/fixed"),
-        // What the target holds is not expanded again.
+        // `%s` in the target is not expanded again.
         ("%s", "%s%s", "%s%s"),
     ];
     for (template, target, expected) in cases {
@@ -166,7 +166,7 @@ proptest! {
         prop_assert_eq!(authority_of(&once), authority_of(&name));
     }
 
-    /// Also of names that nobody would write.
+    /// Any text has a canonical form that does not change again, or is an error.
     #[test]
     fn any_text_is_canonical_or_an_error(name in "xdstp:(//)?[ -~]{0,24}|\\PC{0,12}") {
         if let Ok(once) = canonical(&name) {

@@ -1,7 +1,7 @@
 //! JSON in which no object has a key twice.
 //!
-//! `serde_json` alone would take the last value of a repeated key, without an error. Such a bootstrap is
-//! refused, because nobody can know which value was meant. gRPC C-core refuses it too.
+//! `serde_json` alone would take the last value of a repeated key, without an error. Such a bootstrap is refused,
+//! because it does not say which value is meant. gRPC C-core refuses it too.
 
 use std::fmt;
 

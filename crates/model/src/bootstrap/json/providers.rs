@@ -1,4 +1,5 @@
-//! The certificate providers of a bootstrap in JSON form (gRFC A29).
+//! The certificate providers of a bootstrap in JSON form (gRFC A29). A provider of an unknown
+//! plugin is kept, because only clusters that name it are refused.
 
 use std::collections::BTreeMap;
 

@@ -173,7 +173,7 @@ fn path(json: &Object, name: &str, v: &mut Validator) -> Option<PathBuf> {
     }
 }
 
-/// The known features. Those that are not strings are ignored, because none of them is known.
+/// The known features. Features that are not strings are ignored, because no known feature has such a form.
 fn parse_features(json: Option<&Json>, v: &mut Validator) -> BTreeSet<ServerFeature> {
     match json {
         None | Some(Json::Null) => BTreeSet::new(),

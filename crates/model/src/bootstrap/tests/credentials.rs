@@ -1,4 +1,4 @@
-//! Credentials and features of servers, and certificate providers.
+//! Tests of the credentials and features of servers, and of certificate providers.
 
 use std::time::Duration;
 
@@ -97,8 +97,8 @@ fn invalid_tls_files() {
     }
 }
 
-/// S2-02 (part): whichever of the list the client is built with, what comes after those that every
-/// client has is not used.
+/// S2-02 (part): entries after the first one that every client supports are not used. Earlier entries are kept, because
+/// some clients are built with them.
 #[test]
 fn credentials_in_order() {
     let kinds = |entries: &str| {
@@ -123,7 +123,7 @@ fn credentials_in_order() {
     );
 }
 
-/// gRFC A97: `call_creds` are read only with leave of the environment.
+/// gRFC A97: `call_creds` are read only if the environment variable allows it.
 #[test]
 fn call_credentials_are_guarded() {
     let text = with(
@@ -232,8 +232,8 @@ fn providers(providers: &str) -> String {
     )
 }
 
-/// gRFC A29: `file_watcher` with its four fields. A plugin that is not known does no harm until a cluster
-/// names its instance.
+/// gRFC A29: `file_watcher` with its four fields. A plugin that is not known causes no error until a cluster names its
+/// instance.
 #[test]
 fn certificate_providers() {
     let text = providers(

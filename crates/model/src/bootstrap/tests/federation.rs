@@ -1,4 +1,4 @@
-//! Lists of servers and authorities.
+//! Tests of lists of servers and authorities.
 
 use super::{
     super::{AuthorityConfig, Bootstrap, BootstrapBuilder, ServerConfig},
@@ -98,7 +98,7 @@ fn no_authorities() {
     );
 }
 
-/// Also if the authority is that of the default template.
+/// An unknown authority is an error, even if it is the authority of the default template.
 #[test]
 fn unknown_authorities_are_named() {
     let bootstrap = Bootstrap::builder("a:1")

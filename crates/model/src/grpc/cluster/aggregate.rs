@@ -20,16 +20,16 @@ use crate::{
     },
 };
 
-/// A cluster that stands for others.
+/// A cluster that consists of other clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aggregate {
-    /// The clusters that the aggregate stands for.
+    /// The clusters that the aggregate consists of.
     pub children: Children,
     /// The policy of the aggregate itself; `None` if it is not valid or not supported.
     ///
-    /// Each child balances by its own policy. This one is used only if the channel asks for the behaviour
-    /// before gRFC A75 (`GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT`). No value is an error, because Envoy
-    /// requires CLUSTER_PROVIDED here, and one control plane must be able to serve both.
+    /// Each child balances by its own policy. The aggregate's policy is used only if the channel asks for the behaviour
+    /// before gRFC A75 (`GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT`). No value is an error, because Envoy requires
+    /// CLUSTER_PROVIDED here, and one control plane must be able to serve both.
     pub lb_policy: Option<LbPolicy>,
 }
 
@@ -83,8 +83,8 @@ fn parse_resource(proto: &AggregateClusterResource, v: &mut Validator) -> Option
     Some(Children::Resource(proto.resource_name.clone()))
 }
 
-/// The types that are known here. With the gate of gRFC A99 closed its type is refused like an unknown
-/// one, but the error names the variable that opens the gate.
+/// The types that are known here. Without the feature of gRFC A99 its type is refused like an unknown one. The error
+/// then names the variable that switches the feature on.
 fn expected(features: &Features) -> String {
     let inline = pb::ClusterConfig::full_name();
     if features.aggregate_cluster_resource {

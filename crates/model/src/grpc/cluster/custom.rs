@@ -1,7 +1,7 @@
 //! Policies of the program's own, which a cluster names (gRFC A52).
 //!
-//! This crate knows nothing of the policies of a program. It finds the program's reader by the name of the
-//! policy. The reader gets the configuration, so that a bad one is refused like any other bad field. The
+//! Programs define these policies, so this crate knows nothing of them. The crate finds the program's reader by the
+//! name of the policy. The reader gets the configuration, so that a bad one is refused like any other bad field. The
 //! resource keeps the value that the reader returned.
 
 use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
@@ -101,9 +101,9 @@ impl fmt::Debug for CustomPolicies {
 /// A policy of the program's own. Two are equal if they have the same name and configuration.
 #[derive(Clone)]
 pub struct CustomPolicyConfig {
-    /// Its name, such as `myorg.MyPolicy`.
+    /// The name of the policy, such as `myorg.MyPolicy`.
     pub name: String,
-    /// Its configuration, an object.
+    /// The configuration of the policy, an object.
     pub config: Value,
     /// The value that the program's reader returned for the configuration.
     pub made: MadePolicy,

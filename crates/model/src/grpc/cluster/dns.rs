@@ -1,7 +1,7 @@
 //! Logical DNS: the cluster is one host name, whose addresses are looked up (gRFC A37).
 //!
-//! The host name is inside a list of endpoints that must hold nothing else. Its rules are apart from those
-//! of EDS, because EDS allows many endpoints and no host names.
+//! The host name is inside a list of endpoints that must hold nothing else. The rules are not shared with EDS, because
+//! EDS allows many endpoints and no host names.
 
 use std::fmt;
 
@@ -87,7 +87,7 @@ fn parse_endpoint(proto: &Endpoint, v: &mut Validator) -> Option<DnsName> {
 
 fn parse_name(proto: &SocketAddress, v: &mut Validator) -> Option<DnsName> {
     require_text(&proto.address, "address", v);
-    // gRFC A37 has no rule for it. It is an error, because we have no resolvers by name.
+    // gRFC A37 has no rule for it. The field is an error, because we have no resolvers by name.
     if !proto.resolver_name.is_empty() {
         let message = format!("expected none, got {:?}", proto.resolver_name);
         v.error_at("resolver_name", message);

@@ -1,7 +1,7 @@
 //! Policies that choose one endpoint of a list, and the limits of their settings.
 //!
-//! A cluster can name a policy in an old field or in a new one. The limits are in one place, because both
-//! fields have the same.
+//! A cluster can name a policy in an old field or in a new one. The limits are in one place, because they are the same
+//! for both fields.
 
 use envoy_types::pb::{
     envoy::{
@@ -22,7 +22,7 @@ use prost::{Message, Name};
 use super::CustomPolicyConfig;
 use crate::{Validator, wire};
 
-/// How calls are spread over a list of endpoints.
+/// The policy by which calls are spread over a list of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointPolicy {
     /// A policy of the program's own decides (gRFC A52).

@@ -1,8 +1,8 @@
 //! The policy by which a cluster spreads calls over its endpoints.
 //!
-//! A cluster can name the policy in two fields, which become one type here. `load_balancing_policy`
-//! (gRFC A52) wins over the older `lb_policy` enum. ROUND_ROBIN of that enum means `wrr_locality` with
-//! `round_robin` inside, and its RING_HASH sees all localities at once (gRFC A42).
+//! A cluster can name the policy in two fields, which become one type here. `load_balancing_policy` (gRFC A52) wins
+//! over the older `lb_policy` enum. ROUND_ROBIN of that enum means `wrr_locality` with `round_robin` inside. RING_HASH
+//! of that enum sees all localities at once (gRFC A42).
 
 use envoy_types::pb::{
     envoy::{
@@ -23,7 +23,7 @@ use crate::{
     grpc::any::{type_name, typed_struct},
 };
 
-/// How calls are spread inside one priority.
+/// The policy by which calls are spread inside one priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LbPolicy {
     /// A locality by its weight, then an endpoint in it: `wrr_locality`.
@@ -153,7 +153,7 @@ pub(super) fn is_too_deep(depth: usize, v: &mut Validator) -> bool {
 enum Unknown {
     /// One of xDS, by the name of its message.
     Message(String),
-    /// One that programs register by this name: it is listed for those that have it.
+    /// A policy that programs register by this name; the list names it for clients that have it.
     Named(String),
 }
 

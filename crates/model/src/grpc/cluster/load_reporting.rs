@@ -1,4 +1,5 @@
-//! The load reports that a cluster asks for (gRFC A27, A85).
+//! The load reports that a cluster asks for (gRFC A27, A85). The reader keeps the server with the cluster, because
+//! reports go back to the server that sent it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -37,9 +38,9 @@ pub enum NamedMetricPropagation {
     None,
     /// All of them, as `named_metrics.NAME`.
     All,
-    /// All of them, as `NAME` alone. gRFC A64 had it so, before A85.
+    /// All of them, as `NAME` alone, as in gRFC A64 before A85.
     AllUnprefixed,
-    /// Those with these names, as `named_metrics.NAME`.
+    /// The entries with these names, as `named_metrics.NAME`.
     Only(BTreeSet<String>),
 }
 
@@ -76,8 +77,8 @@ pub(super) fn parse(
     })
 }
 
-/// Checks `lrs_server` of an aggregate, whose leaves report by their own. gRFC A37 ignored those of the leaves;
-/// gRFC A75 makes each of them a tree of its own, and is newer.
+/// Checks `lrs_server` of an aggregate, which has no effect, because each of its leaves reports by its own. gRFC A37
+/// ignored the field of the leaves. gRFC A75 is newer and makes each leaf a tree of its own.
 pub(super) fn check_aggregate(proto: &pb::Cluster, v: &mut Validator) {
     if let Some(server) = &proto.lrs_server {
         require_self(server, "lrs_server", v);

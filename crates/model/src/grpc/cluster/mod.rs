@@ -1,5 +1,4 @@
-//! `envoy.config.cluster.v3.Cluster`: where a cluster's endpoints come from and how calls are
-//! spread over them.
+//! `envoy.config.cluster.v3.Cluster`: the source of a cluster's endpoints, and the policy that spreads calls over them.
 //!
 //! Endpoints are a resource of their own, because they change often and the settings here seldom.
 
@@ -45,7 +44,7 @@ use crate::{
 pub struct Cluster {
     /// The resource's name.
     pub name: String,
-    /// The kind of the cluster: it has endpoints, or stands for other clusters.
+    /// The kind of the cluster: it has endpoints, or consists of other clusters.
     pub kind: ClusterKind,
     /// Fields of the cluster that are set and have no effect yet.
     pub unsupported: Box<[Unsupported]>,
@@ -58,7 +57,7 @@ pub struct Cluster {
 )]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterKind {
-    /// The cluster stands for other clusters.
+    /// The cluster consists of other clusters.
     Aggregate(Aggregate),
     /// The cluster has endpoints of its own.
     Leaf(LeafCluster),
@@ -67,9 +66,9 @@ pub enum ClusterKind {
 /// A cluster with endpoints of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafCluster {
-    /// Where the endpoints come from.
+    /// The source of the endpoints.
     pub source: EndpointSource,
-    /// How calls are spread over the endpoints.
+    /// The policy by which calls are spread over the endpoints.
     pub lb_policy: LbPolicy,
     /// The greatest number of calls that may be open at a time. Calls over the limit fail (gRFC A32).
     pub max_concurrent_requests: u32,
@@ -85,20 +84,20 @@ pub struct LeafCluster {
     pub security: Option<Arc<UpstreamTls>>,
 }
 
-/// Where endpoints come from.
+/// The source of the endpoints of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointSource {
     /// One endpoint with all the addresses of a host name.
     Dns(DnsName),
     /// An endpoints resource.
     Eds {
-        /// Its name, if that differs from the cluster's.
+        /// The name of the resource, if that differs from the cluster's.
         service_name: Option<String>,
     },
 }
 
 impl Cluster {
-    /// The name of its endpoints resource, if it has one.
+    /// The name of the cluster's endpoints resource, if it has one.
     pub fn eds_name(&self) -> Option<&str> {
         match &self.kind {
             ClusterKind::Leaf(LeafCluster {

@@ -1,7 +1,7 @@
 //! Policies by the names of gRPC's registry, with the JSON of its service config.
 //!
-//! A `TypedStruct` names a policy so, and may name any that the client has: gRPC's own as well as
-//! those of the program (gRFC A52).
+//! A `TypedStruct` names a policy in this way. It may name any policy that the client has: gRPC's
+//! own, or one of the program (gRFC A52).
 
 use envoy_types::pb::google::protobuf::Struct;
 use serde_json::Value;

@@ -15,11 +15,11 @@ use crate::{Validator, grpc::duration};
 /// The settings of outlier detection, of which at least one rule is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutlierDetection {
-    /// The time between two looks at the calls of all endpoints.
+    /// The time between two checks of the calls of all endpoints.
     pub interval: Duration,
-    /// The time of a first ejection. Each further one is longer by as much.
+    /// The time of a first ejection. Each further ejection is longer by this time.
     pub base_ejection_time: Duration,
-    /// The longest ejection. It is never less than [`base_ejection_time`](Self::base_ejection_time).
+    /// The longest ejection. The time is never less than [`base_ejection_time`](Self::base_ejection_time).
     pub max_ejection_time: Duration,
     /// The percentage of endpoints that may be ejected at a time. One endpoint may always be.
     pub max_ejection_percent: u32,
@@ -36,9 +36,9 @@ pub struct SuccessRate {
     pub stdev_factor: u32,
     /// The percentage of outliers that are ejected: 1 to 100.
     pub enforcement_percentage: u32,
-    /// The number of endpoints with enough calls without which none is judged.
+    /// The least number of endpoints with enough calls; with fewer, no endpoint is ejected.
     pub minimum_hosts: u32,
-    /// The number of calls in an interval without which an endpoint is not judged.
+    /// The least number of calls in an interval; an endpoint with fewer is not ejected.
     pub request_volume: u32,
 }
 
@@ -49,15 +49,15 @@ pub struct FailurePercentage {
     pub threshold: u32,
     /// The percentage of outliers that are ejected: 1 to 100.
     pub enforcement_percentage: u32,
-    /// The number of endpoints with enough calls without which none is judged.
+    /// The least number of endpoints with enough calls; with fewer, no endpoint is ejected.
     pub minimum_hosts: u32,
-    /// The number of calls in an interval without which an endpoint is not judged.
+    /// The least number of calls in an interval; an endpoint with fewer is not ejected.
     pub request_volume: u32,
 }
 
 impl OutlierDetection {
-    /// The shortest interval. A shorter one is valid by gRFC A50, but each look costs a look at all
-    /// endpoints, and an interval of 0 would leave time for nothing else.
+    /// The shortest interval. gRFC A50 allows a shorter one. But each check reads the counts of all endpoints, and an
+    /// interval of 0 would leave no time for anything else.
     pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 }
 
@@ -89,8 +89,8 @@ impl SuccessRate {
 }
 
 impl FailurePercentage {
-    /// gRFC A50: the rule is off unless `enforcing_failure_percentage` is set and not 0. Its other fields
-    /// are not looked at while it is off.
+    /// gRFC A50: the rule is off unless `enforcing_failure_percentage` is set and not 0. The other fields of the rule
+    /// are not read while it is off.
     fn parse(proto: &pb::OutlierDetection, v: &mut Validator) -> Option<Self> {
         let enforcing = percentage(
             "enforcing_failure_percentage",

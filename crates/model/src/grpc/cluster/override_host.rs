@@ -1,4 +1,4 @@
-//! `common_lb_config.override_host_status`: the endpoints that sessions may stick to (gRFC A55).
+//! `common_lb_config.override_host_status`: the endpoints that sessions may stick to, by their health (gRFC A55).
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use envoy_types::pb::envoy::config::{
 
 use crate::{Validator, grpc::endpoints::Health};
 
-/// Reads the health of endpoints that sessions may stick to. A cluster that does not say it has UNKNOWN and
-/// HEALTHY; one with an empty set has no session that sticks.
+/// Reads the health of endpoints that sessions may stick to. A cluster without the field has UNKNOWN and HEALTHY. With
+/// an empty set, no session sticks to an endpoint.
 ///
-/// Endpoints of any other health never get calls, so gRFC A55 has such a value ignored. It is recorded.
+/// Endpoints of any other health never get calls, so gRFC A55 has such a value ignored. The ignored value is recorded.
 pub(super) fn parse(config: Option<&CommonLbConfig>, v: &mut Validator) -> BTreeSet<Health> {
     let set = config.and_then(|config| config.override_host_status.as_ref());
     match set {

@@ -1,7 +1,7 @@
-//! Settings of a cluster's calls and connections, wherever its endpoints come from.
+//! Settings of a cluster's calls and connections that do not depend on the source of its endpoints.
 //!
-//! They are read apart from the kind of the cluster, because every kind has them. Those of an aggregate
-//! must be valid, although its leaves use their own.
+//! The settings are read apart from the kind of the cluster, because every kind has them. The
+//! settings of an aggregate must be valid, although its leaves use their own.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const DEFAULT_MAX_REQUESTS: u32 = 1024;
 /// (gRFC A75).
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// The settings that leaf clusters use. They are validated in a cluster of any kind.
+/// The settings that leaf clusters use. The settings are validated in a cluster of any kind.
 pub(super) struct Settings {
     pub(super) max_concurrent_requests: u32,
     pub(super) session_idle_timeout: Duration,
@@ -56,8 +56,8 @@ fn max_requests(breakers: Option<&CircuitBreakers>) -> u32 {
         .map_or(DEFAULT_MAX_REQUESTS, |limit| limit.value)
 }
 
-/// Reads `idle_timeout` of the HTTP options in `upstream_config`, the one place where gRFC A75 looks
-/// for them; `None` if it is not there, or after an error.
+/// Reads `idle_timeout` of the HTTP options in `upstream_config`, the only place where gRFC A75
+/// looks for them. `None` if the field is not set, or after an error.
 fn idle_timeout(config: Option<&TypedExtensionConfig>, v: &mut Validator) -> Option<Duration> {
     let config = config?;
     v.field("upstream_config.typed_config", |v| {

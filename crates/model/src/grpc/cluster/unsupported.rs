@@ -1,13 +1,14 @@
 //! Fields of a cluster that can be set and have no effect yet.
 //!
-//! They are recorded, because a user takes a field for effective if it was accepted without a message.
+//! Such fields are recorded, because users expect a field to have an effect if it was accepted
+//! without a message.
 
 use envoy_types::pb::envoy::config::cluster::v3 as pb;
 
 use super::{EndpointPolicy, LbPolicy, outlier_detection};
 use crate::Validator;
 
-/// Records the fields of an aggregate that only its leaves can have an effect of (gRFC A75).
+/// Records the fields of an aggregate that have an effect only in its leaves (gRFC A75).
 pub(super) fn in_aggregate(proto: &pb::Cluster, v: &mut Validator) {
     let common = proto.common_lb_config.as_ref();
     let health = common.and_then(|common| common.override_host_status.as_ref());

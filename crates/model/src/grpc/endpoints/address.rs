@@ -1,6 +1,7 @@
-//! Addresses of endpoints: IP literals with a port, since EDS names no hosts.
+//! Addresses of endpoints: IP literals with a port, because EDS names no hosts.
 //!
-//! An address that cannot be called costs its own endpoint or the resource, by the rules of gRFC A27.
+//! An address that cannot be called makes its endpoint unusable or the resource invalid, by the
+//! rules of gRFC A27.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
@@ -45,8 +46,8 @@ fn literal(text: &str) -> Result<SocketAddr, String> {
 
 /// An IPv6 address in a zone: the number of a network interface (RFC 4007), or its name.
 ///
-/// The operating system is asked for the number of a name, because it alone knows it. No DNS lookup
-/// happens, because the text before the zone is an IP address.
+/// The operating system is asked for the number of the interface, because only it knows the names.
+/// No DNS lookup happens, because the text before the zone is an IP address.
 fn in_zone(ip: Ipv6Addr, zone: &str) -> Option<SocketAddrV6> {
     if let Ok(number) = zone.parse::<u32>() {
         return Some(SocketAddrV6::new(ip, 0, 0, number));

@@ -1,6 +1,6 @@
 //! Shares of calls that the control plane wants dropped.
 //!
-//! A share has a category, because load reports count the dropped calls by it.
+//! A share has a category, because load reports count the dropped calls by category.
 
 use envoy_types::pb::envoy::config::endpoint::v3::cluster_load_assignment::policy as pb;
 

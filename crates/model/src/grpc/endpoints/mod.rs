@@ -21,7 +21,7 @@ use crate::{Decoded, Features, ResourceType, Unsupported};
 pub struct Endpoints {
     /// The resource's name.
     pub name: String,
-    /// The localities of each priority, highest priority first; none is without a locality.
+    /// The localities of each priority, highest priority first. Every priority has a locality.
     ///
     /// An empty list is valid; calls of such a cluster fail (S3-13). Localities are sorted, because
     /// their order in the resource has no meaning.
@@ -60,7 +60,7 @@ impl ResourceType for Endpoints {
 pub struct EdsLocality {
     /// Region, zone and sub-zone; unique in the priority.
     pub id: LocalityId,
-    /// Its share of calls; the weights of a priority add up to at most `u32::MAX`.
+    /// The locality's share of calls; the weights of a priority add up to at most `u32::MAX`.
     pub weight: NonZeroU32,
     /// The endpoints that may get calls; empty if the server reports all of them as unhealthy.
     pub endpoints: Vec<EdsEndpoint>,
@@ -83,13 +83,13 @@ pub(crate) fn locality_proto(id: &LocalityId) -> core::Locality {
 /// One backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdsEndpoint {
-    /// Its addresses, at least one; the first is the main one (gRFC A61).
+    /// The addresses of the backend, at least one; the first is the main one (gRFC A61).
     pub addresses: Vec<SocketAddr>,
-    /// Its share of calls, for policies that weigh endpoints.
+    /// The backend's share of calls, for policies that weigh endpoints.
     pub weight: NonZeroU32,
     /// The health of the endpoint, as the xDS server reports it.
     pub health: Health,
-    /// The text that is hashed for its place on a hash ring; `None` if it is the main address (gRFC A76).
+    /// The text that is hashed for the endpoint's place on a hash ring; `None` if it is the main address (gRFC A76).
     pub hash_key: Option<Box<str>>,
     /// The name of the backend, for `:authority` and for TLS; `None` if it has none (gRFC A81).
     pub hostname: Option<Box<str>>,
@@ -103,6 +103,6 @@ pub enum Health {
     Unknown,
     /// The endpoint is healthy.
     Healthy,
-    /// The endpoint will go away soon. It gets new calls of its own sessions alone (gRFC A55).
+    /// The endpoint will go away soon. The endpoint gets new calls only from its own sessions (gRFC A55).
     Draining,
 }

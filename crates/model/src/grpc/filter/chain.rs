@@ -1,6 +1,6 @@
 //! The chain of filters of an API listener, from the proto to a [`FilterChain`].
 //!
-//! The rules about names, order and unknown filters are those of gRFC A39. They are about the chain as a whole.
+//! The rules about names, order and unknown filters are those of gRFC A39. Those rules are about the chain as a whole.
 //! `kind.rs` has the rules about each filter.
 
 use std::{collections::HashSet, sync::Arc};
@@ -24,11 +24,11 @@ pub struct FilterChain(Arc<[HttpFilter]>);
 /// One filter of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpFilter {
-    /// The name by which overrides find it; never empty.
+    /// The name by which overrides find the filter; never empty.
     pub name: String,
-    /// Its configuration.
+    /// The configuration of the filter.
     pub config: FilterConfig,
-    /// True if calls pass it only where an override enables it.
+    /// True if calls pass the filter only where an override enables it.
     pub disabled: bool,
 }
 
@@ -112,7 +112,7 @@ fn check_order(kept: &[(usize, Kept)], v: &mut Validator) {
 /// An entry of the list that has a place in the chain.
 enum Kept {
     Filter(HttpFilter),
-    /// An error has been recorded for it.
+    /// An error has been recorded for the filter.
     Rejected,
     Router,
 }

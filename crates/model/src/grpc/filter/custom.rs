@@ -1,7 +1,7 @@
 //! Filters of the program's own, which listeners and routes configure (gRFC A39).
 //!
-//! This crate knows nothing of the filters of a program. It finds the program's reader by the type of the
-//! configuration. The reader gets the configuration, so that a bad one is refused like any other bad field. The
+//! Programs define these filters, so this crate knows nothing of them. The crate finds the program's reader by the type
+//! of the configuration. The reader gets the configuration, so that a bad one is refused like any other bad field. The
 //! resource keeps the value that the reader returned.
 
 use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
@@ -40,7 +40,7 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct CustomFilters {
     configs: BTreeMap<Arc<str>, Arc<ReadFilter>>,
-    /// Each with the filter that it overrides.
+    /// The readers of overrides, each with the filter that it is for.
     overrides: BTreeMap<Arc<str>, (Arc<str>, Arc<ReadFilter>)>,
     others: Option<Arc<ReadFilter>>,
 }
@@ -75,7 +75,7 @@ impl CustomFilters {
         self
     }
 
-    /// Adds the overrides of a filter. Their type may be that of the configuration.
+    /// Adds the overrides of a filter. The type of the overrides may be the type of the configuration.
     pub fn with_override(mut self, filter: &str, type_name: &str, read: Arc<ReadFilter>) -> Self {
         let entry = (filter.into(), read);
         self.overrides.insert(type_name.into(), entry);

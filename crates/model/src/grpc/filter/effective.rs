@@ -1,6 +1,6 @@
 //! The filters that a call passes: a chain, and the overrides of the call's route.
 //!
-//! They are merged when a configuration is applied, not for each call (gRFC A39).
+//! Chains and overrides are merged when a configuration is applied, not for each call (gRFC A39).
 
 use std::{fmt, sync::Arc};
 
@@ -12,11 +12,11 @@ use super::{
 /// The overrides that are in force for one cluster of one route.
 #[derive(Clone, Copy, Debug)]
 pub struct Overrides<'a> {
-    /// Those of the virtual host.
+    /// The overrides of the virtual host.
     pub host: &'a FilterOverrides,
-    /// Those of the route.
+    /// The overrides of the route.
     pub route: &'a FilterOverrides,
-    /// Those of the cluster's entry, if the route has weighted clusters.
+    /// The overrides of the cluster's entry, if the route has weighted clusters.
     pub cluster: Option<&'a FilterOverrides>,
 }
 
@@ -65,9 +65,9 @@ pub enum SetBy {
 impl FilterChain {
     /// The filters that calls pass, in order.
     ///
-    /// The most specific override of a filter counts: that of the weighted cluster, else that of the route, else
-    /// that of the virtual host (gRFC A39). It replaces all others. An override that configures another kind of filter
-    /// than the one it names is passed over, as in gRPC C-core.
+    /// The most specific override of a filter counts (gRFC A39). The weighted cluster comes first, then the route, then
+    /// the virtual host. That override replaces all others. An override that configures another kind of filter than the
+    /// one it names is passed over, as in gRPC C-core.
     ///
     /// ```
     /// # use crowfly_model::grpc::filter::{FilterChain, FilterOverrides, Overrides};
@@ -87,7 +87,7 @@ impl FilterChain {
 /// The filter under its overrides; `None` if it is disabled.
 fn merge<'a>(filter: &'a HttpFilter, overrides: Overrides<'a>) -> Option<EffectiveFilter<'a>> {
     let found = || overrides.of(&filter.name);
-    // As in gRPC C-core and Envoy, any override enables a filter that the chain disables.
+    // Any override enables a filter that the chain disables, as in gRPC C-core and Envoy.
     let disabled = found()
         .next()
         .map_or(filter.disabled, |(_, most_specific)| most_specific.disabled);

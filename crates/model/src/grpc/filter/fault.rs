@@ -46,7 +46,7 @@ pub struct FaultDelay {
 pub enum DelayBy {
     /// Always this long.
     Fixed(Duration),
-    /// As long as a header of the call says.
+    /// The delay that a header of the call asks for.
     Header,
 }
 
@@ -62,7 +62,7 @@ pub struct FaultAbort {
 /// The status of an aborted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbortWith {
-    /// This gRPC status; from 0 (OK) to 16.
+    /// A gRPC status, from 0 (OK) to 16.
     Grpc(u32),
     /// The gRPC status that an HTTP response with this status would have; from 200 to 599.
     Http(u16),

@@ -1,7 +1,7 @@
 //! The filters that this client knows, by the message types of their configurations.
 //!
-//! gRFC A39 calls this the filter registry. A filter has a type for the chain, and may have another one for
-//! overrides; so the two are looked up apart. Filters of gRPC come first, then those of the program.
+//! gRFC A39 calls this the filter registry. A filter has a type for the chain, and may have another one for overrides.
+//! So each has a lookup of its own. Filters of gRPC come first, then those of the program.
 
 use envoy_types::pb::envoy::extensions::filters::http::{
     fault::v3::HttpFault,
@@ -17,7 +17,7 @@ use crate::{Validator, grpc::any::Extension};
 /// The meaning of a message in a chain or in an override.
 pub(super) enum Reading {
     Filter(FilterConfig),
-    /// It is not used, which has been recorded.
+    /// The message is not used, which has been recorded.
     LeftOut,
     /// An error has been recorded.
     Rejected,

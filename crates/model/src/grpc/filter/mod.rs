@@ -4,7 +4,7 @@
 //! for their calls. All of these are values here. [`FilterChain::effective`] merges them, because the channel and
 //! the tools must agree about the filters of a call.
 //!
-//! The router ends every chain. It is not part of a [`FilterChain`], because the channel itself is the router.
+//! The router ends every chain. The router is not part of a [`FilterChain`], because the channel itself is the router.
 
 mod chain;
 mod custom;

@@ -1,6 +1,6 @@
 //! Overrides of filters: `typed_per_filter_config` of a virtual host, a route or a weighted cluster.
 //!
-//! An override may name a filter that no chain has. It is valid, because routes and listeners change
+//! An override may name a filter that no chain has. Such an override is valid, because routes and listeners change
 //! independently of each other (gRFC A39).
 
 use std::collections::{BTreeMap, HashMap};

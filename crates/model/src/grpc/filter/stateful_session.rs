@@ -1,6 +1,7 @@
 //! The stateful session filter: calls of a session go to the host that took its first call (gRFC A55, A60).
 //!
-//! The configuration is here, and in [`value`] the cookie that it speaks of. The channel reads and sets the cookie.
+//! This file reads the configuration, and [`value`] reads and writes the value of the cookie. The channel uses both for
+//! the headers of calls.
 
 mod value;
 
@@ -46,8 +47,8 @@ pub struct SessionCookie {
 }
 
 impl SessionCookie {
-    /// True if calls with this path have sessions: the cookie's path is the call's, or the part of it before a slash
-    /// (RFC 6265, section 5.1.4).
+    /// True if calls with this path have sessions. The cookie's path must be the call's path, or the part of it before
+    /// a slash (RFC 6265, section 5.1.4).
     pub fn applies_to(&self, path: &str) -> bool {
         match path.strip_prefix(self.path.as_str()) {
             Some(rest) => {

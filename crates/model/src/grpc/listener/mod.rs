@@ -1,8 +1,9 @@
 //! `envoy.config.listener.v3.Listener`: the root of a channel's configuration.
 //!
-//! A gRPC client uses API listeners only. A socket listener is meant for a server. It is valid, so a
-//! client does not NACK it, because a wildcard response may hold many. A channel whose listener is a
-//! socket listener reports a resolver error (gRFC A27, A36, A74).
+//! A gRPC client uses API listeners only. A socket listener is meant for a server. A socket
+//! listener is valid, so that a client does not NACK a wildcard response, which may hold many of
+//! them. A channel whose listener is a socket listener reports a resolver error (gRFC A27, A36,
+//! A74).
 
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ impl ResourceType for Listener {
     }
 }
 
-/// Where a listener has its routes, if they are inline.
+/// The path of the inline routes of a listener.
 const INLINE_ROUTES: &str = "api_listener.api_listener.route_config";
 
 /// The kinds of listeners: those for clients, and those for servers.
@@ -79,10 +80,10 @@ pub enum ListenerKind {
     Socket,
 }
 
-/// A listener for clients. It says where a client finds the routes of its calls.
+/// A listener for clients. The listener has the routes of calls, or the name of their resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiListener {
-    /// Where the routes are.
+    /// The place of the routes.
     pub routes: RouteSource,
     /// The longest time that a call may take, for routes that set none (gRFC A31).
     pub max_duration: MaxDuration,
@@ -90,7 +91,7 @@ pub struct ApiListener {
     pub filters: FilterChain,
 }
 
-/// Where the routes of a listener are.
+/// The place of the routes of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteSource {
     /// In the listener itself.
@@ -196,8 +197,9 @@ fn parse_manager(
     })
 }
 
-/// The name of an inline route configuration addresses nothing and may be empty. It then gets the
-/// name of its listener, because errors have to name something that can be looked up.
+/// An inline route configuration is not looked up by its name, so the name may be empty. An empty
+/// name is replaced by the listener's name, because errors must name something that can be looked
+/// up.
 fn parse_inline(
     config: &RouteConfiguration,
     listener: &str,

@@ -1,7 +1,7 @@
 //! The action of a route: the cluster of a call, and all that the route decides about the call besides.
 //!
-//! The parts that a call needs for all of its attempts are in one shared value, [`Forward`], because a call
-//! keeps the decision of its route even if the routes change meanwhile (gRFC A31).
+//! All parts that the attempts of a call need are in one shared value, [`Forward`]. A call keeps the decision of its
+//! route even if the routes change meanwhile (gRFC A31).
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::{HashPolicies, MaxDuration, RetryPolicy, WeightedCluster, WeightedClu
 pub enum RouteAction {
     /// The call goes to a cluster.
     Forward(Arc<Forward>),
-    /// Something a gRPC client does not do (redirect, direct response, non-forwarding): the call
-    /// fails as UNAVAILABLE (gRFC A28, A36).
+    /// An action that a gRPC client does not support (redirect, direct response, non-forwarding). The call fails as
+    /// UNAVAILABLE (gRFC A28, A36).
     NonForwarding,
 }
 
@@ -42,7 +42,7 @@ impl RouteAction {
     }
 }
 
-/// Where a route sends a call, and how.
+/// The clusters that a route sends a call to, and the settings of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// The cluster, or the clusters among which one is drawn.

@@ -59,8 +59,8 @@ impl Condition {
                 .all(|matcher| matcher.matches(call.headers))
     }
 
-    /// The first part of the condition that the path and the headers of a call do not meet; `None` if they meet
-    /// all, so that the call may take the route. The share is left to a draw.
+    /// The first part of the condition that the path and the headers of a call do not meet. `None` if they meet all
+    /// parts, so that the call may take the route. The share is left to a draw.
     pub fn mismatch<H: Headers + ?Sized>(&self, call: &CallHead<'_, H>) -> Option<Mismatch<'_>> {
         if let Some(mismatch) = self.path.mismatch(call.path) {
             return Some(Mismatch::Path(mismatch));
@@ -70,7 +70,7 @@ impl Condition {
     }
 }
 
-/// Why a call does not meet the condition of a route.
+/// The reason why a call does not meet the condition of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch<'a> {
     /// Path and headers meet the condition, but the call is not one of this share.
@@ -122,7 +122,7 @@ fn parse_fraction(proto: &RuntimeFractionalPercent, v: &mut Validator) -> Option
     match proto.default_value {
         Some(share) => v.field("default_value", |v| fraction::parse(share, v).map(Some)),
         None => {
-            // As in gRPC C-core.
+            // gRPC C-core takes every call, too.
             v.unsupported_at("default_value", "not set: every call is taken");
             Some(None)
         }

@@ -1,4 +1,4 @@
-//! Domain patterns of virtual hosts, and how well each matches an authority (gRFC A27).
+//! Domain patterns of virtual hosts, and the rank of each pattern for an authority (gRFC A27).
 //!
 //! The best match wins, so a pattern has a rank and not only a yes or no.
 
@@ -28,7 +28,7 @@ pub enum DomainPattern {
 }
 
 impl DomainPattern {
-    /// True if `authority` matches the pattern. A leading or trailing `*` stands for at least one character.
+    /// True if `authority` matches the pattern. A leading or trailing `*` matches at least one character.
     pub fn matches(&self, authority: &str) -> bool {
         let authority = authority.as_bytes();
         match self {
@@ -69,8 +69,8 @@ impl std::str::FromStr for DomainPattern {
         if lower == "*" {
             return Ok(Self::Any);
         }
-        // Only the first or the last character is a wildcard. Beside such a wildcard any other `*` stands
-        // for itself, because gRFC A27 has no rule against it.
+        // Only the first or the last character is a wildcard. Beside such a wildcard any other `*` is an ordinary
+        // character, because gRFC A27 has no rule against it.
         if let Some(suffix) = lower.strip_prefix('*') {
             return Ok(Self::Suffix(suffix.to_owned()));
         }
@@ -95,7 +95,7 @@ impl fmt::Display for DomainPattern {
     }
 }
 
-/// How well a pattern matches: by kind, then by length.
+/// The rank of a pattern: first its kind, then its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank(Kind, usize);
 

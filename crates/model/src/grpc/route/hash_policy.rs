@@ -1,6 +1,6 @@
 //! The hash of a call, by which `ring_hash` chooses an endpoint (gRFC A42).
 //!
-//! A route lists policies, each of which may give a hash. They are combined as in Envoy and in gRPC C-core, so
+//! A route lists policies, each of which may give a hash. The hashes are combined as in Envoy and in gRPC C-core, so
 //! that clients in all languages choose the same endpoint.
 
 mod rewrite;

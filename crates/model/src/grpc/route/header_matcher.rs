@@ -1,6 +1,6 @@
 //! Conditions that routes set on the headers of a call (gRFC A28, A63).
 //!
-//! They are apart from the headers themselves ([`VisibleHeader`]), because a hash policy looks at headers too.
+//! Conditions are apart from the headers themselves ([`VisibleHeader`]), because a hash policy looks at headers too.
 
 use std::fmt;
 
@@ -46,12 +46,12 @@ pub enum HeaderCondition {
     Present(bool),
     /// The value is a decimal integer of 64 bits, at least `start` and below `end`.
     Range {
-        /// The first that matches.
+        /// The least value that matches.
         start: i64,
-        /// The first after `start` that does not match.
+        /// The least value above `start` that does not match.
         end: i64,
     },
-    /// The value meets the condition.
+    /// The value meets this condition on texts.
     Text(StringMatcher),
 }
 

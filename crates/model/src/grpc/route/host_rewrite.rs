@@ -1,6 +1,7 @@
 //! The rewriting of `:authority` (gRFC A81).
 //!
-//! It is read apart from other fields because it is a matter of security: a server must be trusted to do it.
+//! The field has a file of its own, because it is a matter of security: only a trusted server may rewrite the
+//! authority.
 
 use envoy_types::pb::envoy::config::route::v3::route_action::HostRewriteSpecifier;
 

@@ -1,4 +1,4 @@
-//! The routes whose condition on the path may hold, found without a look at each route.
+//! An index of routes by their conditions on the path, so that a lookup does not compare each route.
 //!
 //! A table often has a route for each method or each service. A lookup finds those for a path, so that a thousand of
 //! them cost no more than a few. Regular expressions and conditions in any case have to be tried.
@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 
 use super::{PathMatcher, Route};
 
-/// So many prefixes of each length make a lookup by that length cheaper than a comparison with each of them.
+/// The number of prefixes of one length from which on a lookup by that length is cheaper than a comparison with each
+/// prefix.
 const WORTH_A_LOOKUP: usize = 8;
 
 /// Positions of routes, by their conditions on the path. Each list is ascending.
@@ -53,7 +54,7 @@ impl PathIndex {
         index
     }
 
-    /// The positions of the routes that may be for `path`, ascending. All that are for it are among them.
+    /// The positions of the routes that may be for `path`, ascending. Every route that is for `path` is among them.
     pub(super) fn candidates(&self, path: &str) -> impl Iterator<Item = usize> {
         let path = path.as_bytes();
         let prefixes = self.lengths.iter().map_while(|length| path.get(..*length));
@@ -84,7 +85,7 @@ fn prefix(path: &PathMatcher) -> Option<&[u8]> {
     }
 }
 
-/// Lists for one path. They are on the stack, unless prefixes of very many lengths match it.
+/// Lists for one path. The lists are on the stack, unless prefixes of very many lengths match the path.
 type Lists<'a> = SmallVec<[&'a [usize]; 16]>;
 
 /// Ascending lists as one, so that the first match is the first of all routes.

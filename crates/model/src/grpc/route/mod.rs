@@ -1,4 +1,4 @@
-//! `envoy.config.route.v3.RouteConfiguration`: which cluster a call goes to.
+//! `envoy.config.route.v3.RouteConfiguration`: the rules that choose the cluster of a call.
 //!
 //! The authority of a channel chooses a virtual host ([`RouteConfig::virtual_host`]), and a [`RouteTable`]
 //! of its routes then chooses one for each call. Both choices are made here and nowhere else.
@@ -48,7 +48,7 @@ use crate::{Decoded, Features, ResourceType, Unsupported};
 /// A route configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteConfig {
-    /// The resource's name; that of its listener if it came inside one and has none.
+    /// The resource's name. If it came inside a listener without a name, it has the listener's name.
     pub name: String,
     /// The virtual hosts, in the order of the resource.
     pub virtual_hosts: Vec<Arc<VirtualHost>>,
@@ -59,8 +59,8 @@ pub struct RouteConfig {
 impl RouteConfig {
     /// The virtual host that matches `authority` best (gRFC A27).
     ///
-    /// An exact domain beats a suffix (`*.x`), that a prefix (`x.*`), and that `*`; of the same
-    /// kind the longest wins, and of the same pattern the first.
+    /// An exact domain comes before a suffix (`*.x`), a suffix before a prefix (`x.*`), and a prefix before `*`. Of the
+    /// same kind the longest wins, and of equal patterns the first.
     pub fn virtual_host(&self, authority: &str) -> Option<&Arc<VirtualHost>> {
         let mut best = None;
         for host in &self.virtual_hosts {
@@ -104,7 +104,7 @@ pub struct VirtualHost {
     pub domains: Vec<DomainPattern>,
     /// The routes, in the order in which they are tried.
     pub routes: Vec<Route>,
-    /// The routes of the resource that are not in `routes`, and why.
+    /// The routes of the resource that are not in `routes`, each with the reason.
     pub skipped: Vec<SkippedRoute>,
     /// Filters with other settings for the calls of this virtual host (gRFC A39).
     pub filters: FilterOverrides,
@@ -144,11 +144,11 @@ pub struct Route {
 /// A route that was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedRoute {
-    /// Its place in the virtual host's list.
+    /// The route's place in the virtual host's list.
     pub index: usize,
-    /// Its name, often empty.
+    /// The route's name, often empty.
     pub name: String,
-    /// Why it was left out.
+    /// The reason why the route was left out.
     pub reason: String,
 }
 

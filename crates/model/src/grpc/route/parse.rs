@@ -86,7 +86,7 @@ fn parse_host(proto: &pb::VirtualHost, features: &Features, v: &mut Validator) -
     host
 }
 
-/// Why a route is not in the list.
+/// The reason why a route is not in the list.
 enum Rejected {
     /// An error was recorded; the whole resource is wrong.
     Invalid,
@@ -133,8 +133,8 @@ fn parse_route(
 
 /// Reads the condition of a route.
 ///
-/// `grpc` is no part of it because every call of a gRPC client meets it. gRFC A28 ignores all other parts,
-/// such as `tls_context`, and the route stands without them.
+/// The part `grpc` is not read, because every call of a gRPC client meets it. gRFC A28 ignores all other parts, such as
+/// `tls_context`, so the route is valid without them.
 fn parse_match(proto: &pb::RouteMatch, v: &mut Validator) -> Result<Condition, Rejected> {
     // Checked first, because gRPC ignores a route with query parameters, errors included (gRFC A28).
     if !proto.query_parameters.is_empty() {

@@ -31,7 +31,7 @@ pub enum PathMatcher {
         /// True if upper case and lower case must match too.
         case_sensitive: bool,
     },
-    /// The whole path matches the expression. It has a case of its own.
+    /// The whole path matches the expression. The expression itself says whether case matters.
     Regex(SafeRegex),
 }
 
@@ -119,16 +119,16 @@ impl fmt::Display for PathMatcher {
     }
 }
 
-/// Why a path does not meet the condition of a route.
+/// The reason why a path does not meet the condition of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathMismatch {
-    /// It differs in case alone, and the route is sensitive to case.
+    /// The path differs in case alone, and the route is sensitive to case.
     Case,
     /// The route is for another path.
     Exact,
-    /// It does not begin with the prefix.
+    /// The path does not begin with the prefix.
     Prefix,
-    /// It does not match the regular expression.
+    /// The path does not match the regular expression.
     Regex,
 }
 

@@ -1,7 +1,7 @@
 //! The retry policy of a route (gRFC A44).
 //!
-//! Routes and virtual hosts have the retry policy of a proxy. gRFC A44 gives a few of its fields a meaning for
-//! gRPC, and has all others ignored. The rules are here alone; the channel only gets the result.
+//! Routes and virtual hosts have the retry policy of a proxy. gRFC A44 gives a few of its fields a meaning for gRPC.
+//! The others are ignored. The rules are only here; the channel gets the result.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -52,7 +52,7 @@ pub struct RetryPolicy {
     pub max_attempts: u32,
     /// The status codes after which there is another attempt; at least one.
     pub retry_on: StatusCodes,
-    /// The time before the first retry. It doubles with every further one.
+    /// The time before the first retry. The time doubles with every further retry.
     pub base_interval: Duration,
     /// The longest time before a retry.
     pub max_interval: Duration,
@@ -119,8 +119,8 @@ fn bit(code: i32) -> u32 {
     }
 }
 
-/// A retry policy as a resource sets it. A policy that repeats nothing is not the same as no policy,
-/// because the one of a route also stands in place of the one of its virtual host (gRFC A44).
+/// A retry policy as a resource sets it. A policy that repeats nothing is not the same as no policy. The policy of a
+/// route also replaces the one of its virtual host (gRFC A44).
 #[derive(Clone, Debug)]
 pub(super) enum Setting {
     Unset,
@@ -146,7 +146,7 @@ impl Setting {
     }
 }
 
-/// Reads a policy; `None` if it repeats nothing. It must be valid even then (gRFC A44).
+/// Reads a policy; `None` if it repeats nothing. The policy must be valid even then (gRFC A44).
 fn parse(proto: &Proto, v: &mut Validator) -> Option<RetryPolicy> {
     let retries = proto.num_retries.map_or(1, |number| number.value);
     if retries == 0 {

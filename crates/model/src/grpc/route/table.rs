@@ -11,8 +11,8 @@ use super::{
 
 /// The routes of a virtual host, compiled once and then asked for every call.
 ///
-/// The first route that matches decides (gRFC A28). Routes for one path and many routes for prefixes are found by
-/// lookups, so that a thousand methods or services with a route each cost little more than one.
+/// The first route that matches decides (gRFC A28). Routes for one path, and many routes for prefixes, are found by
+/// lookups. So a thousand methods or services with a route each cost little more than one.
 ///
 /// The caller draws the random numbers for shares of calls, uniform over all of `u64`, because this crate has no
 /// randomness. Each share takes a number of its own.
@@ -168,8 +168,8 @@ impl<D> RouteTable<D> {
 
 /// No route of a virtual host matches a call.
 ///
-/// Its text names the routes for the path whose other conditions the call did not meet, and the routes that were
-/// left out, because the call may be meant for one of them.
+/// The text names the routes for the path whose other conditions the call did not meet. It also names the routes that
+/// were left out, because the call may be meant for one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRoute<'a> {
     host: &'a VirtualHost,
@@ -200,7 +200,7 @@ impl<'a> NoRoute<'a> {
     }
 }
 
-/// The greatest number of routes that an error tells of, because a table may have a thousand.
+/// The greatest number of routes that an error names, because a table may have a thousand.
 const MAX_TOLD: usize = 5;
 
 impl fmt::Display for NoRoute<'_> {

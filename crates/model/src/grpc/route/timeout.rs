@@ -1,6 +1,6 @@
 //! The longest time that a call may take, as routes and listeners set it (gRFC A31).
 //!
-//! It is a type of its own because zero is not the same as unset: zero takes the limit of the listener away.
+//! The limit is a type of its own, because zero is not the same as unset: zero removes the limit of the listener.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use envoy_types::pb::{
 
 use crate::{Validator, grpc::duration};
 
-/// The longest time that a call may take. It never lengthens a deadline of the program (gRFC A31).
+/// The longest time that a call may take. The limit never lengthens a deadline of the program (gRFC A31).
 ///
 /// ```
 /// use std::time::Duration;

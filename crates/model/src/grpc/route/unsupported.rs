@@ -1,6 +1,7 @@
 //! Fields of routes that can be set and have no effect.
 //!
-//! They are recorded, because a user takes a field for effective if it was accepted without a message.
+//! Such fields are recorded, because users expect a field to have an effect if it was accepted
+//! without a message.
 
 use envoy_types::pb::{
     envoy::config::route::v3::{self as pb, RouteMatch, route::Action},
@@ -20,7 +21,8 @@ pub(super) fn in_host(proto: &pb::VirtualHost, v: &mut Validator) {
     );
 }
 
-/// Records the fields of a route that have no effect. It is called for routes that are used.
+/// Records the fields of a route that have no effect. The function is called only for routes that
+/// are used.
 pub(super) fn in_route(proto: &pb::Route, v: &mut Validator) {
     if let Some(matcher) = &proto.r#match {
         v.field("match", |v| in_match(matcher, v));
@@ -30,7 +32,7 @@ pub(super) fn in_route(proto: &pb::Route, v: &mut Validator) {
     }
 }
 
-/// gRFC A28 has no such matchers, and a route stands without them.
+/// gRFC A28 has no such matchers, and a route is valid without them.
 fn in_match(proto: &RouteMatch, v: &mut Validator) {
     let ignored = [
         (!proto.cookies.is_empty(), "cookies"),
@@ -44,7 +46,7 @@ fn in_match(proto: &RouteMatch, v: &mut Validator) {
 }
 
 fn in_action(proto: &pb::RouteAction, v: &mut Validator) {
-    // Zero is no wish: Envoy needs it to have no limit.
+    // A timeout of zero is not recorded, because Envoy needs it to have no limit.
     if proto
         .timeout
         .is_some_and(|time| time != Duration::default())

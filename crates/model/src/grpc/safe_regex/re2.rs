@@ -1,7 +1,7 @@
 //! From RE2's syntax to that of the `regex` crate.
 //!
-//! The two are nearly the same. Where they differ, a pattern would be refused, or would match other texts without
-//! a word. In a class, for example, `[`, `&&`, `--` and `~~` are characters for RE2 and operators for the crate.
+//! The two are nearly the same. Where the two differ, the crate would refuse a pattern, or match other texts without an
+//! error. In a class, for example, `[`, `&&`, `--` and `~~` are characters for RE2 and operators for the crate.
 //!
 //! Texts are ASCII (gRPC's Custom-Metadata), so a character beyond ASCII needs no more than to match none of them.
 
@@ -15,7 +15,8 @@ use std::str::Chars;
 use self::repetition::Counts;
 use super::InvalidRegex;
 
-/// The pattern in the syntax of the `regex` crate. Its parentheses are balanced, so that it can be put into others.
+/// The pattern in the syntax of the `regex` crate. The parentheses of the pattern are balanced, so that it can be put
+/// into others.
 pub(super) fn translate(pattern: &str) -> Result<String, InvalidRegex> {
     let mut translation = Translation {
         rest: pattern.chars().peekable(),
@@ -227,7 +228,7 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// `\Q...\E`, or to the end: characters, whatever they are.
+    /// `\Q...\E`, or to the end: every character between them is an ordinary one.
     fn quotation(&mut self) {
         while let Some(c) = self.rest.next() {
             if c == '\\' && self.rest.next_if_eq(&'E').is_some() {
@@ -320,7 +321,7 @@ impl Translation<'_> {
         self.written.push(c);
     }
 
-    /// A character that stands for itself.
+    /// An ordinary character.
     fn literal(&mut self, c: char) {
         if c.is_ascii_punctuation() && !matches!(c, '<' | '>') {
             self.written.push('\\');
@@ -336,7 +337,7 @@ enum Place {
     Outside,
 }
 
-/// An item of a class. A class in it cannot begin a range.
+/// An item of a class. A named class cannot begin a range.
 #[derive(PartialEq, Eq)]
 enum Item {
     Character,

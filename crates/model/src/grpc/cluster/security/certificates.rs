@@ -1,7 +1,7 @@
 //! Certificate provider instances (gRFC A29).
 //!
-//! A resource says the name of an instance. The bootstrap says what the instance is, so that a control plane
-//! knows no file of its clients.
+//! A resource has only the name of an instance. The bootstrap defines the instance, so that a control plane need not
+//! know the files of its clients.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as pb;
 
 use crate::{Features, Validator};
 
-/// The names of the certificate providers that clusters may use: those of a bootstrap, or all names if
+/// The names of the certificate providers that clusters may use. They come from a bootstrap, or are all names if
 /// resources are read without one.
 ///
 /// ```
@@ -26,7 +26,7 @@ impl ProviderNames {
     /// All names, for a reader that does not know the bootstrap of the client.
     pub const ANY: Self = Self(None);
 
-    /// These names and no others.
+    /// Only these names.
     pub fn of<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
         let names = names.into_iter().map(Into::into);
         Self(Some(Arc::new(names.collect())))

@@ -1,8 +1,8 @@
-//! `transport_socket`: how connections to a cluster's endpoints are secured (gRFC A29, A82, A101).
+//! `transport_socket`: the security of connections to a cluster's endpoints (gRFC A29, A82, A101).
 //!
-//! gRPC takes certificates from providers that the bootstrap names, and from no other place. A field whose
-//! neglect would weaken the security that was asked for is an error, so that no connection is less safe than
-//! its cluster says. Fields that may be ignored are recorded as unsupported.
+//! gRPC takes certificates from providers that the bootstrap names, and from no other place. A field is an error if
+//! ignoring it would weaken the security that the cluster asks for. So no connection is less safe than its cluster
+//! says. Fields that may be ignored are recorded as unsupported.
 
 mod certificates;
 mod validation;
@@ -42,13 +42,13 @@ pub struct UpstreamTls {
 /// The CAs that servers' certificates must come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrustedRoots {
-    /// Those of the certificate provider of this name.
+    /// The CAs of the certificate provider of this name.
     Provider(String),
-    /// Those of the system (gRFC A82).
+    /// The CAs of the system (gRFC A82).
     System,
 }
 
-/// gRFC A101: the name that the client asks the server for. By default it asks for none.
+/// gRFC A101: the name that the client asks the server for. By default the client asks for none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sni {
     /// True if the host name of an endpoint is asked for, where there is one.

@@ -1,4 +1,5 @@
-//! How the certificate of a server is validated: `validation_context_type` (gRFC A29, A82).
+//! `validation_context_type`: the rules by which the certificate of a server is validated (gRFC
+//! A29, A82). Two forms of the field are read, because gRFC A29 allows both.
 
 use envoy_types::pb::envoy::{
     extensions::transport_sockets::tls::v3::{
@@ -22,7 +23,8 @@ pub(super) struct Validation {
     pub(super) san_matchers: Vec<StringMatcher>,
 }
 
-/// Reads how servers are validated; `None` after an error. It is an error if no CA is configured.
+/// Reads the rules by which servers are validated; `None` after an error. A context without a CA is
+/// an error.
 #[allow(deprecated, reason = "control planes still send the old fields")]
 pub(super) fn parse(
     proto: &pb::CommonTlsContext,
@@ -213,8 +215,8 @@ fn record_ignored(proto: &pb::CertificateValidationContext, v: &mut Validator) {
     }
 }
 
-/// The matchers of names. gRFC A29 is older than matchers with a type, which Envoy has now. They are no
-/// reason to accept every name, so that they are an error if no others are there.
+/// The matchers of names. gRFC A29 is older than matchers with a type, which Envoy has now. Typed
+/// matchers alone are an error, because without other matchers every name would be accepted.
 #[allow(
     deprecated,
     reason = "the field that gRPC reads is the one that Envoy calls deprecated"

@@ -1,9 +1,9 @@
 //! The value of a session's cookie: the addresses of a host, and its cluster.
 //!
-//! The value is `ADDRESS,ADDRESS,...;CLUSTER` in base64. The text of gRFC A60 has a prefix before the cluster. gRPC
-//! C-core has none, and cookies must mean the same to every client of a program, so there is none here either.
+//! The value is `ADDRESS,ADDRESS,...;CLUSTER` in base64. gRFC A60 has a prefix before the cluster in its text, but gRPC
+//! C-core writes none. There is none here, because a cookie must mean the same to all clients.
 //!
-//! A cookie comes from outside of the program, so the work for one is bounded, and no cookie is an error.
+//! A cookie comes from outside of the program. So the work for one is bounded, and a bad cookie is no error.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;

@@ -1,7 +1,7 @@
 //! The rewriting of a header's value before it is hashed.
 //!
-//! The substitution is in RE2's syntax, where `\1` is the first group of the pattern. The crate `regex` has
-//! another one, so it is read here.
+//! The substitution is in RE2's syntax, where `\1` is the first group of the pattern. The crate `regex` has another
+//! syntax, so the substitution is read here.
 
 use std::borrow::Cow;
 
@@ -53,8 +53,8 @@ impl PartialEq for Rewrite {
 
 impl Eq for Rewrite {}
 
-/// Reads a rewrite; `None` after an error, and for a substitution that RE2 would refuse. Such a header is hashed
-/// as it is, as in gRPC C-core.
+/// Reads a rewrite; `None` after an error, and for a substitution that RE2 would refuse. The value of such a header is
+/// hashed unchanged, as in gRPC C-core.
 pub(super) fn parse(proto: &RegexMatchAndSubstitute, v: &mut Validator) -> Option<Rewrite> {
     let pattern = v.field("pattern", |v| match &proto.pattern {
         Some(pattern) if !pattern.regex.is_empty() => safe_regex::parse_partial(pattern, v),
@@ -75,7 +75,7 @@ pub(super) fn parse(proto: &RegexMatchAndSubstitute, v: &mut Validator) -> Optio
     }
 }
 
-/// Reads a substitution for a pattern with so many groups.
+/// Reads a substitution for a pattern with this number of groups.
 fn parts(substitution: &str, groups: usize) -> Result<Box<[Part]>, String> {
     let mut parts = Vec::new();
     let mut text = String::new();

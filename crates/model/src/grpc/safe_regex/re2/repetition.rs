@@ -1,5 +1,5 @@
-//! The rules of RE2 about repetitions: none is repeated itself without a group, and counts inside of counts are
-//! limited.
+//! The rules of RE2 about repetitions. A repetition is not repeated again without a group, and counts inside counts are
+//! limited, because they multiply the size of a pattern.
 
 use super::InvalidRegex;
 
@@ -97,7 +97,7 @@ pub(super) fn range(ahead: &str) -> Option<(&str, Range)> {
     Some((inside, range))
 }
 
-/// Reads a number without leading zeros. One that is too large is the largest.
+/// Reads a number without leading zeros. A number that is too large is read as the largest one.
 fn number(text: &str) -> Option<u32> {
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let has_zeros = text.len() > 1 && text.starts_with('0');

@@ -1,10 +1,10 @@
 //! The groups of characters that RE2 knows by name, such as `\p{Lu}` and `\p{Greek}`.
 //!
-//! Paths and the values of headers are ASCII, so of each group only its ASCII characters count. That spares the
-//! tables of Unicode.
+//! Paths and the values of headers are ASCII, so of each group only its ASCII characters count. So no tables of Unicode
+//! are needed.
 
-/// The ASCII characters of the group `name`, as the inside of a character class; empty if it has none, and `None`
-/// if RE2 does not know the name.
+/// The ASCII characters of the group `name`, as the inside of a character class. Empty if the group has none, and
+/// `None` if RE2 does not know the name.
 pub(super) fn ascii_of(name: &str) -> Option<&'static str> {
     let known = ASCII.iter().find(|(group, _)| *group == name);
     let members = known.map(|(_, members)| *members);
