@@ -337,7 +337,7 @@ enum Place {
     Outside,
 }
 
-/// An item of a class. A named class cannot begin a range.
+/// An item of a class. An item that is a class cannot begin a range.
 #[derive(PartialEq, Eq)]
 enum Item {
     Character,
