@@ -1,6 +1,6 @@
 //! The `:authority` of calls.
 //!
-//! It has a type of its own, because the `http` crate cannot express every authority that gRPC allows.
+//! The authority has a type of its own, because the `http` crate cannot express every authority that gRPC allows.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ pub(crate) struct CallAuthority {
     text: Arc<str>,
     /// The authority for URIs; a placeholder if `http` cannot express it.
     uri: Authority,
-    /// The authority as a header field, if `http` cannot express it in a URI: it takes no percent-encoding
-    /// there.
+    /// The authority as a header field, if a URI cannot express it, because `http` takes no percent-encoding in a URI's
+    /// authority.
     field: Option<HeaderValue>,
 }
 
@@ -61,7 +61,7 @@ impl CallAuthority {
         }
     }
 
-    /// Replaces the authority of a request. It allocates nothing, unless a URI cannot express the authority.
+    /// Replaces the authority of a request. The change allocates nothing, unless a URI cannot express the authority.
     pub(crate) fn rewrite(&self, request: &mut Request<()>) {
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
         parts.authority = Some(self.in_uri());
@@ -82,7 +82,7 @@ impl From<Authority> for CallAuthority {
     }
 }
 
-/// Checks what goes into `:authority`.
+/// Checks a text that goes into `:authority`.
 pub(crate) fn parse_authority(text: &str) -> Result<CallAuthority, String> {
     Authority::from_str(text)
         .map(CallAuthority::from)
@@ -93,7 +93,7 @@ pub(crate) fn parse_authority(text: &str) -> Result<CallAuthority, String> {
 mod tests {
     use super::*;
 
-    /// gRFC A81: a host name takes the place of an authority in either form.
+    /// gRFC A81: a host name replaces an authority in either form.
     #[test]
     fn a_host_name_takes_the_place_of_an_authority() {
         let names = ["b.example:80", "a_b%2F", "b.example:80"].map(CallAuthority::of_hostname);

@@ -55,10 +55,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// gRPC's usual time without calls after which a channel closes its connections and watches.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// The least idle timeout. A shorter one is raised to it, because it can only be a mistake.
+/// The least idle timeout. A shorter timeout is raised to it, because it can only be a mistake.
 const LEAST_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The open calls of every cluster, whichever channel they are on (gRFC A32).
+/// The open calls of every cluster, over all channels of the process (gRFC A32).
 static CALL_COUNTERS: LazyLock<Arc<CallCounters>> = LazyLock::new(Arc::default);
 
 /// The settings of a [`Channel`].
@@ -153,8 +153,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Speaks TLS to every backend, with these settings. Clusters are not asked: one that asks for TLS of its
-    /// own (gRFC A29) is validated and logged as a WARN, and these settings are used.
+    /// Speaks TLS to every backend, with these settings. Clusters are not asked. If a cluster asks for TLS of its own
+    /// (gRFC A29), it is validated, logged as a WARN, and these settings are used.
     ///
     /// Without it and without [`plaintext`](Self::plaintext), each cluster decides. Backends of a cluster
     /// that asks for no TLS are spoken to in plaintext.
@@ -164,8 +164,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Speaks plaintext to every backend, even if its cluster asks for TLS (gRFC A29). Such a cluster is
-    /// validated and logged as a WARN. It is for tests, and for networks that encrypt by themselves.
+    /// Speaks plaintext to every backend, even if its cluster asks for TLS (gRFC A29). A cluster that asks for TLS is
+    /// validated and logged as a WARN. The setting is for tests, and for networks that encrypt by themselves.
     ///
     /// ```
     /// let builder = crowfly::Channel::builder("xds:///payments").plaintext();
@@ -192,9 +192,8 @@ impl ChannelBuilder {
     /// that know TCP_USER_TIMEOUT (gRFC A18): bytes that are not acknowledged for so long end the
     /// connection.
     ///
-    /// By default there are no PINGs. The least interval is 10 seconds. Most gRPC servers refuse PINGs more
-    /// often than every 5 minutes with GOAWAY; connections that the channel makes after that wait twice as
-    /// long.
+    /// By default there are no PINGs. The least interval is 10 seconds. Most gRPC servers refuse PINGs more often than
+    /// every 5 minutes with GOAWAY. Connections that the channel makes after that wait twice as long.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -235,14 +234,14 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sends PINGs on connections without open calls too if `on`; the default is no. It has no effect
-    /// without [`keepalive`](Self::keepalive).
+    /// Sends PINGs on connections without open calls too if `on`; the default is no. The setting has no effect without
+    /// [`keepalive`](Self::keepalive).
     pub fn keepalive_while_idle(mut self, on: bool) -> Self {
         self.keepalive_while_idle = on;
         self
     }
 
-    /// Takes response headers and trailers of at most this size, counted as HTTP/2 does: names and values,
+    /// Takes response headers and trailers of at most this size. The size is counted as in HTTP/2: names and values,
     /// and 32 bytes for each field (RFC 9113, section 6.5.2). The default is 64 KiB.
     ///
     /// If the trailers of a failed call are larger, its status is kept, and its message names the limit.
@@ -298,8 +297,8 @@ impl ChannelBuilder {
     /// Bounds the bytes that calls have not read yet, for all streams of a connection together. The
     /// default is 16 MiB.
     ///
-    /// Below that limit a stream that nobody reads does not hold up the others. At the limit all of them
-    /// wait until something is read.
+    /// Below that limit a stream that is not read does not block the others. At the limit all of them wait until a call
+    /// reads.
     ///
     /// ```no_run
     /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -318,8 +317,8 @@ impl ChannelBuilder {
     /// watching the control plane and DNS. The next call connects again, and waits as the first one does.
     /// The default is 30 minutes, the least is a second, and [`Duration::MAX`] means never.
     ///
-    /// Calls do not pay for this: the channel looks once in each interval, and so it becomes IDLE
-    /// between one and two of them after its last call has ended.
+    /// Calls do not pay for this, because the channel checks once in each interval. So the channel becomes IDLE between
+    /// one and two intervals after its last call has ended.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout.max(LEAST_IDLE_TIMEOUT);
         self
@@ -342,8 +341,8 @@ impl ChannelBuilder {
     /// Allows control planes that the bootstrap calls `trusted_xds_server` to rewrite the `:authority` of
     /// calls (gRFC A81). The default is the value of `GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE`.
     ///
-    /// A route that asks for it (`auto_host_rewrite`) has the host name of each call's endpoint as authority,
-    /// before the one that [`authority`](Self::authority) sets. With [`backend_tls`](Self::backend_tls) no
+    /// A route that asks for it (`auto_host_rewrite`) has the host name of each call's endpoint as authority. That name
+    /// comes before the one that [`authority`](Self::authority) sets. With [`backend_tls`](Self::backend_tls) no
     /// authority is rewritten, because certificates are not checked for each call.
     ///
     /// ```
@@ -387,7 +386,7 @@ impl ChannelBuilder {
         self
     }
 
-    /// Reports to `recorder` what balancing does to endpoints, such as ejections by outlier detection.
+    /// Reports to `recorder` the changes that balancing makes to endpoints, such as ejections by outlier detection.
     pub fn balancing_recorder(mut self, recorder: Arc<dyn BalancingRecorder>) -> Self {
         self.balancing_recorder = Some(recorder);
         self
@@ -419,8 +418,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Looks host names up at this interval too. By default they are looked up once, and again when
-    /// connections to their addresses are lost or fail, but not more than once in 30 seconds.
+    /// Also looks host names up at this interval. By default they are looked up once, and again when connections to
+    /// their addresses are lost or fail. These lookups are at least 30 seconds apart.
     pub fn dns_refresh(mut self, interval: Duration) -> Self {
         self.dns_refresh = Some(interval);
         self
@@ -453,16 +452,17 @@ impl ChannelBuilder {
         self
     }
 
-    /// Calls with the same value of this request header go to the same backend, where clusters
-    /// balance by `ring_hash` (gRFC A76). It decides before a [`RequestHash`](crate::RequestHash), and that one
-    /// before the hash policies of a route. A call without any of them goes anywhere.
+    /// Calls with the same value of this request header go to the same backend, where clusters balance by `ring_hash`
+    /// (gRFC A76). The header decides before a [`RequestHash`](crate::RequestHash), and a
+    /// [`RequestHash`](crate::RequestHash) before the hash policies of a route. A call without any of them may go to
+    /// any backend.
     pub fn request_hash_header(mut self, name: &str) -> Self {
         self.endpoint_choice.hash_header = Some(name.into());
         self
     }
 
-    /// Asks each backend for the health of `service` (gRFC A17), and sends it no calls unless it answers
-    /// SERVING. The empty name stands for the server as a whole. By default nothing is asked.
+    /// Asks each backend for the health of `service` (gRFC A17), and sends it no calls unless it answers SERVING. The
+    /// empty name means the server as a whole. By default nothing is asked.
     ///
     /// A backend that does not implement `grpc.health.v1.Health/Watch` counts as healthy, and the log says
     /// so at ERROR. Clusters that balance by `pick_first` are not checked, because an unhealthy backend

@@ -1,4 +1,4 @@
-//! The clusters that calls can pick from, and how long each of them stays.
+//! The clusters that calls can pick from, and the leases that keep each of them.
 //!
 //! A cluster stays while a route leads to it, or a call that was routed to it may still pick from it (gRFC
 //! A31). Both hold a [`Lease`]. The driver is told when the last lease of a cluster is dropped.
@@ -12,7 +12,7 @@ use futures_channel::mpsc;
 use crate::published::Published;
 use crate::transport::Sender;
 
-/// A cluster that calls pick from. It keeps its identity from config to config.
+/// A cluster that calls pick from. A cluster keeps its identity from config to config.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) name: Arc<str>,
@@ -22,8 +22,8 @@ pub(crate) struct Cluster {
 /// The picker that the balancer gave a cluster, if it did already.
 #[derive(Clone, Debug)]
 pub(crate) enum Balancing {
-    /// The last picker: the server deleted the cluster, or no route leads to it any more. A call that it
-    /// fails does not wait for another picker, because there will be none.
+    /// The last picker: the server deleted the cluster, or no route leads to it any more. A call that fails by it does
+    /// not wait for another picker, because there will be none.
     Last(Arc<Picker<Sender>>),
     Live(Arc<Picker<Sender>>),
     /// The balancer has not given a picker yet.
@@ -55,7 +55,7 @@ impl Drop for Lease {
 /// The clusters of a channel.
 #[derive(Debug)]
 pub(crate) struct Clusters {
-    /// By name.
+    /// The clusters, sorted by name.
     all: Vec<LeasedCluster>,
     ended: mpsc::UnboundedSender<Arc<str>>,
 }

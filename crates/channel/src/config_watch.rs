@@ -1,7 +1,7 @@
 //! The configurations of a channel, one after the other.
 //!
-//! The resolver has no I/O. This module feeds it with resources of the xDS client and addresses of DNS. A
-//! channel and `crowfly explain` both use it, so that both see the same configurations.
+//! The resolver has no I/O. So this module gives it the resources of the xDS client and the addresses of DNS. A channel
+//! and `crowfly explain` both use it, so that both see the same configurations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tracing::error;
 
 use crate::dns::{Names, Resolve};
 
-/// Follows what the control plane and DNS say about a target: each configuration comes whole, or not
+/// Follows the configurations that the control plane and DNS give for a target. Each configuration comes whole, or not
 /// at all (gRFC A74).
 ///
 /// Each [`Channel`](crate::Channel) has one. A tool gets one from
-/// [`ChannelBuilder::watch_config`](crate::ChannelBuilder::watch_config), to find out where calls would go
-/// without making any.
+/// [`ChannelBuilder::watch_config`](crate::ChannelBuilder::watch_config), to find the backends of calls without making
+/// any.
 #[derive(Debug)]
 pub struct ConfigWatch {
     resolver: Resolver,
@@ -27,7 +27,7 @@ pub struct ConfigWatch {
     stale: bool,
 }
 
-/// The source of a channel's configurations. It watches nothing until [`watch`](Self::watch) is called.
+/// The source of a channel's configurations. The source watches nothing until [`watch`](Self::watch) is called.
 #[derive(Debug)]
 pub(crate) struct ConfigSource {
     pub(crate) client: XdsClient,

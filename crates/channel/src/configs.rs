@@ -13,7 +13,7 @@ pub(crate) use self::plain::{PlainConfigs, PlainSource};
 use crate::config_watch::{ConfigSource as XdsSource, ConfigWatch};
 use crate::load_reports::LoadStores;
 
-/// The source of a channel's configurations. It watches nothing until [`watch`](Self::watch) is called.
+/// The source of a channel's configurations. The source watches nothing until [`watch`](Self::watch) is called.
 #[derive(Debug)]
 pub(crate) enum ConfigSource {
     Plain(PlainSource),
@@ -70,7 +70,7 @@ pub(crate) enum Configs {
 }
 
 impl Configs {
-    /// The next one that differs from the last; `None` once the runtime shuts down. Cancel-safe.
+    /// The next configuration that differs from the last; `None` once the runtime shuts down. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Resolved> {
         match self {
             Self::Plain(configs) => Some(configs.next().await),

@@ -1,8 +1,8 @@
 //! The deadline of a call.
 //!
-//! Tonic's clients say it in the `grpc-timeout` header alone, so it is read from there. The route of the call
-//! may allow less time (gRFC A31). The deadline bounds every wait of the call, because a server that hangs
-//! cannot be relied on to keep it.
+//! Tonic's clients set it only in the `grpc-timeout` header, so it is read from there. The route of the call may allow
+//! less time (gRFC A31). The deadline bounds every wait of the call, because a server that hangs cannot be relied on to
+//! keep it.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
-/// The name of the header. It is parsed here and not for each call, as all names that calls look for.
+/// The name of the header. The name is parsed once and not for each call, like all names that calls look for.
 pub(crate) static HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// The units of the header's value in nanoseconds, from the finest.
@@ -48,7 +48,8 @@ pub(crate) struct TimeLimit {
     pub(crate) set_by: LimitSetter,
 }
 
-/// The one that limits the time of a call. An error names it, because it says where the limit can be changed.
+/// The side that limits the time of a call. An error names the side, so that a reader knows where the limit can be
+/// changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitSetter {
     Caller,
@@ -103,13 +104,14 @@ impl Deadline {
         self.bound_by(timer.as_mut(), step, what).await
     }
 
-    /// The timer for [`bound_by`](Self::bound_by); `None` without a deadline. It serves one wait after the other.
+    /// The timer for [`bound_by`](Self::bound_by); `None` without a deadline. The timer is used for one wait after the
+    /// other.
     pub(crate) fn timer(&self) -> Option<Timer> {
         self.at().map(|at| Box::pin(sleep_until(at)))
     }
 
-    /// Runs `step` as [`bound`](Self::bound) does, with a timer that its caller keeps. It is not an `async fn`,
-    /// because that would move the step, which may be large.
+    /// Runs `step` as [`bound`](Self::bound) does, with a timer that its caller keeps. The function is not an
+    /// `async fn`, because that would move the step, which may be large.
     pub(crate) fn bound_by<F: Future, W: Fn() -> String>(
         &self,
         timer: Option<&mut Timer>,
@@ -131,7 +133,7 @@ impl Deadline {
     }
 }
 
-/// The timer of a deadline. It is boxed, because most calls have none and should not be larger for it.
+/// The timer of a deadline. The timer is boxed, because most calls have none and should not be larger for it.
 pub(crate) type Timer = Pin<Box<Sleep>>;
 
 pin_project! {
@@ -198,8 +200,8 @@ fn parse(text: &str) -> Option<Duration> {
     })
 }
 
-/// The inverse of [`parse`], in the finest unit that the value has room for. It is rounded up, because
-/// the client's own deadline is the exact one.
+/// The inverse of [`parse`], in the finest unit that the value has room for. The value is rounded up, because the
+/// client's own deadline is the exact one.
 fn format(left: Duration) -> Option<HeaderValue> {
     let nanos = left.as_nanos().max(1);
     let mut values = UNITS

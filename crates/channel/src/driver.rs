@@ -1,6 +1,6 @@
-//! The task behind a channel. It passes configurations from the xDS client through `resolve()` and
-//! `plan()` to the balancer. It also tells the balancer the states of connections. All mutable
-//! state of a channel is here, because one task needs no locks for it.
+//! The task behind a channel. The task passes configurations from the xDS client through `resolve()` and `plan()` to
+//! the balancer. The task also gives the balancer the states of connections. All mutable state of a channel is here,
+//! because one task needs no locks for it.
 //!
 //! Messages to the task come through queues of `futures-channel`, because an empty one holds no
 //! memory for messages. A queue of tokio keeps room for 32.
@@ -143,8 +143,8 @@ impl Driver {
         }
     }
 
-    /// A config in use stays until the next one is whole (gRFC A74), or until there cannot be one. Its
-    /// clusters go on changing meanwhile.
+    /// A config in use stays until the next one is whole (gRFC A74), or until there cannot be one. The clusters of that
+    /// config go on changing meanwhile.
     fn resolved(&mut self, resolved: Resolved) {
         match resolved {
             Resolved::Error(error) => self.fail(&error),
@@ -174,8 +174,8 @@ impl Driver {
         self.clusters.mark_last(|_| true);
     }
 
-    /// There was no call for a while. Without routes the leases of all clusters end, and with them
-    /// their connections; a call that has a lease yet keeps its own.
+    /// Makes the channel idle, because there was no call for a while. Without routes the leases of all clusters end,
+    /// and their connections close. A call that still has a lease keeps its cluster.
     fn rest(&mut self) {
         info!(target = self.target(), "idle");
         self.configs = None;
@@ -218,8 +218,8 @@ impl Driver {
         self.outlets.states.tell(state);
     }
 
-    /// The balancer hears of a cluster before a route leads to it (gRFC A31). Clusters that no route
-    /// leads to any more stay for the calls that have them.
+    /// The balancer gets a cluster before a route leads to it (gRFC A31). Clusters that no route leads to any more stay
+    /// for the calls that have them.
     fn apply(&mut self, config: Arc<XdsConfig>) {
         let in_use = self.config.as_ref();
         if in_use.is_some_and(|in_use| Arc::ptr_eq(in_use, &config)) {
@@ -261,8 +261,8 @@ impl Driver {
         self.config = Some(config);
     }
 
-    /// Tells the endpoints how the clusters that changed want to be spoken to (gRFC A29), and the host names
-    /// of their endpoints. It comes before a plan, because a plan makes endpoints connect.
+    /// Gives the endpoints the security of the clusters that changed (gRFC A29), and the host names of their endpoints.
+    /// The function runs before a plan, because a plan makes endpoints connect.
     fn introduce(&mut self, known: Option<&XdsConfig>, config: &XdsConfig) {
         for (name, state) in &config.clusters {
             let Ok(state) = state else { continue };
@@ -283,8 +283,8 @@ impl Driver {
         Arc::clone(self.routes.insert(routes))
     }
 
-    /// A router to publish, and the clusters that are new with it. `None` if the published one is no
-    /// other, as it is when endpoints alone have changed.
+    /// A router to publish, and the clusters that are new with it. `None` if the published router has the same routes,
+    /// for example when only endpoints have changed.
     fn bind(
         &mut self,
         routes: &Arc<Routes>,
@@ -310,7 +310,7 @@ impl Driver {
         (Some(router), new)
     }
 
-    /// Neither a route nor a call wants the cluster any more, unless one took it up again.
+    /// Removes a cluster that no route and no call uses, unless there is a newer lease.
     fn lease_ended(&mut self, name: &Arc<str>) {
         if self.clusters.remove_unleased(name) {
             if let Some(configs) = &mut self.configs {
@@ -345,8 +345,8 @@ impl Driver {
         tell(&mut self.balancer, changes);
     }
 
-    /// Flushes the balancer and carries out its commands. It repeats this, because a command may
-    /// cause a new event at once.
+    /// Flushes the balancer and carries out its commands. Both are repeated, because a command may cause a new event at
+    /// once.
     fn flush(&mut self) {
         loop {
             self.balancer.flush(now());
@@ -412,7 +412,7 @@ impl Driver {
         }
     }
 
-    /// The trees, with what only connections know.
+    /// The trees, with the facts that only connections know.
     fn trees(&self) -> Vec<Tree> {
         let names = self.clusters.names();
         let mut trees: Vec<Tree> = names.filter_map(|name| self.balancer.tree(name)).collect();
@@ -475,7 +475,7 @@ fn tell(balancer: &mut Balancer<Sender>, changes: impl IntoIterator<Item = Chang
     }
 }
 
-/// The next configuration. It never comes while the channel is idle.
+/// The next configuration. No configuration comes while the channel is idle.
 async fn next_config(configs: &mut Option<Configs>) -> Option<Resolved> {
     match configs {
         Some(configs) => configs.next().await,

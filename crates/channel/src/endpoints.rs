@@ -22,7 +22,7 @@ use crate::subchannel::{Dialling, Report};
 use crate::subchannels::{Heard, Owner, SubchannelKey, Subchannels};
 use crate::transport::{Profile, Sender};
 
-/// A change that the balancer must hear of.
+/// A change of an endpoint's state, for the balancer.
 pub(crate) type Change = (EndpointId, EndpointState<Sender>);
 
 /// The endpoints that a channel is connected to, or tries to connect to.
@@ -30,7 +30,7 @@ pub(crate) type Change = (EndpointId, EndpointState<Sender>);
 pub(crate) struct Endpoints {
     /// Boxed, because a table has room for more than there are.
     endpoints: FewOrMany<EndpointId, Box<Endpoint>>,
-    /// When the next address of an endpoint is to be tried.
+    /// The times at which the next address of an endpoint is to be tried.
     timers: BTreeSet<(Instant, EndpointId)>,
     subchannels: Subchannels,
     hostnames: Hostnames,
@@ -39,14 +39,14 @@ pub(crate) struct Endpoints {
 
 #[derive(Debug)]
 struct Endpoint {
-    /// Its leaf cluster.
+    /// The leaf cluster of the endpoint.
     cluster: ClusterName,
     race: Race<Sender>,
-    /// The profile of its cluster.
+    /// The profile of the endpoint's cluster.
     profile: Arc<Profile>,
-    /// Its entry among the timers.
+    /// The endpoint's entry among the timers.
     timer: Option<Instant>,
-    /// True if its state depends on the health of its server.
+    /// True if the endpoint's state depends on the health of its server.
     is_checked: bool,
 }
 
@@ -76,8 +76,8 @@ impl Endpoints {
         (endpoints, receiver)
     }
 
-    /// Takes the present form of a leaf cluster. If its security has changed, its endpoints are connected
-    /// anew: each is IDLE, as after a GOAWAY, and open calls finish where they are.
+    /// Takes the present form of a leaf cluster. If the cluster's security has changed, its endpoints are connected
+    /// again. Each is IDLE, as after a GOAWAY, and open calls finish on their connections.
     pub(crate) fn secure(&mut self, name: &Arc<str>, cluster: &Cluster) -> Vec<Change> {
         if !self.profiles.update(name, cluster) {
             return Vec::new();
@@ -98,7 +98,7 @@ impl Endpoints {
         self.profiles.retain(in_use);
     }
 
-    /// The profile of a cluster's endpoint. It may depend on the endpoint's host name (gRFC A101).
+    /// The profile of a cluster's endpoint. The profile may depend on the endpoint's host name (gRFC A101).
     fn profile_of(&mut self, cluster: &str, addresses: &[SocketAddr]) -> Arc<Profile> {
         let address = addresses.first();
         let host = address.and_then(|address| self.hostnames.find(cluster, *address));
@@ -183,7 +183,7 @@ impl Endpoints {
         changes
     }
 
-    /// Lets go of an endpoint. Its open calls finish.
+    /// Releases an endpoint. The open calls of the endpoint finish.
     pub(crate) fn release(&mut self, id: EndpointId) {
         let Some(endpoint) = self.endpoints.remove(&id) else {
             return;
@@ -197,12 +197,12 @@ impl Endpoints {
         }
     }
 
-    /// Takes a subchannel's report, and says what it means for the endpoints that own it.
+    /// Handles a subchannel's report, and returns the changes of the endpoints that own it.
     pub(crate) fn handle(&mut self, report: Report, now: Instant) -> Vec<Change> {
         let mut changes = Vec::new();
         let address = report.0.key.address;
         match self.subchannels.handle(report) {
-            // Races do not hear of it: an unhealthy server is no reason to connect anew (gRFC A61).
+            // Races do not get it, because an unhealthy server is no reason to connect again (gRFC A61).
             Heard::Health(owners, state) => {
                 for Owner::Endpoint(id) in owners {
                     changes.push((id, self.named_for(id, state.clone())));
@@ -220,12 +220,12 @@ impl Endpoints {
         changes
     }
 
-    /// When [`handle_timeouts`](Self::handle_timeouts) is due.
+    /// The time at which [`handle_timeouts`](Self::handle_timeouts) is due.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// The turn of the next address of some endpoints may have come.
+    /// Handles the timers that are due, each of which may start the next address of an endpoint.
     pub(crate) fn handle_timeouts(&mut self, now: Instant) -> Vec<Change> {
         let mut changes = Vec::new();
         while let Some(&(at, id)) = self.timers.first()
@@ -240,7 +240,7 @@ impl Endpoints {
         changes
     }
 
-    /// Tells an endpoint's race what happened, and does what it asks for.
+    /// Gives an event to an endpoint's race, and does what the race asks for.
     fn step(
         &mut self,
         id: EndpointId,
@@ -267,8 +267,8 @@ impl Endpoints {
         self.set_timer(id);
     }
 
-    /// The state of an endpoint as the health of its server makes it. An endpoint that won its race begins
-    /// to ask for it (gRFC A61).
+    /// The state of an endpoint, changed by the health of its server. An endpoint that won its race begins to ask for
+    /// the health (gRFC A61).
     fn checked(&mut self, id: EndpointId, state: EndpointState<Sender>) -> EndpointState<Sender> {
         match (self.endpoints.get(&id), &state) {
             (Some(endpoint), EndpointState::Ready { address, .. }) if endpoint.is_checked => {
@@ -291,7 +291,7 @@ impl Endpoints {
         }
     }
 
-    /// Takes up the subchannel of an address. If it has other owners its state is news.
+    /// Becomes an owner of the subchannel of an address. If the subchannel has other owners, its state is reported.
     fn dial(&mut self, id: EndpointId, address: SocketAddr, now: Instant) {
         if let Some(endpoint) = self.endpoints.get_mut(&id) {
             let key = endpoint.key(address);
@@ -395,8 +395,8 @@ mod tests {
         another.await.expect_err("nobody asked for a connection");
     }
 
-    /// gRFC A29: a cluster that asks for TLS does not share a connection with one that does not. When its
-    /// security changes, its endpoints let go of their connections and are connected anew.
+    /// gRFC A29: a cluster that asks for TLS does not share a connection with one that does not. When its security
+    /// changes, its endpoints release their connections and are connected again.
     #[tokio::test]
     async fn an_address_is_dialled_once_for_each_profile() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(endpoints.subchannels.len(), 2);
         endpoints.release(ids[1].0);
         assert_eq!(endpoints.subchannels.len(), 1);
-        // The same security again is no change, and another one is.
+        // An update with the same security is no change, and one with another security is.
         let name = "payments-2".into();
         assert!(endpoints.secure(&name, &cluster(None)).is_empty());
         let changes = endpoints.secure(&name, &secured);

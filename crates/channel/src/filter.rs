@@ -1,10 +1,10 @@
 //! HTTP filters of your own, which the listeners and routes of a control plane may configure (gRFC A39).
 //!
-//! A filter sees each call once, after its route is known and before a backend is picked. It may change the headers of
-//! the call, hold it back, or end it with a status. Retries of the call do not pass it again.
+//! A filter sees each call once, after its route is known and before a backend is picked. The filter may change the
+//! headers of the call, delay it, or end it with a status. Retries of the call do not pass it again.
 //!
-//! It is registered under the type of its configuration, with a function that reads the configuration. A listener has
-//! the filter in `http_filters`. Virtual hosts, routes and weighted clusters may override its configuration in
+//! A filter is registered under the type of its configuration, with a function that reads the configuration. A listener
+//! has the filter in `http_filters`. Virtual hosts, routes and weighted clusters may override its configuration in
 //! `typed_per_filter_config`.
 //!
 //! ```
@@ -64,8 +64,8 @@ use tonic::Status;
 
 /// A filter of a program, with its configuration.
 ///
-/// One filter serves many calls at a time. It is made anew when the resource that configures it changes. A value that
-/// has to last longer, such as a token, belongs to the program and not to the filter.
+/// One filter serves many calls at a time. The filter is made again when the resource that configures it changes. A
+/// value that has to last longer, such as a token, belongs to the program and not to the filter.
 pub trait HttpFilter: Any + Debug + Send + Sync {
     /// Sees a call. The call goes on when the future ends with `Ok`, and ends with the status if it is an error.
     ///
@@ -123,8 +123,8 @@ impl FilterRegistry {
         Self::default()
     }
 
-    /// A registry that accepts every filter and every configuration, except the filters of Envoy. It is for tools that
-    /// show configurations. On a channel, calls that would pass such a filter fail.
+    /// A registry that accepts every filter and every configuration, except the filters of Envoy. The registry is for
+    /// tools that show configurations. On a channel, calls that would pass such a filter fail.
     pub fn of_all_types() -> Self {
         let nothing = |_: &FilterSettings| Ok(Arc::new(()) as MadeFilter);
         Self(CustomFilters::NONE.with_all_others(Arc::new(nothing)))
@@ -133,9 +133,9 @@ impl FilterRegistry {
     /// Adds a filter, in place of one of the same type. The type should be that of a protobuf message in a package of
     /// yours, such as `myorg.MyFilter`. The control plane sends such a message, or a `TypedStruct` with this type.
     ///
-    /// `read` gets the configuration and must not panic. If it returns an error, the resource is refused: the NACK has
-    /// the error with its path, and the last good version stays in use. An override has the same type, and replaces
-    /// the whole filter.
+    /// `read` gets the configuration and must not panic. If it returns an error, the resource is refused. The NACK has
+    /// the error with its path, and the last good version stays in use. An override has the same type, and replaces the
+    /// whole filter.
     pub fn with<F, E>(
         self,
         type_name: &str,

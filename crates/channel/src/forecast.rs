@@ -1,8 +1,8 @@
-//! Where the calls of a cluster would go, asked of the picker that a channel would use.
+//! A forecast of the backends of a cluster's calls, made by the picker that a channel would use.
 //!
 //! A tool that judged a configuration by rules of its own could come to another answer than the
-//! channel. So this makes the channel's plan, tells the channel's balancer that every endpoint is
-//! READY, and reads the picker.
+//! channel. So this module makes the channel's plan, tells the channel's balancer that every
+//! endpoint is READY, and reads the picker.
 
 use std::sync::Arc;
 use std::time::Instant;

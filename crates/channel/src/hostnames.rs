@@ -1,8 +1,8 @@
 //! The host names of endpoints, by leaf cluster and address.
 //!
-//! They are kept apart from the balancer because balancing does not depend on them. Calls use them as
-//! `:authority` (gRFC A81), and connections may use them for TLS (gRFC A101). An address belongs to one
-//! endpoint of a cluster at most, so the address is enough to find the name.
+//! Host names are kept apart from the balancer, because balancing does not depend on them. Calls
+//! use them as `:authority` (gRFC A81), and connections may use them for TLS (gRFC A101). An
+//! address belongs to one endpoint of a cluster at most, so the address is enough to find the name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;

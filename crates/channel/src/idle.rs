@@ -1,4 +1,4 @@
-//! Detection of a channel without calls, so that it can let go of its connections and watches.
+//! Detection of a channel without calls, so that it can close its connections and watches.
 //!
 //! A timer that each call resets would be written to by each call, and all cores would contend for it.
 //! Instead, a call sets a flag, which is set already most of the time. The driver looks at the flag at
@@ -30,9 +30,9 @@ impl Activity {
 pub(crate) struct IdleTimer {
     interval: Duration,
     activity: Arc<Activity>,
-    /// The end of this interval; `None` if it lies beyond what `Instant` can express.
+    /// The end of this interval; `None` if it is later than `Instant` can express.
     ends: Option<Instant>,
-    /// True if calls were open when it began.
+    /// True if calls were open when the interval began.
     were_open: bool,
 }
 
@@ -132,7 +132,8 @@ mod tests {
         assert!(clock.next(false));
     }
 
-    /// A call may start while the driver looks. Its mark then belongs to the next interval, but it is open.
+    /// A call may start while the driver looks. The mark of that call then belongs to the next interval, but the call
+    /// is open.
     #[test]
     fn a_call_that_starts_at_the_very_end_counts() {
         assert!(!Clock::new(INTERVAL).next(true));

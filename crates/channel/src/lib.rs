@@ -1,7 +1,7 @@
 //! A gRPC channel for tonic that finds its backends by xDS and calls them without a proxy.
 //!
-//! [`Channel::connect`] takes an `xds:///` target. The control plane says which backends that is and
-//! how calls are spread over them. Calls go straight to the backends.
+//! [`Channel::connect`] takes an `xds:///` target. The control plane names the backends and the policy that spreads
+//! calls over them. Calls go straight to the backends.
 //!
 //! ```text
 //!  xDS client ──> resolver ──> planner ──> balancer ──> picker ──> endpoint ──> connection ──> backend
@@ -42,22 +42,22 @@
 //! - A call sent before the first configuration waits for it. A call that cannot be routed fails
 //!   UNAVAILABLE, and its message says which resource is in trouble, why, and for which node.
 //! - `grpc-timeout` is enforced from the start. DEADLINE_EXCEEDED names the thing that the call waited for.
-//! - A call that never left this process, or that a server refused unseen, is tried elsewhere
-//!   (gRFC A6). A call whose connection died under it is not, because the server may have begun it.
-//!   Its status has a [`ConnectionLost`] as its source.
-//! - The retry policy of a route repeats calls that failed with one of its status codes (gRFC A44), streams
-//!   included. A call is repeated until its response begins or its request outgrows the
-//!   [buffer](ChannelBuilder::retry_buffer_size). Its failure says how many attempts there were.
+//! - A call that never left this process, or that a server refused unseen, is tried elsewhere (gRFC A6). A call whose
+//!   connection broke after it was sent is not repeated, because the server may have begun it. The status of that call
+//!   has a [`ConnectionLost`] as its source.
+//! - The retry policy of a route repeats calls that failed with one of its status codes (gRFC A44), streams included. A
+//!   call is repeated until its response begins or its request outgrows the
+//!   [buffer](ChannelBuilder::retry_buffer_size). The failure of a call says how many attempts there were.
 //! - [`WaitForReady`] as a request extension makes a call wait where it would fail.
-//! - A cluster has at most 1,024 open calls in a process, unless its `circuit_breakers` say
-//!   otherwise (gRFC A32). One more fails UNAVAILABLE, whether or not it waits for ready. So does a
-//!   call that is dropped because the control plane asks for it.
+//! - A cluster has at most 1,024 open calls in a process, unless its `circuit_breakers` say otherwise (gRFC A32). One
+//!   more call fails UNAVAILABLE, whether or not it waits for ready. A call that is dropped because the control plane
+//!   asks for it fails in the same way.
 //! - A channel without calls for half an hour closes its connections and leaves the control plane.
 //!   The next call brings them back. [`Channel::state`] is IDLE in between.
 //! - Dropping the last clone of a channel lets open calls finish.
-//! - [`csds_service`], mounted on a server of the program, shows what its xDS clients hold:
-//!   `crowfly inspect --csds` reads it. [`debug_service`] shows what its channels do:
-//!   `crowfly inspect --tree` reads that.
+//! - [`csds_service`], mounted on a server of the program, shows the resources of its xDS clients.
+//!   `crowfly inspect --csds` reads it. [`debug_service`] shows the state and the connections of its channels.
+//!   `crowfly inspect --tree` reads it.
 //!
 //! # Features
 //!
@@ -70,8 +70,8 @@
 //!
 //! # Environment
 //!
-//! These variables are read as gRPC of other languages reads them. Switches are on for `1`, `t`, `true`,
-//! `y` and `yes`, and off for `0`, `f`, `false`, `n` and `no`.
+//! The variables are read as gRPC of other languages reads them. Switches are on for `1`, `t`, `true`, `y` and `yes`,
+//! and off for `0`, `f`, `false`, `n` and `no`.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -81,7 +81,7 @@
 //! | `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING` | on: data errors as gRFC A88 has them |
 //! | `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` | on: lists of clusters as resources (gRFC A99) |
 //! | `GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS` | off: clusters may not trust the system's roots (gRFC A82) |
-//! | `GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION` | off: load reports have all named metrics of backends (gRFC A64), whatever clusters ask for (gRFC A85) |
+//! | `GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION` | off: load reports have all named metrics of backends (gRFC A64), and not only those that clusters ask for (gRFC A85) |
 //! | `GRPC_EXPERIMENTAL_XDS_SNI` | off: clusters do not set or check SNI (gRFC A101) |
 //! | `GRPC_USE_CHANNEL_AUTHORITY_IF_NO_SNI_APPLICABLE` | on: the channel's authority is the SNI of clusters that set none (gRFC A101) |
 //! | `GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT` | on: the leaves of an aggregate are balanced by the aggregate's policy, as before gRFC A75, if it names one |

@@ -24,7 +24,7 @@ pub(crate) struct LoadStores {
 #[derive(Debug)]
 struct Registered {
     source: Arc<Source>,
-    /// Its end has the rest of the counts reported.
+    /// When this is dropped, the rest of the counts is reported.
     _registration: LoadRegistration,
 }
 
@@ -39,7 +39,7 @@ impl LoadStores {
         }
     }
 
-    /// Where the load of a cluster is counted; `None` if it is not reported.
+    /// The store that counts the load of a cluster; `None` if the load is not reported.
     pub(crate) fn plan(&mut self, reporting: &LoadReporting) -> Option<LoadPlan> {
         let server = reporting.server.as_ref()?;
         let client = self.client.as_ref()?;

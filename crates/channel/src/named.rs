@@ -1,8 +1,7 @@
 //! The node in the text of a failure.
 //!
-//! Every failure that a call can see ends with the node, because an operator finds a client by it in
-//! the control plane. It is added here and nowhere else: the texts below a call leave it out, so that
-//! no text has it twice.
+//! Every failure that a call can see ends with the node, because an operator finds a client by it in the control plane.
+//! The node is added only here, so that no text has it twice.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ pub(crate) fn named(status: Status, node: &str) -> Status {
     with_suffix(status, &format!(" [node {node}]"))
 }
 
-/// Adds words to the end of a status' text, and keeps all else of it.
+/// Adds words to the end of a status' text, and keeps the rest of the status.
 pub(crate) fn with_suffix(status: Status, suffix: &str) -> Status {
     let mut longer = Status::with_details_and_metadata(
         status.code(),

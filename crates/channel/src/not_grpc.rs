@@ -1,7 +1,7 @@
 //! Responses that are not gRPC: from a proxy that has no backend, or from a server of something else.
 //!
-//! Tonic would read an error page as messages, and report an unknown compression. So the channel looks at
-//! the head of each response first.
+//! Tonic would read an error page as messages, and report an unknown compression. So the channel looks at the head of
+//! each response first.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use tonic::Status;
 
 /// The status of a call whose response is not gRPC; `None` if it is.
 ///
-/// It is for responses whose head has no `grpc-status`, because that counts more than the HTTP status.
+/// The function is for responses whose head has no `grpc-status`, because that counts more than the HTTP status.
 pub(crate) fn status_of<B>(response: &Response<B>, address: SocketAddr) -> Option<Status> {
     let http = response.status();
     let text = match other_type(response.headers()) {

@@ -1,4 +1,5 @@
-//! Ejections by outlier detection (gRFC A50), as the log and metrics (gRFC A91) tell them.
+//! Ejections by outlier detection (gRFC A50), reported to the log and to metrics (gRFC A91), because an operator must
+//! look at an endpoint that fails.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use tracing::{debug, info, warn};
 
 use crate::metrics::{BalancingRecorder, OutlierLabels};
 
-/// Tells the log and the recorder of a channel about its outliers.
+/// Reports the outliers of a channel to its log and its recorder.
 #[derive(Debug)]
 pub(crate) struct Outliers {
     /// The target, as the program wrote it.
@@ -23,8 +24,8 @@ impl Outliers {
         }
     }
 
-    /// Says that an endpoint was ejected, returned, or is an outlier that was not ejected. An ejection is a
-    /// WARN, because the endpoint needs a look.
+    /// Reports that an endpoint was ejected, returned, or is an outlier that was not ejected. An ejection is a WARN,
+    /// because an operator should look at the endpoint.
     pub(crate) fn tell(&self, event: &OutlierEvent) {
         let target = &*self.target;
         let OutlierEvent {

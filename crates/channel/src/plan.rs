@@ -1,7 +1,7 @@
 //! From a configuration to the trees that balance over its clusters.
 //!
-//! The model and the balancer do not know each other, so that each can be tested alone. This module is the
-//! one place that translates from the model's types to the balancer's.
+//! The model and the balancer do not know each other, so that each can be tested alone. Only this module translates
+//! from the model's types to the balancer's.
 
 mod endpoints;
 mod names;
@@ -33,7 +33,7 @@ const BACKWARD_COMPAT: &str = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT";
 /// The environment variable that keeps priorities for a while after they left a cluster, as before A115.
 const CHILD_POLICY_CACHE: &str = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE";
 
-/// Makes the plans of one channel. It keeps the last plans for two reasons. A priority that moves keeps its
+/// Makes the plans of one channel. The planner keeps the last plans for two reasons. A priority that moves keeps its
 /// name, and the plan of a leaf cluster that did not change is used again.
 #[derive(Debug)]
 pub(crate) struct Planner {
@@ -50,8 +50,7 @@ pub(crate) struct Planner {
 pub(crate) struct EndpointChoice {
     /// The header whose value `ring_hash` hashes (gRFC A76).
     pub(crate) hash_header: Option<Arc<str>>,
-    /// The policy in place of one that the program knows by name only. Without it, calls of such a cluster
-    /// fail.
+    /// The policy that replaces one that the program knows by name only. Without it, calls of such a cluster fail.
     pub(crate) stand_in: Option<Policy>,
 }
 
@@ -77,7 +76,7 @@ impl EndpointChoice {
     }
 }
 
-/// The name of a leaf cluster, and of the aggregate whose policy balances it; `None` if it is its own policy.
+/// The name of a leaf cluster, and of the aggregate whose policy balances it; `None` if its own policy does.
 type LeafKey = (Arc<str>, Option<Arc<str>>);
 
 #[derive(Debug)]
@@ -101,12 +100,12 @@ impl Planner {
         }
     }
 
-    /// Has the clusters that ask for it count their load.
+    /// Makes the clusters that ask for load reports count their load.
     pub(crate) fn with_loads(self, loads: LoadStores) -> Self {
         Self { loads, ..self }
     }
 
-    /// The plan for one cluster of a config. The notes say what troubles it (gRFC A88).
+    /// The plan for one cluster of a config. The notes are the errors of its resources (gRFC A88).
     pub(crate) fn plan(
         &mut self,
         name: &Arc<str>,
@@ -147,8 +146,7 @@ impl Planner {
         };
         Node::Priority(Arc::new(Priority {
             children: state.leaves().iter().filter_map(child).collect(),
-            // Its children are clusters, whose names come back (gRFC A115 is about names that do
-            // not).
+            // The children are clusters, whose names come back (gRFC A115 is about names that do not).
             keep_removed: RETENTION,
         }))
     }
@@ -172,8 +170,8 @@ impl Planner {
                     self.leaves.insert(key, known);
                     return made;
                 }
-                // Policies of the program's own are compared by identity further on: one that was
-                // read again from the same configuration is still the one in use.
+                // The balancer compares policies of the program by identity. So a policy that was read again from the
+                // same configuration is replaced by the one in use.
                 (known.policy, known.names)
             }
             Some(known) => (policy.clone(), known.names),
@@ -298,7 +296,7 @@ fn outlier_detection(settings: &cluster::OutlierDetection) -> Arc<OutlierDetecti
     })
 }
 
-/// How sessions stick to the endpoints of a cluster (gRFC A55, A75).
+/// The settings by which sessions stick to the endpoints of a cluster (gRFC A55, A75).
 fn override_host(leaf: &cluster::LeafCluster) -> OverrideHost {
     let health = leaf.session_health.iter().copied();
     OverrideHost {

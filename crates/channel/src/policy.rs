@@ -3,9 +3,9 @@
 //! A policy decides which endpoints of a list to connect, and which endpoint gets a call. Crowfly does the
 //! rest: connections, states, localities, priorities and counters.
 //!
-//! It is registered under a name, with a function that reads its configuration. A cluster names it in
-//! `load_balancing_policy`, in an entry that is a `TypedStruct` of that name. A client uses the first entry
-//! of the list that it knows, so a client without the policy uses a later one.
+//! A policy is registered under a name, with a function that reads its configuration. A cluster names it in
+//! `load_balancing_policy`, in an entry that is a `TypedStruct` of that name. A client uses the first entry of the list
+//! that it knows, so a client without the policy uses a later one.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -107,19 +107,19 @@ impl PolicyRegistry {
         Self::default()
     }
 
-    /// A registry that accepts every policy name and every configuration. It is for tools that show
+    /// A registry that accepts every policy name and every configuration. The registry is for tools that show
     /// configurations. On a channel, calls of clusters with such a policy fail.
     pub fn of_all_names() -> Self {
         let nothing = |_: &Value| Ok(Arc::new(()) as MadePolicy);
         Self(CustomPolicies::NONE.with_all_others(Arc::new(nothing)))
     }
 
-    /// Adds a policy, in place of one of the same name. The name should be that of a protobuf message in a
-    /// package of yours, such as `myorg.MyPolicy`. It should equal [`CustomPolicy::name`].
+    /// Adds a policy, in place of one of the same name. The name should be that of a protobuf message in a package of
+    /// yours, such as `myorg.MyPolicy`. The name should equal [`CustomPolicy::name`].
     ///
-    /// `read` gets the configuration, a JSON object, and must not panic. If it returns an error, the
-    /// cluster is refused: the NACK has the error with its path, and the last good version of the cluster
-    /// stays in use. A policy is kept while its configuration does not change.
+    /// `read` gets the configuration, a JSON object, and must not panic. If it returns an error, the cluster is
+    /// refused. The NACK has the error with its path, and the last good version of the cluster stays in use. A policy
+    /// is kept while its configuration does not change.
     pub fn with<P, E>(
         self,
         name: &str,

@@ -1,8 +1,8 @@
 //! The choice of a cluster for a call.
 //!
-//! The routes of a configuration are compiled once ([`Routes`]). Leases of their clusters are bound to them
-//! when calls may use them ([`Router`]). A configuration that differs in endpoints alone changes neither,
-//! because routes change seldom and endpoints often.
+//! The routes of a configuration are compiled once ([`Routes`]). When calls may use the routes, leases of their
+//! clusters are bound to them ([`Router`]). A configuration that differs in endpoints alone changes neither, because
+//! routes change seldom and endpoints often.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::clusters::Lease;
 use crate::deadline::{LimitSetter, TimeLimit};
 use crate::request_headers::RequestHeaders;
 
-/// The state of a channel's routing. It is replaced as a whole, so that a call never sees parts of two
+/// The state of a channel's routing. The state is replaced as a whole, so that a call never sees parts of two
 /// configurations (gRFC A74).
 #[derive(Debug)]
 pub(crate) enum Routing {
@@ -51,7 +51,7 @@ pub(crate) struct Routes {
     /// The filters of the listener, which are merged into the destinations.
     filters: FilterChain,
     table: RouteTable<Destination>,
-    /// In order, each once.
+    /// The clusters in order, each once.
     clusters: Box<[Arc<str>]>,
 }
 
@@ -114,7 +114,7 @@ impl Routes {
 #[derive(Debug)]
 pub(crate) struct Router {
     routes: Arc<Routes>,
-    /// One for each of [`Routes::clusters`].
+    /// The leases, one for each of [`Routes::clusters`].
     leases: Arc<[Arc<Lease>]>,
     notes: Option<String>,
 }
@@ -145,7 +145,7 @@ impl Router {
         Arc::ptr_eq(&self.routes, &other.routes)
     }
 
-    /// The cluster for a call, and how to send the call there. The error is what the call fails with.
+    /// The cluster for a call, and the settings to send the call with. The error is the text of the call's failure.
     ///
     /// Every share of calls and every split draws a number of its own. One number for all would make
     /// them depend on each other: a share of 10 % would get the first cluster of its split alone.
@@ -216,11 +216,12 @@ pub(crate) struct Routed {
     pub(crate) limit: Option<TimeLimit>,
     /// The filters that the call passes before it is balanced; `None` if there are none.
     pub(crate) filters: Option<Arc<Filters>>,
-    /// All else that the route decides.
+    /// Everything else that the route decides.
     pub(crate) forward: Arc<Forward>,
 }
 
-/// The clusters that a route leads to. It holds leases, so that none of them goes before a filter has chosen (gRFC A60).
+/// The clusters that a route leads to. The value holds leases, so that no cluster is removed before a filter has chosen
+/// (gRFC A60).
 #[derive(Debug)]
 pub(crate) struct RouteClusters {
     /// For each cluster, the place of its lease.

@@ -1,8 +1,8 @@
 //! The transport profile of each cluster: the TLS that it asks for (gRFC A29), or the channel's.
 //!
-//! A channel has xDS credentials, with plaintext for clusters that ask for no TLS, unless the program has
-//! set TLS or plaintext itself. In that case clusters are not obeyed, which is logged and shown, because an
-//! operator takes a cluster's TLS for effective.
+//! A channel has xDS credentials, with plaintext for clusters that ask for no TLS, unless the program has set TLS or
+//! plaintext itself. In that case the TLS of clusters is ignored. The ignored setting is logged and shown, because an
+//! operator expects a cluster's TLS to have an effect.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::transport::{Profile, TlsClient};
 /// applies.
 const AUTHORITY_AS_SNI: &str = "GRPC_USE_CHANNEL_AUTHORITY_IF_NO_SNI_APPLICABLE";
 
-/// Decides how backends are spoken to.
+/// The side that decides about the security of connections to backends.
 #[derive(Debug)]
 pub(crate) enum Credentials {
     /// The program has decided for all clusters, for the security that this text names.
@@ -165,7 +165,8 @@ impl Profiles {
         }
     }
 
-    /// The profile of a cluster that is obeyed. If what it asks for cannot work, neither does the profile.
+    /// The profile of a cluster that is obeyed. If the cluster asks for settings that cannot work, connections with the
+    /// profile fail.
     fn make(&mut self, asked: &UpstreamTls, host: Option<&str>) -> Arc<Profile> {
         let tls = self.client(asked, host);
         let tls = tls.unwrap_or_else(|why| TlsClient::Impossible(why.into()));

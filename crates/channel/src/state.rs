@@ -11,15 +11,15 @@ use crate::published::Published;
 
 /// The state of a [`Channel`](crate::Channel), as gRPC in any language has it.
 ///
-/// It is the best state of all the clusters that calls may go to: READY before CONNECTING before IDLE
-/// before TRANSIENT_FAILURE.
+/// The state is the best one of all the clusters that calls may go to: READY before CONNECTING before IDLE before
+/// TRANSIENT_FAILURE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectivityState {
     /// Connections are being made, or there is no configuration yet. Calls wait.
     Connecting,
-    /// There are no connections, and none are made until a call wants one: no call was made for a
-    /// while ([`ChannelBuilder::idle_timeout`](crate::ChannelBuilder::idle_timeout)), or the policy of
-    /// a cluster waits for the first one.
+    /// There are no connections, and none are made until a call wants one. Either no call was made for a while
+    /// ([`ChannelBuilder::idle_timeout`](crate::ChannelBuilder::idle_timeout)), or the policy of a cluster waits for
+    /// the first call.
     Idle,
     /// Calls can be sent.
     Ready,
@@ -50,7 +50,7 @@ impl fmt::Display for ConnectivityState {
     }
 }
 
-/// Follows the state of a channel. It does not keep the channel alive.
+/// Follows the state of a channel. A watch does not keep the channel open.
 ///
 /// ```no_run
 /// # async fn example(channel: crowfly::Channel) {
@@ -98,7 +98,7 @@ impl StateWatch {
     }
 }
 
-/// Publishes states to watches. Its last state is final.
+/// Publishes states to watches. The last state that it publishes is final.
 #[derive(Debug)]
 pub(crate) struct StateTeller(Arc<Published<Known>>);
 
@@ -138,7 +138,7 @@ impl Drop for StateTeller {
     }
 }
 
-/// The state of a channel. It is final once the channel is gone.
+/// The state of a channel. The state is final once the channel is gone.
 #[derive(Debug)]
 struct Known {
     state: ConnectivityState,

@@ -35,7 +35,7 @@ use crate::transport::{Closing, ConnectError, Connection, Sender};
 /// `keepalive_requests`, Envoy's `max_requests_per_connection`).
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// Names a subchannel for as long as the channel lives.
+/// Names a subchannel, uniquely within its channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SubchannelId {
     pub(crate) key: SubchannelKey,
@@ -49,9 +49,9 @@ pub(crate) type Report = (SubchannelId, News);
 /// The news of a subchannel.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// The health of its server, by the check of this number.
+    /// The health of the subchannel's server, by the check of this number.
     Health(u64, Health),
-    /// Its state, whatever its health is.
+    /// The state of the subchannel, without regard to the health of its server.
     State(EndpointState<Sender>),
 }
 

@@ -1,8 +1,7 @@
 //! The subchannels of a channel, shared by everything that wants a connection to the same address.
 //!
-//! A subchannel is found by its address and its transport profile. The profile counts, because a
-//! connection with other credentials or another authority must not carry the calls of a cluster. A
-//! subchannel lives for as long as it has an owner.
+//! A subchannel is found by its address and its transport profile. The profile counts, because a connection with other
+//! credentials or another authority must not carry the calls of a cluster. A subchannel is kept while it has an owner.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,15 +15,15 @@ use crate::health::{Checking, Health, HealthCheck};
 use crate::subchannel::{Dialling, News, Report, Subchannel, SubchannelId};
 use crate::transport::{Profile, Sender};
 
-/// The address of a subchannel, and how to speak to it. Subchannels that are equal in both are one.
+/// The address of a subchannel, and its transport profile. Subchannels that are equal in both are one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SubchannelKey {
     pub(crate) address: SocketAddr,
     pub(crate) profile: Arc<Profile>,
 }
 
-/// Something that keeps a subchannel alive. Sessions are no owners: the balancer keeps the endpoints that
-/// they use (gRFC A75), and those own subchannels.
+/// A user that keeps a subchannel open. Sessions are no owners: the balancer keeps the endpoints that they use (gRFC
+/// A75), and those own subchannels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
     Endpoint(EndpointId),
@@ -70,11 +69,11 @@ struct Check {
 /// The meaning of a report for the owners of a subchannel.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// These owners asked for the health of the subchannel, which makes this their state of it.
+    /// The health of the subchannel has changed. The owners that asked for it have this state now.
     Health(Vec<Owner>, EndpointState<Sender>),
     /// The subchannel is gone, or the report is about a connection that is gone.
     Nothing,
-    /// All owners hear of the new state.
+    /// The state of the subchannel has changed, for all owners.
     State(Vec<Owner>, EndpointState<Sender>),
 }
 
@@ -93,8 +92,8 @@ impl Subchannels {
         }
     }
 
-    /// Makes `owner` an owner of the subchannel, and has it connect if it is IDLE. Its state is returned:
-    /// if others own it, it may be anything.
+    /// Makes `owner` an owner of the subchannel, and has it connect if it is IDLE. The result is the state of the
+    /// subchannel, which may be any state if it has other owners.
     pub(crate) fn dial(&mut self, key: SubchannelKey, owner: Owner) -> EndpointState<Sender> {
         let owned = self.find_or_start(key);
         if let Err(place) = owned.owners.binary_search(&owner) {
@@ -124,8 +123,8 @@ impl Subchannels {
         }
     }
 
-    /// Has the health of a subchannel checked for an owner, for as long as its connection lasts. Its
-    /// state is returned as its health makes it. Without health checks that is `ready`, its state.
+    /// Has the health of a subchannel checked for an owner, for as long as its connection lasts. The result is the
+    /// state of the subchannel, changed by its health. Without health checks that is `ready`.
     pub(crate) fn check(
         &mut self,
         key: &SubchannelKey,
@@ -161,7 +160,7 @@ impl Subchannels {
         check.health.seen_in(&ready)
     }
 
-    /// Takes a subchannel's report, and returns what it means for its owners.
+    /// Handles a subchannel's report, and returns its meaning for the owners.
     pub(crate) fn handle(&mut self, (id, news): Report) -> Heard {
         let known = self.owned.get_mut(&id.key);
         let Some(owned) = known.filter(|owned| owned.id == id) else {

@@ -2,9 +2,9 @@
 //! authority of the control plane is `xds://traffic.example.com/payments` (gRFC A47). Targets without a control
 //! plane are in [`plain`].
 //!
-//! Targets are parsed here and not by a URI library, because two rules are gRPC's own. The service is the
-//! decoded path: `xds:///shop/payments` and `xds:///shop%2Fpayments` are one service. Its encoded form is
-//! the `:authority` of calls.
+//! Targets are parsed here and not by a URI library, because two rules are gRPC's own. The service is the decoded path:
+//! `xds:///shop/payments` and `xds:///shop%2Fpayments` are one service. The encoded form of the service is the
+//! `:authority` of calls.
 
 mod plain;
 
@@ -21,9 +21,9 @@ use crate::authority::CallAuthority;
 /// The parsed target of a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
-    /// The backends are where the target says.
+    /// The target itself names the backends.
     Plain(PlainTarget),
-    /// A control plane says where the backends are.
+    /// A control plane names the backends.
     Xds(XdsTarget),
 }
 

@@ -1,7 +1,7 @@
 //! The settings of a channel that are about retries.
 //!
-//! They belong to the program and not to xDS: if policies are used at all, when too many calls fail, and how much
-//! memory a call may take (gRFC A6).
+//! These settings belong to the program and not to xDS (gRFC A6). The settings say whether policies are used, when too
+//! many calls fail, and how much memory a call may take.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ impl ChannelBuilder {
     /// Uses the retry policies of routes if `on` (gRFC A44); the default is yes. Programs that repeat calls
     /// themselves turn them off.
     ///
-    /// Calls that no server has acted on are repeated all the same (transparent retries, gRFC A6).
+    /// Calls that no server has acted on are still repeated (transparent retries, gRFC A6).
     ///
     /// ```
     /// let builder = crowfly::Channel::builder("xds:///payments").retry_policies(false);

@@ -1,12 +1,12 @@
 //! The construction of a channel from its settings.
 //!
-//! It is apart from the settings, because each setting is a line for users, and this is the order in which the
-//! parts of a channel are made.
+//! The construction is apart from the settings, because users read a line for each setting. Here the order of the steps
+//! matters.
 
 use super::*;
 
 impl ChannelBuilder {
-    /// Builds the channel. The error says which setting is wrong. It never waits for the network.
+    /// Builds the channel. The error says which setting is wrong. The call never waits for the network.
     ///
     /// Must be called in a tokio runtime.
     pub fn build(self) -> Result<Channel, BuildError> {
@@ -107,8 +107,8 @@ impl ChannelBuilder {
         }
     }
 
-    /// The side that decides about TLS to backends: the program if it has said something or there is no control plane,
-    /// or else each cluster.
+    /// The side that decides about TLS to backends. The program decides if it has set something or there is no control
+    /// plane, or else each cluster.
     fn credentials(&self, bootstrap: Option<&Bootstrap>, authority: &CallAuthority) -> Credentials {
         if self.backend_tls.is_some() {
             return Credentials::Program("TLS");

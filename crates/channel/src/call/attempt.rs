@@ -1,8 +1,8 @@
 //! One attempt of a call: a pick, a request, and the one outcome that it ends with.
 //!
-//! Load reports, outlier detection, retries and custom policies all count attempts by their outcome. So one
-//! type owns the balancer's token from the pick to the last byte of the response. Each way to end it gives a
-//! [`CallOutcome`]. An attempt that is dropped was cancelled.
+//! Load reports, outlier detection, retries and custom policies all count attempts by their outcome. So one type owns
+//! the balancer's token from the pick to the last byte of the response. Each way to end it gives a [`CallOutcome`]. An
+//! attempt that is dropped was cancelled.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -41,7 +41,7 @@ use crate::transport::{
 pub(super) struct Attempt {
     token: Call<Sender>,
     record: AttemptRecord,
-    /// The status in the head of a response. Such a response has neither messages nor trailers.
+    /// The status in the head of a response. A response with such a status has neither messages nor trailers.
     in_head: Option<i32>,
 }
 
@@ -241,8 +241,8 @@ fn outcome_of(error: SendErrorKind) -> CallOutcome {
     }
 }
 
-/// Picks from a picker, with the kind and the text of the failure as the error; `None` if the call has to
-/// wait for the next picker.
+/// Picks from a picker. The error is the kind and the text of the failure. `None` if the call has to wait for the next
+/// picker.
 fn look(
     balancing: &Balancing,
     seed: u64,
@@ -278,7 +278,7 @@ fn look(
     }
 }
 
-/// Tells the driver what a call needs, once.
+/// Sends the driver the demand of a call, once.
 fn wake(channel: &ChannelContext, demand: Demand) {
     // The driver is gone when the channel is.
     let _ = channel.queries.unbounded_send(Query::Demand(demand));
@@ -299,8 +299,8 @@ fn unusable(cluster: &Cluster) -> String {
 }
 
 pin_project! {
-    /// The part of a call that lives as long as the body of its response: the attempt and the deadline.
-    /// The default belongs to no call.
+    /// The part of a call that is kept with the body of its response: the attempt and the deadline. The default belongs
+    /// to no call.
     #[derive(Default)]
     pub struct InFlight {
         attempt: Option<Attempt>,

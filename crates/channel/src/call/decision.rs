@@ -1,6 +1,6 @@
-//! The decision of a call: all that is decided once, before its first attempt.
+//! The decision of a call: everything that is decided once, before its first attempt.
 //!
-//! It is made from one configuration and kept for all attempts. A call that was routed stays with its
+//! The decision is made from one configuration and kept for all attempts. A call that was routed stays with its
 //! cluster, its filters and its retry policy even if the routes change (gRFC A31).
 
 use http::uri::{PathAndQuery, Scheme, Uri};
@@ -23,7 +23,7 @@ use crate::transport::RequestHead;
 pub(crate) const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("grpc-rust-crowfly/", env!("CARGO_PKG_VERSION")));
 
-/// All that the attempts of a call have in common. It borrows the large parts, because it is moved.
+/// Everything that the attempts of a call have in common. The decision borrows its large parts, because it is moved.
 pub(super) struct Decision<'a> {
     head: &'a Request<()>,
     pub(super) deadline: Deadline,
@@ -74,9 +74,9 @@ impl<'a> Decision<'a> {
         })
     }
 
-    /// The head of an attempt that is sent now to an endpoint of this host name: it tells the server how
-    /// much time is left, and how many attempts were made before this one (gRFC A6). A first attempt without
-    /// a deadline borrows the head of the call, because a copy would cost several allocations.
+    /// The head of an attempt that is sent now to an endpoint of this host name. The head tells the server how much
+    /// time is left, and the number of earlier attempts (gRFC A6). A first attempt without a deadline borrows the head
+    /// of the call, because a copy would cost several allocations.
     pub(super) fn head_for(
         &self,
         hostname: Option<&CallAuthority>,
@@ -126,8 +126,8 @@ fn complete(head: &mut Request<()>, channel: &ChannelContext) -> Result<(), Stat
     *head.uri_mut() = uri;
     let headers = head.headers_mut();
     headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
-    // It may be that of a call to this program, whose metadata the program hands on. Nearly no call has it, and a
-    // look at its few names costs less than a hash.
+    // The header may come from a call to this program, whose metadata the program passes on. Nearly no call has the
+    // header, and a comparison of its few names costs less than a hash.
     if headers.keys().any(|name| *name == PREVIOUS_ATTEMPTS) {
         headers.remove(&PREVIOUS_ATTEMPTS);
     }

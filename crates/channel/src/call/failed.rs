@@ -1,7 +1,7 @@
-//! A failed attempt, and what the caller gets of it if it is the last one.
+//! A failed attempt, and the error that the caller gets if it is the last one.
 //!
-//! The caller sees the failure of the last attempt alone. So that failure also says how many attempts there
-//! were, and why there are no more.
+//! The caller sees the failure of the last attempt alone. So that failure also says how many attempts there were, and
+//! why there are no more.
 
 use http::{HeaderMap, HeaderValue, Response};
 use tonic::Status;
@@ -24,13 +24,13 @@ pub(super) struct Failed {
 /// The result of the call, if there is no further attempt.
 enum Last {
     Error(CallError),
-    /// The head of this response has the server's status, and there is nothing else in it.
+    /// The head of this response has the server's status, and nothing follows it.
     Response(Box<Response<ResponseBody<InFlight>>>),
 }
 
 /// The reason for which a call ended before its response began.
 pub(super) enum CallError {
-    /// The caller's own body failed. Its status is handed back unchanged, because it is the caller's.
+    /// The caller's own body failed. The status is returned unchanged, because it is the caller's.
     Body(Status),
     Ours(Status),
 }
@@ -44,7 +44,7 @@ impl Failed {
         }
     }
 
-    /// An attempt that the server ended with a status and no message (Trailers-Only). It is still open, and
+    /// An attempt that the server ended with a status and no message (Trailers-Only). The attempt is still open, and
     /// ends when the response is dropped.
     pub(super) fn with_response(ended: Ended, response: Response<ResponseBody<InFlight>>) -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! The HTTP filters of a call (gRFC A39).
 //!
-//! A call passes them once, between its route and its first pick, so they are above retries. The filters of a route
-//! are merged from the listener's chain and the overrides when a configuration is applied, and not for each call. A
-//! configuration whose only filter is the router has none, and its calls pay nothing.
+//! A call passes its filters once, between its route and its first pick, so they are above retries. The filters of a
+//! route are merged from the listener's chain and the overrides when a configuration is applied, and not for each call.
+//! A configuration whose only filter is the router has none, and its calls pay nothing.
 
 mod fault;
 mod stateful_session;
@@ -79,15 +79,15 @@ enum Filter {
     StatefulSession(Arc<SessionCookie>),
 }
 
-/// The way of a call through its filters, to its session if a filter keeps sessions.
+/// The future of a call that passes its filters. The result is the session, if a filter keeps sessions.
 type Passage<'a> = Pin<Box<dyn Future<Output = Result<Option<Box<Session>>, Status>> + Send + 'a>>;
 
-/// A call on its way through its filters.
+/// A call while it passes its filters.
 struct Passing<'a> {
     head: &'a mut Request<()>,
     /// The cluster that the call goes to.
     cluster: &'a mut Arc<Lease>,
-    /// The clusters that it may go to instead, if a filter may choose.
+    /// The clusters that the call may go to instead, if a filter may choose.
     clusters: Option<RouteClusters>,
     deadline: Deadline,
     session: Option<Box<Session>>,

@@ -1,9 +1,9 @@
 //! One call: a decision, then attempts.
 //!
-//! These are apart because each of them is asked for by other rules. A [`Decision`] is made once, from
-//! one configuration (gRFC A31). An [`Attempt`] begins with a pick and has one typed outcome, which
-//! balancing policies hear. [`Retry`] decides from that outcome if there is another attempt (gRFC A6, A44),
-//! and knows neither sockets nor clocks. This file only moves values between the three.
+//! The parts are apart, because each of them follows other rules. A [`Decision`] is made once, from one configuration
+//! (gRFC A31). An [`Attempt`] begins with a pick and has one typed outcome, which balancing policies get. [`Retry`]
+//! decides from that outcome if there is another attempt (gRFC A6, A44), and knows neither sockets nor clocks. The code
+//! in this file only moves values between the three.
 
 mod attempt;
 mod decision;
@@ -49,9 +49,8 @@ static PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rp
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitForReady(pub bool);
 
-/// A request extension: calls with the same hash go to the same backend, if their cluster balances by
-/// `ring_hash`. It decides before the hash policies of the call's route (gRFC A42). A call without a hash goes
-/// anywhere.
+/// A request extension: calls with the same hash go to the same backend, if their cluster balances by `ring_hash`. The
+/// hash decides before the hash policies of the call's route (gRFC A42). A call without a hash may go to any backend.
 ///
 /// ```
 /// let mut request = tonic::Request::new(());
@@ -60,7 +59,7 @@ pub struct WaitForReady(pub bool);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHash(pub u64);
 
-/// Runs one call to the head of its response. Its failures name the node.
+/// Runs one call to the head of its response. The text of a failure names the node.
 pub(crate) async fn run(
     channel: Arc<ChannelContext>,
     request: Request<Body>,

@@ -1,6 +1,6 @@
 //! The metrics that a backend sends with the end of a call (ORCA, gRFC A51).
 //!
-//! They are parsed only for a cluster that propagates some of them into its load reports (gRFC A85).
+//! Metrics are parsed only for a cluster that propagates some of them into its load reports (gRFC A85).
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use tonic::metadata::MetadataMap;
 /// The metadata with the report of one call.
 const METADATA: &str = "endpoint-load-metrics-bin";
 
-/// `xds.data.orca.v3.OrcaLoadReport`, with the fields that load reports can have. It is written by hand, because
-/// four fields are not worth generated code.
+/// `xds.data.orca.v3.OrcaLoadReport`, with the fields that load reports can have. The message is written by hand,
+/// because four fields are not worth generated code.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct OrcaLoadReport {
     #[prost(double, tag = "1")]
@@ -27,7 +27,7 @@ pub(super) struct OrcaLoadReport {
 }
 
 impl OrcaLoadReport {
-    /// The report in the trailers of a response. One that cannot be read is none, as in gRPC C-core.
+    /// The report in the trailers of a response. A report that cannot be read counts as none, as in gRPC C-core.
     pub(super) fn find(trailers: &HeaderMap) -> Option<Self> {
         let value = trailers.get(METADATA)?;
         let mut alone = HeaderMap::with_capacity(1);

@@ -1,8 +1,8 @@
 //! The record of one call, for metrics and traces.
 //!
-//! It is apart from the call, because a call must not pay for what nobody asks for. A channel without a
-//! recorder, in a program that does not trace calls, has an empty record. A record notices by itself that
-//! it is dropped, so a call that its caller gives up is recorded too.
+//! The record is apart from the call, because a call must not pay for a record that the program does not use. A channel
+//! without a recorder, in a program that does not trace calls, has an empty record. A record notices when it is
+//! dropped, so a call that its caller cancels is recorded too.
 
 mod meter;
 mod span;
@@ -24,8 +24,7 @@ use crate::channel::ChannelContext;
 use crate::metrics::{AttemptEnd, CallEnd, CallLabels, CallRecorder};
 use crate::transport::Sender;
 
-/// The record of a call. The call ends when the last clone is dropped: the head of its response is not
-/// its end.
+/// The record of a call. The call ends when the last clone is dropped, because the head of its response is not its end.
 #[derive(Clone, Default)]
 pub(super) struct Recording(Option<Arc<CallRecord>>);
 
@@ -55,13 +54,13 @@ enum Verdict {
     /// The response began, so the last attempt decides.
     Answered,
     Failed(Code),
-    /// Neither: a call that ends now was given up by its caller.
+    /// The call has neither a response nor a failure. If it ends now, its caller cancelled it.
     #[default]
     Open,
 }
 
 impl Recording {
-    /// Begins the record of a call, if anybody asks for it.
+    /// Begins the record of a call, if a recorder or a span uses it.
     pub(super) fn begin<B>(channel: &ChannelContext, request: &Request<B>) -> Self {
         let path = request.uri().path();
         let span = span::of_call(&channel.target, path);
@@ -81,7 +80,7 @@ impl Recording {
         })))
     }
 
-    /// Takes in that the response has begun, or that the call has failed without one.
+    /// Records that the response has begun, or that the call has failed without one.
     pub(super) fn decided(&self, failure: Option<&Status>) {
         if let Some(call) = &self.0 {
             call.progress().verdict = match failure {
@@ -183,7 +182,7 @@ pub(super) struct AttemptRecord(Option<Box<OpenAttempt>>);
 struct OpenAttempt {
     call: Arc<CallRecord>,
     started: Instant,
-    /// The body of the request adds to it, which may be sent by a task of its own.
+    /// The size of the messages that were sent. The counter is shared, because a task of its own may send the body.
     sent: Arc<AtomicU64>,
     received: Meter,
     backend_service: Arc<str>,
@@ -192,7 +191,7 @@ struct OpenAttempt {
 }
 
 impl AttemptRecord {
-    /// Takes in the endpoint that was picked.
+    /// Records the endpoint that was picked.
     pub(super) fn picked(mut self, token: &Call<Sender>) -> Self {
         if let Some(attempt) = &mut self.0 {
             attempt.locality = Some(token.locality().clone());
@@ -204,7 +203,7 @@ impl AttemptRecord {
         self
     }
 
-    /// The body of the request, whose messages are counted if anybody asks for it.
+    /// The body of the request, whose messages are counted if the record is used.
     pub(super) fn metered<B>(&self, body: B) -> Metered<B> {
         Metered::new(body, self.0.as_ref().map(|attempt| &attempt.sent))
     }

@@ -1,9 +1,9 @@
-//! The machine that decides if a call is sent again.
+//! The state machine that decides whether a call is sent again.
 //!
-//! It has no I/O and no clock, because its rules are about time and order, and tests must control both. Its
+//! The machine has no I/O and no clock, because its rules are about time and order, and tests must control both. The
 //! only input is the end of each attempt.
 //!
-//! Two sets of rules apply, both of gRFC A6. Transparent retries repeat what no server has acted on, for every
+//! Two sets of rules apply, both of gRFC A6. Transparent retries repeat attempts that no server has acted on, for every
 //! call. The retry policy of a route (gRFC A44) repeats attempts that failed with certain status codes.
 
 #[cfg(test)]
@@ -21,10 +21,10 @@ use tonic::Code;
 use super::throttle::RetryThrottle;
 use crate::transport::DEFAULT_REPLAY_LIMIT;
 
-/// The metadata in which a server says when to send the call again, or that it must not be (gRFC A6).
+/// The metadata in which a server says when to send the call again, or that it must not be sent again (gRFC A6).
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// A longer wait is shortened to it, so that the end of every wait can be computed.
+/// A longer wait is shortened to this one, so that the end of every wait can be computed.
 const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The settings of a channel that are about retries.
@@ -34,7 +34,7 @@ pub(crate) struct RetrySettings {
     pub(crate) policies: bool,
     /// The number of bytes of a request that are kept for another attempt.
     pub(crate) buffer: usize,
-    /// The brake that all calls of the channel share.
+    /// The throttle that all calls of the channel share.
     pub(crate) throttle: Option<Arc<RetryThrottle>>,
 }
 
@@ -89,7 +89,7 @@ impl How {
     }
 }
 
-/// The word of a server about the next attempt.
+/// The answer of a server about the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushback {
     /// The next attempt comes after exactly this time.
@@ -131,8 +131,8 @@ impl<'a> Retry<'a> {
         self.attempts
     }
 
-    /// Takes in that an attempt failed before its response began. `can_repeat` is false if the request
-    /// is no longer there to be sent again. `random` is from 0 to 1.
+    /// Handles an attempt that failed before its response began. `can_repeat` is false if the request is no longer
+    /// there to be sent again. `random` is from 0 to 1.
     pub(super) fn attempt_ended(
         &mut self,
         ended: Ended,
@@ -162,8 +162,8 @@ impl<'a> Retry<'a> {
 
     /// The wait before the next attempt, or the reason why the policy allows none.
     ///
-    /// The order of the checks is that of gRPC C-core: the throttle counts every failure whose code is one
-    /// of the policy's, even if there is another reason against a retry.
+    /// The order of the checks is that of gRPC C-core. The throttle counts every failure with a code of the policy,
+    /// even if there is another reason against a retry.
     fn wait(&mut self, ended: Ended, can_repeat: bool, random: f64) -> Result<Duration, Why> {
         let code = ended.how.code()?;
         let policy = self.policy.filter(|policy| policy.retry_on.contains(code));
@@ -244,8 +244,8 @@ impl From<How> for Ended {
 }
 
 impl Pushback {
-    /// Reads the metadata of a response. A value that is negative, that cannot be read, or that is there
-    /// twice asks for no retry (gRFC A6, and grpc-go for the last).
+    /// Reads the metadata of a response. A negative value, an unreadable value, or two values mean no retry (gRFC A6;
+    /// for two values, grpc-go).
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(PUSHBACK).iter();
         let value = values.next()?;

@@ -1,8 +1,7 @@
-//! The brake on retries (gRFC A6): a channel whose calls mostly fail stops repeating them.
+//! The throttle of retries (gRFC A6): a channel whose calls mostly fail stops repeating them.
 //!
-//! Servers that are overloaded fail calls, and repeated calls overload them more. So the channel counts
-//! failures and successes in one number of tokens, which all of its calls share. Retries need more than half
-//! of the tokens.
+//! Servers that are overloaded fail calls, and repeated calls overload them more. So the channel counts failures and
+//! successes in one number of tokens, which all of its calls share. Retries need more than half of the tokens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -20,7 +19,7 @@ const MOST_TOKENS: u32 = 1000;
 
 /// The tokens of a channel.
 ///
-/// It is one atomic number without a lock. The order in which concurrent calls count does not matter, because
+/// The state is one atomic number without a lock. The order in which concurrent calls count does not matter, because
 /// each of them adds or takes an amount of its own.
 #[derive(Debug)]
 pub(crate) struct RetryThrottle {
@@ -84,8 +83,8 @@ impl RetryThrottle {
     }
 }
 
-/// The count of a call whose response has begun. It will not be repeated, but its end counts like any other
-/// (gRFC A6).
+/// The count of a call whose response has begun. The call will not be repeated, but its end counts like any other (gRFC
+/// A6).
 #[derive(Debug)]
 pub(super) struct Tally {
     throttle: Arc<RetryThrottle>,

@@ -53,8 +53,8 @@ fn router(routing: &Routing) -> &Router {
     }
 }
 
-/// gRFC A74: a configuration that differs in endpoints alone changes what calls pick from, and not
-/// what they are routed by: no table is compiled, and nothing is published in its place.
+/// gRFC A74: a configuration that differs in endpoints alone changes the pickers, and not the
+/// routes. No table is compiled, and no other router is published.
 #[tokio::test]
 async fn an_endpoint_change_leaves_the_routes_as_they_are() {
     let (a, b) = (Reserved::new(), Reserved::new());

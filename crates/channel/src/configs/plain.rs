@@ -1,4 +1,5 @@
-//! The configurations of a channel without a control plane: one cluster, and one route to it.
+//! The configurations of a channel without a control plane: one cluster, and one route to it. These
+//! configurations have the form of xDS configurations, so that the driver handles both alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -108,7 +109,7 @@ pub(crate) struct PlainConfigs {
     parts: Arc<Parts>,
     names: Names,
     endpoints: Option<Arc<Endpoints>>,
-    /// The error of the last lookup. It leaves the last good answer in use.
+    /// The error of the last lookup. The error leaves the last good answer in use.
     trouble: Option<ResourceError>,
     /// True if something changed since the last configuration.
     is_stale: bool,

@@ -1,7 +1,7 @@
 //! Trees on the wire: every field of a balancing tree has a field in the proto, in both directions.
 //!
-//! Both directions are here because one renderer serves both sides: a tree that came over the wire
-//! is printed by the code that prints a program's own.
+//! Both directions are here, because one renderer prints both: the trees of this program, and those
+//! that came over the wire.
 
 use std::fmt;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl From<Tree> for v1::Tree {
     }
 }
 
-/// The id of an endpoint is lost on the way, because it means something in its own process only.
+/// The id of an endpoint is not sent, because it has a meaning only in its own process.
 impl From<&v1::Tree> for Tree {
     fn from(wire: &v1::Tree) -> Self {
         let mut tree = Self::new(kind(wire.kind()), &wire.name);
@@ -70,7 +70,7 @@ impl From<&v1::Tree> for Tree {
     }
 }
 
-/// As [`Channel::tree`](crate::Channel::tree) prints it.
+/// Prints the tree as [`Channel::tree`](crate::Channel::tree) does.
 impl fmt::Display for v1::Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Tree::from(self).fmt(f)
@@ -345,7 +345,7 @@ cluster payments
         assert_eq!(v1::Tree::from(tree).to_string(), expected);
     }
 
-    /// A server from before there were kinds sends its text where the name is now.
+    /// A server of a version before the kinds sends its text in the field that now has the name.
     #[test]
     fn the_tree_of_an_older_server_prints_as_it_came() {
         let older = v1::Tree {

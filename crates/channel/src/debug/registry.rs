@@ -10,7 +10,7 @@ use crate::channel::ChannelContext;
 /// channel alive.
 static CHANNELS: LazyLock<Mutex<Vec<Weak<ChannelContext>>>> = LazyLock::new(Mutex::default);
 
-/// Lists a channel for as long as it lives.
+/// Lists a channel until it is dropped.
 pub(crate) fn register(channel: &Arc<ChannelContext>) {
     push(&mut channels(), channel);
 }
@@ -24,8 +24,8 @@ fn channels() -> MutexGuard<'static, Vec<Weak<ChannelContext>>> {
     CHANNELS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds one to a list. Before the list grows, it drops all that are gone and reserves room for as many again
-/// as are alive. Hence the cost of adding one does not depend on their number.
+/// Adds one to a list. Before the list grows, it drops all that are gone and reserves room for as many again as are
+/// alive. So the cost of adding one does not depend on their number.
 fn push<T>(list: &mut Vec<Weak<T>>, one: &Arc<T>) {
     if list.len() == list.capacity() {
         list.retain(|one| one.strong_count() > 0);

@@ -1,6 +1,6 @@
 //! The debug service itself: it asks every channel of the process for its trees.
 //!
-//! It waits for each answer for a limited time, because one channel that hangs must not hide the others.
+//! The service waits for each answer for a limited time, because one channel that hangs must not hide the others.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use super::v1::{self, ListChannelsRequest, ListChannelsResponse};
 use crate::channel::ChannelContext;
 use crate::routing::Routing;
 
-/// The time that a channel has to answer. It is short, because the caller has a deadline too.
+/// The time that a channel has to answer. The time is short, because the caller has a deadline too.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The debug service of this process, to mount on any tonic server.
 ///
-/// It lists every [`Channel`](crate::Channel) that is alive, with its state and its balancing trees.
-/// `crowfly inspect --tree ADDR` reads it. [`csds_service`](crate::csds_service) belongs beside it,
-/// because that one shows the resources that the channels hold.
+/// The service lists every [`Channel`](crate::Channel) of the process, with its state and its balancing trees.
+/// `crowfly inspect --tree ADDR` reads it. [`csds_service`](crate::csds_service) belongs beside it, because that one
+/// shows the resources that the channels hold.
 ///
 /// Do not offer it to the public, because it shows the addresses of backends and the names of
 /// clusters.

@@ -45,11 +45,11 @@ pub use system::SystemResolver;
 /// once in 30 seconds. An implementation should not cache answers, because the channel would then get the
 /// addresses that have just failed.
 pub trait Resolve: Debug + Send + Sync + 'static {
-    /// Looks up the addresses of `host`, which may also be an IP address. They are tried in the
-    /// order they have here.
+    /// Looks up the addresses of `host`, which may also be an IP address. Connections are tried in the order of the
+    /// addresses.
     ///
-    /// The future is polled in a tokio runtime, and is dropped when the answer is no longer of
-    /// interest. It should end by itself: until it does, calls may wait for it.
+    /// The future is polled in a tokio runtime, and is dropped when the answer is no longer of interest. The future
+    /// should end by itself, because calls may wait for it until it does.
     fn resolve(&self, host: &str) -> Lookup;
 }
 

@@ -1,6 +1,6 @@
 //! The driver of a channel's lookups: it runs the lookups that `schedule` asks for.
 //!
-//! It has all the I/O and the clock, so that the rules in `schedule` have none.
+//! The I/O and the clock are here, so that the rules in `schedule` have none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -18,13 +18,13 @@ use tracing::debug;
 use super::schedule::{MINIMUM_INTERVAL, Schedule, Ticket};
 use super::{LookupError, Resolve};
 
-/// The least refresh interval. A shorter one is raised to it, because it can only be a mistake.
+/// The least refresh interval. A shorter interval is raised to it, because it can only be a mistake.
 const LEAST_REFRESH: Duration = Duration::from_secs(1);
 
 /// The addresses of a name, or the reason why there are none.
 pub(crate) type Outcome = Result<Vec<SocketAddr>, Arc<str>>;
 
-/// The lookups under way, and what each of them ends with.
+/// The lookups under way, each with its result.
 type Lookups = JoinSet<Ended>;
 type Ended = (Ticket, Result<Vec<IpAddr>, LookupError>);
 

@@ -1,16 +1,16 @@
 //! The times at which names are looked up; without I/O, so that tests run in simulated time.
 //!
-//! A name is looked up once. It is looked up again when the balancer asks (gRFC A37, A74), because only
-//! connections show if its addresses still work. An interval set by the user causes a lookup too. A balancer
-//! whose backends are down asks often, so requests cause one lookup in 30 seconds at most.
+//! A name is looked up once. The name is looked up again when the balancer asks (gRFC A37, A74), because only
+//! connections show if its addresses still work. An interval set by the user causes a lookup too. A balancer whose
+//! backends are down asks often, so requests cause one lookup in 30 seconds at most.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crowfly_model::grpc::cluster::DnsName;
 
-/// The least time from the start of one lookup of a name to the next one on request. It is what
-/// gRPC's own DNS resolvers do.
+/// The least time from the start of one lookup of a name to the next one on request. gRPC's own DNS resolvers have the
+/// same interval.
 pub(super) const MINIMUM_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The names that are watched. Each is looked up by one lookup at a time.
@@ -91,7 +91,7 @@ impl Schedule {
         Some((ticket, name.clone()))
     }
 
-    /// Takes note of the end of a lookup. `None` if nobody wants its outcome any more.
+    /// Records the end of a lookup. `None` if the watch that began it has ended.
     ///
     /// A failed lookup is a request for another.
     pub(super) fn finished(&mut self, ticket: Ticket, is_success: bool) -> Option<DnsName> {

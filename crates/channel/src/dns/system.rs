@@ -1,6 +1,6 @@
 //! The default resolver: it looks names up by the system's configuration.
 //!
-//! It must agree with other programs on the machine, because operators test a name with those.
+//! The resolver must agree with other programs on the machine, because operators test a name with those.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct SystemResolver {
 }
 
 impl SystemResolver {
-    /// With the name servers of the system.
+    /// A resolver with the name servers of the system.
     pub fn new() -> Self {
         Self {
             name_servers: None,
@@ -46,7 +46,7 @@ impl SystemResolver {
         }
     }
 
-    /// With this name server only, and without search domains.
+    /// A resolver with this name server only, and without search domains.
     pub fn with_name_server(address: SocketAddr) -> Self {
         Self {
             name_servers: Some(vec![address]),
@@ -54,8 +54,8 @@ impl SystemResolver {
         }
     }
 
-    /// Limits a whole lookup. The default is 30 seconds. It ends earlier if every name server is silent
-    /// for the time and the attempts of the system's configuration. These take half of the limit at most.
+    /// Limits a whole lookup. The default is 30 seconds. A lookup ends earlier if every name server is silent for the
+    /// time and the attempts of the system's configuration. All attempts together take half of the limit at most.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

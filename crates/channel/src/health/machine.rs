@@ -1,6 +1,6 @@
 //! The rules of gRFC A17 about one connection, without I/O.
 //!
-//! They are about order and time, so tests must control both. The driver is in `watch.rs`.
+//! The rules are about order and time, so tests must control both. The driver is in `watch.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ impl Machine {
         }
     }
 
-    /// Takes in that a Watch call begins.
+    /// Records that a Watch call begins.
     pub(super) fn opened(&mut self) -> Health {
         self.is_answered = false;
         Health::Unknown
     }
 
-    /// Takes in an answer of the server.
+    /// Handles an answer of the server.
     pub(super) fn answered(&mut self, status: i32) -> Health {
         self.is_answered = true;
         self.backoff.reset();
@@ -56,9 +56,8 @@ impl Machine {
         }
     }
 
-    /// Takes in that the Watch call has ended. A call that had an answer is replaced at once, so its end
-    /// says nothing about the server. Any other is replaced after a wait, and the server counts as
-    /// unhealthy meanwhile.
+    /// Handles the end of a Watch call. A call that had an answer is replaced at once, so its end says nothing about
+    /// the server. Any other is replaced after a wait, and the server counts as unhealthy meanwhile.
     pub(super) fn ended(&mut self, status: &Status, now: Instant) -> Next {
         if status.code() == Code::Unimplemented {
             return Next::Stop;
@@ -124,8 +123,8 @@ mod tests {
         assert_eq!(machine.ended(&Status::unimplemented(""), now), Next::Stop);
     }
 
-    /// gRFC A17: calls without an answer are made ever more rarely. An answer resets that, and the call
-    /// after it is made at once.
+    /// gRFC A17: the waits between calls without an answer grow. An answer resets that, and the call after it is made
+    /// at once.
     #[test]
     fn calls_without_an_answer_back_off() {
         let (mut machine, now) = (machine(), Instant::now());

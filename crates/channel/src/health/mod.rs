@@ -1,8 +1,8 @@
 //! Client-side health checking (gRFC A17): a server can say that it is unhealthy and keep its connections.
 //!
-//! The health of a connection is apart from its connectivity, because gRFC A61 wants it so: an unhealthy
-//! server is no reason to connect anew. A subchannel runs one check for all endpoints that ask for its
-//! health. An endpoint of a `pick_first` leaf never asks.
+//! The health of a connection is apart from its connectivity, as gRFC A61 asks. An unhealthy server is no reason to
+//! connect again. A subchannel runs one check for all endpoints that ask for its health. An endpoint of a `pick_first`
+//! leaf never asks.
 //!
 //! ```text
 //!  Watch begins      SERVING                  the stream ends after an answer
@@ -26,7 +26,7 @@ use crate::transport::Sender;
 /// The settings of a channel's health checks.
 #[derive(Clone, Debug)]
 pub(crate) struct HealthCheck {
-    /// The service whose health is asked for. The empty one stands for the server as a whole.
+    /// The service whose health is asked for. The empty name means the server as a whole.
     pub(crate) service: Arc<str>,
     /// The `:authority` of calls, because servers may choose by it.
     pub(crate) authority: CallAuthority,
@@ -38,15 +38,14 @@ pub(crate) enum Health {
     /// The server has not answered yet.
     Unknown,
     Healthy,
-    /// The server has no health service. It counts as healthy.
+    /// The server has no health service. Such a server counts as healthy.
     Unimplemented,
     /// The server says that it is unhealthy, or the check has failed; with the reason.
     Unhealthy(Arc<str>),
 }
 
 impl Health {
-    /// The state of a connection of this health, for those who ask for health. `ready` is its state for
-    /// all others.
+    /// The state of a connection of this health, for owners that ask for health. `ready` is its state for all others.
     pub(crate) fn seen_in(&self, ready: &EndpointState<Sender>) -> EndpointState<Sender> {
         match (self, ready) {
             (Self::Unknown, EndpointState::Ready { .. }) => EndpointState::Connecting,

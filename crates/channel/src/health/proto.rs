@@ -1,4 +1,4 @@
-//! The messages of `grpc.health.v1.Health`, as `grpc/health/v1/health.proto` has them. They are written by
+//! The messages of `grpc.health.v1.Health`, as `grpc/health/v1/health.proto` has them. The messages are written by
 //! hand, because two fields are not worth generated code.
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The driver of a health check: Watch calls on one connection, one after the other.
 //!
-//! The calls bypass the picker, because each of them is about one connection. So they count neither as
-//! load nor towards circuit breakers, and they keep no channel from becoming idle.
+//! The calls bypass the picker, because each of them is about one connection. So the calls count neither as load nor
+//! towards circuit breakers, and a channel becomes idle despite them.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,10 +1,9 @@
 //! Metrics of a channel: of its calls (gRFC A66, A96), of its balancing (gRFC A91) and of its xDS client (gRFC
 //! A78).
 //!
-//! A program measures calls with a [`CallRecorder`], balancing with a [`BalancingRecorder`], and the xDS client
-//! with a [`MetricsRecorder`]. They are three traits, because calls are frequent: a program that measures the
-//! others alone must not pay for calls. With the feature `opentelemetry`, `OpenTelemetry` is all of them, and
-//! reports under gRPC's names.
+//! A program measures calls with a [`CallRecorder`], balancing with a [`BalancingRecorder`], and the xDS client with a
+//! [`MetricsRecorder`]. The traits are three, because calls are frequent: a program that measures the others alone must
+//! not pay for calls. With the feature `opentelemetry`, `OpenTelemetry` is all of them, and reports under gRPC's names.
 //! `docs/metrics.md` in the repository lists every instrument.
 
 #[cfg(feature = "opentelemetry")]
@@ -24,7 +23,7 @@ use tonic::Code;
 pub use self::otel::OpenTelemetry;
 use crate::LocalityId;
 
-/// Hears of every call of a channel and of every attempt. Every method has an empty default.
+/// Receives every call of a channel and every attempt. Every method has an empty default.
 ///
 /// The methods are called from the tasks of calls and must not block.
 ///
@@ -41,7 +40,7 @@ use crate::LocalityId;
 /// }
 /// ```
 pub trait CallRecorder: Debug + Send + Sync + 'static {
-    /// An attempt begins. It has a cluster, but no endpoint yet.
+    /// An attempt begins. The attempt has a cluster, but no endpoint yet.
     fn attempt_started(&self, labels: &CallLabels) {
         let _ = labels;
     }
@@ -51,18 +50,18 @@ pub trait CallRecorder: Debug + Send + Sync + 'static {
         let _ = (labels, attempt);
     }
 
-    /// A call has ended. Its last attempt, if it had any, ended before.
+    /// A call has ended. The last attempt of the call, if it had any, ended before.
     fn call_ended(&self, labels: &CallLabels, call: &CallEnd) {
         let _ = (labels, call);
     }
 }
 
-/// Hears of what the balancing of a channel does to endpoints. Every method has an empty default.
+/// Receives the changes that the balancing of a channel makes to endpoints. Every method has an empty default.
 ///
 /// The methods are called from the channel's own task and must not block.
 pub trait BalancingRecorder: Debug + Send + Sync + 'static {
-    /// Outlier detection found an endpoint to be an outlier. It ejected the endpoint, or spared it for a
-    /// reason (gRFC A91).
+    /// Outlier detection found an endpoint to be an outlier. The endpoint was ejected, or spared for a reason (gRFC
+    /// A91).
     fn outlier_detected(&self, labels: &OutlierLabels<'_>, spared: Option<SpareReason>) {
         let _ = (labels, spared);
     }
@@ -97,9 +96,9 @@ pub struct CallLabels {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AttemptEnd<'a> {
-    /// Its status: `grpc.status`.
+    /// The status of the attempt: `grpc.status`.
     pub status: Code,
-    /// The time that it took, with the time to pick an endpoint.
+    /// The duration of the attempt, with the time to pick an endpoint.
     pub duration: Duration,
     /// The size of the messages that were sent, compressed, without framing.
     pub sent: u64,
@@ -108,7 +107,7 @@ pub struct AttemptEnd<'a> {
     /// The cluster: `grpc.lb.backend_service`. An attempt that found no endpoint has the cluster of its
     /// route, any other the leaf cluster of its endpoint (gRFC A89).
     pub backend_service: &'a str,
-    /// The locality of its endpoint: `grpc.lb.locality`. `None` if it found no endpoint.
+    /// The locality of the attempt's endpoint: `grpc.lb.locality`. `None` if the attempt found no endpoint.
     pub locality: Option<&'a LocalityId>,
 }
 
@@ -116,9 +115,9 @@ pub struct AttemptEnd<'a> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CallEnd {
-    /// Its status, as the caller sees it: `grpc.status`.
+    /// The status of the call, as the caller sees it: `grpc.status`.
     pub status: Code,
-    /// The time from its start until its status was known.
+    /// The time from the start of the call until its status was known.
     pub duration: Duration,
     /// The number of attempts that a retry policy made after the first.
     pub retries: u64,

@@ -1,6 +1,6 @@
 //! The metrics of a channel as OpenTelemetry instruments.
 //!
-//! They are behind a feature, because programs that measure otherwise should not link it. Names, units and
+//! OpenTelemetry is behind a feature, because programs that measure in another way should not link it. Names, units and
 //! bucket boundaries are those of the gRFCs, so that dashboards for gRPC of other languages fit.
 
 #[cfg(test)]
@@ -298,7 +298,7 @@ impl fmt::Debug for OpenTelemetry {
     }
 }
 
-/// The label `grpc.lb.locality`, in the form that gRFC A78 gives it. It is empty if nothing is known.
+/// The label `grpc.lb.locality`, in the form that gRFC A78 gives it. The label is empty if the locality is not known.
 fn text_of(locality: &LocalityId) -> String {
     if *locality == LocalityId::default() {
         return String::new();

@@ -1,4 +1,4 @@
-//! The endpoints of a plan, and how much each of them weighs.
+//! The endpoints of a plan, each with its weight.
 //!
 //! Weights depend on locality and policy (gRFC A113), so they are worked out before the plan is made.
 
@@ -8,8 +8,8 @@ use crowfly_lb::{Endpoint, Policy};
 use crowfly_model::bootstrap::is_switched_off;
 use crowfly_model::grpc::endpoints::{self, EdsLocality, Health};
 
-/// The environment variable of gRFC A113. Off means that endpoints have the weights from before A113. It
-/// is on by default.
+/// The environment variable of gRFC A113. Off means that endpoints have the weights from before A113. The variable is
+/// on by default.
 const WEIGHTED_SHUFFLING: &str = "GRPC_EXPERIMENTAL_PF_WEIGHTED_SHUFFLING";
 
 /// 1 as a fixed-point number with 31 bits after the point.
@@ -20,8 +20,8 @@ const ONE: u64 = 1 << 31;
 pub(super) enum Weighing {
     /// All endpoints have the same weight.
     Equal,
-    /// The weight is the weight of the locality times the endpoint's own weight (gRFC A42). Hence a locality
-    /// with more endpoints gets more calls.
+    /// The weight is the weight of the locality times the endpoint's own weight (gRFC A42). So a locality with more
+    /// endpoints gets more calls.
     Products,
     /// The weight is the share of the locality times the endpoint's share inside it. Calls are spread as if
     /// the locality were chosen first, and the endpoint then (gRFC A113).
@@ -42,8 +42,8 @@ impl Weighing {
         }
     }
 
-    /// The rule for the endpoints of a policy. It differs for `pick_first` alone, because `pick_first`
-    /// shuffled without weights before A113 (gRFC A62).
+    /// The rule for the endpoints of a policy. The rule differs for `pick_first` alone, because `pick_first` shuffled
+    /// without weights before A113 (gRFC A62).
     pub(super) fn under(self, policy: &Policy) -> Self {
         match (self, policy) {
             (Self::Products, Policy::PickFirst { .. }) => Self::Equal,
@@ -102,8 +102,8 @@ pub(super) fn draining(localities: &[EdsLocality]) -> impl Iterator<Item = Endpo
     })
 }
 
-/// True if an endpoint gets new calls. A draining one gets calls of its sessions alone (gRFC A55), so it
-/// does not count in the share of its locality either.
+/// True if an endpoint gets new calls. A draining endpoint gets only calls of its sessions (gRFC A55), so it does not
+/// count in the share of its locality either.
 pub(super) fn takes_calls(endpoint: &endpoints::EdsEndpoint) -> bool {
     endpoint.health != Health::Draining
 }
@@ -171,7 +171,7 @@ mod tests {
         endpoints.iter().map(|e| e.weight.get()).collect()
     }
 
-    /// A113: the share of a locality does not depend on the number and the weights of its endpoints. It is a
+    /// A113: the share of a locality does not depend on the number and the weights of its endpoints. The share is a
     /// fixed-point number, as in every other gRPC client.
     #[test]
     fn a_locality_has_its_share() {
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(places.collect::<Vec<_>>(), zones);
     }
 
-    /// A113: fractions are cut off, but never to nothing.
+    /// A113: fractions are rounded down, but never to zero.
     #[test]
     fn shares_are_rounded_down_to_one_at_least() {
         let thirds = Weighing::Shares.everywhere(&[locality("a", 7, &[1, 1, 1])]);

@@ -1,23 +1,23 @@
 //! Names for the priorities of a cluster that survive localities moving between them (gRFC A56).
 //!
-//! A priority has no name of its own: it is the set of its localities. When these move, as they do
-//! when a priority is inserted above, the child that has the connections must move with them.
+//! A priority has no name of its own: it is the set of its localities. When the localities move, for example because a
+//! priority is inserted above, the child that has the connections must move with them.
 
 use std::collections::BTreeSet;
 
 use crowfly_lb::LocalityId;
 
-/// The numbers that the priorities of one cluster have, and the localities each of them stands for.
+/// The numbers that the priorities of one cluster have, and the localities of each.
 #[derive(Debug, Default)]
 pub(super) struct ChildNames {
-    /// The localities are sorted. They are no `BTreeSet`, because that has room for eleven at once.
+    /// The localities are sorted. The list is no `BTreeSet`, because that has room for eleven at once.
     known: Vec<(u64, Vec<LocalityId>)>,
     next: u64,
 }
 
 impl ChildNames {
-    /// A number for each priority of the next update. One that shares a locality with a priority of
-    /// the last update gets its number, preferably that in the same place; none is given twice.
+    /// A number for each priority of the next update. A priority that shares a locality with one of the last update
+    /// gets its number, preferably that in the same place. No number is given twice.
     pub(super) fn assign(&mut self, mut priorities: Vec<Vec<LocalityId>>) -> Vec<u64> {
         priorities.iter_mut().for_each(|ids| ids.sort_unstable());
         let mut taken = BTreeSet::new();

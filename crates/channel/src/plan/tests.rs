@@ -46,8 +46,8 @@ fn a_policy_of_the_program_is_a_leaf() {
     assert_eq!((leaf.policy.name(), leaf.endpoints.len()), ("my.Policy", 3));
 }
 
-/// The policy in use stays while its configuration does, though the cluster was read again; another
-/// configuration is another policy.
+/// The policy in use stays while its configuration does, although the cluster was read again.
+/// Another configuration is another policy.
 #[test]
 fn a_policy_stays_with_its_configuration() {
     let mut planner = planner();
@@ -171,7 +171,7 @@ fn with_endpoints(cluster: &ClusterBuilder, localities: &[u16]) -> Arc<ClusterSt
     })
 }
 
-/// As a client with `my.Policy` reads it.
+/// The cluster as a client with `my.Policy` reads it.
 fn parsed(cluster: &ClusterBuilder) -> grpc::Cluster {
     let registry = PolicyRegistry::new().with("my.Policy", |_| Ok::<_, String>(Mine));
     let features = Features {

@@ -1,6 +1,7 @@
 //! Targets without a control plane: a DNS name, addresses, or a Unix socket.
 //!
-//! Their syntax is that of gRPC's naming document. The port that is not written is 443 there, and so it is here.
+//! The syntax of these targets is that of gRPC's naming document. A port that is not written is 443, as in that
+//! document.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ pub(crate) struct PlainTarget {
     pub(crate) place: Place,
 }
 
-/// Where the backends of a target are.
+/// The place of a target's backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// At these addresses, at least one.

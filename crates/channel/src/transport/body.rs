@@ -1,7 +1,7 @@
 //! The response body.
 //!
-//! It owns the stream of its call, because the rest of a response comes only as fast as it is read. The
-//! channel ties a [`Guard`] to it, because deadlines and outcomes last as long as the response.
+//! The body owns the stream of its call, because the rest of a response comes only as fast as it is read. The channel
+//! ties a [`Guard`] to it, because deadlines and outcomes last as long as the response.
 
 use std::fmt;
 use std::pin::Pin;
@@ -23,8 +23,8 @@ static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pin_project! {
     /// The body of a response, and with it the open stream.
     ///
-    /// It gives window back to the server as it hands out data, so a reader that stops reading
-    /// stops the server. Dropped before its end, it resets the stream with CANCEL.
+    /// The body gives window back to the server as it hands out data, so a reader that stops reading stops the server.
+    /// Dropped before its end, it resets the stream with CANCEL.
     ///
     /// The upper layer ties its part of the call to the body with [`guarded`](Self::guarded). The guard is
     /// a type parameter and pinned in place, so that it costs no allocation.
@@ -134,16 +134,16 @@ impl<G> fmt::Debug for ResponseBody<G> {
     }
 }
 
-/// The upper layer's part of a call. It is dropped with the body, and can end it.
+/// The upper layer's part of a call. The guard is dropped with the body, and can end it.
 pub trait Guard {
-    /// Ends the body with a status and resets the stream, for example because a deadline has passed. It
-    /// is asked each time the body is polled.
+    /// Ends the body with a status and resets the stream, for example because a deadline has passed. The body calls
+    /// this each time it is polled.
     fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
         let _ = cx;
         Poll::Pending
     }
 
-    /// Hears of the next DATA of the response.
+    /// Gets the next DATA of the response.
     fn received(self: Pin<&mut Self>, data: &Bytes) {
         let _ = data;
     }
@@ -153,13 +153,13 @@ pub trait Guard {
         status
     }
 
-    /// Hears of the trailers of the response, before its end.
+    /// Gets the trailers of the response, before its end.
     fn trailers(self: Pin<&mut Self>, trailers: &HeaderMap) {
         let _ = trailers;
     }
 
-    /// Hears that the stream has ended: with the gRPC status in the trailers if there is one, or by an
-    /// error. It is not called for a body that the guard ended or that was dropped before its end.
+    /// Gets the end of the stream: the gRPC status in the trailers if there is one, or an error. The method is not
+    /// called for a body that the guard ended or that was dropped before its end.
     fn ended(self: Pin<&mut Self>, end: Result<Option<i32>, SendErrorKind>) {
         let _ = end;
     }
@@ -177,7 +177,7 @@ struct Open {
     data_read: bool,
     pump: Option<PumpHandle>,
     permit: StreamPermit,
-    /// The stream failed because the request body did. The pump has the error.
+    /// True if the stream failed because the request body did. The pump has the error.
     failing: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Connecting, and the end of a connection.
 //!
-//! A connection is READY only once the server's SETTINGS were read. Its end has two steps, draining and
+//! A connection is READY only once the server's SETTINGS were read. The end of a connection has two steps, draining and
 //! closed, because a balancer must stop picking it before its streams have ended.
 
 use std::fmt;
@@ -30,7 +30,7 @@ use super::sender::Sender;
 /// answers with an alert, or closes the connection.
 const WANTS_TLS: &str = " (we speak plaintext: does the server want TLS?)";
 
-/// The hints for a TLS connection that ends before it speaks HTTP/2. In TLS 1.3 a server judges the client's
+/// The hints for a TLS connection that ends before it speaks HTTP/2. In TLS 1.3 a server verifies the client's
 /// certificate after the client's handshake has ended, and gRPC C-core sends no alert then.
 const REFUSES_CERTIFICATE: &str =
     " (after the TLS handshake: does the server refuse our client certificate?)";
@@ -39,9 +39,8 @@ const WANTS_CERTIFICATE: &str =
 
 /// One HTTP/2 connection that is ready for calls.
 ///
-/// The connection lives in a task of its own. That task ends when the server closes, or when this
-/// handle and all [`Sender`]s are dropped and the last open stream has ended: releasing a
-/// connection never breaks a call.
+/// A task of its own drives the connection. The task ends when the server closes the connection. The task also ends
+/// when this handle, all [`Sender`]s and all streams are gone, so releasing a connection never breaks a call.
 #[derive(Debug)]
 pub struct Connection {
     sender: Sender,
@@ -52,7 +51,7 @@ pub struct Connection {
 impl Connection {
     /// Connects to `address` and returns once the server's SETTINGS have been read.
     ///
-    /// It waits for them, because the kernel of a stopped process still completes the TCP handshake.
+    /// The function waits for SETTINGS, because the kernel of a stopped process still completes the TCP handshake.
     /// `connect_timeout` covers TCP, TLS and SETTINGS together. Dropping the future ends the attempt.
     ///
     /// Must be called within a tokio runtime.
@@ -150,8 +149,8 @@ impl Connection {
 pub enum Closing {
     /// The connection is over, and open streams have failed.
     Closed(Arc<str>),
-    /// The connection takes no new streams, and open ones go on to their end. There is no GOAWAY when it
-    /// has merely used up its stream ids.
+    /// The connection takes no new streams, and open ones go on to their end. The value is `None` when the connection
+    /// has only used up its stream ids.
     Draining(Option<GoAway>),
 }
 
@@ -165,7 +164,7 @@ impl fmt::Display for Closing {
     }
 }
 
-/// An attempt to connect. Its steps share a deadline.
+/// An attempt to connect. The steps of the attempt share a deadline.
 struct Connecting {
     address: SocketAddr,
     deadline: Instant,
@@ -308,7 +307,7 @@ async fn drive(
             Ok(()) => "closed in good order".into(),
             Err(error) => error.to_string().into(),
         },
-        // This drops the driver, and with it the connection.
+        // The driver is dropped here, and with it the connection.
         reason = unresponsive => reason,
     };
     debug!(address = %task.state.address, %reason, "disconnected");

@@ -1,6 +1,6 @@
-//! The state of a connection that its calls need: may a stream be opened, and if not, why.
+//! The state of a connection that its calls need: whether a stream may be opened, and the reason if not.
 //!
-//! The connection's task writes it and calls read it from their own tasks, so it is made of atomics and a
+//! The connection's task writes the state, and calls read it from their own tasks, so it is made of atomics and a
 //! semaphore. Of calls, only those that failed take a lock.
 
 use std::net::SocketAddr;
@@ -18,8 +18,8 @@ use super::keepalive::Heard;
 
 /// State of one connection, written by its task and read by every call on it.
 ///
-/// `streams` holds one permit per stream that the server lets us open. The semaphore is closed when the
-/// connection takes no new streams. Then waiting and later calls fail at once, as calls that never left.
+/// `streams` holds one permit per stream that the server lets us open. The semaphore is closed when the connection
+/// takes no new streams. Then waiting and later calls fail at once, as calls that were never sent.
 #[derive(Debug)]
 pub(super) struct ConnectionState {
     pub(super) address: SocketAddr,
@@ -28,7 +28,7 @@ pub(super) struct ConnectionState {
     streams: Semaphore,
     /// The number of streams that the last SETTINGS allow.
     limit: AtomicUsize,
-    /// The number of open streams above a limit that was lowered. Their permits are not given out again.
+    /// The number of open streams above a limit that was lowered. The permits of those streams are not given out again.
     owed: AtomicUsize,
     waiting: AtomicUsize,
     settings_seen: AtomicBool,
@@ -41,12 +41,12 @@ pub(super) struct ConnectionState {
     checks: AtomicUsize,
     go_away: Mutex<Option<GoAway>>,
     closing: Mutex<Option<Closing>>,
-    /// Wakes the owner of the connection when `closing` changes. It has no more listeners, so a watch
-    /// channel would be ten times its size for nothing.
+    /// Wakes the owner of the connection when `closing` changes. There is only one listener, so a watch channel would
+    /// be ten times its size for nothing.
     closing_changed: Notify,
-    /// The time of the server's last sign of life, if there is a keepalive that asks for it.
+    /// The time of the server's last bytes, if there is a keepalive that asks for it.
     heard: Option<Arc<Heard>>,
-    /// The reason for which keepalive gave up on the server.
+    /// The reason for which keepalive closes the connection.
     unresponsive: OnceLock<Arc<str>>,
 }
 
@@ -71,13 +71,13 @@ impl ConnectionState {
         }
     }
 
-    /// Notes the time of each sign of life of the server in `heard`.
+    /// Notes the time of the server's bytes in `heard`.
     pub(super) fn listening(mut self, heard: Arc<Heard>) -> Self {
         self.heard = Some(heard);
         self
     }
 
-    /// Takes in an event of the connection.
+    /// Handles an event of the connection.
     pub(super) fn handle_event(&self, event: ConnectionEvent) {
         match event {
             ConnectionEvent::Settings {
@@ -99,20 +99,19 @@ impl ConnectionState {
         }
     }
 
-    /// Takes in that the connection is over. The first reason stays.
+    /// Records that the connection is over. The first reason stays.
     pub(super) fn handle_closed(&self, reason: impl Into<Arc<str>>) {
         self.close(Closing::Closed(reason.into()));
     }
 
-    /// Takes in that keepalive gave up on the server. Its streams are about to fail for this reason.
+    /// Records that the server did not answer the PING of keepalive. The streams are about to fail for this reason.
     pub(super) fn handle_unresponsive(&self, reason: Arc<str>) {
         // The first reason stays.
         let _ = self.unresponsive.set(Arc::clone(&reason));
         self.handle_closed(reason);
     }
 
-    /// Takes in that all stream ids are used up (2^30 calls). Nothing is wrong, but a new connection is
-    /// needed.
+    /// Records that all stream ids are used up (2^30 calls). Nothing is wrong, but a new connection is needed.
     pub(super) fn handle_ids_exhausted(&self) {
         self.close(Closing::Draining(None));
     }
@@ -170,7 +169,7 @@ impl ConnectionState {
         }
     }
 
-    /// Takes in that a call was sent. Only the first one writes.
+    /// Records that a call was sent. Only the first one writes.
     fn handle_carried(&self) {
         if !self.carried.load(Ordering::Relaxed) {
             self.carried.store(true, Ordering::Relaxed);
@@ -254,8 +253,8 @@ impl ConnectionState {
             self.streams.add_permits(more - paid);
             return;
         }
-        // Permits held by open streams cannot be taken back, so they are owed. The debt is noted first,
-        // because streams end meanwhile.
+        // Permits that open streams hold cannot be taken back, so their number is kept in `owed`. The number is added
+        // first, because streams end meanwhile.
         let fewer = before - limit;
         self.owed.fetch_add(fewer, Ordering::Relaxed);
         let forgotten = self.streams.forget_permits(fewer);
@@ -263,9 +262,9 @@ impl ConnectionState {
         self.streams.add_permits(forgotten - paid);
     }
 
-    /// Pays off up to `most` of the owed permits, and returns how many.
+    /// Removes up to `most` permits from `owed`, and returns how many were removed.
     fn pay(&self, most: usize) -> usize {
-        // Nothing is owed most of the time, and then nothing is written.
+        // `owed` is 0 most of the time, and then nothing is written.
         let take = |owed: usize| (owed > 0).then(|| owed.saturating_sub(most));
         let owed = self
             .owed
@@ -281,16 +280,16 @@ fn is_too_many_pings(go_away: &GoAway) -> bool {
         && &*go_away.debug_text == "too_many_pings"
 }
 
-/// The reasons for which streams are opened. They are told apart, because a connection that carried
-/// nothing but health checks has shown no call to work.
+/// The reasons for which streams are opened. The reasons differ, because a connection with health checks alone has not
+/// shown that calls work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Call,
-    /// gRFC A17.
+    /// A health check (gRFC A17).
     HealthCheck,
 }
 
-/// The right to one stream. It is held for as long as the stream is open.
+/// The right to one stream. The permit is held for as long as the stream is open.
 #[derive(Debug)]
 pub(super) struct StreamPermit {
     pub(super) state: Arc<ConnectionState>,
@@ -298,7 +297,7 @@ pub(super) struct StreamPermit {
 }
 
 impl StreamPermit {
-    /// Takes in that the stream has reached the server.
+    /// Records that the stream has reached the server.
     pub(super) fn handle_carried(&self) {
         if self.purpose == Purpose::Call {
             self.state.handle_carried();
@@ -352,8 +351,8 @@ mod tests {
         );
     }
 
-    /// gRFC A17: a health check shows no call to work. If it counted, a server that accepts, is asked for
-    /// its health and closes would be dialled in a tight loop.
+    /// gRFC A17: a health check does not show that calls work. If it counted, a server that accepts, is asked for its
+    /// health and closes would be dialled in a tight loop.
     #[tokio::test]
     async fn a_connection_with_health_checks_only_has_carried_no_call() {
         let state = state();
@@ -401,7 +400,7 @@ mod tests {
         assert_eq!(state.open_streams(), 0);
     }
 
-    /// gRFC A6: a call that never left may go elsewhere, for any end of its connection.
+    /// gRFC A6: a call that was never sent may go to another server, for any end of its connection.
     #[tokio::test]
     async fn an_unresponsive_server_did_not_act_on_what_was_not_sent() {
         let state = state();

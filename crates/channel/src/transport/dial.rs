@@ -52,7 +52,7 @@ impl Connector {
         }))
     }
 
-    /// A connector to a Unix socket, for any address. Its errors name the path, because the address says
+    /// A connector to a Unix socket, for any address. Errors of the connector name the path, because the address says
     /// nothing.
     #[cfg(unix)]
     pub(crate) fn unix(path: &Path) -> Self {
@@ -71,7 +71,7 @@ impl Connector {
         (self.0)(address).await.map(Dialled::Own)
     }
 
-    /// The identity of a connector. It equals that of its clones, and no other.
+    /// The identity of a connector. Only clones of a connector have the same identity.
     pub(super) fn identity(&self) -> *const () {
         Arc::as_ptr(&self.0).cast()
     }

@@ -1,9 +1,8 @@
 //! The failures of a connection and of its calls, sorted by the retry that gRFC A6 allows.
 //!
-//! gRFC A6 lets a client repeat a call without asking the application in two cases only: the call
-//! never left the client (any number of times), or the server is known not to have acted on it
-//! (once). All else is for the application or for a retry policy to decide. [`SendErrorKind`] is that
-//! distinction.
+//! gRFC A6 lets a client repeat a call without asking the application in two cases only. The call never left the client
+//! (any number of times), or the server is known not to have acted on it (once). In all other cases the application or
+//! a retry policy decides. [`SendErrorKind`] is that distinction.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -23,7 +22,7 @@ pub struct ConnectError {
     pub address: SocketAddr,
     /// The step that failed.
     pub phase: ConnectPhase,
-    /// The reason for which it failed.
+    /// The reason for which the step failed.
     pub reason: Arc<str>,
 }
 
@@ -63,18 +62,17 @@ pub struct SendError {
     status: Option<Status>,
 }
 
-/// The failures of calls, by what may be done about them.
+/// The failures of calls, by the retry that is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendErrorKind {
-    /// HTTP/2 cannot carry the request, for example because of a `connection` header. Repeating it is no
-    /// use.
+    /// HTTP/2 cannot carry the request, for example because of a `connection` header. The request would fail again.
     Invalid,
-    /// The connection died after the request was handed to it: the server may have acted on it.
+    /// The connection broke after the request was handed to it, so the server may have acted on it.
     Lost,
-    /// The request never left this process: it may be repeated without limit.
+    /// The request never left this process, so it may be repeated without limit.
     NeverSent,
-    /// The server promised that it did not act on the request, by REFUSED_STREAM or by a GOAWAY
-    /// with a lower last stream id: the request may be repeated once.
+    /// The server did not act on the request, so it may be repeated once. The server says so by REFUSED_STREAM or by a
+    /// GOAWAY with a lower last stream id.
     Refused,
     /// The request body failed; the stream was cancelled.
     RequestBody,
@@ -83,8 +81,8 @@ pub enum SendErrorKind {
 }
 
 impl SendErrorKind {
-    /// The gRPC status code of a call that fails like this. Codes of RST_STREAM map as gRPC's HTTP/2
-    /// protocol document says.
+    /// The gRPC status code of a call that fails with this kind. Codes of RST_STREAM map as gRPC's HTTP/2 protocol
+    /// document says.
     pub fn code(self) -> Code {
         match self {
             Self::Invalid | Self::RequestBody => Code::Internal,
@@ -95,7 +93,7 @@ impl SendErrorKind {
 }
 
 impl SendError {
-    /// The kind of the failure, which says what may be done about it.
+    /// The kind of the failure, which says whether the call may be repeated.
     pub fn kind(&self) -> SendErrorKind {
         self.kind
     }
@@ -161,7 +159,7 @@ impl SendError {
         Self::new(kind, address, error.to_string())
     }
 
-    /// This error, with the words of the server's GOAWAY.
+    /// Adds the words of the server's GOAWAY to the error.
     pub(super) fn explained(mut self, go_away: &GoAway) -> Self {
         self.reason = format!("{}; {go_away}", self.reason);
         self
@@ -191,10 +189,10 @@ impl SendError {
     }
 }
 
-/// The connection of a call died after the call was sent: the server may have acted on it.
+/// The connection of a call broke after the call was sent, so the server may have acted on it.
 ///
-/// It is the source of the call's [`tonic::Status`]. A program can tell such calls by it from an UNAVAILABLE
-/// of the server or of the balancer.
+/// This error is the source of the call's [`tonic::Status`]. By it a program can tell such calls from an UNAVAILABLE of
+/// the server or of the balancer.
 ///
 /// ```
 /// # fn count(status: &tonic::Status) {

@@ -1,9 +1,8 @@
-//! The seam to HTTP/2: all that the channel needs of it, and the only file that names an implementation.
+//! The interface to HTTP/2: everything that the channel needs of it, in the only file that names an implementation.
 //!
-//! There is one implementation, `crowfly-http2`. With the feature `h2-backend`, which is for tests and
-//! benchmarks, there is a second one on the `h2` crate: the transport tests run over both, because a
-//! misreading of ours must not pass for what HTTP/2 is. Without the feature each enum here has one
-//! variant, and a `match` on it costs nothing.
+//! There is one implementation, `crowfly-http2`. The feature `h2-backend`, which is for tests and benchmarks, adds one
+//! on the `h2` crate. The transport tests run over both, so that they do not accept our own misreading of HTTP/2.
+//! Without the feature each enum here has one variant, and a `match` on it costs nothing.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -33,7 +32,7 @@ pub enum Backend {
 /// A socket, and the facts that a connection needs to know about it.
 pub(super) struct Socket<IO> {
     pub(super) io: IO,
-    /// True if the server is known to have closed it; see [`crowfly_http2::ConnectionTask::probing`].
+    /// True if the server is known to have closed the socket; see [`crowfly_http2::ConnectionTask::probing`].
     pub(super) probe: fn(&IO) -> bool,
     pub(super) writes: Writes,
 }
@@ -41,9 +40,9 @@ pub(super) struct Socket<IO> {
 /// The meaning of a write that failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Writes {
-    /// It has taken no byte.
+    /// The write has taken no byte.
     Exact,
-    /// It may have taken some bytes, because there is a layer above the socket.
+    /// The write may have taken some bytes, because there is a layer above the socket.
     Layered,
 }
 
@@ -66,8 +65,7 @@ pub(super) enum Client {
 }
 
 impl Client {
-    /// Begins a connection over a socket that is connected. `observe` hears the events of the connection
-    /// as a whole.
+    /// Begins a connection over a socket that is connected. `observe` gets the events of the connection as a whole.
     pub(super) async fn connect<IO, F>(
         backend: Backend,
         socket: Socket<IO>,
@@ -226,7 +224,7 @@ impl ReceiveStream {
         inside!(self, stream => stream.poll_data(cx))
     }
 
-    /// The trailers of the response, if it has some. They come after the last DATA.
+    /// The trailers of the response, if it has some. The trailers come after the last DATA.
     pub(super) fn poll_trailers(
         &mut self,
         cx: &mut Context<'_>,

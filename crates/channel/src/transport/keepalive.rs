@@ -1,4 +1,4 @@
-//! Keepalive (gRFC A8): a server that stays silent is asked for a sign of life.
+//! Keepalive (gRFC A8): a server that stays silent is sent a PING.
 //!
 //! A machine that lost its power closes no connection, so calls on it would wait for their deadline. A
 //! PING that is not answered ends them sooner.
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::connection_state::ConnectionState;
 use super::http2::PingSender;
 
-/// The times after which a silent server is sent a PING, and given up on.
+/// The times after which a silent server is sent a PING, and its connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Keepalive {
     /// The time that the server may be silent before it is sent a PING.
@@ -40,7 +40,7 @@ impl Keepalive {
     }
 }
 
-/// The time of the server's last sign of life, written by the connection and read by [`watch`].
+/// The time of the server's last bytes, written by the connection and read by [`watch`].
 #[derive(Debug)]
 pub(super) struct Heard {
     start: Instant,
@@ -68,7 +68,8 @@ impl Heard {
         self.last.store(millis, Relaxed);
     }
 
-    /// Notes that a stream is about to begin. Only the first one after a rest does more than a load.
+    /// Notes that a stream is about to begin. Only the first stream after a rest does more than a
+    /// load.
     pub(super) fn stream_begins(&self) {
         if self.is_resting.load(Relaxed) {
             self.begun.notify_one();
@@ -93,7 +94,7 @@ impl Heard {
 /// Sends PINGs to a silent server until one is not answered, and returns the reason for closing the
 /// connection.
 ///
-/// It has to run next to the connection's driver, which carries the PINGs.
+/// The future has to run next to the connection's driver, which carries the PINGs.
 pub(super) async fn watch(
     pings: PingSender,
     heard: Arc<Heard>,
@@ -125,7 +126,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Waits for the answer to a PING. Any other bytes are a sign of life too.
+/// Waits for the answer to a PING. Any other bytes of the server count as an answer too.
 async fn is_answered(pings: &PingSender, heard: &Heard, timeout: Duration) -> bool {
     let asked = Instant::now();
     loop {

@@ -20,8 +20,8 @@
 //! | `body` | the response body, and the guard that the upper layer ties to it |
 //! | `error` | failures, sorted by the retry that gRFC A6 allows |
 //! | `replay` | a request body that can be sent again until its call is committed |
-//! | `http2` | the seam to HTTP/2: the only file that names an implementation |
-//! | `keepalive` | asking a silent server for a sign of life |
+//! | `http2` | the interface to HTTP/2: the only file that names an implementation |
+//! | `keepalive` | sending PINGs to a silent server |
 //! | `tls`, `profile` | TLS, and the settings of a connection |
 
 mod body;

@@ -14,8 +14,8 @@ use super::http2::{Backend, Config};
 use super::keepalive::Keepalive;
 use super::tls::{BackendTls, TlsClient};
 
-/// All settings of a connection besides its address. Channels share a connection if its address and its
-/// profile are equal, because nothing else makes two connections differ.
+/// All settings of a connection besides its address. Channels share a connection if its address and its profile are
+/// equal, because connections differ in nothing else.
 ///
 /// A profile with TLS or a connector equals its clones only, because neither can be compared.
 #[derive(Clone, Debug, Default)]
@@ -70,7 +70,7 @@ impl Profile {
         })
     }
 
-    /// This profile with the TLS that a cluster asks for, in place of its own.
+    /// The profile with the TLS that a cluster asks for, in place of its own.
     pub(crate) fn secured(&self, tls: TlsClient) -> Self {
         Self {
             tls: Some(Arc::new(tls)),
@@ -109,7 +109,7 @@ impl Profile {
         self
     }
 
-    /// This profile with the time between PINGs doubled `times` times.
+    /// The profile with the time between PINGs doubled `times` times.
     pub(crate) fn slowed(&self, times: u32) -> Self {
         Self {
             keepalive: self.keepalive.map(|keepalive| keepalive.slowed(times)),

@@ -1,7 +1,7 @@
 //! Moves a request body into its stream.
 //!
-//! It is a future of its own because a request may still be sent while its response is read. A unary
-//! request is done after the first poll, and then no task is spawned for it.
+//! The pump is a future of its own, because a request may still be sent while its response is read. A unary request is
+//! done after the first poll, and then no task is spawned for it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,11 +18,11 @@ use super::http2::{SendStream, StreamError};
 
 /// A future that sends a body frame by frame, as fast as flow control allows.
 ///
-/// It reads one frame ahead, because a tonic body does not know its last frame until it is asked for the
-/// next. So a unary request becomes one DATA frame that ends the stream, without an empty frame after it.
+/// The pump reads one frame ahead, because a tonic body does not know its last frame until it is asked for the next. So
+/// a unary request becomes one DATA frame that ends the stream, without an empty frame after it.
 ///
-/// It fails only if the body does. A stream that the server or the connection ended is no failure of the
-/// request side, because the response reports it.
+/// The pump fails only if the body does. A stream that the server or the connection ended is no failure of the request
+/// side, because the response reports it.
 pub(super) struct Pump<B> {
     stream: SendStream,
     body: B,
@@ -149,7 +149,7 @@ impl From<StreamError> for Stopped {
     }
 }
 
-/// A pump that runs in its own task until it is done or this is dropped.
+/// A pump that runs in its own task until it is done or this handle is dropped.
 #[derive(Debug)]
 pub(super) struct PumpHandle {
     task: JoinHandle<Result<(), Status>>,
@@ -172,8 +172,8 @@ impl PumpHandle {
         matches!(error, StreamError::Cancelled)
     }
 
-    /// The error of the body. It is for streams that [`has_reset`](Self::has_reset) is true of, because
-    /// only then is the pump at its end.
+    /// The error of the body. The method is for streams that [`has_reset`](Self::has_reset) is true of, because only
+    /// then has the pump ended.
     pub(super) async fn failure(&mut self) -> Option<Status> {
         std::future::poll_fn(|cx| self.poll_failure(cx)).await
     }

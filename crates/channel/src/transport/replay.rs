@@ -1,9 +1,8 @@
 //! A request body that can be sent again, until its call is committed.
 //!
-//! A retry, transparent or by a policy (gRFC A6), repeats a call whose body may already have been read in
-//! part. So the frames that an attempt reads are kept until the call is committed. A call is committed when its
-//! response begins, or when its body would take too much memory. Keeping a frame clones its [`Bytes`]
-//! and does not copy the data.
+//! A retry, transparent or by a policy (gRFC A6), repeats a call whose body may already have been read in part. So the
+//! frames that an attempt reads are kept until the call is committed. A call is committed when its response begins, or
+//! when its body would take too much memory. Keeping a frame clones its [`Bytes`] and does not copy the data.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,8 +16,8 @@ use http_body::{Body, Frame, SizeHint};
 use thiserror::Error;
 
 /// The number of bytes of a body that are kept for another attempt by default: 256 KiB, as in gRPC C-core
-/// (`grpc.per_rpc_retry_buffer_size`). It holds nearly every unary request and the start of a
-/// stream, and a thousand waiting calls still fit into 256 MiB.
+/// (`grpc.per_rpc_retry_buffer_size`). The buffer holds nearly every unary request and the start of a stream, and a
+/// thousand waiting calls still fit into 256 MiB.
 pub const DEFAULT_REPLAY_LIMIT: usize = 256 * 1024;
 
 /// The body of a call, over all its attempts.
@@ -143,7 +142,7 @@ impl<B> fmt::Debug for AttemptBody<B> {
 
 /// An attempt was polled after the next one had begun, or after the start of the body was freed.
 ///
-/// It is an error, not the end of the body: a request cut short must not look complete.
+/// The error is not the end of the body, because a request that is cut off must not look complete.
 #[derive(Debug, Error)]
 #[error("this attempt has been superseded")]
 struct Superseded;
@@ -153,7 +152,7 @@ struct State<B> {
     kept: Kept,
     /// The number of bytes that may still be kept.
     budget: usize,
-    /// The kept frame that the current attempt sends next. One beyond the last stands for the body.
+    /// The kept frame that the current attempt sends next. The number after the last kept frame means the body.
     next: usize,
     /// The current attempt, from 1.
     attempt: u32,
@@ -268,7 +267,7 @@ impl Kind {
             .map(|trailers| Self::Trailers(Box::new(trailers.clone())))
     }
 
-    /// The bytes that it counts towards the limit.
+    /// The bytes of the frame that count towards the limit.
     fn len(&self) -> usize {
         match self {
             Self::Data(data) => data.len(),

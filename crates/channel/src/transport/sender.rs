@@ -50,7 +50,7 @@ impl Sender {
         }
     }
 
-    /// The same connection, for the endpoint of this host name. Endpoints of several clusters may share a
+    /// A sender on the same connection, for the endpoint of this host name. Endpoints of several clusters may share a
     /// connection under different names.
     pub(crate) fn named(&self, hostname: Option<&Arc<CallAuthority>>) -> Self {
         Self {
@@ -96,8 +96,8 @@ impl Sender {
         self.send_for(Purpose::Call, request).await
     }
 
-    /// Sends a request that checks the server's health (gRFC A17), as [`send`](Self::send) does. It is no
-    /// call: the connection counts as one that carried none.
+    /// Sends a request that checks the server's health (gRFC A17), as [`send`](Self::send) does. The request is no
+    /// call, so it does not make the connection one that has carried a call.
     pub(crate) async fn send_check<B>(
         &self,
         request: Request<B>,
@@ -252,7 +252,7 @@ fn with_scheme(uri: &Uri, scheme: &Scheme) -> Option<Uri> {
     }
     let mut parts = uri.clone().into_parts();
     parts.scheme = Some(scheme.clone());
-    // It fails for URIs without an authority or a path, which are left to the check of the request.
+    // `from_parts` fails for URIs without an authority or a path, which the check of the request refuses.
     Uri::from_parts(parts).ok()
 }
 
@@ -275,8 +275,8 @@ mod tests {
     use crate::transport::error::SendErrorKind;
     use crate::transport::http2::{Backend, Config, ConnectionEvent, Socket, Writes};
 
-    /// Stream ids have 31 bits: a busy connection uses them up within hours. The call that finds
-    /// none goes elsewhere, and the connection makes room for a new one.
+    /// Stream ids have 31 bits: a busy connection uses them up within hours. The call that finds no id goes to another
+    /// connection, and the connection is replaced by a new one.
     #[tokio::test]
     async fn a_connection_out_of_stream_ids_drains() {
         let (io, _server) = tokio::io::duplex(1024);

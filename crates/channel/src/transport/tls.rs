@@ -1,9 +1,8 @@
 //! TLS to backends, with settings that the program gives once or that a cluster asks for (gRFC A29).
 //!
-//! The TLS client itself is in `crowfly-tls`, because the xDS client uses it too. This module has the rules
-//! for backends alone. With settings of the program no roots are trusted by default, and a backend has to
-//! prove the target's name. Settings of a cluster are made anew for each connection, because its
-//! certificates change on disk.
+//! The TLS client itself is in `crowfly-tls`, because the xDS client uses it too. The rules here are for backends
+//! alone. With settings of the program no roots are trusted by default, and a backend has to prove the target's name.
+//! Settings of a cluster are made for each connection, because its certificates change on disk.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -48,7 +47,8 @@ impl BackendTls {
         Self::default()
     }
 
-    /// Uses a complete rustls configuration instead. Its ALPN is replaced by `h2`, because gRPC needs HTTP/2.
+    /// Uses a complete rustls configuration instead. The ALPN of the configuration is replaced by `h2`, because gRPC
+    /// needs HTTP/2.
     pub fn from_config(config: Arc<ClientConfig>) -> Self {
         Self {
             config: Some(config),

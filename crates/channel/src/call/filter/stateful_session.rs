@@ -1,7 +1,7 @@
 //! Sessions (gRFC A55, A60): the calls of a session go to the host that its cookie names.
 //!
-//! The model reads and writes the cookie. Here a cookie becomes the choice of a cluster and the wish of every pick, and
-//! the host that an attempt got becomes the cookie of its response.
+//! The model reads and writes the cookie. Here the cookie chooses the cluster, and the host that every pick prefers.
+//! The host that an attempt got becomes the cookie of its response.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

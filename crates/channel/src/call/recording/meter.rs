@@ -56,7 +56,7 @@ impl Meter {
 /// A request body whose messages are counted as they are read.
 pub(in super::super) struct Metered<B> {
     body: B,
-    /// `None` if nobody asks for them.
+    /// `None` if the sizes are not used.
     metering: Option<Box<(Meter, Arc<AtomicU64>)>>,
 }
 
@@ -100,7 +100,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Metered<B> {
 mod tests {
     use super::*;
 
-    /// gRFC A66: sizes are without framing, wherever DATA ends.
+    /// gRFC A66: sizes are without framing. The place where DATA ends does not matter.
     #[test]
     fn messages_are_counted_without_their_prefix() {
         let messages: [&[u8]; 3] = [b"hello", b"", b"a longer message"];

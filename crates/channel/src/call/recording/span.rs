@@ -1,7 +1,7 @@
 //! The `tracing` span of a call, with OpenTelemetry's names for its fields.
 //!
-//! The span is at DEBUG, because a call is too small a matter for a log at INFO. While nobody asks for that
-//! level, a call costs one look at `tracing`'s filter. The span is not entered: its events name it.
+//! The span is at DEBUG, because a log of every call at INFO would be too long. While that level is off, a call costs
+//! one look at `tracing`'s filter. The span is not entered, because its events name it.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use tonic::Code;
 use tracing::field::Empty;
 use tracing::{Span, debug, debug_span};
 
-/// The span of a call that begins. It is disabled if nobody asks for it.
+/// The span of a call that begins. The span is disabled if its level is off.
 pub(super) fn of_call(target: &str, path: &str) -> Span {
     debug_span!(
         target: "crowfly::call",

@@ -1,4 +1,4 @@
-//! Every rule of gRFC A6, in simulated time.
+//! Tests of every rule of gRFC A6, in simulated time.
 
 use crowfly_model::grpc::route::StatusCodes;
 use http::HeaderValue;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// gRFC A6: the number of such attempts has no limit but the deadline.
+/// gRFC A6: only the deadline limits the number of such attempts.
 #[test]
 fn a_call_that_never_left_is_sent_again_until_its_deadline() {
     let start = Instant::now();
@@ -34,8 +34,8 @@ fn without_a_deadline_there_is_always_time() {
     }
 }
 
-/// gRFC A6: what the server refused is repeated once, however often the call did not leave in
-/// between.
+/// gRFC A6: a call that the server refused is repeated once. Attempts that never left the client in between do not
+/// count.
 #[test]
 fn a_refused_call_is_sent_again_once() {
     let mut call = Simulated::new(None);
@@ -122,8 +122,8 @@ fn a_code_that_is_not_listed_ends_the_call() {
     }
 }
 
-/// gRFC A6: a drop fails the call at once. So do the call's own deadline, its caller, and a request that
-/// HTTP/2 cannot carry, even if a policy lists their codes.
+/// gRFC A6: a drop fails the call at once. The call's own deadline, its caller, and a request that HTTP/2 cannot carry
+/// also do, even if a policy lists their codes.
 #[test]
 fn a_policy_does_not_repeat_what_ends_the_call_itself() {
     let all = RetryPolicy {
@@ -193,7 +193,7 @@ fn intervals_double() {
     }
 }
 
-/// gRFC A6: the server's delay is kept exactly, and the backoff begins anew after it.
+/// gRFC A6: the server's delay is kept exactly, and the backoff starts again after it.
 #[test]
 fn a_server_can_ask_for_a_delay() {
     let policy = RetryPolicy {
@@ -364,8 +364,9 @@ fn intervals_have_no_overflow() {
 }
 
 proptest! {
-    /// gRFC A6: whatever happens, a call has no more attempts than its policy allows, none after its deadline,
-    /// none once its request is gone, and waits within the bounds of the backoff or exactly as the server says.
+    /// gRFC A6: no sequence of ends makes a call break the rules. A call has no more attempts than its policy allows,
+    /// none after its deadline, and none once its request is gone. Each wait is within the bounds of the backoff, or
+    /// exactly as long as the server says.
     #[test]
     fn any_sequence_of_ends_keeps_the_rules(
         max_attempts in 2..=5_u32,
@@ -411,7 +412,7 @@ proptest! {
     }
 }
 
-/// A call in a time of its own.
+/// A call in simulated time.
 struct Simulated<'a> {
     retry: Retry<'a>,
     now: Instant,

@@ -1,4 +1,4 @@
-//! Compares the instruments with the gRFCs and with `docs/metrics.md`.
+//! Compares the instruments with the gRFCs and with `docs/metrics.md`, because dashboards depend on the names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ mod exporter;
 
 const PAGE: &str = include_str!("../../../../../docs/metrics.md");
 
-/// A reader of the page must find every instrument there is, and none that is not.
+/// The page must list every instrument, and no other.
 #[test]
 fn the_page_lists_the_instruments_that_are() {
     let all = recorded(|otel| otel.with_locality().with_backend_service());
@@ -103,8 +103,7 @@ fn calls_without_retries_are_not_counted_as_retried() {
     assert_eq!(names, ["grpc.client.call.duration"]);
 }
 
-/// gRFC A66: the number of names that no generated code bounds is not for metrics, unless a program lets
-/// them through.
+/// gRFC A66: a method name that generated code did not define is reported as `other`, unless the program allows it.
 #[test]
 fn methods_of_no_generated_code_are_other() {
     let method = |is_generated, otel: fn(OpenTelemetry) -> OpenTelemetry| {

@@ -1,10 +1,11 @@
-//! HTTP/2 by the `h2` crate, behind the channel's [seam](super::http2): for tests and benchmarks only.
+//! HTTP/2 by the `h2` crate, behind the channel's [interface](super::http2): for tests and
+//! benchmarks only.
 //!
 //! Three things are missing, because `h2` cannot do them:
-//! - It does not tell if a byte of a stream was written. A call on a connection that dies is
+//! - `h2` does not tell if a byte of a stream was written. A call on a connection that breaks is
 //!   [`Lost`](StreamError::Lost), never `NeverSent`.
-//! - It does not look at the socket before it begins a stream.
-//! - It does not bound the memory of an idle connection.
+//! - `h2` does not look at the socket before it begins a stream.
+//! - `h2` does not bound the memory of an idle connection.
 
 mod tap;
 
@@ -111,7 +112,7 @@ impl SendStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Nothing to do: `h2` waits for nothing.
+    /// Does nothing, because `h2` does not hold back the head of a request.
     pub(super) fn flush(&self) {}
 
     pub(super) fn cancel(&mut self) {
@@ -157,7 +158,7 @@ impl ReceiveStream {
             Some(Err(error)) => return Poll::Ready(Some(Err(stream_error(&error)))),
             None => return Poll::Ready(None),
         };
-        // It fails only if more is given back than came.
+        // Releasing fails only if more is given back than came.
         let _ = self.stream.flow_control().release_capacity(data.len());
         Poll::Ready(Some(Ok(data)))
     }
@@ -172,13 +173,13 @@ impl ReceiveStream {
     }
 }
 
-/// Asks the server for signs of life.
+/// Sends PINGs to the server.
 pub(super) struct PingSender {
     pings: Arc<Mutex<Pings>>,
 }
 
 struct Pings {
-    /// There is one of them for each connection.
+    /// The handle for PINGs, of which `h2` gives one per connection.
     pings: Option<PingPong>,
     is_under_way: bool,
 }

@@ -17,7 +17,7 @@ const GOAWAY: u8 = 0x7;
 const ACK: u8 = 0x1;
 const MAX_CONCURRENT_STREAMS: u16 = 0x3;
 
-/// A socket whose read side is watched. No byte is changed or judged: `h2` sees them all.
+/// A socket whose read side is watched. No byte is changed or checked, and `h2` gets all of them.
 pub(super) struct Tap<IO, F> {
     io: IO,
     observe: F,

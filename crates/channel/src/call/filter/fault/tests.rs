@@ -1,4 +1,4 @@
-//! The rules of gRFC A33, with numbers that a test chooses.
+//! The rules of gRFC A33, with numbers that a test chooses, because the share of calls is drawn at random.
 
 use http::HeaderValue;
 
@@ -219,8 +219,8 @@ fn a_header_lowers_the_share() {
     }
 }
 
-/// gRFC A33: as many calls have faults at a time as the configuration allows, whoever counts; a call whose faults
-/// are over makes room.
+/// gRFC A33: only as many calls have faults at a time as the configuration allows, over all configurations. A call
+/// whose faults are over makes room for another.
 #[test]
 fn active_faults_are_limited() {
     let active = ActiveFaults(AtomicU32::new(0));
