@@ -1,5 +1,5 @@
-//! The address of a server to look into. It has a type of its own, so that a wrong one is refused
-//! with the flags.
+//! The address of a server to read from. The address has a type of its own, so that a wrong one is
+//! refused with the flags.
 
 use std::{
     fmt::{self, Display, Formatter},

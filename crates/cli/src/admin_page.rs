@@ -1,4 +1,5 @@
-//! Reads pages of the admin port of a control plane.
+//! Reads pages of the admin port of a control plane. `crowfly clients` and `crowfly loads` share
+//! this, so that both report the same errors.
 
 use std::{io, time::Duration};
 
@@ -14,7 +15,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdminError {
-    /// The control plane does not have what was asked for.
+    /// The control plane does not have the thing that was asked for.
     #[error("{0}")]
     Absent(String),
     /// No server listens at the address.
@@ -26,12 +27,12 @@ pub enum AdminError {
         #[source]
         cause: io::Error,
     },
-    /// The server is no admin port of a control plane.
+    /// The server is not the admin port of a control plane.
     #[error("{address} is not the admin port of crowfly control: {found}")]
     NotControl {
         /// The address that was asked.
         address: Address,
-        /// The difference to an admin port.
+        /// The difference between the answer and that of an admin port.
         found: String,
     },
     /// The connection broke.

@@ -1,8 +1,8 @@
 //! `crowfly certs`: makes a certificate authority and certificates, so that TLS can be tried without
 //! one.
 //!
-//! It is for development. A real mesh has an authority that renews certificates, and that keeps its
-//! own key where no developer can read it.
+//! The command is for development. A real mesh has an authority that renews certificates. That
+//! authority keeps its own key where no developer can read it.
 
 use std::{
     collections::BTreeSet,
@@ -151,7 +151,7 @@ fn write(directory: &Path, files: &[File]) -> Result<(), CertsError> {
         let mode = if file.is_secret { 0o600 } else { 0o644 };
         OpenOptions::new()
             .write(true)
-            // It fails if the file came to be in the meantime.
+            // `create_new` fails if another process has made the file meanwhile.
             .create_new(true)
             .mode(mode)
             .open(path)

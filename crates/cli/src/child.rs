@@ -1,9 +1,8 @@
 //! Other crowfly processes, started by this one: the backends and the control plane of the demo and
 //! of benchmarks.
 //!
-//! They are the program itself, started again with other arguments, so one binary is all there is to
-//! install. They never outlive their parent: each watches its standard input and exits when it
-//! closes.
+//! The children are this program, started again with other arguments, so one binary is all there is
+//! to install. A child ends with its parent, because it exits when its standard input closes.
 
 use std::{
     env, fs, io,
@@ -43,7 +42,8 @@ impl Program {
         Self { path: path.into() }
     }
 
-    /// Starts the program with `args`. Its log goes to the file `log`, or is discarded.
+    /// Starts the program with `args`. The log of the child goes to the file `log`, or is
+    /// discarded.
     ///
     /// # Errors
     /// The process cannot be started.
@@ -101,8 +101,8 @@ pub struct Child {
     name: String,
     log: Option<PathBuf>,
     process: process::Child,
-    /// The write end of the child's standard input. It is held here because `wait` on the process
-    /// would close it, and so end the child.
+    /// The write end of the child's standard input. The pipe is held here, because `wait` on the
+    /// process would close it, and so end the child.
     _stdin: Option<ChildStdin>,
     stdout: Option<Lines<BufReader<ChildStdout>>>,
 }
@@ -126,7 +126,8 @@ impl Child {
         self.read(what, |rest| rest.trim().parse().ok()).await
     }
 
-    /// Reads the child's standard output up to a line that begins so, and returns its rest.
+    /// Reads the child's standard output up to a line that begins with `what`, and returns the rest
+    /// of that line.
     ///
     /// # Errors
     /// The child ended before it wrote such a line.
@@ -221,9 +222,9 @@ pub enum ChildError {
     Ended {
         /// The name of the child.
         name: String,
-        /// Its exit status.
+        /// The exit status of the child.
         status: ExitStatus,
-        /// The last lines of its log.
+        /// The last lines of the child's log.
         log: String,
     },
     /// The path of this program is unknown.

@@ -1,4 +1,5 @@
-//! `crowfly completions`: prints the completions that a shell reads.
+//! `crowfly completions`: prints the completions that a shell reads. The completions come from the
+//! flags themselves, so they are never out of date.
 
 use std::io::{self, Write};
 

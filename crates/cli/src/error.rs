@@ -1,5 +1,5 @@
-//! The error of the whole command, and its text on one line: the binary prints nothing else when it
-//! fails.
+//! The error of the whole command, and its text on one line. The binary prints nothing else when it
+//! fails, so the text must have every cause.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -46,7 +46,7 @@ pub enum Error {
     /// The node agent could not run.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// A peer of the benchmark or the demo could not do its part.
+    /// A peer process of the benchmark or the demo failed.
     #[cfg(target_os = "linux")]
     #[error("a peer failed")]
     Peer(#[from] std::io::Error),

@@ -10,7 +10,8 @@ use tokio::{
     net::TcpStream,
 };
 
-/// The limit on a page. It is more than any configuration, and stops a server that never ends.
+/// The limit on a page. The limit is more than any configuration, and stops a server that never
+/// ends.
 const MAX_RESPONSE_BYTES: u64 = 1 << 30;
 
 /// The reasons why a page cannot be read.
@@ -22,7 +23,7 @@ pub(crate) enum PageError {
     /// The connection broke.
     #[error("cannot read")]
     Read(#[source] io::Error),
-    /// The server has no such page, or not what it was asked for.
+    /// The server does not have the page, or the thing that was asked for.
     #[error("it answers {status}")]
     Absent {
         /// The status of the answer.
@@ -89,7 +90,7 @@ fn body(response: &[u8]) -> Result<Vec<u8>, PageError> {
     Ok(body)
 }
 
-/// The status and the body of a response, or a description of what else it is.
+/// The status and the body of a response, or a description of the response if it cannot be read.
 fn parts(response: &[u8]) -> Result<(String, Vec<u8>), String> {
     const END: &[u8] = b"\r\n\r\n";
     let head = response.windows(END.len()).position(|window| window == END);

@@ -1,8 +1,8 @@
 //! The `crowfly` command as a library.
 //!
 //! The binary only parses arguments and calls [`run`]. The parts are public because tests and
-//! benchmarks use them, too. They use the [`backend`] server, the [`load`] generator and the
-//! interleaved comparison of [`mod@bench`].
+//! benchmarks use them, too. Tests and benchmarks use the [`backend`] server, the [`load`]
+//! generator and the interleaved comparison of [`mod@bench`].
 
 mod address;
 mod admin_page;

@@ -1,5 +1,5 @@
-//! The `crowfly` binary: it parses the arguments, calls the library, and turns errors into an exit
-//! code.
+//! The `crowfly` binary: it parses the arguments, calls the library, and turns errors into an exit code. Everything
+//! else is in the library, so that tests can call it.
 
 use std::{fmt, io, process::ExitCode};
 
@@ -19,8 +19,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The runtime of a command. The node agent has one thread, because the allocator keeps memory apart for each thread:
-/// with 10,000 services of an xDS server, two threads take 7 to 12 MB more. Connections are routed in the kernel, so
+/// The runtime of a command. The node agent has one thread, because the allocator keeps memory apart for each thread.
+/// With 10,000 services of an xDS server, two threads take 7 to 12 MB more. Connections are routed in the kernel, so
 /// they wait for no thread of the agent.
 fn runtime(cli: &Cli) -> io::Result<Runtime> {
     let mut builder = match cli.command {

@@ -1,4 +1,5 @@
-//! Standard output. It holds the result of a command and nothing else, because scripts read it.
+//! Standard output. Standard output holds the result of a command and nothing else, because scripts
+//! read it.
 
 use std::{
     fmt::Display,

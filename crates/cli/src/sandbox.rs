@@ -1,8 +1,8 @@
 //! A place on this machine for the node agent's benchmark and demo: a cgroup, network namespaces and a
 //! bpffs of their own.
 //!
-//! The namespaces have no route out of the sandbox. Everything is removed when the sandbox is dropped,
-//! and what a killed process left is removed by the next one.
+//! The namespaces have no route out of the sandbox. Everything is removed when the sandbox is dropped. If a process is
+//! killed, the next sandbox removes its remains.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,7 @@ use std::{
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-/// Where `ip netns` keeps namespaces.
+/// The directory in which `ip netns` keeps namespaces.
 const NAMESPACES: &str = "/run/netns";
 
 /// The time that ended processes have to leave the cgroup.
@@ -37,13 +37,13 @@ pub(crate) struct Sandbox {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SandboxError {
-    /// Something that it needs is not there.
+    /// A program, a right or a cgroup that the sandbox needs is missing.
     #[error("this needs {0}")]
     Needs(String),
     /// A file, a mount or a cgroup.
     #[error("{}: {what}", path.display())]
     Path {
-        /// Its path.
+        /// The path of the file, the mount or the cgroup.
         path: PathBuf,
         /// The attempt that failed.
         what: &'static str,
@@ -56,7 +56,7 @@ pub enum SandboxError {
     Program {
         /// The program with its arguments.
         command: String,
-        /// Its words, or the reason why it did not start.
+        /// The output of the program, or the reason why it did not start.
         said: String,
     },
 }
@@ -119,14 +119,15 @@ impl Sandbox {
         self.ip(namespace, "link set lo up")
     }
 
-    /// Runs `ip` in a namespace, with words that blanks part.
+    /// Runs `ip` in a namespace, with arguments that are separated by blanks.
     pub(crate) fn ip(&self, namespace: &str, words: &str) -> Result<(), SandboxError> {
         let name = self.name_of(namespace);
         let words = ["-n", &name].into_iter().chain(words.split(' '));
         run("ip", words).map(drop)
     }
 
-    /// Connects two namespaces by a pair of devices, each called as the other end, with these addresses.
+    /// Connects two namespaces by a pair of devices, each named after the namespace at the other end, with these
+    /// addresses.
     pub(crate) fn connect(
         &self,
         [a, b]: [&str; 2],
@@ -232,7 +233,7 @@ pub(crate) fn left_over(purpose: &str) -> Vec<PathBuf> {
     parts.map(|(_, path)| path).collect()
 }
 
-/// Removes the sandboxes of processes that are gone, also what is left of one that was removed in part.
+/// Removes the sandboxes of processes that are gone, including those that were removed only in part.
 fn sweep(root: &Path, prefix: &str) {
     let processes = parts(root, prefix).into_iter().map(|(process, _)| process);
     let processes: BTreeSet<u32> = processes.collect();
@@ -262,7 +263,7 @@ fn prefix(purpose: &str) -> String {
     format!("crowfly-{purpose}-")
 }
 
-/// Removes all of a sandbox, as far as it is there.
+/// Removes all parts of a sandbox that exist.
 fn remove(name: &str, cgroup: &Path, folder: &Path) {
     let begin = Instant::now();
     end_processes(cgroup);
@@ -280,8 +281,8 @@ fn remove(name: &str, cgroup: &Path, folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// Does what `ip netns delete` does, but in this process: a Ctrl-C between the start of another process and its
-/// `setpgid` would end that process, and the namespace would stay.
+/// Does what `ip netns delete` does, but in this process. A Ctrl-C could end another process between its start and its
+/// `setpgid`, and the namespace would stay.
 fn remove_namespace(file: &Path) {
     // A namespace that was made in part is a file without a mount.
     let _ = unmount(file, UnmountFlags::DETACH);

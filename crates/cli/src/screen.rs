@@ -44,7 +44,7 @@ impl FullScreen {
         }
     }
 
-    /// Draws the whole screen anew, without colours if the user wants none.
+    /// Draws the whole screen again, without colours if the user wants none.
     pub(crate) fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         let has_colors = has_colors();
         self.terminal.draw(|screen| {

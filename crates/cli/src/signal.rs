@@ -16,8 +16,8 @@ pub(crate) struct Termination {
 }
 
 impl Termination {
-    /// Begins to listen. This replaces the default reaction to both signals, which is to end at
-    /// once.
+    /// Begins to listen. The default reaction to both signals, which is to end at once, is
+    /// replaced.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -42,7 +42,7 @@ pub(crate) fn hangup() -> io::Result<Signal> {
 /// Ends this process when its standard input closes.
 ///
 /// The parent holds the other end of the pipe. However the parent ends, even by SIGKILL, the kernel
-/// closes the pipe. So this needs no signal, no process group and no unsafe code.
+/// closes the pipe. So no signal, no process group and no unsafe code is needed.
 pub(crate) fn exit_with_parent() {
     thread::spawn(|| {
         let mut buffer = [0; 64];

@@ -1,6 +1,6 @@
 //! `crowfly backend`: runs a backend in the foreground until a signal drains it.
 //!
-//! It prints its address first, because the demo and the tests start it on port 0.
+//! The command prints the address first, because the demo and the tests start it on port 0.
 
 use std::{net::SocketAddr, process, time::Duration};
 

@@ -1,7 +1,8 @@
 //! A gRPC server to send traffic to: `grpc.testing.TestService`, `grpc.health.v1` and reflection.
 //!
-//! It shuts down in the order that gRFC A27 expects. It reports NOT_SERVING, sends GOAWAY on each
-//! connection, lets open calls finish, and then ends. A client that honours GOAWAY loses no call.
+//! A backend shuts down in the order that gRFC A27 expects. The backend reports NOT_SERVING, sends
+//! GOAWAY on each connection, lets open calls finish, and then ends. A client that honours GOAWAY
+//! loses no call.
 
 mod command;
 mod service;
@@ -34,7 +35,7 @@ pub struct BackendOptions {
     pub name: String,
     /// The time that each answer takes.
     pub delay: Duration,
-    /// The part of calls, from 0 to 1, that it fails with UNAVAILABLE.
+    /// The part of calls, from 0 to 1, that fail with UNAVAILABLE.
     pub fail_rate: f64,
 }
 
@@ -52,7 +53,7 @@ impl BackendOptions {
 
 /// A running backend.
 ///
-/// Dropping it begins a shutdown and does not wait for it.
+/// Dropping the value begins a shutdown and does not wait for it.
 #[derive(Debug)]
 pub struct BackendServer {
     addr: SocketAddr,
@@ -125,7 +126,7 @@ impl BackendServer {
     /// # Errors
     /// The server had failed before.
     pub async fn shutdown(self) -> Result<(), BackendError> {
-        // Health first: who watches it must see it before the connection says goodbye.
+        // Health comes first, because its watchers must see it before the connection ends.
         self.health
             .set_service_status(SERVICE_NAME, ServingStatus::NotServing)
             .await;

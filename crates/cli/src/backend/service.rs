@@ -1,5 +1,5 @@
-//! The implementation of `grpc.testing.TestService`, with the delay and the failures that a backend
-//! is told to add.
+//! The implementation of `grpc.testing.TestService`. The service adds the delay and the failures
+//! that the backend's settings ask for, so that tests can see how clients react.
 
 use std::{
     pin::Pin,

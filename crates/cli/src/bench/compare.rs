@@ -94,7 +94,7 @@ impl Run {
 
 /// Makes calls until one succeeds.
 ///
-/// Some peers fail calls until they have their configuration. Those failures are no part of the
+/// Some peers fail calls until they have their configuration. Such failures are no part of the
 /// measurement.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
-//! Quartiles of samples: the median and the spread that benchmarks report.
+//! Quartiles of samples, because the median of a noisy machine is steadier than the mean.
 
-/// The three quartiles. A few outliers do not change them, as they would change mean and variance.
+/// The three quartiles. A few outliers do not change quartiles, as they would change mean and
+/// variance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quartiles {
     /// The value below which a quarter of the samples is.

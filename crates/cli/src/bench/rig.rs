@@ -1,7 +1,7 @@
 //! The servers that a benchmark runs against.
 //!
-//! They are processes of their own, because a server on the client's threads would hide part of the
-//! client's cost.
+//! The servers are processes of their own, because a server on the client's threads would hide part
+//! of the client's cost.
 
 use std::{error::Error, net::SocketAddr};
 

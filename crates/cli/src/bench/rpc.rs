@@ -1,4 +1,5 @@
-//! `crowfly bench rpc`: calls through Crowfly's channel compared with calls through tonic's.
+//! `crowfly bench rpc`: calls through Crowfly's channel compared with calls through tonic's, to
+//! show the cost of xDS and balancing.
 
 use std::{num::NonZeroUsize, time::Duration};
 

@@ -1,4 +1,5 @@
-//! `crowfly clients`: its flags, and the choice between all clients and one.
+//! `crowfly clients`: its flags, and the choice between all clients and one. Only one client is
+//! shown with its resources, because a client may have thousands.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,5 @@
-//! The resources of one client.
+//! The resources of one client, with those that it refused first, because an operator looks for
+//! these.
 
 use std::time::SystemTime;
 

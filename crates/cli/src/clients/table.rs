@@ -1,4 +1,5 @@
-//! The table of all clients.
+//! The table of all clients, one row for each stream, because a client's streams may have different
+//! states.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,8 +20,7 @@ const HEADERS: [&str; 8] = [
     "STATE",
 ];
 
-/// The names by which people call the services of a type, in the order in which types refer to each
-/// other.
+/// The short names of types that people use, in the order in which types refer to each other.
 const SHORT: [(&str, &str); 6] = [
     ("Listener", "LDS"),
     ("RouteConfiguration", "RDS"),
@@ -84,7 +84,7 @@ fn row(client: &ClientView, now: SystemTime) -> Vec<String> {
     ]
 }
 
-/// The state of all types: the bad ones first, each by itself.
+/// The state of all types. Types with a problem come first, each with its own state.
 fn state(client: &ClientView) -> String {
     let mut types: Vec<_> = client.types.iter().collect();
     types.sort_by_key(|(url, of)| (std::cmp::Reverse(of.state), order(url)));
@@ -114,7 +114,7 @@ fn trouble(url: &str, of: &TypeView) -> String {
     format!("{} {count} of {} {what}", short(url), of.resources)
 }
 
-/// The name by which people know a type.
+/// The short name of a type that people use.
 pub(super) fn short(url: &str) -> String {
     let name = kind(url);
     let known = SHORT.iter().find(|(known, _)| *known == name);

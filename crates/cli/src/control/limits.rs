@@ -1,4 +1,5 @@
-//! The flags for the most that clients may take from a control plane.
+//! The flags for the limits of what clients may use of a control plane, because one client must not
+//! take it from the others.
 
 use std::{num::NonZeroU32, time::Duration};
 

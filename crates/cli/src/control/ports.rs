@@ -1,4 +1,5 @@
-//! The flags for the ports of a control plane, and for their TLS.
+//! The flags for the ports of a control plane, and for their TLS. Ports without TLS are on loopback
+//! unless a flag allows more.
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 

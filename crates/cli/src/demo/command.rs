@@ -39,7 +39,7 @@ use crate::{
     signal::Termination,
 };
 
-/// The deadline of a call. It is far away, because no call of the demo should come near it.
+/// The deadline of a call. The deadline is long, because no call of the demo should come near it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The shortest demo: less would leave a backend no time to return.
@@ -299,8 +299,8 @@ impl Live {
     }
 }
 
-/// The share of the backends in each latency. It is printed beside every latency, because a reader
-/// would take the whole for the channel's.
+/// The share of the backends in each latency. The share is printed beside every latency, because a
+/// reader would take the whole latency for the channel's.
 pub(super) fn own_latency() -> String {
     format!(
         "{} ms of each latency are the backends' own",

@@ -64,9 +64,9 @@ pub(super) fn good(zones: &[Zone]) -> String {
     yaml
 }
 
-/// The service as raw resources, with one mistake: the first endpoint has weight 0, which gRPC
-/// refuses (gRFC A42). They are raw because `crowfly control` has no such weights in services. It would refuse
-/// the endpoints, so they are forced.
+/// The service as raw resources, with one mistake: the first endpoint has weight 0, which gRPC refuses (gRFC A42). The
+/// resources are raw, because `crowfly control` has no such weights in services. The control plane would refuse the
+/// endpoints, so they are forced.
 pub(super) fn bad(zones: &[Zone]) -> String {
     let endpoints = json!({ "name": SERVICE, "force": true, "resource": endpoints(zones) });
     let resources = [listener(), routes(), cluster(), endpoints];

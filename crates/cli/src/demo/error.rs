@@ -1,4 +1,5 @@
-//! The errors that end the demo early. A failed call is none of them: the verdict counts those.
+//! The errors that end the demo early. A failed call is none of them, because the verdict counts
+//! failed calls.
 
 use std::io;
 

@@ -1,8 +1,8 @@
 //! `crowfly demo`: the whole product on one machine, with things broken on purpose.
 //!
-//! The parent process is the client. Its children are this program started again: a control plane and
-//! six backends in three zones, on loopback ports that the kernel chooses. Nothing is simulated, because
-//! the demo shall convince: configuration comes over ADS, calls go over TCP, and SIGKILL ends a backend.
+//! The parent process is the client. The children are this program started again: a control plane and six backends in
+//! three zones, on loopback ports that the kernel chooses. Nothing is simulated, because the demo should convince.
+//! Configuration comes over ADS, calls go over TCP, and SIGKILL ends a backend.
 //!
 //! ```text
 //! Runner -- SIGTERM, SIGKILL, files --> children     Generator -- calls --> crowfly::Channel

@@ -1,7 +1,7 @@
 //! The backends and the control plane as child processes.
 //!
-//! They are processes, not tasks, because the demo kills one: only then do sockets close as in a
-//! real crash.
+//! The backends are processes, not tasks, because the demo kills one: only then do sockets close as
+//! in a real crash.
 
 use std::{
     net::SocketAddr,
@@ -24,8 +24,8 @@ const ZONES: [(&str, [&str; 2]); 3] = [
     ("c", ["c1", "c2"]),
 ];
 
-/// The time that a backend takes to answer. It is long enough that calls are open at any moment, so
-/// that a killed backend has calls to lose.
+/// The time that a backend takes to answer. The time is long enough that calls are open at any
+/// moment, so that a killed backend has calls to lose.
 pub(super) const DELAY: Duration = Duration::from_millis(20);
 
 /// The number of attempts to start a backend on the port that it had, because the kernel may not
@@ -50,7 +50,7 @@ struct BackendProcess {
 }
 
 impl Backends {
-    /// Starts all backends. Their logs go to files in `logs`.
+    /// Starts all backends. The logs of the backends go to files in `logs`.
     pub(super) async fn start(program: Program, logs: &Path) -> Result<Self, DemoError> {
         let names = ZONES.iter().flat_map(|(_, names)| names);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));

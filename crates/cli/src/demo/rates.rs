@@ -14,7 +14,7 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Takes the counts of `now`, and forgets those that are too old.
+    /// Adds the counts at `now`, and removes those that are too old.
     pub(super) fn add(&mut self, now: Instant, counts: BTreeMap<String, u64>) {
         self.samples.push_back((now, counts));
         // The oldest sample stays while the second is younger than the window, so that they span it.

@@ -19,15 +19,15 @@ use super::{
 };
 use crate::load::Stats;
 
-/// The time in which a backend that is back must be called again. It is long, because the client's
-/// connection backoff grows with each attempt.
+/// The time in which a backend that is back must be called again. The time is long, because the
+/// client's connection backoff grows with each attempt.
 const RETURN_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The pause before the calls that a killed backend lost are counted.
 const LOSS_PATIENCE: Duration = Duration::from_millis(200);
 
-/// The things that the steps act on, and the state that views show.
+/// The processes and files that the steps act on, and the state that views show.
 pub(super) struct Runner {
     pub(super) backends: Backends,
     pub(super) config: ConfigFile,
@@ -36,15 +36,16 @@ pub(super) struct Runner {
     pub(super) state: watch::Sender<DemoState>,
 }
 
-/// The facts that the verdict needs: damage that steps did on purpose, and promises that were broken.
+/// The facts that the verdict needs: damage that steps did on purpose, and effects that did not
+/// come.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// Calls that a kill may have cost: those that the client had open when the process was gone,
-    /// and those it had lost by then.
+    /// Calls that a kill may have cost. Those calls were open in the client when the process was
+    /// gone, or were lost by then.
     pub(super) at_risk: u64,
     /// The addresses of the backends that were killed.
     pub(super) killed: Vec<SocketAddr>,
-    /// Promises of the demo that were not kept.
+    /// Expected effects of the demo that did not come.
     pub(super) broken: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! The state of the demo that views show: zones, backends, and a log of events.
 //!
-//! It is a value of its own, because the runner changes it while a view draws it.
+//! The state is a value of its own, because the runner changes it while a view draws it.
 
 use std::{
     fmt,
@@ -38,7 +38,7 @@ pub(super) enum Status {
     Up,
 }
 
-/// One event, and when it happened.
+/// One event, and the time when it happened.
 #[derive(Clone, Debug)]
 pub(super) struct LogLine {
     pub(super) at: Duration,

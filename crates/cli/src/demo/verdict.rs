@@ -1,11 +1,12 @@
-//! The verdict on a demo: it fails if any call failed, or if more calls were lost than a kill explains.
+//! The verdict on a demo, which gives its exit code. A demo fails if any call failed, or if more
+//! calls were lost than a kill explains.
 
 use std::fmt;
 
 use super::runner::Findings;
 use crate::load::{Report, Stats};
 
-/// The list of things that went wrong; empty if nothing did.
+/// The list of problems; empty if there are none.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     wrong: Vec<String>,

@@ -1,4 +1,5 @@
-//! Reports on what a cluster asks clients to do for its endpoints: outlier detection and load reports.
+//! Reports on the settings of a cluster that concern its endpoints: outlier detection and load
+//! reports. Both change or count calls, so an operator must see them.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -8,7 +9,7 @@ use serde::Serialize;
 /// The ejection of endpoints that fail too often (gRFC A50).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OutlierReport {
-    /// The time between two looks at the calls of all endpoints, in seconds.
+    /// The time between two checks of the calls of all endpoints, in seconds.
     pub interval_seconds: f64,
     /// The time of a first ejection, in seconds.
     pub base_ejection_seconds: f64,

@@ -27,7 +27,8 @@ pub(super) fn tree(view: &View, name: &str) -> ClusterReport {
     walk.visit(name, 0)
 }
 
-/// The walk of resolution (gRFC A37): depth first, and each cluster counts where it is first seen.
+/// Visits clusters as resolution does (gRFC A37): depth first, and each cluster counts where it is
+/// first seen.
 struct Walk<'a> {
     view: &'a View,
     seen: HashSet<String>,

@@ -93,7 +93,7 @@ pub struct ExplainArgs {
 /// # Errors
 /// There is no usable bootstrap.
 pub async fn run(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
-    // This command cannot know the policies and filters of the program, so it takes all of them as known.
+    // The command cannot know the policies and filters of the program, so it takes all of them as known.
     let mut builder = crowfly::Channel::builder(&args.target)
         .policies(&PolicyRegistry::of_all_names())
         .filters(&FilterRegistry::of_all_types());
@@ -121,8 +121,8 @@ pub async fn run(args: ExplainArgs) -> Result<ExitCode, ExplainError> {
     })
 }
 
-/// Waits until it is known where `call` goes on a channel with these settings, or that it goes
-/// nowhere. It waits no longer than `limit`.
+/// Waits until it is known where `call` goes on a channel with these settings, or that it goes nowhere. The wait is no
+/// longer than `limit`.
 ///
 /// # Errors
 /// A channel with these settings cannot be built.

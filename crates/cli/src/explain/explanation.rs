@@ -28,8 +28,8 @@ pub struct Header {
 
 /// The way of a call from the listener to the endpoints, and the place where it ends early.
 ///
-/// As JSON it is one object, with the names of the fields as keys. Every key is always there. A
-/// value that is unknown or does not apply is `null` or `[]`.
+/// The JSON form is one object, with the names of the fields as keys. Every key is always there. A value that is
+/// unknown or does not apply is `null` or `[]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     /// The channel's target.
@@ -86,7 +86,8 @@ pub enum StopPart {
     },
     /// The listener, which is not for clients.
     Listener,
-    /// A resource or a DNS name that is missing or cannot be used. Its own report has the error.
+    /// A resource or a DNS name that is missing or cannot be used. The report of the resource or the name has the
+    /// error.
     Resource,
     /// A route that does not forward calls.
     Route {
@@ -170,8 +171,8 @@ pub struct ClusterReport {
     pub place: Place,
     /// The policies of a leaf cluster that spread calls inside a priority, the outermost first.
     pub lb_policy: Vec<String>,
-    /// True if the last policy is a custom one (gRFC A52). It is taken as known and its
-    /// configuration as good, because only the program knows its policies.
+    /// True if the last policy is a custom one (gRFC A52). The policy is taken as known and its configuration as good,
+    /// because only the program knows its policies.
     pub is_custom: bool,
     /// The resource that holds the list of an aggregate (gRFC A99).
     pub list: Option<ResourceReport>,

@@ -1,7 +1,7 @@
 //! Makes the explanation of a call from the resources in the view.
 //!
-//! The view has parts even while the configuration is incomplete. Every choice among them is the
-//! channel's own: its virtual host, its router and its forecast of a cluster.
+//! The view has parts even while the configuration is incomplete. Every choice among those parts is
+//! the channel's own: its virtual host, its router and its forecast of a cluster.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -27,7 +27,7 @@ pub fn explain(
 ) -> Explanation {
     let (mut listener, value) = look::resource::<Listener>(view, &roots.listener);
     if let Some(value) = &value {
-        // Those of inline routes are told at the routes.
+        // Unsupported fields of inline routes are shown at the routes.
         listener.unsupported = value.unsupported.iter().map(ToString::to_string).collect();
     }
     let (route_configuration, config) = match &value {

@@ -1,5 +1,6 @@
 //! `crowfly explain`: shows where a call would go with the present answers of the control plane and
-//! DNS. If it would go nowhere, it shows where the way ends and why.
+//! DNS. If the call would go nowhere, the command shows the resource at which it ends, and the
+//! reason.
 //!
 //! ```text
 //! ConfigWatch -- View, Resolved --> explain() --> Explanation --> text | JSON

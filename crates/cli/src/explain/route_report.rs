@@ -1,4 +1,5 @@
-//! The report on a route as data: its condition, its decision about a call, and what it sets for calls.
+//! The report on a route as data: its condition, its decision about a call, and its settings for calls. Text and JSON
+//! are both made from it.
 
 use serde::Serialize;
 

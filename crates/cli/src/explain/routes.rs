@@ -1,7 +1,7 @@
 //! Reports on the routes of a virtual host, for a call or for all calls.
 //!
-//! The routes that a call may take come from the channel's router. Each other route says which part of its
-//! condition the call does not meet.
+//! The routes that a call may take come from the channel's router. The report of each other route says which part of
+//! its condition the call does not meet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const MILLION: u32 = 1_000_000;
 /// The greatest status code of gRPC.
 const MAX_CODE: i32 = 16;
 
-/// Every route of the resource in its place, those left out too. The listener has limits and filters for all.
+/// Every route of the resource in its place, those left out too. The listener has limits and filters for all routes.
 pub(super) fn of_host(
     host: &Arc<VirtualHost>,
     wishes: &Wishes,

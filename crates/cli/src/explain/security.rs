@@ -1,4 +1,5 @@
-//! The report on the security of a cluster's connections (gRFC A29, A82, A101).
+//! The report on the security of a cluster's connections (gRFC A29, A82, A101), because wrong TLS settings are a common
+//! reason for failed calls.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -1,5 +1,5 @@
-//! The text of an explanation: a tree from the listener to the endpoints, and the verdict in the
-//! last line.
+//! The text of an explanation: a tree from the listener to the endpoints. The verdict is in the
+//! last line, because a terminal shows that one.
 
 mod cluster;
 mod route;

@@ -1,5 +1,5 @@
-//! Fields of a virtual host and its routes that are set and have no effect yet, sorted to the lines
-//! that show them.
+//! Fields of a virtual host and its routes that are set and have no effect yet. The fields are
+//! sorted by host and route, because each is shown on the line of the host or the route.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Reads CSDS, the client status discovery service (gRFC A40). It is the first choice for any gRPC
-//! program, because gRPC of every language can serve it.
+//! Reads CSDS, the client status discovery service (gRFC A40). CSDS is the first choice for any
+//! gRPC program, because gRPC of every language can serve it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -67,7 +67,7 @@ const SECTIONS: [Section; 5] = [
     },
 ];
 
-/// The stages of a listener, and their names in the view.
+/// The states of a listener, and their names in the view.
 const STAGES: [(&str, &str); 3] = [
     ("active_state", "ACKED"),
     ("warming_state", "WARMING"),

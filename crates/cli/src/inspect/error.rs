@@ -1,5 +1,5 @@
-//! The errors of `crowfly inspect`, each with the server's address and the next step where it is
-//! known.
+//! The errors of `crowfly inspect`. Each has the server's address and, where it is known, the next
+//! step, because a wrong port is a common mistake.
 
 use std::{io, time::Duration};
 
@@ -25,12 +25,12 @@ pub enum InspectError {
         /// The missing service.
         service: Service,
     },
-    /// The server speaks HTTP, but is no admin port of an Envoy.
+    /// The server speaks HTTP, but is not the admin port of an Envoy.
     #[error("{address} is not the admin port of an Envoy: {found}")]
     NotEnvoy {
         /// The address that was asked.
         address: Address,
-        /// The difference to an admin port.
+        /// The difference between the answer and that of an admin port.
         found: String,
     },
     /// The server does not speak gRPC.
@@ -57,7 +57,7 @@ pub enum InspectError {
         address: Address,
         /// The service that was asked.
         service: Service,
-        /// The status that it answered.
+        /// The status that the service answered with.
         status: Box<tonic::Status>,
     },
     /// The answer cannot be written in the format asked for.

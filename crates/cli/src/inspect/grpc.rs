@@ -13,8 +13,8 @@ use tonic::{
 
 use super::{Address, InspectError};
 
-/// The limit on an answer. It is large, because an answer holds every resource of every client of a
-/// process.
+/// The limit on an answer. The limit is large, because an answer holds every resource of every
+/// client of a process.
 pub(super) const MAX_RESPONSE_BYTES: usize = 1 << 30;
 
 /// A service that can be asked.

@@ -1,5 +1,5 @@
-//! The text of `crowfly inspect`: a table for each client, and each error below the row of its
-//! resource.
+//! The text of `crowfly inspect`: a table for each client. Each error is below the row of its
+//! resource, because it would not fit into a column.
 
 use std::{fmt::Write, time::SystemTime};
 

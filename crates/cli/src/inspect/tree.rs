@@ -1,8 +1,8 @@
 //! Reads the debug service (`crowfly.debug.v1.Debug`), which lists the channels of a process with the
 //! balancing tree of each cluster.
 //!
-//! The trees come as fields. JSON and YAML print the fields; text comes from the library's own
-//! renderer, so that a person sees here what `Channel::tree` prints.
+//! The trees come as fields. JSON and YAML print the fields. The text comes from the library's own
+//! renderer, so that it equals the text of `Channel::tree`.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -107,7 +107,8 @@ struct ChannelView<'a> {
     /// The id of the node that the channel names to the control plane.
     node: Option<&'a str>,
     state: Option<&'static str>,
-    /// The resource that its calls wait for, or the reason why they fail before a cluster is chosen.
+    /// The resource that the channel's calls wait for, or the reason why they fail before a cluster
+    /// is chosen.
     note: Option<&'a str>,
     clusters: Vec<TreeView<'a>>,
 }

@@ -1,4 +1,5 @@
-//! `crowfly load`: its flags, its progress line and its exit code.
+//! `crowfly load`: its flags, its progress line and its exit code, by which a script sees whether
+//! calls failed.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -177,7 +178,7 @@ impl LoadArgs {
     }
 }
 
-/// A progress line on standard error, which is overwritten. It appears only on a terminal.
+/// A progress line on standard error, which is overwritten. The line appears only on a terminal.
 struct Progress {
     visible: bool,
 }

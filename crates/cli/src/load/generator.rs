@@ -1,11 +1,11 @@
 //! Sends calls at a steady rate.
 //!
 //! The pace does not depend on the answers (an open loop): call `k` is due at `k / rps` after the
-//! start. So a server that stalls later meets all calls that it missed, up to the limit on
+//! start. So a server that stalls later gets all calls that it missed, up to the limit on
 //! concurrent ones.
 //!
-//! Workers take the number of the next call from a shared counter. So they share one atomic and the
-//! statistics, and nothing else.
+//! Workers take the number of the next call from a shared counter. So workers share only one atomic
+//! and the statistics.
 
 use std::{
     sync::{

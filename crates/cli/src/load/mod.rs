@@ -1,9 +1,9 @@
-//! The load generator: it calls `UnaryCall` at a steady rate and counts how calls end.
+//! The load generator: it calls `UnaryCall` at a steady rate and counts calls by their result.
 //!
 //! A call ends in one of three ways: *ok*, *lost in flight* or *an error*. A call is lost in flight
-//! if its connection died after it was sent, because then nobody can know if the server acted on
-//! it. The two failures are counted apart: a server that dies loses the calls it held, but a client
-//! that routes well sees no error.
+//! if its connection broke after it was sent, because the server may have acted on it. The two
+//! failures are counted apart. A server that crashes loses its open calls, but a client that routes
+//! well sees no error.
 
 mod command;
 mod generator;

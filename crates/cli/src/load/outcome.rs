@@ -18,7 +18,7 @@ pub enum Outcome {
         /// The status message.
         message: String,
     },
-    /// The connection died after the call was sent.
+    /// The connection broke after the call was sent.
     LostInFlight {
         /// The server's address, if the channel reports it.
         server: Option<SocketAddr>,
@@ -62,8 +62,8 @@ impl From<&Status> for Outcome {
     }
 }
 
-/// True if the connection of a plain tonic channel died during the call. Only the errors of hyper
-/// and h2 tell this. A failure to connect does not count, because nothing was sent.
+/// True if the connection of a plain tonic channel broke during the call. Only the errors of hyper
+/// and h2 show this. A failure to connect does not count, because nothing was sent.
 fn is_connection_lost(status: &Status) -> bool {
     let mut lost = false;
     for cause in causes(status) {

@@ -1,6 +1,7 @@
 //! The report on a load: JSON for scripts, text for people.
 //!
-//! It is a value apart from the live counters, because the demo also reads it while calls go on.
+//! The report is a value apart from the live counters, because the demo also reads it while calls
+//! go on.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,7 @@ pub struct Report {
     pub sent: u64,
     /// The number of calls answered with OK.
     pub ok: u64,
-    /// The number of calls whose connection died after they were sent; not among the errors.
+    /// The number of calls whose connection broke after they were sent; not among the errors.
     pub lost_in_flight: u64,
     /// All other failures, by the name of their status code.
     pub errors: BTreeMap<&'static str, ErrorCount>,
@@ -44,7 +45,7 @@ pub struct ErrorCount {
     pub first: String,
 }
 
-/// Sessions, by the servers that answered their calls. Each is in one of the three groups.
+/// Sessions, by the servers that answered their calls. Each session is in one of the three groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SessionCounts {
     /// All calls that were answered were answered by one server.

@@ -1,6 +1,7 @@
 //! Sessions: each has cookies of its own, as the callers of a program have.
 //!
-//! The calls of a session come one after the other, because the cookie of one is an answer to another.
+//! The calls of a session come one after the other, because a call sends the cookie that the answer
+//! to the call before has set.
 
 use std::sync::{
     Arc,
@@ -24,7 +25,7 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// This many sessions without a cookie.
+    /// A load of this many sessions, which have no cookie yet.
     pub(super) fn new(count: usize) -> Self {
         Self {
             all: (0..count).map(|_| Arc::default()).collect(),
@@ -63,7 +64,7 @@ impl Session {
         }
     }
 
-    /// Takes in the end of a call: the cookies that it set, and the server that answered.
+    /// Handles the end of a call: the cookies that it set, and the server that answered.
     pub(super) fn called(
         &mut self,
         result: &Result<Response<SimpleResponse>, Status>,
@@ -78,7 +79,8 @@ impl Session {
         }
     }
 
-    /// Keeps the cookies of a response. One of the same name is replaced; attributes have no effect.
+    /// Keeps the cookies of a response. A cookie of the same name is replaced; attributes have no
+    /// effect.
     fn keep_cookies(&mut self, metadata: &MetadataMap) {
         for set in metadata.get_all("set-cookie") {
             let pair = set.to_str().ok().and_then(|set| set.split(';').next());

@@ -19,8 +19,8 @@ const MAX_LATENCY_US: u64 = 3_600_000_000;
 
 /// The counters of one generator.
 ///
-/// One lock guards all of them, so that the numbers of a report always add up. It costs tens of
-/// nanoseconds, and a call tens of microseconds.
+/// One lock guards all of them, so that the numbers of a report always add up. The lock costs tens of nanoseconds, and
+/// a call tens of microseconds.
 #[derive(Debug)]
 pub struct Stats {
     started: Instant,
@@ -42,7 +42,7 @@ struct Tally {
 }
 
 impl Stats {
-    /// Counters at zero. Their time starts now.
+    /// Counters at zero. The elapsed time counts from this call.
     pub fn new() -> Self {
         Self {
             started: Instant::now(),
@@ -77,7 +77,8 @@ impl Stats {
         }
     }
 
-    /// Counts that a session was answered by another server than before, and if it was so for the first time.
+    /// Counts that a session was answered by another server than before. `for_the_first_time` is true for its first
+    /// move.
     pub fn session_moved(&self, for_the_first_time: bool) {
         if let Some(sessions) = &mut self.lock().sessions {
             sessions.moves += 1;

@@ -1,4 +1,4 @@
-//! `crowfly loads`: its flags, and the choice between one look and many.
+//! `crowfly loads`: its flags, and the choice between one table and a table that follows the loads.
 
 use std::{
     io::{self, IsTerminal},
@@ -80,7 +80,8 @@ impl LoadsArgs {
 /// Shows the loads.
 ///
 /// # Errors
-/// The control plane does not answer at first. Later failures are shown, and it is asked again.
+/// The control plane does not answer at first. Later failures are shown, and the control plane is
+/// asked again.
 pub async fn run(args: LoadsArgs) -> Result<(), LoadsError> {
     let loads = args.read().await?;
     if args.json {
@@ -97,7 +98,7 @@ pub async fn run(args: LoadsArgs) -> Result<(), LoadsError> {
     follow(&args, table, &mut view).await
 }
 
-/// Shows the loads until the user ends that.
+/// Shows the loads until the user quits.
 async fn follow(args: &LoadsArgs, table: Table, view: &mut View) -> Result<(), LoadsError> {
     let mut termination = Termination::listen().map_err(LoadsError::Signals)?;
     let mut ticks = interval(args.every);

@@ -1,4 +1,5 @@
-//! The errors of `crowfly loads`.
+//! The errors of `crowfly loads`. Only the first read of the control plane can fail the command,
+//! because a table stays useful when a later read fails.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! `crowfly loads`: a table of the loads that clients report to a control plane.
+//! `crowfly loads`: a table of the loads that clients report to a control plane, because only the
+//! control plane has the loads of all clients.
 //!
 //! ```text
 //! admin port -- GET /loads --> Loads --> a table, over and over | a table, once | JSON

@@ -1,4 +1,4 @@
-//! The table: loads as lines of text.
+//! The table of loads as lines of text, which a screen and a pipe can both print.
 
 use std::{
     fmt::{self, Display, Formatter},
@@ -67,7 +67,7 @@ impl Table {
         }
     }
 
-    /// Notes that the loads could not be read anew.
+    /// Notes that the loads could not be read again.
     pub(super) fn fail(&mut self, error: &(dyn std::error::Error + 'static)) {
         self.notes = vec![format!("! these figures are old: {}", chain(error))];
     }
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// A person sees calls and drops by zone, and no control characters of a client.
+    /// The table shows calls and drops by zone, and no control characters of a client.
     #[test]
     fn rows_are_aligned() {
         let table = Table::new(&loads(), &[]);

@@ -1,4 +1,5 @@
-//! The two views of the loads: a screen for a person at a terminal, and tables for pipes and logs.
+//! The two views of the loads: a screen for a person at a terminal, and tables for pipes and logs,
+//! which cannot be redrawn.
 
 use std::{io, time::SystemTime};
 
@@ -50,7 +51,8 @@ impl View {
     }
 }
 
-/// The table as it fits into `height` lines. The last row says what is left out.
+/// The table as it fits into `height` lines. The last row shows the number of rows that are left
+/// out.
 fn text(table: &Table, height: usize) -> Text<'_> {
     let mut lines = vec![Line::from(format!("{}; q quits", table.title)).dim()];
     lines.extend(
@@ -114,7 +116,7 @@ mod tests {
             .collect()
     }
 
-    /// A small terminal shows what fits, the sum, and how much is left out.
+    /// A small terminal shows the rows that fit, the sum, and the number of rows that are left out.
     #[test]
     fn the_table_fits_the_terminal() {
         let head = ["title; q quits", "! note", "HEADER"];

@@ -1,4 +1,5 @@
-//! A client that connects as it is told, and measures.
+//! A client that connects as its orders say, and measures. The client is a process of its own,
+//! because its sockets must belong to a namespace and a cgroup.
 
 use std::{
     collections::BTreeMap,
@@ -24,22 +25,24 @@ const REPORT: Duration = Duration::from_millis(100);
 /// The time that a server has to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A thing to do. Each is answered by one line of JSON.
+/// An order for the client. The client answers each order with one line of JSON, except where an
+/// order says otherwise.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// Connect, ask, close, over and over; a [`Sample`].
+    /// Connects, asks and closes, over and over; the answer is a [`Sample`].
     Connects { targets: Targets, millis: u64 },
-    /// Ask over and over on one connection; a [`Sample`].
+    /// Asks over and over on one connection; the answer is a [`Sample`].
     Requests { targets: Targets, millis: u64 },
-    /// Send bytes on one connection; a [`Sample`] of one.
+    /// Sends bytes on one connection; the answer is a [`Sample`] of one.
     Stream { targets: Targets, bytes: u64 },
-    /// Connect until one of these answers; a [`Seen`].
+    /// Connects until one of these answers; the answer is a [`Seen`].
     Until {
         target: SocketAddr,
         names: Vec<String>,
     },
-    /// Connect at a steady rate, until the next line comes; a [`Seen`] every 100 ms, of that time.
+    /// Connects at a steady rate, until the next line comes. The answers are a [`Seen`] every 100
+    /// ms, each for that time.
     Keep { target: SocketAddr, rps: u32 },
 }
 
@@ -62,7 +65,7 @@ impl Targets {
 /// A measurement.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Sample {
-    /// Things done.
+    /// The number of connections or requests.
     pub(crate) count: u64,
     /// The time for all of them.
     pub(crate) seconds: f64,
@@ -73,7 +76,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// The things done per second.
+    /// The connections or requests per second.
     pub(crate) fn rate(&self) -> f64 {
         self.count as f64 / self.seconds
     }
@@ -92,7 +95,8 @@ pub(crate) struct Seen {
     pub(crate) done: bool,
 }
 
-/// A connection that failed: when it began, and when that was known. See [`micros`].
+/// A connection that failed: the time when it began, and the time when the failure was known. See
+/// [`micros`].
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Failure {
     pub(crate) began: u64,
@@ -106,7 +110,7 @@ pub(crate) fn micros() -> u64 {
     u64::try_from(micros).unwrap_or(u64::MAX)
 }
 
-/// Obeys until standard input ends.
+/// Obeys orders until standard input ends.
 pub(super) fn obey() -> io::Result<()> {
     let (sender, orders) = channel();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The parent's side of a peer.
+//! The parent's side of a peer: it starts the process, sends orders and reads the answers.
 
 use std::{
     env, io,
@@ -23,7 +23,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// In a namespace, and in no cgroup of its own.
+    /// A place in a namespace, and in no cgroup of its own.
     pub(crate) fn of(netns: PathBuf) -> Self {
         Self {
             netns,
@@ -31,7 +31,7 @@ impl Place {
         }
     }
 
-    /// In a namespace and a cgroup.
+    /// A place in a namespace and a cgroup.
     pub(crate) fn within(netns: PathBuf, cgroup: &Path) -> Self {
         Self {
             netns,
@@ -40,7 +40,7 @@ impl Place {
     }
 }
 
-/// A peer that runs. It ends when this is dropped, or when this process ends.
+/// A peer that runs. The peer ends when this value is dropped, or when this process ends.
 #[derive(Debug)]
 pub(crate) struct Peer {
     process: process::Child,
@@ -48,17 +48,17 @@ pub(crate) struct Peer {
     stdout: Lines<BufReader<ChildStdout>>,
 }
 
-/// The reasons why a peer does not do as it is told.
+/// The reasons why a peer gives no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerError {
-    /// It cannot be started, or spoken to.
+    /// The peer cannot be started, or no order can be sent to it.
     #[error("cannot use a process of crowfly's own")]
     Process(#[from] io::Error),
-    /// It ended.
+    /// The peer ended.
     #[error("a process of crowfly's own ended: {0}")]
     Ended(String),
-    /// Its answer makes no sense.
+    /// The answer of the peer cannot be read.
     #[error("a process of crowfly's own has no answer")]
     Answer(#[from] serde_json::Error),
 }

@@ -1,10 +1,12 @@
 //! `crowfly peer`: a process in a network namespace and a cgroup, which serves or connects.
 //!
-//! The benchmark and the demo of the node agent start it; users do not. It speaks a protocol of its own
-//! over plain TCP, because a connection is what the agent routes and nothing else should cost time.
+//! The benchmark and the demo of the node agent start it; users do not. The peer speaks a protocol
+//! of its own over plain TCP, because the agent routes connections and nothing else should cost
+//! time.
 //!
-//! A socket belongs to the namespace of the thread that made it, and to the cgroup that the process was
-//! in. So the process joins its cgroup first, and makes its sockets on a thread in the namespace.
+//! A socket belongs to the namespace of the thread that made it, and to the cgroup that the process
+//! was in. So the process joins its cgroup first, and makes its sockets on a thread in the
+//! namespace.
 
 mod client;
 mod handle;
@@ -24,7 +26,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 const ANSWER: u8 = b'!';
 /// Asks for one byte.
 const ASK: u8 = b'?';
-/// Asks for the server's name, which a line feed ends.
+/// Asks for the server's name, which ends with a line feed.
 const NAME: u8 = b'n';
 /// Announces a number of bytes (8 bytes, big endian), which one byte answers.
 const TAKE: u8 = b't';

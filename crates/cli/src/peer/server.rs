@@ -1,4 +1,5 @@
-//! A server that does as little as possible.
+//! A server that does as little as possible, so that a sample measures the connection and not the
+//! server.
 
 use std::{
     io::{self, Read, Write},

@@ -1,4 +1,4 @@
-//! Reads the resources of node agents as an agent does.
+//! Reads the resources of node agents as an agent does, because agents follow other rules than gRPC clients.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,8 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads all listeners, and what they lead to. Each resource has the severity of the listener above it.
+    /// Reads all listeners, and the resources that they lead to. Each resource has the severity of the listener above
+    /// it.
     fn listeners(&mut self) {
         let Some(listeners) = self.served.snapshot.of(NodeListener::TYPE_URL) else {
             return;
@@ -105,7 +106,7 @@ impl Reading<'_> {
     }
 }
 
-/// True if a listener is for agents alone: an Envoy could not listen anywhere.
+/// True if a listener is for agents alone, because it has no address that an Envoy could listen on.
 fn has_no_address(bytes: &[u8]) -> bool {
     Listener::decode(bytes).is_ok_and(|listener| listener.address.is_none())
 }

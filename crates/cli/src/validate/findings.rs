@@ -1,4 +1,4 @@
-//! The findings about a configuration.
+//! The findings about a configuration, each with its place in the file, so that a user can go there.
 
 use std::{fmt, io, path::Path};
 
@@ -45,7 +45,8 @@ impl Finding {
         Self::new(Severity::Error, None, &error)
     }
 
-    /// The findings of the control plane, and of gRPC clients. With `force`, what these refuse is a warning.
+    /// The findings of the control plane, and of gRPC clients. With `force`, resources that gRPC clients refuse are
+    /// warnings.
     pub(super) fn of_control_plane(checked: &Checked, force: bool) -> Vec<Self> {
         let refused = checked.refused_by_grpc().into_iter();
         let refused = refused.map(|ClientProblem { problem, severity }| {

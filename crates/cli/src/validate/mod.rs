@@ -1,7 +1,7 @@
 //! `crowfly validate`: checks a configuration as its clients would read it, without serving it.
 //!
-//! The control plane's crate knows how gRPC clients read resources, and the agent's crate how node agents do. This
-//! command brings both together.
+//! The control plane's crate knows how gRPC clients read resources, and the agent's crate how node agents do. The
+//! command uses both.
 
 mod agents;
 mod findings;

@@ -1,4 +1,4 @@
-//! The report about one configuration, as text and as JSON.
+//! The report about one configuration: text for people, and JSON for scripts.
 
 use std::{fmt::Write, path::Path};
 
@@ -63,7 +63,7 @@ impl Report {
         }
     }
 
-    /// The report about a configuration that cannot be read, or not yet about its size.
+    /// The report about a configuration that cannot be read, so its size is not known.
     pub(super) fn bad(config: &Path, findings: Vec<Finding>) -> Self {
         let is_error = |finding: &Finding| finding.severity == Severity::Error;
         Self {

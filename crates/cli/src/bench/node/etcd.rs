@@ -1,4 +1,4 @@
-//! An etcd of the benchmark's own.
+//! An etcd of the benchmark's own, because the benchmark must not write to one that is in use.
 
 use std::{
     io,
@@ -17,11 +17,11 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{BenchError, rig::Rig};
 
-/// The time that it has to answer.
+/// The time that etcd has to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A running etcd of one member. It ends when this is dropped.
+/// A running etcd of one member. The etcd ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Etcd {
     pub(super) url: String,
@@ -30,8 +30,8 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts one with its data in the sandbox, and waits until it takes keys. Returns `None` if there
-    /// is no such program.
+    /// Starts an etcd with its data in the sandbox, and waits until it takes keys. Returns `None`
+    /// if there is no such program.
     pub(super) async fn start(rig: &Rig, program: &Path) -> Result<Option<Self>, BenchError> {
         let failed = |error: String| BenchError::Etcd(format!("{}: {error}", program.display()));
         let address = free_address().map_err(|error| failed(error.to_string()))?;
@@ -93,7 +93,8 @@ impl Etcd {
     }
 }
 
-/// An address that nobody listens at, because etcd does not tell the port that the kernel chose.
+/// An address on which no socket listens, because etcd does not report the port that the kernel
+/// chose.
 fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }

@@ -1,7 +1,7 @@
-//! An API server of the benchmark's own: it lists Services and EndpointSlices in pages, and tells changes.
+//! An API server of the benchmark's own: it lists Services and EndpointSlices in pages, and sends changes.
 //!
-//! It holds objects that are ready to send. So the time of a change is that of an event on its way through the
-//! agent, and not that of a server's storage.
+//! The server holds objects that are ready to send. So the measured time is that of an event in the agent, and not that
+//! of a server's storage.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use super::{
 /// The namespace of all objects.
 const NAMESPACE: &str = "bench";
 
-/// A running API server. It ends when this is dropped.
+/// A running API server. The server ends when this value is dropped.
 pub(super) struct ApiServer {
     pub(super) url: String,
     objects: Arc<Objects>,
@@ -52,7 +52,7 @@ const SERVICES: &str = "services";
 const SLICES: &str = "endpointslices";
 
 impl ApiServer {
-    /// Starts one that has these services.
+    /// Starts a server that has these services.
     pub(super) async fn start(shape: &Shape) -> Result<Self, BenchError> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.map_err(BenchError::Config)?;
@@ -134,7 +134,7 @@ async fn accept(listener: TcpListener, objects: Arc<Objects>) {
     }
 }
 
-/// Answers one request, and closes.
+/// Answers one request, and closes the connection.
 async fn answer(connection: TcpStream, objects: &Objects) -> io::Result<()> {
     let mut connection = BufReader::new(connection);
     let mut first = String::new();
@@ -161,7 +161,7 @@ async fn answer(connection: TcpStream, objects: &Objects) -> io::Result<()> {
     }
 }
 
-/// A page of the objects at the start. A watch from its version tells the changes since then.
+/// A page of the objects at the start. A watch from its version sends the changes since then.
 fn page(objects: &Objects, resource: &str, query: &BTreeMap<&str, &str>) -> Value {
     let (all, kind) = match resource {
         SERVICES => (&objects.services, "ServiceList"),
@@ -192,7 +192,7 @@ async fn whole(connection: &mut BufReader<TcpStream>, status: &str, body: &str) 
     connection.flush().await
 }
 
-/// Tells changes of a resource as they happen, for as long as the agent listens.
+/// Sends changes of a resource as they happen, until the agent closes the connection.
 async fn tell(
     connection: &mut BufReader<TcpStream>,
     objects: &Objects,

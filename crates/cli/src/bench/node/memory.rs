@@ -1,4 +1,5 @@
-//! The memory that many services need: of the agent by its source, and of the maps in the kernel.
+//! The memory that many services need. The agent is measured by source, because each source keeps
+//! other objects. The maps in the kernel are measured, too.
 
 use std::{
     collections::BTreeMap,
@@ -34,9 +35,9 @@ pub(super) struct Memory {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct AgentMemory {
     pub(super) source: &'static str,
-    /// The resident memory once all is routed.
+    /// The resident memory once all services are routed.
     pub(super) resident_mb: f64,
-    /// The most until then.
+    /// The greatest resident memory until then.
     pub(super) peak_mb: f64,
 }
 

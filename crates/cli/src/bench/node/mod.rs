@@ -116,7 +116,7 @@ impl Plan {
         }
     }
 
-    /// The most services, with so many backends each.
+    /// The largest number of services of the plan, with this many backends each.
     fn most(&self, backends: u32) -> Shape {
         Shape {
             services: self.services.iter().copied().max().unwrap_or(1),

@@ -1,9 +1,11 @@
-//! The same services by nftables, as the proxy of Kubernetes has them in its nftables mode.
+//! The services of the benchmark in nftables, in the form that kube-proxy writes in its nftables
+//! mode.
 //!
-//! A verdict map leads from a ClusterIP, protocol and port to a chain of the service. That chain marks
-//! what must be masqueraded and chooses a backend by `numgen`. A chain of the backend rewrites the
-//! destination, and the kernel tracks the connection. Base chains and checks for services without
-//! backends are there, too, because each packet of a new connection passes them.
+//! A verdict map leads from a ClusterIP, protocol and port to a chain of the service. That chain
+//! marks connections that must be masqueraded, and chooses a backend by `numgen`. A chain of the
+//! backend rewrites the destination, and the kernel tracks the connection. Base chains and checks
+//! for services without backends are there, too, because each packet of a new connection passes
+//! them.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;

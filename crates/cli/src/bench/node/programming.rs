@@ -1,4 +1,5 @@
-//! The time that programming takes.
+//! The time from events of a source to maps that are written. A new backend gets no connection
+//! before that.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -30,7 +31,7 @@ pub(super) struct Programming {
     pub(super) backends_each: u32,
     /// From the sources' events to maps that are written, median.
     pub(super) ours_ms: f64,
-    /// The slowest.
+    /// The slowest run, from the sources' events to maps that are written.
     pub(super) ours_slowest_ms: f64,
     /// A whole agent: programs loaded, file read, maps written.
     pub(super) agent_start_ms: f64,

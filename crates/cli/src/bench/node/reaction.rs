@@ -1,4 +1,5 @@
-//! The time from a change at a source to the first connection to the new backend.
+//! The time from a change at a source to the first connection to the new backend, because operators see that time and
+//! not its parts.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -23,7 +24,7 @@ use crate::{
     peer::{Order, Seen},
 };
 
-/// The services of each source. They are few, because the time to read a large file is another figure.
+/// The services of each source. The services are few, because the time to read a large file is another figure.
 const SHAPE: Shape = Shape {
     services: 10,
     backends: 3,
@@ -54,7 +55,7 @@ pub(super) struct Reactions {
 }
 
 impl Reactions {
-    /// Measures every source that can be had: etcd is a program that may be missing.
+    /// Measures every source that is available. etcd is a program that may be missing.
     pub(super) async fn measure(
         rig: &mut Rig,
         rounds: usize,
@@ -103,8 +104,8 @@ async fn to_file(rig: &mut Rig, rounds: usize) -> Result<Reaction, BenchError> {
     .await
 }
 
-/// The server is in this process, and is given resources that are ready to send. So neither a file that
-/// settles nor its translation is part of the time.
+/// The xDS server is in this process, and is given resources that are ready to send. So the time includes neither the
+/// wait for a file that settles nor its translation.
 async fn to_push(rig: &mut Rig, rounds: usize) -> Result<Reaction, BenchError> {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let snapshot_of = |changed, backends: &[Ipv4Addr]| snapshot(&SHAPE, changed, backends);
@@ -144,7 +145,7 @@ pub(super) fn snapshot(
     snapshot.map_err(|errors| BenchError::Programmed(errors.to_string()))
 }
 
-/// The server is in this process, and speaks as an API server of Kubernetes does: a listing in pages, and a watch.
+/// The server is in this process, and answers as an API server of Kubernetes does: a listing in pages, and a watch.
 async fn to_event(rig: &mut Rig, rounds: usize) -> Result<Reaction, BenchError> {
     let server = ApiServer::start(&SHAPE).await?;
     rig.start_agent("--kubernetes-server", &server.url).await?;
@@ -156,7 +157,7 @@ async fn to_event(rig: &mut Rig, rounds: usize) -> Result<Reaction, BenchError> 
     .await
 }
 
-/// The time begins before the key is sent, so it has etcd's own.
+/// The time begins before the key is sent, so it includes etcd's own time.
 async fn to_put(rig: &mut Rig, rounds: usize, mut etcd: Etcd) -> Result<Reaction, BenchError> {
     fill(&mut etcd, &SHAPE).await?;
     rig.start_agent("--kvstore-endpoints", &etcd.url).await?;

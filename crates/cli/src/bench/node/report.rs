@@ -1,4 +1,4 @@
-//! The result of the benchmark as text and as JSON.
+//! The result of the benchmark: text for people, and JSON for scripts that compare runs.
 
 use std::fmt::Write;
 
@@ -39,7 +39,7 @@ pub(super) struct Machine {
     pub(super) rounds: usize,
 }
 
-/// A figure that the agent promises.
+/// A figure that the agent should reach.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Goal {
     pub(super) name: String,
@@ -62,7 +62,7 @@ impl Goal {
 }
 
 impl Report {
-    /// Compares the figures with the promised ones.
+    /// Compares the figures with the goals.
     pub(super) fn judge(&mut self) {
         let mut goals = Vec::new();
         if let Some(most) = self.connects.last() {

@@ -183,7 +183,7 @@ impl Rig {
         Ok(begin.elapsed())
     }
 
-    /// The same services for the agent and for nftables.
+    /// Programs the services into the agent and into nftables.
     pub(super) async fn program(&mut self, shape: &Shape) -> Result<(), BenchError> {
         self.rules(&nft::clear())?;
         self.rules(&nft::ruleset(shape))?;

@@ -1,4 +1,4 @@
-//! The services of the benchmark: their addresses follow from their numbers.
+//! The services of the benchmark. The addresses of services follow from their numbers, so that no list of them is kept.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -11,7 +11,7 @@ use crate::peer::Targets;
 const FRONTENDS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// The first backend. All of 198.18.0.0/15, which is for benchmarks, is local to the server's namespace.
 const BACKENDS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// A backend that is in no service at first.
+/// A backend that no service has at first.
 const SPARE: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 1);
 
 /// The cluster whose services are in the etcd.

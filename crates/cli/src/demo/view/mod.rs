@@ -1,4 +1,5 @@
-//! The two views of the demo: a screen for a person at a terminal, and lines for pipes and logs.
+//! The two views of the demo: a screen for a person at a terminal, and lines for pipes and logs,
+//! which cannot be redrawn.
 
 mod plain;
 mod terminal;

@@ -1,6 +1,6 @@
 //! The view for a terminal: bars for the backends, the client's balancing tree, and the events.
 //!
-//! The whole screen is drawn anew five times a second, because the rates change all the time.
+//! The whole screen is drawn again five times a second, because the rates change all the time.
 
 use std::io;
 
@@ -29,7 +29,7 @@ const BAR_MARGIN: u16 = 42;
 /// The least width of a terminal that shows the client's tree beside the backends.
 const TREE_WIDTH: u16 = 100;
 
-/// The width of the tree. Its longest line is a leaf cluster with its limit and calls.
+/// The width of the tree. The longest line of the tree is a leaf cluster with its limit and calls.
 const TREE_PANE: u16 = 54;
 
 /// The rows that the events keep, frame included.
@@ -63,7 +63,8 @@ fn render(frame: &Frame<'_>, screen: &mut ratatui::Frame<'_>) {
     screen.render_widget(log_of(&frame.state.log, log), log);
 }
 
-/// The height of both columns. It is that of the higher one, but leaves the events their rows.
+/// The height of both columns. The height is that of the higher column, but leaves the events their
+/// rows.
 fn middle_height(frame: &Frame<'_>, height: u16, has_tree: bool) -> u16 {
     let zones = frame.state.zones.iter();
     let backends: usize = zones.map(|zone| zone.backends.len() + 1).sum();

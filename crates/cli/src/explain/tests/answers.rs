@@ -1,8 +1,9 @@
-//! Servers that answer late or not at all.
+//! Tests with servers that answer late or not at all.
 
 use super::*;
 
-/// The whole configuration is waited for (gRFC A74), so a call waits for pieces it has no use for.
+/// A channel waits for the whole configuration (gRFC A74), so a call also waits for resources that
+/// it does not use.
 #[test]
 fn what_is_missing_when_time_is_up_is_told() {
     let table = routes("table")

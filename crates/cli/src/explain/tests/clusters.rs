@@ -1,4 +1,4 @@
-//! Clusters, aggregates, endpoints and DNS names below a route.
+//! Tests of clusters, aggregates, endpoints and DNS names below a route.
 
 use crowfly_testkit::builders::{
     EndpointBuilder, TlsBuilder, cluster_config, endpoint, upstream_tls,
@@ -25,7 +25,7 @@ fn a_refused_cluster_is_where_it_ends() {
     );
 }
 
-/// The version in use and the one that was refused stand side by side, and calls go on.
+/// The version in use and the refused version are shown together, and calls go on.
 #[test]
 fn a_refused_update_is_a_note() {
     let good = leaf(to_top(), "top");
@@ -102,7 +102,7 @@ fn the_tree_shows_each_cluster_where_it_counts() {
     assert_eq!(shown, used.iter().map(|name| &**name).collect::<Vec<_>>());
     assert_eq!(shown, ["b", "a", "c"]);
 
-    // That one of them is gone is a note: the others serve on.
+    // A missing cluster of the aggregate is a note, because the others still serve.
     assert!(explanation.reachable);
     let text = explanation.to_string();
     assert!(text.contains("! does not exist: the server did"), "{text}");
@@ -184,7 +184,7 @@ fn the_security_of_a_cluster_is_shown() {
     assert!(!plain.to_string().contains("TLS"));
 }
 
-/// gRFC A27, A50, A75, A85: what a cluster asks for has lines.
+/// gRFC A27, A50, A75, A85: the settings that a cluster asks for are shown, each on a line.
 #[test]
 fn outlier_detection_sessions_and_load_reports_are_shown() {
     let number = |value: u32| Some(UInt32Value { value });

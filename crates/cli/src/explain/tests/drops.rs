@@ -62,7 +62,8 @@ fn a_limit_is_shown_and_one_of_zero_is_where_it_ends() {
     assert_eq!(next(&explanation), raise);
 }
 
-/// gRFC A27: a category that takes every call is where it ends; one that takes a part of them is told.
+/// gRFC A27: a category that drops every call ends the call there, and one that drops a part of
+/// them is shown.
 #[test]
 fn drops_of_every_call_are_where_it_ends() {
     let with = |per_million| {
@@ -95,7 +96,7 @@ fn a_leaf_that_drops_every_call_hides_those_after_it() {
     let why = "every call is dropped (category overload)";
     assert_stops(&explanation, "cluster first", why);
 
-    // A leaf without endpoints fails, whatever part of its calls it would drop.
+    // A leaf without endpoints fails, even if it would drop a part of its calls.
     let drops = endpoints("first").drop("overload", 500_000);
     let explanation = explained(&both().with(drops), &every_call());
     let uses = explanation.clusters[0].uses.as_ref().unwrap();

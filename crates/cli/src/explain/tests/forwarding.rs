@@ -1,4 +1,4 @@
-//! The settings of a route for its calls: shares, splits and timeouts, as text and as JSON.
+//! Tests of the settings of a route for its calls: shares, splits and timeouts, as text and as JSON.
 
 use crowfly_testkit::builders::RoutesBuilder;
 use envoy_types::pb::{
@@ -28,8 +28,8 @@ use serde_json::json;
 
 use super::*;
 
-/// gRFC A28: a route that takes a share of its calls is told as one by chance, and the call goes on. A share of 0
-/// is passed over, and a share of all decides.
+/// gRFC A28: a route that takes a share of its calls is shown as "by chance", and the call goes on. A share of 0 is
+/// passed over, and a share of all decides.
 #[test]
 fn a_share_is_by_chance_and_the_next_routes_count_too() {
     let resources = shares([Some(10), Some(0), Some(100), None]);
@@ -60,7 +60,7 @@ fn a_share_is_by_chance_and_the_next_routes_count_too() {
     }
 }
 
-/// gRFC A28: the calls that shares leave have no route.
+/// gRFC A28: a call that no share takes has no route.
 #[test]
 fn the_calls_that_no_share_takes_end_at_the_virtual_host() {
     let resources = shares([Some(10), Some(20)]);
@@ -70,7 +70,7 @@ fn the_calls_that_no_share_takes_end_at_the_virtual_host() {
     assert_eq!(explanation.stop.unwrap().part, StopPart::VirtualHost);
 }
 
-/// gRFC A28, A31: a split is told with its percentages, and each of its clusters is explained. One that has no
+/// gRFC A28, A31: a split is shown with its percentages, and each of its clusters is explained. One that has no
 /// endpoint ends a part of the calls.
 #[test]
 fn a_split_and_a_timeout_are_told() {
@@ -149,7 +149,7 @@ fn a_timeout_of_the_listener_is_told_unless_the_route_has_its_own() {
     assert_eq!(explanation.routes[0].timeout, None);
 }
 
-/// gRFC A44: the retry policy of a route is told, with its limits and codes.
+/// gRFC A44: the retry policy of a route is shown, with its limits and codes.
 #[test]
 fn a_retry_policy_is_told() {
     let table = to("top").edit(|config| {
@@ -170,7 +170,7 @@ fn a_retry_policy_is_told() {
     assert_eq!(json["routes"][0]["retry"]["retry_on"], json!([13, 14]));
 }
 
-/// gRFC A42: the hash policies of a route are told in their order.
+/// gRFC A42: the hash policies of a route are shown in their order.
 #[test]
 fn hash_policies_are_told() {
     let table = to("top").edit(|config| {
@@ -195,7 +195,7 @@ fn hash_policies_are_told() {
     assert_eq!(json["routes"][0]["hash_policies"][0], first);
 }
 
-/// gRFC A39, A33: the filters that calls pass are told, with the place that sets each.
+/// gRFC A39, A33: the filters that calls pass are shown, with the place that sets each.
 #[test]
 fn filters_are_told_with_the_place_that_sets_them() {
     let abort = |code| {

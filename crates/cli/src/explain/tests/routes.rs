@@ -1,4 +1,4 @@
-//! The choice of a route: every route tells why it is or is not the one.
+//! Tests of the choice of a route: every route is shown with the reason why the call takes it or not.
 
 use envoy_types::pb::envoy::config::route::v3::{
     HeaderMatcher, QueryParameterMatcher, RedirectAction, RetryPolicy, RouteConfiguration,
@@ -115,7 +115,8 @@ fn the_first_match_wins_and_those_after_it_are_not_reached() {
     assert_eq!(explanation.clusters.len(), 1);
 }
 
-/// gRFC A28, A63: a route that looks at headers is for the calls that have them, and tells the others why not.
+/// gRFC A28, A63: a route with conditions on headers takes the calls that meet them. For other calls the reason is
+/// shown.
 #[test]
 fn headers_are_set_against_the_routes_that_look_at_them() {
     let resources = table(|config| {

@@ -1,4 +1,4 @@
-//! Fields that are set and have no effect yet: each is shown where it is set.
+//! Tests of fields that are set and have no effect yet: each is shown at the resource that sets it.
 
 use envoy_types::pb::envoy::config::{
     cluster::v3::OutlierDetection,
@@ -15,7 +15,8 @@ const EJECTS: &str = "outlier_detection.consecutive_5xx: \
                       ignored: gRPC ejects by success rate and failure percentage alone (gRFC A50)";
 const TRIES: &str = "route.retry_policy.retriable_headers: ignored: it is for proxies (gRFC A44)";
 
-/// gRFC A44, A50: each wish stands where it is asked for, inline or not, and calls go on.
+/// gRFC A44, A50: each unsupported field is shown at the resource that sets it, inline or not, and
+/// calls go on.
 #[test]
 fn wishes_are_told_where_they_are() {
     let other = routes("table").host("other").route("/", "top");

@@ -1,4 +1,4 @@
-//! The way to a virtual host: listeners, route configurations and authorities.
+//! Tests of the resources up to a virtual host: listeners, route configurations and authorities.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The lines of a route: its condition, its clusters, its decision about the call, and what it sets for calls.
+//! The lines of a route: its condition, its clusters, its decision about the call, and its settings for calls.
 
 use std::fmt::Write;
 
@@ -88,7 +88,7 @@ impl RouteReport {
 }
 
 impl RouteReport {
-    /// A line for each filter. One that all clusters of the route have alike is told once.
+    /// A line for each filter. A filter that all clusters of the route have alike is shown once.
     fn filters(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let [first, others @ ..] = &*self.clusters else {
