@@ -52,7 +52,7 @@ impl Ledger {
     /// Looks at what `half` has to send, after something else may have become due.
     pub(crate) fn look(&mut self, half: &impl ServerHalf, since: Since) {
         for (type_url, answers) in &mut self.types {
-            answers.look(is_waiting(half, type_url), since);
+            answers.look(half.is_waiting(type_url), since);
             if answers.is_refusing() {
                 answers.keep(|name| half.serves(type_url, name));
             }
@@ -67,7 +67,7 @@ impl Ledger {
         half: &impl ServerHalf,
         now: Instant,
     ) {
-        let more = is_waiting(half, response.type_url());
+        let more = half.is_waiting(response.type_url());
         self.of(response.type_url()).sent(response, size, more, now);
     }
 
@@ -88,8 +88,4 @@ impl Ledger {
         });
         &mut self.types[index].1
     }
-}
-
-fn is_waiting(half: &impl ServerHalf, type_url: &str) -> bool {
-    half.wish(type_url).is_some_and(|wish| wish.waiting > 0)
 }

@@ -264,6 +264,10 @@ impl ServerHalf for DeltaSubscription {
         self.types.wish(type_url, &self.snapshot)
     }
 
+    fn is_waiting(&self, type_url: &str) -> bool {
+        self.types.is_waiting(type_url)
+    }
+
     fn wanted(&self, type_url: &str) -> Vec<Wanted> {
         self.types.wanted(type_url, &self.snapshot)
     }

@@ -371,6 +371,10 @@ impl Interested for Interest {
         }
     }
 
+    fn is_waiting(&self) -> bool {
+        !self.pending.is_empty() || !self.gone.is_empty()
+    }
+
     fn wanted(&self, available: Option<&TypeSnapshot>) -> Vec<Wanted> {
         let names = wish::names(self.wildcard, &self.names, self.differs.keys(), available);
         let wanted = names.into_iter().map(|name| {

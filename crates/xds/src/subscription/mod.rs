@@ -74,6 +74,10 @@ pub trait ServerHalf {
     fn held(&self) -> Held;
     /// The wish of the client for a type; `None` if it did not ask for the type.
     fn wish(&self, type_url: &str) -> Option<Wish>;
+    /// True if a resource of a type is to be looked at before the next response, as in
+    /// [`Wish::waiting`]. It costs next to nothing, because it counts nothing. A driver may ask after
+    /// each request, even if the client has named thousands of resources.
+    fn is_waiting(&self, type_url: &str) -> bool;
     /// Each resource of a type that the client wants, ordered by name.
     fn wanted(&self, type_url: &str) -> Vec<Wanted>;
     /// True if the client wants a resource that exists.

@@ -13,6 +13,8 @@ pub(crate) trait Interested {
     /// The number of names that are held for the client, and their bytes.
     fn held(&self) -> (usize, usize);
     fn wish(&self, available: Option<&TypeSnapshot>) -> Wish;
+    /// True if a resource is to be looked at before the next response.
+    fn is_waiting(&self) -> bool;
     /// Each resource that the client wants or has.
     fn wanted(&self, available: Option<&TypeSnapshot>) -> Vec<Wanted>;
     fn wants(&self, name: &str) -> bool;
@@ -26,6 +28,10 @@ impl<I: Interested> Types<I> {
     pub(super) fn wish(&self, type_url: &str, snapshot: &Snapshot) -> Option<Wish> {
         let interest = self.get(type_url)?;
         Some(interest.wish(snapshot.of(type_url)))
+    }
+
+    pub(super) fn is_waiting(&self, type_url: &str) -> bool {
+        self.get(type_url).is_some_and(|of| of.is_waiting())
     }
 
     pub(super) fn wanted(&self, type_url: &str, snapshot: &Snapshot) -> Vec<Wanted> {

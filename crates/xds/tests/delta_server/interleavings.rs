@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crowfly_testkit::builders::{Resources, cluster, endpoints};
-use crowfly_xds::{DeltaSubscription, Snapshot};
+use crowfly_xds::{DeltaSubscription, ServerHalf, Snapshot};
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse,
 };
@@ -60,6 +60,7 @@ proptest! {
         let mut world = World::new();
         for step in steps {
             world.take(step);
+            world.check_waiting();
         }
         world.settle();
         world.check();
@@ -179,6 +180,14 @@ impl World {
             if before == after && self.to_server.is_empty() && self.to_client.is_empty() {
                 return;
             }
+        }
+    }
+
+    /// The cheap question whether something waits has the answer of the count.
+    fn check_waiting(&self) {
+        for of in TYPES {
+            let counted = self.server.wish(of).is_some_and(|wish| wish.waiting > 0);
+            assert_eq!(self.server.is_waiting(of), counted, "{of}");
         }
     }
 

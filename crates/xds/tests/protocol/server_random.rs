@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::builders::{Resources, cluster, endpoints};
-use crowfly_xds::{Snapshot, Subscription};
+use crowfly_xds::{ServerHalf, Snapshot, Subscription};
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use envoy_types::pb::google::rpc::Status;
 use proptest::prelude::*;
@@ -57,6 +57,7 @@ proptest! {
         let mut world = World::new();
         for step in steps {
             world.take(step);
+            world.check_waiting();
         }
         world.settle();
         world.check();
@@ -222,6 +223,14 @@ impl World {
             if is_quiet && before == self.responses {
                 return;
             }
+        }
+    }
+
+    /// The cheap question whether something waits has the answer of the count.
+    fn check_waiting(&self) {
+        for of in TYPES {
+            let counted = self.server.wish(of).is_some_and(|wish| wish.waiting > 0);
+            assert_eq!(self.server.is_waiting(of), counted, "{of}");
         }
     }
 

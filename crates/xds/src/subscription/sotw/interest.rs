@@ -404,6 +404,10 @@ impl Interested for Interest {
         }
     }
 
+    fn is_waiting(&self) -> bool {
+        self.is_pending() || self.has_leaving()
+    }
+
     fn wanted(&self, available: Option<&TypeSnapshot>) -> Vec<Wanted> {
         let names = wish::names(self.wildcard, &self.names, self.sent.keys(), available);
         let wanted = names.into_iter().map(|name| {
