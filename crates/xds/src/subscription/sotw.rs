@@ -5,6 +5,7 @@
 
 mod interest;
 
+use std::collections::BTreeSet;
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -169,6 +170,7 @@ impl Subscription {
     ///
     /// A type that waits for an answer makes those that come later in the order wait too, because
     /// they may refer to what it has to say (xDS protocol: Eventual consistency considerations).
+    /// Of endpoints, only those of [waiting clusters](Self::endpoints_of_waiting_clusters) wait.
     /// Types outside the order wait for nobody.
     fn next_turn(&self) -> Option<(String, Stage)> {
         let mut must_wait = false;
@@ -178,7 +180,9 @@ impl Subscription {
                 Some(interest) if interest.awaits_answer => {
                     must_wait |= self.is_patient_with(interest);
                 }
-                Some(_) if !must_wait => return Some((url.to_owned(), Stage::Changes)),
+                Some(interest) if !must_wait || self.has_endpoints_to_send(url, interest) => {
+                    return Some((url.to_owned(), Stage::Changes));
+                }
                 _ => {}
             }
         }
@@ -201,6 +205,26 @@ impl Subscription {
         beating.map(|(url, _)| (url.to_string(), Stage::Heartbeats))
     }
 
+    /// True if these are endpoints, and some of them need not wait for clusters.
+    fn has_endpoints_to_send(&self, type_url: &str, interest: &Interest) -> bool {
+        type_url == Endpoints::TYPE_URL
+            && interest.is_pending_beside(&self.endpoints_of_waiting_clusters())
+    }
+
+    /// The names of the endpoints whose cluster has a change that waits for an answer. A change of
+    /// these endpoints must arrive after that of their cluster.
+    ///
+    /// All other endpoints are sent at once. An Envoy answers for clusters when they are warm, and
+    /// they are warm when it has their endpoints. So each would wait for the other.
+    fn endpoints_of_waiting_clusters(&self) -> BTreeSet<String> {
+        let clusters = self.types.get(Cluster::TYPE_URL);
+        let waiting = clusters.filter(|of| of.awaits_answer && self.is_patient_with(of));
+        let names = waiting.into_iter().flat_map(|of| of.pending_names());
+        names
+            .filter_map(|name| endpoints_of(&self.snapshot, name))
+            .collect()
+    }
+
     /// True if others still wait for the answer to the newest response of a type.
     fn is_patient_with(&self, interest: &Interest) -> bool {
         match (interest.sent_at, self.now) {
@@ -212,12 +236,18 @@ impl Subscription {
     fn respond(&mut self, type_url: String, stage: Stage) -> Option<Response> {
         let node = self.node.as_ref();
         let with_ttl = node.is_some_and(|node| node.has_ttl);
+        let waiting = if type_url == Endpoints::TYPE_URL {
+            self.endpoints_of_waiting_clusters()
+        } else {
+            BTreeSet::new()
+        };
         let interest = self.types.get_mut(type_url.as_str())?;
         let context = Context {
             available: self.snapshot.of(&type_url),
             full_state: all_in_one_response(&type_url),
             stays_wildcard: node.is_some_and(|node| node.is_envoy),
             tells_missing: node.is_some_and(|node| node.is_told_missing),
+            waiting: &waiting,
         };
         let due = match stage {
             Stage::Changes => interest.take_due(context),

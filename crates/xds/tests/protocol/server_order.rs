@@ -130,6 +130,81 @@ fn order_holds_while_a_client_has_not_answered() {
     assert_eq!(server.types_due(), &ORDER[1..]);
 }
 
+/// P-29: An Envoy answers for clusters only when they are warm, and they are warm only once it has
+/// their endpoints. So endpoints that it does not have yet do not wait for that answer.
+#[test]
+fn endpoints_that_a_client_lacks_do_not_wait_for_its_answer_about_clusters() {
+    let changed = |number: &str| cluster("d").edit(|d| d.alt_stat_name = number.to_owned());
+    let both = |number| service("c", 1).with(changed(number)).with(served("d", 1));
+    let mut server = Server::new(&service("c", 1));
+    server.ask::<Cluster>(&["*"], "");
+    let first = server.response();
+    server.ack::<Cluster>(&["*"], &first);
+    server.ask::<Endpoints>(&["c"], "");
+    let of_c = server.response();
+    server.ack::<Endpoints>(&["c"], &of_c);
+    server.set(&both("1"));
+    let clusters = server.response();
+    assert_eq!(names::<Cluster>(&clusters), ["c", "d"]);
+
+    server.set(&both("2"));
+    server.silent();
+    server.ask::<Endpoints>(&["c", "d"], &of_c.nonce);
+
+    let of_d = server.response();
+    assert_eq!(names::<Endpoints>(&of_d), ["d"]);
+    server.ack::<Endpoints>(&["c", "d"], &of_d);
+    server.silent();
+    server.ack::<Cluster>(&["*"], &clusters);
+    assert_eq!(names::<Cluster>(&server.response()), ["c", "d"]);
+    assert_eq!(names::<Endpoints>(&server.response()), ["d"]);
+}
+
+/// P-29: Endpoints whose cluster does not change follow no cluster, so they do not wait for an answer about
+/// clusters.
+#[test]
+fn endpoints_of_other_clusters_do_not_wait_for_an_answer_about_clusters() {
+    let changed = |number: &str| cluster("d").edit(|d| d.alt_stat_name = number.to_owned());
+    let both = |port, number| {
+        service("c", port)
+            .with(changed(number))
+            .with(served("d", 1))
+    };
+    let mut server = subscribed(&both(1, "1"));
+    server.set(&both(1, "2"));
+    assert_eq!(server.response().type_url, Cluster::TYPE_URL);
+    let warmed = server.response();
+    server.ack::<Endpoints>(&["c", "d"], &warmed);
+
+    server.set(&both(2, "3"));
+
+    assert_eq!(server.response().resources, [served("c", 2).any()]);
+    server.silent();
+}
+
+/// P-29: Endpoints that change together with their cluster come after it, because they may be of no use
+/// before.
+#[test]
+fn changed_endpoints_wait_for_the_change_of_their_cluster() {
+    let changed = |number: &str| {
+        let d = cluster("d").eds("c");
+        d.edit(|d| d.alt_stat_name = number.to_owned())
+    };
+    let both = |port, number| service("c", port).with(changed(number));
+    let mut server = subscribed(&both(1, "1"));
+    server.set(&both(1, "2"));
+    let clusters = server.response();
+    let warmed = server.response();
+    server.ack::<Endpoints>(&["c", "d"], &warmed);
+
+    server.set(&both(2, "3"));
+    server.silent();
+
+    server.ack::<Cluster>(&["c", "d"], &clusters);
+    assert_eq!(server.response().type_url, Cluster::TYPE_URL);
+    assert_eq!(server.response().resources, [served("c", 2).any()]);
+}
+
 /// P-29: A cluster that routes no longer use is left out once the routes are sent, and not before
 /// (make before break).
 #[test]

@@ -4,6 +4,7 @@
 //! Only names that changed or were asked for are looked at, so that the work is in proportion to
 //! them.
 
+use std::collections::BTreeSet;
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
@@ -85,6 +86,8 @@ pub(super) struct Context<'a> {
     pub(super) stays_wildcard: bool,
     /// True if the client understands `resource_errors`.
     pub(super) tells_missing: bool,
+    /// Names whose change waits for another type, unless the client has nothing of that name.
+    pub(super) waiting: &'a BTreeSet<String>,
 }
 
 /// The content of a response.
@@ -113,6 +116,29 @@ impl Interest {
     /// True if the next response has something to check.
     pub(super) fn is_pending(&self) -> bool {
         !self.pending.is_empty()
+    }
+
+    /// True if the next response has something to check beside the names that are `waiting`.
+    pub(super) fn is_pending_beside(&self, waiting: &BTreeSet<String>) -> bool {
+        match &self.pending {
+            Pending::All => true,
+            Pending::Names(names) => names.keys().any(|name| !self.must_wait(name, waiting)),
+        }
+    }
+
+    /// The names to check for the next response. There are none if all are to be checked, because
+    /// the client has just asked for them.
+    pub(super) fn pending_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        let names = match &self.pending {
+            Pending::All => None,
+            Pending::Names(names) => Some(names.keys()),
+        };
+        names.into_iter().flatten()
+    }
+
+    /// True if `name` is among those that are `waiting`, and the client has something of that name.
+    fn must_wait(&self, name: &str, waiting: &BTreeSet<String>) -> bool {
+        waiting.contains(name) && self.sent.contains_key(name)
     }
 
     /// True if the removal of resources waits for other types.
@@ -210,6 +236,10 @@ impl Interest {
         let mut due = Due::default();
         let mut removed = false;
         for (name, ()) in looked_at {
+            if self.must_wait(&name, context.waiting) {
+                self.pending.add(&name);
+                continue;
+            }
             let found = context.available.and_then(|of| of.resources().get(&name));
             let Some(resource) = found else {
                 if !self.leaving.contains_key(&name) {
