@@ -12,6 +12,7 @@ use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
 use super::client_node::ClientNode;
+use super::early::EarlyClusters;
 use super::interest::{Batch, Interest};
 use super::response::Response;
 use super::types::Types;
@@ -21,7 +22,6 @@ use super::{
 };
 use crate::session::Protocol;
 use crate::snapshot::{Snapshot, changed_names};
-use crate::sorted::SortedSet;
 
 /// The server half of one incremental ADS stream.
 ///
@@ -36,7 +36,7 @@ pub struct DeltaSubscription {
     /// The types that the client asked for.
     types: Types<Interest>,
     /// The clusters that were sent before the first request of the client for endpoints.
-    early_clusters: SortedSet<Arc<str>>,
+    early_clusters: EarlyClusters,
     responses: u64,
     was_answer_alone: bool,
     /// The time that the driver told last; `None` without a clock.
@@ -56,7 +56,7 @@ impl DeltaSubscription {
             settings,
             node: None,
             types: Types::default(),
-            early_clusters: SortedSet::default(),
+            early_clusters: EarlyClusters::default(),
             responses: 0,
             was_answer_alone: false,
             now: None,
@@ -175,8 +175,12 @@ impl DeltaSubscription {
         }
         interest.continue_from(request.initial_resource_versions);
         if type_url == Endpoints::TYPE_URL {
-            let clusters = mem::take(&mut self.early_clusters);
-            self.resend_endpoints_of(clusters.into_iter().map(|(name, ())| name));
+            match mem::take(&mut self.early_clusters) {
+                EarlyClusters::Names(names) => {
+                    self.resend_endpoints_of(names.into_iter().map(|(name, ())| name));
+                }
+                EarlyClusters::Many => interest.resend_all(),
+            }
         }
         true
     }
@@ -222,12 +226,8 @@ impl DeltaSubscription {
     /// Sends the endpoints of these clusters again. A refused version is sent again too, because
     /// the old cluster may have been the reason for the refusal.
     fn resend_endpoints_of(&mut self, clusters: impl IntoIterator<Item = Arc<str>>) {
-        // After a reconnect, a changed cluster may be sent before the first EDS request of the
-        // client arrives. That request says which endpoints the client has.
         let Some(endpoints) = self.types.get_mut(Endpoints::TYPE_URL) else {
-            let clusters = clusters.into_iter();
-            self.early_clusters.extend(clusters.map(|name| (name, ())));
-            return;
+            return self.early_clusters.add(clusters);
         };
         for cluster in clusters {
             if let Some(name) = endpoints_of(&self.snapshot, &cluster) {

@@ -209,6 +209,13 @@ impl Interest {
         }
     }
 
+    /// Sends again whatever the client says it has from a stream before.
+    pub(super) fn resend_all(&mut self) {
+        for (_, reason) in self.pending.iter_mut() {
+            *reason = (*reason).max(Reason::Listed);
+        }
+    }
+
     /// True if [`take`](Self::take) may return a response.
     pub(super) fn may_be_due(&self) -> bool {
         !self.pending.is_empty() || self.unanswered

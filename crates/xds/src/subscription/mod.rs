@@ -7,6 +7,7 @@
 
 mod client_node;
 mod delta;
+mod early;
 mod interest;
 mod lifetime;
 mod missing;

@@ -120,3 +120,22 @@ fn endpoints_follow_a_cluster_that_changed_while_the_client_was_away() {
     ];
     assert_eq!(answers.concat(), [cluster, endpoints]);
 }
+
+/// P-30: The same holds for more clusters than a stream remembers, by name and by wildcard.
+#[test]
+fn endpoints_follow_many_clusters_that_changed_while_the_client_was_away() {
+    let names: Vec<_> = (100..300).map(|index| format!("c{index}")).collect();
+    let of_clusters: Vec<_> = names.iter().map(|name| (&**name, 1)).collect();
+    let snapshot = clusters(&of_clusters).snapshot();
+    let eds: Vec<_> = names.iter().map(|name| format!("{name}-eds")).collect();
+    let eds: Vec<_> = eds.iter().map(|name| &**name).collect();
+    let has: Vec<_> = eds
+        .iter()
+        .map(|name| (*name, version(&snapshot, EDS, name)))
+        .collect();
+    for wanted in [&eds[..], &["*"]] {
+        let mut stream = Stream::new(snapshot.clone());
+        stream.subscribe(CDS, &["*"]);
+        assert_eq!(stream.resume(EDS, wanted, &has), [said(EDS, &eds, &[])]);
+    }
+}

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crowfly_model::ResourceType;
-use crowfly_model::grpc::Endpoints;
-use crowfly_testkit::builders::{Resources, endpoints};
+use crowfly_model::grpc::{Cluster, Endpoints};
+use crowfly_testkit::builders::{Resources, cluster, endpoints};
 use crowfly_xds::{DeltaSubscription, Held, ServerHalf, Snapshot, Subscription};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use envoy_types::pb::google::rpc::Status;
@@ -119,6 +119,30 @@ fn wildcard_in_delta_holds_no_state_for_what_it_was_sent() {
     });
     assert!(held.bytes_current < 2_048, "{held:?}");
     drop(stream);
+}
+
+/// A stream whose client never asks for endpoints holds nothing for the clusters that came and went.
+#[test]
+fn clusters_without_endpoints_leave_nothing_behind_in_delta() {
+    let request = |nonce: &str| DeltaDiscoveryRequest {
+        type_url: Cluster::TYPE_URL.to_owned(),
+        response_nonce: nonce.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let mut snapshot = Arc::new(Snapshot::default());
+    let mut server = DeltaSubscription::new(Arc::clone(&snapshot));
+    let held = allocation_counter::measure(|| {
+        server.handle_request(request(""));
+        for index in 0..CHANGES / 10 {
+            let name = format!("cluster-{index}");
+            snapshot = Resources::new().with(cluster(&name)).snapshot();
+            server.handle_snapshot(Arc::clone(&snapshot));
+            while let Some(response) = server.poll_response() {
+                server.handle_request(request(response.nonce()));
+            }
+        }
+    });
+    assert!(held.bytes_current < 4_096, "{held:?}");
 }
 
 /// The account of a delta stream follows its names: those that are subscribed to, and those that the
