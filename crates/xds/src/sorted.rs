@@ -13,7 +13,7 @@ const RUN: usize = 64;
 const SHORT: usize = 8;
 
 /// Entries in the order of their keys, in runs of which none is empty.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sorted<K, V> {
     runs: Runs<(K, V)>,
 }
@@ -201,6 +201,13 @@ impl<K: Ord> SortedSet<K> {
     }
 }
 
+/// Entries are compared, and runs are not, because the order of insertions decides where runs end.
+impl<K: PartialEq, V: PartialEq> PartialEq for Sorted<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
 impl<K, V> Default for Sorted<K, V> {
     fn default() -> Self {
         Self {
@@ -235,7 +242,7 @@ impl<K: Ord, V> FromIterator<(K, V)> for Sorted<K, V> {
 }
 
 /// The runs of a map. Nearly every map has one, which needs no list of runs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 enum Runs<E> {
     /// Empty if the map is.
     One(Vec<E>),
@@ -357,6 +364,27 @@ mod tests {
                 prop_assert_eq!(sorted.key(&key), model.get_key_value(&key).map(|(key, _)| key));
             }
             prop_assert!(sorted.into_iter().eq(model));
+        }
+
+        /// Runs differ with the order of insertions, and with what was removed.
+        #[test]
+        fn maps_with_the_same_entries_are_equal(
+            (keys, shuffled) in prop::collection::btree_set(0..1_000u16, 1..400).prop_flat_map(|keys| {
+                let keys: Vec<_> = keys.into_iter().collect();
+                (Just(keys.clone()), Just(keys).prop_shuffle())
+            }),
+            gone in prop::collection::vec(0..1_000u16, 0..200),
+        ) {
+            let sorted: SortedSet<_> = keys.iter().map(|key| (*key, ())).collect();
+            let mut other: SortedSet<_> = gone.into_iter().map(|key| (key, ())).collect();
+            other.extend(shuffled.iter().map(|key| (*key, ())));
+            other.retain(|key, ()| keys.contains(key));
+            prop_assert_eq!(&sorted, &other);
+            let last = shuffled.last().unwrap();
+            other.remove(last);
+            prop_assert_ne!(&sorted, &other);
+            other.add(last + 1_000);
+            prop_assert_ne!(sorted, other);
         }
 
         #[test]

@@ -177,6 +177,25 @@ fn what_a_delta_stream_holds_is_counted() {
     assert_eq!(server.held(), held(2, 1, 2));
 }
 
+/// The order of names means nothing, so an answer that has them in another order is an answer alone.
+#[test]
+fn names_in_another_order_are_the_same_names() {
+    let mut server = Subscription::new(served());
+    let mut names: Vec<_> = (0..1_000).map(|index| index.to_string()).collect();
+    let ask = |names: &[String], nonce: &str| DiscoveryRequest {
+        type_url: Endpoints::TYPE_URL.to_owned(),
+        resource_names: [&["a".to_owned()], names].concat(),
+        response_nonce: nonce.to_owned(),
+        ..DiscoveryRequest::default()
+    };
+    server.handle_request(ask(&names, ""));
+    let response = server.poll_response().unwrap();
+    names.reverse();
+    server.handle_request(ask(&names, response.nonce()));
+    assert!(server.was_answer_alone());
+    assert!(!server.is_waiting(Endpoints::TYPE_URL));
+}
+
 /// A request that does nothing but answer a response is known, once for each response. All others
 /// are the client's own doing.
 #[test]
