@@ -198,7 +198,8 @@ pub struct Policy {
     pub affinity: Option<Duration>,
     /// Which backends clients on this node may use.
     pub internal_traffic: InternalTraffic,
-    /// Which backends are preferred.
+    /// The backends that are preferred where they have no hints. It is `None` for services of Kubernetes,
+    /// because its controller writes hints, and kube-proxy follows those alone.
     pub distribution: Option<Distribution>,
     /// True if backends that are not ready are used as well.
     pub publish_not_ready: bool,
@@ -214,7 +215,7 @@ pub enum InternalTraffic {
     Local,
 }
 
-/// `trafficDistribution` of Kubernetes.
+/// A preference for close backends, with the names that `trafficDistribution` of Kubernetes has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distribution {
     /// Backends in the zone of this node, if every backend says its zone.

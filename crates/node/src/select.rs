@@ -11,8 +11,11 @@
 //! 4. Active backends are used, or else fallbacks.
 //! 5. A global service may prefer the backends of its own cluster, or those of others.
 //! 6. The lowest priority is used.
-//! 7. Hints leave those for this node, or else for this zone, if every active backend has such hints
-//!    and one of them is for us. Fallbacks have no hints.
+//! 7. Hints leave those for this node, if every active backend has hints for nodes and one of them is
+//!    for us. Otherwise the same rule applies to hints for zones. Fallbacks have no hints.
+//!
+//! Hints alone decide, as in kube-proxy. Sources that have no controller to write hints set
+//! [`Policy::distribution`] instead: then the place of a backend is its hint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -325,36 +328,41 @@ impl<'a> Choosing<'a> {
     /// Rule 7.
     fn prefer_close(&mut self, policy: &Policy, place: &Place) {
         let wish = policy.distribution;
-        for_hints(self, Reason::OtherNode, place.node.as_ref(), |backend| {
+        let is_done = self.keep_hinted(Reason::OtherNode, place.node.as_ref(), |backend| {
             node_hints(backend, wish)
         });
-        for_hints(self, Reason::OtherZone, place.zone.as_ref(), |backend| {
-            zone_hints(backend, wish)
-        });
+        if !is_done {
+            self.keep_hinted(Reason::OtherZone, place.zone.as_ref(), |backend| {
+                zone_hints(backend, wish)
+            });
+        }
+    }
+
+    /// Keeps the backends whose hints name our place, if all have hints and one of them names it.
+    /// Returns whether that is so.
+    fn keep_hinted(
+        &mut self,
+        reason: Reason,
+        ours: Option<&Arc<str>>,
+        hints: impl Fn(&'a Backend) -> &'a [Arc<str>],
+    ) -> bool {
+        let Some(ours) = ours else { return false };
+        let (mut have_all, mut has_ours) = (true, false);
+        for candidate in &self.left {
+            let hints = hints(candidate.backend);
+            have_all &= !hints.is_empty();
+            has_ours |= hints.contains(ours);
+        }
+        let applies = have_all && has_ours;
+        if applies {
+            self.keep(reason, |it| hints(it.backend).contains(ours));
+        }
+        applies
     }
 }
 
-/// Leaves those whose hints name our place, if all have hints and one of them does.
-fn for_hints<'a>(
-    choosing: &mut Choosing<'a>,
-    reason: Reason,
-    ours: Option<&Arc<str>>,
-    hints: impl Fn(&'a Backend) -> &'a [Arc<str>],
-) {
-    let Some(ours) = ours else { return };
-    let all = choosing.left.iter().map(|it| hints(it.backend));
-    let (mut have_all, mut has_ours) = (true, false);
-    for hints in all {
-        have_all &= !hints.is_empty();
-        has_ours |= hints.contains(ours);
-    }
-    if have_all && has_ours {
-        choosing.keep(reason, |it| hints(it.backend).contains(ours));
-    }
-}
-
-/// The nodes that a backend is meant for. Without hints, a service that prefers its own node means the
-/// node of each backend, which is what the controller of Kubernetes writes into hints.
+/// The nodes that a backend is meant for. Where a policy prefers the same node, a backend without hints is
+/// meant for its own node, because that is what the controller of Kubernetes writes into hints.
 fn node_hints(backend: &Backend, wish: Option<Distribution>) -> &[Arc<str>] {
     let hints = backend.hints.as_deref();
     let hints = hints.map_or(&[][..], |hints| &hints.nodes);
@@ -366,7 +374,8 @@ fn node_hints(backend: &Backend, wish: Option<Distribution>) -> &[Arc<str>] {
     }
 }
 
-/// The zones that a backend is meant for, likewise.
+/// The zones that a backend is meant for. Where a policy prefers close backends, a backend without hints is
+/// meant for its own zone.
 fn zone_hints(backend: &Backend, wish: Option<Distribution>) -> &[Arc<str>] {
     let hints = backend.hints.as_deref();
     let hints = hints.map_or(&[][..], |hints| &hints.zones);

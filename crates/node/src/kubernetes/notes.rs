@@ -18,8 +18,6 @@ pub enum Note {
     ExternalIps,
     /// This port is for SCTP.
     Sctp(u16),
-    /// It wants its backends chosen in a way that this agent does not know.
-    TrafficDistribution(String),
     /// It wants remote backends used in a way that this agent does not know.
     Affinity(String),
 }
@@ -30,7 +28,7 @@ impl Note {
     fn is_general(&self) -> bool {
         match self {
             Self::NodePorts | Self::LoadBalancer | Self::ExternalIps => true,
-            Self::Sctp(_) | Self::TrafficDistribution(_) | Self::Affinity(_) => false,
+            Self::Sctp(_) | Self::Affinity(_) => false,
         }
     }
 }
@@ -44,10 +42,6 @@ impl fmt::Display for Note {
             }
             Self::ExternalIps => f.write_str("external IPs are not served, its ClusterIP is"),
             Self::Sctp(port) => write!(f, "port {port} is for SCTP, which is not routed"),
-            Self::TrafficDistribution(value) => write!(
-                f,
-                "trafficDistribution {value:?} is not known; all its backends are used"
-            ),
             Self::Affinity(value) => write!(
                 f,
                 "service.cilium.io/affinity {value:?} is not known; \

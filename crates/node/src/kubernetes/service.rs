@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1;
 use super::notes::Note;
 use super::{Refusal, is_ours};
 use crate::model::{
-    DEFAULT_AFFINITY_TIMEOUT, Distribution, InternalTraffic, MAX_AFFINITY_TIMEOUT, Policy,
-    RemoteBackends, Service, ServiceKind, ServiceName, ServicePort,
+    DEFAULT_AFFINITY_TIMEOUT, InternalTraffic, MAX_AFFINITY_TIMEOUT, Policy, RemoteBackends,
+    Service, ServiceKind, ServiceName, ServicePort,
 };
 
 /// Names the source that should route a service.
@@ -33,8 +33,8 @@ pub struct ReadService {
 
 /// Reads a Service; `None` if it is for another service proxy.
 ///
-/// The annotations of topology-aware routing (`service.kubernetes.io/topology-mode`) need no reading:
-/// they are for the controller, which writes hints into slices, and hints are followed.
+/// `trafficDistribution` and the annotation `service.kubernetes.io/topology-mode` are not read, as in kube-proxy,
+/// because they are for the controller. It writes hints into slices, and those are followed.
 ///
 /// # Errors
 /// The field that is wrong.
@@ -51,7 +51,7 @@ pub fn read_service(
     let spec = object.spec.as_ref().unwrap_or(&empty);
     let mut notes = Vec::new();
     let kind = kind(spec)?;
-    let policy = Arc::new(policy(spec, &mut notes)?);
+    let policy = Arc::new(policy(spec)?);
     let ports = ports(spec, &policy, &mut notes)?;
     unserved(spec, &kind, &mut notes);
     let annotations = object.metadata.annotations.as_ref();
@@ -96,7 +96,7 @@ fn kind(spec: &v1::ServiceSpec) -> Result<ServiceKind, Refusal> {
     Ok(ServiceKind::ClusterIp(addresses))
 }
 
-fn policy(spec: &v1::ServiceSpec, notes: &mut Vec<Note>) -> Result<Policy, Refusal> {
+fn policy(spec: &v1::ServiceSpec) -> Result<Policy, Refusal> {
     let internal_traffic = match spec.internal_traffic_policy.as_deref() {
         None | Some("" | "Cluster") => InternalTraffic::Cluster,
         Some("Local") => InternalTraffic::Local,
@@ -105,20 +105,10 @@ fn policy(spec: &v1::ServiceSpec, notes: &mut Vec<Note>) -> Result<Policy, Refus
             return Err(Refusal::new("spec.internalTrafficPolicy", reason));
         }
     };
-    let distribution = match spec.traffic_distribution.as_deref() {
-        None | Some("") => None,
-        Some("PreferSameZone" | "PreferClose") => Some(Distribution::PreferSameZone),
-        Some("PreferSameNode") => Some(Distribution::PreferSameNode),
-        // Kubernetes wants values of the future to be ignored.
-        Some(other) => {
-            notes.push(Note::TrafficDistribution(other.to_owned()));
-            None
-        }
-    };
     Ok(Policy {
         affinity: affinity(spec)?,
         internal_traffic,
-        distribution,
+        distribution: None,
         // The controller has made such backends ready.
         publish_not_ready: false,
     })
