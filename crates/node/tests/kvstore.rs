@@ -49,7 +49,8 @@ fn names_of_clusters_are_not_prefixes() {
     check("prefixes");
 }
 
-/// N-58, N-59: a cluster that cannot be reached stays, one that is gone or has another id is drained.
+/// N-58, N-59: a cluster that cannot be reached stays, and so does one whose configuration is lost. One that has
+/// another id is drained.
 #[test]
 fn clusters_come_and_go() {
     check("clusters");
@@ -250,7 +251,8 @@ fn apply(mesh: &mut Simulated, change: Change) {
 
 proptest! {
     /// N-58, N-59, N-60: after any history, an agent that heard all of it has what one that comes later
-    /// has, but for values that were good once and are refused now, and for canaries that were waited for.
+    /// has, but for values that were good once and are refused now, for canaries that were waited for, and for
+    /// services of clusters whose configuration was lost.
     #[test]
     fn history_leaves_no_trace(changes in prop::collection::vec(change(), 0..60)) {
         let layout = || Layout { clusters: None, own_cluster: None, frontends: true };

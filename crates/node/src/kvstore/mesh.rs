@@ -259,6 +259,9 @@ impl Mesh {
     }
 
     /// A cluster has this configuration, or none.
+    ///
+    /// The loss of a configuration takes no services away, because its key has a lease that may end while the
+    /// cluster works. The keys of services have leases of their own.
     fn configure(
         &mut self,
         name: &Arc<str>,
@@ -266,8 +269,8 @@ impl Mesh {
         now: Instant,
         step: &mut Step,
     ) {
-        let is_listed = self.layout.clusters.is_some();
         if !self.clusters.contains_key(name) {
+            let is_listed = self.layout.clusters.is_some();
             let is_own = self.layout.own_cluster.as_deref() == Some(&**name);
             if is_listed || is_own || config.is_none() {
                 return;
@@ -281,30 +284,28 @@ impl Mesh {
         if cluster.config() == config.as_ref() {
             return;
         }
+        let Some(config) = config else {
+            cluster.is_awaited = false;
+            if !cluster.services.is_empty() {
+                step.warn(format!(
+                    "cluster {name}: its configuration is gone; its services stay as long as their own keys"
+                ));
+            }
+            return self.leave_if_gone(name, step);
+        };
         if let Some(left) = cluster.prefix() {
             self.failures.remove(&left);
             step.unfollow.push(left);
         }
-        let id = config.as_ref().map(|config| config.id);
         if let Some(before) = cluster.config().map(|config| config.id)
-            && id != Some(before)
+            && config.id != before
         {
-            let now = match id {
-                Some(id) => format!("its id is {id}, no longer {before}"),
-                None => "its configuration is gone".to_owned(),
-            };
-            step.notes
-                .push(Note::Info(format!("cluster {name}: drained: {now}")));
+            let id = config.id;
+            step.info(format!(
+                "cluster {name}: drained: its id is {id}, no longer {before}"
+            ));
             step.touched.extend(cluster.drain());
         }
-        let Some(config) = config else {
-            cluster.stage = Stage::Unknown;
-            cluster.is_awaited = false;
-            if !is_listed {
-                self.clusters.remove(name);
-            }
-            return;
-        };
         if config.has_endpoint_slices && !std::mem::replace(&mut self.said.endpoint_slices, true) {
             step.warn(format!(
                 "cluster {name}: its EndpointSlices (cilium/state/endpointslices/v1) are not read; its \
@@ -317,6 +318,30 @@ impl Mesh {
             Stage::Services(config)
         };
         step.follow.extend(cluster.prefix());
+    }
+
+    /// Leaves a cluster that has neither a configuration nor services. It may come back.
+    fn leave_if_gone(&mut self, name: &Arc<str>, step: &mut Step) {
+        let config = self.configs.get(name.as_bytes());
+        let is_configured = config.is_some_and(|known| known.good.is_some());
+        let Some(cluster) = self.clusters.get_mut(name) else {
+            return;
+        };
+        if is_configured || !cluster.services.is_empty() {
+            return;
+        }
+        if let Some(left) = cluster.prefix() {
+            self.failures.remove(&left);
+            step.unfollow.push(left);
+            step.info(format!(
+                "cluster {name}: left, because it has neither a configuration nor services"
+            ));
+        }
+        if self.layout.clusters.is_some() {
+            cluster.stage = Stage::Unknown;
+        } else {
+            self.clusters.remove(name);
+        }
     }
 
     fn take_canary(&mut self, name: &Arc<str>, event: &Event<Bytes, Bytes>, step: &mut Step) {
@@ -369,6 +394,7 @@ impl Mesh {
                 "cluster {name}: ports of SCTP are not routed; those of TCP and UDP are"
             ));
         }
+        self.leave_if_gone(name, step);
     }
 
     /// Tells the agent what has changed.
@@ -391,8 +417,7 @@ impl Mesh {
         } else if self.is_complete(now, &mut step) && self.status != Status::Synced {
             if matches!(self.status, Status::Failed(_)) {
                 self.list(&mut step);
-                step.notes
-                    .push(Note::Info("it can be read again".to_owned()));
+                step.info("it can be read again".to_owned());
             }
             step.events.push(Event::InitDone);
             self.status = Status::Synced;
@@ -464,6 +489,10 @@ impl Step {
     pub fn is_failure(&self) -> bool {
         let mut events = self.events.iter();
         events.any(|event| matches!(event, Event::Failed(_)))
+    }
+
+    fn info(&mut self, text: String) {
+        self.notes.push(Note::Info(text));
     }
 
     fn warn(&mut self, text: String) {

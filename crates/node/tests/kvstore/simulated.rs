@@ -109,7 +109,8 @@ impl Simulated {
         self.keys.clone()
     }
 
-    /// The keys of services that a reader who comes later refuses: no JSON, or another cluster's id.
+    /// The keys of services that a reader who comes later does not take: no JSON, another cluster's id, or no
+    /// configuration of the cluster.
     pub(crate) fn refused(&self) -> Vec<String> {
         let number = |value: &str, field: &str| {
             let value: serde_json::Value = serde_json::from_str(value).ok()?;
@@ -122,7 +123,7 @@ impl Simulated {
             let cluster = rest.split('/').next().unwrap();
             let config = self.keys.get(&format!("cilium/cluster-config/{cluster}"));
             let id = config.and_then(|config| number(config, "id"));
-            id != number(value, "clusterID")
+            id.is_none() || id != number(value, "clusterID")
         };
         let refused = self.keys.iter().filter(is_refused);
         refused.map(|(key, _)| key.clone()).collect()
