@@ -4,6 +4,8 @@
 //! key-value store and files say a part of it each. A source turns what it reads into these values, and
 //! nothing behind it knows where they came from.
 
+mod address;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -13,6 +15,8 @@ use std::time::Duration;
 use crowfly_names::LocalityId;
 use serde::Serialize;
 use smallvec::SmallVec;
+
+pub(crate) use address::{is_of_one_host, may_be_cluster_ip};
 
 /// The timeout of session affinity unless a service gives one, as in Kubernetes.
 pub const DEFAULT_AFFINITY_TIMEOUT: Duration = Duration::from_secs(10_800);

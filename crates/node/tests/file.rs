@@ -13,7 +13,7 @@ fn every_mistake_is_named_with_its_place() {
     let text = "\
 services:
 - name: a
-  cluster_ips: [10.96.0.1, 0.0.0.0, \"::ffff:10.96.0.2\"]
+  cluster_ips: [10.96.0.1, 0.0.0.0, \"::ffff:10.96.0.2\", 127.0.0.1, \"fe80::1\"]
   ports: [{ port: 0 }, { port: 80, name: x }, { port: 80, name: y }]
   session_affinity_timeout_seconds: 90000
   endpoints:
@@ -28,6 +28,8 @@ services:
     insta::assert_snapshot!(errors(text), @r#"
     node.yaml:3:28: services[0].cluster_ips[1]: 0.0.0.0 cannot be a ClusterIP
     node.yaml:3:37: services[0].cluster_ips[2]: ::ffff:10.96.0.2 cannot be a ClusterIP
+    node.yaml:3:57: services[0].cluster_ips[3]: 127.0.0.1 cannot be a ClusterIP
+    node.yaml:3:68: services[0].cluster_ips[4]: fe80::1 cannot be a ClusterIP
     node.yaml:5:37: services[0].session_affinity_timeout_seconds: expected 1 to 86400, got 90000
     node.yaml:5:37: services[0].session_affinity_timeout_seconds: expected `session_affinity: ClientIP` with it
     node.yaml:4:19: services[0].ports[0].port: expected 1 to 65535, got 0

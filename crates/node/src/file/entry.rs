@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::model::{
     Backend, Conditions, DEFAULT_AFFINITY_TIMEOUT, Distribution, Health, Hints, InternalTraffic,
     MAX_AFFINITY_TIMEOUT, Policy, PortName, Protocol, RemoteBackends, Service, ServiceKind,
-    ServiceName, ServicePort,
+    ServiceName, ServicePort, is_of_one_host, may_be_cluster_ip,
 };
 
 /// A service, as a file has it.
@@ -174,7 +174,7 @@ impl ServiceEntry {
             _ => {}
         }
         for (index, address) in self.cluster_ips.iter().enumerate() {
-            if is_unusable(address) {
+            if !may_be_cluster_ip(*address) {
                 let message = format!("{address} cannot be a ClusterIP");
                 wrong(&format!("cluster_ips[{index}]"), message);
             }
@@ -208,7 +208,7 @@ impl ServiceEntry {
                 );
             }
             for (nth, address) in endpoint.addresses.iter().enumerate() {
-                if is_unusable(address) {
+                if !is_of_one_host(*address) {
                     let message = format!("{address} cannot be the address of a backend");
                     wrong(&format!("{field}.addresses[{nth}]"), message);
                 }
@@ -347,9 +347,4 @@ fn validate_ports(field: &str, ports: &[PortEntry], wrong: &mut impl FnMut(&str,
 /// Validation has refused what does not fit.
 fn number(port: u32) -> u16 {
     u16::try_from(port).unwrap_or_default()
-}
-
-/// IPv4 in the form of IPv6 would be a second name of the same address.
-fn is_unusable(address: &IpAddr) -> bool {
-    address.is_unspecified() || address.is_multicast() || address.to_canonical() != *address
 }

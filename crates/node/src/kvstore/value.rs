@@ -13,7 +13,9 @@ use serde::de::DeserializeOwned;
 use smallvec::smallvec;
 
 use super::keys::{check_cluster_name, shortened};
-use crate::model::{Backend, Conditions, Health, Hints, PortName, Protocol};
+use crate::model::{
+    Backend, Conditions, Health, Hints, PortName, Protocol, is_of_one_host, may_be_cluster_ip,
+};
 
 /// The largest value that is read. etcd's own limit is 1.5 MiB unless it is raised.
 const MAX_VALUE: usize = 2 << 20;
@@ -174,8 +176,7 @@ impl ServiceValue {
         for (address, ports) in self.frontends.unwrap_or_default() {
             let field = format!("frontends[{:?}]", shortened(&address));
             let address = parse_address(&field, &address)?;
-            // Such an address would take traffic that never leaves a host.
-            if address.is_loopback() || is_link_local(&address) {
+            if !may_be_cluster_ip(address) {
                 return Err(format!("{field}: it cannot be a ClusterIP"));
             }
             frontends.push(address);
@@ -278,17 +279,10 @@ fn parse_address(field: &str, text: &str) -> Result<IpAddr, String> {
     let address: IpAddr = text
         .parse()
         .map_err(|_| format!("{field}: expected an IP address without a zone"))?;
-    if address.is_unspecified() || address.is_multicast() || address.to_canonical() != address {
+    if !is_of_one_host(address) {
         return Err(format!("{field}: it is no address of a service or backend"));
     }
     Ok(address)
-}
-
-fn is_link_local(address: &IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
 }
 
 fn from_json<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {

@@ -8,17 +8,43 @@ use crowfly_model::{Validator, names};
 use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
 use envoy_types::pb::envoy::config::core::v3::{Address, SocketAddress};
 
-/// Reads `address` of the current path: an IP address with a port that can be connected to.
-pub(super) fn socket_address(proto: Option<&Address>, v: &mut Validator) -> Option<SocketAddr> {
+use crate::model::{is_of_one_host, may_be_cluster_ip};
+
+/// Reads `address` of the current path: the address of an endpoint.
+pub(super) fn endpoint(proto: Option<&Address>, v: &mut Validator) -> Option<SocketAddr> {
+    socket_address(proto, ip, v)
+}
+
+/// Reads `address` of the current path: a ClusterIP with a port.
+pub(super) fn frontend(proto: Option<&Address>, v: &mut Validator) -> Option<SocketAddr> {
+    socket_address(proto, cluster_ip, v)
+}
+
+fn socket_address(
+    proto: Option<&Address>,
+    read: fn(&str, &mut Validator) -> Option<IpAddr>,
+    v: &mut Validator,
+) -> Option<SocketAddr> {
     steps::socket_address(proto, v, |proto, v| {
-        let ip = v.field("address", |v| ip(&proto.address, v));
+        let ip = v.field("address", |v| read(&proto.address, v));
         let port = port_of(proto, v);
         Some(SocketAddr::new(ip?, port?))
     })
 }
 
+/// Reads an IP address that may be a ClusterIP.
+pub(super) fn cluster_ip(text: &str, v: &mut Validator) -> Option<IpAddr> {
+    let address = ip(text, v)?;
+    if !may_be_cluster_ip(address) {
+        let expected = "expected a ClusterIP, which is no loopback or link-local address";
+        v.error(format!("{expected}, got {text:?}"));
+        return None;
+    }
+    Some(address)
+}
+
 /// Reads an IP address that a connection can have.
-pub(super) fn ip(text: &str, v: &mut Validator) -> Option<IpAddr> {
+fn ip(text: &str, v: &mut Validator) -> Option<IpAddr> {
     let Ok(address) = text.parse::<IpAddr>() else {
         v.error(format!("expected an IP address, got {text:?}"));
         return None;
@@ -28,7 +54,7 @@ pub(super) fn ip(text: &str, v: &mut Validator) -> Option<IpAddr> {
         v.error(format!("expected {}, got {text:?}", address.to_canonical()));
         return None;
     }
-    if address.is_unspecified() || address.is_multicast() {
+    if !is_of_one_host(address) {
         v.error(format!("expected an address of one host, got {text:?}"));
         return None;
     }

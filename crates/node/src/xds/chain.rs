@@ -199,7 +199,9 @@ fn addresses(ranges: &[CidrRange], v: &mut Validator) -> Option<Vec<IpAddr>> {
 
 /// The only address of a range.
 fn single(range: &CidrRange, v: &mut Validator) -> Option<IpAddr> {
-    let address = v.field("address_prefix", |v| address::ip(&range.address_prefix, v))?;
+    let address = v.field("address_prefix", |v| {
+        address::cluster_ip(&range.address_prefix, v)
+    })?;
     let expected = bits(address);
     match range.prefix_len.map(|length| length.value) {
         Some(length) if length == u32::from(expected) => Some(address),
@@ -380,13 +382,13 @@ pub(super) fn listener_addresses(
     proto: &pb::Listener,
     v: &mut Validator,
 ) -> Option<(Vec<IpAddr>, u16)> {
-    let main = address::socket_address(proto.address.as_ref(), v);
+    let main = address::frontend(proto.address.as_ref(), v);
     let others = v.field("additional_addresses", |v| {
         let others = proto.additional_addresses.iter().enumerate();
         let read: Vec<_> = others
             .map(|(i, other)| {
                 v.index(i, |v| {
-                    let address = address::socket_address(other.address.as_ref(), v)?;
+                    let address = address::frontend(other.address.as_ref(), v)?;
                     let port = main.map(|main| main.port());
                     if port.is_some_and(|port| port != address.port()) {
                         let message = format!("expected the port of address, got {address}");

@@ -241,11 +241,11 @@ fn health(status: i32, v: &mut Validator) -> Option<Health> {
 }
 
 fn addresses(proto: &pb::Endpoint, v: &mut Validator) -> Option<Vec<SocketAddr>> {
-    let main = address::socket_address(proto.address.as_ref(), v);
+    let main = address::endpoint(proto.address.as_ref(), v);
     let others = v.field("additional_addresses", |v| {
         let others = proto.additional_addresses.iter().enumerate();
         let read: Vec<_> = others
-            .map(|(i, other)| v.index(i, |v| address::socket_address(other.address.as_ref(), v)))
+            .map(|(i, other)| v.index(i, |v| address::endpoint(other.address.as_ref(), v)))
             .collect();
         read.into_iter().collect::<Option<Vec<_>>>()
     });
