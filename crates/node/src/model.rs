@@ -209,7 +209,7 @@ pub struct Policy {
     pub publish_not_ready: bool,
 }
 
-/// `internalTrafficPolicy` of Kubernetes.
+/// `internalTrafficPolicy` of Kubernetes. A later value is stricter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InternalTraffic {
     /// All backends.
@@ -219,7 +219,8 @@ pub enum InternalTraffic {
     Local,
 }
 
-/// A preference for close backends, with the names that `trafficDistribution` of Kubernetes has.
+/// A preference for close backends, with the names that `trafficDistribution` of Kubernetes has. A later value is
+/// stricter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distribution {
     /// Backends in the zone of this node, if every backend says its zone.

@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType,
 use envoy_types::pb::google::protobuf::{Struct, value::Kind};
 
 use super::address;
+use super::chain::ChainProtocol;
 use super::endpoints::{self, NodeEndpoints};
 use super::mapping::Mapping;
 use super::metadata;
@@ -53,6 +54,15 @@ impl NodeCluster {
     /// The service that a cluster without metadata is.
     pub fn synthetic_service(cluster: &str) -> ServiceName {
         ServiceName::new(SYNTHETIC_NAMESPACE, cluster)
+    }
+
+    /// Its protocol behind a chain. A UDP proxy stands in for metadata that says none.
+    pub(super) fn protocol_behind(&self, chain: ChainProtocol) -> Protocol {
+        match (self.protocol, chain) {
+            (Some(protocol), _) => protocol,
+            (None, ChainProtocol::OfCluster) => Protocol::default(),
+            (None, ChainProtocol::Udp) => Protocol::Udp,
+        }
     }
 }
 

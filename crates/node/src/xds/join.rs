@@ -13,6 +13,7 @@
 //! - A frontend whose endpoints were asked for and did not arrive yet stays as it was.
 //! - A frontend whose cluster or endpoints do not exist has no backends, and that is said.
 
+mod policy;
 mod ports;
 mod service;
 mod shared;

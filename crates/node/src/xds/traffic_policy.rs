@@ -47,6 +47,18 @@ pub struct TrafficPolicy {
     pub affinity_timeout: Option<Duration>,
 }
 
+impl TrafficPolicy {
+    /// The stricter of two values of each rule: `Local`, the closer preference, the shorter timeout.
+    pub(super) fn strictest(&self, other: &Self) -> Self {
+        let timeouts = [self.affinity_timeout, other.affinity_timeout];
+        Self {
+            internal_traffic: self.internal_traffic.max(other.internal_traffic),
+            distribution: self.distribution.max(other.distribution),
+            affinity_timeout: timeouts.into_iter().flatten().min(),
+        }
+    }
+}
+
 /// Reads the policy of a cluster: the first entry of the list that the agent knows.
 pub(super) fn parse(proto: &pb::Cluster, v: &mut Validator) -> TrafficPolicy {
     let Some(list) = &proto.load_balancing_policy else {

@@ -13,9 +13,7 @@ use super::super::mapping::Pods;
 use super::super::weights;
 use super::Joiner;
 use super::state::{ClusterState, Known};
-use crate::model::{
-    Addresses, DEFAULT_AFFINITY_TIMEOUT, Health, Policy, Protocol, ReportedAs, ServiceName,
-};
+use crate::model::{Addresses, Health, Policy, Protocol, ReportedAs, ServiceName};
 use crate::select::Frontend;
 
 /// A port of an address.
@@ -250,17 +248,7 @@ impl Joiner {
             let first = chain.clusters.first();
             NodeCluster::synthetic_service(first.map_or("", |share| &share.cluster))
         });
-        let rules = cluster.map(|cluster| &cluster.policy);
-        let timeout = rules.and_then(|rules| rules.affinity_timeout);
-        let timeout = timeout
-            .or(chain.affinity_timeout)
-            .unwrap_or(DEFAULT_AFFINITY_TIMEOUT);
-        let policy = Policy {
-            affinity: chain.affinity.then_some(timeout),
-            internal_traffic: rules.map(|it| it.internal_traffic).unwrap_or_default(),
-            distribution: rules.and_then(|rules| rules.distribution),
-            publish_not_ready: false,
-        };
+        let policy = self.policy_of(frontend.protocol, chain, say);
         Port {
             port: frontend.port,
             protocol: frontend.protocol,
@@ -318,7 +306,7 @@ impl Joiner {
     }
 
     /// A cluster, if it exists.
-    fn cluster_of(&self, name: &Arc<str>) -> Option<&Arc<NodeCluster>> {
+    pub(super) fn cluster_of(&self, name: &Arc<str>) -> Option<&Arc<NodeCluster>> {
         let state: &ClusterState = self.clusters.get(name)?;
         state.cluster.as_ref()
     }
@@ -333,10 +321,7 @@ impl Joiner {
         let Some(cluster) = self.cluster_of(name) else {
             return Err(format!("cluster {name:?} does not exist"));
         };
-        let its = match of_chain {
-            ChainProtocol::OfCluster => cluster.protocol.unwrap_or_default(),
-            ChainProtocol::Udp => cluster.protocol.unwrap_or(Protocol::Udp),
-        };
+        let its = cluster.protocol_behind(of_chain);
         if its != protocol {
             return Err(format!("cluster {name:?} is of {its} and not used"));
         }
