@@ -1,8 +1,8 @@
-//! Selection, as files that a reviewer can read: the services in, the table out.
+//! Selection, as files that a reviewer can read: the services in, the table and the maps out.
 //!
 //! Each file of `tests/select` is one situation: YAML as `crowfly node` reads it, with the node's place
-//! in a first comment (`# node=a zone=x`), then `---` and the table that follows from it. The table is
-//! kept by `CROWFLY_REGENERATE=1 cargo test -p crowfly-node --test select`.
+//! in a first comment (`# node=a zone=x`), then `--- table` and the table that follows from it. In some files the
+//! maps follow after `--- maps`. Both are kept by `CROWFLY_REGENERATE=1 cargo test -p crowfly-node --test select`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

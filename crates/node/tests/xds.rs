@@ -1,8 +1,8 @@
-//! The mapping of xDS resources, as files that a reviewer can read: the resources in, the table out.
+//! The mapping of xDS resources, as files that a reviewer can read: the resources in, the table and the maps out.
 //!
 //! Each file of `tests/xds` is one situation: `resources` as `crowfly control` reads them, with the node's place
-//! in a first comment (`# node=a zone=x pods=10.244.1.0/24`), then `--- table` and what follows from them. The
-//! table is kept by `CROWFLY_REGENERATE=1 cargo test -p crowfly-node --test xds`.
+//! in a first comment (`# node=a zone=x pods=10.244.1.0/24`), then `--- table` and what follows from them. In some
+//! files the maps follow after `--- maps`. Both are kept by `CROWFLY_REGENERATE=1 cargo test -p crowfly-node --test xds`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,7 +24,7 @@ use crowfly_node::model::Place;
 use crowfly_node::services::Services;
 use crowfly_node::xds::{Joiner, Mapping, NodeCluster, NodeEndpoints, NodeListener, Pods};
 use crowfly_xds::Snapshot;
-use golden::table;
+use golden::{maps_like, table};
 
 const LINE: &str = "\n--- table\n";
 
@@ -80,12 +80,13 @@ fn the_example_of_the_page_is_served() {
         let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
         rest.split_once("```").unwrap().0.to_owned()
     };
-    assert_eq!(report(&block("yaml")), block("text"));
+    assert_eq!(report(&block("yaml")).0, block("text"));
 }
 
 fn situation(name: &str) {
     let (yaml, expected) = read(name);
-    let report = report(&yaml);
+    let (mut report, services) = report(&yaml);
+    report += &maps_like(&expected, &services);
     if std::env::var_os("CROWFLY_REGENERATE").is_some() {
         return fs::write(path(name), format!("{}{LINE}{report}", yaml.trim_end())).unwrap();
     }
@@ -104,7 +105,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 /// All that follows from resources: errors, fields without effect, problems, and the table.
-fn report(yaml: &str) -> String {
+fn report(yaml: &str) -> (String, Services) {
     let first = yaml.lines().next().unwrap_or_default();
     let said = |key: &str| {
         let mut words = first.trim_start_matches('#').split_whitespace();
@@ -153,7 +154,9 @@ fn report(yaml: &str) -> String {
     let mut services = Services::new(vec!["xds".into()], place);
     services.handle(0, joined.events);
     assert!(services.has_synced());
-    report + &table(&services) + &reported(&services)
+    report += &table(&services);
+    report += &reported(&services);
+    (report, services)
 }
 
 fn snapshot(yaml: &str) -> Snapshot {

@@ -1,14 +1,16 @@
-//! Situations as files that a reviewer can read: the services of each source in, the table out.
+//! Situations as files that a reviewer can read: the services of each source in, the table and the maps out.
 //!
 //! A file begins with the node's place in a comment (`# node=a zone=x`). Then come the services as
 //! `crowfly node` reads them, each source after a line `--- source NAME`, the one that wins first. A file
-//! without such a line has one source. The table follows a line `--- table`, and is kept by
-//! `CROWFLY_REGENERATE=1 cargo test -p crowfly-node`.
+//! without such a line has one source. The table follows a line `--- table`. The maps follow a line `--- maps`, in
+//! files that have one. Both are kept by `CROWFLY_REGENERATE=1 cargo test -p crowfly-node`.
 
 #![allow(
     dead_code,
     reason = "not every test that has this module needs all of it"
 )]
+
+mod maps;
 
 use std::fmt::Write;
 use std::fs;
@@ -22,6 +24,7 @@ use crowfly_node::services::{ServiceEvent, Services};
 use crowfly_source::Event;
 
 const TABLE: &str = "\n--- table\n";
+const MAPS: &str = "--- maps\n";
 const SOURCE: &str = "--- source ";
 
 /// A situation, as a golden file describes it.
@@ -90,14 +93,25 @@ pub(crate) fn listed(yaml: &str) -> Vec<ServiceEvent> {
     events.chain([Event::InitDone]).collect()
 }
 
-/// Compares the table of a file with what follows from its services.
+/// Compares the table of a file, and its maps if it has some, with what follows from its services.
 pub(crate) fn check(name: &str) {
     let (input, expected) = read(name);
-    let table = table(&Situation::parse(&input).services());
+    let services = Situation::parse(&input).services();
+    let table = table(&services) + &maps_like(&expected, &services);
     if std::env::var_os("CROWFLY_REGENERATE").is_some() {
         return fs::write(path(name), format!("{}{TABLE}{table}", input.trim_end())).unwrap();
     }
     assert_eq!(table, expected, "{name}");
+}
+
+/// The maps that follow from services, if the expected text has maps.
+pub(crate) fn maps_like(expected: &str, services: &Services) -> String {
+    let has_maps = expected.contains(&format!("\n{MAPS}"));
+    if has_maps {
+        format!("{MAPS}{}", maps::maps(services))
+    } else {
+        String::new()
+    }
 }
 
 /// A line for a frontend, then for services that it shadows, for backends in use, and for those that
@@ -127,17 +141,21 @@ pub(crate) fn table(services: &Services) -> String {
             writeln!(text, "  -> {address} weight {weight}{cluster}").unwrap();
         }
         if route.targets.is_empty() {
-            let error = match route.without {
-                Without::Refused => "ECONNREFUSED",
-                Without::Unreachable => "EHOSTUNREACH",
-            };
-            writeln!(text, "  -> {error}").unwrap();
+            writeln!(text, "  -> {}", error(route.without)).unwrap();
         }
         for left in selection.left_out {
             writeln!(text, "  x  {}: {}", left.address, left.reason).unwrap();
         }
     }
     text
+}
+
+/// The error that a connection without a backend has.
+fn error(without: Without) -> &'static str {
+    match without {
+        Without::Refused => "ECONNREFUSED",
+        Without::Unreachable => "EHOSTUNREACH",
+    }
 }
 
 fn read(name: &str) -> (String, String) {
