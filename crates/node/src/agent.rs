@@ -239,11 +239,12 @@ impl<M: Maps> Agent<M> {
                 self.reconciler.want(frontend, None);
             }
         }
-        self.reconcile()
+        let outcome = self.reconciler.change();
+        self.reconciled(outcome)
     }
 
-    fn reconcile(&mut self) -> Outcome {
-        let outcome = self.reconciler.reconcile();
+    /// Takes note of changes of the maps.
+    fn reconciled(&mut self, outcome: Outcome) -> Outcome {
         let mut changed = self.reconciler.take_switched();
         changed.extend(self.services.take_touched());
         self.note_gone(outcome.removed, &changed);
@@ -283,7 +284,8 @@ impl<M: Maps> Agent<M> {
             self.may_end |= sockets.must_try_again() || self.looks_again;
             self.looks_again = false;
         }
-        self.reconcile()
+        let outcome = self.reconciler.reconcile();
+        self.reconciled(outcome)
     }
 
     /// Forgets counters that nothing refers to.

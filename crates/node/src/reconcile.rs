@@ -4,8 +4,9 @@
 //! entry, whose replacement is the switch; then members that left. What the old entry led to is deleted
 //! later, in [`Reconciler::sweep`], because programs that read the old entry may be under way.
 //!
-//! A change that fails leaves the frontend as it was, and is tried again by the next call. A full map
-//! therefore fails the frontends that need more room, and no others.
+//! A change that fails leaves the frontend as it was. [`Reconciler::reconcile`] tries it again, and
+//! [`Reconciler::change`] does so only if something else is wanted by now. A full map therefore fails the
+//! frontends that need more room, and no others.
 
 mod backends;
 mod counters;
@@ -13,6 +14,8 @@ mod departed;
 mod garbage;
 mod ids;
 mod takeover;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -36,9 +39,14 @@ pub struct Reconciler<M> {
     backends: Backends,
     services: Ids,
     generations: Ids,
-    /// Wishes that are not in the maps yet. `None` is a frontend that is to go.
-    wanted: BTreeMap<Frontend, Option<Arc<Route>>>,
+    /// Wishes that were not tried yet.
+    wanted: BTreeMap<Frontend, Wish>,
+    /// Wishes that failed, and that no newer one replaces.
+    unmet: BTreeMap<Frontend, Wish>,
+    /// The frontends whose last change failed.
     failed: BTreeMap<Frontend, MapError>,
+    /// The last of `unmet` that was tried again.
+    last_retried: Option<Frontend>,
     garbage: Garbage,
     /// Frontends that were switched since somebody asked.
     switched: BTreeSet<Frontend>,
@@ -48,6 +56,13 @@ pub struct Reconciler<M> {
     idle: HashSet<Pair>,
     departed: Departed,
 }
+
+/// The route that a frontend should have. `None` is a frontend that is to go.
+type Wish = Option<Arc<Route>>;
+
+/// The most failures of one call of [`Reconciler::reconcile`]. The agent does nothing else meanwhile, and a full
+/// map may fail thousands of frontends.
+const MOST_FAILURES: usize = 256;
 
 /// A frontend as the maps have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +74,7 @@ struct Programmed {
     members: BTreeSet<BackendId>,
 }
 
-/// The effect of one call of [`Reconciler::reconcile`].
+/// The effect of one call of [`Reconciler::change`] or [`Reconciler::reconcile`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The number of frontends that are routed otherwise now.
@@ -68,6 +83,8 @@ pub struct Outcome {
     pub removed: usize,
     /// The frontends that are as they were, because a change of a map failed.
     pub failed: Vec<(Frontend, MapError)>,
+    /// Those of them whose last change did not fail for the same reason.
+    pub newly_failed: Vec<(Frontend, MapError)>,
 }
 
 impl<M: Maps> Reconciler<M> {
@@ -85,7 +102,9 @@ impl<M: Maps> Reconciler<M> {
             services: Ids::default(),
             generations: Ids::default(),
             wanted: BTreeMap::new(),
+            unmet: BTreeMap::new(),
             failed: BTreeMap::new(),
+            last_retried: None,
             garbage: Garbage::default(),
             switched: BTreeSet::new(),
             left: Vec::new(),
@@ -106,6 +125,7 @@ impl<M: Maps> Reconciler<M> {
 
     /// Says what a frontend should be; `None` ends its routing.
     pub fn want(&mut self, frontend: Frontend, route: Option<Arc<Route>>) {
+        self.unmet.remove(&frontend);
         self.wanted.insert(frontend, route);
     }
 
@@ -190,30 +210,60 @@ impl<M: Maps> Reconciler<M> {
         self.maps
     }
 
-    /// Makes every change that is wanted, and tries again what failed before.
-    pub fn reconcile(&mut self) -> Outcome {
+    /// Makes every change that was wanted since the last call.
+    pub fn change(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
-        for (frontend, route) in std::mem::take(&mut self.wanted) {
-            let result = match &route {
-                Some(route) => self.program(frontend, route),
-                None => self.remove(frontend),
+        for (frontend, wish) in std::mem::take(&mut self.wanted) {
+            self.fulfil(frontend, wish, &mut outcome);
+        }
+        outcome
+    }
+
+    /// Makes every change that was wanted since the last call, and tries again what failed before. After too many
+    /// failures it ends, and the next call goes on behind the last one.
+    pub fn reconcile(&mut self) -> Outcome {
+        let before: Vec<Frontend> = self.unmet.keys().copied().collect();
+        let mut outcome = self.change();
+        let begin = before.partition_point(|frontend| Some(*frontend) <= self.last_retried);
+        let mut failures = 0;
+        for frontend in before[begin..].iter().chain(&before[..begin]) {
+            let Some(wish) = self.unmet.remove(frontend) else {
+                continue;
             };
-            match result {
-                Ok(changed) => {
-                    self.failed.remove(&frontend);
-                    match route {
-                        Some(_) => outcome.switched += usize::from(changed),
-                        None => outcome.removed += usize::from(changed),
-                    }
-                }
-                Err(error) => {
-                    self.failed.insert(frontend, error.clone());
-                    outcome.failed.push((frontend, error));
-                    self.wanted.insert(frontend, route);
-                }
+            self.last_retried = Some(*frontend);
+            failures += usize::from(!self.fulfil(*frontend, wish, &mut outcome));
+            if failures == MOST_FAILURES {
+                break;
             }
         }
         outcome
+    }
+
+    /// Makes the change that is wanted of a frontend; true if that succeeded.
+    fn fulfil(&mut self, frontend: Frontend, wish: Wish, outcome: &mut Outcome) -> bool {
+        let result = match &wish {
+            Some(route) => self.program(frontend, route),
+            None => self.remove(frontend),
+        };
+        match result {
+            Ok(changed) => {
+                self.failed.remove(&frontend);
+                match wish {
+                    Some(_) => outcome.switched += usize::from(changed),
+                    None => outcome.removed += usize::from(changed),
+                }
+                true
+            }
+            Err(error) => {
+                let before = self.failed.insert(frontend, error.clone());
+                if before.as_ref() != Some(&error) {
+                    outcome.newly_failed.push((frontend, error.clone()));
+                }
+                outcome.failed.push((frontend, error));
+                self.unmet.insert(frontend, wish);
+                false
+            }
+        }
     }
 
     /// Deletes what was left over before the last sweep. By then, programs that could see it have ended.
@@ -225,14 +275,16 @@ impl<M: Maps> Reconciler<M> {
         }
     }
 
-    /// Deletes an entry now, or else in the next sweep.
-    fn delete(&mut self, waste: Waste) {
+    /// Deletes an entry now, or else in the next sweep; true if it is deleted.
+    fn delete(&mut self, waste: Waste) -> bool {
         if self.maps.apply(&waste.operation()).is_err() {
-            return self.garbage.keep(waste);
+            self.garbage.keep(waste);
+            return false;
         }
         if let Waste::Backend(id) = waste {
             self.backends.forget(id);
         }
+        true
     }
 
     /// False if it came into use again.
@@ -359,7 +411,7 @@ impl<M: Maps> Reconciler<M> {
     }
 
     /// Takes back what a change that failed has written, at once, because a full map has no room for it
-    /// and others may need that. No program has seen any of it.
+    /// and others may need that. No program has seen any of it, so its numbers may be given to others.
     fn undo(&mut self, before: Option<&Programmed>, after: &Programmed, keeps_slots: bool) {
         let mut written = Vec::new();
         if !keeps_slots {
@@ -383,8 +435,24 @@ impl<M: Maps> Reconciler<M> {
                 written.push(Waste::Backend(id));
             }
         }
+        let mut is_all_deleted = true;
+        for waste in &written {
+            is_all_deleted &= self.delete(*waste);
+        }
+        if !is_all_deleted {
+            // The next pruning of counters frees the numbers.
+            return;
+        }
+        if before.is_none() {
+            self.services.give_back(service.0);
+        }
+        if !keeps_slots {
+            self.generations.give_back(after.entry.generation.0);
+        }
         for waste in written {
-            self.delete(waste);
+            if let Waste::Backend(id) = waste {
+                self.backends.ids.give_back(id.0);
+            }
         }
     }
 

@@ -26,6 +26,9 @@ const RETRY: Duration = Duration::from_secs(1);
 
 const PRUNE: Duration = Duration::from_secs(60);
 
+/// The most lines about frontends that failed together.
+const MOST_LINES: usize = 20;
+
 /// A message of a source to the agent.
 ///
 /// A source is a task that sends these. It is given its rank, and the agent knows nothing else of it.
@@ -101,11 +104,7 @@ pub async fn run<M: Maps>(
                 agent.end_sockets();
             }
             _ = retry.tick(), if agent.has_failed() => {
-                // A failure that lasts was reported when it began.
-                let outcome = agent.retry();
-                if outcome.switched + outcome.removed > 0 {
-                    report(&outcome);
-                }
+                report(&agent.retry());
             }
             _ = prune.tick() => {
                 if let Err(error) = agent.prune_counters() {
@@ -198,15 +197,20 @@ impl Journal {
     }
 }
 
-/// Logs what a change did.
+/// Logs what a change did. A failure that lasts is said once, and only some of many that come together.
 pub fn report(outcome: &Outcome) {
     let Outcome {
         switched,
         removed,
-        failed,
+        newly_failed,
+        ..
     } = outcome;
-    for (frontend, error) in failed {
+    for (frontend, error) in newly_failed.iter().take(MOST_LINES) {
         error!("{frontend}: {error}; it is as it was, and is tried again");
+    }
+    if let Some(more) = newly_failed.len().checked_sub(MOST_LINES + 1) {
+        let more = more + 1;
+        error!("{more} further frontends failed, which `crowfly node services` shows");
     }
     if *removed > 0 {
         warn!("{removed} frontends are routed no more; {switched} were changed or added");

@@ -29,6 +29,17 @@ impl Ids {
         self.used.insert(id);
     }
 
+    /// Frees a number that nothing in the kernel ever referred to.
+    pub(super) fn give_back(&mut self, id: u32) {
+        self.used.remove(&id);
+    }
+
+    /// The count of numbers that are in use.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.used.len()
+    }
+
     /// Frees all others.
     pub(super) fn retain(&mut self, in_use: HashSet<u32>) {
         self.used = in_use;
