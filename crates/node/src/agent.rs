@@ -36,8 +36,10 @@ pub struct Agent<M> {
     held: BTreeSet<Frontend>,
     /// False once frontends are held no more.
     may_hold: bool,
-    /// The number of sources that were heard when frontends were last looked at.
-    heard: usize,
+    /// True until the API server said where this node is, if it is asked for that.
+    awaits_node: bool,
+    /// The number of sources that were heard, and `awaits_node`, when held frontends were last looked at.
+    heard: (usize, bool),
     /// The last failure of each source.
     failures: Vec<Option<Failure>>,
     /// The load reports, if there are any.
@@ -65,7 +67,7 @@ impl<M: Maps> Agent<M> {
     ///
     /// A frontend that they hold stays as it is until all sources that may have it were heard, because a
     /// source that is heard early would take it from its owner for a moment. It is deleted only after all
-    /// sources were heard.
+    /// sources were heard. See also [`Self::wait_for_node`].
     ///
     /// # Errors
     /// The maps cannot be read.
@@ -79,7 +81,8 @@ impl<M: Maps> Agent<M> {
             is_pruned: false,
             held: BTreeSet::new(),
             may_hold: true,
-            heard: 0,
+            awaits_node: false,
+            heard: (0, false),
             loads: None,
             metrics: Metrics::default(),
             sockets: None,
@@ -107,6 +110,23 @@ impl<M: Maps> Agent<M> {
                 });
             }
         }
+    }
+
+    /// Frontends of a former agent stay as they are until [`Self::node_heard`], because the zone of the node and the
+    /// addresses of its pods decide which backends are local.
+    pub fn wait_for_node(&mut self) {
+        self.awaits_node = true;
+    }
+
+    /// True if the place of the node is not known yet, although somebody was asked for it.
+    pub fn awaits_node(&self) -> bool {
+        self.awaits_node
+    }
+
+    /// Takes note that the place of the node is known, and that sources have told their services by it.
+    pub fn node_heard(&mut self) -> Outcome {
+        self.awaits_node = false;
+        self.follow(Vec::new())
     }
 
     /// Holds no frontend any more, for a source that stays silent too long. Frontends that no source
@@ -212,7 +232,7 @@ impl<M: Maps> Agent<M> {
     fn follow(&mut self, changes: Vec<Change>) -> Outcome {
         let mut frontends: BTreeSet<Frontend> = changes.into_iter().map(|it| it.0).collect();
         // What is held may be free now.
-        let heard = self.services.heard();
+        let heard = (self.services.heard(), self.awaits_node);
         if heard != self.heard || !self.may_hold {
             self.heard = heard;
             frontends.append(&mut self.held);
@@ -260,7 +280,17 @@ impl<M: Maps> Agent<M> {
     fn is_held(&self, frontend: &Frontend) -> bool {
         self.may_hold
             && self.adopted.contains(frontend)
-            && !self.services.waits_for(frontend).is_empty()
+            && (self.awaits_node || !self.services.waits_for(frontend).is_empty())
+    }
+
+    /// The sources that a held frontend waits for, and `node` if it waits for the place of the node.
+    fn waits_for(&self, frontend: &Frontend) -> Vec<String> {
+        if !self.held.contains(frontend) {
+            return Vec::new();
+        }
+        let sources = self.services.waits_for(frontend).into_iter();
+        let node = self.awaits_node.then(|| "node".to_owned());
+        sources.map(ToString::to_string).chain(node).collect()
     }
 
     /// A frontend of a former agent may be known to a source that was not heard yet.
@@ -395,10 +425,7 @@ impl<M: Maps> Agent<M> {
             cluster: left.cluster.as_deref().map(str::to_owned),
             reason: left.reason.to_string(),
         });
-        let waits_for = match self.held.contains(frontend) {
-            true => self.services.waits_for(frontend),
-            false => Vec::new(),
-        };
+        let waits_for = self.waits_for(frontend);
         Some(FrontendView {
             address: SocketAddr::new(frontend.address, frontend.port),
             protocol: frontend.protocol.to_string(),
@@ -410,7 +437,7 @@ impl<M: Maps> Agent<M> {
             programmed: error.is_none()
                 && waits_for.is_empty()
                 && self.reconciler.is_programmed(frontend),
-            waits_for: waits_for.iter().map(ToString::to_string).collect(),
+            waits_for,
             error: error.map(ToString::to_string),
             without: route.targets.is_empty().then(|| without.to_owned()),
             backends: backends.collect(),

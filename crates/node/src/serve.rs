@@ -16,7 +16,7 @@ use crate::maps::Maps;
 use crate::metrics::{self, MAX_CONNECTION_ROWS, Scrape};
 use crate::model::Place;
 use crate::reconcile::Outcome;
-use crate::services::{ServiceEvent, Services};
+use crate::services::ServiceEvent;
 use questions::Questions;
 
 /// The time between sweeps: far more than a program in the kernel takes.
@@ -25,6 +25,10 @@ const SWEEP: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(1);
 
 const PRUNE: Duration = Duration::from_secs(60);
+
+/// The time in which sources tell their services anew by the addresses of the node's pods. It is far more than they
+/// take. Frontends of a former agent wait that long.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// The most lines about frontends that failed together.
 const MOST_LINES: usize = 20;
@@ -38,6 +42,8 @@ pub enum Told {
     Services(usize, Vec<ServiceEvent>),
     /// The node that the agent runs on is elsewhere now.
     Place(Place),
+    /// The API server has said where the node is, and the addresses of its pods, or that it does not know the node.
+    NodeHeard,
     /// The source of this rank refused so many inputs: resources, keys or objects.
     Refused(usize, u64),
     /// Somebody asks for the agent's metrics.
@@ -80,6 +86,9 @@ pub async fn run<M: Maps>(
     let mut is_patient = true;
     let patience = sleep(start.patience);
     tokio::pin!(patience);
+    let mut is_settling = false;
+    let settled = sleep(SETTLE);
+    tokio::pin!(settled);
     loop {
         if agent.services().has_synced()
             && let Some(ready) = ready.take()
@@ -89,15 +98,23 @@ pub async fn run<M: Maps>(
         }
         tokio::select! {
             told = sources.recv() => match told {
+                Some(Told::NodeHeard) => {
+                    is_settling = true;
+                    settled.as_mut().reset(tokio::time::Instant::now() + SETTLE);
+                }
                 Some(told) => obey(&mut agent, told, &mut journal),
                 None => return,
             },
             () = &mut patience, if is_patient => {
                 is_patient = false;
-                if ready.is_some() {
-                    journal.report_silence(agent.services());
+                if ready.is_some() || agent.awaits_node() {
+                    journal.report_silence(&agent);
                     report(&agent.release());
                 }
+            }
+            () = &mut settled, if is_settling => {
+                is_settling = false;
+                report(&agent.node_heard());
             }
             _ = sweep.tick(), if agent.has_garbage() => {
                 agent.sweep();
@@ -130,6 +147,8 @@ fn obey<M: Maps>(agent: &mut Agent<M>, told: Told, journal: &mut Journal) {
             }
         }
         Told::Place(place) => report(&agent.move_to(place)),
+        // The driver has the time for it.
+        Told::NodeHeard => {}
         Told::Refused(source, inputs) => agent.note_refused(source, inputs),
         Told::Scrape(answer) => match metrics::read(agent) {
             Ok(scrape) => {
@@ -187,11 +206,16 @@ impl Journal {
         }
     }
 
-    fn report_silence(&self, services: &Services) {
-        for (name, status) in services.silent() {
+    fn report_silence<M: Maps>(&self, agent: &Agent<M>) {
+        for (name, status) in agent.services().silent() {
             warn!(
                 "source {name} has not listed its services ({status}); nothing waits for it any more, \
                  and frontends that no source knows stay until it has"
+            );
+        }
+        if agent.awaits_node() {
+            warn!(
+                "the API server has not told the Node of this agent; nothing waits for it any more"
             );
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, time::SystemTime};
 
-use crowfly_node::{agent::Agent, maps::memory::MemoryMaps, serve::Told};
+use crowfly_node::{maps::memory::MemoryMaps, serve::Told};
 use tokio::time::{Instant, timeout_at};
 
 use super::{NodeArgs, NodeError, sources::Configured, text};
@@ -19,16 +19,17 @@ pub(super) async fn run(args: NodeArgs) -> Result<ExitCode, NodeError> {
 
 /// Hears every source once, or as long as the user is willing to wait, and prints what follows.
 async fn dry_run(args: &NodeArgs, configured: Configured) -> Result<ExitCode, NodeError> {
-    let mut agent = Agent::new(configured.services(), MemoryMaps::default())?;
+    let mut agent = configured.agent(MemoryMaps::default())?;
     let (_sources, mut told) = configured.start();
     let deadline = Instant::now() + args.timeout.0;
-    while !agent.services().has_synced() {
+    while !agent.services().has_synced() || agent.awaits_node() {
         match timeout_at(deadline, told.recv()).await {
             Ok(Some(Told::Services(source, events))) => {
                 agent.note_failures(source, &events, SystemTime::now());
                 agent.handle(source, events);
             }
             Ok(Some(Told::Place(place))) => drop(agent.move_to(place)),
+            Ok(Some(Told::NodeHeard)) => drop(agent.node_heard()),
             Ok(Some(Told::Refused(..) | Told::Scrape(_))) => {}
             Ok(None) | Err(_) => break,
         }
@@ -43,9 +44,9 @@ async fn dry_run(args: &NodeArgs, configured: Configured) -> Result<ExitCode, No
         output::line(text::services(&view));
     }
     let silent = agent.services().silent();
-    let silent: Vec<String> = silent
-        .map(|(name, status)| format!("{name} ({status})"))
-        .collect();
+    let silent = silent.map(|(name, status)| format!("{name} ({status})"));
+    let node = agent.awaits_node().then(|| "this Node".to_owned());
+    let silent: Vec<String> = silent.chain(node).collect();
     if silent.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -75,7 +76,6 @@ mod agent {
     };
 
     use crowfly_node::{
-        agent::Agent,
         maps::ebpf::{Capacity, EbpfMaps, Settings},
         metrics,
         serve::{self, Start},
@@ -112,7 +112,7 @@ mod agent {
             &configured.settings.place,
             configured.xds.as_ref(),
         )?;
-        let mut agent = Agent::new(configured.services(), maps)?;
+        let mut agent = configured.agent(maps)?;
         if let Some((loads, _)) = &reports {
             agent.report_loads(loads.clone());
         }

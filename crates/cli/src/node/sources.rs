@@ -3,8 +3,10 @@
 use std::{mem, path::PathBuf, sync::Arc};
 
 use crowfly_node::{
+    agent::Agent,
     file::FileSource,
     loads::LoadServer,
+    maps::{MapError, Maps},
     serve::Told,
     services::{ServiceEvent, Services},
 };
@@ -23,8 +25,15 @@ const ROOM: usize = 64;
 /// A task that tells services to the agent, made with the rank of its source.
 type Run = Box<dyn FnOnce(usize, mpsc::Sender<Told>) -> BoxFuture<'static, ()> + Send>;
 
-/// The sources that are servers, and the one of them that may take load reports.
-type Servers = (Vec<(SourceName, Run)>, Option<LoadServer>);
+/// The sources that are servers.
+#[derive(Default)]
+struct Servers {
+    sources: Vec<(SourceName, Run)>,
+    /// The one of them that may take load reports.
+    xds: Option<LoadServer>,
+    /// True if the API server is asked for the Node of this agent.
+    follows_node: bool,
+}
 
 /// An agent that is configured, and does nothing yet.
 pub(super) struct Configured {
@@ -34,6 +43,8 @@ pub(super) struct Configured {
     /// The xDS server that is a source. It may ask for load reports.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no agent runs"))]
     pub(super) xds: Option<LoadServer>,
+    /// True if the API server is asked for the Node of this agent.
+    follows_node: bool,
     /// Reads the file again.
     reread: mpsc::Sender<()>,
     /// The task that looks for changed settings in a file that is no source.
@@ -66,8 +77,8 @@ impl Configured {
             }
         }
         let mut settings = Settings::new(args, of_file);
-        let (servers, xds) = servers(&mut settings)?;
-        sources.extend(servers);
+        let servers = servers(&mut settings)?;
+        sources.extend(servers.sources);
         settings::sort(&mut sources, settings.order.as_deref())?;
         if sources.is_empty() {
             return Err(NodeError::NoSource);
@@ -75,16 +86,25 @@ impl Configured {
         Ok(Self {
             settings,
             sources,
-            xds,
+            xds: servers.xds,
+            follows_node: servers.follows_node,
             reread,
             watch,
         })
     }
 
-    /// A table without services, of these sources.
-    pub(super) fn services(&self) -> Services {
+    /// An agent without services, of these sources.
+    ///
+    /// # Errors
+    /// The maps cannot be read.
+    pub(super) fn agent<M: Maps>(&self, maps: M) -> Result<Agent<M>, MapError> {
         let names = self.sources.iter().map(|(name, _)| name.as_str().into());
-        Services::new(names.collect(), self.settings.place.clone())
+        let services = Services::new(names.collect(), self.settings.place.clone());
+        let mut agent = Agent::new(services, maps)?;
+        if self.follows_node {
+            agent.wait_for_node();
+        }
+        Ok(agent)
     }
 
     /// Starts the sources. The second value has what they tell.
@@ -123,30 +143,30 @@ impl Sources {
 
 /// The sources that are servers, as far as they are configured.
 fn servers(settings: &mut Settings) -> Result<Servers, NodeError> {
-    let mut sources: Vec<(SourceName, Run)> = Vec::new();
+    let mut servers = Servers::default();
     let kubernetes = mem::take(&mut settings.kubernetes);
     let needs_pods = settings.xds.is_on() && settings.pod_cidrs.is_empty();
     let mut node = None;
     if let Some(source) = kubernetes.source(&settings.place, needs_pods)? {
         node = needs_pods.then(|| source.node_facts());
+        servers.follows_node = source.follows_node();
         let run: Run = Box::new(|rank, tell| Box::pin(source.run(rank, tell)));
-        sources.push((SourceName::Kubernetes, run));
+        servers.sources.push((SourceName::Kubernetes, run));
     }
     if let Some(source) = mem::take(&mut settings.kvstore).source()? {
         let run: Run = Box::new(|rank, tell| Box::pin(source.run(rank, tell)));
-        sources.push((SourceName::Kvstore, run));
+        servers.sources.push((SourceName::Kvstore, run));
     }
     let xds = mem::take(&mut settings.xds);
-    let mut server = None;
     if let Some(mut source) = xds.source(&settings.place, &settings.pod_cidrs)? {
         if let Some(node) = node {
             source.follow_node(node);
         }
-        server = source.load_server();
+        servers.xds = source.load_server();
         let run: Run = Box::new(|rank, tell| Box::pin(source.run(rank, tell)));
-        sources.push((SourceName::Xds, run));
+        servers.sources.push((SourceName::Xds, run));
     }
-    Ok((sources, server))
+    Ok(servers)
 }
 
 /// Runs a source. If it ends or panics, that is a failure of it: its last services stay.

@@ -91,7 +91,7 @@ fn frontend(frontend: &FrontendView, in_full: bool) -> String {
         let sources = frontend.waits_for.join(", ");
         let _ = writeln!(
             text,
-            "  ! not in force yet: as before the restart, until {sources} listed its services"
+            "  ! not in force yet: as before the restart, until the agent has heard of {sources}"
         );
     }
     for shadowed in &frontend.shadowed {

@@ -24,6 +24,7 @@ mod lrs;
 mod metrics;
 mod older;
 mod outages;
+mod place;
 mod probe;
 mod rights;
 mod routing;

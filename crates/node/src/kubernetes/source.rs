@@ -99,6 +99,11 @@ impl KubernetesSource {
         self.server.address()
     }
 
+    /// True if the Node that the agent runs on is followed. Then [`Told::NodeHeard`] is told once.
+    pub fn follows_node(&self) -> bool {
+        self.options.node_name.is_some()
+    }
+
     /// The facts about the node that the cluster knows, as they change.
     pub fn node_facts(&self) -> watch::Receiver<NodeFacts> {
         self.facts.subscribe()
@@ -119,18 +124,24 @@ impl KubernetesSource {
         let mut joiner = Joiner::new(proxy_name.map(Arc::from));
         let mut told_refused = 0;
         let mut refused_nodes = 0;
+        let mut is_node_told = false;
         loop {
             let mut place = None;
+            let mut is_node_heard = false;
             let mut word = watches.next().await;
             let end = Instant::now() + self.options.batch;
             for room in (0..MOST).rev() {
                 match word {
                     Word::Service(seen) => joiner.see_service(seen),
                     Word::Slice(seen) => joiner.see_slice(seen),
-                    Word::Node(seen) => match self.see_node(seen) {
-                        Ok(moved) => place = moved.or(place),
-                        Err(Refused) => refused_nodes += 1,
-                    },
+                    Word::Node(seen) => {
+                        // A Node that does not exist is an answer, too.
+                        is_node_heard |= matches!(seen, Seen::Event(Event::InitDone));
+                        match self.see_node(seen) {
+                            Ok(moved) => place = moved.or(place),
+                            Err(Refused) => refused_nodes += 1,
+                        }
+                    }
                 }
                 if room == 0 {
                     break;
@@ -147,7 +158,10 @@ impl KubernetesSource {
             let more = refused - told_refused;
             told_refused = refused;
             let refused = (more > 0).then_some(Told::Refused(rank, more));
-            for message in refused.into_iter().chain(place).chain(services) {
+            let node_heard = (is_node_heard && !is_node_told).then_some(Told::NodeHeard);
+            is_node_told |= is_node_heard;
+            let messages = refused.into_iter().chain(place).chain(services);
+            for message in messages.chain(node_heard) {
                 if told.send(message).await.is_err() {
                     return;
                 }
