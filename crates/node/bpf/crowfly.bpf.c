@@ -334,7 +334,9 @@ static __always_inline __u32 remembered(struct svc *service, struct affinity_key
 {
 	struct affinity *last = bpf_map_lookup_elem(&affinity, key);
 
-	if (!last || now - last->used >= (__u64)service->affinity * 1000000000ULL)
+	// Another processor may have used the entry after `now`, so that the difference of both may be negative. The sum
+	// does not overflow: it is below 2^63 for a century after boot, because a timeout has 32 bits of seconds.
+	if (!last || last->used + (__u64)service->affinity * 1000000000ULL <= now)
 		return 0;
 	struct pair member = { .svc = service->id, .backend = last->backend };
 	if (!bpf_map_lookup_elem(&members, &member))

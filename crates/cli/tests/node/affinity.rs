@@ -3,6 +3,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use aya::maps::{HashMap, Map, MapData};
+
 use crate::lab::{Lab, Probe};
 use crate::web;
 
@@ -94,6 +96,29 @@ fn stays_longer_than_the_timeout(probe: &mut Probe) -> Option<String> {
         last = begin;
     }
     Some(first)
+}
+
+/// N-44: two processors connect for one client at once, so that one finds the entry of the other, which is later than its
+/// own time. The client stays with its backend.
+#[test]
+fn an_entry_that_is_later_than_now_counts() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = with_servers(&lab);
+    let _agent = lab.agent(&sticky(600, &BACKENDS), &[]);
+    let first = probe.ask("tcp 10.96.0.10:80 1");
+    let pin = lab.pins().join("v1/affinity");
+    let map = Map::LruHashMap(MapData::from_pin(pin).unwrap());
+    let mut entries: HashMap<_, [u8; 16], [u64; 2]> = map.try_into().unwrap();
+    // By chance it may return to the same one, so it is tried a few times.
+    for _ in 0..10 {
+        let all: Vec<_> = entries.iter().collect::<Result<_, _>>().unwrap();
+        let [(client, [used, backend])] = all[..] else {
+            panic!("{all:?}");
+        };
+        let later = used + Duration::from_secs(1).as_nanos() as u64;
+        entries.insert(client, [later, backend], 0).unwrap();
+        assert_eq!(probe.ask("tcp 10.96.0.10:80 1"), first);
+    }
 }
 
 /// N-50: each port has an affinity of its own.
