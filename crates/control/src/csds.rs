@@ -3,100 +3,99 @@
 //!
 //! A stream of a client is one `ClientConfig`, which is made when somebody asks. An answer has at
 //! most as many bytes as gRPC takes by default, and says what is left out.
+//!
+//! An answer looks at every stream. So askers are admitted and paced like other clients
+//! ([`mod@server`]), and only a few answers are made at a time.
 
 mod matchers;
+mod server;
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crowfly_xds::SnapshotResource;
 use envoy_types::pb::envoy::admin::v3::{ClientResourceStatus, UpdateFailureState};
 use envoy_types::pb::envoy::service::status::v3::client_config::GenericXdsConfig;
-use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_server::{
-    ClientStatusDiscoveryService, ClientStatusDiscoveryServiceServer,
-};
 use envoy_types::pb::envoy::service::status::v3::{
     ClientConfig, ClientStatusRequest, ClientStatusResponse, ConfigStatus,
 };
 use envoy_types::pb::google::protobuf::{Any, Timestamp};
 use prost::Message;
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-use tokio_stream::{Stream, StreamExt};
-use tonic::{Request, Response, Status, Streaming};
+use tokio::time::timeout;
+use tonic::Status;
 use tracing::warn;
 
+use crate::admission::Admission;
 use crate::clients::{Clients, Clock, Inspect, Row, RowRefusal, State};
+use crate::limits::Hush;
 use crate::redact;
 use matchers::NodeMatchers;
+pub(crate) use server::CsdsServer;
 
 /// The largest answer. gRPC takes 4 MiB if not told otherwise; some room is left for what is said
 /// about the rest.
 const MAX_BYTES: usize = (4 << 20) - (16 << 10);
 
-/// The service for a tonic server.
-pub(crate) type CsdsServer = ClientStatusDiscoveryServiceServer<Csds>;
+/// The number of answers that are made at a time. Each takes a thread and the memory of its
+/// conditions, whose expressions can have 64 MiB.
+const ANSWERS_AT_A_TIME: usize = 2;
+
+/// The longest time that a request waits until its answer is made.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The client status discovery service.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Csds {
     clients: Clients,
-    max_bytes: usize,
+    admission: Arc<Admission>,
+    turns: Arc<Semaphore>,
+    hush: Hush,
 }
 
 impl Csds {
-    pub(crate) fn new(clients: Clients) -> Self {
+    pub(crate) fn new(clients: Clients, admission: Arc<Admission>) -> Self {
         Self {
             clients,
-            max_bytes: MAX_BYTES,
+            admission,
+            turns: Arc::new(Semaphore::new(ANSWERS_AT_A_TIME)),
+            hush: Hush::default(),
         }
     }
 
-    /// The answer to a request. It is made on a thread of its own, because thousands of clients take
-    /// a while.
+    /// The answer to a request. It is made on a thread of its own, because thousands of clients and
+    /// the expressions of conditions take a while.
     async fn answer(&self, request: ClientStatusRequest) -> Result<ClientStatusResponse, Status> {
-        let matchers = NodeMatchers::parse(&request.node_matchers);
-        let matchers = matchers.map_err(|errors| Status::invalid_argument(errors.to_string()))?;
-        let csds = self.clone();
-        let with_contents = !request.exclude_resource_contents;
+        let turn = timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await;
+        let turn = turn.map_err(|_| {
+            let text = format!("expected at most {ANSWERS_AT_A_TIME} answers of CSDS at a time");
+            Status::resource_exhausted(format!("{text}; none was free for {PATIENCE:?}"))
+        })?;
+        let clients = self.clients.clone();
         let answer = spawn_blocking(move || {
-            let mut answer = Answer::new(with_contents, csds.max_bytes);
-            for stream in csds.clients.streams() {
-                answer.add(&*stream, &matchers);
-            }
-            answer.finish()
+            // The work goes on when the asker is gone, so the work itself holds its turn.
+            let _turn = turn;
+            answer(&clients, &request)
         });
         let failed = |error: tokio::task::JoinError| Status::internal(error.to_string());
-        answer.await.map_err(failed)
+        answer.await.map_err(failed)?
     }
 }
 
-#[tonic::async_trait]
-impl ClientStatusDiscoveryService for Csds {
-    type StreamClientStatusStream =
-        Pin<Box<dyn Stream<Item = Result<ClientStatusResponse, Status>> + Send>>;
-
-    async fn stream_client_status(
-        &self,
-        request: Request<Streaming<ClientStatusRequest>>,
-    ) -> Result<Response<Self::StreamClientStatusStream>, Status> {
-        let csds = self.clone();
-        let requests = request.into_inner();
-        let answers = requests.then(move |request| {
-            let csds = csds.clone();
-            async move { csds.answer(request?).await }
-        });
-        Ok(Response::new(Box::pin(answers)))
+/// Makes an answer.
+fn answer(
+    clients: &Clients,
+    request: &ClientStatusRequest,
+) -> Result<ClientStatusResponse, Status> {
+    let matchers = NodeMatchers::parse(&request.node_matchers);
+    let matchers = matchers.map_err(|errors| Status::invalid_argument(errors.to_string()))?;
+    let mut answer = Answer::new(!request.exclude_resource_contents, MAX_BYTES);
+    for stream in clients.streams() {
+        answer.add(&*stream, &matchers);
     }
-
-    async fn fetch_client_status(
-        &self,
-        request: Request<ClientStatusRequest>,
-    ) -> Result<Response<ClientStatusResponse>, Status> {
-        let answer = self.answer(request.into_inner()).await?;
-        Ok(Response::new(answer))
-    }
+    Ok(answer.finish())
 }
 
 /// An answer while it is made.

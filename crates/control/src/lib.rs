@@ -131,6 +131,7 @@ mod targets;
 mod translate;
 mod translator;
 mod views;
+mod writing;
 
 pub use catalog::{Catalog, ConfigFile, DefinitionKey, DefinitionKind};
 pub use changes::Changes;

@@ -5,7 +5,9 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use crowfly_control::{ControlPlane, Limits, Ports};
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
@@ -15,9 +17,17 @@ use envoy_types::pb::envoy::service::status::v3::{
     ClientStatusRequest, ClientStatusResponse, ConfigStatus,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
-use envoy_types::pb::envoy::r#type::matcher::v3::{NodeMatcher, StringMatcher, StructMatcher};
-use support::{AdsClient, ENDPOINTS, channel, plane, services, snapshot, soon};
-use tonic::Code;
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    NodeMatcher, RegexMatcher, StringMatcher, StructMatcher,
+};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use support::{
+    AdsClient, ENDPOINTS, any_port, channel, metric, plane, services, snapshot, soon,
+    until as eventually,
+};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
@@ -214,4 +224,127 @@ resources:
     let shown = &shown.unwrap().value;
     assert!(has(shown, "public") && has(shown, "[redacted]"));
     assert!(!has(shown, "hidden"));
+}
+
+async fn limited_plane(limits: Limits) -> ControlPlane {
+    let ports = Ports::new(any_port()).admin(any_port()).limits(limits);
+    let snapshot = snapshot(&services(&[("a", 1)]));
+    ControlPlane::with_ports(snapshot, ports).await.unwrap()
+}
+
+async fn try_fetch(channel: &Channel, request: ClientStatusRequest) -> Result<(), Status> {
+    let mut csds = ClientStatusDiscoveryServiceClient::new(channel.clone());
+    soon(csds.fetch_client_status(request)).await.map(drop)
+}
+
+/// L-14: a request with thousands of expressions is refused before any is compiled, by both methods.
+#[tokio::test]
+async fn thousands_of_conditions_are_refused() {
+    let plane = plane(&services(&[("a", 1)])).await;
+    let channel = channel(plane.listen_addr()).await;
+    let regexes = |count| {
+        let regex = RegexMatcher {
+            regex: "[a-z]{9}".to_owned(),
+            ..RegexMatcher::default()
+        };
+        let one = only_with(MatchPattern::SafeRegex(regex)).node_matchers;
+        ClientStatusRequest {
+            node_matchers: vec![one[0].clone(); count],
+            ..ClientStatusRequest::default()
+        }
+    };
+    try_fetch(&channel, regexes(64)).await.unwrap();
+    let status = try_fetch(&channel, regexes(65)).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let expected = "node_matchers: expected at most 64, got 65";
+    assert_eq!(status.message(), expected);
+    let status = try_fetch(&channel, regexes(200_000)).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let message = status.message();
+    assert!(message.starts_with("limit request_bytes: "), "{message}");
+
+    let mut csds = ClientStatusDiscoveryServiceClient::new(channel);
+    let requests = tokio_stream::iter([regexes(200_000)]);
+    let answers = soon(csds.stream_client_status(requests)).await.unwrap();
+    let status = soon(answers.into_inner().message()).await.unwrap_err();
+    assert!(
+        status.message().starts_with("limit request_bytes: "),
+        "{status}"
+    );
+}
+
+/// L-14: those who ask for the status of clients have the limits of streams and requests.
+#[tokio::test]
+async fn askers_are_admitted_and_paced() {
+    let request = ClientStatusRequest::default();
+    let limits = Limits {
+        streams: 2,
+        address_share: 1.0,
+        ..Limits::default()
+    };
+    let plane = limited_plane(limits).await;
+    let ours = channel(plane.listen_addr()).await;
+    try_fetch(&ours, request.clone()).await.unwrap();
+    let _streams = [
+        client(plane.listen_addr(), "x", ENDPOINTS, &["a"]).await,
+        client(plane.listen_addr(), "y", ENDPOINTS, &["a"]).await,
+    ];
+    let status = try_fetch(&ours, request.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "limit streams: there are 2 streams");
+
+    let limits = Limits {
+        requests_per_second: 1,
+        ..Limits::default()
+    };
+    let plane = limited_plane(limits).await;
+    let ours = channel(plane.listen_addr()).await;
+    // Each costs two: a new stream and its request. Ten are free at once. Those after wait up to 5 s, and more are refused.
+    let asks = (0..30).map(|_| try_fetch(&ours, request.clone()));
+    let mut asks = asks.collect::<FuturesUnordered<_>>();
+    let refused = loop {
+        if let Err(status) = asks.next().await.unwrap() {
+            break status;
+        }
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let expected = "limit requests_per_second: ";
+    assert!(refused.message().starts_with(expected), "{refused}");
+}
+
+/// L-14: an answer is on the account of its asker. One that does not take it is closed.
+#[tokio::test]
+async fn answers_that_are_not_taken_are_bounded() {
+    let limits = Limits {
+        held_bytes: 100_000,
+        close_after: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let plane = limited_plane(limits).await;
+    let names: Vec<String> = (0..300)
+        .map(|index| format!("{index}-{}", "x".repeat(100)))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut clients = Vec::new();
+    for id in ["one", "two", "three"] {
+        clients.push(client(plane.listen_addr(), id, ENDPOINTS, &names).await);
+    }
+    let address = plane.listen_addr();
+    let ours = channel(address).await;
+    let large = eventually(async || {
+        let status = try_fetch(&ours, ClientStatusRequest::default()).await;
+        status.is_err_and(|status| status.message().starts_with("limit held_bytes: "))
+    });
+    large.await;
+
+    let endpoint = Endpoint::try_from(format!("http://{address}")).unwrap();
+    let endpoint = endpoint.initial_stream_window_size(1 << 10);
+    let stuck = endpoint.connect().await.unwrap();
+    let mut csds = ClientStatusDiscoveryServiceClient::new(stuck);
+    let requests = tokio_stream::iter([only_with(MatchPattern::Exact("one".into()))]);
+    // It takes the head, and reads no more.
+    let _answers = soon(csds.stream_client_status(requests)).await.unwrap();
+    let closed = "crowfly_control_limited_total{limit=\"close_after\",node=\"\"}";
+    let admin = plane.admin_addr().unwrap();
+    eventually(async || metric(admin, closed).await > 0.0).await;
 }

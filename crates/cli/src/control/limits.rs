@@ -21,7 +21,7 @@ pub struct LimitArgs {
     )]
     pub max_connections: NonZeroU32,
 
-    /// The most open streams for discovery and load reports
+    /// The most open streams for discovery, load reports and CSDS
     #[arg(
         long,
         value_name = "N",

@@ -4,6 +4,13 @@ use crowfly_model::grpc::{StringMatcher, steps};
 use crowfly_model::{Errors, Validator};
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::r#type::matcher::v3::NodeMatcher;
+use prost::Message;
+
+/// The most conditions of a request. Each may be an expression of 1 MiB when it is compiled.
+const MAX_MATCHERS: usize = 64;
+
+/// The most bytes of all conditions of a request.
+const MAX_BYTES: usize = 16 << 10;
 
 /// Conditions on nodes, of which a client must meet one. Without any, all clients are asked for.
 #[derive(Clone, Debug)]
@@ -13,10 +20,14 @@ impl NodeMatchers {
     /// Reads the conditions of a request.
     ///
     /// # Errors
-    /// A condition is invalid, or is about metadata, which is not supported.
+    /// There are too many conditions, one is invalid, or one is about metadata, which is not supported.
     pub(super) fn parse(protos: &[NodeMatcher]) -> Result<Self, Errors> {
         let mut v = Validator::default();
         let matchers = v.field("node_matchers", |v| {
+            if let Err(message) = check_size(protos) {
+                v.error(message);
+                return Vec::new();
+            }
             let all = protos.iter().enumerate();
             all.map(|(index, proto)| v.index(index, |v| parse_one(proto, v)))
                 .collect()
@@ -33,6 +44,19 @@ impl NodeMatchers {
     }
 }
 
+/// Checks the size of all conditions, before any is compiled.
+fn check_size(protos: &[NodeMatcher]) -> Result<(), String> {
+    let count = protos.len();
+    if count > MAX_MATCHERS {
+        return Err(format!("expected at most {MAX_MATCHERS}, got {count}"));
+    }
+    let bytes: usize = protos.iter().map(Message::encoded_len).sum();
+    if bytes > MAX_BYTES {
+        return Err(format!("expected at most {MAX_BYTES} bytes, got {bytes}"));
+    }
+    Ok(())
+}
+
 fn parse_one(proto: &NodeMatcher, v: &mut Validator) -> Option<StringMatcher> {
     if !proto.node_metadatas.is_empty() {
         let message = "expected none, conditions on metadata are not supported; node_id is";
@@ -46,7 +70,7 @@ fn parse_one(proto: &NodeMatcher, v: &mut Validator) -> Option<StringMatcher> {
 mod tests {
     use super::*;
     use envoy_types::pb::envoy::r#type::matcher::v3::{
-        StringMatcher as Proto, StructMatcher, string_matcher::MatchPattern,
+        RegexMatcher, StringMatcher as Proto, StructMatcher, string_matcher::MatchPattern,
     };
 
     fn id(pattern: MatchPattern) -> NodeMatcher {
@@ -79,6 +103,29 @@ mod tests {
         assert!(NodeMatchers::parse(&[]).unwrap().matches(&node("x")));
         let empty = NodeMatchers::parse(&[NodeMatcher::default()]).unwrap();
         assert!(empty.matches(&node("x")), "it has no condition");
+    }
+
+    /// L-14: a request cannot make us compile expressions without end.
+    #[test]
+    fn too_many_conditions_are_refused() {
+        let regex = |pattern: &str| {
+            id(MatchPattern::SafeRegex(RegexMatcher {
+                regex: pattern.to_owned(),
+                ..RegexMatcher::default()
+            }))
+        };
+        let refused = |count, pattern: &str| {
+            let conditions = vec![regex(pattern); count];
+            NodeMatchers::parse(&conditions)
+                .err()
+                .map(|of| of.to_string())
+        };
+        assert_eq!(refused(MAX_MATCHERS, "a"), None);
+        let expected = "node_matchers: expected at most 64, got 65";
+        assert_eq!(refused(65, "a").unwrap(), expected);
+        let expected = "node_matchers: expected at most 16384 bytes, got ";
+        let long = refused(64, &"a".repeat(256)).unwrap();
+        assert!(long.starts_with(expected), "{long}");
     }
 
     /// F-10: what is not supported is refused with its field.

@@ -96,10 +96,10 @@ impl Parts {
         let lrs = Lrs::new(
             self.store.clone(),
             self.loads.clone(),
-            admission,
+            Arc::clone(&admission),
             self.stopping.subscribe(),
         );
-        let csds = Csds::new(self.clients.clone());
+        let csds = Csds::new(self.clients.clone(), admission);
         services::router(streams, lrs, csds, &self.limits).await
     }
 
