@@ -111,11 +111,10 @@ impl<T> Pool<T> {
             return;
         };
         record.leave(leaf, locality);
-        let (roster, introduced) = (record.roster, record.introduced);
+        let roster = record.roster;
         if record.places.is_empty() {
             self.set_held(roster, id, false);
-        } else if introduced
-            && !self.is_wanted(id)
+        } else if !self.is_wanted(id)
             && let Some(roster) = self.rosters.get_mut(roster.0)
         {
             roster.loosen(id);

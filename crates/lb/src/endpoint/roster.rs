@@ -221,7 +221,7 @@ impl<T> Pool<T> {
     fn release_unwanted(&mut self, loose: &[EndpointId]) {
         for &endpoint in loose {
             self.visits += 1;
-            if self.is_introduced(endpoint) && !self.is_wanted(endpoint) {
+            if !self.is_wanted(endpoint) {
                 self.release(endpoint);
             }
         }

@@ -69,6 +69,14 @@ fn a_child_that_is_created_again_keeps_its_names() {
     run(Script(vec![vec![Switch(0, Zones(RoundRobin)), Switch(1, Zones(RoundRobin)), Switch(2, Zones(RoundRobin)), Plan(Aggregate(vec![LeafSpec { name: 1, eds: 0, drops: 0, limit: 0, apart: true, flipped: false, draining: vec![], children: vec![Child(0, vec![Zone(0, 1, vec![1])])] }, LeafSpec { name: 0, eds: 0, drops: 0, limit: 0, apart: true, flipped: false, draining: vec![], children: vec![Child(0, vec![Zone(0, 1, vec![1])])] }]))], vec![Millis(10000), Report(13, Ready)], vec![Millis(899000)], vec![All(Idle), Switch(0, Zones(PickFirst))], vec![Switch(0, Whole(PickFirst)), Millis(9500)], vec![Millis(500), All(Failing)], vec![Turn(1)]]));
 }
 
+/// A call asked for an endpoint that was then left to `pick_first`, which has a connection of its own. The next call that
+/// needs the endpoint asks again, because the balancer ignores the first demand if it comes in between.
+#[test]
+#[rustfmt::skip]
+fn a_demand_is_made_anew_after_pick_first_had_the_endpoint() {
+    run(Script(vec![vec![Switch(0, Zones(RoundRobin)), Switch(1, Whole(RingHash(1, 4))), Switch(2, Zones(RoundRobin)), Plan(Leaf(LeafSpec { name: 1, eds: 0, drops: 0, limit: 1, apart: false, flipped: false, draining: vec![], children: vec![Child(0, vec![Zone(0, 1, vec![1])])] }))], vec![Switch(1, Zones(PickFirst))], vec![Millis(1), Switch(1, Whole(RingHash(1, 4)))]]));
+}
+
 fn run(Script(batches): Script) {
     let mut driver = Driver::new();
     for batch in batches {

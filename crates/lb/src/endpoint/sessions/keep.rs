@@ -92,8 +92,8 @@ impl<T> Pool<T> {
             match (is_kept, introduced, left) {
                 (true, true, _) => self.keep(id, endpoint),
                 (true, false, Some(address)) => self.take_over(endpoint, address),
-                (false, true, _) => self.release(endpoint),
-                (_, false, _) => {}
+                (false, _, _) => self.release(endpoint),
+                (true, false, None) => {}
             }
         }
     }
