@@ -9,6 +9,8 @@
     reason = "test code, shared by several test crates"
 )]
 
+pub mod delta;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,6 +31,7 @@ use tonic::{Status, Streaming};
 
 pub const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+pub const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
 pub const CLUSTER_CONFIG: &str =
     "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig";
 pub const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
