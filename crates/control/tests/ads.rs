@@ -49,7 +49,7 @@ fn listener_names(response: &DiscoveryResponse) -> Vec<String> {
     decoded.map(|listener| listener.name).collect()
 }
 
-/// An ACK is not answered: the next response after it is that of the change.
+/// P-07: an ACK is not answered: the next response after it is that of the change.
 #[tokio::test]
 async fn a_change_is_pushed_and_an_ack_is_not_answered() {
     let plane = plane(&service("payments", 1)).await;
@@ -72,7 +72,7 @@ async fn a_change_is_pushed_and_an_ack_is_not_answered() {
     assert_ne!(second.nonce, first.nonce);
 }
 
-/// A refused version is not sent again; the next one is.
+/// P-05: a refused version is not sent again; the next one is.
 #[tokio::test]
 async fn what_was_refused_is_not_repeated() {
     let plane = plane(&service("payments", 1)).await;
@@ -85,6 +85,7 @@ async fn what_was_refused_is_not_repeated() {
     assert_eq!(port(&client.next().await), 2);
 }
 
+/// P-19: a name that does not exist stays subscribed.
 #[tokio::test]
 async fn a_resource_that_appears_later_is_sent_then() {
     let plane = plane("").await;

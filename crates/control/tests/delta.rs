@@ -37,6 +37,7 @@ async fn only_what_changed_is_sent() {
     assert_eq!(third.removed_resources, ["c"]);
 }
 
+/// P-19, P-20: the name is in `removed_resources`, and stays subscribed.
 #[tokio::test]
 async fn a_name_that_does_not_exist_is_reported_at_once() {
     let plane = plane("").await;
@@ -47,7 +48,7 @@ async fn a_name_that_does_not_exist_is_reported_at_once() {
     assert_eq!(names(&client.next().await), ["payments"]);
 }
 
-/// On a new stream, and it may be to another replica, a client is sent only what it has not.
+/// P-25, P-26: on a new stream, and it may be to another replica, a client is sent only what it has not.
 #[tokio::test]
 async fn a_reconnect_brings_only_the_differences() {
     let before = services(&[("a", 1), ("b", 1), ("c", 1)]);
@@ -115,7 +116,7 @@ async fn lists_of_clusters_are_named_by_their_wrappers() {
     assert_eq!(client.next().await.removed_resources, wanted);
 }
 
-/// What a client accepted and refused is seen on the admin port, whichever variant it speaks.
+/// P-04: what a client accepted and refused is seen on the admin port, whichever variant it speaks.
 #[tokio::test]
 async fn the_admin_port_shows_incremental_clients() {
     let plane = plane(&service("payments", 1)).await;

@@ -62,7 +62,7 @@ async fn each(scenario: impl AsyncFn(Transport, Type)) {
     }
 }
 
-/// H-04: A named subset gets those names alone.
+/// H-04, P-13: A named subset gets those names alone.
 #[tokio::test]
 async fn named_subset_gets_those_names_alone() {
     each(async |transport, of| {
@@ -107,7 +107,7 @@ async fn only_the_changed_resource_comes() {
     .await;
 }
 
-/// H-15: A missing resource is told, and sent when it is made.
+/// H-15, P-19, P-20: A missing resource is told, and sent when it is made.
 #[tokio::test]
 async fn missing_resource_is_told_and_sent_when_it_is_made() {
     each(async |transport, of| {

@@ -127,7 +127,7 @@ async fn added_resource_reaches_a_wildcard() {
     .await;
 }
 
-/// H-04: A named subset gets those names alone.
+/// H-04, P-13: A named subset gets those names alone.
 #[tokio::test]
 async fn named_subset_gets_those_names_alone() {
     each(ALL, async |transport, of| {
@@ -144,7 +144,7 @@ async fn named_subset_gets_those_names_alone() {
     .await;
 }
 
-/// H-05: A named listener or cluster that changes comes with all named ones.
+/// H-05, P-09: A named listener or cluster that changes comes with all named ones.
 #[tokio::test]
 async fn changed_one_comes_with_all_named_ones() {
     each(FULL_STATE, async |transport, of| {
@@ -158,7 +158,7 @@ async fn changed_one_comes_with_all_named_ones() {
     .await;
 }
 
-/// H-06: Of named routes or endpoints only the changed one comes.
+/// H-06, P-09: Of named routes or endpoints only the changed one comes.
 #[tokio::test]
 async fn changed_one_comes_alone() {
     each(CHANGES_ONLY, async |transport, of| {
@@ -172,7 +172,7 @@ async fn changed_one_comes_alone() {
     .await;
 }
 
-/// H-07, H-08: A missing resource is sent when it is made: a listener or cluster with all named
+/// H-07, H-08, P-19: A missing resource is sent when it is made: a listener or cluster with all named
 /// ones, a route or endpoint alone.
 #[tokio::test]
 async fn missing_resource_is_sent_when_it_is_made() {
@@ -258,7 +258,7 @@ async fn all_names_are_unsubscribed() {
     .await;
 }
 
-/// The suite clears the state between scenarios: clients of full-state types hear that everything
+/// P-10: The suite clears the state between scenarios: clients of full-state types hear that everything
 /// is gone, and what is set next is served.
 #[tokio::test]
 async fn cleared_state_is_empty() {

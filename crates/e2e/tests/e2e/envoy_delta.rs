@@ -11,8 +11,8 @@ use tonic::transport::Endpoint;
 
 use crate::CROWFLY;
 
-/// xDS protocol: Incremental xDS, Resource warming. Traffic reaches the backends, and a change of
-/// endpoints and a change of a cluster reach Envoy. A changed cluster that is not sent its endpoints
+/// P-30: xDS protocol: Incremental xDS, Resource warming. Traffic reaches the backends, and a change
+/// of endpoints and a change of a cluster reach Envoy. A changed cluster that is not sent its endpoints
 /// again warms for 15 s.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_follows_our_incremental_control_plane() {

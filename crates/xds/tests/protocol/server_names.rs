@@ -90,6 +90,30 @@ fn empty_list_after_a_name_means_nothing() {
     server.silent();
 }
 
+/// H-12: A list with one empty name ends the subscription to all others. xds-test-harness uses this form.
+#[test]
+fn list_of_one_empty_name_means_nothing() {
+    let mut server = Server::new(&three());
+    server.ask::<Cluster>(&["a"], "");
+    let response = server.response();
+
+    server.ack::<Cluster>(&[""], &response);
+    server.silent();
+
+    server.set(&three().with(cluster("a").eds("other")).with(cluster("d")));
+    server.silent();
+    server.ask::<Cluster>(&["a"], &response.nonce);
+    assert_eq!(names::<Cluster>(&server.response()), ["a"]);
+
+    let mut server = Server::new(&three());
+    server.ask::<Cluster>(&[""], "");
+    assert_eq!(
+        server.response().resources,
+        [],
+        "it is no wildcard at first"
+    );
+}
+
 /// P-18: `*` means everything, alone and among names, and each resource is sent once (xDS protocol:
 /// "Duplicate resource names").
 #[test]
