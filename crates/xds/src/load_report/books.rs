@@ -1,4 +1,7 @@
 //! The counts that are not reported yet.
+//!
+//! They are kept apart from the stream, because a report that no connection took must be in the next stream's
+//! first report.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,8 +66,8 @@ impl Books {
             .retain(|_, book| book.is_live || !book.counts.is_zero());
     }
 
-    /// Takes a report of the clusters that are asked for. The counts of others are dropped, because a report that
-    /// they were in later would have the counts of earlier intervals.
+    /// Takes a report of the clusters that the server asks for. The counts of all other clusters are dropped,
+    /// because the server may ask for them later. It would then take old counts for those of the last interval.
     pub(super) fn report(&mut self, is_asked: impl Fn(&str) -> bool, now: Instant) -> Report {
         let mut clusters = BTreeMap::new();
         for (key, book) in &mut self.clusters {

@@ -1,4 +1,6 @@
 //! A report as the message that the server gets.
+//!
+//! The report is kept beside its message, because its counts are put back if no connection takes the message.
 
 use std::time::Instant;
 

@@ -1,4 +1,7 @@
 //! The time between a stream that ended and the next one.
+//!
+//! A stream that worked is followed at once, because each second without one delays counts. A server that refuses
+//! reports makes the waits longer, because all of its clients would else come back at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,6 @@
 //! The states of the stream of a reporter.
+//!
+//! Each state holds only what is valid in it, so a report cannot be sent on a stream that is not open.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! Settings that all streams of a server share.
+//!
+//! Each stream holds a reference to them, because a server may have thousands of streams.
 
 use std::collections::BTreeSet;
 

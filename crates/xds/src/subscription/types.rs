@@ -1,4 +1,7 @@
 //! The types that the client of a stream asked for, as people look at them.
+//!
+//! Both variants of the protocol answer the same questions, so the pages of a server need not know which one a client
+//! speaks.
 
 use super::wish::{Wanted, Wish};
 use super::{Held, TypeUrl};

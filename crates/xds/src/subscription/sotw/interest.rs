@@ -354,10 +354,12 @@ impl Interest {
         due
     }
 
-    /// True if the client keeps the state of a stream before. That is known of a wildcard alone:
-    /// a client that names resources may name one that it did not name before, and so may one that
-    /// named some before and now asks for everything. It is also known of full states alone: of
-    /// other types, the client may have refused a part and accepted the next.
+    /// True if the client has every resource of the version that it claims from an earlier stream.
+    ///
+    /// Only a client that asks for everything is believed, and only if it did so on the earlier
+    /// stream. A client that names resources may name other ones now, and would never get those.
+    /// Only types with full states are believed, because each response had all resources then. Of
+    /// other types, the client may have refused one response and accepted the next.
     fn has_what_it_claims(&mut self, context: Context<'_>) -> bool {
         let Some(claimed) = self.claimed.take() else {
             return false;
