@@ -20,6 +20,7 @@ use support::{
     AdsClient, CLUSTER, ENDPOINTS, any_port, channel, get_json, metric, service, services,
     snapshot, soon, until,
 };
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
@@ -409,6 +410,22 @@ async fn streams_and_connections_are_limited() {
     );
     let name = "crowfly_control_refused_connections_total{reason=\"connections\"}";
     until(async || metric(plane.admin_addr().unwrap(), name).await >= 1.0).await;
+}
+
+/// L-06: a connection that is closed counts no more, although its client may still have had time to speak.
+#[tokio::test]
+async fn a_closed_connection_is_free_at_once() {
+    let limits = Limits {
+        handshake_timeout: Duration::from_secs(3_600),
+        ..Limits::default()
+    };
+    let plane = plane(&honest(), limits).await;
+    let admin = plane.admin_addr().unwrap();
+    let open = "crowfly_control_connections";
+    let silent = TcpStream::connect(plane.listen_addr()).await.unwrap();
+    until(async || metric(admin, open).await == 1.0).await;
+    drop(silent);
+    until(async || metric(admin, open).await == 0.0).await;
 }
 
 /// A type URL without end is refused before it is kept.

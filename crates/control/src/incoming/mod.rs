@@ -174,12 +174,15 @@ impl Shared {
         debug!(peer = %address, ?names, "connected");
         let (limits, metrics) = (Arc::clone(&self.limits), self.metrics.clone());
         let peer = Peer::new(address, names, limits, metrics, ticket);
-        let connection = Connection::new(socket, peer.clone(), self.closed.clone());
+        // A connection that is closed must not count until this wait is over.
+        let weak = peer.downgrade();
+        let connection = Connection::new(socket, peer, self.closed.clone());
         if accepted.send(Ok(connection)).await.is_err() {
             return;
         }
         // HTTP/2 has keepalive pings, but only after its own handshake.
         sleep(self.limits.handshake_timeout).await;
+        let Some(peer) = weak.upgrade() else { return };
         if !peer.has_spoken() {
             let patience = self.limits.handshake_timeout;
             let text = format!("it did not speak HTTP/2 for {patience:?}");

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -24,6 +24,17 @@ const MAX_NODE_ID: usize = 128;
 /// The other end of a connection. Clones share the account.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer(Arc<Account>);
+
+/// A peer that does not keep its connection among those that count.
+#[derive(Debug)]
+pub(super) struct WeakPeer(Weak<Account>);
+
+impl WeakPeer {
+    /// The peer; `None` if its connection is gone.
+    pub(super) fn upgrade(&self) -> Option<Peer> {
+        self.0.upgrade().map(Peer)
+    }
+}
 
 #[derive(Debug)]
 struct Account {
@@ -64,6 +75,10 @@ impl Peer {
             closed: watch::Sender::new(false),
             _ticket: ticket,
         }))
+    }
+
+    pub(super) fn downgrade(&self) -> WeakPeer {
+        WeakPeer(Arc::downgrade(&self.0))
     }
 
     /// The peer of a request.
