@@ -23,7 +23,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
-use crate::admission::{Admission, Admitted};
+use crate::admission::Admission;
 use crate::clients::NodeView;
 use crate::ending::{End, too_large};
 use crate::incoming::{Peer, Share};
@@ -101,7 +101,8 @@ impl Lrs {
     /// Serves a stream that was admitted.
     fn serve(
         &self,
-        admitted: Admitted,
+        peer: Peer,
+        ticket: Arc<Ticket>,
         requests: Streaming<LoadStatsRequest>,
     ) -> ReceiverStream<Result<LoadStatsResponse, Status>> {
         // The channel holds one response. A client that does not read is sent the newest one, later.
@@ -113,9 +114,9 @@ impl Lrs {
             books: self.books.clone(),
             client: None,
             due: false,
-            held: admitted.peer.share(),
-            peer: admitted.peer,
-            _ticket: admitted.ticket,
+            held: peer.share(),
+            peer,
+            _ticket: ticket,
         };
         tokio::spawn(stream.run(requests, responses, self.stopping.clone()));
         ReceiverStream::new(receiver)
@@ -128,7 +129,7 @@ type Responses = mpsc::Sender<Result<LoadStatsResponse, Status>>;
 struct Stream {
     peer: Peer,
     held: Share,
-    _ticket: Ticket,
+    _ticket: Arc<Ticket>,
     store: Arc<Store>,
     seat: Seat,
     interval: watch::Receiver<Duration>,

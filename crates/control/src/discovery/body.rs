@@ -1,4 +1,7 @@
 //! The body of a discovery stream: responses, of which each is written when the client has room for it.
+//!
+//! HTTP/2 takes parts before the client has room for them. So a response counts as written when HTTP/2 drops its last
+//! part, which it does once the part is on its way.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +12,7 @@ use http_body::{Body, Frame};
 use tonic::codegen::http::HeaderMap;
 use tonic::{Code, Status};
 
-use super::slot::{Giver, Taker, slot};
+use super::slot::{Giver, Taker, Unwritten, slot};
 
 /// The size of a part of a response. It is that of the largest frame that clients take by default (RFC 9113, 6.5.2).
 const PART: usize = 16_384;
@@ -20,13 +23,16 @@ const SLACK: usize = 1_024;
 /// The bytes before each message: a byte that says it is not compressed, and its length.
 const MESSAGE_HEAD: usize = 5;
 
+/// The next thing to write: a response, or the status that ends the stream.
+type Next = Result<Box<Response>, Status>;
+
 /// The end of the channel on which a stream sends its responses.
-pub(super) type Sender = Giver<Result<Box<Response>, Status>>;
+pub(super) type Sender = Giver<Next>;
 
 /// The responses that a client is sent on a stream.
 #[derive(Debug)]
 pub(super) struct Responses {
-    responses: Taker<Result<Box<Response>, Status>>,
+    responses: Taker<Next>,
     /// The response that is being written.
     current: Option<Current>,
     has_ended: bool,
@@ -38,6 +44,19 @@ struct Current {
     written: Written,
     /// The number of bytes that are still to be written.
     remaining: usize,
+    unwritten: Unwritten<Next>,
+}
+
+/// The last part of a response.
+struct Last {
+    part: Bytes,
+    _unwritten: Unwritten<Next>,
+}
+
+impl AsRef<[u8]> for Last {
+    fn as_ref(&self) -> &[u8] {
+        &self.part
+    }
 }
 
 impl Responses {
@@ -75,20 +94,18 @@ impl Body for Responses {
         if self.has_ended {
             return Poll::Ready(None);
         }
-        if let Some(current) = &mut self.current {
-            let part = current.next_part(BytesMut::new());
-            if current.is_written() {
-                self.current = None;
-            }
+        if let Some(current) = self.current.take() {
+            let (current, part) = current.next_part(BytesMut::new());
+            self.current = current;
             return Poll::Ready(Some(Ok(Frame::data(part))));
         }
         let frame = match std::task::ready!(self.responses.poll_take(cx)) {
-            Some(Ok(response)) => {
-                let (current, part) = Current::begin(response)?;
+            Some((Ok(response), unwritten)) => {
+                let (current, part) = Current::begin(response, unwritten)?;
                 self.current = current;
                 Frame::data(part)
             }
-            Some(Err(status)) => self.end(&status),
+            Some((Err(status), _)) => self.end(&status),
             None => self.end(&Status::new(Code::Ok, "")),
         };
         Poll::Ready(Some(Ok(frame)))
@@ -101,36 +118,44 @@ impl Body for Responses {
 
 impl Current {
     /// Writes the first part. There is nothing left of a small response.
-    fn begin(response: Box<Response>) -> Result<(Option<Self>, Bytes), Status> {
+    fn begin(
+        response: Box<Response>,
+        unwritten: Unwritten<Next>,
+    ) -> Result<(Option<Self>, Bytes), Status> {
         let len = response.encoded_len();
         let told = u32::try_from(len).map_err(|_| {
             Status::internal(format!(
                 "a response of {len} bytes is more than gRPC can carry"
             ))
         })?;
-        let mut current = Self {
+        let current = Self {
             response,
             written: Written::default(),
             remaining: len,
+            unwritten,
         };
         let mut buffer = BytesMut::with_capacity(MESSAGE_HEAD + len.min(PART + SLACK));
         buffer.put_u8(0);
         buffer.put_u32(told);
-        let part = current.next_part(buffer);
-        Ok(((!current.is_written()).then_some(current), part))
+        Ok(current.next_part(buffer))
     }
 
-    fn next_part(&mut self, mut buffer: BytesMut) -> Bytes {
+    /// Writes the next part; with the rest of the response, unless this part was the last.
+    fn next_part(mut self, mut buffer: BytesMut) -> (Option<Self>, Bytes) {
         buffer.reserve(self.remaining.min(PART + SLACK));
         let before = buffer.len();
         self.response
             .encode_part(&mut self.written, PART, &mut buffer);
         self.remaining = self.remaining.saturating_sub(buffer.len() - before);
-        buffer.freeze()
-    }
-
-    fn is_written(&self) -> bool {
-        self.response.is_written(&self.written)
+        let part = buffer.freeze();
+        if !self.response.is_written(&self.written) {
+            return (Some(self), part);
+        }
+        let last = Last {
+            part,
+            _unwritten: self.unwritten,
+        };
+        (None, Bytes::from_owner(last))
     }
 }
 
@@ -193,6 +218,24 @@ mod tests {
         assert_eq!(trailers["grpc-message"], "bye");
         assert!(body.is_end_stream());
         assert!(next(&mut body).await.is_none());
+    }
+
+    /// L-07: a response is written when its last part is, and not when HTTP/2 takes that part.
+    #[tokio::test]
+    async fn a_response_is_written_when_its_last_part_is_gone() {
+        for sizes in [&[10][..], &[9_000, 9_000, 40_000]] {
+            let (sender, mut body) = Responses::channel();
+            sender.give(Ok(response(sizes))).await.unwrap();
+            let mut parts = vec![next(&mut body).await.unwrap()];
+            while body.current.is_some() {
+                parts.push(next(&mut body).await.unwrap());
+            }
+            let last = parts.pop();
+            drop(parts);
+            assert!(!sender.is_written(), "HTTP/2 holds the last part");
+            drop(last);
+            assert!(sender.is_written());
+        }
     }
 
     /// A client that does not read holds no more than a part of each response.

@@ -1,6 +1,7 @@
 //! A channel that holds one value, between the task of a stream and its body.
 //!
-//! It exists because each stream has one. A channel of tokio reserves room for 32 values.
+//! A channel of tokio would reserve memory for 32 values on every stream. This one also tells its
+//! giver when a value is written to the client, which is later than when the body takes it.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,10 @@ pub(super) struct Giver<T>(Arc<Slot<T>>);
 #[derive(Debug)]
 pub(super) struct Taker<T>(Arc<Slot<T>>);
 
+/// A value that was taken. It counts as not written until this is dropped.
+#[derive(Debug)]
+pub(super) struct Unwritten<T>(Arc<Slot<T>>);
+
 /// The other end is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closed;
@@ -24,6 +29,8 @@ struct Slot<T>(Mutex<State<T>>);
 #[derive(Debug)]
 struct State<T> {
     value: Option<T>,
+    /// The number of values that were given and are not written, with the one in the slot.
+    unwritten: u32,
     /// False if one of the ends is gone.
     is_open: bool,
     /// The task of the giver, while it waits.
@@ -36,6 +43,7 @@ struct State<T> {
 pub(super) fn slot<T>() -> (Giver<T>, Taker<T>) {
     let slot = Arc::new(Slot(Mutex::new(State {
         value: None,
+        unwritten: 0,
         is_open: true,
         giver: None,
         taker: None,
@@ -50,6 +58,18 @@ impl<T> Giver<T> {
     /// Nobody will take it.
     pub(super) async fn has_room(&self) -> Result<(), Closed> {
         poll_fn(|cx| self.poll(cx, |state| state.value.is_none())).await
+    }
+
+    /// True if all values were taken and written.
+    pub(super) fn is_written(&self) -> bool {
+        self.0.lock().unwritten == 0
+    }
+
+    /// Waits until all values were taken and written, or nobody takes them any more.
+    pub(super) async fn written(&self) {
+        poll_fn(|cx| self.poll(cx, |state| state.unwritten == 0))
+            .await
+            .ok();
     }
 
     /// Waits until nobody takes values any more.
@@ -67,10 +87,11 @@ impl<T> Giver<T> {
         Ok(())
     }
 
-    /// Gives a value. The one before must have been taken, or is lost.
+    /// Gives a value. The one before must have been taken.
     pub(super) fn put(&self, value: T) {
         let mut state = self.0.lock();
         state.value = Some(value);
+        state.unwritten += 1;
         let taker = state.taker.take();
         drop(state);
         wake(taker);
@@ -95,7 +116,7 @@ impl<T> Giver<T> {
 
 impl<T> Taker<T> {
     /// Takes the next value; `None` if there will be none.
-    pub(super) fn poll_take(&self, cx: &Context<'_>) -> Poll<Option<T>> {
+    pub(super) fn poll_take(&self, cx: &Context<'_>) -> Poll<Option<(T, Unwritten<T>)>> {
         let mut state = self.0.lock();
         let Some(value) = state.value.take() else {
             if !state.is_open {
@@ -107,13 +128,23 @@ impl<T> Taker<T> {
         let giver = state.giver.take();
         drop(state);
         wake(giver);
-        Poll::Ready(Some(value))
+        Poll::Ready(Some((value, Unwritten(Arc::clone(&self.0)))))
     }
 }
 
 impl<T> Slot<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Drop for Unwritten<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.unwritten -= 1;
+        let giver = state.giver.take();
+        drop(state);
+        wake(giver);
     }
 }
 
@@ -150,7 +181,8 @@ mod tests {
     use super::*;
 
     async fn take<T>(taker: &Taker<T>) -> Option<T> {
-        poll_fn(|cx| taker.poll_take(cx)).await
+        let taken = poll_fn(|cx| taker.poll_take(cx)).await;
+        taken.map(|(value, _)| value)
     }
 
     /// Values come in order, each after the one before was taken, and the last one after the giver is gone.
@@ -178,6 +210,21 @@ mod tests {
         assert!(is_pending(waits.as_mut()).await);
         assert_eq!(take(&taker).await, Some(1));
         assert_eq!(waits.await, Ok(()));
+    }
+
+    /// A value that was taken is not written until its taker says so.
+    #[tokio::test]
+    async fn a_value_that_is_taken_need_not_be_written() {
+        let (giver, taker) = slot();
+        assert!(giver.is_written());
+        giver.put(1);
+        let (_, unwritten) = poll_fn(|cx| taker.poll_take(cx)).await.unwrap();
+        assert!(!giver.is_written());
+        let mut waits = std::pin::pin!(giver.written());
+        assert!(is_pending(waits.as_mut()).await);
+        drop(unwritten);
+        waits.await;
+        assert!(giver.is_written());
     }
 
     /// A giver that waits hears at once that the taker is gone, and the value is dropped.

@@ -82,7 +82,8 @@ impl<H: ServerHalf<Request: Message + Default>> Stream<H> {
     ) -> impl Future<Output = ()> {
         async move {
             let end = loop {
-                self.note_waiting();
+                let is_written = responses.is_written();
+                self.note_waiting(!is_written);
                 let is_paused = self.conduct.paused_until().is_some();
                 let next_time = self.next_time();
                 tokio::select! {
@@ -103,6 +104,8 @@ impl<H: ServerHalf<Request: Message + Default>> Stream<H> {
                         },
                         Err(_) => break End::closed(),
                     },
+                    // The client is not waited for any more.
+                    () = responses.written(), if !is_written && !self.due => {}
                     () = responses.closed(), if is_paused => break End::closed(),
                     () = until(next_time) => {
                         if let Err(status) = self.pass_time(Instant::now()) {
@@ -115,7 +118,11 @@ impl<H: ServerHalf<Request: Message + Default>> Stream<H> {
             info!(stream = self.client.id(), node, reason, "client gone");
             // What is not read any more must not take the room of the connection from other streams.
             drop(requests);
-            let tell = |status| responses.give(Err(status));
+            let tell = async |status| {
+                if responses.give(Err(status)).await.is_ok() {
+                    responses.written().await;
+                }
+            };
             end.tell(tell, self.conduct.peer()).await;
         }
     }
@@ -238,9 +245,10 @@ impl<H: ServerHalf<Request: Message + Default>> Stream<H> {
         }
     }
 
-    /// Notes whether a response waits for the client.
-    fn note_waiting(&mut self) {
-        if self.conduct.set_waiting(self.due, Instant::now()) {
+    /// Notes whether a response waits for the client: one that is to be made, or one that is not written.
+    fn note_waiting(&mut self, is_unwritten: bool) {
+        let waits = self.due || is_unwritten;
+        if self.conduct.set_waiting(waits, Instant::now()) {
             self.slow_no_more();
         }
     }

@@ -16,8 +16,9 @@ use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Lrs, wire};
-use crate::admission::Admitted;
-use crate::incoming::Metered;
+use crate::incoming::{Metered, Peer};
+use crate::limits::Ticket;
+use crate::writing::Timed;
 
 /// The largest report. It has room for 20,000 clusters in several localities.
 const MAX_REPORT_BYTES: usize = 16 << 20;
@@ -59,13 +60,15 @@ impl Service<http::Request<Body>> for LrsServer {
             };
             let grpc = Grpc::new(ReportCodec);
             let mut grpc = grpc.max_decoding_message_size(MAX_REPORT_BYTES);
-            let share = admitted.peer.share();
+            let (peer, ticket) = (admitted.peer, Arc::new(admitted.ticket));
+            let share = peer.share();
             let request = request.map(|body| Metered::new(body, share));
             let method = Method {
                 lrs,
-                admitted: Some(admitted),
+                admitted: Some((peer.clone(), Arc::clone(&ticket))),
             };
-            Ok(grpc.streaming(method, request).await)
+            let response = grpc.streaming(method, request).await;
+            Ok(response.map(|body| Body::new(Timed::new(body, peer, ticket))))
         })
     }
 }
@@ -73,8 +76,8 @@ impl Service<http::Request<Body>> for LrsServer {
 /// The only method of the service, for one stream.
 struct Method {
     lrs: Arc<Lrs>,
-    /// The admission of the stream; `None` once it is served.
-    admitted: Option<Admitted>,
+    /// The client and the ticket of its stream; `None` once the stream is served.
+    admitted: Option<(Peer, Arc<Ticket>)>,
 }
 
 impl StreamingService<LoadStatsRequest> for Method {
@@ -85,7 +88,8 @@ impl StreamingService<LoadStatsRequest> for Method {
     fn call(&mut self, request: Request<Streaming<LoadStatsRequest>>) -> Self::Future {
         let no_admission = || Status::internal("the stream was not admitted");
         let admitted = self.admitted.take().ok_or_else(no_admission);
-        let served = admitted.map(|admitted| self.lrs.serve(admitted, request.into_inner()));
+        let served =
+            admitted.map(|(peer, ticket)| self.lrs.serve(peer, ticket, request.into_inner()));
         std::future::ready(served.map(Response::new))
     }
 }
