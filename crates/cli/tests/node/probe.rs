@@ -119,6 +119,19 @@ impl Probe {
                 });
                 Ok(answers.collect::<Vec<_>>().join(" "))
             }
+            ["disconnect-held-udp"] => {
+                for socket in &self.held_udp {
+                    rustix::net::connect_unspec(socket)?;
+                }
+                Ok("ok".to_owned())
+            }
+            ["send-by-held-udp", address] => {
+                let answers = self.held_udp.iter().map(|socket| {
+                    let answer = send_by(socket, address.parse().unwrap());
+                    answer.unwrap_or_else(|error| name(&error))
+                });
+                Ok(answers.collect::<Vec<_>>().join(" "))
+            }
             ["udp-until", address, wanted] => until(address.parse().unwrap(), wanted),
             ["calm"] => {
                 let (stop, storm) = self.storm.take().unwrap();
@@ -299,7 +312,10 @@ fn read_name(stream: &mut TcpStream) -> io::Result<String> {
 /// Sends from a socket that is not connected. The answer must come from where the question went.
 fn send(address: &str) -> io::Result<String> {
     let address: SocketAddr = address.parse().unwrap();
-    let socket = udp_socket(address)?;
+    send_by(&udp_socket(address)?, address)
+}
+
+fn send_by(socket: &UdpSocket, address: SocketAddr) -> io::Result<String> {
     socket.send_to(b"?", address)?;
     let mut buffer = [0; 100];
     let (size, from) = socket.recv_from(&mut buffer)?;

@@ -75,6 +75,36 @@ fn udp_sockets_end_with_their_backend() {
     }
 }
 
+/// N-79: a program takes the peer of a UDP socket away, and uses the socket for other addresses. The socket goes on when
+/// the backend goes that it was connected to.
+#[test]
+fn a_socket_that_was_disconnected_goes_on() {
+    let Some(lab) = Lab::new() else { return };
+    let [mut freed, mut connected] = [lab.probe(), lab.probe()];
+    let agent = lab.agent(&dns(&["127.0.0.1"]), &[]);
+    for probe in [&mut freed, &mut connected] {
+        probe.ask("serve-udp 127.0.0.1:5353 a");
+        probe.ask("serve-udp 127.0.0.2:5353 b");
+        probe.ask("hold-udp 10.96.0.53:53");
+        assert_eq!(probe.ask("use-held-udp"), "a");
+    }
+    freed.ask("disconnect-held-udp");
+    assert_eq!(freed.ask("send-by-held-udp 127.0.0.2:5353"), "b");
+    agent.apply(&dns(&["127.0.0.2"]));
+    let begin = Instant::now();
+    while !agent.log().contains("sockets were ended") {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{}", agent.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(
+        agent.log().contains("1 sockets were ended"),
+        "{}",
+        agent.log()
+    );
+    assert_eq!(freed.ask("send-by-held-udp 127.0.0.2:5353"), "b");
+    assert_eq!(ended(&connected.ask("use-held-udp")), "ended");
+}
+
 /// N-79: TCP connections to a backend that goes are ended if that is asked for; a direct one goes on.
 #[test]
 fn tcp_sockets_end_with_their_backend_if_asked_for() {

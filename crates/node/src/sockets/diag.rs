@@ -1,5 +1,7 @@
 //! Messages of netlink's `sock_diag`, by which the kernel lists and ends sockets.
 
+use std::net::{IpAddr, SocketAddr};
+
 /// `AF_INET` and `AF_INET6`.
 pub(super) const FAMILIES: [u8; 2] = [2, 10];
 
@@ -41,6 +43,18 @@ pub(super) fn destroy(family: u8, protocol: u8, id: &SocketId) -> Vec<u8> {
 pub(super) fn cookie(id: &SocketId) -> u64 {
     let word = |at: usize| u64::from(word(id, at));
     word(40) | word(44) << 32
+}
+
+/// The address that a socket is connected to. It is all zeros for one that is not connected.
+pub(super) fn peer(family: u8, id: &SocketId) -> SocketAddr {
+    let port = u16::from_be_bytes([id[2], id[3]]);
+    let mut octets = [0; 16];
+    octets.copy_from_slice(&id[20..36]);
+    let address = match octets {
+        [a, b, c, d, ..] if family == FAMILIES[0] => IpAddr::from([a, b, c, d]),
+        octets => IpAddr::from(octets).to_canonical(),
+    };
+    SocketAddr::new(address, port)
 }
 
 fn request(kind: u16, flags: u16, family: u8, protocol: u8, id: &SocketId) -> Vec<u8> {
@@ -91,6 +105,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
@@ -99,6 +115,13 @@ mod tests {
         id[40..44].copy_from_slice(&7_u32.to_ne_bytes());
         id[44..48].copy_from_slice(&1_u32.to_ne_bytes());
         assert_eq!(cookie(&id), 7 + (1 << 32));
+        id[2..4].copy_from_slice(&53_u16.to_be_bytes());
+        id[20..24].copy_from_slice(&[10, 0, 0, 1]);
+        assert_eq!(peer(2, &id), "10.0.0.1:53".parse().unwrap());
+        let mut mapped = id;
+        mapped[20..36].copy_from_slice(&Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets());
+        assert_eq!(peer(10, &mapped), "10.0.0.1:53".parse().unwrap());
+        assert_eq!(peer(10, &[0; ID]), "[::]:0".parse().unwrap());
         // An answer has the shape of a request, but for four bytes.
         let mut answer = list(2, 17)[..HEADER].to_vec();
         answer.extend([2, 1, 0, 0]);

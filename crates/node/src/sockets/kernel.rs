@@ -27,8 +27,8 @@ const HIDDEN: &str = "0";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Ends sockets in every network namespace that a process of the cgroup is in. A thread of its own enters
-/// them one by one, and returns the sockets that could not be ended. A socket of which `is_same` is false is
-/// left alone, because its program has connected it elsewhere.
+/// them one by one, and returns the sockets that could not be ended. A socket that is not connected to its backend, or
+/// of which `is_same` is false, is left alone, because its program uses it for something else now.
 ///
 /// # Errors
 /// There is no such thread.
@@ -155,7 +155,9 @@ impl<F: Fn(&Routed) -> bool> Work<F> {
         if found.protocol != protocol {
             return Ok(());
         }
-        if !(self.is_same)(&found) {
+        // No hook sees that a program takes the peer of a UDP socket away, so that the map may be out of date.
+        let is_connected = diag::peer(family, id) == found.backend;
+        if !is_connected || !(self.is_same)(&found) {
             self.left.remove(&cookie);
             return Ok(());
         }
