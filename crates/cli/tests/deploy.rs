@@ -157,21 +157,24 @@ fn the_agent_sees_the_node_where_it_is_told_to() {
     }
 }
 
-/// The probes ask where the agent listens, for a page that it has: `metrics.rs` of the tests against the
-/// kernel asks for it.
+/// The probes ask where the agent listens, for pages that it has: `metrics.rs` of the tests against the
+/// kernel asks for them. An agent that has heard no source is alive, and is not ready.
 #[test]
 fn the_probes_ask_the_port_that_the_agent_is_told() {
     let container = container(&daemon_set());
     let mut words = container.args.unwrap().into_iter();
     words.find(|word| word == "--metrics-listen").unwrap();
     let listen = words.next().unwrap();
-    for probe in [container.readiness_probe, container.liveness_probe] {
+    for (probe, path) in [
+        (container.readiness_probe, "/readyz"),
+        (container.liveness_probe, "/healthz"),
+    ] {
         let asked = probe.unwrap().http_get.unwrap();
         let IntOrString::Int(port) = asked.port else {
             panic!("a port without a number");
         };
         assert_eq!(format!("{}:{port}", asked.host.unwrap()), listen);
-        assert_eq!(asked.path.as_deref(), Some("/healthz"));
+        assert_eq!(asked.path.as_deref(), Some(path));
     }
 }
 

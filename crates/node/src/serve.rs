@@ -46,6 +46,8 @@ pub enum Told {
     NodeHeard,
     /// The source of this rank refused so many inputs: resources, keys or objects.
     Refused(usize, u64),
+    /// Somebody asks which sources have not listed their services yet.
+    Awaited(mpsc::Sender<Vec<String>>),
     /// Somebody asks for the agent's metrics.
     Scrape(mpsc::Sender<Box<Scrape>>),
 }
@@ -147,6 +149,8 @@ fn obey<M: Maps>(agent: &mut Agent<M>, told: Told, journal: &mut Journal) {
             }
         }
         Told::Place(place) => report(&agent.move_to(place)),
+        // Whoever asked may have gone.
+        Told::Awaited(answer) => drop(answer.try_send(agent.services().awaited())),
         // The driver has the time for it.
         Told::NodeHeard => {}
         Told::Refused(source, inputs) => agent.note_refused(source, inputs),

@@ -363,6 +363,14 @@ impl Services {
         silent.map(|(rank, name)| (name, self.merged.status(rank)))
     }
 
+    /// The names and states of the sources that have not listed their services.
+    pub fn awaited(&self) -> Vec<String> {
+        let silent = self.silent();
+        silent
+            .map(|(name, status)| format!("{name} ({status})"))
+            .collect()
+    }
+
     /// The number of sources that have listed their services.
     pub fn heard(&self) -> usize {
         let ranks = 0..self.sources.len();

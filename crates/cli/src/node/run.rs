@@ -30,7 +30,7 @@ async fn dry_run(args: &NodeArgs, configured: Configured) -> Result<ExitCode, No
             }
             Ok(Some(Told::Place(place))) => drop(agent.move_to(place)),
             Ok(Some(Told::NodeHeard)) => drop(agent.node_heard()),
-            Ok(Some(Told::Refused(..) | Told::Scrape(_))) => {}
+            Ok(Some(Told::Refused(..) | Told::Awaited(_) | Told::Scrape(_))) => {}
             Ok(None) | Err(_) => break,
         }
     }
@@ -43,10 +43,8 @@ async fn dry_run(args: &NodeArgs, configured: Configured) -> Result<ExitCode, No
     } else {
         output::line(text::services(&view));
     }
-    let silent = agent.services().silent();
-    let silent = silent.map(|(name, status)| format!("{name} ({status})"));
-    let node = agent.awaits_node().then(|| "this Node".to_owned());
-    let silent: Vec<String> = silent.chain(node).collect();
+    let mut silent = agent.services().awaited();
+    silent.extend(agent.awaits_node().then(|| "this Node".to_owned()));
     if silent.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }

@@ -60,8 +60,10 @@ fn metrics_have_connections_sources_and_maps() {
     probe.ask("hold 10.96.0.10:80 3");
     probe.ask("let-go 1");
     agent.wait(|view| view.frontends[0].backends[0].active == 2);
-    // The page that the probes of the DaemonSet ask for.
-    assert!(get(address, "/healthz").starts_with("HTTP/1.1 200 OK"));
+    // The pages that the probes of the DaemonSet ask for.
+    for path in ["/healthz", "/readyz"] {
+        assert!(get(address, path).starts_with("HTTP/1.1 200 OK"));
+    }
     let text = scrape(address);
     let labels = "service=\"default/web\",frontend=\"10.96.0.10:80/TCP\",source=\"file\",\
                   backend=\"127.0.0.1:8080\",locality=\"/a\"";
@@ -96,6 +98,61 @@ fn metrics_have_connections_sources_and_maps() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+}
+
+/// N-82: an agent that was given a wrong address of a server is alive, but not ready, and says which source is missing. It
+/// stays so after the start timeout. A source that fails after its listing leaves the agent ready.
+#[test]
+fn an_agent_is_ready_once_every_source_was_heard() {
+    let Some(lab) = Lab::new() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut api = runtime.block_on(KubeApi::start());
+    runtime.block_on(api.stop());
+    let url = api.url();
+    let flags = [
+        "--kubernetes-server",
+        &url,
+        "--metrics-listen",
+        "127.0.0.1:0",
+        "--start-timeout",
+        "100ms",
+    ];
+    let agent = lab.start("services: []\n", &flags);
+    // It answers once it listens for metrics.
+    agent.view();
+    let address = &metrics_of(&agent);
+    let until = |wanted: &str| {
+        let begin = Instant::now();
+        loop {
+            let answer = get(address, "/readyz");
+            if answer.contains(wanted) {
+                return answer;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(20), "{answer}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let answer = until("kubernetes (failed: ");
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(!answer.contains("file ("), "{answer}");
+    let begin = Instant::now();
+    while !agent.log().contains("nothing waits for it any more") {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{}", agent.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(get(address, "/readyz").starts_with("HTTP/1.1 503 "));
+    assert!(get(address, "/healthz").starts_with("HTTP/1.1 200 OK"));
+
+    let entered = runtime.enter();
+    api.resume();
+    drop(entered);
+    until("HTTP/1.1 200 OK");
+    agent.write("services: [");
+    agent.wait(|view| {
+        let mut sources = view.sources.iter();
+        sources.any(|it| it.status.starts_with("failed"))
+    });
+    assert!(get(address, "/readyz").starts_with("HTTP/1.1 200 OK"));
 }
 
 /// N-24, N-61: inputs that a source refuses are counted by source: an object of Kubernetes, and a resource of xDS.

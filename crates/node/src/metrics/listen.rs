@@ -12,13 +12,12 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use super::Scrape;
 use crate::serve::Told;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-const INDEX: &str =
-    "crowfly node\n\n/metrics  for Prometheus\n/healthz  200 while the agent runs\n";
+const INDEX: &str = "crowfly node\n\n/metrics  for Prometheus\n/healthz  200 while the agent runs\n\
+                     /readyz   200 once every source has listed its services\n";
 
 /// A port that waits for questions.
 #[derive(Debug)]
@@ -49,16 +48,20 @@ impl Listener {
         let router = Router::new()
             .route("/", get(INDEX))
             .route("/healthz", get(healthz))
+            .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .with_state(agent);
         axum::serve(self.0, router).await
     }
 }
 
-/// The agent's state; `None` if it has ended.
-async fn ask(agent: &mpsc::WeakSender<Told>) -> Option<Box<Scrape>> {
+/// The agent's answer to a question; `None` if it has ended.
+async fn ask<T>(
+    agent: &mpsc::WeakSender<Told>,
+    question: impl FnOnce(mpsc::Sender<T>) -> Told,
+) -> Option<T> {
     let (answer, mut answers) = mpsc::channel(1);
-    let asked = agent.upgrade()?.send(Told::Scrape(answer)).await;
+    let asked = agent.upgrade()?.send(question(answer)).await;
     asked.ok()?;
     answers.recv().await
 }
@@ -70,11 +73,28 @@ async fn healthz(State(agent): State<mpsc::WeakSender<Told>>) -> impl IntoRespon
     }
 }
 
+/// An agent that has not heard a source is not ready, however long it has waited. So a rollout with a wrong address stops
+/// at its first pods. A source that fails later does not count, because its last services stay in force.
+async fn readyz(State(agent): State<mpsc::WeakSender<Told>>) -> (StatusCode, String) {
+    match ask(&agent, Told::Awaited).await {
+        Some(awaited) if awaited.is_empty() => (StatusCode::OK, "ok\n".to_owned()),
+        Some(awaited) => {
+            let awaited = awaited.join(", ");
+            let text = format!("sources that have not listed their services: {awaited}\n");
+            (StatusCode::SERVICE_UNAVAILABLE, text)
+        }
+        None => {
+            let text = "the agent has ended\n".to_owned();
+            (StatusCode::SERVICE_UNAVAILABLE, text)
+        }
+    }
+}
+
 /// Writes the metrics on a thread of its own, because thousands of rows take a while.
 async fn metrics(
     State(agent): State<mpsc::WeakSender<Told>>,
 ) -> Result<impl IntoResponse, StatusCode> {
-    let scrape = ask(&agent).await;
+    let scrape = ask(&agent, Told::Scrape).await;
     let scrape = scrape.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
     let text = spawn_blocking(move || scrape.encode());
     let text = text.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
