@@ -463,6 +463,11 @@ async fn stale_nonces_and_refusals_are_harmless() {
         "{} bytes of the reason are kept",
         message.len()
     );
+    assert!(
+        message.ends_with("é [2093056 more bytes]"),
+        "{}",
+        &message[4_000..]
+    );
 }
 
 /// L-06: streams and connections beyond their number are refused. They are free again when others end.

@@ -4,7 +4,7 @@
 //! that are not answered, and resources that were refused. So an idle stream holds next to nothing, even
 //! if its client has all resources.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crowfly_xds::Response;
 
 use super::blame;
 use super::recent::Recent;
-use super::refused::{Crowd, Nack, Refusal, Refused};
+use super::refused::{Nack, Refusal, Refused};
 use crate::metrics::TypeMetrics;
 
 /// The largest number of responses that may wait for an answer. Beyond it the oldest is forgotten,
@@ -22,11 +22,9 @@ const MAX_IN_FLIGHT: usize = 256;
 /// The largest number of names in all responses that wait for an answer.
 const MAX_NAMES_IN_FLIGHT: usize = 1 << 16;
 
-/// The largest number of resources that one refusal marks, if it does not say which of them is bad.
+/// The largest number of resources that one refusal marks with their versions. Of more than that, only the names are
+/// kept.
 const MAX_SUSPECTS: usize = 1 << 10;
-
-/// The longest reason that is kept, in bytes.
-const MAX_REASON: usize = 4 << 10;
 
 /// The answers to the responses of one type.
 #[derive(Debug)]
@@ -163,9 +161,6 @@ impl Answers {
         if response.is_whole {
             self.refused.retain(|_| false);
         }
-        if response.is_whole || response.items.len() > MAX_SUSPECTS {
-            self.refused.unmark_crowd();
-        }
         for item in &response.items {
             self.refused.unmark(&item.name);
         }
@@ -177,11 +172,10 @@ impl Answers {
     /// others accepted, as gRPC clients and Envoys do. If it names none, any new one may be bad.
     pub(super) fn nacked(&mut self, nonce: &str, version: &str, reason: &str, now: Instant) {
         self.metrics.nacks.inc();
-        let reason = cut(reason);
         let response = self.take(nonce, None);
         let items: &[Item] = response.as_ref().map_or(&[], |of| &of.items);
         let due_since = response.as_ref().map_or(now, InFlight::due_since);
-        let named = blame::named(&reason, items.iter().map(|item| &*item.name));
+        let named = blame::named(reason, items.iter().map(|item| &*item.name));
         let is_named = named.contains(&true);
         let has_new = items.iter().any(|item| item.is_new);
         let is_suspect = |item: &Item, named: bool| match is_named {
@@ -204,17 +198,17 @@ impl Answers {
             accepted: item.accepted.clone(),
             since: due_since,
         };
-        if suspects > MAX_SUSPECTS {
-            let since = due_since;
-            self.refused.mark_crowd(Crowd { nack, since });
-        } else {
-            for (item, named) in pairs() {
-                if is_suspect(item, named) {
-                    self.refused.mark(&item.name, refusal(item));
-                } else {
-                    self.refused.unmark(&item.name);
-                }
+        for (item, named) in pairs() {
+            if !is_suspect(item, named) {
+                self.refused.unmark(&item.name);
+            } else if suspects <= MAX_SUSPECTS {
+                self.refused.mark(&item.name, refusal(item));
             }
+        }
+        if suspects > MAX_SUSPECTS {
+            let names = pairs().filter(|(item, named)| is_suspect(item, *named));
+            let names = names.map(|(item, _)| Arc::clone(&item.name));
+            self.refused.mark_crowd(&nack, due_since, names);
         }
         self.count_refusing();
     }
@@ -234,26 +228,49 @@ impl Answers {
     fn items(&self, response: &Response) -> Vec<Item> {
         let room = MAX_NAMES_IN_FLIGHT.saturating_sub(self.names_in_flight());
         let is_whole = response.is_whole();
+        let unanswered = self.unanswered(response);
         let deliveries = response.deliveries();
         let noted = deliveries.filter(|of| !is_whole || of.is_new()).take(room);
         let items = noted.map(|of| Item {
             name: Arc::clone(of.name),
             version: Arc::clone(of.version),
-            accepted: self.accepted(of.name, of.before),
+            accepted: self.accepted(of.name, of.before, &unanswered),
             is_new: of.is_new(),
         });
         items.collect()
     }
 
-    /// The version of a resource that the client accepted last. The version before may be refused or
-    /// not answered.
-    fn accepted(&self, name: &str, before: Option<&Arc<str>>) -> Option<Arc<str>> {
+    /// The version of a resource that the client accepted last. The version that it was sent before may
+    /// be refused or not answered.
+    fn accepted(
+        &self,
+        name: &str,
+        before: Option<&Arc<str>>,
+        unanswered: &HashMap<&str, &Item>,
+    ) -> Option<Arc<str>> {
         if let Some(refusal) = self.refused.of(name) {
             return refusal.accepted.clone();
         }
-        let mut unanswered = self.in_flight.iter().flat_map(|of| &of.items);
-        let unanswered = unanswered.find(|item| &*item.name == name);
-        unanswered.map_or_else(|| before.cloned(), |item| item.accepted.clone())
+        match unanswered.get(name) {
+            Some(item) => item.accepted.clone(),
+            None => before.cloned(),
+        }
+    }
+
+    /// The resources of a response that wait for an answer already, by name. Of several responses the
+    /// oldest counts, because it has what was accepted before all of them.
+    fn unanswered(&self, response: &Response) -> HashMap<&str, &Item> {
+        let mut unanswered = HashMap::new();
+        if self.in_flight.is_empty() {
+            return unanswered;
+        }
+        let sent: HashSet<&str> = response.deliveries().map(|of| &**of.name).collect();
+        for item in self.in_flight.iter().flat_map(|of| &of.items) {
+            if sent.contains(&*item.name) {
+                unanswered.entry(&*item.name).or_insert(item);
+            }
+        }
+        unanswered
     }
 
     pub(super) fn names_in_flight(&self) -> usize {
@@ -289,16 +306,4 @@ impl Drop for Answers {
             self.metrics.refusing.dec();
         }
     }
-}
-
-/// A reason, cut if it is too long.
-fn cut(reason: &str) -> String {
-    if reason.len() <= MAX_REASON {
-        return reason.to_owned();
-    }
-    let mut ends = (0..=MAX_REASON).rev();
-    let end = ends.find(|end| reason.is_char_boundary(*end));
-    let end = end.unwrap_or_default();
-    let more = reason.len() - end;
-    format!("{} [{more} more bytes]", &reason[..end])
 }

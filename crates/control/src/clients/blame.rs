@@ -3,40 +3,55 @@
 //! A refusal is of a whole response, and only its text says which resources are bad. Clients write
 //! names in many ways, so a name counts if it stands alone in the text.
 
+/// A place in the text where a name stands alone.
+struct Match {
+    start: usize,
+    end: usize,
+    /// The number of the name.
+    name: usize,
+}
+
 /// For each name, true if the text has it. Where one name is a part of another, the longer one
 /// counts.
 pub(super) fn named<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<bool> {
-    let names: Vec<&str> = names.into_iter().collect();
-    let mut longest_first: Vec<usize> = (0..names.len()).collect();
-    longest_first.sort_by_key(|&index| std::cmp::Reverse(names[index].len()));
-    let mut text = text.as_bytes().to_vec();
+    let text = text.as_bytes();
+    let names: Vec<&[u8]> = names.into_iter().map(str::as_bytes).collect();
     let mut found = vec![false; names.len()];
-    for index in longest_first {
-        found[index] = take(&mut text, names[index].as_bytes());
-    }
-    found
-}
-
-/// Blanks a name wherever it stands alone. Returns true if it did anywhere.
-fn take(text: &mut [u8], name: &[u8]) -> bool {
-    if name.is_empty() {
-        return false;
-    }
-    let mut found = false;
-    let mut from = 0;
-    while let Some(at) = find(&text[from..], name) {
-        let (start, end) = (from + at, from + at + name.len());
-        if stands_alone(text, start, end) {
-            text[start..end].fill(0);
-            found = true;
+    let mut matches = matches(text, &names);
+    matches.sort_by_key(|of| (std::cmp::Reverse(of.end - of.start), of.name, of.start));
+    let mut taken = vec![false; text.len()];
+    for Match { start, end, name } in matches {
+        let place = &mut taken[start..end];
+        if !place.contains(&true) {
+            place.fill(true);
+            found[name] = true;
         }
-        from = start + 1;
     }
     found
 }
 
-fn find(text: &[u8], name: &[u8]) -> Option<usize> {
-    text.windows(name.len()).position(|window| window == name)
+/// All places where a name stands alone. The text is read once, however many names there are: the
+/// names in order that begin as the text does are a range, which each byte makes smaller.
+fn matches(text: &[u8], names: &[&[u8]]) -> Vec<Match> {
+    let mut sorted: Vec<usize> = (0..names.len()).collect();
+    sorted.sort_by_key(|&name| names[name]);
+    let mut matches = Vec::new();
+    for start in 0..text.len() {
+        let mut range = &sorted[..];
+        for (depth, byte) in text[start..].iter().enumerate() {
+            let next = |name: &usize| names[*name].get(depth);
+            let begin = range.partition_point(|name| next(name) < Some(byte));
+            let end = range.partition_point(|name| next(name) <= Some(byte));
+            range = &range[begin..end];
+            // The shortest one comes first.
+            let Some(&name) = range.first() else { break };
+            let end = start + depth + 1;
+            if names[name].len() == depth + 1 && stands_alone(text, start, end) {
+                matches.push(Match { start, end, name });
+            }
+        }
+    }
+    matches
 }
 
 /// True if the neighbours of a part of the text do not belong to a name. A full stop does only
@@ -55,6 +70,8 @@ fn stands_alone(text: &[u8], start: usize, end: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// F-04: the texts are those of Envoy, gRPC C-core, gRPC-Go and Crowfly.
@@ -85,5 +102,50 @@ mod tests {
             assert_eq!(found.join(" "), expected, "{text}");
         }
         assert_eq!(named("x", [""]), [false]);
+    }
+
+    /// The same by a search for each name, the longest first.
+    fn searched(text: &str, names: &[String]) -> Vec<bool> {
+        let mut longest_first: Vec<usize> = (0..names.len()).collect();
+        longest_first.sort_by_key(|&name| std::cmp::Reverse(names[name].len()));
+        let (original, mut text) = (text.as_bytes(), text.as_bytes().to_vec());
+        let mut found = vec![false; names.len()];
+        for name in longest_first {
+            let (bytes, length) = (names[name].as_bytes(), names[name].len());
+            for start in 0..(text.len() + 1).saturating_sub(length) {
+                let end = start + length;
+                if text[start..end] == *bytes && stands_alone(original, start, end) {
+                    text[start..end].fill(0);
+                    found[name] = true;
+                }
+            }
+        }
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_found_as_by_a_search_for_each(
+            text in "[ab.: -]{0,30}",
+            names in prop::collection::btree_set("[ab.:-]{1,4}", 0..12),
+        ) {
+            let names: Vec<String> = names.into_iter().collect();
+            let found = named(&text, names.iter().map(String::as_str));
+            prop_assert_eq!(found, searched(&text, &names));
+        }
+    }
+
+    /// The text of a client is not searched for each of the names.
+    #[test]
+    fn many_names_take_little_time() {
+        let names: Vec<String> = (0..1 << 16)
+            .map(|number| format!("name-{number}"))
+            .collect();
+        let text = "name-7 ".repeat(4096 / 7);
+        let started = std::time::Instant::now();
+        let found = named(&text, names.iter().map(String::as_str));
+        let took = started.elapsed();
+        assert!(took < std::time::Duration::from_secs(3), "{took:?}");
+        assert_eq!(found.iter().position(|found| *found), Some(7));
     }
 }

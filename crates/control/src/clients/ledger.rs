@@ -47,12 +47,28 @@ impl Ledger {
             } => self.of(type_url).nacked(nonce, version, message, now),
         }
         self.look(half, Since::Request(now));
+        // An answer changes nothing about what the client wants, and answers are not paced.
+        if !half.was_answer_alone() {
+            self.forget(half);
+        }
+    }
+
+    /// Notes that `half` has a newer snapshot, which was published at a time.
+    pub(crate) fn changed(&mut self, half: &impl ServerHalf, published: Instant) {
+        self.look(half, Since::Change(published));
+        self.forget(half);
     }
 
     /// Looks at what `half` has to send, after something else may have become due.
     pub(crate) fn look(&mut self, half: &impl ServerHalf, since: Since) {
         for (type_url, answers) in &mut self.types {
             answers.look(half.is_waiting(type_url), since);
+        }
+    }
+
+    /// Forgets the refusals of resources that the client is no longer served.
+    fn forget(&mut self, half: &impl ServerHalf) {
+        for (type_url, answers) in &mut self.types {
             if answers.is_refusing() {
                 answers.keep(|name| half.serves(type_url, name));
             }

@@ -10,6 +10,7 @@
 
 mod answers;
 mod blame;
+mod cut;
 mod ledger;
 mod near;
 mod node;
@@ -30,6 +31,7 @@ use crowfly_xds::ServerHalf;
 use crate::incoming::Peer;
 use crate::metrics::Metrics;
 pub(crate) use answers::Since;
+pub(crate) use cut::cut;
 pub(crate) use open::{ClientHandle, Inspect, Talk};
 use open::{Head, OpenStream};
 pub(crate) use rows::{Clock, Row, RowRefusal};

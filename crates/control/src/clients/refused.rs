@@ -1,6 +1,6 @@
 //! The resources of one type that a client refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ pub(super) struct Refused(Option<Box<Refusals>>);
 #[derive(Debug, Default)]
 struct Refusals {
     by_name: BTreeMap<Arc<str>, Refusal>,
-    /// The refusal of a response with so many resources that they are not marked one by one.
+    /// The refusal of responses with so many resources that only their names are kept.
     crowd: Option<Crowd>,
     last: Option<Arc<Nack>>,
 }
@@ -28,12 +28,25 @@ pub(super) struct Refusal {
     pub(super) since: Instant,
 }
 
-/// Many resources of which one was refused.
+/// Many resources that were refused together.
 #[derive(Clone, Debug)]
 pub(super) struct Crowd {
+    /// The newest refusal.
     pub(super) nack: Arc<Nack>,
     /// The time since when the client should have other versions.
     pub(super) since: Instant,
+    /// The resources of which no other version was accepted or refused since.
+    names: BTreeSet<Arc<str>>,
+}
+
+impl Crowd {
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.names.len()
+    }
 }
 
 /// The refusal of a response.
@@ -77,22 +90,37 @@ impl Refused {
     }
 
     pub(super) fn mark(&mut self, name: &Arc<str>, refusal: Refusal) {
+        self.unmark(name);
         self.noted().by_name.insert(Arc::clone(name), refusal);
     }
 
-    pub(super) fn mark_crowd(&mut self, crowd: Crowd) {
-        self.noted().crowd = Some(crowd);
+    /// Marks many resources that were refused together. Those of an earlier refusal stay marked.
+    pub(super) fn mark_crowd(
+        &mut self,
+        nack: &Arc<Nack>,
+        since: Instant,
+        names: impl Iterator<Item = Arc<str>>,
+    ) {
+        let of = self.noted();
+        let crowd = of.crowd.get_or_insert_with(|| Crowd {
+            nack: Arc::clone(nack),
+            since,
+            names: BTreeSet::new(),
+        });
+        crowd.nack = Arc::clone(nack);
+        for name in names {
+            of.by_name.remove(&name);
+            crowd.names.insert(name);
+        }
     }
 
     pub(super) fn unmark(&mut self, name: &str) {
         if let Some(of) = &mut self.0 {
             of.by_name.remove(name);
-        }
-    }
-
-    pub(super) fn unmark_crowd(&mut self) {
-        if let Some(of) = &mut self.0 {
-            of.crowd = None;
+            if let Some(crowd) = &mut of.crowd {
+                crowd.names.remove(name);
+            }
+            of.drop_empty_crowd();
         }
     }
 
@@ -100,10 +128,20 @@ impl Refused {
     pub(super) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         if let Some(of) = &mut self.0 {
             of.by_name.retain(|name, _| keep(name));
+            if let Some(crowd) = &mut of.crowd {
+                crowd.names.retain(|name| keep(name));
+            }
+            of.drop_empty_crowd();
         }
     }
 
     fn noted(&mut self) -> &mut Refusals {
         self.0.get_or_insert_default()
+    }
+}
+
+impl Refusals {
+    fn drop_empty_crowd(&mut self) {
+        self.crowd = self.crowd.take().filter(|crowd| crowd.count() > 0);
     }
 }

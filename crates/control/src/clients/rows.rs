@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 use crowfly_xds::{ServerHalf, SnapshotResource, Wanted};
 
 use super::answers::{Answers, InFlight, Item, Since};
-use super::refused::{Nack, Refusal};
+use super::refused::{Crowd, Nack, Refusal};
 use super::unix;
 use super::view::{NackView, ResourceView, State, TypeView};
 
@@ -67,7 +67,7 @@ pub(super) fn of_type(
     clock: Clock,
 ) -> TypeView {
     let wish = half.wish(type_url).unwrap_or_default();
-    let crowd = answers.refused.crowd().map_or(0, |of| of.nack.one_of);
+    let crowd = answers.refused.crowd().map_or(0, Crowd::count);
     let state = if answers.is_refusing() {
         State::Nacked
     } else if wish.waiting > 0 {
@@ -93,7 +93,7 @@ pub(super) fn of_type(
         resources: wish.resources,
         waiting: wish.waiting,
         unanswered: answers.names_in_flight(),
-        refused: answers.refused.all().count().max(crowd),
+        refused: answers.refused.all().count() + crowd,
         sent_version: version(&answers.sent),
         sent_at: at(&answers.sent),
         acked_version: version(&answers.acked),
@@ -169,12 +169,14 @@ fn row(
     }
 }
 
-/// The refusal of a resource, or of one among so many that they are not marked one by one.
+/// The refusal of a resource, or of one among so many that only their names are kept.
 fn refusal_of(wanted: &Wanted, answers: &Answers) -> Option<Refusal> {
     if let Some(refusal) = answers.refused.of(&wanted.name) {
         return Some(refusal.clone());
     }
-    let (crowd, version) = (answers.refused.crowd()?, wanted.sent.as_ref()?);
+    let crowd = answers.refused.crowd();
+    let crowd = crowd.filter(|crowd| crowd.has(&wanted.name))?;
+    let version = wanted.sent.as_ref()?;
     Some(Refusal {
         nack: Arc::clone(&crowd.nack),
         version: Arc::clone(version),

@@ -14,7 +14,7 @@ use tonic::Status;
 use tracing::{debug, info, warn};
 
 use crate::admission::Admitted;
-use crate::clients::{ClientHandle, Since, Talk, unix};
+use crate::clients::{ClientHandle, Since, Talk, cut, unix};
 use crate::conduct::{Conduct, Slowness};
 use crate::ending::{End, too_large};
 use crate::limits::{Beyond, Limit, Ticket};
@@ -29,9 +29,6 @@ const USUAL_LIMIT: usize = 4 << 20;
 
 /// The most bytes of a type URL. It is kept for the life of a stream.
 const MAX_TYPE_URL: usize = 256;
-
-/// The most bytes that are kept of a client's reason for a refusal, and of a version that it names.
-const MAX_TEXT: usize = 4 << 10;
 
 /// One stream of a client.
 pub(super) struct Stream<H> {
@@ -314,8 +311,7 @@ impl<H: ServerHalf<Request: Message + Default>> Stream<H> {
             half.handle_snapshot(snapshot);
             *view = self.seat.view().cloned();
             let published = self.seat.published_at();
-            let published = published.unwrap_or_else(Instant::now);
-            ledger.look(half, Since::Change(published));
+            ledger.changed(half, published.unwrap_or_else(Instant::now));
             self.due = true;
         }
     }
@@ -390,12 +386,7 @@ fn bounded(mut outcome: RequestOutcome) -> RequestOutcome {
         RequestOutcome::Ack { version, .. } => version,
         RequestOutcome::Stale { .. } | RequestOutcome::Subscribed { .. } => return outcome,
     };
-    if text.len() > MAX_TEXT {
-        let end = (0..=MAX_TEXT).rev().find(|end| text.is_char_boundary(*end));
-        text.truncate(end.unwrap_or_default());
-        text.push('…');
-        text.shrink_to_fit();
-    }
+    cut(text);
     outcome
 }
 
