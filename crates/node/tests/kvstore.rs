@@ -20,7 +20,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crowfly_node::kvstore::{Layout, Note};
+use crowfly_node::kvstore::{Layout, LogLine};
 use crowfly_node::model::Place;
 use crowfly_node::services::{ServiceEvent, Services};
 use crowfly_source::Event;
@@ -161,8 +161,8 @@ fn play(situation: Situation) -> String {
         let (notes, events) = mesh.take();
         for note in notes {
             match note {
-                Note::Info(line) => writeln!(text, "info: {line}").unwrap(),
-                Note::Warn(line) => writeln!(text, "warn: {line}").unwrap(),
+                LogLine::Info(line) => writeln!(text, "info: {line}").unwrap(),
+                LogLine::Warn(line) => writeln!(text, "warn: {line}").unwrap(),
             }
         }
         if !events.is_empty() {

@@ -22,7 +22,7 @@ use crowfly_control::{Catalog, translate};
 use crowfly_model::ResourceType;
 use crowfly_node::model::Place;
 use crowfly_node::services::Services;
-use crowfly_node::xds::{Joiner, Mapping, NodeCluster, NodeEndpoints, NodeListener, Pods};
+use crowfly_node::xds::{Mapping, NodeCluster, NodeEndpoints, NodeListener, Pods, ResourceJoiner};
 use crowfly_xds::Snapshot;
 use golden::{maps_like, table};
 
@@ -117,7 +117,7 @@ fn report(yaml: &str) -> (String, Services) {
     };
     let mapping = Mapping::default();
     let mut report = String::new();
-    let mut joiner = Joiner::default();
+    let mut joiner = ResourceJoiner::default();
     let pods = said("pods").map(|pods| pods.parse().unwrap());
     joiner.pods(Pods {
         node: place.node.clone(),

@@ -16,8 +16,8 @@ use crowfly_names::LocalityId;
 use crowfly_node::model::{Health, Place, Protocol, ServiceName};
 use crowfly_node::services::{ServiceEvent, Services};
 use crowfly_node::xds::{
-    Chain, ChainProtocol, ClusterShare, EndpointsFrom, Joiner, NodeCluster, NodeEndpoint,
-    NodeEndpoints, NodeListener, Pods, Share, TrafficPolicy,
+    Chain, ChainProtocol, ClusterShare, EndpointsFrom, NodeCluster, NodeEndpoint, NodeEndpoints,
+    NodeListener, Pods, ResourceJoiner, Share, TrafficPolicy,
 };
 use crowfly_source::{Event, Status};
 use golden::table;
@@ -34,7 +34,7 @@ struct World {
 
 /// An agent: a joiner, and the table that its events lead to.
 struct Agent {
-    joiner: Joiner,
+    joiner: ResourceJoiner,
     services: Services,
     asked: BTreeSet<Arc<str>>,
     /// Endpoints whose state the agent does not know.
@@ -46,7 +46,7 @@ struct Agent {
 impl Agent {
     fn new() -> Self {
         Self {
-            joiner: Joiner::default(),
+            joiner: ResourceJoiner::default(),
             services: Services::new(vec!["xds".into()], Place::default()),
             asked: BTreeSet::new(),
             unanswered: BTreeSet::new(),

@@ -1,6 +1,6 @@
 //! The rules of reading a ClusterMesh, without I/O and without a clock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use crowfly_source::{Event, Table};
 use super::cluster::{Changed, Cluster, Known, Stage};
 use super::keys::{self, shown};
 use super::merge::merge;
+use super::step::Step;
 use super::value::ClusterConfig;
 use crate::model::{Service, ServiceName};
 use crate::services::ServiceEvent;
@@ -21,9 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The number of configurations that are taken. A mesh has at most 511 clusters.
 const MAX_CONFIGS: usize = 1024;
-
-/// The number of notes of one kind in one step. A flood of mistakes must not be a flood of lines.
-const MAX_NOTES: usize = 20;
 
 /// The clusters that are read, and the use of them.
 #[derive(Clone, Debug)]
@@ -65,29 +63,6 @@ enum Status {
 struct Said {
     endpoint_slices: bool,
     sctp: bool,
-}
-
-/// The consequences of news.
-#[derive(Debug, Default)]
-pub struct Step {
-    /// Prefixes to follow from now on.
-    pub follow: Vec<Bytes>,
-    /// Prefixes to follow no more.
-    pub unfollow: Vec<Bytes>,
-    /// Events for the agent, which belong together.
-    pub events: Vec<ServiceEvent>,
-    /// Lines for the log.
-    pub notes: Vec<Note>,
-    touched: BTreeSet<Bytes>,
-}
-
-/// A line for the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
-    /// A change that somebody may want to know of.
-    Info(String),
-    /// Something is not as it should be.
-    Warn(String),
 }
 
 /// The part of the keys that a prefix has.
@@ -481,29 +456,5 @@ impl Mesh {
         }
         self.told.insert(key, Arc::clone(&service));
         Some(Event::Upsert(name, service))
-    }
-}
-
-impl Step {
-    /// True if the source has failed in this step.
-    pub fn is_failure(&self) -> bool {
-        let mut events = self.events.iter();
-        events.any(|event| matches!(event, Event::Failed(_)))
-    }
-
-    fn info(&mut self, text: String) {
-        self.notes.push(Note::Info(text));
-    }
-
-    fn warn(&mut self, text: String) {
-        self.notes.push(Note::Warn(text));
-    }
-
-    fn shorten_notes(&mut self) {
-        let more = self.notes.len().saturating_sub(MAX_NOTES);
-        if more > 0 {
-            self.notes.truncate(MAX_NOTES);
-            self.warn(format!("and {more} more of the kind"));
-        }
     }
 }

@@ -14,8 +14,8 @@
 //! A cluster whose keys are a copy (`cached`) has `cilium/cache` in place of `cilium/state`.
 //!
 //! - A value that is wrong is refused by its key, with the reason. The last good one stays.
-//! - A cluster that cannot be reached keeps its last state. One whose configuration is gone, or has
-//!   another id, is drained.
+//! - A cluster that cannot be reached keeps its last state, and so does one whose configuration is gone. One that
+//!   has another id is drained.
 //! - Services of several clusters with one name are one service, with the backends of all.
 //!
 //! [`Mesh`] has these rules, without I/O. [`KvstoreSource`] is the driver.
@@ -26,8 +26,10 @@ mod merge;
 mod mesh;
 mod options;
 mod source;
+mod step;
 mod value;
 
-pub use mesh::{Layout, Mesh, Note, Step};
+pub use mesh::{Layout, Mesh};
 pub use options::{DEFAULT_HEARTBEAT, KvstoreError, KvstoreOptions};
 pub use source::{KvstoreCounts, KvstoreSource};
+pub use step::{LogLine, Step};

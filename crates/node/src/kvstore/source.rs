@@ -9,8 +9,9 @@ use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
-use super::mesh::{Mesh, Note, Step};
+use super::mesh::Mesh;
 use super::options::{KvstoreError, KvstoreOptions};
+use super::step::{LogLine, Step};
 use crate::serve::Told;
 
 /// A ClusterMesh that is followed.
@@ -76,8 +77,8 @@ impl KvstoreSource {
             let refused = self.count(&mesh, &step);
             for note in step.notes {
                 match note {
-                    Note::Info(text) => info!("KVStore: {text}"),
-                    Note::Warn(text) => warn!("KVStore: {text}"),
+                    LogLine::Info(text) => info!("KVStore: {text}"),
+                    LogLine::Warn(text) => warn!("KVStore: {text}"),
                 }
             }
             let refused = (refused > 0).then_some(Told::Refused(rank, refused));

@@ -13,10 +13,10 @@
 //! - A frontend whose endpoints were asked for and did not arrive yet stays as it was.
 //! - A frontend whose cluster or endpoints do not exist has no backends, and that is said.
 
+mod interner;
 mod policy;
 mod ports;
 mod service;
-mod shared;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -32,15 +32,15 @@ use super::listener::NodeListener;
 use super::mapping::Pods;
 use crate::model::{Service, ServiceName};
 use crate::services::ServiceEvent;
+use interner::Common;
 use ports::Port;
-use shared::Common;
 use state::{AddressState, ClusterState, EndpointsState, Known, ServiceState};
 
 /// All resources of an xDS server, as services.
 ///
 /// It shares resources with the cache of the client, and has nothing twice, because there are very many.
 #[derive(Debug, Default)]
-pub struct Joiner {
+pub struct ResourceJoiner {
     listeners: HashMap<Arc<str>, Arc<NodeListener>>,
     /// Clusters that exist, or that a listener names.
     clusters: HashMap<Arc<str>, ClusterState>,
@@ -61,7 +61,7 @@ pub struct Joiner {
     failure: Option<Arc<str>>,
 }
 
-/// The result of what was told to a [`Joiner`].
+/// The result of what was told to a [`ResourceJoiner`].
 #[derive(Debug, Default, PartialEq)]
 pub struct Joined {
     /// Events for the table of services. They belong together.
@@ -74,7 +74,7 @@ pub struct Joined {
     pub problems: Vec<String>,
 }
 
-impl Joiner {
+impl ResourceJoiner {
     /// Takes note of the pods on this node.
     pub fn pods(&mut self, pods: Pods) {
         if self.pods != pods {

@@ -5,12 +5,12 @@
 //! has them field by field:
 //!
 //! ```text
-//! XdsClient -> NodeListener, NodeCluster, NodeEndpoints -> Joiner -> ServiceEvents
+//! XdsClient -> NodeListener, NodeCluster, NodeEndpoints -> ResourceJoiner -> ServiceEvents
 //! ```
 //!
 //! - [`NodeListener`], [`NodeCluster`], [`NodeEndpoints`]: the readings. A resource that asks for what cannot
 //!   be done at `connect()` is refused, with the path of the field and the reason.
-//! - [`Joiner`]: all three together as services. It is free of I/O.
+//! - [`ResourceJoiner`]: all three together as services. It is free of I/O.
 //! - [`XdsSource`]: the driver.
 
 mod address;
@@ -28,7 +28,7 @@ mod weights;
 pub use chain::{Chain, ChainProtocol, ClusterShare};
 pub use cluster::{EndpointsFrom, NodeCluster};
 pub use endpoints::{NodeEndpoint, NodeEndpoints, Share};
-pub use join::{Joined, Joiner};
+pub use join::{Joined, ResourceJoiner};
 pub use listener::NodeListener;
 pub use mapping::{METADATA_NAMESPACE, Mapping, Pods};
 pub use source::{XdsOptions, XdsSource, XdsSourceError};

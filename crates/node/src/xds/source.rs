@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::cluster::NodeCluster;
 use super::endpoints::NodeEndpoints;
-use super::join::Joiner;
+use super::join::ResourceJoiner;
 use super::listener::NodeListener;
 use super::mapping::{Mapping, Pods};
 use crate::kubernetes::NodeFacts;
@@ -98,7 +98,7 @@ pub struct XdsSource {
     client: XdsClient,
     bootstrap: Arc<Bootstrap>,
     subscriber: Subscriber,
-    joiner: Joiner,
+    joiner: ResourceJoiner,
     /// The facts about this node that Kubernetes knows.
     node: Option<watch::Receiver<NodeFacts>>,
     /// Resources that were refused and not told yet.
@@ -128,7 +128,7 @@ impl XdsSource {
             mapping,
             pods,
         } = options;
-        let mut joiner = Joiner::default();
+        let mut joiner = ResourceJoiner::default();
         joiner.pods(pods);
         let mapping = Arc::new(mapping);
         let client = XdsClient::builder(Arc::clone(&bootstrap))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use crowfly_node::kvstore::{Layout, Mesh, Note, Step};
+use crowfly_node::kvstore::{Layout, LogLine, Mesh, Step};
 use crowfly_node::services::ServiceEvent;
 use crowfly_source::Event;
 use crowfly_source::etcd::News;
@@ -18,7 +18,7 @@ pub(crate) struct Simulated {
     missed: Option<Vec<(Bytes, News)>>,
     /// Prefixes that were never listed, because there was no connection.
     unlisted: BTreeSet<Bytes>,
-    notes: Vec<Note>,
+    notes: Vec<LogLine>,
     events: Vec<ServiceEvent>,
 }
 
@@ -98,7 +98,7 @@ impl Simulated {
     }
 
     /// The lines for the log since the last time.
-    pub(crate) fn take(&mut self) -> (Vec<Note>, Vec<ServiceEvent>) {
+    pub(crate) fn take(&mut self) -> (Vec<LogLine>, Vec<ServiceEvent>) {
         (
             std::mem::take(&mut self.notes),
             std::mem::take(&mut self.events),

@@ -7,8 +7,8 @@ use crowfly_model::{Decoded, ResourceType};
 use crowfly_node::model::Place;
 use crowfly_node::services::Services;
 use crowfly_node::xds::{
-    Chain, ChainProtocol, ClusterShare, EndpointsFrom, Joiner, Mapping, NodeCluster, NodeEndpoints,
-    NodeListener,
+    Chain, ChainProtocol, ClusterShare, EndpointsFrom, Mapping, NodeCluster, NodeEndpoints,
+    NodeListener, ResourceJoiner,
 };
 
 /// Reads bytes as the type that the first of them names, and routes what can be read. It must not panic, must
@@ -17,7 +17,7 @@ pub(crate) fn play(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else {
         return;
     };
-    let mut joiner = Joiner::default();
+    let mut joiner = ResourceJoiner::default();
     let name: Arc<str> = "c".into();
     joiner.listener(&"own".into(), Some(Arc::new(own_listener(&name))));
     match kind % 3 {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use super::super::chain::Chain;
 use super::super::cluster::NodeCluster;
 use super::super::traffic_policy::TrafficPolicy;
-use super::Joiner;
+use super::ResourceJoiner;
 use crate::model::{DEFAULT_AFFINITY_TIMEOUT, Policy, Protocol};
 
-impl Joiner {
+impl ResourceJoiner {
     /// The policy of a chain, from those of its clusters that exist. Clusters that differ are a problem.
     pub(super) fn policy_of(
         &self,

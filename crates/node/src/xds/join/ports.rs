@@ -11,7 +11,7 @@ use super::super::cluster::{EndpointsFrom, NodeCluster};
 use super::super::endpoints::{NodeEndpoint, NodeEndpoints};
 use super::super::mapping::Pods;
 use super::super::weights;
-use super::Joiner;
+use super::ResourceJoiner;
 use super::state::{ClusterState, Known};
 use crate::model::{Addresses, Health, Policy, Protocol, ReportedAs, ServiceName};
 use crate::select::Frontend;
@@ -142,7 +142,7 @@ struct Claim<'a> {
     cluster: Option<&'a Arc<NodeCluster>>,
 }
 
-impl Joiner {
+impl ResourceJoiner {
     /// The ports of an address, in order, and the problems with them.
     pub(super) fn ports_of(
         &self,

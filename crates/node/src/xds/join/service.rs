@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::super::chain::ClusterShare;
 use super::super::mapping::Pods;
+use super::interner::Common;
 use super::ports::{BackendAt, Port};
-use super::shared::Common;
 use crate::model::{
     Backend, Conditions, PortName, Protocol, Service, ServiceKind, ServiceName, ServicePort,
 };
