@@ -48,7 +48,7 @@ pub struct Section {
     pub value: Node,
 }
 
-/// Tells what is wrong with the settings of a file.
+/// A function that finds the mistakes in the settings of a file.
 pub type CheckSettings = fn(&Path, &[Section]) -> Vec<ConfigError>;
 
 impl Contents {
@@ -115,7 +115,7 @@ pub fn read(file: &Path, text: &str) -> Result<Vec<Service>, ConfigErrors> {
     ConfigErrors::check(errors, services.unwrap_or_default())
 }
 
-/// Refuses all settings.
+/// An error for each setting, for a file that may have services alone.
 pub fn no_settings(file: &Path, settings: &[Section]) -> Vec<ConfigError> {
     let errors = settings.iter().map(|section| ConfigError {
         file: file.to_owned(),

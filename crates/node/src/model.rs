@@ -113,14 +113,6 @@ pub struct Service {
     pub shared: bool,
 }
 
-impl Hints {
-    /// These hints, unless they say nothing.
-    pub(crate) fn or_none(self) -> Option<Arc<Self>> {
-        let says = !self.zones.is_empty() || !self.nodes.is_empty();
-        says.then(|| Arc::new(self))
-    }
-}
-
 impl Service {
     /// A service without ports and backends.
     pub fn new(name: ServiceName, kind: ServiceKind) -> Self {
@@ -261,8 +253,8 @@ pub struct Backend {
 pub type Addresses = SmallVec<[IpAddr; 1]>;
 
 impl Backend {
-    /// Shares what is equal to that of another one, because the backends of a service differ in their addresses, and
-    /// there are very many.
+    /// Shares the parts that are equal to those of another backend, because the many backends of a service often differ
+    /// in their addresses alone.
     pub(crate) fn share_with(&mut self, other: &Self) {
         share(&mut self.ports, &other.ports);
         share(&mut self.locality, &other.locality);
@@ -291,11 +283,11 @@ pub struct PortName {
 /// The conditions of a Kubernetes endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions {
-    /// It takes connections.
+    /// The endpoint takes connections.
     pub ready: bool,
-    /// It would, were it not terminating.
+    /// The endpoint can serve, even while it is terminating.
     pub serving: bool,
-    /// It is about to end.
+    /// The endpoint is being deleted.
     pub terminating: bool,
 }
 
@@ -312,14 +304,14 @@ impl Default for Conditions {
 /// The health of an xDS endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Health {
-    /// It works, or nobody says otherwise.
+    /// The endpoint works, or its health is not known.
     #[default]
     Healthy,
-    /// It is used if nothing better is there.
+    /// The endpoint works badly. It is a fallback.
     Degraded,
-    /// It is about to go: used if nothing better is there.
+    /// The endpoint is about to go. It is a fallback, and keeps its open connections.
     Draining,
-    /// It gets no new connections.
+    /// The endpoint gets no new connections.
     Unhealthy,
 }
 
@@ -330,6 +322,14 @@ pub struct Hints {
     pub zones: Vec<Arc<str>>,
     /// Clients on these nodes.
     pub nodes: Vec<Arc<str>>,
+}
+
+impl Hints {
+    /// These hints; `None` if they name neither a zone nor a node.
+    pub(crate) fn or_none(self) -> Option<Arc<Self>> {
+        let says = !self.zones.is_empty() || !self.nodes.is_empty();
+        says.then(|| Arc::new(self))
+    }
 }
 
 /// The node that the agent runs on.

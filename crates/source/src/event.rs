@@ -1,10 +1,10 @@
-//! The words that every source speaks.
+//! The events that every source emits.
 
 use std::sync::Arc;
 
-/// One thing that a source says about its keyed values.
+/// An event of a source about its keyed values.
 ///
-/// A listing is part of the vocabulary, because a source that was cut off cannot know what was deleted
+/// There are events for a listing, because a source that was cut off cannot know what was deleted
 /// meanwhile. It lists what there is, and the reader concludes what is gone.
 ///
 /// ```

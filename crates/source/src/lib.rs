@@ -1,7 +1,7 @@
 //! Where configuration comes from: sources of keyed values, and one table made of them.
 //!
 //! The control plane and the node agent both read their configuration from several places at once:
-//! files, etcd, Kubernetes, an xDS server. This crate holds the vocabulary that those places share,
+//! files, etcd, Kubernetes, an xDS server. This crate has the events that those places share,
 //! because then no reader has to know which of them are in use (CFP-30235, phase 1).
 //!
 //! - A source is whatever emits [`Event`]s. It lists what it has (`Init`, an `Upsert` each,
@@ -13,7 +13,7 @@
 //!   lost: they take over when the winner goes.
 //!
 //! The state machines here do no I/O and need no other crate. The drivers that watch the outside world
-//! each have a feature: `etcd`, `files`. The feature `yaml` reads documents whose errors
+//! each have a feature: `etcd`, `files`, `kubernetes`. The feature `yaml` reads documents whose errors
 //! name line and field.
 //!
 //! Two values of one claim are never added up here: whether the endpoints of two sources belong

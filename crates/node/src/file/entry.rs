@@ -1,4 +1,4 @@
-//! The entries of a file, and their mistakes.
+//! A service of a file: its fields, its mistakes, and the [`Service`] that it becomes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -153,7 +153,7 @@ fn default_namespace() -> String {
 }
 
 impl ServiceEntry {
-    /// Tells what is wrong, by field.
+    /// Calls `wrong` for each mistake, with the field and the reason.
     pub(super) fn validate(&self, wrong: &mut impl FnMut(&str, String)) {
         for (field, name) in [("name", &self.name), ("namespace", &self.namespace)] {
             if name.is_empty() || name.contains('/') {
@@ -329,7 +329,7 @@ impl From<ProtocolEntry> for Protocol {
     }
 }
 
-/// A list of ports has each number in range, and each name once per protocol.
+/// Calls `wrong` for each port whose number is out of range, or whose name and protocol another one has.
 fn validate_ports(field: &str, ports: &[PortEntry], wrong: &mut impl FnMut(&str, String)) {
     let mut names = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
@@ -344,7 +344,7 @@ fn validate_ports(field: &str, ports: &[PortEntry], wrong: &mut impl FnMut(&str,
     }
 }
 
-/// Validation has refused what does not fit.
+/// The number of a port. Validation has refused those that do not fit, so none becomes 0.
 fn number(port: u32) -> u16 {
     u16::try_from(port).unwrap_or_default()
 }

@@ -63,7 +63,7 @@ impl FileSource {
         Ok(contents)
     }
 
-    /// Waits for a change of the file, and returns its services.
+    /// Waits for a change of the file, and returns its services as a listing.
     pub async fn next(&mut self) -> Vec<ServiceEvent> {
         loop {
             let events = self.files.next().await;

@@ -19,7 +19,7 @@ pub(super) type Document = Placed<Shaped<IgnoredAny, Fields>>;
 /// The value of `services`.
 pub(super) type Services = Placed<Shaped<Vec<Entry>, IgnoredAny>>;
 
-/// A value of which only the shape is known so far.
+/// A value by its shape. A wrong shape is a mistake that is told later, with the path of the value.
 pub(super) enum Shaped<L, M> {
     /// Nothing, or `null`.
     Nothing,
@@ -39,7 +39,7 @@ pub(super) enum Field {
 
 /// An entry of the list of services.
 pub(super) struct Entry {
-    /// `None` if it cannot be read.
+    /// The service; `None` if it cannot be read.
     pub(super) service: Option<Service>,
     /// Its mistakes. Their paths begin in the entry.
     pub(super) problems: Vec<Problem>,

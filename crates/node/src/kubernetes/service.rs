@@ -1,4 +1,4 @@
-//! Reads a Service.
+//! Reads a Service of Kubernetes: its ClusterIPs, ports, policy and annotations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const GLOBAL: &str = "service.cilium.io/global";
 /// Says how a global service uses the backends of other clusters.
 const AFFINITY: &str = "service.cilium.io/affinity";
 
-/// A Service without its backends, and what it asks for in vain.
+/// A Service without its backends, and its wishes that the agent does not follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadService {
     /// The service. Its slices have its backends.
@@ -172,7 +172,7 @@ fn ports(
     Ok(ports)
 }
 
-/// Ways to a service that are not ClusterIPs, and have no influence on those.
+/// Notes the ways to a service that the agent does not route: node ports, load balancers, external IPs.
 fn unserved(spec: &v1::ServiceSpec, kind: &ServiceKind, notes: &mut Vec<Note>) {
     if !matches!(kind, ServiceKind::ClusterIp(_)) {
         return;

@@ -1,4 +1,4 @@
-//! One cluster of the mesh: its state, and the way to it.
+//! One cluster of the mesh: the stage that its reading is in, and its services.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,16 +36,16 @@ impl<T> Known<T> {
     }
 }
 
-/// A cluster that is wanted.
+/// A cluster whose services are read.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) name: Arc<str>,
     pub(super) stage: Stage,
     /// The services by `NAMESPACE/NAME`.
     pub(super) services: Table<Bytes, Known<ClusterService>>,
-    /// True while the source is not complete without it.
+    /// True while the source waits for the cluster before it counts as listed.
     pub(super) is_awaited: bool,
-    /// The beginning of the time that it has until the source is complete without it.
+    /// The beginning of that wait.
     pub(super) since: Instant,
     /// The number of keys whose value is refused now.
     pub(super) refused: usize,
@@ -53,12 +53,12 @@ pub(super) struct Cluster {
     pub(super) overflow: u64,
 }
 
-/// The way to the services of a cluster.
+/// The stage of reading a cluster: first its configuration, then its canary, then its services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Its configuration is not there.
+    /// Its configuration is not known.
     Unknown,
-    /// Its canary is not there.
+    /// The key that says that all services are written is waited for.
     Canary(ClusterConfig),
     /// Its services are followed.
     Services(ClusterConfig),
@@ -71,7 +71,7 @@ pub(super) struct Changed {
     pub(super) keys: Vec<Bytes>,
     /// A line about a mistake that was not there before.
     pub(super) refused: Option<String>,
-    /// True if the cluster has more services than are taken, since now.
+    /// True if this change is the first that goes beyond the number of services that are taken.
     pub(super) is_overflowing: bool,
     /// True if a port was left out because of its protocol.
     pub(super) has_sctp: bool,

@@ -1,4 +1,4 @@
-//! The keys of a ClusterMesh.
+//! The keys of a ClusterMesh, as Cilium writes them.
 
 use bytes::Bytes;
 

@@ -1,4 +1,7 @@
 //! The rules of reading a ClusterMesh, without I/O and without a clock.
+//!
+//! A cluster is read in stages, because its services are complete only when it says so. Meanwhile the etcd may fail and
+//! come back. [`Mesh`] has the state of all clusters, and tells the agent one table of services.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +19,8 @@ use super::value::ClusterConfig;
 use crate::model::{Service, ServiceName};
 use crate::services::ServiceEvent;
 
-/// The time that a cluster has until the source counts as listed without it. Services that an agent has
-/// routed before its restart stay for so long.
+/// The time that the source waits for a cluster before it counts as listed. Until then, services that the agent routed
+/// before a restart stay.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The number of configurations that are taken. A mesh has at most 511 clusters.
@@ -58,14 +61,14 @@ enum Status {
     Failed(Arc<str>),
 }
 
-/// Things that are said once.
+/// The warnings that were logged already, because each is logged once.
 #[derive(Debug, Default)]
 struct Said {
     endpoint_slices: bool,
     sctp: bool,
 }
 
-/// The part of the keys that a prefix has.
+/// The kind of keys under a prefix that is followed.
 enum Role {
     Configs,
     Canary(Arc<str>),
@@ -73,7 +76,7 @@ enum Role {
 }
 
 impl Mesh {
-    /// A mesh that nothing is known of. `now` is the beginning of the clusters' time.
+    /// A mesh of which nothing is known. The clusters in the list are waited for from `now` on.
     pub fn new(layout: Layout, now: Instant) -> (Self, Step) {
         let names = layout.clusters.iter().flatten();
         let names = names.filter(|name| Some(*name) != layout.own_cluster.as_ref());
@@ -116,7 +119,7 @@ impl Mesh {
         self.finish(now, step)
     }
 
-    /// Does what is due.
+    /// Stops waiting for clusters whose time is over at `now`.
     pub fn tick(&mut self, now: Instant) -> Step {
         self.finish(now, Step::default())
     }
@@ -182,7 +185,7 @@ impl Mesh {
         }
     }
 
-    /// A prefix can be read. The clusters' time begins anew, because nothing could be read meanwhile.
+    /// A prefix can be read. The wait for each cluster begins anew, because nothing could be read meanwhile.
     fn heal(&mut self, prefix: &Bytes, now: Instant) {
         if self.failures.remove(prefix).is_some() && self.failures.is_empty() {
             for cluster in self.clusters.values_mut() {
@@ -428,7 +431,7 @@ impl Mesh {
         is_complete
     }
 
-    /// Everything anew, for an agent that was told of a failure.
+    /// Begins a listing of all services, because only a listing ends a failure for the agent.
     fn list(&self, step: &mut Step) {
         step.events.push(Event::Init);
         let all = self.told.values();

@@ -1,4 +1,4 @@
-//! The settings of the source.
+//! The settings of a ClusterMesh as a source.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::mesh::Layout;
 /// The longest time without a heartbeat, unless another one is set. It is Cilium's.
 pub const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(120);
 
-/// An etcd of a ClusterMesh, and the use of what is in it.
+/// The etcd of a ClusterMesh, and which of its clusters and addresses are used.
 ///
 /// ```
 /// use crowfly_node::kvstore::KvstoreOptions;
@@ -116,7 +116,7 @@ pub enum KvstoreError {
         /// The mistake.
         reason: String,
     },
-    /// The way to the etcd.
+    /// A setting of the connection to the etcd.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
 }

@@ -1,4 +1,4 @@
-//! The driver: an etcd in, events for the agent out.
+//! The driver of a [`Mesh`]: it has the connection, the clock and the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

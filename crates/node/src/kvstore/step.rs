@@ -7,10 +7,10 @@ use crowfly_source::Event;
 
 use crate::services::ServiceEvent;
 
-/// The number of notes of one kind in one step. A flood of mistakes must not be a flood of lines.
+/// The largest number of log lines of one step, because one listing may have thousands of mistakes.
 const MAX_NOTES: usize = 20;
 
-/// The consequences of news.
+/// What follows from some news, for the driver and the agent.
 #[derive(Debug, Default)]
 pub struct Step {
     /// Prefixes to follow from now on.
@@ -28,9 +28,9 @@ pub struct Step {
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogLine {
-    /// A change that somebody may want to know of.
+    /// A change in the mesh.
     Info(String),
-    /// Something is not as it should be.
+    /// A mistake or a failure.
     Warn(String),
 }
 

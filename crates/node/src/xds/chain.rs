@@ -79,7 +79,7 @@ pub struct ClusterShare {
     pub weight: u32,
 }
 
-/// A proxy: the part of a chain behind its address.
+/// What a proxy in a chain says: the clusters, and whether there is affinity.
 pub(super) struct Proxied {
     protocol: ChainProtocol,
     clusters: Vec<ClusterShare>,

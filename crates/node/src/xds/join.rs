@@ -51,9 +51,9 @@ pub struct ResourceJoiner {
     problems: BTreeMap<IpAddr, BTreeSet<String>>,
     pods: Pods,
     common: Common,
-    /// Addresses that have to be looked at again.
+    /// Addresses whose ports have to be worked out again.
     due: BTreeSet<IpAddr>,
-    /// Endpoints that may have to be asked for, or not any more.
+    /// Endpoints whose users have changed, so that it must be decided again whether they are asked for.
     asked: BTreeSet<Arc<str>>,
     has_listeners: bool,
     has_clusters: bool,
@@ -220,7 +220,7 @@ impl ResourceJoiner {
         joined
     }
 
-    /// Everything, as a listing.
+    /// All services, as a listing.
     fn listing(&self) -> Vec<ServiceEvent> {
         let entries = self.services.values().flat_map(|state| &state.told);
         let entries =

@@ -1,4 +1,4 @@
-//! The driver: an xDS client on one side, the agent on the other.
+//! The driver of a [`ResourceJoiner`]: an xDS client on one side, the agent on the other.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ pub struct XdsSource {
     joiner: ResourceJoiner,
     /// The facts about this node that Kubernetes knows.
     node: Option<watch::Receiver<NodeFacts>>,
-    /// Resources that were refused and not told yet.
+    /// The number of refused resources that the agent was not told of yet.
     refused: u64,
 }
 

@@ -1,4 +1,6 @@
-//! The loop that moves messages between an etcd and the rules.
+//! The driver: it moves messages between an etcd and the [`Follower`], which has the rules.
+//!
+//! Each call to the etcd is a task, and the driver reads their messages one after another.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +20,11 @@ use super::options::Member;
 use super::session::{Session, describe};
 use super::{EtcdError, EtcdOptions, News};
 
-/// The messages that wait for the reader. A reader that is slow makes the etcd wait, not grow.
+/// The number of messages that wait for the reader. More of them wait in the etcd, so that a slow reader needs no more
+/// memory.
 const WAITING: usize = 16;
 
-/// The messages that are told at once, so that a flood of them is a few batches.
+/// The largest number of messages in one batch for the reader.
 const BATCH: usize = 64;
 
 /// A driver that follows prefixes of an etcd.
@@ -47,12 +50,12 @@ pub struct Etcd {
     options: Arc<EtcdOptions>,
     members: Vec<Member>,
     follower: Follower,
-    /// The certificates; none until a member with TLS is connected to.
+    /// The files of certificates. They are read at the first connection with TLS.
     files: Option<Arc<FileSource>>,
-    /// All that is under way on the connection. It ends when this is dropped.
+    /// The tasks of the connection. They end when the set is dropped.
     tasks: JoinSet<()>,
     live: Option<Live>,
-    /// The number of the connection. Messages of another one are too late.
+    /// The number of the connection. Messages with another number are of an older connection and are dropped.
     connection: u64,
     sender: mpsc::Sender<(u64, Heard)>,
     receiver: mpsc::Receiver<(u64, Heard)>,
@@ -63,7 +66,7 @@ struct Live {
     watches: mpsc::UnboundedSender<WatchRequest>,
 }
 
-/// A message of a task.
+/// A message of a task of the connection.
 enum Heard {
     Connected(Session),
     Lost(Arc<str>),

@@ -26,7 +26,7 @@ use holding::Holding;
 use listing::Listing;
 use watching::Watching;
 
-/// The listings that are under way at the same time. More would make an etcd slow for others.
+/// The number of listings under way at the same time. More would make the etcd slow for its other clients.
 const LISTINGS: usize = 8;
 
 /// The part of the driver's settings that its rules depend on.
@@ -38,7 +38,7 @@ pub(super) struct Settings {
     pub(super) limits: Limits,
 }
 
-/// A task for the driver.
+/// What the driver has to do next.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     /// Connect to the member of this number.
@@ -64,7 +64,7 @@ pub(super) enum RangeFailure {
     Lost(Arc<str>),
 }
 
-/// The state of all that is followed.
+/// The state of all prefixes that are followed, and of the connection.
 #[derive(Debug)]
 pub(super) struct Follower {
     settings: Settings,
@@ -96,7 +96,7 @@ enum Link {
     Up { since: Instant },
 }
 
-/// One prefix.
+/// The state of one prefix.
 #[derive(Debug)]
 struct Follow {
     phase: Phase,
@@ -111,9 +111,9 @@ struct Follow {
 enum Phase {
     /// There is no connection.
     Parked,
-    /// It is listed when others are done.
+    /// It waits until fewer prefixes are being listed.
     Queued,
-    /// It failed, and is listed again then.
+    /// Its listing failed. It is listed again at this time.
     Waiting(Instant),
     Listing(Listing),
     Watching(Watching),
@@ -175,7 +175,7 @@ impl Follower {
         self.start_listings();
     }
 
-    /// The next task for the driver.
+    /// What the driver has to do next, if anything.
     pub(super) fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -205,7 +205,7 @@ impl Follower {
         }
     }
 
-    /// Does what is due.
+    /// Does what is due at `now`: connects, lists again, or gives up a silent member.
     pub(super) fn tick(&mut self, now: Instant) {
         match self.link {
             Link::Down { until } if until <= now => {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crowfly_tls::{CertificateFiles, RootSource, TlsError};
 use thiserror::Error;
 
-/// The way to an etcd, and the limits of what is taken from it.
+/// The addresses and credentials of an etcd, and the limits of what is read from it.
 ///
 /// ```
 /// use crowfly_source::etcd::EtcdOptions;
@@ -101,7 +101,7 @@ pub enum EtcdError {
     /// There is no endpoint.
     #[error("endpoints: expected at least one, such as https://etcd.example:2379")]
     NoEndpoint,
-    /// An endpoint that is not one.
+    /// An endpoint is not an address.
     #[error(
         "endpoint {endpoint:?}: expected http://HOST:PORT, https://HOST:PORT or HOST:PORT: {reason}"
     )]
@@ -121,7 +121,7 @@ pub enum EtcdError {
         /// The number that was given.
         found: String,
     },
-    /// A name that no certificate has.
+    /// `server_name` cannot be the name of a certificate.
     #[error("server name: {0}")]
     ServerName(#[source] TlsError),
 }

@@ -1,4 +1,4 @@
-//! One connection to a member: its socket, its token, its calls.
+//! One connection to a member of an etcd: its socket, its token, its calls.
 
 use std::future::Future;
 use std::io;

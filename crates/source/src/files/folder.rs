@@ -1,6 +1,6 @@
 //! A path that is a file, or a directory of files: which there are, and what is in them.
 //!
-//! All of it blocks, so it is apart from what awaits.
+//! These functions block, so they are apart from the driver, which awaits.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -84,7 +84,7 @@ impl Folder {
 }
 
 impl Stamp {
-    /// `None` for what is no file.
+    /// The stamp of a path; `None` if it is no file.
     fn of(path: &Path) -> Option<Self> {
         let metadata = path.metadata().ok().filter(|of| !of.is_dir())?;
         Some(Self {

@@ -6,7 +6,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// As many as Linux follows.
+/// The number of links that are followed, which is that of Linux.
 const MAX_LINKS: usize = 40;
 
 /// Every link that is followed to open `path`, and the file itself at the end.

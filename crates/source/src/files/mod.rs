@@ -25,7 +25,7 @@ use folder::{Folder, Read, Stamp, Stamps};
 use settle::{Unrest, settled};
 use watch::{Hint, Watch};
 
-/// For changes that cause no event.
+/// The time between two looks at all files, for changes that cause no event.
 const RESCAN: Duration = Duration::from_secs(30);
 
 /// The contents of a file.

@@ -21,7 +21,7 @@ pub(super) struct Watch {
     hints: mpsc::UnboundedReceiver<Hint>,
 }
 
-/// Something happened.
+/// A hint of the file system that something changed.
 #[derive(Debug)]
 pub(super) enum Hint {
     /// At this path.

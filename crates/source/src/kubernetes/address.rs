@@ -1,8 +1,8 @@
-//! The address of an API server.
+//! The address of an API server, as a user or the environment of a pod gives it.
 
 use http::Uri;
 
-/// The address without a slash at its end. TLS is meant unless `http://` is said.
+/// The address of a server without a slash at its end. An address without a scheme means `https://`.
 pub(super) fn read(text: &str) -> Result<String, String> {
     let expected = |found: &str| {
         format!(

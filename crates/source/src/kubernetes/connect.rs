@@ -24,16 +24,16 @@ use super::transport::BoxError;
 /// The time that a connection may be silent before its peer is asked for a sign of life.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// The time that each sign may take.
+/// The time that a peer has to answer each question for a sign of life.
 const BETWEEN_SIGNS: Duration = Duration::from_secs(5);
 
-/// The signs that may be missing. Then the connection has failed, half a minute after the last byte.
+/// The number of unanswered questions after which the connection has failed: half a minute after the last byte.
 const SIGNS: u32 = 3;
 
 /// A text in PEM.
 #[derive(Clone)]
 pub(super) enum Pem {
-    /// In a file, which may be another one tomorrow.
+    /// In a file, which is read for each connection, because it may be replaced.
     File(PathBuf),
     /// In a kubeconfig, as this field.
     Inline(&'static str, Vec<u8>),

@@ -10,12 +10,12 @@ use super::server::reasons;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) reason: String,
-    /// The watcher would not mend it by itself: its listing must begin anew.
+    /// The watcher of `kube` does not recover from this failure, so the listing must begin anew.
     pub(super) must_list: bool,
     /// The version from which the watch should have gone on is forgotten by the server. That is
     /// usual after a pause.
     pub(super) is_gone: bool,
-    /// The server does not know this way of asking.
+    /// The server does not know streaming lists (Kubernetes before 1.32).
     pub(super) is_unsupported: bool,
 }
 

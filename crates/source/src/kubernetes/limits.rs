@@ -1,4 +1,4 @@
-//! A response that ends.
+//! Limits of the length of a response.
 //!
 //! The client of `kube` collects a listing, and each line of a watch, however long they are. A server
 //! that never stops would fill the memory of the agent.
@@ -21,7 +21,7 @@ const PAGE: usize = 512 << 20;
 /// A response that is given up when it is too long.
 pub(super) struct Limited {
     body: Incoming,
-    /// True if a line may be so long, and there is no end of lines.
+    /// True for a watch: the limit is that of one line, and the response may have any number of lines.
     is_per_line: bool,
     limit: usize,
     length: usize,

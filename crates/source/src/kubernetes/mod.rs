@@ -2,7 +2,7 @@
 //!
 //! [`Watch`] emits raw objects; their meaning is for its reader. It stands on the watcher of the `kube`
 //! crate, which resumes a watch from the last version that it saw, and lists again if that version is
-//! gone. Around it are the things that a client needs for life with a server that is not at its best:
+//! gone. Around it is what a client needs when the server is slow, broken or gone:
 //!
 //! - An object that cannot be read is told as [`Object::Malformed`], and the rest of its listing counts.
 //! - Errors are told with what to do about them, and tried again ever more rarely. A server that
@@ -66,7 +66,7 @@ pub enum Object<K> {
     Malformed(Arc<str>),
 }
 
-/// A word about the objects of a kind.
+/// What a [`Watch`] tells its reader about the objects of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen<K> {
     /// An event, as every source has them.

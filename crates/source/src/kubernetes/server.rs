@@ -1,4 +1,4 @@
-//! An API server, and the credentials for it.
+//! An API server, and the credentials for it: those that are given, of a kubeconfig, or of a pod.
 
 use std::env;
 use std::fmt;
@@ -233,7 +233,7 @@ impl fmt::Debug for ApiServer {
 /// A file with a bearer token.
 pub(super) struct TokenFile {
     path: PathBuf,
-    /// It serves if the file is gone later, as that of an account may be.
+    /// The token that was read last. It is used while the file cannot be read.
     last: Mutex<Arc<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! An object that may be wrong.
+//! An object of a listing that may be malformed.
 //!
 //! A listing is one JSON document: with the types of Kubernetes alone, one wrong object would take all
 //! others with it.

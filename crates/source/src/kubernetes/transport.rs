@@ -1,6 +1,6 @@
 //! Requests to the API server.
 //!
-//! The client of `kube` has no patience that ends, retries in silence, and keeps a token for a minute
+//! The client of `kube` waits without a limit, retries without a log line, and keeps a token for a minute
 //! after it was rotated. So it is given this service instead of its own.
 
 use std::pin::Pin;
@@ -37,7 +37,7 @@ pub(super) struct Signals {
     pause: Mutex<Option<Duration>>,
     /// The time before which no watch is begun.
     next_watch: Mutex<Option<Instant>>,
-    /// The least time between two watches. A server may answer each of them with an end.
+    /// The least time between the beginnings of two watches, because a server may end each of them at once.
     between_watches: Duration,
 }
 

@@ -1,4 +1,7 @@
 //! The objects of one kind, listed and watched.
+//!
+//! The watcher of `kube` lists and resumes. [`Watch`] adds pauses, a limit of silence and words for the log, because
+//! `kube` would ask a failing server again at once and say nothing.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,7 +22,7 @@ use super::tolerant::Tolerant;
 use super::transport::Signals;
 use crate::Event;
 
-/// The time that a listing may go without an object.
+/// The longest time between two objects of a listing. After it the listing is given up.
 const LISTING: Duration = Duration::from_secs(60);
 
 /// The selection and the settings of a watch.
@@ -69,13 +72,13 @@ pub struct Watch<K> {
     opened: tokio::sync::watch::Receiver<u64>,
     /// Failures since the last success.
     failures: u32,
-    /// True while the reader was told a failure and nothing else since.
+    /// True after the reader was told a failure, until it is told something else.
     is_failed: bool,
-    /// A listing under way is given up then, if no object comes before.
+    /// The time at which a listing is given up if the server sends no further object.
     give_up: Option<Instant>,
-    /// Nothing is asked for before.
+    /// The API server is not asked before this time.
     pause: Option<Instant>,
-    /// A word that comes after another.
+    /// An event to return at the next call, because one input gave two.
     held: Option<Seen<K>>,
 }
 
@@ -111,7 +114,7 @@ where
         })
     }
 
-    /// The next word. It lists first, then tells changes. After `Failed` it goes on by itself.
+    /// The next event: first a listing, then each change. After `Failed` the watch tries again by itself.
     ///
     /// Nothing is lost if the future is dropped.
     pub async fn next(&mut self) -> Seen<K> {

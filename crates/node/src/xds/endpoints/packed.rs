@@ -11,7 +11,7 @@ use crowfly_names::LocalityId;
 use super::{NodeEndpoint, Share};
 use crate::model::Health;
 
-/// The number of endpoints that one is compared with, because a resource may have very many.
+/// The number of earlier endpoints that each one is compared with, because a resource may have very many.
 const NEAR: usize = 4;
 
 /// A list of endpoints.
@@ -28,11 +28,11 @@ struct Place {
     /// False if it is an alternative to the address before it.
     is_first: bool,
     port: u16,
-    /// The rest of the endpoint.
+    /// The index of what it has in common with others.
     common: u32,
 }
 
-/// An endpoint but for its addresses.
+/// The parts of an endpoint beside its addresses, which it may share with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Common {
     health: Health,

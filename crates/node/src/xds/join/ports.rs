@@ -1,4 +1,7 @@
 //! The ports of an address: chains with the backends behind them.
+//!
+//! Several chains may claim a port, and several clusters may be behind one. Here one chain wins, and its clusters become
+//! one set of backends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,7 @@
 //! The entries of a service: its addresses, grouped by their ports.
+//!
+//! The model has one list of ports for all addresses of a service, but xDS says ports for each address. So addresses with
+//! other ports are entries of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

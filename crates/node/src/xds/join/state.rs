@@ -1,7 +1,7 @@
-//! The state of each thing that the joiner joins.
+//! The state of each cluster, endpoints resource, address and service that the joiner knows.
 //!
-//! Nearly all of them have one of everything: a cluster is behind one address, an address has one port, a service
-//! has one entry. So lists begin small.
+//! Lists begin with room for one, because nearly always a cluster is behind one address, an address has one port, and a
+//! service has one entry.
 
 use std::net::IpAddr;
 use std::sync::Arc;
