@@ -18,9 +18,11 @@ static OBJECT: &[u8] = include_bytes_aligned!("older.bpf.o");
 pub(crate) const LATER_MAPS: [&str; 3] = ["reported", "labels", "routed"];
 
 /// Programs that are others today.
-pub(crate) const CHANGED: [&str; 4] = [
+pub(crate) const CHANGED: [&str; 6] = [
     "crowfly_connect4",
     "crowfly_connect6",
+    "crowfly_sendmsg4",
+    "crowfly_sendmsg6",
     "crowfly_sock_release",
     "crowfly_sockops",
 ];

@@ -174,9 +174,16 @@ impl Service {
     }
 }
 
+/// Node agents refuse the same addresses. A loopback or link-local ClusterIP would take connections that each host has
+/// to its own.
 fn check_address(address: &IpAddr, v: &mut Validator) {
-    let is_one_host = !address.is_unspecified() && !address.is_multicast();
-    if !is_one_host || address.to_canonical() != *address {
+    let (is_broadcast, is_link_local) = match address {
+        IpAddr::V4(v4) => (v4.is_broadcast(), v4.is_link_local()),
+        IpAddr::V6(v6) => (false, v6.is_unicast_link_local()),
+    };
+    let is_for_many = address.is_unspecified() || address.is_multicast() || is_broadcast;
+    let is_own = address.is_loopback() || is_link_local;
+    if is_for_many || is_own || address.to_canonical() != *address {
         v.error(format!("{address} cannot be a ClusterIP"));
     }
 }
@@ -233,6 +240,14 @@ mod tests {
             (
                 "cluster_ip: 0.0.0.0, ports: [{ port: 80 }]",
                 "services[0].cluster_ip: 0.0.0.0 cannot be a ClusterIP",
+            ),
+            (
+                "cluster_ips: [10.96.0.1, \"fe80::1\"], ports: [{ port: 80 }]",
+                "services[0].cluster_ips[1]: fe80::1 cannot be a ClusterIP",
+            ),
+            (
+                "cluster_ip: 127.0.0.1, ports: [{ port: 80 }]",
+                "services[0].cluster_ip: 127.0.0.1 cannot be a ClusterIP",
             ),
             (
                 "cluster_ips: [10.96.0.1, 10.96.0.1], ports: [{ port: 80 }]",
