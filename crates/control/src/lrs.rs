@@ -144,6 +144,7 @@ struct Stream {
 struct Client {
     id: ReporterId,
     books: LoadBooks,
+    peer: Peer,
     node: Node,
     pace: Pace,
     asked: Asked,
@@ -231,15 +232,19 @@ impl Stream {
         let node = self.client.as_ref().map(|client| client.node.id.as_str());
         let node = node.unwrap_or_default();
         self.peer.reached(beyond.limit, node);
-        let (peer, limit) = (self.peer.address(), beyond.limit.name());
-        warn!(%peer, node, limit, "load report refused: {}", beyond.text);
+        if let Some(left_out) = self.peer.may_tell() {
+            let (peer, limit, reason) = (self.peer.address(), beyond.limit.name(), &beyond.text);
+            warn!(%peer, node, limit, left_out, "load report refused: {reason}");
+        }
         beyond.status()
     }
 
     fn introduce(&mut self, node: Option<Node>) -> Result<(), Status> {
         let refused = |problem: String| {
             self.books.lock().refused();
-            warn!(peer = %self.peer.address(), "load reports refused: {problem}");
+            if let Some(left_out) = self.peer.may_tell() {
+                warn!(peer = %self.peer.address(), left_out, "load reports refused: {problem}");
+            }
             Status::invalid_argument(problem)
         };
         let node = node.ok_or_else(|| {
@@ -274,6 +279,7 @@ impl Stream {
         self.client = Some(Client {
             id,
             books: self.books.clone(),
+            peer: self.peer.clone(),
             node,
             pace: Pace::default(),
             asked,
@@ -327,15 +333,13 @@ impl Client {
     ) -> Result<(), Status> {
         let (now, stream, node) = (Instant::now(), self.id, self.node.id.as_str());
         if !self.pace.take(interval, now) {
-            self.books.lock().refused();
-            warn!(stream, node, "load report refused: too many of them");
             let problem = format!("too many reports: expected one each {interval:?}");
+            self.refused(&problem);
             return Err(Status::resource_exhausted(problem));
         }
         let report = Report::parse(request.cluster_stats).map_err(|errors| {
-            self.books.lock().refused();
             let problem = shortened(&errors);
-            warn!(stream, node, "load report refused: {problem}");
+            self.refused(&problem);
             Status::invalid_argument(problem)
         })?;
         let is_served = |name: &str| snapshot.resource(Cluster::TYPE_URL, name).is_some();
@@ -356,6 +360,17 @@ impl Client {
             warn!(stream, node, refused, "{told}");
         }
         Ok(())
+    }
+}
+
+impl Client {
+    /// Counts and logs a report that is refused.
+    fn refused(&self, problem: &str) {
+        self.books.lock().refused();
+        if let Some(left_out) = self.peer.may_tell() {
+            let (stream, node) = (self.id, self.node.id.as_str());
+            warn!(stream, node, left_out, "load report refused: {problem}");
+        }
     }
 }
 

@@ -4,8 +4,11 @@
 
 mod support;
 
+use std::fmt;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crowfly_control::{ControlPlane, Limits, Ports};
 use envoy_types::pb::envoy::config::core::v3::Node;
@@ -25,6 +28,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
+use tracing::field::Field;
+use tracing::{Event, Metadata, Subscriber, span};
 
 const HOSTILE: &str = "hostile-1";
 const HONEST: &str = "gRPC C-core";
@@ -468,6 +473,70 @@ async fn stale_nonces_and_refusals_are_harmless() {
         "{}",
         &message[4_000..]
     );
+}
+
+/// Counts the log lines that begin with a text.
+#[derive(Clone)]
+struct LogLines {
+    begin: &'static str,
+    count: Arc<AtomicUsize>,
+}
+
+impl Subscriber for LogLines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut begins = false;
+        event.record(&mut |field: &Field, value: &dyn fmt::Debug| {
+            begins |= field.name() == "message" && format!("{value:?}").starts_with(self.begin);
+        });
+        self.count.fetch_add(begins.into(), Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// L-05: a client that refuses without end writes a line of log in a second, after ten.
+#[tokio::test]
+async fn endless_refusals_do_not_fill_the_log() {
+    let lines = LogLines {
+        begin: "refused: ",
+        count: Arc::default(),
+    };
+    let _guard = tracing::subscriber::set_default(lines.clone());
+    let plane = plane(&honest(), Limits::default()).await;
+    let mut hostile = Hostile::open(plane.listen_addr()).await;
+    let started = Instant::now();
+    for _ in 0..100 {
+        // A name that is asked for again is sent again.
+        hostile.send(subscribe(["a".to_owned()])).await;
+        let response = soon(hostile.responses.message()).await.unwrap().unwrap();
+        let refusal = DeltaDiscoveryRequest {
+            response_nonce: response.nonce,
+            error_detail: Some(rpc::Status::default()),
+            ..subscribe([])
+        };
+        hostile.send(refusal).await;
+    }
+    let refused =
+        "crowfly_control_nacks_total{type=\"envoy.config.endpoint.v3.ClusterLoadAssignment\"}";
+    let admin = plane.admin_addr().unwrap();
+    until(async || metric(admin, refused).await >= 100.0).await;
+    let count = lines.count.load(Ordering::Relaxed);
+    let most = 11 + usize::try_from(started.elapsed().as_secs()).unwrap();
+    assert!((1..=most).contains(&count), "{count} lines");
 }
 
 /// L-06: streams and connections beyond their number are refused. They are free again when others end.

@@ -361,8 +361,11 @@ impl<H: ServerHalf<Request: Message + Default>> Stream<H> {
                 version,
                 message,
             } => {
-                let node = self.node_id();
-                warn!(stream, node, type_url, version, "refused: {message}");
+                if let Some(left_out) = self.conduct.peer().may_tell() {
+                    let (node, left_out) = (self.node_id(), (left_out > 0).then_some(left_out));
+                    let told = format_args!("refused: {message}");
+                    warn!(stream, node, type_url, version, left_out, "{told}");
+                }
             }
             RequestOutcome::Ack { type_url, version } => {
                 debug!(stream, type_url, version, "accepted");

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tonic::Status;
 use tonic::codegen::http::Extensions;
 
-use crate::limits::{Beyond, Limit, LimitMetrics, Limits, Pacer, Ticket};
+use crate::limits::{Beyond, Hush, Limit, LimitMetrics, Limits, Pacer, Ticket};
 
 /// The seconds' worth of requests that a client may make at once, because it asks for everything
 /// when it starts.
@@ -49,6 +49,8 @@ struct Account {
     /// True once the client has begun to speak HTTP/2.
     has_spoken: AtomicBool,
     closed: watch::Sender<bool>,
+    /// The log lines that the client can cause at will.
+    hush: Hush,
     _ticket: Ticket,
 }
 
@@ -73,6 +75,7 @@ impl Peer {
             held: AtomicUsize::new(0),
             has_spoken: AtomicBool::new(false),
             closed: watch::Sender::new(false),
+            hush: Hush::default(),
             _ticket: ticket,
         }))
     }
@@ -118,6 +121,12 @@ impl Peer {
     /// Counts that the client, which says that it is `node`, reached a limit.
     pub(crate) fn reached(&self, limit: Limit, node: &str) {
         self.0.metrics.limited(limit, node);
+    }
+
+    /// The number of log lines about the client that were left out before the next one; `None` if that is left out,
+    /// too. Each connection has its own number, so that one client cannot hide what another refuses.
+    pub(crate) fn may_tell(&self) -> Option<u64> {
+        self.0.hush.may_tell(Instant::now())
     }
 
     /// The time until which the client is to wait after a request of this size; `None` if that is
