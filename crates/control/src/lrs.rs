@@ -5,6 +5,7 @@
 //! asked for all of its clusters, if it can do that. Else it is asked for the clusters that we
 //! serve, and asked again when their names change.
 
+mod clusters;
 mod server;
 mod wire;
 
@@ -33,7 +34,9 @@ use crate::seat::Seat;
 use crate::store::Store;
 use crate::translate;
 
+use self::clusters::ServedClusters;
 pub(crate) use self::server::LrsServer;
+
 /// The feature of a client that can report all of its clusters.
 const SUPPORTS_ALL: &str = "envoy.lrs.supports_send_all_clusters";
 
@@ -157,8 +160,7 @@ struct Client {
 /// The clusters that a client is asked for.
 enum Asked {
     All,
-    /// The clusters that we serve.
-    Listed(Vec<Arc<str>>),
+    Listed(ServedClusters),
 }
 
 impl Stream {
@@ -274,7 +276,10 @@ impl Stream {
         let supports_all = node.client_features.iter().any(|of| of == SUPPORTS_ALL);
         let asked = match supports_all {
             true => Asked::All,
-            false => Asked::Listed(clusters(&self.seat.snapshot(|| Some(Cow::Borrowed(&node))))),
+            false => {
+                let snapshot = self.seat.snapshot(|| Some(Cow::Borrowed(&node)));
+                Asked::Listed(ServedClusters::of(&snapshot))
+            }
         };
         self.client = Some(Client {
             id,
@@ -296,11 +301,8 @@ impl Stream {
             return;
         };
         if let Asked::Listed(listed) = &mut client.asked {
-            let now = clusters(&self.seat.snapshot(|| Some(Cow::Borrowed(&client.node))));
-            if now != *listed {
-                *listed = now;
-                self.due = true;
-            }
+            let snapshot = self.seat.snapshot(|| Some(Cow::Borrowed(&client.node)));
+            self.due |= listed.update(&snapshot);
         }
     }
 
@@ -310,7 +312,8 @@ impl Stream {
         let asked = self.client.as_ref().map(|client| &client.asked);
         let (send_all_clusters, clusters) = match asked {
             Some(Asked::Listed(listed)) => {
-                (false, listed.iter().map(ToString::to_string).collect())
+                let names = listed.names.iter();
+                (false, names.map(ToString::to_string).collect())
             }
             Some(Asked::All) | None => (true, Vec::new()),
         };
@@ -378,13 +381,6 @@ impl Drop for Client {
     fn drop(&mut self) {
         self.books.lock().close(self.id);
     }
-}
-
-/// The names of all clusters in a snapshot.
-fn clusters(snapshot: &Snapshot) -> Vec<Arc<str>> {
-    let clusters = snapshot.of(Cluster::TYPE_URL);
-    let names = clusters.map(|of| of.resources().keys().cloned().collect());
-    names.unwrap_or_default()
 }
 
 /// The service to which a cluster belongs; the cluster's own name if that is unknown. A service has
