@@ -8,10 +8,11 @@
     reason = "test code"
 )]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use crowfly::Bootstrap;
 use crowfly_cli::args::Cli;
 use crowfly_control::{Catalog, ConfigFile, translate};
@@ -119,6 +120,41 @@ fn the_first_steps_are_those_of_the_examples() {
             files.collect::<Vec<_>>()
         );
     }
+}
+
+/// docs/config.md has every flag of `crowfly control` with its variable, and no other.
+#[test]
+fn flags_of_the_control_plane_are_documented() {
+    let text = read("docs/config.md");
+    let (_, section) = text.split_once("\n## Ports and flags\n").unwrap();
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let (flags, limits) = section.split_once("\n### Limits\n").unwrap();
+    let quoted = |text: &str, begin: &str| -> BTreeSet<String> {
+        let rows = text.lines().filter(|line| line.starts_with("| `--"));
+        let words = rows.flat_map(|row| row.split('`'));
+        let words = words.filter(|word| word.starts_with(begin));
+        words.map(str::to_owned).collect()
+    };
+    // The rows of limits have no column for variables, because a rule names them.
+    let of_limits = quoted(limits, "--").into_iter().map(|flag| {
+        let name = flag.trim_start_matches('-').replace('-', "_");
+        format!("CROWFLY_CONTROL_{}", name.to_uppercase())
+    });
+    let variables: BTreeSet<String> = quoted(flags, "CROWFLY_")
+        .into_iter()
+        .chain(of_limits)
+        .collect();
+
+    let mut command = Cli::command();
+    command.build();
+    let control = command.find_subcommand("control").unwrap();
+    let is_own =
+        |of: &&clap::Arg| !of.is_hide_set() && of.get_id() != "help" && of.get_id() != "version";
+    let all = || control.get_arguments().filter(is_own);
+    let of_program = all().filter_map(|of| Some(format!("--{}", of.get_long()?)));
+    assert_eq!(quoted(section, "--"), of_program.collect());
+    let of_program = all().filter_map(|of| Some(of.get_env()?.to_str()?.to_owned()));
+    assert_eq!(variables, of_program.collect());
 }
 
 /// True if a block says in its first line that it is a file of this name.

@@ -32,6 +32,8 @@ pub struct Ports {
     pub admin: Option<SocketAddr>,
     /// The certificates for `listen`; `None` for no TLS.
     pub tls: Option<ServerFiles>,
+    /// True if `listen` serves the status of all clients (CSDS) to every client.
+    pub csds: bool,
     /// True if ports without TLS may have addresses that other machines can reach.
     pub insecure: bool,
     /// The most that clients may take.
@@ -45,6 +47,7 @@ impl Ports {
             listen,
             admin: None,
             tls: None,
+            csds: true,
             insecure: false,
             limits: Limits::default(),
         }
@@ -59,6 +62,12 @@ impl Ports {
     /// With TLS for ADS and load reports.
     pub fn tls(mut self, files: ServerFiles) -> Self {
         self.tls = Some(files);
+        self
+    }
+
+    /// Without the status of clients (CSDS).
+    pub fn without_csds(mut self) -> Self {
+        self.csds = false;
         self
     }
 

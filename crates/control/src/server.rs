@@ -122,7 +122,7 @@ impl ControlPlane {
             Some(files) => Some(Arc::new(ServerSource::start(files.clone()).await?)),
             None => None,
         };
-        let parts = Parts::new(desired, &ports.limits);
+        let parts = Parts::new(desired, &ports);
         let (listener, listen) = bind(ports.listen).await?;
         let mut tasks = JoinSet::new();
         let health = parts
@@ -227,7 +227,7 @@ impl ControlPlane {
     /// the ports. Connections of clients that do not let go within two seconds are closed.
     pub async fn shutdown(mut self) {
         self.reloads.abort_all();
-        services::report(&self.health, ServingStatus::NotServing).await;
+        services::report(&self.health, self.ports.csds, ServingStatus::NotServing).await;
         self.stopping.send_replace(true);
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(GRACE, ended).await.is_err() {

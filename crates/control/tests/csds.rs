@@ -28,6 +28,8 @@ use support::{
 };
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
@@ -224,6 +226,21 @@ resources:
     let shown = &shown.unwrap().value;
     assert!(has(shown, "public") && has(shown, "[redacted]"));
     assert!(!has(shown, "hidden"));
+}
+
+/// F-09: an operator can turn the service off. It is then neither served nor listed.
+#[tokio::test]
+async fn csds_can_be_turned_off() {
+    let ports = Ports::new(any_port()).without_csds();
+    let served = snapshot(&services(&[("a", 1)]));
+    let plane = ControlPlane::with_ports(served, ports).await.unwrap();
+    let channel = channel(plane.listen_addr()).await;
+    let status = try_fetch(&channel, ClientStatusRequest::default()).await;
+    assert_eq!(status.unwrap_err().code(), Code::Unimplemented);
+    let mut health = HealthClient::new(channel);
+    let service = "envoy.service.status.v3.ClientStatusDiscoveryService".to_owned();
+    let status = soon(health.check(HealthCheckRequest { service })).await;
+    assert_eq!(status.unwrap_err().code(), Code::NotFound);
 }
 
 async fn limited_plane(limits: Limits) -> ControlPlane {

@@ -61,6 +61,10 @@ pub struct PortArgs {
     )]
     pub tls_client_ca: Option<PathBuf>,
 
+    /// Do not serve the status of clients (CSDS), which shows every client to all who reach --listen
+    #[arg(long, env = "CROWFLY_CONTROL_NO_CSDS")]
+    pub no_csds: bool,
+
     /// Let other machines reach ports without TLS: whoever does can read the whole configuration and
     /// report loads
     #[arg(long, env = "CROWFLY_CONTROL_INSECURE_LISTEN")]
@@ -85,6 +89,7 @@ impl PortArgs {
                 AdminPort::Off => None,
             },
             tls,
+            csds: !self.no_csds,
             insecure: self.insecure_listen,
             limits,
         }

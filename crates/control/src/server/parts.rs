@@ -26,6 +26,7 @@ use crate::limits::Limits;
 use crate::lrs::{LoadBooks, Lrs};
 use crate::metrics::Metrics;
 use crate::options::{DEFAULT_LOAD_REPORT_INTERVAL, StartError};
+use crate::ports::Ports;
 use crate::services;
 use crate::store::{Desired, Store};
 
@@ -37,13 +38,14 @@ pub(super) struct Parts {
     clients: Clients,
     metrics: Metrics,
     limits: Arc<Limits>,
+    has_csds: bool,
     pub(super) stopping: watch::Sender<bool>,
     pub(super) closed: watch::Sender<bool>,
     pub(super) load_report_interval: watch::Sender<Duration>,
 }
 
 impl Parts {
-    pub(super) fn new(desired: Desired, limits: &Limits) -> Self {
+    pub(super) fn new(desired: Desired, ports: &Ports) -> Self {
         let metrics = Metrics::default();
         let store = Arc::new(Store::new(desired, metrics.clone()));
         let load_report_interval = watch::Sender::new(DEFAULT_LOAD_REPORT_INTERVAL);
@@ -52,7 +54,8 @@ impl Parts {
             clients: Clients::new(metrics.clone()),
             store,
             metrics,
-            limits: Arc::new(limits.clone()),
+            limits: Arc::new(ports.limits.clone()),
+            has_csds: ports.csds,
             stopping: watch::Sender::new(false),
             closed: watch::Sender::new(false),
             load_report_interval,
@@ -100,6 +103,7 @@ impl Parts {
             self.stopping.subscribe(),
         );
         let csds = Csds::new(self.clients.clone(), admission);
+        let csds = self.has_csds.then_some(csds);
         services::router(streams, lrs, csds, &self.limits).await
     }
 
