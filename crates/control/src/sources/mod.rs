@@ -5,6 +5,7 @@
 
 mod configuration;
 mod reload;
+mod warnings;
 
 pub(crate) use configuration::Configuration;
 pub(crate) use reload::Reloader;

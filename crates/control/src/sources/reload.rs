@@ -10,9 +10,9 @@ use crowfly_source::Event;
 use crowfly_source::files::{Document, Files};
 use crowfly_source::yaml::ConfigErrors;
 use tokio::sync::mpsc;
-use tracing::warn;
 
 use super::Configuration;
+use super::warnings::Warnings;
 use crate::metrics::Trigger;
 use crate::store::{Desired, Store};
 
@@ -20,6 +20,7 @@ use crate::store::{Desired, Store};
 pub(crate) struct Reloader {
     files: Files,
     configuration: Configuration,
+    warnings: Warnings,
 }
 
 impl Reloader {
@@ -32,6 +33,7 @@ impl Reloader {
         let mut reloader = Self {
             files,
             configuration,
+            warnings: Warnings::default(),
         };
         let desired = reloader.translate(events, |result| result).await?;
         Ok((reloader, desired))
@@ -66,18 +68,18 @@ impl Reloader {
     ) -> Result<T, ConfigErrors> {
         let afresh = self.configuration.afresh();
         let mut configuration = std::mem::replace(&mut self.configuration, afresh);
+        let mut warnings = std::mem::take(&mut self.warnings);
         let done = tokio::task::spawn_blocking(move || {
             let result = configuration.follow(events);
             if result.is_ok() {
-                for warning in configuration.warnings() {
-                    warn!("{warning}");
-                }
+                warnings.log(configuration.warnings());
             }
-            (then(result), configuration)
+            (then(result), configuration, warnings)
         });
         match done.await {
-            Ok((result, configuration)) => {
+            Ok((result, configuration, warnings)) => {
                 self.configuration = configuration;
+                self.warnings = warnings;
                 result
             }
             Err(panic) => {
