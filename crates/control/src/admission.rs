@@ -1,4 +1,6 @@
-//! The admission of new streams, for discovery and for load reports alike.
+//! The admission of new streams, for discovery, load reports and CSDS alike.
+//!
+//! All services share one number of streams, because a client could else take each of them in turn.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -32,11 +32,11 @@ pub(crate) struct Conduct {
 /// The result of a look at a client that may be slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slowness {
-    /// It has time.
+    /// The client is within its limit.
     None,
-    /// It has become slow.
+    /// The client has just become slow.
     Slow,
-    /// It has had time enough.
+    /// The client exceeded its limit: the stream ends.
     TooSlow,
 }
 

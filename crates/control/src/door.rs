@@ -1,4 +1,5 @@
-//! The door: resources that gRPC clients would refuse are refused before a client is sent them.
+//! Checks that gRPC clients accept what they are sent: a resource that they would refuse is an error of
+//! the configuration, because a client that refuses a resource goes on with an old one, and its user is not told.
 //!
 //! A gRPC client asks for the listener of its target, and then for what that leads to, by name. So a resource is
 //! for gRPC clients if a listener with `api_listener` leads to it. Everything else is for Envoys and node agents,

@@ -1,4 +1,7 @@
-//! How a stream ends.
+//! How a stream ends: who ended it, and what its client is told.
+//!
+//! A client that does not read cannot be told, and HTTP/2 would hold its stream for ever. So each end
+//! that is ours has a time limit.
 
 use std::time::Duration;
 

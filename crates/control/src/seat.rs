@@ -1,4 +1,6 @@
 //! The place of one stream among the snapshots: it gives the stream the newest one that is for its client.
+//!
+//! The view of a client is chosen once and kept, because a change goes to thousands of streams.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -223,8 +223,8 @@ impl Answers {
         !self.refused.is_empty()
     }
 
-    /// The resources of a response to note. Of a whole one only the new ones are, because its answer
-    /// is about all others too.
+    /// The resources of a response that are kept until it is answered. A whole response has all
+    /// resources of its type, so only the new ones are kept: they are the ones that can be refused.
     fn items(&self, response: &Response) -> Vec<Item> {
         let room = MAX_NAMES_IN_FLIGHT.saturating_sub(self.names_in_flight());
         let is_whole = response.is_whole();

@@ -1,4 +1,4 @@
-//! Bounds the texts of clients that are kept and logged.
+//! Bounds the texts of clients that are kept and logged, because a client may send megabytes.
 
 /// The most bytes that are kept of a client's reason for a refusal, and of a version that it names.
 const MOST: usize = 4 << 10;

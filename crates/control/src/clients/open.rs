@@ -1,4 +1,6 @@
 //! One open stream: its task works on it, and pages look at it, each for a moment under its lock.
+//!
+//! Pages are worked out when somebody asks, so that a stream keeps no second copy of its state.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! The clients that a request asks for.
+//! The clients that a request asks for. Anybody may send conditions, so their number and size have
+//! limits.
 
 use crowfly_model::grpc::{StringMatcher, steps};
 use crowfly_model::{Errors, Validator};

@@ -1,12 +1,16 @@
 //! The memory of an idle stream.
 //!
-//! Our own state of a stream is everything that is held from the moment at which HTTP/2 hands us a request until it hands
-//! us the next frame: the task of the stream with its future, the decoder and its buffers, the server half with all
-//! names and its node, the books of the client, the queue of responses and the body. The parts of it that are types of
-//! tokio and tonic count as ours, because we chose to hold them.
+//! The test here counts the bytes that the control plane itself holds for a stream:
 //!
-//! The state of h2 and hyper for the same stream is not in it, and neither is the account of the connection, which all of
-//! its streams share. `crowfly bench control idle-streams` measures those.
+//! - the task of the stream, with its future;
+//! - the decoder of requests, with its buffers;
+//! - the server half, with the node of the client and all names;
+//! - the books of the client;
+//! - the slot for responses, and the body.
+//!
+//! Types of tokio and tonic in these count, because the control plane chose to hold them. The state of h2 and hyper does
+//! not count, and neither does the account of the connection, which all of its streams share. `crowfly bench control
+//! idle-streams` measures those.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

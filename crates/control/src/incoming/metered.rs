@@ -1,4 +1,5 @@
-//! The body of a request stream, whose buffer is on the account of its client.
+//! The body of a request stream, whose buffer is on the account of its client. Else a client could
+//! fill the memory with many streams, each with half a request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -40,12 +40,12 @@ pub(crate) type Accepted = mpsc::Sender<io::Result<Connection>>;
 pub(crate) struct Incoming {
     listener: TcpListener,
     connections: Arc<Quota>,
-    shared: Arc<Shared>,
+    setup: Arc<ConnectionSetup>,
 }
 
-/// The part that the tasks of connections use.
+/// The part that the task of each new connection uses until the connection is handed to the server.
 #[derive(Debug)]
-struct Shared {
+struct ConnectionSetup {
     gate: Mutex<Gate>,
     /// The certificates; `None` without TLS.
     tls: Option<Arc<ServerSource>>,
@@ -76,7 +76,7 @@ impl Incoming {
         Self {
             listener,
             connections: Quota::new(limits.connections, of_address),
-            shared: Arc::new(Shared {
+            setup: Arc::new(ConnectionSetup {
                 gate: Mutex::new(Gate::new(&limits)),
                 tls,
                 limits,
@@ -108,7 +108,7 @@ impl Incoming {
                 Ok(accepted) => return accepted,
                 Err(error) => {
                     let refusal = Refusal::new("system", error.to_string());
-                    self.shared.refuse(None, &refusal);
+                    self.setup.refuse(None, &refusal);
                     sleep(PAUSE).await;
                 }
             }
@@ -123,21 +123,21 @@ impl Incoming {
         accepted: &Accepted,
         tasks: &mut JoinSet<()>,
     ) {
-        let shared = Arc::clone(&self.shared);
+        let setup = Arc::clone(&self.setup);
         match self.reserve(address) {
             Ok((ticket, at)) => {
                 let accepted = accepted.clone();
                 tasks.spawn(async move {
                     sleep_until(at.into()).await;
-                    let at = shared.gate().enter(Instant::now());
+                    let at = setup.gate().enter(Instant::now());
                     match at {
                         Some(at) => sleep_until(at.into()).await,
-                        None => return shared.refuse(Some(address), &Refusal::too_fast()),
+                        None => return setup.refuse(Some(address), &Refusal::too_fast()),
                     }
-                    shared.welcome(socket, address, ticket, &accepted).await;
+                    setup.welcome(socket, address, ticket, &accepted).await;
                 });
             }
-            Err(refusal) => shared.refuse(Some(address), &refusal),
+            Err(refusal) => setup.refuse(Some(address), &refusal),
         }
     }
 
@@ -149,12 +149,12 @@ impl Incoming {
             };
             Refusal::new(Limit::Connections.name(), text)
         })?;
-        let at = self.shared.gate().reserve(address.ip(), Instant::now());
+        let at = self.setup.gate().reserve(address.ip(), Instant::now());
         Ok((ticket, at.ok_or_else(Refusal::too_fast)?))
     }
 }
 
-impl Shared {
+impl ConnectionSetup {
     fn gate(&self) -> MutexGuard<'_, Gate> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,5 @@
-//! Log lines that a client can cause at will, and that must not fill the disk.
+//! Log lines that a client can cause at will, and that must not fill the disk. Some are left out and
+//! counted, because an operator needs the first lines and the number, and not all of them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! A number of things that all clients share, of which one address may take a part.
+//! A number of things that all clients share, of which one address may take a part. So one machine
+//! that opens connections without end leaves some for the others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

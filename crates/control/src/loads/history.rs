@@ -1,4 +1,4 @@
-//! A short history of counts, in bounded memory.
+//! A short history of counts, in bounded memory. It is there for rates, which totals do not have.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -84,8 +84,8 @@ impl Row {
         }
     }
 
-    /// Adds a part of a report. `room` is the number of entries that may be new. Returns what was one
-    /// too many. The totals of the row count it as well.
+    /// Adds a part of a report. `room` is the number of entries that may be new. Returns the entries
+    /// for which there was no room; only the totals of the row have those.
     ///
     /// A report may have several parts for one row: a locality may be in two priorities, and a
     /// cluster may have had two names for its endpoints since the report before.

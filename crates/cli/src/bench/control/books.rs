@@ -7,11 +7,12 @@ use tokio::sync::Notify;
 
 /// The books, which all clients share.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Books(Arc<Shared>);
+pub(super) struct Books(Arc<SharedPages>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedPages {
     pages: Mutex<Pages>,
+    /// Tells that one more client has the change that is waited for.
     changed: Notify,
 }
 
