@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crowfly_source::Event;
 use tracing::warn;
@@ -15,7 +15,7 @@ use crate::loads::Loads;
 use crate::maps::{Counters, MapError, Maps, Pair};
 use crate::metrics::Metrics;
 use crate::model::Place;
-use crate::reconcile::{Outcome, Reconciler};
+use crate::reconcile::{Outcome, Reconciler, Repairs};
 use crate::select::{Frontend, Without};
 use crate::services::{Change, ServiceEvent, Services};
 use crate::sockets::{Leaving, Sockets};
@@ -53,6 +53,7 @@ pub struct Agent<M> {
     /// True if the last look found more sockets than can be ended.
     has_too_many_sockets: bool,
     leaving: Leaving,
+    comparison_period: Option<Duration>,
 }
 
 /// A failure of a source.
@@ -91,6 +92,7 @@ impl<M: Maps> Agent<M> {
             looks_again: false,
             has_too_many_sockets: false,
             leaving: Leaving::default(),
+            comparison_period: None,
         })
     }
 
@@ -308,6 +310,26 @@ impl<M: Maps> Agent<M> {
         self.reconciler.sweep();
     }
 
+    /// Says how often the maps are compared with what they should hold; `None` never does.
+    pub fn compare_every(&mut self, period: Option<Duration>) {
+        self.comparison_period = period;
+    }
+
+    /// The time between two comparisons.
+    pub fn comparison_period(&self) -> Option<Duration> {
+        self.comparison_period
+    }
+
+    /// Begins to compare the maps with what they should hold. Calls of [`Self::compare`] do it.
+    pub fn begin_comparison(&mut self) {
+        self.reconciler.begin_comparison();
+    }
+
+    /// Compares some more entries of the maps, and repairs them.
+    pub fn compare(&mut self) -> Repairs {
+        self.reconciler.compare()
+    }
+
     /// Tries again what failed.
     pub fn retry(&mut self) -> Outcome {
         if let Some(sockets) = &mut self.sockets {
@@ -331,10 +353,11 @@ impl<M: Maps> Agent<M> {
         loads.retain(|pair| kept.contains(pair))
     }
 
-    /// True if a sweep has something to delete, or sockets to look at.
+    /// True if a sweep has something to delete or to compare, or sockets to look at.
     pub fn has_garbage(&self) -> bool {
         let sockets = self.sockets.as_ref();
         self.reconciler.has_garbage()
+            || self.reconciler.is_comparing()
             || self.must_look()
             || sockets.is_some_and(|sockets| sockets.is_looking())
     }

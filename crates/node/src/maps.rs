@@ -164,6 +164,22 @@ pub trait Maps {
     /// The map cannot be read.
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError>;
 
+    /// True if the map has the entry that this operation writes. Maps that nobody else changes need not look.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    fn holds(&self, _: &Operation) -> Result<bool, MapError> {
+        Ok(true)
+    }
+
+    /// Attaches the programs that somebody else has detached, and returns their names.
+    ///
+    /// # Errors
+    /// A program cannot be attached. The reason names it.
+    fn attach_again(&mut self) -> Result<Vec<&'static str>, MapError> {
+        Ok(Vec::new())
+    }
+
     /// The room of each map, if there is a limit.
     fn capacities(&self) -> Vec<(&'static str, u32)> {
         Vec::new()

@@ -9,6 +9,7 @@
 //! frontends that need more room, and no others.
 
 mod backends;
+mod compare;
 mod counters;
 mod departed;
 mod garbage;
@@ -25,7 +26,10 @@ use crate::maps::{
     BackendId, Entry, Generation, MapError, Maps, Operation, Pair, ServiceId, Slot, SlotKey,
 };
 use crate::select::{Frontend, Route, Without};
+pub use compare::Repairs;
+
 use backends::Backends;
+use compare::Progress;
 use departed::Departed;
 use garbage::{Garbage, Waste};
 use ids::Ids;
@@ -55,6 +59,7 @@ pub struct Reconciler<M> {
     /// Pairs that the last look at the counters could have forgotten.
     idle: HashSet<Pair>,
     departed: Departed,
+    compared: Progress,
 }
 
 /// The route that a frontend should have. `None` is a frontend that is to go.
@@ -110,6 +115,7 @@ impl<M: Maps> Reconciler<M> {
             left: Vec::new(),
             idle: HashSet::new(),
             departed: Departed::default(),
+            compared: Progress::default(),
         };
         reconciler.take_over(dump);
         Ok(reconciler)

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant, SystemTime};
 use crowfly_source::Event;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Interval, MissedTickBehavior, interval, interval_at, sleep};
 use tracing::{error, info, warn};
 
 use crate::agent::Agent;
 use crate::maps::Maps;
 use crate::metrics::{self, MAX_CONNECTION_ROWS, Scrape};
 use crate::model::Place;
-use crate::reconcile::Outcome;
+use crate::reconcile::{Outcome, Repairs};
 use crate::services::ServiceEvent;
 use questions::Questions;
 
@@ -79,6 +79,7 @@ pub async fn run<M: Maps>(
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         timer
     });
+    let mut compare = Timer::new(agent.comparison_period());
     let names = agent
         .services()
         .sources()
@@ -121,7 +122,9 @@ pub async fn run<M: Maps>(
             _ = sweep.tick(), if agent.has_garbage() => {
                 agent.sweep();
                 agent.end_sockets();
+                report_repairs(&agent.compare());
             }
+            () = compare.tick() => agent.begin_comparison(),
             _ = retry.tick(), if agent.has_failed() => {
                 report(&agent.retry());
             }
@@ -131,6 +134,28 @@ pub async fn run<M: Maps>(
                 }
             }
             asker = questions.next() => questions::answer(&agent, asker),
+        }
+    }
+}
+
+/// A timer that may never tick. It does not tick at its start.
+struct Timer(Option<Interval>);
+
+impl Timer {
+    fn new(period: Option<Duration>) -> Self {
+        let timer = period.map(|period| {
+            let mut timer = interval_at(tokio::time::Instant::now() + period, period);
+            timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            timer
+        });
+        Self(timer)
+    }
+
+    /// Waits for the next tick. Nothing is lost if the future is dropped.
+    async fn tick(&mut self) {
+        match &mut self.0 {
+            Some(timer) => drop(timer.tick().await),
+            None => std::future::pending().await,
         }
     }
 }
@@ -236,13 +261,35 @@ pub fn report(outcome: &Outcome) {
     for (frontend, error) in newly_failed.iter().take(MOST_LINES) {
         error!("{frontend}: {error}; it is as it was, and is tried again");
     }
-    if let Some(more) = newly_failed.len().checked_sub(MOST_LINES + 1) {
-        let more = more + 1;
+    if let Some(more @ 1..) = newly_failed.len().checked_sub(MOST_LINES) {
         error!("{more} further frontends failed, which `crowfly node services` shows");
     }
     if *removed > 0 {
         warn!("{removed} frontends are routed no more; {switched} were changed or added");
     } else if *switched > 0 {
         info!("{switched} frontends were changed or added");
+    }
+}
+
+/// Logs what somebody else had changed.
+fn report_repairs(repairs: &Repairs) {
+    let Repairs {
+        frontends,
+        programs,
+        failed,
+    } = repairs;
+    for program in programs {
+        warn!("the program {program} was not attached any more, and is again");
+    }
+    for (frontend, entries) in frontends.iter().take(MOST_LINES) {
+        warn!(
+            "{frontend}: {entries} entries of the maps were missing or wrong, and are written again"
+        );
+    }
+    if let Some(more @ 1..) = frontends.len().checked_sub(MOST_LINES) {
+        warn!("{more} further frontends had missing or wrong entries, and are written again");
+    }
+    for error in failed.iter().take(MOST_LINES) {
+        error!("the maps cannot be compared or repaired: {error}");
     }
 }

@@ -115,6 +115,7 @@ mod agent {
             agent.report_loads(loads.clone());
         }
         agent.watch_sockets(sockets);
+        agent.compare_every(machine.compare_interval());
         let ending = crowfly_node::check::sockets(&settings.cgroup);
         if !ending.ok {
             warn!("sockets: {}", ending.found);

@@ -26,6 +26,7 @@ mod older;
 mod outages;
 mod place;
 mod probe;
+mod repair;
 mod rights;
 mod routing;
 mod settings;

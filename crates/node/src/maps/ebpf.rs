@@ -5,6 +5,7 @@
 //! because it may be another version: each link has a program at every moment.
 
 mod access;
+mod links;
 mod memory;
 mod pins;
 mod reports;
@@ -19,16 +20,15 @@ pub use sockets::EbpfSockets;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use aya::maps::{HashMap, MapData, MapInfo, PerCpuHashMap};
 use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
-use tracing::{info, warn};
+use tracing::warn;
 
-use pins::{lock, remove, remove_pins};
+use links::Links;
+use pins::{lock, remove_pins};
 
 /// Built from `bpf/crowfly.bpf.c` by `bpf/build`.
 static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/crowfly.bpf.o");
@@ -106,6 +106,8 @@ pub struct EbpfMaps {
     /// Keeps other agents away from the pins.
     _lock: File,
     directory: PathBuf,
+    /// `None` until the programs are attached.
+    links: Option<Links>,
     /// The room of each map, which its pin may have from another agent.
     capacities: Vec<(&'static str, u32)>,
     services: HashMap<MapData, [u8; 20], [u8; 20]>,
@@ -201,7 +203,7 @@ impl EbpfMaps {
         if let Some(other) = versions.iter().find(|version| **version != directory) {
             return Err(InstallError::Version(other.clone()));
         }
-        let installed = Self::install_in(&directory, &cgroup, settings);
+        let installed = Self::install_in(&directory, cgroup, settings);
         if installed.is_err() && versions.is_empty() {
             // The remains do no harm, but nobody asked for them.
             drop(clean(&settings.pins));
@@ -211,7 +213,7 @@ impl EbpfMaps {
 
     fn install_in(
         directory: &Path,
-        cgroup: &File,
+        cgroup: File,
         settings: &Settings,
     ) -> Result<Self, InstallError> {
         let links = directory.join(LINKS);
@@ -219,11 +221,9 @@ impl EbpfMaps {
             .map_err(|source| failed(&links, "cannot make the directory", source))?;
         let lock = lock(directory)?;
         let mut ebpf = load(directory, settings.capacity, settings.ends_tcp)?;
-        let maps = Self::take(&mut ebpf, lock, directory)?;
-        for (name, hook) in PROGRAMS {
-            let program = fd_of(&ebpf, name)?;
-            attach(cgroup, &settings.cgroup, &links.join(name), &program, hook)?;
-        }
+        let mut maps = Self::take(&mut ebpf, lock, directory)?;
+        let links = Links::attach(&ebpf, cgroup, &settings.cgroup, links)?;
+        maps.links = Some(links);
         Ok(maps)
     }
 
@@ -233,6 +233,7 @@ impl EbpfMaps {
         Ok(Self {
             _lock: lock,
             directory: directory.to_owned(),
+            links: None,
             capacities: capacities(directory),
             services: map("svc")?.try_into().map_err(wrong("svc"))?,
             slots: map("slots")?.try_into().map_err(wrong("slots"))?,
@@ -330,16 +331,6 @@ fn capacities(directory: &Path) -> Vec<(&'static str, u32)> {
     found.filter(|(_, room)| *room > 0).collect()
 }
 
-fn fd_of(ebpf: &Ebpf, name: &'static str) -> Result<OwnedFd, InstallError> {
-    let program = ebpf.program(name).ok_or(InstallError::Missing(name))?;
-    let fd = program.fd().map_err(|source| InstallError::Program {
-        name,
-        source: Box::new(source),
-    })?;
-    let fd = fd.as_fd().try_clone_to_owned();
-    fd.map_err(|source| failed(Path::new(name), "cannot use the program", source))
-}
-
 fn check_layout(path: &Path, key: u32, value: u32) -> Result<(), InstallError> {
     let Ok(found) = MapInfo::from_pin(path) else {
         return Ok(());
@@ -352,30 +343,6 @@ fn check_layout(path: &Path, key: u32, value: u32) -> Result<(), InstallError> {
         key: found.key_size(),
         value: found.value_size(),
     })
-}
-
-/// Gives a hook of the cgroup this program: by the link that is pinned already, or by a new one.
-fn attach(
-    cgroup: &File,
-    cgroup_path: &Path,
-    pin: &Path,
-    program: &OwnedFd,
-    hook: u32,
-) -> Result<(), InstallError> {
-    let id = cgroup.metadata().map(|metadata| metadata.ino());
-    let id = id.map_err(|source| failed(cgroup_path, "cannot read the cgroup", source))?;
-    if let Ok(link) = sys::open_pin(pin) {
-        let of = sys::cgroup_of(link.as_fd());
-        if of.is_ok_and(|of| of == id) {
-            return sys::update_link(link.as_fd(), program.as_fd())
-                .map_err(|source| failed(pin, "cannot replace the program", source));
-        }
-        info!("{}: its cgroup is another one or gone", pin.display());
-    }
-    let link = sys::create_link(program.as_fd(), cgroup.as_fd(), hook)
-        .map_err(|source| failed(cgroup_path, "cannot attach a program", source))?;
-    remove(pin).map_err(|source| failed(pin, "cannot remove the pin", source))?;
-    sys::pin(link.as_fd(), pin).map_err(|source| failed(pin, "cannot pin a link", source))
 }
 
 fn failed(path: &Path, what: &'static str, source: io::Error) -> InstallError {

@@ -36,6 +36,10 @@ where
         self.maps.dump()
     }
 
+    fn holds(&self, operation: &Operation) -> Result<bool, MapError> {
+        self.maps.holds(operation)
+    }
+
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError> {
         self.maps.counters()
     }

@@ -105,6 +105,16 @@ impl Maps for MemoryMaps {
         })
     }
 
+    fn holds(&self, operation: &Operation) -> Result<bool, MapError> {
+        Ok(match operation {
+            Operation::PutBackend(id, address) => self.backends.get(id) == Some(address),
+            Operation::PutSlot(key, slot) => self.slots.get(key) == Some(slot),
+            Operation::PutMember(pair) => self.members.contains_key(pair),
+            Operation::PutService(frontend, entry) => self.services.get(frontend) == Some(entry),
+            _ => true,
+        })
+    }
+
     fn dump(&self) -> Result<Dump, MapError> {
         Ok(Dump {
             services: pairs(&self.services),

@@ -1,11 +1,11 @@
 //! The section `machine`: the kernel's side of the agent, and its socket.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use serde::Deserialize;
 
-use super::value::Room;
+use super::value::{Limit, Room};
 
 /// The directory for pins, unless one is given.
 pub(in super::super) const PINS: &str = "/sys/fs/bpf/crowfly";
@@ -15,6 +15,7 @@ pub(in super::super) const SOCKET: &str = "/run/crowfly/node.sock";
 
 const MAX_FRONTENDS: Room = Room(65_536);
 const MAX_BACKENDS: Room = Room(524_288);
+const COMPARE_INTERVAL: Limit = Limit(Some(Duration::from_secs(30 * 60)));
 
 /// The kernel's side of the agent, and its socket.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -51,6 +52,10 @@ pub struct MachineSettings {
         env = "CROWFLY_NODE_END_TCP"
     )]
     pub end_tcp: Option<bool>,
+
+    /// The time between two comparisons of the maps and programs with what they should be; 0 is never [default: 30m]
+    #[arg(long, value_name = "DURATION", env = "CROWFLY_NODE_COMPARE_INTERVAL")]
+    pub compare_interval: Option<Limit>,
 }
 
 impl MachineSettings {
@@ -63,7 +68,13 @@ impl MachineSettings {
             max_frontends: self.max_frontends.or(other.max_frontends),
             max_backends: self.max_backends.or(other.max_backends),
             end_tcp: self.end_tcp.or(other.end_tcp),
+            compare_interval: self.compare_interval.or(other.compare_interval),
         }
+    }
+
+    /// The time between two comparisons; `None` is never.
+    pub(in super::super) fn compare_interval(&self) -> Option<Duration> {
+        self.compare_interval.unwrap_or(COMPARE_INTERVAL).0
     }
 
     /// The directory for pins.

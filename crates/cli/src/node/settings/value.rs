@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for Room {
     }
 }
 
-/// A limit of time that can be off.
+/// A limit of time that can be off, by `off` or by zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub Option<Duration>);
 
@@ -71,7 +71,10 @@ impl FromStr for Limit {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self(None)),
-            text => Ok(Self(Some(args::positive_duration(text)?))),
+            text => {
+                let limit = args::duration(text)?;
+                Ok(Self((!limit.is_zero()).then_some(limit)))
+            }
         }
     }
 }

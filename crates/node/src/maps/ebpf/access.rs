@@ -7,6 +7,9 @@ use aya::maps::{MapData, PerCpuHashMap, PerCpuValues};
 use super::EbpfMaps;
 use crate::maps::{BackendId, Counters, Dump, MapError, Maps, Operation, Pair, layout};
 
+/// The value of a member, which no program reads.
+const MEMBER: u32 = 1;
+
 impl Maps for EbpfMaps {
     fn apply(&mut self, operation: &Operation) -> Result<(), MapError> {
         let map = operation.map();
@@ -18,7 +21,7 @@ impl Maps for EbpfMaps {
                 self.slots
                     .insert(layout::slot_key(key), layout::slot(slot), 0)
             }
-            Operation::PutMember(pair) => self.members.insert(layout::pair(pair), 1, 0),
+            Operation::PutMember(pair) => self.members.insert(layout::pair(pair), MEMBER, 0),
             Operation::PutService(frontend, entry) => {
                 self.services
                     .insert(layout::frontend(frontend), layout::entry(entry), 0)
@@ -58,6 +61,44 @@ impl Maps for EbpfMaps {
 
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError> {
         read_counters(&self.counters)
+    }
+
+    fn holds(&self, operation: &Operation) -> Result<bool, MapError> {
+        let is_same = match operation {
+            Operation::PutBackend(id, address) => {
+                let found = self.backends.get(&id.0, 0);
+                found.map(|found| found == layout::backend(*address))
+            }
+            Operation::PutSlot(key, slot) => {
+                let found = self.slots.get(&layout::slot_key(key), 0);
+                found.map(|found| found == layout::slot(slot))
+            }
+            Operation::PutMember(pair) => {
+                let found = self.members.get(&layout::pair(pair), 0);
+                found.map(|found| found == MEMBER)
+            }
+            Operation::PutService(frontend, entry) => {
+                let found = self.services.get(&layout::frontend(frontend), 0);
+                found.map(|found| found == layout::entry(entry))
+            }
+            _ => return Ok(true),
+        };
+        match is_same.map_err(|error| map_error(operation.map(), &error)) {
+            Ok(is_same) => Ok(is_same),
+            Err(MapFailure::Missing) => Ok(false),
+            Err(MapFailure::Failed(error)) => Err(error),
+        }
+    }
+
+    fn attach_again(&mut self) -> Result<Vec<&'static str>, MapError> {
+        let Some(links) = &self.links else {
+            return Ok(Vec::new());
+        };
+        links.attach_again().map_err(|error| MapError {
+            map: "links",
+            is_full: false,
+            reason: reason(&error),
+        })
     }
 
     fn capacities(&self) -> Vec<(&'static str, u32)> {
