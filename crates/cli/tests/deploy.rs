@@ -92,7 +92,7 @@ fn the_agents_role_reads_three_kinds_and_writes_none() {
     let role: ClusterRole = typed(&manifest("rbac.yaml")["items"][1]);
     let mut resources = BTreeSet::new();
     for rule in role.rules.unwrap() {
-        assert_eq!(rule.verbs, ["get", "list", "watch"]);
+        assert_eq!(rule.verbs, ["list", "watch"]);
         resources.extend(rule.resources.unwrap());
     }
     let expected = ["endpointslices", "nodes", "services"].map(str::to_owned);

@@ -1,6 +1,6 @@
 //! `crowfly node services` and `crowfly node trace`: questions to the agent.
 
-use std::{path::Path, process::ExitCode};
+use std::{net::SocketAddr, path::Path, process::ExitCode};
 
 use crowfly_node::view::View;
 use tokio::{io::AsyncReadExt, net::UnixStream};
@@ -24,14 +24,16 @@ pub(super) async fn services(args: &ServicesArgs) -> Result<(), NodeError> {
 
 pub(super) async fn trace(args: &TraceArgs) -> Result<ExitCode, NodeError> {
     let view = ask(&args.socket.socket).await?;
+    // An IPv6 socket may connect to an IPv4 address, which is routed as such.
+    let address = SocketAddr::new(args.address.ip().to_canonical(), args.address.port());
     let frontends = view.frontends.iter();
     let found: Vec<_> = frontends
-        .filter(|frontend| frontend.address == args.address)
+        .filter(|frontend| frontend.address == address)
         .collect();
     if args.json {
         output::line(serde_json::to_string_pretty(&found)?);
     } else {
-        output::line(text::trace(&view, args.address, &found));
+        output::line(text::trace(&view, address, &found));
     }
     Ok(match found.is_empty() {
         true => ExitCode::FAILURE,

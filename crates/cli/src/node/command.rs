@@ -60,11 +60,11 @@ pub struct NodeArgs {
     pub config: Option<PathBuf>,
 
     /// Print what would be programmed, and program nothing
-    #[arg(long)]
+    #[arg(long, env = "CROWFLY_NODE_DRY_RUN")]
     pub dry_run: bool,
 
     /// Print it as JSON
-    #[arg(long, requires = "dry_run")]
+    #[arg(long, requires_if("true", "dry_run"), env = "CROWFLY_NODE_JSON")]
     pub json: bool,
 
     /// The longest time that a dry run waits for sources
@@ -72,7 +72,8 @@ pub struct NodeArgs {
         long,
         value_name = "DURATION",
         requires = "dry_run",
-        default_value = "10s"
+        default_value = "10s",
+        env = "CROWFLY_NODE_TIMEOUT"
     )]
     pub timeout: Span,
 
@@ -178,7 +179,7 @@ pub struct ServicesArgs {
     pub socket: SocketArgs,
 
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, env = "CROWFLY_NODE_JSON")]
     pub json: bool,
 }
 
@@ -196,7 +197,7 @@ pub struct TraceArgs {
     pub socket: SocketArgs,
 
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, env = "CROWFLY_NODE_JSON")]
     pub json: bool,
 }
 
@@ -208,7 +209,7 @@ pub struct CheckArgs {
     pub machine: MachineArgs,
 
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, env = "CROWFLY_NODE_JSON")]
     pub json: bool,
 }
 
@@ -227,6 +228,6 @@ pub struct CleanArgs {
     pub socket: SocketArgs,
 
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, env = "CROWFLY_NODE_JSON")]
     pub json: bool,
 }

@@ -44,6 +44,11 @@ fn the_agent_answers() {
         text.contains("x  10.244.1.6:8080          not ready"),
         "{text}"
     );
+    let (ok, text) = lab.crowfly(&["trace", "[::ffff:10.96.0.10]:80"]);
+    assert!(
+        ok && text.contains("\n10.96.0.10:80 TCP  shop/web"),
+        "{text}"
+    );
     let (ok, text) = lab.crowfly(&["trace", "10.96.0.10:81"]);
     assert!(
         !ok && text.contains("its ClusterIP has no such port"),

@@ -30,6 +30,33 @@ fn a_flag_counts_more_than_the_environment_and_that_more_than_the_file() {
     );
 }
 
+/// A dry run, its form and its patience may come from the environment, too. Its form needs a dry run, as by flag.
+#[test]
+fn a_dry_run_comes_from_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("node.yaml");
+    fs::write(&config, "services: []\n").unwrap();
+    let run = |environment: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crowfly"));
+        command.args(["node", "--config"]).arg(&config);
+        // If it is no dry run by mistake, it must not get far.
+        command.env("CROWFLY_NODE_CGROUP", folder.path().join("none"));
+        command.env("CROWFLY_NODE_SOCKET", folder.path().join("socket"));
+        let output = command.envs(environment.iter().copied()).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    let dry_run = ("CROWFLY_NODE_DRY_RUN", "true");
+    let (ok, text) = run(&[dry_run, ("CROWFLY_NODE_JSON", "false")]);
+    assert!(ok && text.contains("no frontends"), "{text}");
+    let (ok, text) = run(&[dry_run, ("CROWFLY_NODE_JSON", "true")]);
+    assert!(ok && text.starts_with('{'), "{text}");
+    let (ok, text) = run(&[dry_run, ("CROWFLY_NODE_TIMEOUT", "soon")]);
+    assert!(!ok && text.contains("--timeout"), "{text}");
+    let (ok, text) = run(&[("CROWFLY_NODE_JSON", "true")]);
+    assert!(!ok && text.contains("--dry-run"), "{text}");
+}
+
 /// A wrong setting is refused with file, line and field; and so is one that is wrong in a flag.
 #[test]
 fn a_wrong_setting_is_named() {
