@@ -251,7 +251,8 @@ fn possible() -> Result<(), String> {
     Ok(())
 }
 
-fn leave_out<T>(reason: &str) -> Option<T> {
+/// Leaves a test out, which is printed, or fails it if none may be left out.
+pub(crate) fn leave_out<T>(reason: &str) -> Option<T> {
     let thread = thread::current();
     let test = thread.name().unwrap_or("a test");
     let is_required = std::env::var("CROWFLY_NODE").is_ok_and(|value| value == "require");

@@ -51,6 +51,38 @@ fn endpoints_change_under_load() {
     );
 }
 
+/// N-64: an endpoint that drains gets no new connections while another one is healthy. Its open ones go on.
+#[test]
+fn a_draining_endpoint_keeps_its_connections() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = lab.probe();
+    probe.ask(&format!("serve-tcp {A} a"));
+    probe.ask(&format!("serve-tcp {B} b"));
+    let agent = lab.agent(&web("10.96.0.10", "", &[A]), &["--end-tcp"]);
+    probe.ask("hold 10.96.0.10:80 5");
+    let both = web("10.96.0.10", "", &[A, B]);
+    let drained = both.replacen(
+        "ports: [{ port: 8080 }]",
+        "ports: [{ port: 8080 }], health: draining",
+        1,
+    );
+    assert_ne!(drained, both);
+    agent.apply(&drained);
+    assert_eq!(probe.ask("tcp 10.96.0.10:80 50"), "b=50");
+    assert_eq!(probe.ask("use-held"), "ok");
+    let (_, trace) = lab.crowfly(&["trace", "10.96.0.10:80"]);
+    assert!(trace.contains("x  127.0.0.1:8080"), "{trace}");
+
+    // The other one goes: a draining endpoint is better than none.
+    let alone = web("10.96.0.10", "", &[A]);
+    agent.apply(&alone.replace(
+        "ports: [{ port: 8080 }]",
+        "ports: [{ port: 8080 }], health: draining",
+    ));
+    assert_eq!(probe.ask("tcp 10.96.0.10:80 50"), "a=50");
+    assert_eq!(probe.ask("use-held"), "ok");
+}
+
 /// N-76: connections are routed while a killed agent is down; the next one adopts the maps, with their
 /// counters, and prunes what was deleted meanwhile.
 #[test]

@@ -155,7 +155,7 @@ fn an_agent_is_ready_once_every_source_was_heard() {
     assert!(get(address, "/readyz").starts_with("HTTP/1.1 200 OK"));
 }
 
-/// N-24, N-61: inputs that a source refuses are counted by source: an object of Kubernetes, and a resource of xDS.
+/// N-61: inputs that a source refuses are counted by source: an object of Kubernetes, and a resource of xDS.
 #[test]
 fn refused_inputs_are_counted() {
     let Some(lab) = Lab::new() else { return };
