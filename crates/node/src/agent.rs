@@ -32,7 +32,8 @@ pub struct Agent<M> {
     is_pruned: bool,
     /// Frontends of a former agent that are as it left them.
     adopted: BTreeSet<Frontend>,
-    /// Those of them that are to be routed otherwise, unless a source that was not heard yet disagrees.
+    /// Those of them whose service is told otherwise by now. They change when no source that was not heard yet can have
+    /// another route for them.
     held: BTreeSet<Frontend>,
     /// False once frontends are held no more.
     may_hold: bool,
@@ -345,11 +346,21 @@ impl<M: Maps> Agent<M> {
     /// # Errors
     /// The counters cannot be read.
     pub fn prune_counters(&mut self) -> Result<(), MapError> {
+        let counters = self.reconciler.maps().counters()?;
+        self.prune_counters_with(&counters)
+    }
+
+    /// Forgets counters that nothing refers to, among those that were read before.
+    pub(crate) fn prune_counters_with(
+        &mut self,
+        counters: &[(Pair, Counters)],
+    ) -> Result<(), MapError> {
         let Some(loads) = &self.loads else {
-            return self.reconciler.prune_counters(|_, _| true).map(drop);
+            self.reconciler.prune_counters_with(counters, |_, _| true);
+            return Ok(());
         };
         let is_told = |pair: &Pair, counters: &Counters| loads.is_told(pair, counters);
-        let kept = self.reconciler.prune_counters(is_told)?;
+        let kept = self.reconciler.prune_counters_with(counters, is_told);
         loads.retain(|pair| kept.contains(pair))
     }
 
@@ -385,7 +396,13 @@ impl<M: Maps> Agent<M> {
     /// # Errors
     /// The counters cannot be read.
     pub fn view(&self) -> Result<View, MapError> {
-        let counters: HashMap<_, _> = self.reconciler.maps().counters()?.into_iter().collect();
+        let counters = self.reconciler.maps().counters()?;
+        Ok(self.view_with(&counters))
+    }
+
+    /// The state, with counters that were read before.
+    pub(crate) fn view_with(&self, counters: &[(Pair, Counters)]) -> View {
+        let counters: HashMap<_, _> = counters.iter().copied().collect();
         let sources = self.services.sources().zip(&self.failures);
         let sources = sources.map(|((name, status, services), failure)| SourceView {
             name: name.to_string(),
@@ -398,14 +415,14 @@ impl<M: Maps> Agent<M> {
         });
         let place = self.services.place();
         let frontends = self.services.routes().keys();
-        Ok(View {
+        View {
             node: place.node.as_deref().map(str::to_owned),
             zone: place.zone.as_deref().map(str::to_owned),
             sources: sources.collect(),
             frontends: frontends
                 .filter_map(|frontend| self.frontend(frontend, &counters))
                 .collect(),
-        })
+        }
     }
 
     fn frontend(

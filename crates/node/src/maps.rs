@@ -144,6 +144,9 @@ pub struct Dump {
     pub counters: Vec<(Pair, Counters)>,
 }
 
+/// Reads the counters, on whatever thread it is called.
+pub type CounterReader = Box<dyn FnOnce() -> Result<Vec<(Pair, Counters)>, MapError> + Send>;
+
 /// The maps.
 pub trait Maps {
     /// Makes one change. To delete what is not there is no error.
@@ -163,6 +166,12 @@ pub trait Maps {
     /// # Errors
     /// The map cannot be read.
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError>;
+
+    /// A reader of the counters for another thread. Without one of their own, maps read them now.
+    fn counter_reader(&self) -> CounterReader {
+        let counters = self.counters();
+        Box::new(move || counters)
+    }
 
     /// True if the map has the entry that this operation writes. Maps that nobody else changes need not look.
     ///

@@ -293,7 +293,7 @@ impl<M: Maps> Reconciler<M> {
         true
     }
 
-    /// False if it came into use again.
+    /// False if a frontend uses the entry again.
     fn is_waste(&self, waste: &Waste) -> bool {
         match waste {
             Waste::Backend(id) => self.backends.held.get(id).is_some_and(|held| held.by == 0),
@@ -321,6 +321,11 @@ impl<M: Maps> Reconciler<M> {
         self.owners.insert(after.entry.service, frontend);
         self.switched.insert(frontend);
         self.backends.use_all(&after.backends);
+        // Counters that were read before may lack what these pairs count from now on.
+        for &backend in &after.backends {
+            let service = after.entry.service;
+            self.idle.remove(&Pair { service, backend });
+        }
         self.programmed.insert(frontend, after.clone());
         if let Some(before) = before {
             self.note_departures(frontend, &before, &after);
@@ -381,7 +386,7 @@ impl<M: Maps> Reconciler<M> {
         }
     }
 
-    /// All that comes before the switch, and the switch.
+    /// Writes what an entry leads to, and then the entry, which is the switch.
     fn switch(
         &mut self,
         frontend: Frontend,

@@ -1,6 +1,7 @@
 //! The driver of an agent: sources in, a socket for questions, and the time to clean up.
 
 mod questions;
+mod readings;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,11 +14,12 @@ use tracing::{error, info, warn};
 
 use crate::agent::Agent;
 use crate::maps::Maps;
-use crate::metrics::{self, MAX_CONNECTION_ROWS, Scrape};
+use crate::metrics::{MAX_CONNECTION_ROWS, Scrape};
 use crate::model::Place;
 use crate::reconcile::{Outcome, Repairs};
 use crate::services::ServiceEvent;
 use questions::Questions;
+use readings::{Purpose, Readings};
 
 /// The time between sweeps: far more than a program in the kernel takes.
 const SWEEP: Duration = Duration::from_millis(100);
@@ -74,6 +76,7 @@ pub async fn run<M: Maps>(
     start: Start,
 ) {
     let mut questions = Questions::new(questions);
+    let mut readings = Readings::default();
     let [mut sweep, mut retry, mut prune] = [SWEEP, RETRY, PRUNE].map(|period| {
         let mut timer = interval(period);
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -105,6 +108,9 @@ pub async fn run<M: Maps>(
                     is_settling = true;
                     settled.as_mut().reset(tokio::time::Instant::now() + SETTLE);
                 }
+                Some(Told::Scrape(answer)) => {
+                    readings.want(Purpose::Scrape(answer), agent.reconciler().maps());
+                }
                 Some(told) => obey(&mut agent, told, &mut journal),
                 None => return,
             },
@@ -128,12 +134,11 @@ pub async fn run<M: Maps>(
             _ = retry.tick(), if agent.has_failed() => {
                 report(&agent.retry());
             }
-            _ = prune.tick() => {
-                if let Err(error) = agent.prune_counters() {
-                    warn!("{error}");
-                }
+            _ = prune.tick() => readings.want(Purpose::Prune, agent.reconciler().maps()),
+            asker = questions.next() => {
+                readings.want(Purpose::Answer(asker), agent.reconciler().maps());
             }
-            asker = questions.next() => questions::answer(&agent, asker),
+            reading = readings.next() => readings.use_for(reading, &mut agent, &mut journal),
         }
     }
 }
@@ -176,17 +181,9 @@ fn obey<M: Maps>(agent: &mut Agent<M>, told: Told, journal: &mut Journal) {
         Told::Place(place) => report(&agent.move_to(place)),
         // Whoever asked may have gone.
         Told::Awaited(answer) => drop(answer.try_send(agent.services().awaited())),
-        // The driver has the time for it.
-        Told::NodeHeard => {}
+        // The driver has the time and the thread for them.
+        Told::NodeHeard | Told::Scrape(_) => {}
         Told::Refused(source, inputs) => agent.note_refused(source, inputs),
-        Told::Scrape(answer) => match metrics::read(agent) {
-            Ok(scrape) => {
-                journal.report_left_out(scrape.left_out);
-                // Whoever asked may have gone.
-                drop(answer.try_send(Box::new(scrape)));
-            }
-            Err(error) => warn!("the metrics cannot be read: {error}"),
-        },
     }
 }
 

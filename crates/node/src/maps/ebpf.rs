@@ -21,12 +21,14 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use aya::maps::{HashMap, MapData, MapInfo, PerCpuHashMap};
+use aya::maps::{HashMap, MapData, MapInfo};
 use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
 use tracing::warn;
 
+use access::CounterMap;
 use links::Links;
 use pins::{lock, remove_pins};
 
@@ -114,7 +116,9 @@ pub struct EbpfMaps {
     slots: HashMap<MapData, [u8; 12], [u8; 12]>,
     backends: HashMap<MapData, u32, [u8; 20]>,
     members: HashMap<MapData, [u8; 8], u32>,
-    counters: PerCpuHashMap<MapData, [u8; 8], [u64; 4]>,
+    counters: CounterMap,
+    /// The same map, for other threads.
+    counters_to_read: Arc<CounterMap>,
 }
 
 impl fmt::Debug for EbpfMaps {
@@ -240,6 +244,7 @@ impl EbpfMaps {
             backends: map("backends")?.try_into().map_err(wrong("backends"))?,
             members: map("members")?.try_into().map_err(wrong("members"))?,
             counters: map("stats")?.try_into().map_err(wrong("stats"))?,
+            counters_to_read: Arc::new(reports::open(directory, "stats")?),
         })
     }
 }

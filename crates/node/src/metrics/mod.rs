@@ -19,6 +19,7 @@ use prometheus_client::registry::Registry;
 
 pub use listen::{Listener, listen};
 pub use read::read;
+pub(crate) use read::read_with;
 pub use scrape::{Connections, MAX_CONNECTION_ROWS, Scrape};
 
 use crate::reconcile::Outcome;

@@ -15,14 +15,19 @@ use crate::select::Frontend;
 /// # Errors
 /// The counters cannot be read.
 pub fn read<M: Maps>(agent: &Agent<M>) -> Result<Scrape, MapError> {
+    let counters = agent.reconciler().maps().counters()?;
+    Ok(read_with(agent, &counters))
+}
+
+/// The state of an agent, with counters that were read before.
+pub(crate) fn read_with<M: Maps>(agent: &Agent<M>, counters: &[(Pair, Counters)]) -> Scrape {
     let (services, reconciler) = (agent.services(), agent.reconciler());
-    let counters = reconciler.maps().counters()?;
     let mut maps = reconciler.entries();
     maps.push(("stats", counters.len()));
     let mut by_service: HashMap<ServiceId, HashMap<Pair, Counters>> = HashMap::new();
     for (pair, counters) in counters {
         let of = by_service.entry(pair.service).or_default();
-        of.insert(pair, counters);
+        of.insert(*pair, *counters);
     }
     let mut rows = Vec::new();
     for frontend in reconciler.frontends() {
@@ -47,7 +52,7 @@ pub fn read<M: Maps>(agent: &Agent<M>) -> Result<Scrape, MapError> {
         };
         (name.to_string(), state, services)
     });
-    Ok(Scrape {
+    Scrape {
         metrics: agent.metrics().clone(),
         connections: rows,
         left_out,
@@ -58,7 +63,7 @@ pub fn read<M: Maps>(agent: &Agent<M>) -> Result<Scrape, MapError> {
             .into_iter()
             .map(|(map, entries)| (map, entries, capacity(map)))
             .collect(),
-    })
+    }
 }
 
 /// The label of all backends that left a frontend, and have no name any more.

@@ -65,10 +65,20 @@ impl<M: Maps> Reconciler<M> {
         &mut self,
         is_told: impl Fn(&Pair, &Counters) -> bool,
     ) -> Result<HashSet<Pair>, MapError> {
+        let counters = self.maps.counters()?;
+        Ok(self.prune_counters_with(&counters, is_told))
+    }
+
+    /// The same, with counters that were read before.
+    pub(crate) fn prune_counters_with(
+        &mut self,
+        counters: &[(Pair, Counters)],
+        is_told: impl Fn(&Pair, &Counters) -> bool,
+    ) -> HashSet<Pair> {
         let mut live = self.live();
         let mut kept = Vec::new();
         let was_idle = std::mem::take(&mut self.idle);
-        for (pair, counters) in self.maps.counters()? {
+        for &(pair, counters) in counters {
             let is_used = live.contains(&pair) || counters.active() > 0;
             if !is_used && was_idle.contains(&pair) && is_told(&pair, &counters) {
                 match self.maps.apply(&Operation::DeleteCounters(pair)) {
@@ -94,7 +104,7 @@ impl<M: Maps> Reconciler<M> {
             },
         );
         live.extend(kept);
-        Ok(live)
+        live
     }
 
     /// The pairs that get connections.

@@ -1,10 +1,11 @@
 //! The connections of backends that left their frontend.
 //!
-//! A sum over the backends of a frontend must not go back when one of them leaves, and neither may the sum of a
-//! backend that leaves and returns under another number. So the connections of an address stay under its name while
-//! anything has that name. Then they are added to those of all that are gone.
+//! The sum of connections over the backends of a frontend must not become smaller when a backend leaves. The same holds
+//! for the sum of one backend that leaves and returns under another number. So [`Departed`] keeps the connections of an
+//! address under that address while a backend or a counter has it. Then it adds them to those of all backends that are
+//! gone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 
 use crate::maps::{BackendId, Counters, Pair, ServiceId};
@@ -14,6 +15,9 @@ use crate::maps::{BackendId, Counters, Pair, ServiceId};
 pub(super) struct Departed {
     /// Those whose counters the kernel may have.
     addresses: BTreeMap<Pair, SocketAddr>,
+    /// Those of them that left since names were last tidied. Their first connection may be later than the counters
+    /// that were read for it.
+    fresh: HashSet<Pair>,
     /// The counters that the kernel has forgotten, of addresses that are in use again.
     carried: BTreeMap<(ServiceId, SocketAddr), Counters>,
     /// The counters of all others.
@@ -24,6 +28,7 @@ impl Departed {
     /// A backend left a frontend that goes on.
     pub(super) fn left(&mut self, pair: Pair, address: SocketAddr) {
         self.addresses.insert(pair, address);
+        self.fresh.insert(pair);
     }
 
     /// A backend is there again, under its old number.
@@ -49,8 +54,10 @@ impl Departed {
         has_counters: impl Fn(&Pair) -> bool,
         is_backend: impl Fn(ServiceId, &SocketAddr) -> bool,
     ) {
-        self.addresses
-            .retain(|pair, _| is_there(pair.service) && has_counters(pair));
+        let fresh = std::mem::take(&mut self.fresh);
+        self.addresses.retain(|pair, _| {
+            is_there(pair.service) && (has_counters(pair) || fresh.contains(pair))
+        });
         self.gone.retain(|service, _| is_there(*service));
         for ((service, address), counters) in std::mem::take(&mut self.carried) {
             let has_name = |(_, other): (Pair, SocketAddr)| other == address;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use crate::agent::Agent;
-use crate::maps::Maps;
+use crate::view::View;
 
 /// The pause after a failure. One that lasts, such as no file descriptor, would fill the log and a CPU.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -18,9 +18,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Questions {
     socket: UnixListener,
-    /// Nobody is heard before.
+    /// The time before which no question is accepted, because accepting one has failed.
     pause: Option<Instant>,
-    /// The failure that was said, until somebody was heard again.
+    /// The last failure to accept a question. It is logged already. A question that is accepted ends it.
     failure: Option<String>,
 }
 
@@ -62,19 +62,21 @@ impl Questions {
 }
 
 /// Writes the state of the agent, as JSON, and closes.
-pub(super) fn answer<M: Maps>(agent: &Agent<M>, mut stream: UnixStream) {
-    let answer = match agent.view() {
-        Ok(view) => serde_json::to_vec(&view).map_err(io::Error::from),
-        Err(error) => Err(io::Error::other(error)),
-    };
-    match answer {
-        Ok(answer) => {
-            tokio::spawn(async move {
+pub(super) fn answer(view: View, mut stream: UnixStream) {
+    tokio::spawn(async move {
+        // On another thread, because thousands of frontends take a while.
+        let answer = spawn_blocking(move || serde_json::to_vec(&view)).await;
+        let answer = match answer.map_err(io::Error::other) {
+            Ok(answer) => answer.map_err(io::Error::from),
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(answer) => {
                 if let Err(error) = stream.write_all(&answer).await {
                     debug!("a question was not waited for: {error}");
                 }
-            });
+            }
+            Err(error) => warn!("a question has no answer: {error}"),
         }
-        Err(error) => warn!("a question has no answer: {error}"),
-    }
+    });
 }

@@ -1,11 +1,14 @@
 //! The maps' entries, by system calls of aya.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use aya::maps::{MapData, PerCpuHashMap, PerCpuValues};
 
 use super::EbpfMaps;
-use crate::maps::{BackendId, Counters, Dump, MapError, Maps, Operation, Pair, layout};
+use crate::maps::{
+    BackendId, CounterReader, Counters, Dump, MapError, Maps, Operation, Pair, layout,
+};
 
 /// The value of a member, which no program reads.
 const MEMBER: u32 = 1;
@@ -61,6 +64,11 @@ impl Maps for EbpfMaps {
 
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError> {
         read_counters(&self.counters)
+    }
+
+    fn counter_reader(&self) -> CounterReader {
+        let counters = Arc::clone(&self.counters_to_read);
+        Box::new(move || read_counters(&counters))
     }
 
     fn holds(&self, operation: &Operation) -> Result<bool, MapError> {

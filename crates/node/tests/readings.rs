@@ -1,0 +1,126 @@
+//! Counters are read beside the agent's work.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code"
+)]
+
+use std::sync::{Arc, Mutex, mpsc as blocking};
+use std::time::Duration;
+
+use crowfly_node::agent::Agent;
+use crowfly_node::file;
+use crowfly_node::maps::memory::MemoryMaps;
+use crowfly_node::maps::{CounterReader, Counters, Dump, MapError, Maps, Operation, Pair};
+use crowfly_node::model::Place;
+use crowfly_node::serve::{self, Start, Told};
+use crowfly_node::services::{ServiceEvent, Services};
+use crowfly_node::view::View;
+use crowfly_source::Event;
+use tokio::io::AsyncReadExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+/// N-23: a change of endpoints is in the maps at once, although the kernel takes long to read its counters for `services`
+/// and for Prometheus. Both get their answer, with the state of its time.
+#[tokio::test]
+async fn a_change_does_not_wait_for_the_counters() {
+    let (release, released) = blocking::channel();
+    let maps = SlowMaps {
+        maps: Arc::default(),
+        released: Arc::new(Mutex::new(released)),
+    };
+    let table = Services::new(vec!["file".into()], Place::default());
+    let agent = Agent::new(table, maps.clone()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let questions = UnixListener::bind(&socket).unwrap();
+    let (tell, told) = mpsc::channel(1);
+    let (ready, is_ready) = oneshot::channel();
+    let patience = Start::PATIENCE;
+    tokio::spawn(serve::run(
+        agent,
+        told,
+        questions,
+        Start { patience, ready },
+    ));
+    tell.send(Told::Services(0, listing("10.244.0.1")))
+        .await
+        .unwrap();
+    assert_eq!(is_ready.await, Ok(1));
+
+    let mut question = UnixStream::connect(&socket).await.unwrap();
+    let (scrape, mut scraped) = mpsc::channel(1);
+    tell.send(Told::Scrape(scrape)).await.unwrap();
+    tell.send(Told::Services(0, listing("10.244.0.2")))
+        .await
+        .unwrap();
+    let changed = async {
+        while !maps.has_backend("10.244.0.2:8080") {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let changed = timeout(Duration::from_secs(20), changed).await;
+    // A test that fails must not leave a thread that waits.
+    for _ in 0..10 {
+        release.send(()).unwrap();
+    }
+    changed.expect("the change does not wait");
+    assert_eq!(scraped.recv().await.unwrap().frontends, 1);
+    let mut answer = Vec::new();
+    question.read_to_end(&mut answer).await.unwrap();
+    let view: View = serde_json::from_slice(&answer).unwrap();
+    let backend = view.frontends[0].backends[0].address.to_string();
+    assert_eq!(backend, "10.244.0.2:8080");
+}
+
+fn listing(backend: &str) -> Vec<ServiceEvent> {
+    let text = format!(
+        "services:\n- name: web\n  cluster_ips: [10.96.0.1]\n  ports: [{{ port: 80 }}]\n  \
+         endpoints: [{{ addresses: [{backend}], ports: [{{ port: 8080 }}] }}]\n"
+    );
+    let services = file::read("node.yaml".as_ref(), &text).unwrap().into_iter();
+    let services = services.map(|it| Event::Upsert(it.name.clone(), Arc::new(it)));
+    let events = [Event::Init].into_iter().chain(services);
+    events.chain([Event::InitDone]).collect()
+}
+
+/// Maps whose counters take until the test releases them.
+#[derive(Clone, Debug)]
+struct SlowMaps {
+    maps: Arc<Mutex<MemoryMaps>>,
+    released: Arc<Mutex<blocking::Receiver<()>>>,
+}
+
+impl SlowMaps {
+    fn has_backend(&self, address: &str) -> bool {
+        let address = address.parse().unwrap();
+        let maps = self.maps.lock().unwrap();
+        maps.backends.values().any(|it| *it == address)
+    }
+}
+
+impl Maps for SlowMaps {
+    fn apply(&mut self, operation: &Operation) -> Result<(), MapError> {
+        self.maps.lock().unwrap().apply(operation)
+    }
+
+    fn dump(&self) -> Result<Dump, MapError> {
+        self.maps.lock().unwrap().dump()
+    }
+
+    fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError> {
+        self.counter_reader()()
+    }
+
+    fn counter_reader(&self) -> CounterReader {
+        let released = Arc::clone(&self.released);
+        Box::new(move || {
+            let patience = Duration::from_secs(30);
+            released.lock().unwrap().recv_timeout(patience).unwrap();
+            Ok(Vec::new())
+        })
+    }
+}
