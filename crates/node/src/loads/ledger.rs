@@ -1,8 +1,8 @@
-//! Counts in, loads out: each connection is told once.
+//! Makes load reports of the kernel's counters, so that each connection is reported at most once.
 //!
-//! The kernel counts connections of pairs, which are numbers. The ledger knows under which label each pair
-//! is told, and how much of it was. A report is taken, stored, and then sent: an agent that is killed in
-//! between loses that report, and never tells it twice.
+//! The kernel counts connections by pair, which is two numbers. The [`Ledger`] knows the label that each pair is
+//! reported under, and the counts that were reported already. The client takes a report, the ledger stores it, and then
+//! the client sends it. An agent that is killed after the store loses that report, because it never sends one twice.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -31,14 +31,16 @@ pub struct Ledger<M> {
 /// The counts of a pair that were told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Told {
-    /// In reports of this process: taken, and sent or waiting for it. It has the label of the rest.
+    /// The counts that reports of this process have taken, whether they are sent or not yet. Its label is the one that
+    /// later counts are reported under.
     taken: Reported,
-    /// In the map.
+    /// The counts that the map has.
     stored: Option<Reported>,
 }
 
 impl<M: ReportMaps> Ledger<M> {
-    /// Goes on where another agent ended. If none has reported, the counts of its time are not told.
+    /// Goes on from what a former agent has stored. If it has stored nothing, the connections of its time are not
+    /// reported.
     ///
     /// # Errors
     /// The maps cannot be read.
@@ -98,10 +100,10 @@ impl<M: ReportMaps> Ledger<M> {
         }
     }
 
-    /// Says under which label the connections of a pair are told from now on; `None` tells them not at all.
+    /// Sets the label that the connections of a pair are reported under from now on; with `None` they are not reported.
     ///
     /// # Errors
-    /// It is not stored, and the next call or report tries again. It is in force all the same. If the
+    /// The label is not stored, and the next call or report tries again. It is in force all the same. If the
     /// counters cannot be read, connections that were not told yet are told under the new label.
     pub fn label(&mut self, pair: Pair, label: Option<&Label>) -> Result<(), MapError> {
         let (label, mut result) = self.intern(label);
@@ -213,7 +215,7 @@ impl<M: ReportMaps> Ledger<M> {
         self.on_the_way = None;
     }
 
-    /// Takes note that the report went nowhere: until it does, it is not told.
+    /// Takes note that the report was not sent. Its counts are stored as not reported until it is.
     pub fn unsent(&mut self) {
         for (pair, before) in self.on_the_way.take().unwrap_or_default() {
             // What stays stored although it was not sent is lost if this process ends: once at most.

@@ -20,7 +20,7 @@ impl Waste {
     }
 }
 
-/// Waste in two heaps: the one that the next sweep deletes, and the one for the sweep after it.
+/// Entries to delete. The next sweep deletes those in `ripe`, and the sweep after it those in `fresh`.
 #[derive(Debug, Default)]
 pub(super) struct Garbage {
     ripe: Vec<Waste>,
@@ -38,7 +38,7 @@ impl Garbage {
         self.ripe.push(waste);
     }
 
-    /// Takes the heap that is to be deleted now. The rest ripens.
+    /// Takes the entries that this sweep deletes. The next sweep deletes the others.
     pub(super) fn take_ripe(&mut self) -> Vec<Waste> {
         let fresh = std::mem::take(&mut self.fresh);
         std::mem::replace(&mut self.ripe, fresh)

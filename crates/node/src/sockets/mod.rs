@@ -1,8 +1,8 @@
 //! The end of sockets whose backend is gone.
 //!
 //! A connected UDP socket would send to a backend that is gone for ever, because nobody answers that it is.
-//! So the agent ends such sockets, and programs connect anew. Only sockets that it has routed are ended: they
-//! are known by their cookie. A backend that is still told, ready or not, is not gone.
+//! So the agent ends such sockets, and programs connect anew. It ends only sockets that its programs have routed,
+//! which it knows by their cookie. A backend that a source still tells of, ready or not, is not gone.
 
 #[cfg(any(target_os = "linux", test))]
 pub(crate) mod attempts;
@@ -104,7 +104,7 @@ impl Leaving {
         is_any_gone
     }
 
-    /// The sockets whose backends are gone. Backends of others may be leaving since before this process.
+    /// The sockets whose backends are gone. Backends that were leaving before this process began are noted as leaving.
     pub(crate) fn gone<M: Maps>(
         &mut self,
         sockets: BTreeMap<Pair, Vec<Routed>>,
@@ -144,10 +144,11 @@ impl Leaving {
 /// The state of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It gets connections.
+    /// The frontend sends connections to the backend.
     Routed,
-    /// It gets none, and is told still.
+    /// The frontend sends it none, but a source still tells of the backend.
     Leaving,
+    /// No source tells of the backend any more.
     Gone,
 }
 
