@@ -103,6 +103,19 @@ impl Probe {
                 self.storm = Some((stop, storm));
                 Ok("ok".to_owned())
             }
+            ["udp-until", address, wanted] => until(address.parse().unwrap(), wanted),
+            ["calm"] => {
+                let (stop, storm) = self.storm.take().unwrap();
+                stop.store(true, Ordering::Relaxed);
+                Ok(show(&storm.join().unwrap()))
+            }
+            _ => self.obey_held_udp(words),
+        }
+    }
+
+    /// Obeys a command for UDP sockets that are held.
+    fn obey_held_udp(&mut self, words: &[&str]) -> io::Result<String> {
+        match *words {
             ["hold-udp", address] => {
                 let address: SocketAddr = address.parse().unwrap();
                 let socket = udp_socket(address)?;
@@ -131,12 +144,6 @@ impl Probe {
                     answer.unwrap_or_else(|error| name(&error))
                 });
                 Ok(answers.collect::<Vec<_>>().join(" "))
-            }
-            ["udp-until", address, wanted] => until(address.parse().unwrap(), wanted),
-            ["calm"] => {
-                let (stop, storm) = self.storm.take().unwrap();
-                stop.store(true, Ordering::Relaxed);
-                Ok(show(&storm.join().unwrap()))
             }
             _ => panic!("{words:?}"),
         }
