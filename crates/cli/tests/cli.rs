@@ -157,6 +157,9 @@ async fn bench_control_reports_every_workload() {
     // An empty answer to the wildcard, and nothing else.
     let returned = value("delta: bytes to a client that comes back");
     assert!(returned < 200.0, "{report}");
+    // Changes that are gathered for 100 ms come later than those that are published at once.
+    let late = value("20/s, 100ms: change to client, p99");
+    assert!(late > 50.0, "{report}");
     assert!(value("requests of the hostile clients") > 0.0, "{report}");
 }
 

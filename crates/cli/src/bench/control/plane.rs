@@ -1,6 +1,7 @@
 //! The parent's side of the server process.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -37,6 +38,16 @@ impl Plane {
     /// Starts a control plane.
     pub(super) async fn start(load: Load, cores: Cores) -> Result<Self, BenchError> {
         Self::start_with(load, cores, &[]).await
+    }
+
+    /// Starts a control plane that gathers changes for a while and publishes them together.
+    pub(super) async fn start_debounced(
+        load: Load,
+        cores: Cores,
+        debounce: Duration,
+    ) -> Result<Self, BenchError> {
+        let debounce = debounce.as_millis().to_string();
+        Self::start_with(load, cores, &["--debounce", &debounce]).await
     }
 
     /// Starts a server that holds streams and does nothing with them. It knows one EDS resource.

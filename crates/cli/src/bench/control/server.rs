@@ -1,12 +1,15 @@
 //! The server process: a control plane on one core, which obeys orders to change resources.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 use std::{io, thread};
 
 use clap::Args;
 use crowfly_control::ControlPlane;
+use crowfly_xds::Snapshot;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::TcpListener;
+use tokio::time::{Instant, timeout_at};
 
 use super::super::BenchError;
 use super::resources::{Change, snapshot};
@@ -31,6 +34,10 @@ pub struct ControlServerArgs {
     /// Hold streams and do nothing with them
     #[arg(long)]
     bare: bool,
+
+    /// The milliseconds in which changes are gathered and published together; 0 publishes each at once
+    #[arg(long, value_name = "MS", default_value = "0")]
+    debounce: u64,
 
     /// The core to run on
     #[arg(long, value_name = "N")]
@@ -68,7 +75,7 @@ async fn serve(args: ControlServerArgs) -> Result<(), BenchError> {
     let plane = plane.map_err(|error| BenchError::Machine(io::Error::other(error)))?;
     let served = async {
         let orders = announce(plane.listen_addr()).await?;
-        obey(&plane, &orders).await
+        obey(&plane, &orders, Duration::from_millis(args.debounce)).await
     };
     served.await.map_err(BenchError::Machine)
 }
@@ -94,13 +101,28 @@ async fn announce(ads: SocketAddr) -> io::Result<TcpListener> {
     Ok(orders)
 }
 
-/// Obeys the orders of one connection, which are one JSON object per line.
-async fn obey(plane: &ControlPlane, orders: &TcpListener) -> io::Result<()> {
+/// Obeys the orders of one connection, which are one JSON object per line. Those that come within `debounce` of the
+/// first are published together.
+async fn obey(plane: &ControlPlane, orders: &TcpListener, debounce: Duration) -> io::Result<()> {
     let (socket, _) = orders.accept().await?;
     let mut lines = BufReader::new(socket).lines();
     while let Some(line) = lines.next_line().await? {
-        let change: Change = serde_json::from_str(&line)?;
-        plane.set_snapshot(change.applied_to(&plane.snapshot()));
+        let mut snapshot = changed(&plane.snapshot(), &line)?;
+        let publish_at = Instant::now() + debounce;
+        while !debounce.is_zero()
+            && let Ok(line) = timeout_at(publish_at, lines.next_line()).await
+        {
+            match line? {
+                Some(line) => snapshot = changed(&snapshot, &line)?,
+                None => break,
+            }
+        }
+        plane.set_snapshot(snapshot);
     }
     Ok(())
+}
+
+fn changed(snapshot: &Snapshot, line: &str) -> io::Result<Snapshot> {
+    let change: Change = serde_json::from_str(line)?;
+    Ok(change.applied_to(snapshot))
 }

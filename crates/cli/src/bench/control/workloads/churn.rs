@@ -2,6 +2,9 @@
 //!
 //! A server that cannot follow merges changes. Then there are fewer deliveries than changes times clients, and no
 //! queue that grows.
+//!
+//! All rates run twice: each change is published at once, and changes are gathered for 100 ms. The second shows what a
+//! source that gathers changes saves, and what it adds to the time until clients have them.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +22,18 @@ use super::{Rig, cpu_each};
 
 const RATES: [u32; 3] = [20, 100, 500];
 
+/// The times for which changes are gathered.
+const DEBOUNCES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(100)];
+
 pub(super) async fn run(rig: &Rig) -> Result<Vec<Figure>, BenchError> {
+    let mut figures = Vec::new();
+    for debounce in DEBOUNCES {
+        figures.extend(run_with(rig, debounce).await?);
+    }
+    Ok(figures)
+}
+
+async fn run_with(rig: &Rig, debounce: Duration) -> Result<Vec<Figure>, BenchError> {
     let (clients, assignments) = rig.size((200, 100), (10, 10));
     let seconds = rig.size(5.0, 0.2);
     let load = Load {
@@ -27,11 +41,15 @@ pub(super) async fn run(rig: &Rig) -> Result<Vec<Figure>, BenchError> {
         endpoints: assignments,
         connections: clients,
     };
-    let mut plane = rig.plane(load).await?;
+    let mut plane = rig.debounced_plane(load, debounce).await?;
     let books = Books::default();
     let spec = |_| Spec::of_endpoints(0..assignments);
     let connected = connect(plane.ads, clients, &books, spec).await?;
     let mut fleet = Fleet::follow(connected, &books, clients);
+    let gathered = match debounce {
+        Duration::ZERO => String::new(),
+        time => format!(", {time:?}"),
+    };
     let mut figures = Vec::new();
     for rate in RATES {
         let changes = (f64::from(rate) * seconds) as usize;
@@ -48,14 +66,14 @@ pub(super) async fn run(rig: &Rig) -> Result<Vec<Figure>, BenchError> {
         let elapsed = begin.elapsed().as_secs_f64();
         let after = plane.usage()?;
         let latencies = fleet.books().take_latencies();
-        let named = |name: &str| format!("{rate}/s: {name}");
+        let named = |name: &str| format!("{rate}/s{gathered}: {name}");
         let share = |before: Usage, after: Usage| (after.cpu - before.cpu) / elapsed * 100.0;
         let percentiles = (latencies.p50_ms, latencies.p99_ms);
         let mut p50 = Figure::new(named("change to client, p50"), percentiles.0, "ms");
         let mut p99 = Figure::new(named("change to client, p99"), percentiles.1, "ms");
         let mut cost = cpu_each(before, after, &latencies);
         cost.name = named(&cost.name);
-        if rate == 20 {
+        if rate == 20 && debounce.is_zero() {
             p50 = p50.recorded(14.0);
             p99 = p99.recorded(29.0).at_most(14.5);
             cost = cost.recorded(158.0);

@@ -27,7 +27,8 @@ pub enum Workload {
     ColdSync,
     /// 1,000 clients with 1,000 clusters and 100 EDS resources each
     Mesh,
-    /// 200 clients with 100 EDS resources, at 20, 100 and 500 changes per second
+    /// 200 clients with 100 EDS resources, at 20, 100 and 500 changes per second, which are published at once or gathered
+    /// for 100 ms
     Churn,
     /// 100 clients with 1,000 clusters by state of the world, of which 10 refuse everything
     Nack,
@@ -75,6 +76,12 @@ impl Rig {
     async fn plane(&self, load: Load) -> Result<Plane, BenchError> {
         machine::allow_files(load.files())?;
         Plane::start(load, self.cores).await
+    }
+
+    /// Starts a server that gathers changes for a while.
+    async fn debounced_plane(&self, load: Load, debounce: Duration) -> Result<Plane, BenchError> {
+        machine::allow_files(load.files())?;
+        Plane::start_debounced(load, self.cores, debounce).await
     }
 
     /// Starts a server that only holds streams.
