@@ -164,7 +164,9 @@ async fn one_cluster_is_not_the_prefix_of_another() {
     etcd.put("cilium/cluster-config/ab", r#"{"id":2}"#);
     let both = ["10.244.0.1:8080", "10.244.0.2:8080"];
     reader.until_targets("10.96.0.1", &both).await;
+    // The services of a cluster go with their own keys, not with its configuration.
     etcd.delete("cilium/cluster-config/a");
+    etcd.delete(&key("a", "web"));
     reader
         .until_targets("10.96.0.2", &["10.244.0.2:8080"])
         .await;
