@@ -10,7 +10,7 @@ use crate::services::ServiceEvent;
 /// The largest number of log lines of one step, because one listing may have thousands of mistakes.
 const MAX_NOTES: usize = 20;
 
-/// What follows from some news, for the driver and the agent.
+/// The outcome of one piece of news from etcd, for the driver and the agent.
 #[derive(Debug, Default)]
 pub struct Step {
     /// Prefixes to follow from now on.

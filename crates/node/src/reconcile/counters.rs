@@ -69,7 +69,7 @@ impl<M: Maps> Reconciler<M> {
         Ok(self.prune_counters_with(&counters, is_told))
     }
 
-    /// The same, with counters that were read before.
+    /// Prunes by counters that were read on another thread, and returns the pairs that are there still.
     pub(crate) fn prune_counters_with(
         &mut self,
         counters: &[(Pair, Counters)],

@@ -27,7 +27,7 @@ type Counted = Result<Vec<(Pair, Counters)>, MapError>;
 /// A reading of the counters, and who waits for one.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
-    /// Whoever waits for the next reading, because the one under way began before.
+    /// The purposes of the next reading. The one under way began before they came, so it may be too old for them.
     wanted: Vec<Purpose>,
     under_way: Option<(JoinHandle<Counted>, Vec<Purpose>)>,
 }

@@ -79,7 +79,7 @@ pub struct ClusterShare {
     pub weight: u32,
 }
 
-/// What a proxy in a chain says: the clusters, and whether there is affinity.
+/// The part of a chain that its proxy decides: the clusters, and whether there is affinity.
 pub(super) struct Proxied {
     protocol: ChainProtocol,
     clusters: Vec<ClusterShare>,

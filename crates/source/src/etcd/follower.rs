@@ -38,7 +38,7 @@ pub(super) struct Settings {
     pub(super) limits: Limits,
 }
 
-/// What the driver has to do next.
+/// A task for the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     /// Connect to the member of this number.
@@ -175,7 +175,7 @@ impl Follower {
         self.start_listings();
     }
 
-    /// What the driver has to do next, if anything.
+    /// Returns the next task for the driver, if there is one.
     pub(super) fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }

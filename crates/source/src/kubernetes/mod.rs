@@ -66,7 +66,7 @@ pub enum Object<K> {
     Malformed(Arc<str>),
 }
 
-/// What a [`Watch`] tells its reader about the objects of a kind.
+/// A message of a [`Watch`] about the objects of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen<K> {
     /// An event, as every source has them.
