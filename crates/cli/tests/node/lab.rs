@@ -152,7 +152,13 @@ impl Lab {
         let of_backends = (1..=3).map(|number| format!("198.51.100.{number}/32"));
         let addresses = ["fd44::1/128", "fd44::2/128"].map(str::to_owned);
         for address in addresses.into_iter().chain(of_backends) {
-            run(Command::new("ip").args(["-n", &namespace, "addr", "add", &address, "dev", "lo"]));
+            let mut add = Command::new("ip");
+            add.args(["-n", &namespace, "addr", "add", &address, "dev", "lo"]);
+            if address.contains(':') {
+                // Otherwise the kernel may take a moment until a server can have the address.
+                add.arg("nodad");
+            }
+            run(&mut add);
         }
         // Not `ip netns exec`: it would hide cgroup2.
         let mut process = Command::new("nsenter")
