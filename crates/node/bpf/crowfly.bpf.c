@@ -90,7 +90,7 @@ struct reverse_key {
 	struct address address;
 	__be16 port;
 	__u16 zero;
-	__u32 zero2;
+	__u32 svc; // 0: the frontend that was used last; else: this service was used before, and counted
 };
 
 struct reverse {
@@ -113,7 +113,8 @@ struct conn {
 	struct address backend;
 	__be16 frontend_port;
 	__be16 backend_port;
-	__u32 state;
+	__u16 state;
+	__u16 unlisted; // it is not in routed. Programs of before left 0, whether it is or not.
 	struct pair pair;
 };
 
@@ -204,8 +205,9 @@ struct {
 	__type(value, struct reverse);
 } reverse SEC(".maps");
 
+// Not of each processor: the first connection of a pair would wait for the memory of all of them.
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
@@ -261,7 +263,7 @@ static __always_inline struct stats *stats_of(struct pair *pair)
 	return bpf_map_lookup_elem(&stats, pair);
 }
 
-// Atomic, because a program may be interrupted by another one on the same processor.
+// Atomic, because all processors count in one place.
 static __always_inline void add_one(__u64 *counter)
 {
 	__sync_fetch_and_add(counter, 1);
@@ -273,6 +275,17 @@ static __always_inline void count_opened(struct pair *pair)
 
 	if (counters)
 		add_one(&counters->opened);
+}
+
+// Datagrams of a socket that is not connected. Their end is never told: they count as new, and not as active.
+static __always_inline void count_datagrams(struct pair *pair)
+{
+	struct stats *counters = stats_of(pair);
+
+	if (counters) {
+		add_one(&counters->opened);
+		add_one(&counters->closed);
+	}
 }
 
 // The end of what a socket was connected to. It is counted once.
@@ -297,10 +310,14 @@ static __always_inline int may_be_ended(__u32 protocol)
 	return protocol == IPPROTO_UDP || ends_tcp;
 }
 
-// Whatever ends_tcp says, because programs with another value may have added the socket.
-static __always_inline void forget(__u64 socket)
+// Takes a socket out of routed. `ends_tcp` does not decide, because programs with another value may have added it.
+static __always_inline void forget(struct conn *was, void *ctx)
 {
+	if (was->unlisted)
+		return;
+	__u64 socket = bpf_get_socket_cookie(ctx);
 	bpf_map_delete_elem(&routed, &socket);
+	was->unlisted = 1;
 }
 
 static __always_inline int same(const struct address *a, const struct address *b)
@@ -367,6 +384,12 @@ static __always_inline enum verdict choose(struct svc_key *key, __u64 netns, __u
 		if (!found)
 			return NO_SERVICE;
 		struct svc service = *found;
+		// The kernel may use the memory of a replaced element for another service at once, while this copies
+		// it. So the copy counts only if a second look finds the same. Slots and backends need no second
+		// look, because the agent deletes them a while after their last use.
+		found = bpf_map_lookup_elem(&svc, key);
+		if (!found || found->id != service.id || found->generation != service.generation)
+			continue;
 		if (!service.count)
 			return service.flags & UNREACHABLE ? NO_LOCAL_BACKEND : NO_BACKEND;
 
@@ -441,14 +464,15 @@ static __always_inline enum verdict connect_to(struct bpf_sock_addr *ctx, struct
 		// A socket that is connected again: UDP to another peer, TCP after a failure.
 		end(now, ctx->protocol == IPPROTO_TCP && now->state == OPENED);
 		if (verdict != CHOSEN) {
+			forget(now, ctx);
 			bpf_sk_storage_delete(&conn, sk);
-			forget(bpf_get_socket_cookie(ctx));
 			return verdict;
 		}
 	}
 	if (verdict != CHOSEN)
 		return verdict;
-	if (!now)
+	int is_new = !now;
+	if (is_new)
 		now = bpf_sk_storage_get(&conn, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!now)
 		return verdict; // no memory: routed, not counted
@@ -468,6 +492,11 @@ static __always_inline enum verdict connect_to(struct bpf_sock_addr *ctx, struct
 			.protocol = ctx->protocol,
 		};
 		bpf_map_update_elem(&routed, &socket, &to, BPF_ANY);
+		now->unlisted = 0;
+	} else if (is_new) {
+		now->unlisted = 1;
+	} else {
+		forget(now, ctx);
 	}
 	return verdict;
 }
@@ -495,13 +524,19 @@ static __always_inline enum verdict send_to(struct bpf_sock_addr *ctx, struct ad
 	    known->pair.svc == choice->pair.svc)
 		return verdict;
 	struct reverse to = { .address = address, .port = key.port, .pair = choice->pair };
-	bpf_map_update_elem(&reverse, &from, &to, BPF_ANY);
-	// Its end is never told: it counts as new, and not as active.
-	struct stats *counters = stats_of(&to.pair);
-	if (counters) {
-		add_one(&counters->opened);
-		add_one(&counters->closed);
+	int is_counted = 0;
+	if (known) {
+		// Another frontend led to this backend. Both are remembered, so that each is counted once.
+		struct reverse before = *known;
+		from.svc = before.pair.svc;
+		bpf_map_update_elem(&reverse, &from, &before, BPF_ANY);
+		from.svc = choice->pair.svc;
+		is_counted = !!bpf_map_lookup_elem(&reverse, &from);
+		from.svc = 0;
 	}
+	bpf_map_update_elem(&reverse, &from, &to, BPF_ANY);
+	if (!is_counted)
+		count_datagrams(&to.pair);
 	return verdict;
 }
 
@@ -677,44 +712,42 @@ int crowfly_sock_release(struct bpf_sock *ctx)
 		return PROCEED;
 	if (was->state == OPENED)
 		end(was, ctx->protocol == IPPROTO_TCP);
-	forget(bpf_get_socket_cookie(ctx));
+	forget(was, ctx);
 	return PROCEED;
 }
 
 SEC("sockops")
 int crowfly_sockops(struct bpf_sock_ops *ctx)
 {
-	struct bpf_sock *sk = ctx->sk;
+	__u32 op = ctx->op;
+	struct bpf_sock *sk;
 	struct conn *is;
 
+	// Each connection calls this some ten times, and three of them tell something.
+	if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
+	    (op != BPF_SOCK_OPS_STATE_CB || ctx->args[1] != BPF_TCP_CLOSE))
+		return 1;
+	sk = ctx->sk;
 	if (!sk)
 		return 1;
-	switch (ctx->op) {
-	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-	case BPF_SOCK_OPS_STATE_CB:
-		break;
-	default:
-		return 1;
-	}
 	is = bpf_sk_storage_get(&conn, sk, 0, 0);
 	if (!is)
 		return 1;
-	if (ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB) {
+	if (op == BPF_SOCK_OPS_TCP_CONNECT_CB) {
 		if (is->state == OPENED)
 			is->state = CONNECTING;
 		bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags |
 						       BPF_SOCK_OPS_STATE_CB_FLAG);
-	} else if (ctx->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB) {
+	} else if (op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB) {
 		if (is->state != CONNECTING)
 			return 1;
 		is->state = ESTABLISHED;
 		struct stats *counters = stats_of(&is->pair);
 		if (counters)
 			add_one(&counters->established);
-	} else if (ctx->args[1] == BPF_TCP_CLOSE) {
+	} else {
 		end(is, is->state == CONNECTING);
-		forget(bpf_get_socket_cookie(ctx));
+		forget(is, ctx);
 	}
 	return 1;
 }

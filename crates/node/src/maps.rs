@@ -161,7 +161,7 @@ pub trait Maps {
     /// A map cannot be read.
     fn dump(&self) -> Result<Dump, MapError>;
 
-    /// Reads the counters, summed over all processors.
+    /// Reads the counters.
     ///
     /// # Errors
     /// The map cannot be read.

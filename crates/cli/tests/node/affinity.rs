@@ -103,7 +103,7 @@ fn an_entry_that_is_later_than_now_counts() {
     let mut probe = with_servers(&lab);
     let _agent = lab.agent(&sticky(600, &BACKENDS), &[]);
     let first = probe.ask("tcp 10.96.0.10:80 1");
-    let pin = lab.pins().join("v1/affinity");
+    let pin = lab.pins().join("v2/affinity");
     let map = Map::LruHashMap(MapData::from_pin(pin).unwrap());
     let mut entries: HashMap<_, [u8; 16], [u64; 2]> = map.try_into().unwrap();
     // By chance it may return to the same one, so it is tried a few times.

@@ -33,6 +33,39 @@ fn counters_equal_the_truth() {
     settled(6, 0, 6);
 }
 
+const TWO_NAMES: &str = "\
+services:
+- name: dns
+  cluster_ips: [10.96.0.53]
+  ports: [{ port: 53, protocol: UDP }]
+  endpoints: [{ addresses: [127.0.0.1], ports: [{ port: 5353, protocol: UDP }] }]
+- name: dns-of-before
+  cluster_ips: [10.96.0.54]
+  ports: [{ port: 53, protocol: UDP }]
+  endpoints: [{ addresses: [127.0.0.1], ports: [{ port: 5353, protocol: UDP }] }]
+";
+
+/// N-02: a UDP socket that is not connected asks two ClusterIPs with one backend in turn. Each answer comes from the
+/// ClusterIP that was asked, and each ClusterIP counts the socket once.
+#[test]
+fn a_socket_of_two_cluster_ips_with_one_backend_counts_once_for_each() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = lab.probe();
+    probe.ask("serve-udp 127.0.0.1:5353 one");
+    let agent = lab.agent(TWO_NAMES, &[]);
+    // A socket that was connected elsewhere, so that nothing is counted yet.
+    probe.ask("hold-udp 127.0.0.1:5353");
+    probe.ask("disconnect-held-udp");
+    for _ in 0..3 {
+        assert_eq!(probe.ask("send-by-held-udp 10.96.0.53:53"), "one");
+        assert_eq!(probe.ask("send-by-held-udp 10.96.0.54:53"), "one");
+    }
+    agent.wait(|view| {
+        let mut frontends = view.frontends.iter();
+        frontends.all(|frontend| counters(frontend) == (1, 0, 0))
+    });
+}
+
 /// N-75: MPTCP connections are routed, and are counted as they begin and end.
 #[test]
 fn mptcp_is_routed_and_counted() {

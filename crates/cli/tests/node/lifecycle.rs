@@ -125,7 +125,7 @@ fn an_upgrade_leaves_no_gap() {
     for _ in 0..5 {
         older::install(&lab);
         for map in older::LATER_MAPS {
-            fs::remove_file(lab.pins().join("v1").join(map)).unwrap();
+            fs::remove_file(lab.pins().join("v2").join(map)).unwrap();
         }
         let theirs = older::links(&lab);
         for name in older::CHANGED {
@@ -161,15 +161,15 @@ fn maps_of_another_version_are_refused() {
     probe.ask(&format!("serve-tcp {A} a"));
     let services = web("10.96.0.10", "", &[A]);
     let (pins, config) = (lab.pins(), lab.config());
-    let v1 = pins.join("v1");
+    let ours = pins.join("v2");
     let advice = "`crowfly node clean`, which ends routing until the agent runs again";
 
     // A map with keys and values of other sizes.
     lab.agent(&services, &[]).stop();
     let theirs = older::links(&lab);
-    fs::rename(v1.join("members"), v1.join("labels")).unwrap();
+    fs::rename(ours.join("members"), ours.join("labels")).unwrap();
     let (ok, error) = lab.crowfly(&["--config", config.to_str().unwrap()]);
-    let found = "v1/labels: made by another version (keys of 8 bytes, values of 4)";
+    let found = "v2/labels: made by another version (keys of 8 bytes, values of 4)";
     assert!(!ok && error.contains(found), "{error}");
     assert!(error.contains("`crowfly node clean` removes it"), "{error}");
     assert_eq!(older::links(&lab), theirs);
@@ -179,18 +179,18 @@ fn maps_of_another_version_are_refused() {
 
     // Another layout as a whole, with a map and a program that this version does not have.
     lab.agent(&services, &[]).stop();
-    let v2 = pins.join("v2");
-    fs::rename(&v1, &v2).unwrap();
-    fs::rename(v2.join("stats"), v2.join("later")).unwrap();
-    let links = v2.join("links");
+    let other = pins.join("v9");
+    fs::rename(&ours, &other).unwrap();
+    fs::rename(other.join("stats"), other.join("later")).unwrap();
+    let links = other.join("links");
     fs::rename(links.join("crowfly_sendmsg6"), links.join("later")).unwrap();
     let (ok, error) = lab.crowfly(&["--config", config.to_str().unwrap()]);
     assert!(
-        !ok && error.contains("v2: made by another version"),
+        !ok && error.contains("v9: made by another version"),
         "{error}"
     );
     assert!(error.contains(advice), "{error}");
-    assert!(!v1.exists());
+    assert!(!ours.exists());
     assert_eq!(probe.ask("tcp 10.96.0.10:80 9"), "a=9");
     let (ok, text) = lab.crowfly(&["clean"]);
     assert!(ok && text.contains(": 21 pins removed"), "{text}");

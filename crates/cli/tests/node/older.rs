@@ -38,7 +38,7 @@ pub(crate) struct Link {
 
 /// The links of an agent by name.
 pub(crate) fn links(lab: &Lab) -> BTreeMap<String, Link> {
-    let pins = fs::read_dir(lab.pins().join("v1/links")).unwrap();
+    let pins = fs::read_dir(lab.pins().join("v2/links")).unwrap();
     let links = pins.map(|pin| {
         let pin = pin.unwrap();
         let link = FdLink::from(PinnedLink::from_pin(pin.path()).unwrap());
@@ -58,11 +58,11 @@ pub(crate) fn links(lab: &Lab) -> BTreeMap<String, Link> {
 /// Puts the first version's programs in the place of those that an agent left. Connections must not be made
 /// meanwhile: only an agent knows how to leave no gap.
 pub(crate) fn install(lab: &Lab) {
-    let pins = lab.pins().join("v1");
+    let pins = lab.pins().join("v2");
     // `clean` detaches at once. The kernel detaches a link without a pin some time later.
     let old = lab.pins().with_file_name("old");
-    fs::create_dir_all(old.join("v1")).unwrap();
-    fs::rename(pins.join("links"), old.join("v1/links")).unwrap();
+    fs::create_dir_all(old.join("v2")).unwrap();
+    fs::rename(pins.join("links"), old.join("v2/links")).unwrap();
     let (ok, text) = lab.crowfly(&["clean", "--pins", old.to_str().unwrap()]);
     assert!(ok && text.contains(": 10 pins removed"), "{text}");
     fs::create_dir(pins.join("links")).unwrap();

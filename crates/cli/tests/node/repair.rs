@@ -27,7 +27,7 @@ fn a_deleted_entry_and_a_deleted_link_are_repaired() {
     probe.ask("serve-tcp 127.0.0.1:8080 a");
     let services = web("10.96.0.10", "", &["127.0.0.1:8080"]);
     let agent = lab.agent(&services, &["--compare-interval", "2s"]);
-    let pins = lab.pins().join("v1");
+    let pins = lab.pins().join("v2");
     wait(&mut probe, "a=1");
 
     let map = Map::HashMap(MapData::from_pin(pins.join("svc")).unwrap());

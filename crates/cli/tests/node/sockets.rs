@@ -131,7 +131,7 @@ fn tcp_sockets_end_with_their_backend_if_asked_for() {
 fn a_socket_without_room_is_routed_and_not_ended() {
     let Some(lab) = Lab::new() else { return };
     // Maps keep the size that they were made with: here there is room for two.
-    let pins = lab.pins().join("v1");
+    let pins = lab.pins().join("v2");
     fs::create_dir_all(&pins).unwrap();
     EbpfLoader::new()
         .default_map_pin_directory(&pins)

@@ -37,7 +37,7 @@ static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/crowfly.bpf.o");
 
 /// The version of the maps' layout. It changes if programs and agents of the former version could not use the
 /// maps. While there are pins of another version, an agent does not start.
-const LAYOUT: &str = "v1";
+const LAYOUT: &str = "v2";
 
 const LINKS: &str = "links";
 

@@ -42,7 +42,7 @@ impl Reported {
 
 /// The counters, and the memory of what was told of them.
 pub trait ReportMaps: fmt::Debug + Send {
-    /// Reads the counters of all pairs, summed over all processors.
+    /// Reads the counters of all pairs.
     ///
     /// # Errors
     /// The map cannot be read.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use aya::maps::{MapData, PerCpuHashMap, PerCpuValues};
+use aya::maps::{HashMap, MapData};
 
 use super::EbpfMaps;
 use crate::maps::{
@@ -114,22 +114,14 @@ impl Maps for EbpfMaps {
     }
 }
 
-pub(super) type CounterMap = PerCpuHashMap<MapData, [u8; 8], [u64; 4]>;
+pub(super) type CounterMap = HashMap<MapData, [u8; 8], [u64; 4]>;
 
-/// The counters of all pairs, summed over all processors.
+/// The counters of all pairs.
 pub(super) fn read_counters(map: &CounterMap) -> Result<Vec<(Pair, Counters)>, MapError> {
     let counters = entries("stats", map.iter())?.into_iter();
-    let counters = counters.map(|(key, values)| (layout::read_pair(&key), sum(&values)));
+    let counters =
+        counters.map(|(key, values)| (layout::read_pair(&key), layout::read_counters(&values)));
     Ok(counters.collect())
-}
-
-/// The counters of all processors.
-pub(super) fn sum(values: &PerCpuValues<[u64; 4]>) -> Counters {
-    let mut sum = Counters::default();
-    for value in values.iter() {
-        sum += layout::read_counters(value);
-    }
-    sum
 }
 
 /// All entries of a map. One that vanishes meanwhile is left out.

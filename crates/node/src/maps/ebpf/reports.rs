@@ -6,7 +6,7 @@ use std::path::Path;
 use aya::maps::{HashMap, Map, MapData};
 
 use super::InstallError;
-use super::access::{CounterMap, MapFailure, done, entries, map_error, read_counters, sum};
+use super::access::{CounterMap, MapFailure, done, entries, map_error, read_counters};
 use crate::maps::reports::{LabelId, MAX_LABEL, ReportMaps, Reported};
 use crate::maps::{Counters, MapError, Pair, layout};
 
@@ -51,7 +51,7 @@ impl ReportMaps for EbpfReports {
 
     fn counters_of(&self, pair: Pair) -> Result<Counters, MapError> {
         match self.counters.get(&layout::pair(&pair), 0) {
-            Ok(values) => Ok(sum(&values)),
+            Ok(values) => Ok(layout::read_counters(&values)),
             Err(error) => match map_error("stats", &error) {
                 MapFailure::Missing => Ok(Counters::default()),
                 MapFailure::Failed(error) => Err(error),
