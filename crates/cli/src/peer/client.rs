@@ -19,6 +19,9 @@ use crate::output;
 /// The distance between targets that follow one another: a prime, so that all of them get their turn.
 const STRIDE: u32 = 7_919;
 
+/// An odd number whose multiples look random: 2^32 divided by the golden ratio.
+const SCATTER: u32 = 2_654_435_769;
+
 /// The time between two reports of [`Order::Keep`].
 const REPORT: Duration = Duration::from_millis(100);
 
@@ -46,19 +49,24 @@ pub(crate) enum Order {
     Keep { target: SocketAddr, rps: u32 },
 }
 
-/// Addresses that follow one another.
+/// Services whose addresses follow one another.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Targets {
     pub(crate) first: Ipv4Addr,
+    /// The number of services.
     pub(crate) count: u32,
+    /// The number of addresses of each service.
+    pub(crate) each: u32,
     pub(crate) port: u16,
 }
 
 impl Targets {
+    /// The services take turns, and each turn takes any of the addresses of its service.
     fn at(&self, turn: u32) -> SocketAddr {
-        let index = turn.wrapping_mul(STRIDE) % self.count.max(1);
-        let address = Ipv4Addr::from_bits(self.first.to_bits() + index);
-        SocketAddr::from((address, self.port))
+        let service = turn.wrapping_mul(STRIDE) % self.count.max(1);
+        let address = (turn.wrapping_mul(SCATTER) >> 16) % self.each.max(1);
+        let address = self.first.to_bits() + service * self.each + address;
+        SocketAddr::from((Ipv4Addr::from_bits(address), self.port))
     }
 }
 
@@ -120,14 +128,15 @@ pub(super) fn obey() -> io::Result<()> {
             }
         }
     });
-    // One connection before the first sample, so that it starts as the others do.
+    // A sample goes on where the one before ended, so that many short samples reach every target.
+    let mut turn = 0;
     while let Ok(line) = orders.recv() {
         // An empty line ends an order that goes on until then.
         if line.is_empty() {
             continue;
         }
         match serde_json::from_str(&line)? {
-            Order::Connects { targets, millis } => say(&connects(targets, millis)?),
+            Order::Connects { targets, millis } => say(&connects(targets, millis, &mut turn)?),
             Order::Requests { targets, millis } => say(&requests(targets, millis)?),
             Order::Stream { targets, bytes } => say(&stream(targets, bytes)?),
             Order::Until { target, names } => say(&until(target, &names)),
@@ -142,10 +151,11 @@ fn say(answer: &impl Serialize) {
     output::line(serde_json::to_string(answer).unwrap_or_default());
 }
 
-fn connects(targets: Targets, millis: u64) -> io::Result<Sample> {
+fn connects(targets: Targets, millis: u64, turn: &mut u32) -> io::Result<Sample> {
     let mut answer = [0];
-    measure(millis, |turn| {
-        let mut stream = TcpStream::connect(targets.at(turn))?;
+    measure(millis, || {
+        *turn = turn.wrapping_add(1);
+        let mut stream = TcpStream::connect(targets.at(*turn))?;
         stream.write_all(&[ASK])?;
         stream.read_exact(&mut answer)
     })
@@ -155,29 +165,29 @@ fn requests(targets: Targets, millis: u64) -> io::Result<Sample> {
     let mut stream = TcpStream::connect(targets.at(0))?;
     stream.set_nodelay(true)?;
     let mut answer = [0];
-    measure(millis, |_| {
+    measure(millis, || {
         stream.write_all(&[ASK])?;
         stream.read_exact(&mut answer)
     })
 }
 
 /// Does something over and over, for a time.
-fn measure(millis: u64, mut act: impl FnMut(u32) -> io::Result<()>) -> io::Result<Sample> {
+fn measure(millis: u64, mut act: impl FnMut() -> io::Result<()>) -> io::Result<Sample> {
     let mut times = Histogram::<u64>::new(3).map_err(io::Error::other)?;
     let begin = Instant::now();
     let end = begin + Duration::from_millis(millis);
     let mut last = begin;
-    let mut turn = 0;
+    let mut count = 0;
     while last < end {
-        act(turn)?;
-        turn += 1;
+        act()?;
+        count += 1;
         let now = Instant::now();
         let nanos = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
         times.record(nanos).map_err(io::Error::other)?;
         last = now;
     }
     Ok(Sample {
-        count: u64::from(turn),
+        count,
         seconds: (last - begin).as_secs_f64(),
         p50: times.value_at_quantile(0.5) as f64 / 1e3,
         p99: times.value_at_quantile(0.99) as f64 / 1e3,
@@ -281,14 +291,34 @@ mod tests {
 
     #[test]
     fn every_target_gets_its_turn() {
-        let targets = Targets {
+        let mut targets = Targets {
             first: Ipv4Addr::new(10, 96, 0, 250),
             count: 1_000,
+            each: 1,
             port: 80,
         };
         let visited: BTreeSet<_> = (0..1_000).map(|turn| targets.at(turn)).collect();
         assert_eq!(visited.len(), 1_000);
         let last = SocketAddr::from((Ipv4Addr::new(10, 96, 4, 225), 80));
         assert_eq!(visited.last(), Some(&last));
+
+        // A turn reaches the same service, whether by its one address or by any of its backends.
+        targets.each = 3;
+        let first = targets.first.to_bits();
+        let number = |address: SocketAddr| match address {
+            SocketAddr::V4(address) => address.ip().to_bits() - first,
+            SocketAddr::V6(_) => unreachable!("all targets are IPv4"),
+        };
+        let mut of_members = [0; 3];
+        for turn in 0..30_000 {
+            let index = number(targets.at(turn));
+            let by_service = Targets { each: 1, ..targets };
+            assert_eq!(index / 3, number(by_service.at(turn)));
+            of_members[(index % 3) as usize] += 1;
+        }
+        assert!(
+            of_members.iter().all(|&count| count > 9_500),
+            "{of_members:?}"
+        );
     }
 }

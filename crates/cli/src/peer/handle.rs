@@ -15,11 +15,13 @@ use tokio::{
 
 use super::Order;
 
-/// The namespace and the cgroup of a peer.
+/// The namespace, the cgroup and the processor of a peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) netns: PathBuf,
     pub(crate) cgroup: Option<PathBuf>,
+    /// The one processor that the peer runs on; without it, the peer runs on any.
+    pub(crate) cpu: Option<usize>,
 }
 
 impl Place {
@@ -28,6 +30,7 @@ impl Place {
         Self {
             netns,
             cgroup: None,
+            cpu: None,
         }
     }
 
@@ -36,6 +39,7 @@ impl Place {
         Self {
             netns,
             cgroup: Some(cgroup.to_owned()),
+            cpu: None,
         }
     }
 }
@@ -95,6 +99,9 @@ impl Peer {
         command.arg("peer").arg("--netns").arg(&place.netns);
         if let Some(cgroup) = &place.cgroup {
             command.arg("--cgroup").arg(cgroup);
+        }
+        if let Some(cpu) = place.cpu {
+            command.arg("--cpu").arg(cpu.to_string());
         }
         let mut process = command
             .args(role)

@@ -20,7 +20,8 @@ pub(crate) use handle::{Peer, Place};
 use std::{fs, fs::File, io, net::SocketAddr, path::PathBuf, thread};
 
 use clap::{Args, Subcommand};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{CpuSet, LinkNameSpaceType};
+use rustix::thread::{move_into_link_name_space, sched_getaffinity, sched_setaffinity};
 
 /// The server's answer to `ASK`.
 const ANSWER: u8 = b'!';
@@ -41,6 +42,10 @@ pub struct PeerArgs {
     /// The directory of the cgroup to join
     #[arg(long, value_name = "DIR")]
     pub cgroup: Option<PathBuf>,
+
+    /// The number of the one processor to run on
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<usize>,
 
     /// The part to play.
     #[command(subcommand)]
@@ -81,6 +86,9 @@ pub fn run(args: PeerArgs) -> Result<(), io::Error> {
         fs::write(cgroup.join("cgroup.procs"), "0")?;
     }
     let playing = thread::spawn(move || {
+        if let Some(cpu) = args.cpu {
+            run_on(cpu)?;
+        }
         if let Some(path) = &args.netns {
             let namespace = File::open(path)?;
             move_into_link_name_space(
@@ -100,4 +108,21 @@ pub fn run(args: PeerArgs) -> Result<(), io::Error> {
     playing
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("the peer's thread failed")))
+}
+
+/// The first of the processors that this process may run on.
+pub(crate) fn first_cpu() -> io::Result<usize> {
+    let allowed = sched_getaffinity(None)?;
+    let first = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu));
+    first.ok_or_else(|| io::Error::other("no processor is allowed"))
+}
+
+/// Keeps this thread, and those that it starts, on one processor.
+fn run_on(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).map_err(io::Error::from)
 }

@@ -64,6 +64,10 @@ pub struct NodeBenchArgs {
     )]
     pub services: Vec<u32>,
 
+    /// Let clients and server run on any processor, in place of one that they share
+    #[arg(long, env = "CROWFLY_BENCH_SPREAD")]
+    pub spread: bool,
+
     /// Short samples, few rounds, and at most 100 services: to see that it works
     #[arg(long, env = "CROWFLY_BENCH_QUICK")]
     pub quick: bool,
@@ -82,6 +86,8 @@ pub struct NodeBenchArgs {
 struct Plan {
     services: Vec<u32>,
     rounds: usize,
+    /// True if clients and server may run on different processors.
+    spreads: bool,
     /// The length of a sample.
     millis: u64,
     /// The bytes of a stream.
@@ -100,6 +106,7 @@ impl Plan {
             return Self {
                 services,
                 rounds: args.rounds.get().min(3),
+                spreads: args.spread,
                 millis: 50,
                 bytes: 16 << 20,
                 repeats: 2,
@@ -109,6 +116,7 @@ impl Plan {
         Self {
             services: args.services.clone(),
             rounds: args.rounds.get(),
+            spreads: args.spread,
             millis: 300,
             bytes: 256 << 20,
             repeats: 5,
@@ -150,7 +158,7 @@ async fn measure(plan: &Plan, is_quiet: bool) -> Result<Report, BenchError> {
             output::line(text);
         }
     };
-    let mut rig = Rig::start().await?;
+    let mut rig = Rig::start(plan).await?;
     let machine = machine(plan)?;
     let (mut connects, mut requests) = (Vec::new(), Vec::new());
     for &services in &plan.services {
@@ -225,5 +233,6 @@ fn machine(plan: &Plan) -> Result<Machine, BenchError> {
         load: load.unwrap_or_default(),
         nft: sandbox::run("nft", ["--version"])?.trim().to_owned(),
         rounds: plan.rounds,
+        spreads: plan.spreads,
     })
 }

@@ -37,6 +37,8 @@ pub(super) struct Machine {
     pub(super) load: f64,
     pub(super) nft: String,
     pub(super) rounds: usize,
+    /// True if clients and server could run on different processors.
+    pub(super) spreads: bool,
 }
 
 /// A figure that the agent should reach.
@@ -125,11 +127,16 @@ impl Report {
             load,
             nft,
             rounds,
+            spreads,
         } = &self.machine;
+        let processors = match spreads {
+            true => "clients and server on any CPU",
+            false => "clients and server share a CPU",
+        };
         let _ = writeln!(
             text,
-            "Linux {kernel}, {cpus} CPUs, {scheduler}, load {load:.1}, {nft}, {rounds} rounds\n\n\
-             times divided by those of direct connections: median (quartiles)\n\
+            "Linux {kernel}, {cpus} CPUs, {scheduler}, load {load:.1}, {nft}, {rounds} rounds, {processors}\n\n\
+             p50 divided by those of direct connections: median (quartiles)\n\
              {:<34}{:>10}  {:<22}  nftables",
             "", "services", "crowfly"
         );

@@ -3,15 +3,18 @@
 //! Each client has a network namespace of its own, and a pair of devices to the server's, as a pod has.
 //! One connects to backends, one to ClusterIPs that the agent routes, one to ClusterIPs that nftables
 //! rewrites.
+//!
+//! Clients and server share a processor. Otherwise a connection that takes a few microseconds longer finds the server
+//! asleep, and to wake an idle processor of a virtual machine costs more than everything that is compared here.
 
 use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::{BenchError, nft, shape::BACKEND_PORT, shape::Shape};
+use super::{BenchError, Plan, nft, shape::BACKEND_PORT, shape::Shape};
 use crate::{
     child::{Child, Program},
-    peer::{Order, Peer, Place, Sample, Targets},
+    peer::{self, Order, Peer, Place, Sample, Targets},
     sandbox::{self, Sandbox},
 };
 
@@ -56,11 +59,16 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    pub(super) async fn start() -> Result<Self, BenchError> {
+    pub(super) async fn start(plan: &Plan) -> Result<Self, BenchError> {
+        let cpu = match plan.spreads {
+            true => None,
+            false => Some(peer::first_cpu().map_err(BenchError::Config)?),
+        };
         let sandbox = Sandbox::new("bench", &[("nft", "nftables")])?;
         sandbox.namespace(SERVER)?;
         sandbox.ip(SERVER, "route add local 198.18.0.0/15 dev lo")?;
-        let server = Place::of(sandbox.path_of(SERVER));
+        let mut server = Place::of(sandbox.path_of(SERVER));
+        server.cpu = cpu;
         let listen = SocketAddr::from(([0, 0, 0, 0], BACKEND_PORT));
         let (server, _) = Peer::serve(&server, listen, None, 1).await?;
         let mut clients = Vec::new();
@@ -80,10 +88,11 @@ impl Rig {
                 sandbox.ip(namespace, &route)?;
             }
             let netns = sandbox.path_of(namespace);
-            let place = match way {
+            let mut place = match way {
                 Way::Ours => Place::within(netns, sandbox.cgroup()),
                 Way::Direct | Way::Nft => Place::of(netns),
             };
+            place.cpu = cpu;
             clients.push(Peer::client(&place)?);
         }
         let clients = <[Peer; 3]>::try_from(clients)

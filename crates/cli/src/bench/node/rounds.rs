@@ -18,9 +18,9 @@ use crate::{
 pub(super) struct Compared {
     /// The number of services that are programmed.
     pub(super) services: u32,
-    /// The time of a connection that the agent routes, divided by the time of a direct one.
+    /// The median time of a connection that the agent routes, divided by that of a direct one.
     pub(super) ours_to_direct: Ratio,
-    /// The time of a connection by nftables, divided by the time of a direct one.
+    /// The median time of a connection by nftables, divided by that of a direct one.
     pub(super) nft_to_direct: Ratio,
     pub(super) direct: Side,
     pub(super) ours: Side,
@@ -74,10 +74,9 @@ impl Compared {
     }
 
     fn of(services: u32, rounds: &[Round]) -> Self {
+        // Medians of a sample, because a program that interrupts a sample changes its rate, and hardly its median.
         let ratio = |way: usize| {
-            let ratios = rounds
-                .iter()
-                .map(|round| round[0].rate() / round[way].rate());
+            let ratios = rounds.iter().map(|round| round[way].p50 / round[0].p50);
             let Quartiles {
                 lower,
                 median,

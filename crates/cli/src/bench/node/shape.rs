@@ -33,6 +33,7 @@ impl Shape {
         Targets {
             first: FRONTENDS,
             count: self.services,
+            each: 1,
             port: FRONTEND_PORT,
         }
     }
@@ -41,7 +42,8 @@ impl Shape {
     pub(super) fn all_backends(&self) -> Targets {
         Targets {
             first: BACKENDS,
-            count: self.services * self.backends,
+            count: self.services,
+            each: self.backends,
             port: BACKEND_PORT,
         }
     }
