@@ -1,10 +1,10 @@
-//! What balancing costs: nanoseconds per pick through a whole tree, and milliseconds from a changed
-//! endpoint to the new picker.
+//! The cost of balancing: nanoseconds per pick through a whole tree, and milliseconds from a
+//! changed endpoint to the new picker.
 //!
-//! `cargo bench -p crowfly-lb`. A figure of one thread is the minimum of 20 samples, because that is
-//! the cost of the code and not of what else the machine does. A pick passes a drop category and the limit of a leaf cluster of
-//! an aggregate, the choice of one of three localities, and its leaf; the end of its call is
-//! included.
+//! `cargo bench -p crowfly-lb`. A figure of one thread is the minimum of 20 samples, because other
+//! work of the machine adds to the rest. A pick passes a drop category and the limit of a leaf
+//! cluster of an aggregate. Then it chooses one of three localities, and an endpoint of its leaf.
+//! The end of its call is included.
 
 #![allow(
     missing_docs,
@@ -321,7 +321,7 @@ fn many_leaves(leaves: u32) -> Plan {
     plan
 }
 
-/// What a channel would keep per connection: a handle behind an `Arc`.
+/// The handle that a channel would keep per connection, behind an `Arc`.
 type Transport = Arc<u64>;
 
 /// A balancer whose endpoints are all READY.
@@ -403,7 +403,7 @@ fn plan(policy: &Policy, size: u32) -> Plan {
     plan_with(policy, size, &Extras::default())
 }
 
-/// The same with round_robin, whose calls are counted for load reports (A27).
+/// The aggregate of `plan` with round_robin, whose calls are counted for load reports (A27).
 fn counted(size: u32) -> Plan {
     let load = LoadPlan {
         store: Arc::new(LoadStore::new(|| {})),
@@ -416,7 +416,8 @@ fn counted(size: u32) -> Plan {
     plan_with(&Policy::RoundRobin, size, &extras)
 }
 
-/// The same with round_robin, whose endpoints are ejected if they fail too often (A50).
+/// The aggregate of `plan` with round_robin, whose endpoints are ejected if they fail too often
+/// (A50).
 fn watched(size: u32) -> Plan {
     let settings = OutlierDetection {
         interval: Duration::from_secs(10),
@@ -438,7 +439,8 @@ fn watched(size: u32) -> Plan {
     plan_with(&Policy::RoundRobin, size, &extras)
 }
 
-/// The same with round_robin, and a limit of open calls that is far below the default (A32).
+/// The aggregate of `plan` with round_robin, and a limit of open calls that is far below the
+/// default (A32).
 fn limited(size: u32) -> Plan {
     let extras = Extras {
         limit: 64,

@@ -72,10 +72,11 @@ impl CallOutcome {
 
     /// The attempt as load reports count it (gRFC A27).
     ///
-    /// An attempt is issued when its pick is complete. It is a success if its status is OK and an error
-    /// in every other case. That includes attempts that were cancelled or never sent, because issued
-    /// attempts must add up to those in progress, the successes and the errors. gRPC C-core counts so
-    /// in `xds_cluster_impl`: a call tracker that goes away without a status is an error.
+    /// An attempt is issued when its pick is complete. It is a success if its status is OK and an
+    /// error in every other case. That includes attempts that were cancelled or never sent, because
+    /// issued attempts must add up to those in progress, the successes and the errors. The
+    /// `xds_cluster_impl` of gRPC C-core counts so: a call tracker that goes away without a status
+    /// is an error.
     pub fn for_load_reports(self) -> Counted {
         match self {
             Self::OK => Counted::Success,
@@ -85,10 +86,10 @@ impl CallOutcome {
 
     /// The attempt as outlier detection counts it (gRFC A50); `None` if it is left out.
     ///
-    /// A50 counts an endpoint's calls when they finish. Attempts of which nothing was sent are left out,
-    /// because they say nothing about the endpoint. gRPC C-core does the same in `outlier_detection`: a
-    /// call tracker that goes away without a status counts as nothing. A cancelled attempt is a failure
-    /// there and here.
+    /// A50 counts an endpoint's calls when they finish. Attempts of which nothing was sent are left
+    /// out, because they say nothing about the endpoint. The `outlier_detection` of gRPC C-core
+    /// does the same: a call tracker that goes away without a status counts as nothing. A cancelled
+    /// attempt is a failure there and here.
     pub fn for_outlier_detection(self) -> Option<Counted> {
         match self {
             Self::Invalid | Self::NeverSent => None,

@@ -1,9 +1,10 @@
 //! `xds_override_host` (A55, A61, A75): a call of a session goes to the backend of the session, wherever in the
 //! cluster that backend is.
 //!
-//! The rule is above the priorities of a leaf cluster and below its drops and its limit. A pick looks the
-//! addresses of the session up in a map that it shares with the balancer. The balancer writes single entries
-//! of it, so a changed state costs the same at one endpoint and at ten thousand, and a pick takes no lock.
+//! The rule is above the priorities of a leaf cluster and below its drops and its limit. A pick
+//! looks the addresses of the session up in a map that it shares with the balancer. The balancer
+//! writes single entries of it, so a changed state costs the same at one endpoint and at ten
+//! thousand. A pick takes no lock.
 //!
 //! A cluster has no map until a call with a session comes. That call waits, and the balancer makes the map.
 

@@ -1,4 +1,5 @@
-//! Trees of aggregate clusters (A37, A75): what belongs to each leaf, and what moves between them.
+//! Tests of trees of aggregate clusters (A37, A75). Each leaf cluster has its own policy, drops and
+//! state, and calls move between the leaves without new connections.
 
 #![allow(
     clippy::unwrap_used,

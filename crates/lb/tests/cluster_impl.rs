@@ -1,4 +1,5 @@
-//! xds_cluster_impl: drops, and the limit of open calls (A27, A32, A37).
+//! Tests of xds_cluster_impl: drops, and the limit of open calls (A27, A32, A37). Both apply to a
+//! whole leaf cluster, above its priorities and localities.
 
 #![allow(
     clippy::unwrap_used,
@@ -270,7 +271,7 @@ fn counters_go_when_they_are_not_used() {
     assert!(counters.is_empty());
 }
 
-/// How many of so many picks fall into each category, or are sent.
+/// The number of picks that each category drops, and of those that are sent.
 fn outcomes(sim: &Sim, picks: u64) -> BTreeMap<String, usize> {
     let picker = sim.picker.as_ref().unwrap();
     let mut counts = BTreeMap::new();

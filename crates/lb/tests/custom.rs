@@ -1,4 +1,5 @@
-//! Policies of the user's own.
+//! Tests of policies of the user's own, which decide about connections and calls through the traits
+//! that this crate exports.
 
 #![allow(
     clippy::unwrap_used,
@@ -196,7 +197,8 @@ fn another_policy_takes_over_when_it_is_ready() {
     }
 }
 
-/// The same object is the same policy; another one takes over its connections.
+/// A policy is known by its object: a plan with that object is no change. Another object takes over
+/// its connections.
 #[test]
 fn policies_are_compared_by_identity() {
     let policy = Arc::<Last>::default();

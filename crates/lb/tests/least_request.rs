@@ -1,4 +1,5 @@
-//! `least_request`: the least busy of a few.
+//! Tests of `least_request`, which sends a call to the least busy of a few endpoints drawn at
+//! random. The draw is checked by shares, because a wrong one does not show in single calls.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! The counts for load reports: calls by locality, drops, and their way through the tree (A27, A42, A75).
+//! Tests of the counts for load reports: calls by locality, drops, and their way through the tree
+//! (A27, A42, A75). A report is right only if each call is counted exactly once.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! Weighted localities: shares, changes, failures (xds_wrr_locality).
+//! Tests of weighted localities (xds_wrr_locality): their shares, changes and failures. A change of
+//! weight must move calls and no connection.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! A pick allocates nothing, whatever comes of it, and neither does the end of its call.
+//! Tests that a pick and the end of its call allocate nothing, because both happen for every call
+//! of the program.
 
 #![allow(
     clippy::unwrap_used,
@@ -220,7 +221,7 @@ fn all_alike(policy: &Policy, count: Port) -> Node {
     })
 }
 
-/// The same in three localities.
+/// So many endpoints in three localities.
 fn by_locality(policy: &Policy, count: Port) -> Node {
     let zones = [("a", 7, 0), ("b", 2, 1), ("c", 1, 2)];
     let localities = zones.map(|(zone, weight, rest)| {

@@ -1,4 +1,5 @@
-//! Outlier detection (A50, A61, A75) in simulated time.
+//! Tests of outlier detection (A50, A61, A75). Time is simulated, because ejections last for many
+//! seconds.
 
 #![allow(
     clippy::unwrap_used,

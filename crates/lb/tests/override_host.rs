@@ -1,4 +1,5 @@
-//! `xds_override_host` (A55, A61, A75): calls of a session stick to the session's backend.
+//! Tests of `xds_override_host` (A55, A61, A75): calls of a session stick to the session's backend.
+//! Many cases are those of gRPC C-core, because the two must agree.
 
 #![allow(
     clippy::unwrap_used,

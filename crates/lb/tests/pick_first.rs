@@ -1,4 +1,5 @@
-//! `pick_first`: one connection for all calls, and the race for it.
+//! Tests of `pick_first`: one connection for all calls, and the race for it (A61, A62). It differs
+//! from the other policies, which connect each endpoint for itself.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! priority: the first child that can take calls (A56), in virtual time.
+//! Tests of `priority`, which uses the first child that can take calls (A56). Time is virtual,
+//! because the rules have timers of 10 seconds and 15 minutes.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! `ring_hash`: calls with the same hash go to the same endpoint.
+//! Tests of `ring_hash` (A42, A76): calls with equal hashes go to one endpoint. Its endpoints
+//! connect only when a call wants them, so its states have rules of their own.
 
 #![allow(
     clippy::unwrap_used,

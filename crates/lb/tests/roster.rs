@@ -1,4 +1,5 @@
-//! The endpoints of a leaf cluster stay themselves wherever in the cluster they are (A75).
+//! Tests that an endpoint keeps its id, connection and counters wherever in its leaf cluster it is
+//! (A75). A change of priorities or localities must not cost connections.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! round_robin: turns, lists that replace one another, states.
+//! Tests of round_robin: turns, lists that replace one another, and states. The lists follow the
+//! rules of all policies that connect each endpoint for itself.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! The connections that sessions ask for and keep (A75), and the work that they cost.
+//! Tests of the connections that sessions ask for and keep (A75). They check the work as well,
+//! because sessions may stick to any of thousands of endpoints.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! What an operator reads: the live tree, and the texts of failures.
+//! Tests of the live tree and of the texts of failures, because operators read both to find out why
+//! calls fail.
 
 #![allow(
     clippy::unwrap_used,

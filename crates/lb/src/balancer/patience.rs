@@ -1,4 +1,5 @@
-//! How long endpoints wait for a picker, so that one picker serves many of them.
+//! The time that endpoints wait for a picker. They wait, because one picker then serves many of
+//! them.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,10 @@
 //! The number of open calls, which threads change at the same time without waiting for each other.
 //!
-//! Every call of a cluster is counted when it begins and when it ends, and every pick compares the open calls with a
-//! limit. So each [lane](super::lane) has counters of its own. Picks read one number that is nearly right and that
-//! lanes seldom write: a lane tells its open calls when they differ by more than a batch from those that it told. A
-//! pick that is near the limit adds up the lanes.
+//! Every call of a cluster is counted when it begins and when it ends, and every pick compares the
+//! open calls with a limit. So each [lane](super::lane) has counters of its own. Picks read one
+//! number that is nearly right and that lanes seldom write. A lane tells its open calls when they
+//! differ by more than a batch from those that it told. A pick that is near the limit adds up the
+//! lanes.
 
 use super::lane::{SHARED, lanes, own_lane};
 use crate::sync::atomic::{
@@ -29,8 +30,8 @@ pub(super) struct CountByLane {
 
 /// The calls that were counted in one lane. A call may end in another lane than it began in.
 ///
-/// Both counters only grow. A number that goes up and down could not be added up while calls begin and end: a reader
-/// would count a call that it met in two lanes twice, and refuse a call that the limit allows.
+/// Both counters only grow. Numbers that go up and down could not be added up while calls begin and
+/// end. A reader might count one call in two lanes, and refuse a call that the limit allows.
 #[derive(Debug, Default)]
 #[repr(align(128))] // On a pair of cache lines of its own, because each call writes it and processors fetch pairs.
 struct Lane {

@@ -1,9 +1,10 @@
-//! Outlier detection (A50, A61, A75): the books that a leaf cluster keeps about its endpoints.
+//! Outlier detection (A50, A61, A75): the record of past calls and ejections that a leaf cluster
+//! keeps about its endpoints.
 //!
-//! They are in the roster, above priorities and localities, so an endpoint that moves stays ejected. At the
-//! end of each interval the calls of all endpoints are compared with the last look at them, and the [`rule`]
-//! says which endpoints are ejected. An ejected endpoint keeps its connection; balancing sees it as
-//! failing ([`Record::seen`](super::Record::seen)).
+//! The record is in the roster, above priorities and localities, so an endpoint that moves stays
+//! ejected. At the end of each interval the calls of all endpoints are compared with the last look
+//! at them. The [`rule`] says which endpoints are ejected. An ejected endpoint keeps its
+//! connection; balancing sees it as failing ([`Record::seen`](super::Record::seen)).
 
 mod rule;
 #[cfg(test)]
@@ -157,7 +158,7 @@ impl fmt::Display for Ejection {
     }
 }
 
-/// The books of one leaf cluster whose outlier detection is on.
+/// The outlier detection of one leaf cluster, while it is on.
 #[derive(Debug)]
 pub(super) struct Outliers {
     settings: Arc<OutlierDetection>,
@@ -166,7 +167,7 @@ pub(super) struct Outliers {
     books: BTreeMap<EndpointId, Book>,
 }
 
-/// The book of one endpoint.
+/// The past calls and ejections of one endpoint.
 #[derive(Debug, Default)]
 struct Book {
     /// The ended calls at the last look.
@@ -316,7 +317,7 @@ impl<T> Pool<T> {
         if outliers.next_look().is_none_or(|at| at > now) {
             return outliers.next_look();
         }
-        // The books are apart from the pool while the pool is changed by them.
+        // Taken out of the pool, because the look changes the pool.
         let mut outliers = self.rosters.get_mut(id.0)?.outliers.take()?;
         outliers.started = now;
         self.look(id, &mut outliers, now, rng, each_listed);

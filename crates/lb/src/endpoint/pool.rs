@@ -258,8 +258,8 @@ impl<T> Pool<T> {
         first || changed
     }
 
-    /// Counts the calls of a leaf cluster in these books from now on. Its connections stay, and its leaves have
-    /// to look again.
+    /// Counts the calls of a leaf cluster in these counters from now on. Its connections stay, and
+    /// its leaves have to look again.
     pub(crate) fn recount(&mut self, roster: RosterId, books: Books) {
         let Some(known) = self.rosters.get_mut(roster.0) else {
             return;

@@ -147,7 +147,7 @@ pub(super) struct Connected<'a, T> {
     pub(super) address: SocketAddr,
 }
 
-/// The books of a leaf cluster, in which all of its calls are counted.
+/// The counters of a leaf cluster, in which all of its calls are counted.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
     pub(crate) counter: Arc<CallCounter>,

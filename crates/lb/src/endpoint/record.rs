@@ -322,7 +322,8 @@ impl<T> Record<T> {
         true
     }
 
-    /// Counts the calls to come in other books of the cluster; those that are open stay in theirs.
+    /// Counts future calls in other counters of the cluster. Open calls stay in the counters in
+    /// which they began.
     pub(super) fn recount(&mut self, books: Option<&Books>, copy: fn(&T) -> T) {
         let State::Ready(connection) = &mut self.state else {
             return;

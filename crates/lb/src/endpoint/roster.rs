@@ -8,9 +8,9 @@
 //!   room for it;
 //! - the cluster's list of draining endpoints, which no leaf gets (A55).
 //!
-//! Once a session sticks to an endpoint of the cluster, all endpoints of the plan are in the roster, because a
-//! session may stick to any of them (see `sessions`). Outlier detection has its books here as well (A50, see
-//! `outlier`).
+//! Once a session sticks to an endpoint of the cluster, all endpoints of the plan are in the
+//! roster. A session may stick to any of them (see `sessions`). The roster also holds the state of
+//! outlier detection (A50, see `outlier`).
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Instant};
 
@@ -47,7 +47,7 @@ pub(super) struct Roster<T> {
     /// False if some of the endpoints that are loose, or that no leaf holds, may have to be released or
     /// removed. The next [`sweep`](Pool::sweep) decides that.
     pub(super) is_swept: bool,
-    /// The books of outlier detection (A50); `None` while it is off.
+    /// The state of outlier detection (A50); `None` while it is off.
     pub(super) outliers: Option<Box<Outliers>>,
     /// The sessions that stick to endpoints of the cluster.
     pub(super) sessions: RosterSessions<T>,

@@ -1,9 +1,9 @@
 //! The endpoints that sessions stick to: the balancer's half of `xds_override_host` (A55, A61, A75).
 //!
-//! A session may stick to any endpoint of the plan: one of a priority that is not needed, or one that is
-//! draining. So once there are sessions, every endpoint of the plan has a record with a [`Tie`], which shows
-//! picks the state of the record. An endpoint that no leaf wants any more stays connected for as long as
-//! sessions use it, and is connected if a session asks for it.
+//! A session may stick to any endpoint of the plan: one of a priority that is not needed, or one
+//! that is draining. So once there are sessions, every endpoint of the plan has a record with a
+//! [`Tie`], which shows picks the state of the record. An endpoint that no leaf wants any more
+//! stays connected for as long as sessions use it. It is also connected if a session asks for it.
 
 mod inherit;
 mod keep;

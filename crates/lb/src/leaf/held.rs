@@ -1,8 +1,8 @@
 //! The endpoints that one list of a leaf holds.
 //!
-//! A list of thousands mostly differs from the one before it in a few endpoints. So an endpoint that both
-//! lists have at the same place is *carried over*: it is held once for the two of them, and no record is
-//! looked at for it.
+//! A list of thousands mostly differs from the one before it in a few endpoints. So an endpoint
+//! that both lists have at the same place is *carried over*: it is held once for both lists. No
+//! record is looked at for it.
 
 use std::{num::NonZeroU64, sync::Arc};
 

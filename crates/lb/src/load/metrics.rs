@@ -1,4 +1,6 @@
-//! Metrics that backends send with the end of a call (ORCA, A51), as load reports propagate them (A64, A85).
+//! The metrics that backends send with the end of a call (ORCA, A51), as load reports propagate
+//! them (A64, A85). Only metrics that the cluster asks for are added up, and names only up to a
+//! limit, because backends choose the names.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

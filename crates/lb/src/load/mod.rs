@@ -1,9 +1,10 @@
 //! Counts the load of leaf clusters, for reports to the control plane (A27, A42).
 //!
-//! A [`LoadStore`] holds the counts that one server is to be told. The tree finds a cluster's books there
-//! by name, so all trees that lead to a cluster count together. Calls write atomics that only grow; the
-//! reader remembers how far it has read. So a count is taken exactly once, whatever calls do meanwhile, and
-//! the calls in progress are always the difference of those that began and those that ended.
+//! A [`LoadStore`] holds the counts that one server is to be told. The tree finds the counters of a
+//! cluster there by name, so all trees that lead to a cluster count together. Calls write atomics
+//! that only grow; the reader remembers how far it has read. So a count is taken exactly once,
+//! whatever calls do meanwhile. The calls in progress are always the difference of those that began
+//! and those that ended.
 //!
 //! Each connection has a [`Tally`] of its own, because calls of one locality on many threads would otherwise
 //! write to one cache line. The store holds the tallies as well, so nothing is handed over when a connection
@@ -48,7 +49,7 @@ type ClusterKey = (ClusterName, Option<Arc<str>>);
 
 struct Known {
     books: Arc<Books>,
-    /// Alive while a tree, a picker or a call counts in the books.
+    /// Alive while a tree, a picker or a call counts in the cluster's counters.
     usage: Weak<LoadUse>,
 }
 
@@ -75,8 +76,9 @@ impl LoadStore {
         let mut loads = Vec::new();
         self.clusters()
             .retain(|(cluster, eds_service_name), known| {
-                // Looked up before the counts are taken: once unused, the books do not change any more. The
-                // fence makes the last counts visible, which were written before the last user went.
+                // Looked up before the counts are taken: the counters of an unused cluster do not
+                // change any more. The fence makes the last counts visible, which were written
+                // before the last user went.
                 let is_used = known.usage.strong_count() > 0;
                 fence(Acquire);
                 loads.push(known.books.take(cluster, eds_service_name.as_ref()));
@@ -85,7 +87,8 @@ impl LoadStore {
         loads
     }
 
-    /// The books of a cluster. Only the tree asks for them, because this takes a lock and a call must not.
+    /// The load counters of a cluster. Only the tree asks for them, because this takes a lock and a
+    /// call must not.
     pub(crate) fn open(
         self: &Arc<Self>,
         cluster: &ClusterName,

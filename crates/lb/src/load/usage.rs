@@ -1,4 +1,5 @@
-//! The users of a cluster's books, and the books themselves.
+//! The load counters of one cluster. They are in use while a tree, picker or call holds them,
+//! because the end of the last holder makes the last report due.
 
 use std::{
     collections::BTreeMap,
@@ -138,8 +139,7 @@ impl DropCounter {
     }
 }
 
-/// The use of a cluster's books. All that counts in them holds it; the end of the last holder is an event for
-/// the store.
+/// A share in the load counters of a cluster. The last share that is dropped tells the store.
 #[derive(Debug)]
 pub(crate) struct LoadUse {
     books: Arc<Books>,
@@ -195,10 +195,10 @@ impl Load {
     }
 }
 
-/// The counters of one connection, which keep the books of its cluster in use.
+/// The counters of one connection, which keep the load counters of its cluster in use.
 #[derive(Debug)]
 pub(crate) struct Tallied {
-    // Dropped first: once the books are not in use, nobody has their counters.
+    // Dropped first, because no holder may have a counter once the load counters are not in use.
     tally: Arc<Tally>,
     _usage: Arc<LoadUse>,
 }
@@ -224,7 +224,7 @@ impl Tallied {
 /// The counters of a cluster's drops, in the order of its categories.
 #[derive(Debug)]
 pub(crate) struct DropCounters {
-    // Dropped first: once the books are not in use, nobody has their counters.
+    // Dropped first, because no holder may have a counter once the load counters are not in use.
     categories: Box<[Arc<DropCounter>]>,
     uncategorized: Arc<DropCounter>,
     _usage: Arc<LoadUse>,
@@ -251,8 +251,8 @@ mod tests {
     use super::*;
     use crate::load::{MetricSum, NamedMetrics};
 
-    /// gRFC A27: connections that come and go while no server takes reports cost no memory, and all of their
-    /// counts are in the report that comes in the end.
+    /// gRFC A27: connections that come and go while no server takes reports cost no memory. All of
+    /// their counts are in the next report.
     #[test]
     fn connections_that_are_gone_are_folded_while_nobody_takes_reports() {
         const RECONNECTS: u64 = 10_000;

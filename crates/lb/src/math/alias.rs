@@ -81,8 +81,8 @@ impl AliasTable {
         }
     }
 
-    /// The columns, for a table that is used elsewhere: each with the share of its own item in 2^32
-    /// parts, rounded down, and with its alias. A full column has itself as alias.
+    /// The columns, for a table that is used elsewhere. Each has the share of its own item in 2^32
+    /// parts, rounded down, and its alias. A full column has itself as alias.
     pub fn columns(&self) -> impl Iterator<Item = (u32, usize)> {
         self.columns.iter().map(|column| {
             let parts = (u128::from(column.threshold) << 32) / u128::from(self.height);

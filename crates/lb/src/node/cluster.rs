@@ -1,7 +1,7 @@
 //! `xds_cluster_impl`: drops, the limit of open calls (A32), and outlier detection (A50).
 //!
-//! It is a node of its own, because all of them apply to all calls of a leaf cluster, in whatever priority
-//! and locality their endpoints are.
+//! It is a node of its own, because all three apply to all calls of a leaf cluster, across
+//! priorities and localities.
 
 use std::{sync::Arc, time::Instant};
 
@@ -25,8 +25,8 @@ pub(crate) struct ClusterImpl {
     /// The endpoints of the cluster, in all priorities and localities.
     pub(crate) roster: RosterId,
     pub(crate) child: Position,
-    /// The name of the node in the agenda, and the time of the next look for outliers or for connections that
-    /// sessions no longer use; `None` while neither was ever due.
+    /// The name of the node in the agenda; `None` while no look was ever due. `alarm` is the time
+    /// of the next look for outliers, or for connections that sessions no longer use.
     id: Option<NodeId>,
     alarm: Option<Instant>,
 }

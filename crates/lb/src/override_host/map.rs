@@ -86,8 +86,8 @@ impl<T> AddressMap<T> {
     }
 }
 
-/// Mixes an address (the finalizer of SplitMix64). The addresses in the map come from a control plane that
-/// the channel trusts with all its calls, so nobody is to be kept from choosing colliding ones.
+/// Mixes an address (the finalizer of SplitMix64). It does not prevent chosen collisions, because
+/// the addresses come from a control plane that the channel trusts with all its calls.
 fn hash(address: &SocketAddr) -> u64 {
     let ip = match address.ip() {
         IpAddr::V4(ip) => u64::from(ip.to_bits()),

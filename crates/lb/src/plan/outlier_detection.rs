@@ -1,4 +1,5 @@
-//! The settings of outlier detection (A50).
+//! The settings of outlier detection (A50). A plan holds them per leaf cluster, because the rules
+//! compare all endpoints of a cluster with each other.
 
 use std::time::Duration;
 

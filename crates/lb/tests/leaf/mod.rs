@@ -1,4 +1,5 @@
-//! Plans of one leaf, and a measure of its picks.
+//! Plans of one leaf, and a measure of the allocations of its picks. The tests of single policies
+//! share them.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 

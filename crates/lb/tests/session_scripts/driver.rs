@@ -1,4 +1,5 @@
-//! A driver whose servers live or are dead. It connects and fails at once, when it is asked to.
+//! A driver whose servers are alive or dead. It connects or fails at once when it is asked to, so
+//! that a script has no timing of attempts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,5 @@
-//! The rules of sessions, from the plan and the servers alone.
+//! The rules of sessions (A75), computed from the plan and the servers alone. It looks at no tree,
+//! because it must not share the errors of the balancer.
 
 use std::{
     net::SocketAddr,

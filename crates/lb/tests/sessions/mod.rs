@@ -1,4 +1,4 @@
-//! Calls with a session, and plans for them.
+//! Calls with a session and plans for them, shared by the two files of session tests.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -101,7 +101,7 @@ pub(crate) fn with_health(
     })))
 }
 
-/// The same plan with another timeout.
+/// A copy of the plan, with another timeout.
 pub(crate) fn with_timeout(seconds: u64, plan: &Plan) -> Plan {
     let Node::Cluster(cluster) = &plan.root else {
         panic!("expected a leaf cluster");

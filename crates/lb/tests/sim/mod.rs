@@ -1,4 +1,5 @@
-//! Drives a [`Balancer`] with scripted states, as a channel's driver would, without a network.
+//! Drives a [`Balancer`] with scripted states, as a channel's driver would. There is no network and
+//! no clock, so a test decides the order of all events.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -30,7 +31,7 @@ pub(crate) struct Sim {
     pub(crate) picker: Option<Arc<Picker<Port>>>,
     /// The pickers of every cluster.
     pub(crate) pickers: BTreeMap<ClusterName, Arc<Picker<Port>>>,
-    /// What was asked since the test last looked.
+    /// The connects since the test last looked.
     pub(crate) connects: Vec<Port>,
     /// The leaf clusters of those connects.
     pub(crate) connected_for: Vec<String>,
@@ -83,7 +84,8 @@ impl Sim {
         sim
     }
 
-    /// The same for plans of many endpoints: the balancer acts once on all reports.
+    /// A balancer that has the plan, with all of its endpoints ready. It acts once on all reports,
+    /// because a plan of many endpoints would otherwise take long.
     pub(crate) fn ready_with_in_one_batch(plan: Plan) -> Self {
         let mut sim = Self::new();
         sim.plan(plan);
@@ -327,7 +329,7 @@ pub(crate) fn flat(ports: &[Port]) -> Plan {
     plan(&[("a", 1, ports)])
 }
 
-/// The same plan with a resolution note.
+/// A copy of the plan, with a resolution note.
 pub(crate) fn noted(plan: Plan, note: &str) -> Plan {
     Plan {
         note: Some(note.into()),

@@ -1,4 +1,4 @@
-//! Plans, from the leaves up.
+//! Builders of plans, from the leaves up, so that a test names only the parts that it is about.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The balancer and the model, side by side.
+//! Runs the balancer and the model side by side. Both get every event of a script, so that they can
+//! be compared after each step.
 
 mod check;
 
@@ -30,9 +31,9 @@ pub(crate) struct Driver {
     names: BTreeMap<EndpointId, Name>,
     released: Vec<EndpointId>,
     calls: Vec<Call<Name>>,
-    /// What calls want, and the balancer has not heard of.
+    /// The endpoints that calls want and the balancer has not heard of.
     wakes: Vec<EndpointId>,
-    /// Whether names are to be looked up again.
+    /// True if names are to be looked up again.
     reresolves: bool,
     model: Model,
     planner: Planner,
@@ -43,7 +44,7 @@ pub(crate) struct Driver {
     picks: u64,
 }
 
-/// What the model does in the next flush.
+/// The work of the model in the next flush.
 enum Next {
     Nothing,
     Plan(Arc<Plan>, u8),
@@ -281,7 +282,7 @@ impl Driver {
     }
 }
 
-/// The same plan with its leaves, and their priorities, in another order.
+/// A copy of the plan, with its leaves and their priorities in another order.
 fn turned(mut shape: Shape, places: usize) -> Shape {
     fn turn<T>(list: &mut [T], places: usize) {
         let places = places.checked_rem(list.len()).unwrap_or(0);

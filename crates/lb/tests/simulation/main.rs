@@ -33,7 +33,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever the script:
+    /// Every script keeps these rules:
     /// - Calls go to READY endpoints of the leaf cluster and the priority that A56 chooses, with the
     ///   exact shares of the weights, and wait or fail when the rules say so; what stays in the plan
     ///   keeps its connections (S6-01, S6-06, S6-10, S6-11, S6-12, S6-13, S6-18, S7-01, S7-02, S7-05,

@@ -30,14 +30,15 @@ pub(crate) const CLUSTER: &str = "root";
 /// The leaf cluster whose addresses come from a name (A37).
 const NAMED: usize = 2;
 
-/// What the bytes of an address stand for.
+/// The byte of an address that holds the plan that created the root. The next constants are the
+/// bytes of the other nodes on the way.
 const ROOT: usize = 1;
 const LEAF: usize = 2;
 const EDS: usize = 3;
 const CHILD: usize = 5;
 const ZONE: usize = 7;
 const NUMBER: usize = 9;
-/// Returns whether the address is the first one of a `pick_first` leaf.
+/// The byte that tells whether an address is the first one of a `pick_first` leaf.
 const FIRST: usize = 10;
 
 /// The zone byte of a policy that sees all zones.
@@ -48,7 +49,7 @@ pub(crate) struct Planner {
     /// How each leaf cluster is balanced.
     pub(crate) spreads: [Spread; LEAVES.len()],
     custom: Arc<dyn CustomPolicy>,
-    /// How many plans were made.
+    /// The number of plans made so far.
     plans: u8,
 }
 
@@ -231,7 +232,7 @@ fn first_address(node: &Node, fits: impl Fn(&[u8; 16]) -> bool + Copy) -> Option
     }
 }
 
-/// Whether the addresses of a leaf cluster come from a name.
+/// True if the addresses of a leaf cluster come from a name.
 pub(crate) fn is_named(cluster: &ClusterPlan) -> bool {
     cluster.name.as_str() == LEAVES[NAMED]
 }

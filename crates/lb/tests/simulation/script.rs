@@ -1,4 +1,5 @@
-//! What can happen to a tree, as values that shrink and print.
+//! The events of a tree, as values that shrink and print, so that a failing script can be pasted
+//! into a test.
 
 use std::fmt;
 
@@ -26,7 +27,7 @@ pub(crate) enum Step {
     Drain(u8),
     /// A report of a subchannel, by a number modulo those that can be in that state next.
     Report(usize, Reported),
-    /// The same of every subchannel.
+    /// A report of every subchannel.
     All(Reported),
     /// A report about an endpoint that was released.
     Late(usize, Reported),
@@ -50,7 +51,7 @@ pub(crate) enum Reported {
 }
 
 impl Reported {
-    /// Whether a subchannel in this state can be in that one next, by itself.
+    /// True if a subchannel in this state can be in that one next, by itself.
     pub(crate) fn may_become(self, next: Self) -> bool {
         use Reported::*;
         match next {
@@ -81,9 +82,9 @@ pub(crate) struct LeafSpec {
     pub(crate) eds: u8,
     /// Calls dropped per million.
     pub(crate) drops: u32,
-    /// How many calls may be open.
+    /// The limit of open calls.
     pub(crate) limit: u32,
-    /// Returns whether no two localities have an endpoint in common.
+    /// True if no two localities have an endpoint in common.
     pub(crate) apart: bool,
     /// True if the second of two addresses comes first.
     pub(crate) flipped: bool,

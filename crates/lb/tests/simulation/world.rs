@@ -12,17 +12,18 @@ use crowfly_lb::{Connectivity, EndpointId, EndpointState, Race, RaceAction, Race
 
 use crate::{model::Name, script::Reported};
 
-/// What the balancer must hear of.
+/// A change that the balancer must hear of.
 pub(crate) type Change = (EndpointId, EndpointState<Name>);
 
-/// How an endpoint is from afar.
+/// An endpoint as the world sees it: its subchannels, its next timeout, and the state that the
+/// balancer was told.
 pub(crate) type Remotely<'a> = (
     &'a BTreeMap<SocketAddr, Reported>,
     Option<Instant>,
     Option<Connectivity>,
 );
 
-/// What a balancer has asked for and not released.
+/// The endpoints that a balancer has asked for and not released.
 #[derive(Default)]
 pub(crate) struct World {
     endpoints: BTreeMap<EndpointId, Remote>,
@@ -33,7 +34,7 @@ pub(crate) struct World {
 struct Remote {
     race: Race<Name>,
     subchannels: BTreeMap<SocketAddr, Reported>,
-    /// What the balancer was told last.
+    /// The state that the balancer was told last.
     told: Option<Connectivity>,
 }
 
@@ -72,7 +73,7 @@ impl World {
         }
     }
 
-    /// What has changed since this was last asked.
+    /// The changes since the last call.
     pub(crate) fn changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }

@@ -1,4 +1,5 @@
-//! The rule of A50: which endpoints are outliers at the end of an interval, and which of them are ejected.
+//! The rule of A50: it finds the outliers at the end of an interval, and the ones among them that
+//! are ejected.
 //!
 //! It is a pure function of the calls of one interval, so that tests need neither connections nor time.
 
@@ -62,6 +63,7 @@ pub(super) fn has_candidates(settings: &OutlierDetection, calls: &[Settled]) -> 
     })
 }
 
+/// The state of one look at all endpoints.
 struct Docket<'a> {
     settings: &'a OutlierDetection,
     hosts: &'a [Host],

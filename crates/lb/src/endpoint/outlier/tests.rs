@@ -1,4 +1,5 @@
-//! The rule of A50 alone, on calls that are given.
+//! Tests of the rule of A50 alone, on given calls. They need no connections and no time, because
+//! the rule is a pure function.
 
 use std::time::Duration;
 

@@ -1,3 +1,6 @@
+//! Tests of the counters of an endpoint under loom, because threads change and read them without a
+//! lock.
+
 use loom::thread;
 
 use super::*;

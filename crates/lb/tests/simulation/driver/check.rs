@@ -1,4 +1,5 @@
-//! What must be so after every step.
+//! The checks after every step: the balancer holds, tells and picks as the model does. A leak or a
+//! wrong share shows at the step that makes it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,8 +51,8 @@ impl Driver {
         assert_eq!(self.balancer.next_timeout(), timer);
     }
 
-    /// What is held is what the model holds: endpoints with their states, subchannels and timers,
-    /// lists, counters, calls.
+    /// The balancer holds what the model holds: endpoints with their states, subchannels and
+    /// timers, lists, counters, calls.
     pub(super) fn check_held(&self) {
         let endpoints = self.model.endpoints();
         let borrowed: BTreeMap<_, _> = endpoints.iter().map(|(n, e)| (*n, e.borrow())).collect();
@@ -185,7 +186,7 @@ impl Driver {
         );
     }
 
-    /// How many calls of a cluster are open.
+    /// The number of open calls of a cluster.
     fn open(&self, cluster: &str, eds: Option<&Arc<str>>) -> u64 {
         let of_cluster = |call: &&Call<Name>| {
             let (leaf, number) = cluster_of(*call.transport());

@@ -1,4 +1,5 @@
-//! One node of the tree, of any kind.
+//! One node of the model's tree, of any kind. Every node is walked anew after each step, so the
+//! model needs no lists of changes.
 
 use std::sync::Arc;
 
@@ -122,7 +123,7 @@ impl Branch {
         }
     }
 
-    /// What is below it, by name; that of a cluster has none.
+    /// The child with this name. A cluster has one child without a name, which any name finds.
     pub(crate) fn child(&self, name: &str) -> Option<&Position> {
         match self {
             Self::Cluster { child, .. } => Some(child),
@@ -181,7 +182,7 @@ impl Branch {
     }
 }
 
-/// What a node of another kind replaces gracefully.
+/// The kind of a node. A node of another kind replaces it gracefully.
 #[derive(PartialEq)]
 pub(crate) enum Kind {
     Cluster(ClusterName, Option<Arc<str>>),

@@ -20,20 +20,20 @@ const DELAY: Time = 250;
 pub(crate) struct Endpoint {
     /// The addresses that the policy above will ask it to connect to; none, if it is in no list.
     pub(super) addresses: Vec<SocketAddr>,
-    /// What the policy above has asked it to connect to, and it did not do yet.
+    /// The lists that the policy above has asked it to connect to, and that it has not taken yet.
     asked: Vec<Vec<SocketAddr>>,
-    /// What attempts are made with; empty, if it was never connected.
+    /// The addresses that attempts are made with. Empty if it was never connected.
     list: Vec<SocketAddr>,
     /// The subchannels that it holds.
     pub(crate) subchannels: BTreeMap<SocketAddr, Reported>,
     stage: Stage,
-    /// How many addresses have had their turn in the first pass.
+    /// The number of addresses that have had their turn in the first pass.
     turns: usize,
-    /// Which of them have failed in it.
+    /// The addresses that have failed in the first pass.
     failed: BTreeSet<SocketAddr>,
-    /// When the next one has its turn.
+    /// The time at which the next address has its turn.
     pub(crate) timer: Option<Time>,
-    /// How often any of them has failed since.
+    /// The number of failures of any address since the first pass.
     failures: usize,
     /// "We will stay in TRANSIENT_FAILURE until we become connected."
     failing: bool,
@@ -102,7 +102,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether it was ever connected.
+    /// True if the endpoint was ever connected.
     pub(crate) fn is_known(&self) -> bool {
         !self.list.is_empty()
     }

@@ -1,4 +1,5 @@
-//! The endpoints of a leaf, by its policy.
+//! The model's endpoints of one leaf, by its policy. All policies are here, because they share the
+//! endpoints and the list in use.
 
 use std::{cell::Cell, cell::RefCell, collections::BTreeSet, rc::Rc};
 
@@ -180,7 +181,7 @@ impl Leaf {
         }
     }
 
-    /// What becomes of a call that must have this endpoint.
+    /// The outcome of a call that must have this endpoint.
     fn outcome_at(&self, name: Name) -> Outcome {
         match self.is(name) {
             Ready => {

@@ -45,7 +45,7 @@ pub(crate) type Shares = BTreeMap<Name, f64>;
 /// How long what is not used any more is kept.
 const KEPT: Time = 900_000;
 
-/// What a pick may come to.
+/// A possible outcome of a pick.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     /// By a category, or by the limit.
@@ -64,7 +64,7 @@ pub(crate) enum Outcome {
 #[derive(Default)]
 pub(crate) struct Model {
     pub(crate) root: Option<Position>,
-    /// Whether names are to be looked up again.
+    /// True if names are to be looked up again.
     pub(crate) reresolves: bool,
 }
 
@@ -135,7 +135,7 @@ impl Model {
         outcomes
     }
 
-    /// How many leaves there are.
+    /// The number of leaves.
     pub(crate) fn leaves(&self) -> usize {
         let mut leaves = 0;
         if let Some(root) = &self.root {

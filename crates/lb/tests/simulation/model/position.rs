@@ -1,4 +1,5 @@
-//! A place in the tree whose node may be replaced by one of another kind.
+//! A place in the model's tree, whose node may be replaced by one of another kind. Both nodes exist
+//! for a while, because the new one takes over gracefully.
 
 use crowfly_lb::{
     Connectivity::{self, Connecting, Ready},

@@ -1,4 +1,5 @@
-//! `priority` (A56).
+//! The model of `priority` (A56). It follows the algorithm of the gRFC sentence by sentence, so
+//! that it can be compared with the text.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,7 +24,7 @@ struct Child {
     position: Position,
     state: Connectivity,
     failover: Option<Time>,
-    /// Whether it was READY or IDLE more recently than it failed.
+    /// True if the child was READY or IDLE more recently than it failed.
     well: bool,
     kept: Option<Time>,
 }

@@ -1,4 +1,5 @@
-//! The ring of `ring_hash` (A42, A76).
+//! The model's ring of `ring_hash` (A42, A76), written from the text of the gRFCs. It computes in
+//! fractions as other clients do, because all clients must agree where rounding matters.
 
 use crowfly_lb::{Endpoint, RingSize};
 use xxhash_rust::xxh64::xxh64;
@@ -35,7 +36,7 @@ impl Ring {
         Self(entries)
     }
 
-    /// Whether it has room for an endpoint.
+    /// True if the ring has room for an endpoint.
     pub(super) fn has(&self, name: Name) -> bool {
         self.0.iter().any(|entry| entry.1 == name)
     }

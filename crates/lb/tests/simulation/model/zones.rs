@@ -1,4 +1,5 @@
-//! `xds_wrr_locality`, which is `weighted_target` by locality.
+//! The model of `xds_wrr_locality`, which is `weighted_target` with a child for each locality
+//! (A37).
 
 use crowfly_lb::{
     Connectivity::{self, Connecting, Idle, Ready, TransientFailure},
@@ -15,7 +16,7 @@ struct Zone {
     /// Its weight, or until when it is kept without one.
     weight: Result<u32, Time>,
     position: Position,
-    /// What failed counts as failing until it is READY.
+    /// The state that counts: a locality that failed counts as failing until it is READY.
     counts_as: Connectivity,
 }
 
