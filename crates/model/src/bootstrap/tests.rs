@@ -1,3 +1,6 @@
+//! Tests of the bootstrap as a text or a file. Each error must name its field, so that an operator
+//! can correct the text.
+
 mod credentials;
 mod federation;
 

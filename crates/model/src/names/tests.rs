@@ -1,3 +1,6 @@
+//! Tests of the names of resources (gRFC A47). Spellings of one name must have one canonical form,
+//! because the order of parameters means nothing.
+
 use std::borrow::Cow;
 
 use proptest::prelude::*;

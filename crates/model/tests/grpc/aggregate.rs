@@ -1,4 +1,5 @@
-//! Clusters that stand for others (gRFC A37, A75, A99).
+//! Tests of aggregates, which are clusters that stand for others (gRFC A37, A75, A99). Most of
+//! their own settings have no effect, because each leaf has its own.
 
 use crowfly_model::{
     Features, ResourceType,
@@ -157,8 +158,8 @@ fn resource_that_cannot_be_fetched_is_nacked() {
     }
 }
 
-/// S4-29, S3-05: with the gate of gRFC A99 closed the type is refused, and the error names the
-/// variable that opens it, while an inline list is as good as ever.
+/// S4-29, S3-05: with the gate of gRFC A99 closed the type is refused. The error names the variable
+/// that opens the gate. An inline list stays valid.
 #[test]
 fn gate_closed() {
     let closed = Features::default();

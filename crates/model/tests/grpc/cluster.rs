@@ -1,4 +1,5 @@
-//! Clusters: the kinds that there are, EDS, and what they say of their calls.
+//! Tests of clusters: their kinds, EDS, and the settings for their calls. Settings with a message
+//! of their own have test files of their own.
 
 use std::{collections::BTreeSet, time::Duration};
 

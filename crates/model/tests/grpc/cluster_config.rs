@@ -1,4 +1,5 @@
-//! The list of clusters of an aggregate, as a resource of its own (gRFC A99).
+//! Tests of the cluster list of an aggregate, as a resource of its own (gRFC A99). It is parsed
+//! like an inline list, because both have one meaning.
 
 use std::sync::Arc;
 

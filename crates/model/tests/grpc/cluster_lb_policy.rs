@@ -1,4 +1,5 @@
-//! Which load-balancing policy of a cluster is taken.
+//! Tests of the choice of a cluster's load-balancing policy. A cluster lists several, because
+//! clients differ in the ones that they support.
 
 use crowfly_model::grpc::{
     Cluster,

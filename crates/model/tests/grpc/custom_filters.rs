@@ -1,4 +1,5 @@
-//! Filters of the program's own (gRFC A39).
+//! Tests of filters of the program's own (gRFC A39). The program reads their configuration, and may
+//! refuse it.
 
 use std::sync::Arc;
 

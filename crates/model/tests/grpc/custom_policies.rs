@@ -1,4 +1,5 @@
-//! Policies of the program's own, which a cluster names (gRFC A52).
+//! Tests of policies of the program's own, which a cluster names (gRFC A52). The program reads
+//! their configuration, and may refuse it.
 
 use std::sync::Arc;
 
@@ -155,7 +156,8 @@ fn a_bad_configuration_is_an_error() {
     );
 }
 
-/// What is not JSON, or no `TypedStruct`, is a NACK; of several errors the first by name is told.
+/// A configuration that is not JSON, or no `TypedStruct`, is a NACK. Of several errors the first by
+/// name is told.
 #[test]
 fn a_malformed_struct_is_an_error() {
     let named = |config| typed_struct(KINDS[0], "type.googleapis.com/my.Policy", Some(config));
@@ -227,7 +229,7 @@ fn an_aggregate_may_name_one() {
     ));
 }
 
-/// The same name and configuration are the same policy, though it is read twice.
+/// Policies are equal if their names and configurations are, although they are read twice.
 #[test]
 fn policies_are_compared_by_what_the_cluster_says() {
     let [one, again] = [1, 1].map(|n| accepted(vec![mine(json!({ "n": n, "m": 1 }))]));

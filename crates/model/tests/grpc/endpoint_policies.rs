@@ -1,4 +1,5 @@
-//! The policies that choose an endpoint, by either way to name them.
+//! Tests of the policies that choose an endpoint. A cluster names them by an enum or by a list of
+//! policies, and the two have settings of their own.
 
 use crowfly_model::grpc::{
     Cluster,

@@ -1,4 +1,5 @@
-//! Endpoints.
+//! Tests of endpoint resources: priorities, localities, addresses and drops. An invalid entry
+//! refuses the whole resource, so the exceptions are tested as well.
 
 use crowfly_model::grpc::{
     Endpoints,

@@ -1,4 +1,4 @@
-//! The configuration of fault injection (gRFC A33).
+//! Tests of the configuration of fault injection (gRFC A33): delays and aborts, fixed or by header.
 
 use std::time::Duration;
 

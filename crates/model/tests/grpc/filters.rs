@@ -1,4 +1,5 @@
-//! HTTP filters: chains, overrides, and the two together (gRFC A39).
+//! Tests of HTTP filters: chains, overrides, and the two together (gRFC A39). The configuration of
+//! a filter comes from up to four places, of which the nearest counts.
 
 use crowfly_model::grpc::{
     Listener, RouteConfig,

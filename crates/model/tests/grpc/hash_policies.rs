@@ -1,4 +1,5 @@
-//! The hashes that routes give to calls (gRFC A42).
+//! Tests of the hashes that routes give to calls (gRFC A42). The values are published ones of
+//! xxHash, because all clients must hash alike.
 
 use crowfly_model::grpc::{
     RouteConfig,

@@ -1,4 +1,5 @@
-//! Routes that rewrite the authority of calls, and the host names of endpoints (gRFC A81).
+//! Tests of routes that rewrite the authority of calls, and of the host names of endpoints (gRFC
+//! A81). Only a trusted server may ask for a rewrite.
 
 use crowfly_model::{
     Features, ResourceType,

@@ -1,4 +1,5 @@
-//! Listeners.
+//! Tests of listeners: their routes, their filters and the paths of their errors. A client uses API
+//! listeners only, but others are valid.
 
 use crowfly_model::{
     Features, ResourceType,

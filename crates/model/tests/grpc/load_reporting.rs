@@ -1,4 +1,5 @@
-//! Load reports of clusters: where they go, and the metrics of backends in them (gRFC A27, A85).
+//! Tests of the load reports that clusters ask for: the server, and the metrics of backends (gRFC
+//! A27, A85).
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! Clusters that are a host name (gRFC A37).
+//! Tests of clusters that are a host name (gRFC A37). They have exactly one endpoint, because gRPC
+//! resolves one name for each cluster.
 
 use crowfly_model::grpc::{
     Cluster,

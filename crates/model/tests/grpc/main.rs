@@ -1,4 +1,5 @@
-//! What gRPC takes for valid and what it does not, resource by resource.
+//! Tests of the resources that gRPC accepts or refuses, type by type. They compare all errors of a
+//! message, because a NACK must name each of them (gRFC A46).
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! Valid messages, to be spoiled one field at a time.
+//! Valid messages, which tests spoil one field at a time. An error then comes from that field
+//! alone.
 
 use envoy_types::pb::{
     envoy::{

@@ -1,4 +1,5 @@
-//! gRPC's own policies, named by a `TypedStruct` (gRFC A52).
+//! Tests of gRPC's own policies, named by a `TypedStruct` (gRFC A52). Their configuration is then
+//! the JSON of the service config, and not a message.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Outlier detection of clusters (gRFC A50).
+//! Tests of the outlier detection of clusters (gRFC A50): a message that is present and empty turns
+//! it on, so its defaults matter.
 
 use std::time::Duration;
 

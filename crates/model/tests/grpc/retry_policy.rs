@@ -1,4 +1,5 @@
-//! Retry policies of routes and virtual hosts (gRFC A44).
+//! Tests of the retry policies of routes and virtual hosts (gRFC A44). A bad policy refuses the
+//! resource, even if no call would retry by it.
 
 use std::{sync::Arc, time::Duration};
 

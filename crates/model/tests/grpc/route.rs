@@ -1,4 +1,5 @@
-//! Route configurations.
+//! Tests of route configurations: virtual hosts, and routes that are left out or refused (gRFC
+//! A28).
 
 use crowfly_model::grpc::{
     RouteConfig,

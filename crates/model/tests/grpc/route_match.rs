@@ -1,4 +1,5 @@
-//! Conditions of routes: each kind of matcher, by tables of cases from the gRFCs.
+//! Tests of the conditions of routes: each kind of matcher, by tables of cases from the gRFCs. A
+//! condition that is read wrongly sends calls to another cluster.
 
 use crowfly_model::grpc::RouteConfig;
 use crowfly_model::grpc::route::{CallHead, Condition};

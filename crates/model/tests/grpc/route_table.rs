@@ -1,4 +1,5 @@
-//! The table of routes, against a scan that shares no code with it.
+//! Compares the table of routes with a scan that shares no code with it, because the table is fast
+//! code with many special cases.
 
 use std::sync::Arc;
 

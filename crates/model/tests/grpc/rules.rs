@@ -1,4 +1,4 @@
-//! Readings in which gRPC C-core differs, with the rule that we follow instead.
+//! Tests of the rules that Crowfly follows where gRPC C-core reads a resource otherwise.
 
 use crowfly_model::grpc::{
     Cluster, Endpoints,

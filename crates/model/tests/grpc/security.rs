@@ -1,4 +1,5 @@
-//! TLS that a cluster asks for (gRFC A29, A82, A101): what is read, and what is refused.
+//! Tests of the TLS that a cluster asks for (gRFC A29, A82, A101). A setting that is not supported
+//! must be refused, because a client must not connect with less security than asked for.
 #![allow(deprecated, reason = "control planes still send the old fields")]
 
 use crowfly_model::{

@@ -1,4 +1,5 @@
-//! The cookie of a session: the calls that it is for, how it is read, and how it is set (gRFC A55, A60).
+//! Tests of the cookie of a session (gRFC A55, A60): the calls that it is for, how it is read, and
+//! how it is set. A cookie comes from outside and may hold anything, so the work for it is bounded.
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The configuration of the stateful session filter (gRFC A55).
+//! Tests of the configuration of the stateful session filter (gRFC A55), in listeners and as an
+//! override of routes.
 
 use std::time::Duration;
 

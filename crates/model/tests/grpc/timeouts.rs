@@ -1,4 +1,5 @@
-//! The longest time that routes and listeners allow for calls.
+//! Tests of the longest time that routes and listeners allow for calls (gRFC A31). Several fields
+//! may hold it, so their precedence is tested.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What valid resources ask for in vain.
+//! Fields that are set in valid resources and have no effect. They are recorded, because an
+//! operator would otherwise take them to be in force.
 
 use crowfly_model::{
     Features, ResourceType,

@@ -1,4 +1,5 @@
-//! Routes that split their calls among clusters.
+//! Tests of routes that split their calls among clusters (gRFC A28). The shares must be exact,
+//! because operators move traffic by them.
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{

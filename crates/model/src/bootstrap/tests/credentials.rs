@@ -1,4 +1,5 @@
-//! Tests of the credentials and features of servers, and of certificate providers.
+//! Tests of the credentials and features of servers, and of certificate providers. The text may
+//! name more than a client supports, so they check the choice of entries as well.
 
 use std::time::Duration;
 

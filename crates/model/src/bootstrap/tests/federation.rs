@@ -1,4 +1,5 @@
-//! Tests of lists of servers and authorities.
+//! Tests of lists of servers and authorities, with the examples of gRFC A47. A name must lead to
+//! the servers of its own authority.
 
 use super::{
     super::{AuthorityConfig, Bootstrap, BootstrapBuilder, ServerConfig},

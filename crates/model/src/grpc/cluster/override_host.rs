@@ -1,4 +1,6 @@
-//! `common_lb_config.override_host_status`: the endpoints that sessions may stick to, by their health (gRFC A55).
+//! `common_lb_config.override_host_status`: the endpoints that sessions may stick to, by their
+//! health (gRFC A55). It is a field of clusters, because a cluster may let draining endpoints keep
+//! their sessions.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Clusters among which the calls of a route are split by weight (gRFC A28).
+//! Clusters among which the calls of a route are split by weight (gRFC A28). The sums of the
+//! weights are kept, because each call draws a cluster.
 
 use std::num::NonZeroU32;
 
