@@ -1,4 +1,5 @@
-//! A [`ResourceType`] as a value, so that one stream and one cache can hold many types.
+//! A [`ResourceType`] as a value. One stream and one cache hold many types, so the Rust type is
+//! erased there.
 
 use std::any::{Any, TypeId, type_name};
 use std::cmp::Ordering;

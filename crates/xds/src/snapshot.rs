@@ -266,7 +266,7 @@ impl SnapshotResource {
         }
     }
 
-    /// The resource with a time to live, and a version of its own: a client that has the resource
+    /// The resource with a time to live, and a version of its own. A client that has the resource
     /// with another time to live is sent it again.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {

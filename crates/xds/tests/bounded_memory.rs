@@ -1,7 +1,8 @@
-//! A server that means it ill costs bounded memory: what the client holds after it does not grow
-//! with how long that goes on, and what it takes meanwhile stays in proportion to the message.
+//! A hostile server costs bounded memory. The client's memory does not grow with the time that the
+//! server goes on. Its peak stays in proportion to the message.
 //!
-//! Counted is what is allocated and not freed, on the thread that runs the protocol.
+//! The tests count the bytes that are allocated and not freed, on the thread that runs the
+//! protocol.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,13 +18,13 @@ use crowfly_xds::{DataErrors, Protocol};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 use envoy_types::pb::google::protobuf::Any;
 
-/// What a client that watches one cluster may hold, whatever the server said.
+/// The bytes that a client may hold while it watches one cluster, whatever the server said.
 const HELD: u64 = 16 << 10;
-/// What more may be held after many rounds than after few: numbers get longer.
+/// The bytes that may be held in addition after many rounds, because numbers get longer.
 const SLACK: u64 = 256;
-/// What a response may take while it is taken in: so many times what it takes by itself, decoded,
+/// The peak while a response is read may be this many times its decoded size, and [`ANSWER`].
 const TIMES_ITS_SIZE: u64 = 2;
-/// and so much for the answer.
+/// The bytes that the answer to a response may take.
 const ANSWER: u64 = 1 << 20;
 
 /// One bad resource after another, each refused.
@@ -34,7 +35,7 @@ fn endless_refusals() {
     });
 }
 
-/// The same, with a longer reason than any request would carry.
+/// Responses that are refused for a longer reason than any request would carry.
 #[test]
 fn endless_refusals_at_length() {
     bounded(10, |protocol, round| {
@@ -223,7 +224,7 @@ fn check(protocol: Protocol, of: &str, few: u64, many: u64) {
     assert!(many <= few + SLACK, "from {few} to {many} bytes");
 }
 
-/// What a client that watches one cluster holds after `run`, and what it held at most.
+/// The bytes that a client of one cluster holds after `run`, and its peak.
 fn held(protocol: Protocol, run: impl FnOnce(&mut Script)) -> Taken {
     let mut script = None;
     let info = measure(|| {

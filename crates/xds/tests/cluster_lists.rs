@@ -1,4 +1,5 @@
-//! Cluster lists (gRFC A99) on the wire: resources whose message does not hold their name.
+//! Tests of cluster lists (gRFC A99) on the wire. Their messages do not hold their name, so the
+//! wrapper of the resource must.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! The fuzz targets without a fuzzer: their corpus is replayed, and bent a little.
+//! The fuzz targets without a fuzzer: their corpus is replayed, and slightly changed. So every test
+//! run covers what a fuzzer found.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Load reports (LRS, gRFC A27) with simulated time: when they are sent, and what is in them.
+//! Tests of load reports (LRS, gRFC A27) with simulated time, because reports come at intervals.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! A client reads a type URL in one way, by a parser with a context of its own.
+//! Tests of readings: a client reads a type URL in one way, because a stream has one nonce for a
+//! type URL. A reading may have a context of its own.
 
 use std::time::Instant;
 
@@ -61,7 +62,7 @@ fn another_reading_of_a_type_is_an_error_at_once() {
     );
 }
 
-/// So is a type that the client does not read at all.
+/// To watch a type that the client does not read at all is an error at once.
 #[test]
 fn a_type_without_a_reading_is_an_error_at_once() {
     let kind = Kind::of::<Cluster>();

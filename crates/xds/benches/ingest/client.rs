@@ -1,4 +1,4 @@
-//! A client of one server, fed with messages as they come off the wire.
+//! A client of one server, fed with encoded messages, because decoding is part of its cost.
 
 use std::time::Instant;
 
@@ -67,7 +67,7 @@ impl Client {
         self.act()
     }
 
-    /// How many resources have changed since this was last called.
+    /// The number of changed resources since the last call.
     pub(crate) fn take_changes(&mut self) -> usize {
         std::mem::take(&mut self.changes)
     }

@@ -1,9 +1,9 @@
-//! What a large configuration costs a client: time, bytes on the wire and bytes held.
+//! The cost of a large configuration for a client: time, bytes on the wire and bytes held.
 //!
-//! `cargo bench -p crowfly-xds`. A time is that of a message's whole way: decoding the response,
-//! taking it into the cache, and encoding what is sent in answer. Each is the minimum of several
-//! samples: the cost of the code, not of what else the machine does. The allocations are counted
-//! throughout, which costs both protocols alike.
+//! `cargo bench -p crowfly-xds`. A time is for the whole way of a message: it is decoded, taken
+//! into the cache, and its answer encoded. Each time is the minimum of several samples, because
+//! other work of the machine adds to the rest. The allocations are counted throughout, which costs
+//! both protocols alike.
 
 #![allow(
     missing_docs,
@@ -28,10 +28,10 @@ use messages::Resources;
 
 const RESOURCES: usize = 10_000;
 const ENDPOINTS: usize = 10;
-/// How many times less time a changed cluster must take by delta.
+/// A changed cluster must take this many times less time by delta.
 const LIMIT: f64 = 100.0;
 
-/// What a step costs.
+/// The cost of a step.
 struct Cost {
     time: Duration,
     response: usize,

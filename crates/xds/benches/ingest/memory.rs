@@ -1,4 +1,5 @@
-//! Bytes held: what is allocated and not freed, without the allocator's own overhead.
+//! The bytes that clients hold: allocated and not freed, without the allocator's own overhead. A
+//! client holds its whole configuration, so they grow with it.
 
 use std::sync::Arc;
 use std::thread;
@@ -47,7 +48,7 @@ pub(crate) fn print(endpoints: &Resources, each: usize) {
     );
 }
 
-/// What the watches take, and what their resources add.
+/// The bytes of the watches, and the bytes that their resources add.
 fn held(endpoints: &Resources, protocol: Protocol) -> (usize, usize) {
     let response = endpoints.response(protocol, "1", 0..endpoints.names().len());
     let mut client = None;

@@ -1,4 +1,5 @@
-//! What the server sends.
+//! The responses of the server, encoded before the time is taken, because that is no cost of the
+//! client.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -57,7 +58,7 @@ impl Resources {
         version.clone_into(&mut self.versions[index]);
     }
 
-    /// A response with some of them, encoded.
+    /// A response with some of the resources, encoded.
     pub(crate) fn response(
         &self,
         protocol: Protocol,

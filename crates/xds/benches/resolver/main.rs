@@ -1,7 +1,8 @@
-//! What a change costs a resolver, next to working everything out from scratch.
+//! The cost of a change for a resolver, compared with a resolution from scratch.
 //!
-//! `cargo bench -p crowfly-xds`. A time is the minimum of several samples: the cost of the code, not
-//! of what else the machine does. `clusters built` is how many clusters were looked at again.
+//! `cargo bench -p crowfly-xds`. A time is the minimum of several samples, because other work of
+//! the machine adds to the rest. `clusters built` is the number of clusters that were looked at
+//! again.
 
 #![allow(
     missing_docs,
@@ -23,10 +24,10 @@ use world::{World, changed_endpoints, ordered};
 
 const CLUSTERS: usize = 1_000;
 const SAMPLES: usize = 300;
-/// How many times less time a change must take than everything.
+/// A change must take this many times less time than a resolution from scratch.
 const LIMIT: f64 = 10.0;
 
-/// What a change costs.
+/// The cost of a change.
 struct Cost {
     time: Duration,
     built: usize,

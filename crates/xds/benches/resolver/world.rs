@@ -1,4 +1,4 @@
-//! A resolver that has all it asked for.
+//! A resolver that has all that it asked for, so that a bench measures single changes.
 
 use std::collections::BTreeSet;
 

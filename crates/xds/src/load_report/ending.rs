@@ -53,8 +53,9 @@ impl Endings {
         }
     }
 
-    /// Notes an end. An answer of the server makes the waits short again, unless the server then refuses reports:
-    /// otherwise all its clients would open streams for ever, at the pace of the reports that it refuses.
+    /// Notes an end. An answer of the server makes the waits short again, unless the server then
+    /// refuses reports. Otherwise all its clients would open streams at the pace of the refused
+    /// reports, for ever.
     pub(super) fn note(&mut self, end: &StreamEnd, life: Life, now: Instant) -> Next {
         let since_last = self.last.replace(now).map(|last| now.duration_since(last));
         let is_proven = life.reports > life.in_doubt;

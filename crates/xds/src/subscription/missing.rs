@@ -16,7 +16,7 @@ const FEATURE: &str = "xds.config.supports-resource-errors";
 
 /// True if a client is told of missing names.
 ///
-/// There is no standard feature for it, so gRPC clients and ours are known by their names: they
+/// There is no standard feature for it, so gRPC clients and ours are known by their names. They
 /// either understand the errors or ignore the field. An Envoy would take the response for one that
 /// has no endpoints, and end its wait for them.
 pub(super) fn is_told(node: &Node) -> bool {

@@ -38,8 +38,8 @@ pub use wish::{Delivery, Wanted, Wish};
 use crate::snapshot::Snapshot;
 
 /// The order in which types are sent. Clusters and endpoints come before the lists and routes that
-/// use them, because a route to a missing cluster would fail calls (xDS protocol: Eventual
-/// consistency considerations).
+/// use them, because a route to a missing cluster would fail calls. (xDS protocol: Eventual
+/// consistency considerations.)
 const ORDER: [&str; 5] = [
     Cluster::TYPE_URL,
     Endpoints::TYPE_URL,

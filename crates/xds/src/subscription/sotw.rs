@@ -168,10 +168,10 @@ impl Subscription {
 
     /// The type that may speak next.
     ///
-    /// A type that waits for an answer makes those that come later in the order wait too, because
-    /// they may refer to what it has to say (xDS protocol: Eventual consistency considerations).
-    /// Of endpoints, only those of [waiting clusters](Self::endpoints_of_waiting_clusters) wait.
-    /// Types outside the order wait for nobody.
+    /// A type that waits for an answer makes the later types of the order wait too, because they
+    /// may refer to its resources. (xDS protocol: Eventual consistency considerations.) Of
+    /// endpoints, only those of [waiting clusters](Self::endpoints_of_waiting_clusters) wait. Types
+    /// outside the order never wait.
     fn next_turn(&self) -> Option<(String, Stage)> {
         let mut must_wait = false;
         for url in ORDER {
@@ -364,8 +364,8 @@ impl ServerHalf for Subscription {
     }
 }
 
-/// The version of a response. With resources that the snapshot no longer has it is another one,
-/// because a client that comes back with it must be told that they are gone.
+/// The version of a response. It differs while the response keeps resources that the snapshot no
+/// longer has, because a returning client must hear of their end.
 fn version_of(snapshot: &Snapshot, type_url: &str, kept: usize) -> String {
     let version = snapshot.version_of(type_url);
     if kept == 0 || snapshot.is_labelled(type_url) {

@@ -1,4 +1,4 @@
-//! Requests, ACKs and NACKs.
+//! Tests of requests, ACKs and NACKs. A server matches them with its responses by their nonces.
 
 use std::sync::Arc;
 use std::time::Duration;

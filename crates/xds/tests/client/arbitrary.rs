@@ -1,4 +1,5 @@
-//! The client half against a server that may say anything at any time.
+//! The client half against a server that may say anything at any time, because a client cannot
+//! choose its server's faults.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -30,8 +31,8 @@ enum Step {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever comes, the session does not panic, has at most one request on its way, introduces
-    /// the node in the first request of a stream only, and answers with the last nonce of the type.
+    /// The session never panics, and has at most one request on its way. It introduces the node in
+    /// the first request of a stream only, and answers with the last nonce of the type.
     #[test]
     fn requests_are_well_formed_whatever_comes(steps in vec(step(), 1..60)) {
         let mut script = Script::new();
@@ -57,7 +58,7 @@ proptest! {
     }
 }
 
-/// What the server can see of a stream.
+/// The part of a stream that the server can see.
 #[derive(Default)]
 struct Observed {
     open: bool,

@@ -1,4 +1,5 @@
-//! Errors in the data, as gRFC A53 and A57 have them and as gRFC A88 does.
+//! Tests of errors in the data under both sets of rules: those of gRFC A53 and A57, and those of
+//! gRFC A88.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! Our client against what Envoy said on delta streams: given the same responses, it says the same.
+//! Compares our client with a recording of Envoy on delta streams: given the same responses, it
+//! must say the same.
 //!
-//! What is compared is the protocol, so the resource types here accept what Envoy accepted. What
-//! differs by design: we ask for everything by `*`, where Envoy uses the older form of an empty first
-//! request, and the words of an error are each client's own.
+//! The comparison is of the protocol, so the resource types here accept what Envoy accepted. Two
+//! things differ by design. Our client asks for everything by `*`, where Envoy uses the older form
+//! of an empty first request. The words of an error are each client's own.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +116,7 @@ impl Player {
 #[derive(Debug, Default)]
 struct Said(BTreeMap<String, OfType>);
 
-/// What a client said of one type.
+/// The requests of a client for one type.
 #[derive(Debug, Default, PartialEq)]
 struct OfType {
     /// Names, with whether they are wanted, in order.

@@ -1,4 +1,5 @@
-//! Names that come and go.
+//! Tests of names whose watches begin and end, also while requests are on their way. The server's
+//! idea of them may then be older than the client's.
 
 use std::time::Duration;
 

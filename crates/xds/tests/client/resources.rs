@@ -1,4 +1,5 @@
-//! The effects of a response on resources: deletion, strange types, doubles.
+//! Tests of the effects of a response on resources: deletion, strange types, doubles. The rules
+//! differ by type (gRFC A53).
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Streams that end (gRFC A57).
+//! Tests of streams that end (gRFC A57). A stream that brought a response ends without an error to
+//! watchers; one that brought nothing does not.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The does-not-exist timer (gRFC A27, A57).
+//! Tests of the does-not-exist timer (gRFC A27, A57). In state of the world a server cannot say
+//! that a route does not exist, so the client concludes it after a time.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! How a client takes what it was sent.
+//! Tests of a client's answers by delta: nonces, ACKs and NACKs. Any number of responses may be on
+//! their way, so a nonce pairs an answer with its response.
 
 use crowfly_xds::RequestOutcome;
 use envoy_types::pb::envoy::config::core::v3::Node;

@@ -1,4 +1,5 @@
-//! What a change costs where there is much that does not change.
+//! Tests of the cost of a change: a stream must not look at the resources that did not change,
+//! because there may be ten thousand.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ fn with_one_changed(snapshot: &Snapshot) -> Arc<Snapshot> {
     Arc::new(builder.build())
 }
 
-/// What one stream allocates for a change is in proportion to the change, not to what it has.
+/// A stream allocates in proportion to the change, and not to the resources that it has.
 #[test]
 fn one_change_among_ten_thousand_costs_each_client_one_resource() {
     let before = Arc::new(big_snapshot());

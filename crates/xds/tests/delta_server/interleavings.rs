@@ -2,7 +2,8 @@
 //!
 //! Requests and responses wait in two queues until the script delivers them, so subscriptions cross
 //! with responses, answers are late, snapshots overtake each other and streams break in between.
-//! Whatever happened: once everything is delivered, the client has what it wants of the snapshot.
+//! Once everything is delivered, the client has what it wants of the snapshot, whatever happened
+//! before.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -91,7 +92,7 @@ struct World {
     client: Client,
     to_server: VecDeque<DeltaDiscoveryRequest>,
     to_client: VecDeque<DeltaDiscoveryResponse>,
-    /// How many responses the events so far can account for.
+    /// The number of responses that the events so far can account for.
     allowed: usize,
     responses: usize,
 }
@@ -212,7 +213,8 @@ impl World {
     }
 }
 
-/// What a client is told to do by the protocol, and nothing more. Its clusters warm as Envoy's do.
+/// A client that does what the protocol tells it to, and nothing more. Its clusters warm as Envoy's
+/// do.
 struct Client {
     types: BTreeMap<&'static str, View>,
     /// Clusters that came and whose endpoints did not come since, though they are subscribed to.
@@ -283,8 +285,8 @@ impl Client {
         requests
     }
 
-    /// What it did not ask for it ignores. It takes note of what it refuses, too: nobody will send it
-    /// that again.
+    /// Takes a response. The client ignores resources that it did not ask for. It also notes the
+    /// version of a refused resource, because the server does not send that again.
     fn receive(&mut self, response: DeltaDiscoveryResponse) {
         let is_clusters = response.type_url == CDS;
         let view = self.types.get_mut(response.type_url.as_str()).unwrap();

@@ -1,4 +1,5 @@
-//! In which order a client hears of things.
+//! Tests of the order in which a client hears of resources. A route to a cluster that has not come
+//! yet would fail calls.
 
 use crowfly_testkit::builders::{Resources, cluster, endpoints};
 

@@ -1,4 +1,5 @@
-//! A client that comes back says what it has.
+//! Tests of clients that come back with the versions of their resources, so that the server sends
+//! only the differences.
 
 use crowfly_testkit::builders::listener;
 

@@ -1,4 +1,5 @@
-//! What a client asks for, and what it is sent for that.
+//! Tests of the names that a client subscribes to and unsubscribes from, and of the resources that
+//! it is sent for them.
 
 use crate::support::{CDS, EDS, LDS, Stream, ack, clusters, eds, request, said, service};
 
@@ -207,7 +208,7 @@ fn every_resource_travels_under_its_name_and_version() {
     }
 }
 
-/// What is sent is decided when it is sent: a client too slow for every snapshot gets the newest.
+/// A response is made when it is sent, so a client too slow for every snapshot gets the newest.
 #[test]
 fn a_slow_client_is_sent_the_newest_only() {
     let mut stream = Stream::new(eds(&[("a", 1)]));

@@ -1,4 +1,4 @@
-//! One stream, and what is said on it in few words.
+//! One delta stream with short methods, so that a test reads like the conversation on it.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub(crate) fn service(name: &str) -> Resources {
         .with(endpoints(name).locality("r", 1, ["10.0.0.1:1"]))
 }
 
-/// What a response holds.
+/// The content of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) type_url: String,

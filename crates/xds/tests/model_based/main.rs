@@ -25,7 +25,7 @@ use slow::SlowRun;
 
 /// Scripts per protocol; both together are the ten thousand.
 const SCRIPTS: u32 = 5_000;
-/// The same for those with slow requests.
+/// Scripts with slow requests per protocol.
 const SLOW_SCRIPTS: u32 = 1_000;
 
 fn config(cases: u32) -> ProptestConfig {

@@ -1,13 +1,14 @@
-//! What the specification says a watcher must know, in as few words as possible.
+//! The knowledge of a watcher by the specification, in as little code as possible.
 //!
-//! It knows nothing of nonces, requests in flight or caches; only of what was said and what follows.
+//! The model knows nothing of nonces, requests in flight or caches, because it must not share the
+//! client's errors. It knows only what was said and what follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crowfly_xds::{DataErrors, Protocol};
 
-/// Whether a resource is of a type whose responses list everything (gRFC A53), and its name.
+/// A resource: its kind, because responses of some types list everything (gRFC A53), and its name.
 pub(crate) type Id = (Kind, &'static str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,7 +17,7 @@ pub(crate) enum Kind {
     Endpoints,
 }
 
-/// What is wrong with a resource.
+/// The trouble of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Deleted,
@@ -26,7 +27,7 @@ pub(crate) enum Trouble {
     TimedOut,
 }
 
-/// What a watcher knows.
+/// The knowledge of a watcher about one resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Known {
     pub(crate) value: Option<u8>,
@@ -54,7 +55,7 @@ pub(crate) enum Sent {
     Bad,
 }
 
-/// What the server says.
+/// A response of the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Said {
     pub(crate) resources: Vec<(&'static str, Sent)>,
@@ -104,7 +105,8 @@ pub(crate) struct Model {
     pub(crate) watched: BTreeMap<Id, Known>,
     /// The types of which everything is watched.
     pub(crate) whole: BTreeSet<Kind>,
-    /// What came only because of that: there is nothing to know of it but its value.
+    /// The resources that came only because everything of their type is watched. Of these only the
+    /// value is known.
     pub(crate) unnamed: BTreeMap<Id, Known>,
     /// Unwatched while there was no stream to say so: watched again, they were never gone.
     leaving: BTreeMap<Id, Known>,
@@ -312,7 +314,7 @@ impl Model {
 }
 
 impl Known {
-    /// What a server is told on a new delta stream.
+    /// The version that a server is told on a new delta stream.
     pub(crate) fn version(&self) -> Option<&str> {
         self.value.and(self.version.as_deref())
     }

@@ -1,4 +1,5 @@
-//! The steps of a script, and running them against client and model at once.
+//! The steps of a script. Each step runs against client and model at once, so that their views can
+//! be compared after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -54,13 +55,14 @@ pub(crate) struct Run {
     heard: Heard,
     responses: u32,
     last_end: Option<u64>,
-    /// Whether the step is a response.
+    /// True if the step is a response.
     responding: bool,
     /// Names that the last response spoke of more than once.
     contradicted: BTreeSet<&'static str>,
 }
 
-/// What a watcher can see of a resource: its value or why there is none, and what is wrong besides.
+/// A watcher's view of a resource: its value, or the reason that there is none, and any other
+/// trouble.
 type View = (Option<Result<u8, Trouble>>, Option<Trouble>);
 
 impl Run {
@@ -277,7 +279,7 @@ impl Run {
         Ok(())
     }
 
-    /// What the client's watchers can see.
+    /// The views of the client's watchers.
     fn views(&self) -> BTreeMap<Id, View> {
         let ids = self.model.known().map(|(id, _)| *id);
         ids.map(|id| (id, self.view(id))).collect()

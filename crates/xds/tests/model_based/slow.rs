@@ -23,7 +23,7 @@ pub(crate) struct SlowRun {
     responses: u32,
 }
 
-/// What has passed on the stream that is open.
+/// The messages that have passed on the open stream.
 #[derive(Default)]
 struct OnStream {
     heard: Heard,

@@ -1,4 +1,5 @@
-//! Both protocols as one: responses to send, and what the server learns from requests.
+//! Treats both protocols as one: it sends responses, and reads what the server learns from
+//! requests. So one model serves for both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +64,7 @@ fn resource(kind: Kind, name: &str, sent: Sent) -> Any {
     }
 }
 
-/// What the server has learned on this stream.
+/// The knowledge of the server from this stream.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     /// The names it takes for wanted.

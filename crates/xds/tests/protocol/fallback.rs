@@ -1,4 +1,5 @@
-//! Several servers in order of preference (gRFC A71).
+//! Tests of several servers in order of preference (gRFC A71). A client asks a later server only
+//! while an earlier one cannot serve it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! What each of several servers is told to be held: only what it sent itself, and only while that is
-//! what the cache holds (gRFC A71). In delta a wrong version would never be put right: the server
-//! would believe that the client has what it has not.
+//! Tests of the versions that each of several servers is told. A server hears only of what it sent
+//! itself, while that is what the cache holds (gRFC A71). In delta a wrong version would never be
+//! put right: the server would believe that the client has what it has not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -193,7 +193,7 @@ fn restart(servers: &mut Servers, server: usize) {
     servers.open(server);
 }
 
-/// What a server is told when it has sent these, all of one version.
+/// The versions that a server is told when it has sent these resources, all of one version.
 fn held(protocol: Protocol, version: &str, names: &[&str]) -> BTreeMap<String, String> {
     let names = match protocol {
         Protocol::Delta => names,

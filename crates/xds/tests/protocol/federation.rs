@@ -1,4 +1,5 @@
-//! Several authorities, each with servers of its own (gRFC A47).
+//! Tests of several authorities, each with servers of its own (gRFC A47). Trouble of one authority
+//! must not reach the others.
 
 use crowfly_model::grpc::Endpoints;
 use crowfly_testkit::builders::endpoints;
@@ -92,7 +93,8 @@ fn authorities_fail_apart() {
     });
 }
 
-/// S1-36: nor is the trouble of the default authority to others, if it wants all of a type.
+/// S1-36: the trouble of the default authority does not reach others, even if it wants all of a
+/// type.
 #[test]
 fn failure_of_a_wildcard_is_its_authoritys_own() {
     over_both(|protocol| {

@@ -1,4 +1,4 @@
-//! The server half in the hands of a test that plays the client.
+//! The server half, with the test as its client, so that a test decides each request.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,5 @@
-//! The cost of a change where there is much that does not change.
+//! Tests of the cost of a change: the server must not look at the resources that did not change,
+//! because there may be ten thousand.
 
 use std::sync::Arc;
 

@@ -100,7 +100,8 @@ fn routes_and_endpoints_go_in_silence_and_return() {
     assert_eq!(names::<RouteConfig>(&server.response()), ["a"]);
 }
 
-/// What the client no longer wants is not deleted: it is just not talked about.
+/// A resource that the client no longer wants is not reported as deleted. The server only stops
+/// sending it.
 #[test]
 fn end_of_a_subscription_is_not_answered() {
     let mut server = Server::new(&all());

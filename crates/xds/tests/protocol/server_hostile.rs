@@ -1,4 +1,4 @@
-//! Clients that mean harm: what a stream holds for them has a bound.
+//! Tests of hostile clients: the memory that a stream holds for one has a bound.
 
 use std::sync::Arc;
 
@@ -46,7 +46,8 @@ fn changes_of_long_names_leave_nothing_behind_in_state_of_the_world() {
     assert!(held.bytes_max < BOUND, "{held:?}");
 }
 
-/// The same for delta, by a client that never answers.
+/// In delta, a client that never answers changes names of a megabyte: the stream holds the newest
+/// names alone.
 #[test]
 fn changes_of_long_names_leave_nothing_behind_in_delta() {
     let held = allocation_counter::measure(|| {

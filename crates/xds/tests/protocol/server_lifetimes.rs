@@ -1,4 +1,5 @@
-//! Times to live and heartbeats, as the server half sends them (xDS protocol: TTL).
+//! Tests of times to live and heartbeats, as the server half sends them (xDS protocol: TTL). A
+//! client forgets a resource that is not renewed in time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

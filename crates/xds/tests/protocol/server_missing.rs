@@ -1,4 +1,5 @@
-//! Names that do not exist, as the server half tells them in state of the world (xRFC TP3).
+//! Tests of names that do not exist, as the server half tells them in state of the world (xRFC
+//! TP3). Without that a client waits for 15 seconds.
 
 use crowfly_model::grpc::{Cluster, Endpoints, RouteConfig};
 use crowfly_testkit::builders::{Resources, cluster, endpoints, routes};

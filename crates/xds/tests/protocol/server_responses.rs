@@ -1,4 +1,5 @@
-//! Nonces, ACKs and NACKs as the server half takes them.
+//! Tests of nonces, ACKs and NACKs as the server half takes them. They tell the server which of its
+//! responses the client has seen.
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};

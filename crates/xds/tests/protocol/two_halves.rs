@@ -1,4 +1,5 @@
-//! Client and server half against each other: in the end the client holds what the server has.
+//! Runs the client half and the server half against each other. In the end the client must hold
+//! what the server has, whatever was lost or late.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -228,7 +229,8 @@ proptest! {
         History::new(Protocol::StateOfTheWorld, &start).ends_well(steps, &end)?;
     }
 
-    /// The same in delta.
+    /// By delta, after any history, the client holds exactly what it wants and the server has, and
+    /// both are silent.
     #[test]
     fn client_and_server_agree_in_the_end_by_delta(
         start in contents(),
@@ -374,8 +376,8 @@ impl History {
         Ok(())
     }
 
-    /// What was refused while it was not named is forgotten, and in state of the world not sent again
-    /// when it is: the server has sent it.
+    /// True if the server may say nothing of a resource. In state of the world it does not send a
+    /// refused resource again, although the client forgot it while it was not named.
     fn may_be_silent(&self, key: &Key) -> bool {
         let was_whole = self
             .was_whole
@@ -403,7 +405,8 @@ fn key(kind: usize, name: &str) -> Key {
     by_kind!(kind, R => Key::of::<R>(name))
 }
 
-/// What the server has: of each type and name, nothing or one of three forms, the last invalid.
+/// The resources of the server: of each type and name, nothing or one of three forms, the last
+/// invalid.
 #[derive(Clone, Debug)]
 struct Contents(Vec<u8>);
 

@@ -1,4 +1,5 @@
-//! What a resource asks for in vain is said.
+//! Tests that a setting without effect is logged, because the operator would otherwise take it to
+//! be in force.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

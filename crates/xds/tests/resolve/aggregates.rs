@@ -1,4 +1,5 @@
-//! Aggregates and the clusters below them (gRFC A37, A74).
+//! Tests of aggregates and the clusters below them (gRFC A37, A74). Most cases run twice: with the
+//! list inside the aggregate, and with a list of its own.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Listener and routes change under a channel that is being served.
+//! Tests of changes of listener and routes under a channel that is being served. The old
+//! configuration serves until the new one is complete (gRFC A74).
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Aggregates whose list is a resource of its own (gRFC A99).
+//! Tests of aggregates whose list is a resource of its own (gRFC A99). A change of the list must
+//! leave the clusters in it as they are.
 
 use std::sync::Arc;
 

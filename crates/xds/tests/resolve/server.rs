@@ -9,7 +9,7 @@ use envoy_types::pb::google::protobuf::Any;
 
 pub(crate) struct Server(Script);
 
-/// What happens to a resource.
+/// An event of a resource.
 #[derive(Clone, Copy)]
 enum Act<'a> {
     Unwatch,

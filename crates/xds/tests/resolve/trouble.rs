@@ -1,4 +1,4 @@
-//! What trouble with one piece does to the rest.
+//! Tests of trouble with one piece of a configuration: the other pieces must work on.
 
 use std::sync::Arc;
 

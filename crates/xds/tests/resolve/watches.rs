@@ -1,4 +1,5 @@
-//! What is watched, from when, and until when.
+//! Tests of the watches of a resolver: their subjects, beginnings and ends. A watch that is not
+//! needed costs the server and the client.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A configuration is given whole or not at all.
+//! Tests that a configuration is given whole or not at all, because half of one would fail calls.
 
 use std::collections::BTreeSet;
 
@@ -150,7 +150,7 @@ fn watches_do_not_wait_for_each_other() {
     }
 }
 
-/// What changes nothing gives nothing.
+/// An update that changes nothing gives no configuration.
 #[test]
 fn same_again_is_not_given_again() {
     let mut world = World::serving(&["c"]);

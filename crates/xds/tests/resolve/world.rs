@@ -22,7 +22,7 @@ use crate::server::{Server, key};
 pub(crate) struct World {
     server: Server,
     pub(crate) resolver: Resolver,
-    /// What the server would say of a resource; `None` if that it does not exist.
+    /// The server's content of a resource; `None` if the server would say that it does not exist.
     said: BTreeMap<Key, Option<Any>>,
     answers: BTreeMap<DnsName, Result<Vec<SocketAddr>, Arc<str>>>,
     last: Option<Resolved>,
@@ -31,7 +31,7 @@ pub(crate) struct World {
     moves: Moves,
 }
 
-/// What came to be watched and what no longer is, as text.
+/// The watches that began and those that ended, as text.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     pub(crate) watched: BTreeSet<String>,
@@ -204,7 +204,7 @@ impl World {
         self.cluster(name).leaves().join(" ")
     }
 
-    /// What is watched at this moment.
+    /// The present watches, as text.
     pub(crate) fn watched(&self) -> BTreeSet<String> {
         let watches = self.resolver.watches();
         let resources = watches.resources.iter();
@@ -215,12 +215,12 @@ impl World {
             .collect()
     }
 
-    /// What came and went since this was last called.
+    /// The watches that began and ended since the last call.
     pub(crate) fn moves(&mut self) -> Moves {
         std::mem::take(&mut self.moves)
     }
 
-    /// How many configurations were given since this was last called.
+    /// The number of configurations that were given since the last call.
     pub(crate) fn published(&mut self) -> usize {
         std::mem::take(&mut self.published)
     }

@@ -1,4 +1,5 @@
-//! Servers that do not know delta.
+//! Tests of servers that do not know delta. The client falls back to state of the world, without an
+//! error for watchers.
 
 use crowfly_model::grpc::{Cluster, Listener};
 use crowfly_testkit::builders::{cluster, listener};

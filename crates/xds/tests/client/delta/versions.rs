@@ -1,4 +1,5 @@
-//! The versions that a delta stream begins with, and what a server need not send again because of them.
+//! Tests of the versions that a delta stream begins with. A server does not send a resource again
+//! in the version that it is told.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use proptest::test_runner::TestRunner;
 use run::Run;
 use script::{Script, script};
 
-/// How many graphs, unless `PROPTEST_CASES` says otherwise.
+/// The number of graphs, unless `PROPTEST_CASES` says otherwise.
 const GRAPHS: u32 = 600;
 
 fn config() -> ProptestConfig {

@@ -1,23 +1,21 @@
-//! What a configuration is, by the letter of the rules and with no thought of what it costs.
-//!
-//! It shares nothing with the code under test: it knows no resources, only what was heard of them.
+//! The configuration that the rules ask for, computed without regard to cost.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::piece::{Content, Piece};
 
-/// What the resolver has heard, of what it watches.
+/// The news that the resolver has heard about the pieces that it watches.
 pub(crate) type Heard = BTreeMap<Piece, Known>;
 
-/// What is known of a piece. At least one of the two is there.
+/// The knowledge of a piece. At least one of the two fields is set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) good: Option<(Content, u16)>,
     pub(crate) in_trouble: bool,
 }
 
-/// What comes out.
+/// The result of a resolution.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
     Error,
@@ -28,7 +26,7 @@ pub(crate) enum Outcome {
     },
 }
 
-/// What serves calls.
+/// A configuration that serves calls.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
     pub(crate) routed: Vec<u8>,
@@ -37,7 +35,7 @@ pub(crate) struct Config {
 }
 
 impl Outcome {
-    /// What serves calls from now on.
+    /// The configuration that serves calls from now on.
     pub(crate) fn serves(&self) -> Option<&Config> {
         match self {
             Self::Error => None,
@@ -47,7 +45,7 @@ impl Outcome {
     }
 }
 
-/// What is said of a cluster.
+/// The state of a cluster in a configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum State {
     Aggregate {
@@ -93,7 +91,7 @@ struct Flat {
     absent: usize,
     missing: BTreeSet<Piece>,
     too_deep: Option<u8>,
-    /// What was missing before it became too deep.
+    /// True if a piece was missing before the walk became too deep.
     was_missing: bool,
 }
 
@@ -229,7 +227,7 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    /// Whether there is a list, as far as is known.
+    /// Walks the children of an aggregate. Returns true if their list is there, as far as is known.
     fn below(&mut self, content: &Content, depth: usize, flat: &mut Flat) -> bool {
         let children = match content {
             Content::Aggregate(children) => children.clone(),

@@ -1,4 +1,5 @@
-//! What a world is made of, and what the server says of it.
+//! The pieces of a random world, and their contents. A piece is a resource or a host name, and a
+//! small number is its name.
 
 use std::fmt;
 
@@ -37,7 +38,7 @@ impl fmt::Display for Piece {
     }
 }
 
-/// What is in a piece.
+/// The content of a piece.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Content {
     /// Of a cluster, with the list inside.

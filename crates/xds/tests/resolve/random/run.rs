@@ -1,4 +1,4 @@
-//! Running a script, and what must hold after each step.
+//! Runs a script against the resolver and the oracle, and compares them after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,27 +23,27 @@ type Checked = Result<(), TestCaseError>;
 pub(crate) struct Run {
     server: Server,
     resolver: Resolver,
-    /// What is the case, whether or not the resolver has heard of it.
+    /// The state of each piece, known to the resolver or not.
     truth: BTreeMap<Piece, Truth>,
-    /// What the resolver watches and has not heard of.
+    /// The pieces that the resolver watches and whose news it has not heard.
     news: BTreeSet<Piece>,
     heard: Heard,
     holds: BTreeMap<u8, usize>,
-    /// Whether the resolver was told anything since its last step.
+    /// True if the resolver was told anything since its last step.
     is_moved: bool,
     instant: u16,
     last: Option<Resolved>,
-    /// The last one given.
+    /// The last configuration that the resolver gave.
     config: Option<Arc<XdsConfig>>,
-    /// The one that serves calls.
+    /// The configuration that serves calls.
     in_use: Option<Arc<XdsConfig>>,
-    /// The same, as the oracle has it.
+    /// The oracle's configuration that serves calls.
     expected_in_use: Option<Config>,
     /// The newest instant seen in a configuration, by what it is of.
     newest: BTreeMap<String, u16>,
-    /// What the script has led to.
+    /// The situations that the script has led to.
     pub(crate) seen: BTreeSet<&'static str>,
-    /// How many configurations were given.
+    /// The number of configurations that the resolver gave.
     pub(crate) configs: usize,
 }
 
@@ -162,7 +162,7 @@ impl Run {
         }
     }
 
-    /// What is the case with a piece reaches the resolver.
+    /// Tells the resolver the state of a piece.
     fn hear(&mut self, piece: Piece) {
         self.news.remove(&piece);
         self.is_moved = true;
@@ -226,7 +226,7 @@ impl Run {
         self.check_oracle()
     }
 
-    /// What was given last is what comes out from scratch.
+    /// The last result of the resolver is that of a resolution from scratch.
     fn check_scratch(&self, view: &View) -> Checked {
         let scratch = resolve(view, self.resolver.roots(), self.in_use.as_ref());
         prop_assert_eq!(self.last.as_ref(), Some(&scratch.resolved));
@@ -401,7 +401,7 @@ fn observe_config(config: &XdsConfig) -> Config {
     }
 }
 
-/// What serves calls after an answer.
+/// The configuration that serves calls after an answer.
 fn in_use(resolved: &Resolved) -> Option<&Arc<XdsConfig>> {
     match resolved {
         Resolved::Error(_) => None,

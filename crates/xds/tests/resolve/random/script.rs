@@ -1,4 +1,4 @@
-//! What happens to a random graph.
+//! The events of a random graph, as values that shrink and print.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use proptest::prelude::*;
 
 use super::piece::{Content, Piece};
 
-/// How many there are of each but clusters.
+/// The number of pieces of each sort but clusters.
 const FEW: u8 = 4;
 const CLUSTERS: u8 = 40;
 
-/// What happens: first each piece is there or not, then it changes.
+/// The events: first each piece is there or not, then it changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Script(pub(crate) Vec<Event>);
 
 /// Something that happens.
 #[derive(Clone)]
 pub(crate) enum Event {
-    /// One thing that was said is heard, of so many.
+    /// The resolver hears one of the news that wait, by a number modulo their count.
     Hear(u8),
     Hold(u8),
     Release(u8),
     Say(Piece, Said),
-    /// All is heard, and all that this leads to.
+    /// The resolver hears all news, and those that they lead to.
     Settle,
     Step,
 }
 
-/// What the server says of a resource, or the DNS of a host.
+/// The news of the server about a resource, or of DNS about a host.
 #[derive(Clone)]
 pub(crate) enum Said {
     Gone,
@@ -89,7 +89,7 @@ pub(crate) fn script() -> impl Strategy<Value = Script> {
 
 struct Shape {
     clusters: u8,
-    /// Whether there are long chains.
+    /// True if there are long chains.
     is_deep: bool,
 }
 
