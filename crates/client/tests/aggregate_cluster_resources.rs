@@ -1,4 +1,5 @@
-//! The gate of gRFC A99 as a server sees it.
+//! Tests of the gate of gRFC A99 as a server sees it, because only the requests show whether a list
+//! is asked for.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

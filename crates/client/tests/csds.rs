@@ -27,8 +27,8 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Status};
 
-/// S14-01: what was asked for is REQUESTED; what came is ACKED, with the bytes as they came, its
-/// version and its time.
+/// S14-01: a resource that was asked for is REQUESTED. Once it came it is ACKED, with the bytes as
+/// they came, its version and its time.
 #[tokio::test]
 async fn a_resource_is_requested_and_then_acked_with_its_raw_bytes() {
     over_both_on_sockets(async |protocol| {
@@ -121,8 +121,8 @@ async fn a_nacked_resource_shows_the_old_version_and_the_new_error() {
     .await;
 }
 
-/// S14-03: what does not come within 15 s is shown not to exist, and what is no longer watched is
-/// not shown.
+/// S14-03: a resource that does not come within 15 s is shown not to exist. One that is no longer
+/// watched is not shown.
 #[tokio::test]
 async fn a_missing_resource_does_not_exist_and_an_unwatched_one_is_not_shown() {
     over_both_on_sockets(async |protocol| {
@@ -253,7 +253,7 @@ async fn a_client_that_does_not_answer_hides_no_other() {
     still.shutdown_background();
 }
 
-/// What can be large can be left out.
+/// The contents of resources can be left out, because they can be large.
 #[tokio::test]
 async fn contents_are_left_out_on_request() {
     let mut server = AdsServer::start();

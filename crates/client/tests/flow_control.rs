@@ -1,4 +1,5 @@
-//! Flow control over real sockets: the server is read no faster than watchers take what it said.
+//! Tests of flow control over real sockets: the client reads a server no faster than its watchers
+//! take the resources. So a slow watcher costs no memory.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -267,7 +267,7 @@ async fn response_byte_by_byte_is_taken_when_whole() {
     }
 }
 
-/// How many bytes the first connection lives for.
+/// The number of bytes after which the first connection breaks.
 const FIRST_CONNECTION: usize = 10_000;
 
 /// A way to `server` that passes on what it says byte by byte, and breaks once.

@@ -1,4 +1,4 @@
-//! What a recorder is told, over real sockets.
+//! Tests of the events that a recorder is told (gRFC A78), over real sockets.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -96,7 +96,7 @@ fn recorded(server: &AdsServer) -> (XdsClient, Seen) {
     (client, Seen { events })
 }
 
-/// What was recorded and not looked at yet.
+/// The events that were recorded and not looked at yet.
 struct Seen {
     events: mpsc::UnboundedReceiver<String>,
 }

@@ -1,4 +1,5 @@
-//! The client over real sockets, against a server that says what the test tells it to.
+//! Tests of the client over real sockets, against a server that says what the test tells it to.
+//! They cover what the tests without I/O of the protocol cannot: streams, waits and their ends.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

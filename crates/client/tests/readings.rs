@@ -1,4 +1,4 @@
-//! A client reads a type URL in one way.
+//! Tests that a client reads a type URL in one way, because a stream has one nonce for a type URL.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Clients that mean the same server share connections; channels to the same target share a client.
+//! Tests of sharing: clients of one server share connections, and channels to one target share a
+//! client (gRFC A71).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -74,7 +75,8 @@ async fn channels_to_one_target_share_a_client() {
     drop(other);
 }
 
-/// Who asks for other settings gets a client that has them, not the one that happens to be there.
+/// A caller that asks for other settings gets a client with these settings, and not the existing
+/// one.
 #[tokio::test]
 async fn clients_with_other_settings_are_not_shared() {
     let mut server = AdsServer::start();

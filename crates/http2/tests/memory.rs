@@ -1,4 +1,5 @@
-//! What a connection holds, and what a call costs.
+//! Tests of the memory that a connection holds and that a call allocates. A program may have
+//! thousands of idle connections.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -44,8 +45,8 @@ fn answer(server: &mut Raw, id: u32, len: usize) {
     server.send(last_headers(id, &field("grpc-status", b"0")));
 }
 
-/// What stays allocated of a connection after this was done with it: the test's own share is taken
-/// away first.
+/// The bytes of a connection that stay allocated after `work`. The test's own share is taken away
+/// first.
 fn held(work: impl FnOnce(&mut Raw)) -> i64 {
     let mut server = None;
     let held = allocation_counter::measure(|| {
@@ -126,7 +127,8 @@ fn unread_data_holds_at_most_a_few_times_its_length() {
     }
 }
 
-/// What a call allocates once the connection is warm, the server's part of the test taken away.
+/// A call on a connection that has had calls allocates little. The share of the test's server is
+/// taken away.
 #[test]
 fn a_call_allocates_little() {
     let mut server = Raw::connected();

@@ -1,4 +1,5 @@
-//! Whole handshakes with a rustls server over sockets: names, reloads and ALPN.
+//! Tests of whole handshakes with a rustls server: names, reloads and ALPN. The parts of TLS are
+//! checked together, because a gap between them would accept a wrong server.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The TLS of a server: files that change, clients that must present a certificate.
+//! Tests of the TLS of a server: files that change, and clients that must present a certificate.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::fs;
@@ -203,7 +203,7 @@ async fn files_are_read_again_and_broken_ones_change_nothing() {
     old_client.read_exact(&mut read).await.unwrap();
 }
 
-/// The same files give the same settings, and a new CA of clients alone gives new ones.
+/// Settings change only with their files. A new CA of clients alone gives new settings.
 #[tokio::test(start_paused = true)]
 async fn files_are_read_at_their_interval() {
     let fixture = Fixture::new();

@@ -1,4 +1,5 @@
-//! The state of load reports, which a program can show to its operators.
+//! The state of load reports. A program can show it to its operators, because reports that fail
+//! disturb no call and are noticed late.
 
 use std::sync::Arc;
 

@@ -1,3 +1,6 @@
+//! Tests of the messages in the body of a response, which are read here and not by tonic: their
+//! limit, their memory and their errors.
+
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 

@@ -1,4 +1,5 @@
-//! What depends on the process's environment: each test runs once more, in a process of its own.
+//! Tests of settings in the environment. Each test runs once more in a process of its own, because
+//! the environment belongs to the whole process.
 
 use std::env;
 use std::ffi::OsString;

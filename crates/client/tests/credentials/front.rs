@@ -1,4 +1,5 @@
-//! TLS in front of a server in plaintext.
+//! A proxy that ends TLS in front of a server in plaintext, because the server of the tests has no
+//! TLS.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

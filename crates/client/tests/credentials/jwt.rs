@@ -1,4 +1,4 @@
-//! gRFC A97: a JSON web token from a file.
+//! Tests of gRFC A97: a JSON web token from a file goes with each stream.
 
 use std::fs;
 use std::net::SocketAddr;

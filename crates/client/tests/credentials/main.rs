@@ -1,4 +1,4 @@
-//! Credentials over real sockets, with certificates made for each test.
+//! Tests of credentials over real sockets, with certificates made for each test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

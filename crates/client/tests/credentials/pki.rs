@@ -1,4 +1,4 @@
-//! CAs and certificates for tests.
+//! CAs and certificates, made for each test, so that none expires and no key is in the repository.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,7 +47,8 @@ impl Ca {
         self.server_for(None, "127.0.0.1")
     }
 
-    /// The same, but clients must show a certificate of `clients`.
+    /// A server with a certificate of this CA for 127.0.0.1, whose clients must show a certificate
+    /// of `clients`.
     pub(crate) fn server_with_clients_of(&self, clients: &Self) -> ServerConfig {
         self.server_for(Some(clients), "127.0.0.1")
     }

@@ -1,4 +1,5 @@
-//! gRFC A65: `tls`.
+//! Tests of the credentials `tls` (gRFC A65): CAs, client certificates, and files that change while
+//! the client runs.
 
 use crowfly_model::bootstrap::{ServerBuilder, ServerConfig, TlsFiles};
 use crowfly_model::grpc::Cluster;

@@ -1,4 +1,4 @@
-//! Servers on Unix sockets (gRPC's naming document: `unix:path`).
+//! Tests of servers on Unix sockets (gRPC's naming document: `unix:path`).
 #![cfg(unix)]
 
 use std::net::SocketAddr;

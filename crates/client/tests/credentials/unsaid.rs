@@ -1,4 +1,5 @@
-//! gRFC A27 as it was first written: a server without `channel_creds` is spoken to as backends are.
+//! Tests of a server without `channel_creds`, which gRFC A27 once allowed. The client connects to
+//! it as to backends, by the fallback credentials of its program.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! What a watch says next, within a time that no test that passes needs.
+//! Reads the next event of a watch. It fails after a time that no passing test needs, so that a
+//! test does not hang.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The fuzz target without a fuzzer: its corpus is replayed and bent a little, and luck is tried.
+//! The fuzz target without a fuzzer: its corpus is replayed and slightly changed, and random
+//! scripts are run. So every test run covers what a fuzzer found.
 
 use std::fs;
 use std::panic::catch_unwind;

@@ -1,4 +1,5 @@
-//! How connections end: by the server, by the client, in the middle of something.
+//! Tests of the end of connections: by the server, by the client, and in the middle of a frame or a
+//! call. No call may wait for ever.
 
 use std::task::{Context, Poll};
 
@@ -58,8 +59,8 @@ fn a_server_that_does_not_read_is_given_up() {
     );
 }
 
-/// The same if what ends the last stream is its caller: by dropping it, in any order, or by sending
-/// the last of a request that has its answer.
+/// The connection ends as well if its last stream is ended by the caller. The caller may drop it in
+/// any order, or send the end of a request that has its answer.
 #[test]
 fn it_ends_with_the_last_handle() {
     let ways: [fn(crate::raw::Call); 4] = [
@@ -126,7 +127,7 @@ fn it_ends_in_good_order_if_nobody_waits() {
     }
 }
 
-/// What waits on a connection is woken by its end: heads, data, room and stops.
+/// The end of a connection wakes all who wait on it: for heads, data, room and stops.
 #[test]
 fn the_end_wakes_all_who_wait() {
     let ends: [fn(&mut Raw); 3] = [Raw::hang_up, Raw::abandon, Raw::babble];

@@ -1,4 +1,4 @@
-//! Sections 5.2 and 6.9: windows, in both directions.
+//! Sections 5.2 and 6.9: windows in both directions, of streams and of the connection.
 
 use std::task::{Context, Poll};
 
@@ -87,7 +87,8 @@ fn data_above_a_window_ends_the_connection() {
     server.assert_ended_with(Reason::FLOW_CONTROL_ERROR);
 }
 
-/// What is read is given back, to the stream and to the connection; what is not read is not.
+/// Data that was read is given back to the windows of the stream and of the connection. Unread data
+/// is not.
 #[test]
 fn windows_open_as_data_is_read() {
     let mut server = Raw::with(SMALL);
@@ -288,8 +289,8 @@ fn streams_share_the_connection() {
     assert!((5_535..=49_152).contains(&len), "{len}");
 }
 
-/// Who waits for room is woken by what makes room: a window of the stream, one of the connection,
-/// or the socket.
+/// A call that waits for room is woken by each event that makes room. These are a window of the
+/// stream, one of the connection, and the socket.
 #[test]
 fn whoever_waits_for_room_is_woken() {
     let mut server = Raw::connected();

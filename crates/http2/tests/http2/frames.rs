@@ -1,4 +1,5 @@
-//! Frames as a server writes them, right or wrong, and as it reads them.
+//! Frames as a server writes them, right or wrong, and as it reads them. They are written by hand,
+//! because a library would refuse wrong ones.
 
 use crowfly_http2::Reason;
 

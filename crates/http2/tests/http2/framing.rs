@@ -1,4 +1,5 @@
-//! Sections 3, 4 and 6: frames that must not come, or not so.
+//! Sections 3, 4 and 6: frames that must not come, or not in this form. Most of them end the
+//! connection.
 
 use std::task::Poll;
 

@@ -1,6 +1,6 @@
 //! A script of bytes becomes a client that does anything and a server that says anything.
 //!
-//! What must hold: nothing panics, nothing spins, and once the server has hung up nobody waits.
+//! The client never panics and never spins. Once the server has hung up, no call waits.
 
 use std::pin::Pin;
 use std::task::Poll;

@@ -1,4 +1,5 @@
-//! Section 6.8: GOAWAY.
+//! Section 6.8: GOAWAY. The calls above the last stream were not acted upon, so they may be
+//! repeated.
 
 use std::task::Poll;
 

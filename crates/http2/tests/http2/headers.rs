@@ -1,4 +1,5 @@
-//! Sections 8.2 and 8.3, and RFC 7541: heads and trailers that are none.
+//! Sections 8.2 and 8.3, and RFC 7541: malformed heads and trailers. A malformed response is an
+//! error of its stream alone.
 
 use crowfly_http2::{Config, OpenError, Reason, StreamError};
 use http::header::CONNECTION;
@@ -205,7 +206,7 @@ fn requests_that_cannot_be_are_not_sent() {
     assert_eq!(server.last_opened(), 1);
 }
 
-/// The same for trailers: the request can then only be reset.
+/// Trailers that HTTP/2 does not allow are refused. The request can then only be reset.
 #[test]
 fn trailers_that_cannot_be_reset_the_stream() {
     let mut server = Raw::connected();

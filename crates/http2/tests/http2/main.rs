@@ -1,5 +1,6 @@
-//! The client against servers of three kinds: one that is right (h2's), ones that are not (frames
-//! written by hand), and one of a small model that says what comes to its mind.
+//! Tests of the client against three kinds of servers. The server of h2 is right, frames written by
+//! hand are mostly wrong, and a small model acts at random. A correct server alone would not show
+//! how the client treats errors.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

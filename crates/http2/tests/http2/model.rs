@@ -1,4 +1,5 @@
-//! A server that keeps to the rules, and makes sure that the client does.
+//! A server that keeps to the rules, and checks that the client does. It can answer any script, so
+//! random tests run against it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,12 +10,12 @@ use crate::frames::{
 
 pub(crate) struct Model {
     pub(crate) streams: BTreeMap<u32, Side>,
-    /// What the client may send on all streams.
+    /// The bytes that the client may send on all streams.
     window: i64,
     initial_window: u32,
     /// Initial windows that the client has not acknowledged.
     announced: VecDeque<Option<u32>>,
-    /// What the client lets us send.
+    /// The bytes that the client lets us send.
     credit: i64,
     stream_credit: i64,
 }
@@ -23,14 +24,14 @@ pub(crate) struct Model {
 pub(crate) struct Side {
     window: i64,
     credit: i64,
-    /// What came of the request.
+    /// The part of the request that has come.
     pub(crate) request: Vec<u8>,
     pub(crate) is_ended: bool,
     /// By either side.
     pub(crate) is_reset: bool,
     /// By the client.
     is_cancelled: bool,
-    /// What is left of the response.
+    /// The part of the response that is not sent yet.
     response: VecDeque<u8>,
     has_head: bool,
     is_answered: bool,

@@ -1,5 +1,5 @@
-//! What became of calls on a connection that broke: a call may be repeated without limit only if not
-//! a byte of it was taken by the socket (gRFC A6).
+//! Tests of calls on a connection that broke. A call may be repeated without limit only if not a
+//! byte of it was taken by the socket (gRFC A6).
 
 use bytes::Bytes;
 use crowfly_http2::StreamError;

@@ -1,7 +1,7 @@
-//! What became of calls on a TLS connection that broke, at every byte of what TLS makes of them.
+//! Tests of calls on a TLS connection that broke, at every byte of the TLS records.
 //!
-//! A layer above the socket passes on what it likes of a write that fails. A call counts as never
-//! sent (gRFC A6), and is repeated without limit, only if the server has seen nothing of it.
+//! TLS may pass on any part of a write that fails. A call counts as never sent (gRFC A6), and is
+//! repeated without limit, only if the server has seen nothing of it.
 
 use std::io::Read;
 use std::pin::{Pin, pin};
@@ -25,11 +25,11 @@ const CALLS: usize = 4;
 /// How a connection comes to its end, and what it carries until then.
 #[derive(Clone, Copy)]
 struct Case {
-    /// Whether TLS holds back the first call before the socket takes anything again.
+    /// True if TLS holds back the first call before the socket takes anything again.
     is_held_back: bool,
-    /// What the body of each request is long.
+    /// The length of the body of each request.
     body: usize,
-    /// How far apart the places are where it breaks.
+    /// The distance of the places where the connection breaks.
     step: usize,
 }
 
@@ -91,7 +91,7 @@ struct Pair {
     driver: Pin<Box<dyn Future<Output = Result<(), Error>>>>,
     task: Flag,
     server: ServerConnection,
-    /// How much of what came over the wire the server has taken.
+    /// The bytes from the wire that the server has taken.
     taken: usize,
     plain: Vec<u8>,
 }
@@ -188,7 +188,7 @@ impl Pair {
         seen
     }
 
-    /// Whether all was written before the socket would have failed.
+    /// True if all was written before the socket would have failed.
     fn has_room(&self) -> bool {
         self.wire.lock().room > 0
     }

@@ -24,7 +24,7 @@ const CONFIG: Config = Config {
     max_header_list_size: 16_384,
     first_stream_id: 1,
 };
-/// How many calls a script opens at most.
+/// The most calls that a script opens.
 const CALLS: u32 = 8;
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ enum Step {
     /// The server goes on with a response.
     Answer(u32, usize, Option<u8>),
     Cancel(u32),
-    /// How much is read from the socket at once.
+    /// The number of bytes that are read from the socket at once.
     Chunk(usize),
     InitialWindow(u32),
     Open {
@@ -43,7 +43,7 @@ enum Step {
     /// Lets the calls go on that were woken.
     Poll,
     Reset(u32),
-    /// How much can be written to the socket.
+    /// The number of bytes that can be written to the socket.
     Room(usize),
     Widen(u32),
     WidenStream(u32, u32),
@@ -242,7 +242,7 @@ impl Call {
     }
 }
 
-/// What the server answers on a stream.
+/// The response body of the server on a stream.
 fn response(id: u32) -> Vec<u8> {
     let len = 700 * (id as usize - 1);
     (0..len).map(|at| (at % 241) as u8).collect()

@@ -1,4 +1,5 @@
-//! A server written by hand, with its client: no runtime, no clock, no luck.
+//! A server written by hand, with its client. There is no runtime, no clock and no randomness, so a
+//! test that fails does so each time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,11 +24,11 @@ pub(crate) struct Raw {
     pub(crate) wire: Wire,
     pub(crate) client: Option<Client>,
     pub(crate) events: Arc<Mutex<Vec<ConnectionEvent>>>,
-    /// What the connection ended with.
+    /// The result of the connection, once it has ended.
     pub(crate) ended: Option<Result<(), Error>>,
     driver: Option<Driver>,
     task: Flag,
-    /// How much of what the client wrote was looked at.
+    /// The number of bytes of the client that were looked at.
     seen: usize,
 }
 
@@ -118,7 +119,7 @@ impl Raw {
         self.seen = 0;
     }
 
-    /// What the client has written since this was last asked.
+    /// The frames that the client has written since the last call.
     pub(crate) fn frames(&mut self) -> Vec<Frame> {
         self.run();
         let ends = self.wire.lock();
@@ -180,7 +181,7 @@ impl Raw {
         assert!(self.ended.is_none());
     }
 
-    /// How much window the client gave back since frames were last looked at.
+    /// The bytes of window that the client gave back since frames were last looked at.
     pub(crate) fn given_back(&mut self, stream: u32) -> u32 {
         let is_update = |frame: &Frame| frame.kind == WINDOW_UPDATE && frame.stream == stream;
         let frames = self.frames();

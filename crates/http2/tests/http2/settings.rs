@@ -1,4 +1,4 @@
-//! Sections 6.5 and 6.7: SETTINGS and PING.
+//! Sections 6.5 and 6.7: SETTINGS and PING, which the client must answer in order.
 
 use std::task::Poll;
 
@@ -102,7 +102,7 @@ fn pings_are_sent_and_their_answers_heard() {
     assert_eq!(server.frames().len(), 1);
 }
 
-/// Who waits for an answer hears of the end of the connection.
+/// The end of the connection is told to a caller that waits for the answer to a PING.
 #[test]
 fn pings_end_with_the_connection() {
     let mut server = Raw::connected();

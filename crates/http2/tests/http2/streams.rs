@@ -1,4 +1,5 @@
-//! Section 5.1: frames on streams that are idle, half-closed, closed or reset.
+//! Section 5.1: frames on streams that are idle, half-closed, closed or reset. The state decides
+//! whether a frame is an error, and of the stream or of the connection.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -122,7 +123,7 @@ fn a_reset_tells_why() {
     ));
 }
 
-/// What came before a reset can be read; then comes the reset.
+/// Data that came before a reset can be read. Then the reader gets the reset.
 #[test]
 fn data_before_a_reset_is_read_first() {
     let mut server = Raw::connected();
@@ -153,7 +154,8 @@ fn a_reset_after_the_answer_stops_only_the_request() {
     assert_eq!(whole(&mut call.body()).unwrap(), b"");
 }
 
-/// Who waits for a response is woken by each part of it, and by each way in which it can end.
+/// A call that waits for a response is woken by each part of it, and by each way in which it can
+/// end.
 #[test]
 fn whoever_waits_for_a_response_is_woken() {
     let trailers = last_headers(1, &field("grpc-status", b"0"));

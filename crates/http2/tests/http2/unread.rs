@@ -1,4 +1,5 @@
-//! Windows that follow the path and the readers: what may be under way, and what may be unread.
+//! Tests of windows that follow the path and the readers. Two limits apply: one for bytes on their
+//! way, and one for bytes that no call has read.
 
 use bytes::Bytes;
 use crowfly_http2::{Config, Reason, ReceiveStream};
@@ -12,7 +13,7 @@ const FRAME: [u8; 16_384] = [7; 16_384];
 /// A server that keeps to the windows and otherwise sends all it can.
 struct Sender {
     server: Raw,
-    /// What it may send on the connection, and on each stream.
+    /// The bytes that it may send on the connection, and on each stream.
     connection: usize,
     streams: Vec<usize>,
     calls: Vec<(Call, ReceiveStream)>,

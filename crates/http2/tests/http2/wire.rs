@@ -1,4 +1,5 @@
-//! A socket in memory whose other end is the test: it says how much is read and written at once.
+//! A socket in memory whose other end is the test. The test decides how much is read and written at
+//! once, so it can stop at any byte.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,17 +14,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(crate) struct Wire(Arc<Mutex<Ends>>);
 
 pub(crate) struct Ends {
-    /// What the server sent and the client has not read.
+    /// The bytes that the server sent and the client has not read.
     pub(crate) input: VecDeque<u8>,
-    /// How much the client reads at once.
+    /// The number of bytes that the client reads at once.
     pub(crate) chunk: usize,
     /// The server sends no more.
     pub(crate) is_ended: bool,
     /// The server is gone, which the client finds out only if it looks.
     pub(crate) is_gone: bool,
-    /// What the client wrote.
+    /// The bytes that the client wrote.
     pub(crate) output: Vec<u8>,
-    /// How much more it can write.
+    /// The number of bytes that it can still write.
     pub(crate) room: usize,
     /// Writing more than that fails, and does not wait.
     pub(crate) is_broken: bool,
@@ -125,20 +126,20 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// A waker that only tells that it was woken: who polls on its word alone shows that nothing that
-/// should wake forgets to.
+/// A waker that only notes that it was woken. A test that polls only then finds every wake-up that
+/// is missing.
 #[derive(Clone)]
 pub(crate) struct Flag(Arc<Woken>);
 
 struct Woken(AtomicBool);
 
 impl Flag {
-    /// Set at first: what was never polled wants to be.
+    /// Set at first, because a task that was never polled must be.
     pub(crate) fn new() -> Self {
         Self(Arc::new(Woken(AtomicBool::new(true))))
     }
 
-    /// Whether it was woken since it was last asked.
+    /// True if it was woken since the last call.
     pub(crate) fn take(&self) -> bool {
         self.0.0.swap(false, Ordering::Relaxed)
     }

@@ -1,3 +1,6 @@
+//! Tests of certificates in files that are watched. Files may be half written when they are read,
+//! and the certificates in use must last.
+
 use std::fs;
 use std::io::{self, Write};
 use std::sync::Mutex as StdMutex;

@@ -1,3 +1,6 @@
+//! Tests of JSON web tokens from a file (gRFC A97). A token is read again before it expires, so the
+//! time is given by each test.
+
 use base64::Engine;
 use tempfile::TempDir;
 use tonic::Code;

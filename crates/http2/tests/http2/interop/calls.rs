@@ -1,4 +1,4 @@
-//! Calls of each kind.
+//! Calls of each kind against h2's server: unary, streaming, and responses that are trailers alone.
 
 use std::future::poll_fn;
 

@@ -1,4 +1,5 @@
-//! Calls that are given up, at every stage.
+//! Calls that are given up at every stage, against h2's server. They must leave room for other
+//! calls, in streams and in windows.
 
 use std::future::poll_fn;
 

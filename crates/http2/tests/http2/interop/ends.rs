@@ -1,4 +1,4 @@
-//! GOAWAY by a server that means it, and the end of the client.
+//! The end of connections against h2's server: GOAWAY by the server, and the end of the client.
 
 use bytes::Bytes;
 use crowfly_http2::{ConnectionEvent, OpenError, StreamError};

@@ -1,4 +1,5 @@
-//! Large bodies through small windows, and large heads.
+//! Large bodies through small windows, and large heads, against h2's server. They need many frames
+//! and waits, which short calls do not.
 
 use bytes::Bytes;
 use crowfly_http2::{Config, StreamError};

@@ -1,4 +1,4 @@
-//! Against h2's server, which shares no code with us.
+//! Tests against h2's server, because it shares no code with us and so no misreading of the RFC.
 
 mod calls;
 mod cancel;
