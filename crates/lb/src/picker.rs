@@ -31,7 +31,7 @@ impl<T> Picker<T> {
         self.root.pick(cx)
     }
 
-    /// Why calls fail, if they do. Asking does not count as a pick.
+    /// The reason why calls fail, if they do. Asking does not count as a pick.
     pub fn failure(&self) -> Option<&Arc<PickFailure>> {
         self.root.failure()
     }
@@ -43,8 +43,8 @@ impl<T> Picker<T> {
         shares
     }
 
-    /// Why every call is dropped, even if endpoints are READY: a category drops all calls, or the
-    /// limit of open calls is 0. `None` if some calls pass.
+    /// The reason why every call is dropped, even if endpoints are READY: a category drops all
+    /// calls, or the limit of open calls is 0. `None` if some calls pass.
     pub fn drops_all(&self) -> Option<Dropped> {
         match &self.root {
             Choice::Gate(gate) => gate.drops_all(),
@@ -73,7 +73,7 @@ pub enum Pick<T> {
     Wake(Demand),
 }
 
-/// Why a call was dropped (A27, A32).
+/// The reason why a call was dropped (A27, A32).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Dropped {
     /// The cluster that dropped it.
@@ -113,8 +113,8 @@ impl fmt::Display for Dropped {
     }
 }
 
-/// Why no endpoint can take a call. Made when the tree is compiled, so a failing pick allocates
-/// nothing either.
+/// The reason why no endpoint can take a call. Made when the tree is compiled, so a failing pick
+/// allocates nothing either.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct PickFailure {
     /// The cluster that was picked from.

@@ -161,7 +161,8 @@ pub struct ClusterPlan {
     pub drops: Arc<[DropCategory]>,
     /// The most calls that may be open at a time. Further calls are dropped.
     pub max_concurrent_requests: u32,
-    /// Where the load of the cluster is counted for reports (A27); `None` if nobody wants to know it.
+    /// The store that counts the load of the cluster for reports (A27); `None` if no report is
+    /// wanted.
     pub load: Option<LoadPlan>,
     /// The ejection of endpoints that fail too often (A50); `None` if none is ejected.
     pub outlier_detection: Option<Arc<OutlierDetection>>,
@@ -170,7 +171,7 @@ pub struct ClusterPlan {
     /// Endpoints whose health is DRAINING (A55). The cluster knows them, because sessions may stick
     /// to them. No leaf has them, because they get no other calls.
     pub draining: Arc<[Endpoint]>,
-    /// How sessions stick to endpoints (`xds_override_host`, A75).
+    /// The settings by which sessions stick to endpoints (`xds_override_host`, A75).
     pub override_host: OverrideHost,
     /// The tree that calls are balanced over.
     pub child: Node,
@@ -226,7 +227,7 @@ impl DropCategory {
 pub struct Priority {
     /// The most preferred first. No name comes twice.
     pub children: Vec<PriorityChild>,
-    /// How long a child that left the list is kept, because it may come back.
+    /// The time for which a child that left the list is kept, because it may come back.
     pub keep_removed: Duration,
 }
 

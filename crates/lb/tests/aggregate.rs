@@ -85,7 +85,7 @@ fn a_failure_names_every_leaf() {
     );
 }
 
-/// S6-04: what the resolver has to say about a leaf comes with that leaf.
+/// S6-04: the resolver's note about a leaf is in the failure of that leaf.
 #[test]
 fn a_failure_has_the_notes_of_the_leaves() {
     let Node::Cluster(leaf) = cluster("eds", priorities(&[])) else {
@@ -237,8 +237,8 @@ fn localities_of_one_name_in_two_leaves_are_two() {
     );
 }
 
-/// S6-13: whatever the connections of the first leaf do at the start, calls are served by the
-/// second, until the first is READY.
+/// S6-13: calls are served by the second leaf until the first is READY, whatever the connections of
+/// the first do at the start.
 #[test]
 fn churn_in_the_first_leaf_does_not_disturb_the_second() {
     let mut sim = Sim::new();

@@ -358,8 +358,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// S13-02, S13-08: whatever happens to connections, plans and open calls, the counts that are taken add up
-    /// to the calls that were made while the cluster asked for reports.
+    /// S13-02, S13-08: the counts that are taken add up to the calls that were made while the
+    /// cluster asked for reports. It holds whatever happens to connections, plans and open calls.
     #[test]
     fn any_script_adds_up(steps in steps()) {
         let store = store();

@@ -56,8 +56,8 @@ fn endpoints_that_stay_keep_their_connections() {
     assert_eq!(sim.view(1).picks, 10 * 7 + 5, "counters outlive the lists");
 }
 
-/// S7-01: the same address in another locality is the same endpoint (A75), also when the locality that
-/// it left is not kept any more.
+/// S7-01: an address that moves to another locality is still one endpoint (A75), also when the
+/// locality that it left is not kept any more.
 #[test]
 fn an_endpoint_stays_itself_in_another_locality() {
     let mut sim = Sim::ready_with(plan(&[("a", 1, &[1]), ("b", 1, &[2])]));

@@ -350,7 +350,7 @@ fn a_lost_connection_is_idle() {
     assert_eq!(course.race.held().collect::<Vec<_>>(), [address(1)]);
 }
 
-/// S10-07: what the leaf flattens the race interleaves.
+/// S10-07: the race interleaves the address families of the list that the leaf has flattened.
 #[test]
 fn families_take_turns() {
     let six = |port: Port| ([0, 0, 0, 0, 0, 0, 0, 1], port).into();

@@ -416,7 +416,7 @@ fn a_child_that_returns_unneeded_goes_when_its_time_is_up() {
     assert_eq!(sim.releases, [2]);
 }
 
-/// S8-13: whatever a batch does to the children, one picker comes of it.
+/// S8-13: a batch of updates makes one picker, whatever it does to the children.
 #[test]
 fn one_picker_per_flush() {
     let mut sim = of(&[&[1], &[2], &[3]]);
@@ -447,7 +447,7 @@ fn one_picker_per_flush() {
     assert_eq!(sim.pick_port(), 2);
 }
 
-/// S8-15: what a child that is gone or not needed says changes nothing.
+/// S8-15: a report of a child that is gone or not needed changes nothing.
 #[test]
 fn late_reports_change_nothing() {
     let mut sim = of(&[&[1], &[2]]);

@@ -185,7 +185,7 @@ fn shares_follow_the_weights() {
     }
 }
 
-/// A113: what counts is the ratio of weights. Shares of 2^31 make the same ring as small weights.
+/// A113: only the ratio of weights counts. Shares of 2^31 make the same ring as small weights.
 #[test]
 fn shares_make_the_same_ring_as_weights() {
     let weighted = |unit: u64| {
@@ -229,8 +229,8 @@ fn an_endpoint_is_idle_until_a_call_wants_it() {
     assert!(matches!(pick(&sim, 7), Pick::Wake(_)));
 }
 
-/// S10-09: what cannot be reached is passed over on the way round the ring; a call that belongs to
-/// it goes where it would if it were not there.
+/// S10-09: an endpoint that cannot be reached is passed over on the way round the ring. Its calls
+/// go where they would if it were not there.
 #[test]
 fn a_failing_endpoint_is_passed_over() {
     let mut sim = all_ready_with(leaf(small_ring(), at(&[1, 2, 3, 4])));

@@ -49,7 +49,7 @@ pub enum OutlierChange {
     Spared {
         /// The rule by which it is an outlier.
         rule: OutlierRule,
-        /// Why it was not ejected.
+        /// The reason why it was not ejected.
         reason: SpareReason,
     },
 }
@@ -191,12 +191,12 @@ impl Book {
 }
 
 impl Outliers {
-    /// Begins the book of a new endpoint.
+    /// Begins to look at a new endpoint.
     pub(super) fn add(&mut self, id: EndpointId) {
         self.books.insert(id, Book::default());
     }
 
-    /// Ends the book of an endpoint that is gone.
+    /// Forgets an endpoint that is gone.
     pub(super) fn remove(&mut self, id: EndpointId) {
         self.books.remove(&id);
     }
@@ -360,7 +360,7 @@ impl<T> Pool<T> {
         }
     }
 
-    /// Ejects outliers. `calls` are those of each book in the interval.
+    /// Ejects outliers. `calls` are those of each endpoint in the interval.
     fn judge_all(
         &mut self,
         outliers: &mut Outliers,

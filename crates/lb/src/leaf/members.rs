@@ -241,7 +241,7 @@ impl List {
 /// The addresses of an endpoint that failed, and its failure.
 pub(super) type LastFailure<'a> = (&'a [SocketAddr], &'a Failed);
 
-/// Why no endpoint of a leaf can take a call, by the failure that came last.
+/// The reason why no endpoint of a leaf can take a call, by the failure that came last.
 pub(super) fn describe(owner: &Owner, last_failure: Option<LastFailure<'_>>) -> String {
     let place = InLocality(&owner.locality);
     match last_failure {

@@ -264,7 +264,7 @@ impl<T> Leaf<T> {
             .with_children(self.members.trees(&self.owner, pool))
     }
 
-    /// Why calls fail, if they do.
+    /// The reason why calls fail, if they do.
     pub(crate) fn why(&self) -> Option<&Arc<str>> {
         match &self.outcome.choice {
             LeafChoice::Fail(why) => Some(why),

@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct States<T> {
     pub(super) slots: Box<[Slot<T>]>,
-    /// Why calls would fail, if any endpoint has failed.
+    /// The reason why calls would fail, if any endpoint has failed.
     pub(super) why: Option<Arc<str>>,
 }
 

@@ -176,7 +176,7 @@ impl Branch {
         }
     }
 
-    /// Why calls fail, for a node that is failing.
+    /// The reason why calls fail, for a node that is failing.
     pub(crate) fn why<T>(&self, leaves: &Leaves<T>) -> Arc<str> {
         match self {
             Self::Cluster(cluster) => cluster.why(leaves),

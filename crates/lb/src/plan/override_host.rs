@@ -5,12 +5,12 @@ use std::{fmt, time::Duration};
 
 use super::Health;
 
-/// How sessions stick to the endpoints of a leaf cluster.
+/// The settings by which sessions stick to the endpoints of a leaf cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverrideHost {
     /// The health of endpoints that sessions may stick to (A55).
     pub health: HealthSet,
-    /// How long a connection that nothing but sessions wants is kept after its last use (A75).
+    /// The time for which a connection that only sessions want is kept after its last use (A75).
     pub idle_timeout: Duration,
 }
 

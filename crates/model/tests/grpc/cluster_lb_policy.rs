@@ -126,7 +126,7 @@ fn policies_may_be_nested_16_deep() {
     }
 }
 
-/// S3-16: what is never used is not looked into, however deep it is.
+/// S3-16: a policy that is never used is not looked into, however deep it is.
 #[test]
 fn depth_counts_only_where_a_policy_is_read() {
     let mut proto = cluster();

@@ -305,7 +305,7 @@ fn locality_without_weight_is_skipped() {
     }
 }
 
-/// S3-11: the same locality may be in two priorities.
+/// S3-11: a locality may be in two priorities.
 #[test]
 fn locality_in_two_priorities() {
     let mut proto = assignment();

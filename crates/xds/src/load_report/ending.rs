@@ -31,7 +31,8 @@ pub(super) struct Life {
     pub(super) answered: bool,
     /// The reports that the connection took, as far as they are remembered.
     pub(super) reports: u64,
-    /// Those that it took just before the end.
+    /// The reports among them that were sent just before the end, because the end may be their
+    /// refusal.
     pub(super) in_doubt: u64,
 }
 

@@ -47,7 +47,7 @@ const UNREAD: Duration = Duration::from_secs(5);
 /// The client feature by which a server knows that it may ask for all clusters without naming them.
 const SEND_ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
 
-/// Where the counts come from.
+/// The source of the counts.
 pub trait LoadSource {
     /// Returns whether the load of a cluster is counted now.
     fn is_in_use(&self) -> bool;
@@ -256,7 +256,7 @@ impl LoadReporter {
         matches!(self.stream, Stream::Idle) && self.outputs.is_empty()
     }
 
-    /// Why there is no stream, while the next one waits for its time.
+    /// The reason why there is no stream, while the next one waits for its time.
     pub fn trouble(&self) -> Option<&Arc<str>> {
         match &self.stream {
             Stream::Waiting { reason, .. } => Some(reason),

@@ -93,7 +93,7 @@ fn ignored_deletion_is_no_event() {
     });
 }
 
-/// S1-28: what never came is not there to be kept: it does not exist when its time is up.
+/// S1-28: a resource that never came cannot be kept, so it does not exist when its time is up.
 #[test]
 fn ignoring_deletion_does_not_make_a_resource_exist() {
     over_both_in(&[IGNORING, UNIFORM], |protocol, mode| {

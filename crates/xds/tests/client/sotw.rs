@@ -185,7 +185,8 @@ fn broken_wrappers_are_errors() {
     ));
 }
 
-/// S1-25: who watches everything has asked for what has no name as well, and refuses it.
+/// S1-25: a client that watches everything has asked for a resource without a name as well, and
+/// refuses it.
 #[test]
 fn resource_without_a_name_is_refused_under_a_wildcard() {
     let mut script = Script::new();

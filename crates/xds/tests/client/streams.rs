@@ -170,7 +170,8 @@ fn open_stream_without_a_response_does_not_reset_the_backoff() {
     });
 }
 
-/// S1-20: what a server does not send again after a restart stays as it is, and is not waited for.
+/// S1-20: a resource that a server does not send again after a restart stays as it is, and is not
+/// waited for.
 #[test]
 fn resource_not_sent_again_after_a_restart_stays() {
     over_both(|protocol| {

@@ -10,7 +10,8 @@ use crowfly_xds::{Changed, DataErrors, Key, TroubleReason};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// S1-14: what is not sent in 15 s does not exist; that is said once, and a later response heals.
+/// S1-14: a resource that is not sent in 15 s does not exist. That is said once, and a later
+/// response heals.
 #[test]
 fn resource_that_never_comes_does_not_exist_until_it_does() {
     over_both(|protocol| {

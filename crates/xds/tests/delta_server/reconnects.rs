@@ -122,7 +122,8 @@ fn endpoints_follow_a_cluster_that_changed_while_the_client_was_away() {
     assert_eq!(answers.concat(), [cluster, endpoints]);
 }
 
-/// P-30: The same holds for more clusters than a stream remembers, by name and by wildcard.
+/// P-30: Endpoints follow their changed clusters also if there are more clusters than a stream
+/// remembers, by name and by wildcard.
 #[test]
 fn endpoints_follow_many_clusters_that_changed_while_the_client_was_away() {
     let names: Vec<_> = (100..300).map(|index| format!("c{index}")).collect();

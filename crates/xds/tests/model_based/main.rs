@@ -64,8 +64,8 @@ proptest! {
 proptest! {
     #![proptest_config(config(SLOW_SCRIPTS))]
 
-    /// S1-21, S1-22, S1-27: however slow requests are, in the end the server has heard of what is
-    /// watched and of nothing else, and has its answers.
+    /// S1-21, S1-22, S1-27: however slow requests are, the server has in the end heard of the
+    /// watched names and no others, and has its answers.
     #[test]
     fn server_hears_of_what_is_watched_by_state_of_the_world(
         mode in mode(),
@@ -74,7 +74,8 @@ proptest! {
         SlowRun::new(Protocol::StateOfTheWorld, mode).all(&steps)?;
     }
 
-    /// S1-21, S1-22, S1-27: the same for delta.
+    /// S1-21, S1-22, S1-27: by delta, too, the server has in the end heard of the watched names and
+    /// of no others, however slow requests are.
     #[test]
     fn server_hears_of_what_is_watched_by_delta(
         mode in mode(),

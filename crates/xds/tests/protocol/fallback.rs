@@ -168,7 +168,7 @@ fn error_is_told_after_the_last_server_failed() {
     });
 }
 
-/// S1-31: what the secondary still says after the primary has spoken does not count, also while a
+/// S1-31: responses of the secondary after the first one of the primary do not count, also while a
 /// request to it is on its way.
 #[test]
 fn late_word_of_a_dismissed_server_does_not_count() {

@@ -59,7 +59,8 @@ fn dismissed_server_starts_anew() {
     });
 }
 
-/// S1-32: what only the fallback server had is not of the primary, though the cache still holds it.
+/// S1-32: a resource that only the fallback server had is not told to the primary, though the cache
+/// still holds it.
 #[test]
 fn leftover_of_the_fallback_is_not_of_the_primary() {
     let mut servers = fallen_back(Protocol::Delta);
@@ -116,8 +117,9 @@ fn dismissed_server_of_another_authority_starts_anew() {
     assert_eq!(request.held, held(Protocol::Delta, "s2", &["stays"]));
 }
 
-/// S1-32: what one server sent by a wildcard and the next has not is gone, though in delta the next
-/// does not say so, never having had it. It has the time that it has for any resource.
+/// S1-32: a resource that one server sent by a wildcard and the next does not have is gone. In
+/// delta the next never says so, because it never had it. It has the time that it has for any
+/// resource.
 #[test]
 fn leftovers_of_a_wildcard_are_gone_in_the_end() {
     over_both(|protocol| {

@@ -29,7 +29,8 @@ fn clusters_and_endpoints_come_before_what_uses_them() {
     assert_eq!(server.types_due(), ORDER);
 }
 
-/// P-14: The same order holds for a change, although the client named a subset of what there is.
+/// P-14: Clusters and endpoints come first after a change as well, although the client named a
+/// subset of the resources.
 #[test]
 fn order_holds_for_a_change_of_a_named_subset() {
     let more = |resources: Resources| resources.with(cluster("other")).with(endpoints("other"));

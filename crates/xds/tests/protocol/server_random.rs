@@ -48,8 +48,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
 
-    /// P-02, P-05, P-07, P-09, P-11, P-12, P-18: whatever happens, the client ends up with
-    /// what it wants, and the server falls silent.
+    /// P-02, P-05, P-07, P-09, P-11, P-12, P-18: the client ends up with what it wants whatever
+    /// happens, and the server falls silent.
     #[test]
     fn whatever_happens_the_client_ends_up_with_what_it_wants(
         steps in prop::collection::vec(step(), 0..60)

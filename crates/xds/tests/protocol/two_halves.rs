@@ -105,9 +105,9 @@ fn client_catches_up_with_a_server_that_was_away() {
     });
 }
 
-/// S1-22: a name that is given up and wanted again while an unrelated response is on its way is sent
-/// again: the requests in between were void to the server, and it must not go on believing that the
-/// client still holds what it has forgotten.
+/// S1-22: a name that is given up and wanted again while an unrelated response is on its way is
+/// sent again. The requests in between were void to the server, which must not believe that the
+/// client still has the resource.
 #[test]
 fn name_that_left_and_returned_across_a_response_is_sent_again() {
     over_both(|protocol| {
@@ -129,7 +129,7 @@ fn name_that_left_and_returned_across_a_response_is_sent_again() {
     });
 }
 
-/// S1-22: the same for a name that returns by a wildcard.
+/// S1-22: a name that is given up and returns by a wildcard is sent again.
 #[test]
 fn name_that_left_and_returned_by_a_wildcard_is_sent_again() {
     over_both(|protocol| {
@@ -151,7 +151,7 @@ fn name_that_left_and_returned_by_a_wildcard_is_sent_again() {
     });
 }
 
-/// S1-22: what is refused of a name that is on its way out is known when it is wanted again.
+/// S1-22: the refusal of a name whose watch has just ended is known when the name is wanted again.
 #[test]
 fn refusal_of_a_name_that_left_and_returned_is_known() {
     over_both(|protocol| {

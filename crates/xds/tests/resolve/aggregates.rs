@@ -234,7 +234,7 @@ fn seventeen_levels_are_too_deep() {
     assert!(world.ready().clusters["leaf"].is_ok());
 }
 
-/// S4-14: The same with lists that are resources.
+/// S4-14: With lists that are resources, sixteen levels work and seventeen fail as well.
 #[test]
 fn seventeen_levels_of_lists_are_too_deep() {
     for (length, works) in [(16, true), (17, false)] {
@@ -268,7 +268,7 @@ fn too_deep_is_not_said_too_early() {
     ));
 }
 
-/// S4-15: What is too deep heals when a cluster in the middle is replaced.
+/// S4-15: A chain that is too deep heals when a cluster in the middle is replaced.
 #[test]
 fn too_deep_heals_in_the_middle() {
     let mut world = World::routed(&["c0"]);

@@ -110,8 +110,8 @@ fn clusters_are_followed_while_the_next_routes_are_missing() {
     assert!(world.last_in_use().is_none());
 }
 
-/// S4-02, S4-04: The same for routes that lead to a cluster that is not there yet, and for a cluster
-/// that names other endpoints: it stays as it was, and the others are followed.
+/// S4-02, S4-04: Routes lead to a cluster that is not there yet, or a cluster names other
+/// endpoints. That cluster stays as it was, and the others are followed.
 #[test]
 fn clusters_are_followed_while_another_cluster_is_missing() {
     let address = |world: &World, name: &str| {

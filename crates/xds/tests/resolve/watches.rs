@@ -199,7 +199,7 @@ fn held_aggregate_keeps_its_leaves() {
     );
 }
 
-/// S4-22: What is held from the start can be released.
+/// S4-22: A cluster that is held from the start can be released.
 #[test]
 fn cluster_held_from_the_start_is_released() {
     let mut world = World::with("web", &["c"]);

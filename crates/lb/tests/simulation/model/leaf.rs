@@ -98,7 +98,7 @@ impl Leaf {
         }
     }
 
-    /// Which one is left open: the first that is IDLE.
+    /// Connects the first endpoint that is IDLE, because the rules leave the choice open.
     pub(super) fn exit_idle(&mut self) {
         if self.state() == Idle {
             self.ask_first_idle();
@@ -281,7 +281,8 @@ impl Leaf {
         list.chain(endpoints.map(|(name, _)| self.is(*name)))
     }
 
-    /// Where calls can go: what is READY, or what has the address that the list is connected to.
+    /// The endpoints that calls can go to: those that are READY, or the one with the address that
+    /// the list is connected to.
     fn ready(&self) -> impl Iterator<Item = Place> {
         let list = self.list.as_ref();
         let selected = list.map(|(_, list)| list.borrow().selected().map(name_at));

@@ -42,7 +42,7 @@ pub(crate) type Name = Ipv6Addr;
 /// The probability of every endpoint that calls can go to.
 pub(crate) type Shares = BTreeMap<Name, f64>;
 
-/// How long what is not used any more is kept.
+/// The time for which an unused part of the tree is kept.
 const KEPT: Time = 900_000;
 
 /// A possible outcome of a pick.
@@ -101,7 +101,7 @@ impl Model {
         self.root.as_ref().map(Position::state)
     }
 
-    /// When something happens to the tree by itself.
+    /// The next time at which the tree changes by itself.
     pub(crate) fn next_timer(&self) -> Option<Time> {
         let mut times = Vec::new();
         if let Some(root) = &self.root {

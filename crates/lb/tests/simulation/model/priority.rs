@@ -30,7 +30,7 @@ struct Child {
 }
 
 impl Priorities {
-    /// A115: what left the plan goes at once, or is kept for as long as the plan says.
+    /// A115: a child that left the plan goes at once, or is kept for as long as the plan says.
     pub(super) fn update(&mut self, plan: &Arc<Priority>, made: &Made, now: Time) {
         let keep = plan.keep_removed.as_millis() as Time;
         self.children.retain(|name, child| {

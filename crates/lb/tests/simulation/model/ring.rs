@@ -66,7 +66,7 @@ impl Ring {
     }
 }
 
-/// Those that come twice once, with both weights.
+/// The endpoints of a list. One that comes twice is in the result once, with both weights.
 fn merge(endpoints: &[Endpoint]) -> Vec<(&Endpoint, f64)> {
     let mut merged: Vec<(&Endpoint, f64)> = Vec::new();
     for endpoint in endpoints {

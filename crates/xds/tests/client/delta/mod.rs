@@ -179,7 +179,7 @@ fn removal_of_what_never_came_ends_the_wait() {
     assert!(script.read::<Listener>("stranger").is_none());
 }
 
-/// S1-13: what a response does not mention stays, of whichever type.
+/// S1-13: resources of any type stay if a response does not mention them.
 #[test]
 fn unmentioned_resources_stay() {
     let mut script = watching::<Cluster>(&["a", "b"]);

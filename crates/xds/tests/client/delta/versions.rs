@@ -64,7 +64,8 @@ fn resource_that_a_data_error_took_away_has_no_version() {
     }
 }
 
-/// S1-17: what the server removed, and what nobody wants any more, is not among the versions.
+/// S1-17: resources that the server removed or that no watch wants any more are not among the
+/// versions.
 #[test]
 fn what_is_not_held_has_no_version() {
     let mut script = watching::<Cluster>(&["a", "b", "c"]);
