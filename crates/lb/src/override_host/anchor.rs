@@ -29,7 +29,7 @@ pub(crate) struct Anchor<T> {
 /// The state of an endpoint in the order of A75's rule: its own connection, whatever balancing thinks of it.
 #[derive(Debug)]
 pub(crate) enum AnchorState<T> {
-    /// The endpoint has no connection, and no call has asked for one.
+    /// The endpoint has no connection, and neither a leaf nor a call has asked for one.
     Absent(Arc<Wish>),
     Connecting,
     Failing,
