@@ -1,4 +1,6 @@
 //! The events that every source emits.
+//!
+//! All sources share them, so that a reader need not know which sources are in use.
 
 use std::sync::Arc;
 

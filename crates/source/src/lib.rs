@@ -1,4 +1,4 @@
-//! Where configuration comes from: sources of keyed values, and one table made of them.
+//! Sources of configuration: each has keyed values, and one table is made of all of them.
 //!
 //! The control plane and the node agent both read their configuration from several places at once:
 //! files, etcd, Kubernetes, an xDS server. This crate has the events that those places share,
@@ -16,9 +16,8 @@
 //! each have a feature: `etcd`, `files`, `kubernetes`. The feature `yaml` reads documents whose errors
 //! name line and field.
 //!
-//! Two values of one claim are never added up here: whether the endpoints of two sources belong
-//! together depends on what they are, so it is for the reader to decide. All claimants are there to
-//! be asked for.
+//! Two values of one claim are never added up here. Only the reader knows what they are, and
+//! whether the endpoints of two sources belong together. It can ask for all claimants.
 //!
 //! ```
 //! use crowfly_source::{Event, Merged};
@@ -40,8 +39,8 @@
 //! assert_eq!(merged.winner(&80).unwrap().value.0, "from etcd");
 //! ```
 
-// No clock, no sleep, no randomness of the process, no runtime, but in the drivers for
-// etcd and files: clippy.toml says why.
+// No clock, no sleep, no randomness of the process, no runtime. The drivers are excepted one by one
+// below.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 #[cfg(feature = "etcd")]

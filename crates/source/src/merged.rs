@@ -1,8 +1,8 @@
 //! Several sources as one table.
 //!
 //! Sources may contradict each other: two of them define a service, or give one address to two
-//! services. Somebody has to decide, always in the same way and independent of who spoke first. Here
-//! the order of the sources decides, and within one source the order of the keys.
+//! services. The result must not depend on the order of events, so the order of the sources
+//! decides. Within one source the order of the keys decides.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +85,7 @@ where
     }
 
     /// Takes an event of a source. Returns, in order, the claims whose winner is another one now or
-    /// has another value, so a reader that looks at those alone is up to date.
+    /// has another value. A reader that looks at those alone is up to date.
     ///
     /// # Panics
     /// If there is no such source.

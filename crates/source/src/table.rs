@@ -47,14 +47,14 @@ struct Listed<V> {
 /// The state that a source is in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Status {
-    /// It has not begun a listing.
+    /// The source has not begun a listing.
     #[default]
     Silent,
-    /// It has begun a listing that is not complete.
+    /// The source has begun a listing that is not complete.
     Listing,
-    /// Its listing is complete, and changes are told as they happen.
+    /// The listing of the source is complete, and changes are told as they happen.
     Synced,
-    /// It was cut off for this reason. Its last values are kept.
+    /// The source was cut off for this reason. Its last values are kept.
     Failed(Arc<str>),
 }
 

@@ -1,7 +1,8 @@
 //! Random interleavings of three sources, compared with a naive reading of what they said.
 //!
-//! The oracle has another shape than the code: it keeps no index and no table. It replays all that
-//! a source ever said into a list, and looks through all lists for each claim.
+//! The oracle has another shape than the code, because the same shape could have the same mistake.
+//! It keeps no index and no table. It replays all that a source ever said into a list, and looks
+//! through all lists for each claim.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -109,8 +110,8 @@ fn claimants(merged: &Claims, claim: u8) -> Vec<(usize, Key, Value)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// After each event the table is what a naive reading says, and so is the copy of a reader that
-    /// looks at nothing but the claims that were returned. A claim that was returned did change.
+    /// After each event the table is what a naive reading says. A reader that looks only at the
+    /// claims that were returned has the same copy. A claim that was returned did change.
     #[test]
     fn the_table_is_what_the_sources_said(script in script()) {
         let mut merged = merged();
@@ -130,8 +131,8 @@ proptest! {
         }
     }
 
-    /// A reader that cares about shadowed values as well is up to date by the effects of events alone: of
-    /// the keys that were named, and of all claimants of the claims that were named. A claim is named as
+    /// A reader of shadowed values is up to date by the effects of events alone. It reads the keys
+    /// that were named, and all claimants of the claims that were named. A claim is named as
     /// shadowed only if its winner stayed.
     #[test]
     fn effects_name_all_that_changed(script in script()) {
@@ -163,8 +164,8 @@ proptest! {
         }
     }
 
-    /// The order in which sources are heard does not matter, and neither does their past: a table that
-    /// is told their final states at once is the same.
+    /// The order in which sources are heard does not matter, and neither does their past. A table
+    /// that is told their final states at once is the same.
     #[test]
     fn any_interleaving_ends_in_the_table_of_the_final_states(script in script()) {
         let mut interleaved = merged();

@@ -1,4 +1,7 @@
 //! One test for each rule that sources and claims follow (CFP-30235, phase 1).
+//!
+//! Each test is small, so that a rule that breaks has one name. `random.rs` covers their
+//! combinations.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -81,7 +84,7 @@ fn a_source_that_fails_keeps_its_last_state() {
     assert!(table.has_synced());
 }
 
-/// Only whole listings take values away.
+/// A value is taken away only by a listing that is complete.
 #[test]
 fn a_listing_that_failed_concludes_nothing() {
     let mut table = Table::default();

@@ -114,7 +114,7 @@ impl Etcd {
 
     /// The next news by prefix: all that are there, in order. Must be called in a tokio runtime.
     ///
-    /// Nothing is lost if the future is dropped.
+    /// The future can be dropped without a loss of events.
     pub async fn next(&mut self) -> Vec<(Bytes, News)> {
         loop {
             while let Some(action) = self.follower.next_action() {

@@ -1,10 +1,11 @@
 //! The rules of following prefixes, without I/O and without a clock.
 //!
-//! Each prefix is listed in pages of one revision, then watched from the next revision on. After a lost
-//! connection a watch goes on where it ended. A prefix is listed anew if that is impossible: the etcd has
-//! forgotten the revision (compaction), or it is another one or an older state of it (a backup).
+//! Each prefix is listed in pages of one revision, then watched from the next revision on. After a
+//! lost connection a watch goes on where it ended. A prefix is listed anew if that is impossible.
+//! Either the etcd has forgotten the revision (compaction), or it is another etcd or an older state
+//! of it (a backup).
 //!
-//! Nothing that an etcd answers is believed if it would make this loop for ever or grow without limit.
+//! An answer of an etcd is not believed if it would make this loop for ever or grow without limit.
 
 mod holding;
 mod listing;
@@ -109,9 +110,9 @@ struct Follow {
 
 #[derive(Debug)]
 enum Phase {
-    /// There is no connection.
+    /// The prefix waits for a connection.
     Parked,
-    /// It waits until fewer prefixes are being listed.
+    /// The prefix waits until fewer prefixes are being listed.
     Queued,
     /// Its listing failed. It is listed again at this time.
     Waiting(Instant),
@@ -239,7 +240,7 @@ impl Follower {
         })
     }
 
-    /// There is a connection.
+    /// Takes note of a new connection.
     pub(super) fn connected(&mut self, now: Instant) {
         self.link = Link::Up { since: now };
         self.last_beat = now;
@@ -296,7 +297,7 @@ impl Follower {
         }
     }
 
-    /// One prefix cannot be had for this reason, and is tried again after a while.
+    /// Gives up one prefix for this reason, and tries it again after a while.
     fn refuse(&mut self, prefix: &Bytes, reason: &str, now: Instant) {
         let reason = format!("{}: {reason}", String::from_utf8_lossy(prefix));
         self.tell(prefix, News::Event(Event::Failed(reason.into())));

@@ -1,7 +1,8 @@
 //! An etcd as a source: prefixes of keys that are followed.
 //!
-//! The client is our own and small, because the usual crate for etcd generates code with `protoc` while
-//! it is built, and a user of `cargo install` has no `protoc`. Its messages are in `proto/etcd/rpc.proto`.
+//! The client is our own and small. The usual crate for etcd generates code with `protoc` while it
+//! is built, and a user of `cargo install` has no `protoc`. Its messages are in
+//! `proto/etcd/rpc.proto`.
 //!
 //! The rules are a machine without I/O and without a clock (`follower`). The driver is a short loop
 //! around it, and one connection at a time (`session`).
@@ -50,7 +51,7 @@ pub mod api {
 }
 
 impl fmt::Debug for api::AuthenticateRequest {
-    /// Without the password.
+    /// Writes the options without the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AuthenticateRequest")
             .field("name", &self.name)

@@ -1,4 +1,7 @@
 //! The settings of the driver, and their mistakes.
+//!
+//! A mistake is found before the driver connects, so that it is an error at the start and not a
+//! failure of a connection.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -98,7 +101,7 @@ impl fmt::Debug for Password {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// There is no endpoint.
+    /// The list of endpoints is empty.
     #[error("endpoints: expected at least one, such as https://etcd.example:2379")]
     NoEndpoint,
     /// An endpoint is not an address.

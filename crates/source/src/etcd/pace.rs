@@ -1,6 +1,7 @@
 //! Waits between failures that follow each other.
 //!
-//! They grow and have jitter, because all nodes of a mesh lose a restarted etcd at the same moment.
+//! The waits grow and have jitter, because all nodes of a mesh lose a restarted etcd at the same
+//! moment.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
-//! One connection to a member of an etcd: its socket, its token, its calls.
+//! One connection to a member of an etcd, with its socket, its token and its calls.
+//!
+//! A new connection has a new session, because the token of an older one may have expired.
 
 use std::future::Future;
 use std::io;
@@ -196,7 +198,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
 struct Connector {
     authority: Arc<str>,
     server_name: Option<Arc<str>>,
-    /// None without TLS.
+    /// The files of certificates; none without TLS.
     files: Option<Arc<FileSource>>,
 }
 

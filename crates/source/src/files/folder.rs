@@ -1,4 +1,4 @@
-//! A path that is a file, or a directory of files: which there are, and what is in them.
+//! Looks at a path that is a file or a directory of files, and reads what is there.
 //!
 //! These functions block, so they are apart from the driver, which awaits.
 
@@ -19,8 +19,8 @@ pub(super) struct Folder {
     wanted: fn(&Path) -> bool,
 }
 
-/// Where and when a file was last written, and how long it is: while it is being written, or after it
-/// was replaced, this is another one.
+/// The place, the time of the last write and the length of a file. The stamp changes while the file
+/// is being written, and when the file is replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     modified: Option<SystemTime>,

@@ -1,8 +1,8 @@
 //! The symbolic links on the way to a file.
 //!
 //! Kubernetes shows a ConfigMap as `config.yaml -> ..data/config.yaml` and `..data -> ..2026_01`,
-//! and changes it by replacing `..data`. Nothing happens to `config.yaml` itself, so whoever wants
-//! to know when it changes has to look at every link between.
+//! and changes it by replacing `..data`. Nothing happens to `config.yaml` itself. So a change of it
+//! is noticed only by a look at every link between.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -33,7 +33,7 @@ pub(super) fn links_of(path: &Path) -> Vec<PathBuf> {
 enum Step {
     /// The first link of the path, and the path with that link replaced by what it points to.
     Link { link: PathBuf, target: PathBuf },
-    /// There is none; this is the path without `..`.
+    /// The path has no link. This is the path without `..`.
     End(PathBuf),
 }
 

@@ -1,12 +1,12 @@
 //! Files as a source: one file, or all files of a directory.
 //!
-//! The file system says only "something happened here": often many times per change, sometimes while a
-//! file is half written, and on network file systems not at all. So its events are a hint. They name
-//! the files to look at, and a file counts as changed when its text has. Once in a while all files are
-//! looked at without a hint.
+//! The file system says only "something happened here". It often does so many times per change, and
+//! sometimes while a file is half written. Network file systems do not say it at all. So its events
+//! are a hint. They name the files to look at, and a file counts as changed when its text has. Once
+//! in a while all files are looked at without a hint.
 //!
-//! One change among ten thousand files costs a look at one file, because events name their file, and
-//! because the links on the way to each file are remembered.
+//! One change among ten thousand files costs a look at one file. That is because events name their
+//! file, and because the links on the way to each file are remembered.
 
 mod folder;
 mod links;
@@ -39,8 +39,8 @@ pub enum Document {
 
 /// A driver that follows a file, or the files of a directory.
 ///
-/// Its keys are paths, as the given path leads to them. A file is read once it has been unchanged for
-/// 100 ms, because a program that writes `> mesh.yaml` truncates the file first and fills it later.
+/// Its keys are paths, as the given path leads to them. A file is read once it has been unchanged
+/// for 100 ms. A program that writes `> mesh.yaml` truncates the file first and fills it later.
 ///
 /// ```
 /// # #[tokio::main]
@@ -110,7 +110,7 @@ impl Files {
     /// The next events, which belong together: first a listing, then whatever changed. `Failed` means
     /// that the path itself cannot be read; a listing follows once it can.
     ///
-    /// Nothing is lost if the future is dropped.
+    /// The future can be dropped without a loss of events.
     pub async fn next(&mut self) -> Vec<Event<PathBuf, Document>> {
         loop {
             if self.has_begun {

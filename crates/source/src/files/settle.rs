@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-/// How long files must be unchanged before they are read.
+/// The time that files must be unchanged before they are read.
 pub(super) const QUIET: Duration = Duration::from_millis(100);
 
-/// How long files may change without a rest before the log says so.
+/// The time that files may change without a rest before the log says so.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Something that may be changing.
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(file.begin.elapsed(), QUIET);
     }
 
-    /// As on network file systems.
+    /// Network file systems send no events.
     #[tokio::test(start_paused = true)]
     async fn a_change_without_an_event_is_noticed() {
         let mut file = Written::begin(6, false);

@@ -1,4 +1,6 @@
 //! The address of an API server, as a user or the environment of a pod gives it.
+//!
+//! Both are checked when the agent starts, so that a mistake in an address stops the start.
 
 use http::Uri;
 

@@ -110,8 +110,9 @@ impl Connector {
     }
 }
 
-/// Makes the kernel ask a silent peer for a sign of life. A watch waits for minutes, and a server that lost
-/// its power says nothing: without this, changes would be missed until the watch ends by itself.
+/// Makes the kernel ask a silent peer for a sign of life. A watch waits for minutes, and a server
+/// that lost its power says nothing. Without this, changes would be missed until the watch ends by
+/// itself.
 fn notice_silence(socket: &TcpStream) -> io::Result<()> {
     let signs = TcpKeepalive::new()
         .with_time(SILENCE)
@@ -120,7 +121,7 @@ fn notice_silence(socket: &TcpStream) -> io::Result<()> {
     let signs = signs.with_retries(SIGNS);
     let socket = SockRef::from(socket);
     socket.set_tcp_keepalive(&signs)?;
-    // The same for a request that nobody takes.
+    // The time limit for a request that the peer does not acknowledge.
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(SILENCE + BETWEEN_SIGNS * SIGNS))?;
     Ok(())

@@ -1,4 +1,7 @@
 //! The failures of a watch, in words that say what to do.
+//!
+//! The words of `kube` name the layer that failed. An operator needs the cause, such as an expired
+//! token or a missing permission.
 
 use kube::Error as ClientError;
 use kube::core::Status;

@@ -1,8 +1,8 @@
 //! Kubernetes as a source: all objects of one kind, listed and watched.
 //!
-//! [`Watch`] emits raw objects; their meaning is for its reader. It stands on the watcher of the `kube`
-//! crate, which resumes a watch from the last version that it saw, and lists again if that version is
-//! gone. Around it is what a client needs when the server is slow, broken or gone:
+//! [`Watch`] emits raw objects; their meaning is for its reader. It stands on the watcher of the
+//! `kube` crate. That resumes a watch from the last version that it saw, and lists again if that
+//! version is gone. Crowfly adds what a client needs when the server is slow, broken or gone:
 //!
 //! - An object that cannot be read is told as [`Object::Malformed`], and the rest of its listing counts.
 //! - Errors are told with what to do about them, and tried again ever more rarely. A server that
@@ -60,9 +60,9 @@ impl fmt::Display for ObjectKey {
 /// An object, as the server sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object<K> {
-    /// It can be read.
+    /// An object that can be read.
     Valid(Arc<K>),
-    /// It is not what its kind should be, for this reason.
+    /// An object that is not what its kind should be, for this reason.
     Malformed(Arc<str>),
 }
 

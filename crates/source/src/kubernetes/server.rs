@@ -1,4 +1,7 @@
-//! An API server, and the credentials for it: those that are given, of a kubeconfig, or of a pod.
+//! An API server, and the credentials for it.
+//!
+//! Credentials come from options, from a kubeconfig or from the service account of a pod. A node
+//! agent may run in a pod or on the machine itself, so all three are needed.
 
 use std::env;
 use std::fmt;

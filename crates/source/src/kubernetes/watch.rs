@@ -116,7 +116,7 @@ where
 
     /// The next event: first a listing, then each change. After `Failed` the watch tries again by itself.
     ///
-    /// Nothing is lost if the future is dropped.
+    /// The future can be dropped without a loss of events.
     pub async fn next(&mut self) -> Seen<K> {
         if let Some(seen) = self.held.take() {
             return seen;
@@ -163,7 +163,8 @@ where
         if self.give_up.is_some() {
             self.give_up = Some(Instant::now() + LISTING);
         }
-        // An error need not be the end of a watch (only 410 is), so the proof that it goes on may be an event of it.
+        // An error need not be the end of a watch; only 410 is. So the proof that it goes on may be
+        // an event of it.
         let is_change = matches!(event, watcher::Event::Apply(_) | watcher::Event::Delete(_));
         let seen = self.seen(event);
         if is_change && self.is_failed {
@@ -206,7 +207,7 @@ where
         if failure.must_list {
             self.start_over();
         }
-        // Whoever was away for long lists again: no failure, unless it goes on.
+        // A client that was away for long lists again. That is no failure, unless it goes on.
         if failure.is_gone && self.failures == 1 {
             info!("{}; the objects are listed again", failure.reason);
             return None;

@@ -27,7 +27,7 @@ pub struct Node {
 /// The value of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Nothing, or `null`.
+    /// An empty value, or `null`.
     Null,
     /// `true` or `false`.
     Bool(bool),

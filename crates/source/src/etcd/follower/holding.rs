@@ -1,7 +1,7 @@
 //! The size of what a prefix holds.
 //!
-//! A listing is refused if it is too large. A watch may go beyond the same limits with one key after another,
-//! and whoever reads it keeps all of them.
+//! A listing is refused if it is too large. A watch may exceed the same limits with one key after
+//! another, and its reader keeps all of them.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,7 @@
-//! A prefix, listed in pages of one revision.
+//! Lists a prefix in pages of one revision.
+//!
+//! There are pages, because all keys may not fit into one message. They have one revision, because
+//! keys change while the pages are read.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,6 @@
-//! The rules against an etcd in memory, in simulated time.
+//! Tests of the rules against an etcd in memory, in simulated time.
+//!
+//! A real etcd is not made to compact, to lie or to fall silent at a chosen moment.
 
 mod world;
 
@@ -325,8 +327,8 @@ fn lies_about_revisions_do_not_silence_a_watch() {
     assert_eq!(world.keys(), ["a/1"]);
 }
 
-/// A watch grows no further than a listing may be: the last keys stay, and it is said. When there is less, the
-/// prefix is listed again.
+/// A watch grows no further than a listing may be. The last keys stay, and the reader is told. When
+/// there is less, the prefix is listed again.
 #[test]
 fn a_watch_has_the_limits_of_a_listing() {
     for (limit, expected) in [

@@ -1,4 +1,7 @@
-//! A prefix that is watched, and the heartbeat.
+//! Watches a prefix, and the key of the heartbeat.
+//!
+//! A watch that goes on after a break is checked: another etcd, or an older state of it, would say
+//! nothing of the changes between.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,6 @@
-//! An etcd in memory, and a reader: the rules run between them, in simulated time.
+//! An etcd in memory and a reader, with the rules between them, in simulated time.
+//!
+//! The store answers when a test says so, so that a test decides what happens between two answers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
